@@ -1,0 +1,68 @@
+# zeroute: one Makefile, no generator. `make help` lists the targets.
+# A new .c file in a known folder is picked up by itself.
+
+CC      ?= cc
+CFLAGS  ?= -O2 -g
+PREFIX  ?= /usr/local
+DESTDIR ?=
+B       ?= build
+SAN     ?=
+
+VERSION := 0.1.0
+WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+           -Wpointer-arith -Wcast-align -Wwrite-strings -Wvla
+BASE    := -std=gnu11 -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' $(WARN) -Iinclude -Isrc -MMD -MP \
+           $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+LDSAN   := $(if $(SAN),-fsanitize=$(SAN))
+
+# --- the preload: libc alone, every glibc from 2.28 on ---------------------------------------------
+LIB_SRC := $(wildcard src/*.c src/entry/*.c src/cache/*.c)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/lib/%.o)
+LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -fno-plt
+LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzeroute.map \
+               -Wl,-z,defs -Wl,-z,now -Wl,-z,relro -Wl,--no-as-needed -l:libdl.so.2
+
+# --- the command ------------------------------------------------------------------------------------
+TOOL_SRC := $(wildcard tools/*.c)
+TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c))
+TOOL_LIBS := -lm -ldl -lpthread
+
+# --- the simulated GPU ------------------------------------------------------------------------------
+SIM_SRC := $(wildcard tools/simgpu/*.c)
+SIM_OBJ := $(SIM_SRC:%.c=$(B)/sim/%.o)
+
+# --- tests: test/unit/test_*.c are Check suites; test/process/prog_*.c are small programs -----------
+UNIT_SRC := $(wildcard test/unit/*.c)
+UNIT_BIN := $(patsubst test/unit/test_%.c,$(B)/test/unit/%,$(filter test/unit/test_%,$(UNIT_SRC)))
+PROG_SRC := $(wildcard test/process/prog_*.c)
+PROG_BIN := $(PROG_SRC:test/process/prog_%.c=$(B)/test/process/%)
+PROC_SRC := $(wildcard test/process/test_*.c)
+PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
+CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
+
+.PHONY: all run test bench install clean help lint
+all: $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
+
+$(B)/lib/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(LIB_CFLAGS) $(CFLAGS) -c $< -o $@
+$(B)/tool/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itools $(CFLAGS) -c $< -o $@
+$(B)/sim/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
+
+$(B)/libzeroute.so: $(LIB_OBJ) src/libzeroute.map
+	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(LIB_OBJ) $(LIB_LDFLAGS)
+$(B)/zeroute: $(TOOL_OBJ)
+	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
+$(B)/libze_simgpu.so: $(SIM_OBJ)
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+
+clean:
+	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
+help:
+	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run test bench install clean lint'
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
