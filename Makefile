@@ -40,7 +40,7 @@ PROC_SRC := $(wildcard test/process/test_*.c)
 PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
-.PHONY: all run test bench install clean help lint
+.PHONY: all run tests test bench install clean help lint
 all: $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
 
 $(B)/lib/%.o: %.c
@@ -59,6 +59,30 @@ $(B)/zeroute: $(TOOL_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
 $(B)/libze_simgpu.so: $(SIM_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+
+# --- tests --------------------------------------------------------------------------------------------
+# Suites link what they need from archives of the library's and the tool's objects.
+$(B)/libparts.a: $(filter-out $(B)/lib/src/entry/%,$(LIB_OBJ))
+	rm -f $@; $(AR) rcs $@ $^
+$(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_OBJ))
+	rm -f $@; $(AR) rcs $@ $^
+$(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+$(B)/test/process/%: test/process/prog_%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread
+$(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+
+tests: all $(UNIT_BIN) $(PROG_BIN) $(PROC_BIN)
+test: tests
+	test/run $(T)
+
+lint:
+	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr \
+	  -D__x86_64__ -D_GNU_SOURCE -Iinclude -Isrc -Itools src tools include
 
 clean:
 	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
