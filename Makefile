@@ -41,7 +41,7 @@ PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 .PHONY: all run tests test bench install clean help lint
-all: $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
+all: $(if $(filter src/%.c,$(LIB_SRC)),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
 $(B)/lib/%.o: %.c
 	@mkdir -p $(@D)
