@@ -60,6 +60,11 @@ $(B)/zeroute: $(TOOL_OBJ)
 $(B)/libze_simgpu.so: $(SIM_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
 
+# --- beds: keeps a bed's children on the bed (test/bed) -----------------------------------------------
+$(B)/libbed_stay.so: test/stay/stay.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -fPIC -shared -Wl,-soname,libbed_stay.so -o $@ $< -ldl
+
 # --- tests --------------------------------------------------------------------------------------------
 # Suites link what they need from archives of the library's and the tool's objects.
 $(B)/libparts.a: $(filter-out $(B)/lib/src/entry/%,$(LIB_OBJ))
@@ -89,4 +94,4 @@ clean:
 help:
 	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run test bench install clean lint'
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(B) -path $(B)/beds -prune -o -name '*.d' -type f -print 2>/dev/null)
