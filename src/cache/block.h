@@ -1,0 +1,105 @@
+/*
+ * The descriptor of one block of memory, of any kind: one cache line. Descriptors are type-stable: the
+ * memory of one is never given back and never becomes anything else, so a reader without a lock may look
+ * at a stale one and notice it, instead of faulting.
+ */
+#ifndef ZEROUTE_CACHE_BLOCK_H
+#define ZEROUTE_CACHE_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum zr_kind {
+    ZR_KIND_DEVICE,
+    ZR_KIND_HOST,
+    ZR_KIND_SHARED,
+    ZR_KIND_VIRTUAL, /* reservations of address space */
+    ZR_KIND_PHYSICAL,
+    ZR_KIND_IMPORTED,
+    ZR_KINDS
+};
+
+enum zr_block_state {
+    ZR_BLOCK_NONE,   /* not in the map: new, or taken */
+    ZR_BLOCK_LIVE,   /* handed out to the process */
+    ZR_BLOCK_CACHED, /* in the map, kept for reuse: no allocation as far as the process can see */
+    ZR_BLOCK_STATES
+};
+
+enum zr_block_flags {
+    ZR_BLOCK_EXPORTED = 1 << 0, /* its IPC handle was taken: really free it when it is freed */
+    ZR_BLOCK_OURS = 1 << 1,     /* came through the whole-block cache: zr_cache_free takes it back */
+    ZR_BLOCK_PEER_ASKED = 1 << 2,
+    ZR_BLOCK_USER = 1 << 16     /* this bit and those above belong to the layer above */
+};
+
+struct zr_block {
+    uintptr_t base;
+    size_t size;      /* as asked */
+    size_t held;      /* as taken from the driver */
+    uint64_t word;    /* atomic: generation << 8 | enum zr_block_state */
+    void *context;    /* as given by the caller; link of free lists while the block is not in the map */
+    uint64_t peers;   /* bit n: resident on the device of index n besides its owner */
+    uint32_t flags;   /* atomic: enum zr_block_flags */
+    uint16_t device;  /* index, the caller's */
+    uint8_t kind;     /* enum zr_kind */
+    uint8_t spare;
+    uint16_t size_class; /* the cache's own, from here on */
+    uint16_t key;
+    uint32_t stamp;
+};
+_Static_assert(sizeof(struct zr_block) == 64, "a descriptor is one cache line");
+
+/* A blank descriptor, or NULL when mmap fails. A few ns: free lists are per thread, refilled by the batch. */
+struct zr_block *zr_block_new(void);
+
+/* For a descriptor that is in no map (never inserted, or taken). Any thread may recycle any descriptor. */
+void zr_block_recycle(struct zr_block *b);
+
+/*
+ * Fills in where the block lies; call it before zr_map_insert. Other threads may still look at this
+ * descriptor through a stale way, so these fields are written atomically, and by this function only.
+ */
+static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held)
+{
+    __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t zr_block_word(const struct zr_block *b)
+{
+    return __atomic_load_n(&b->word, __ATOMIC_ACQUIRE);
+}
+
+static inline enum zr_block_state zr_word_state(uint64_t word)
+{
+    return (enum zr_block_state)(word & 0xff);
+}
+
+/*
+ * Moves a block from the state (and generation) in `word` to `to`; false when somebody was faster. One
+ * locked instruction: of two threads that free one pointer exactly one gets true.
+ */
+static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to)
+{
+    return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static inline void zr_block_mark(struct zr_block *b, uint32_t flags)
+{
+    __atomic_fetch_or(&b->flags, flags, __ATOMIC_RELAXED);
+}
+
+/*
+ * Calls see(b, arg) for every block that is in the map, in no order; stops when it returns false. Costs a
+ * walk over every descriptor there ever was: for context destruction and shutdown, not for a hot path.
+ */
+void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
+
+void zr_block_fork_child(void);
+void zr_block_thread_exit(void);
+
+#endif

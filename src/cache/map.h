@@ -1,0 +1,112 @@
+/*
+ * From an address to its block: one map for all kinds of memory and all threads.
+ *
+ * A radix tree over the address: a root of 64 Ki pointers (bits 32 to 47), leaves of 64 Ki slots, one per
+ * 64 KiB page (bits 16 to 31). A slot names the one block whose base lies in its page, so that looking up
+ * a base takes three dependent loads (root, slot, descriptor), however many blocks there are. Only where
+ * several blocks begin in one page (blocks from the driver's pools, host memory) the slot leads on to nodes
+ * of 128, 64 and 8 slots, down to single bytes. The price of a block is independent of its size: only the
+ * page of its base is written, so 19 GiB cost what 64 KiB cost.
+ *
+ * Writers use one compare-and-swap on the slot, readers nothing: no locks, no shared counters. A block that
+ * leaves is not wiped from its slot. The slot carries 16 bits of the descriptor's generation, and one whose
+ * generation moved on is empty for everybody; taking a block out therefore costs the one locked instruction
+ * that decides between two takers.
+ *
+ * Inner addresses (zr_map_find) are found by the nearest base below: each leaf has a bitmap of pages in
+ * which a base was seen. Bits are set on insertion and cleared only when a search stumbled over too many
+ * pages that have become empty, so the common insertion just finds its bit set.
+ *
+ * Blocks in the map do not overlap. Addresses from 2^48 up (57-bit devices) take one more step.
+ */
+#ifndef ZEROUTE_CACHE_MAP_H
+#define ZEROUTE_CACHE_MAP_H
+
+#include "cache/block.h"
+
+enum { ZR_MAP_FAN = 1 << 16 };
+
+struct zr_map_leaf {
+    uint64_t slot[ZR_MAP_FAN];      /* 0, or generation << 48 | descriptor, or node | 1 */
+    uint64_t seen[ZR_MAP_FAN / 64]; /* a base was once in this page */
+    uint64_t any[ZR_MAP_FAN / 4096]; /* a bit is set in this word of `seen` */
+    uint32_t cleanings;              /* odd while bits are being cleared */
+    uint32_t lock;
+};
+
+struct zr_map_root {
+    struct zr_map_leaf *leaf[ZR_MAP_FAN];
+    uint64_t seen[ZR_MAP_FAN / 64];
+};
+
+extern struct zr_map_root zr_map_low __attribute__((visibility("hidden")));
+
+struct zr_map_leaf *zr_map_high_leaf(uintptr_t address);
+struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address);
+
+/*
+ * The descriptor whose base may be p, in any state, and its word; NULL when there is none. For those who go
+ * on with zr_block_shift, which fails if the block has changed since.
+ */
+static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
+{
+    uintptr_t a = (uintptr_t)p;
+    struct zr_map_leaf *leaf;
+    struct zr_block *b;
+    uint64_t slot;
+
+    if (__builtin_expect(a >> 48 == 0, 1))
+        leaf = __atomic_load_n(&zr_map_low.leaf[a >> 32], __ATOMIC_ACQUIRE);
+    else
+        leaf = zr_map_high_leaf(a);
+    if (__builtin_expect(!leaf, 0))
+        return NULL;
+    slot = __atomic_load_n(&leaf->slot[a >> 16 & 0xffff], __ATOMIC_ACQUIRE);
+    if (slot & 1)
+        b = zr_map_descend(slot, a);
+    else
+        b = (struct zr_block *)(slot & 0xffffffffffff);
+    if (__builtin_expect(!b, 0))
+        return NULL;
+    /* The word first: a base read after it belongs to this generation or to a later one. */
+    *word = zr_block_word(b);
+    if (__builtin_expect(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != a, 0))
+        return NULL;
+    return b;
+}
+
+/*
+ * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or when a block with the
+ * same base is there already (LIVE or CACHED): take that one first, if the driver says otherwise.
+ */
+bool zr_map_insert(struct zr_block *b);
+
+/* The LIVE block with exactly this base, else NULL: the hot path of a free. Lock-free, a few ns. */
+static inline struct zr_block *zr_map_base(const void *p)
+{
+    uint64_t word;
+    struct zr_block *b = zr_map_look(p, &word);
+
+    return b && zr_word_state(word) == ZR_BLOCK_LIVE ? b : NULL;
+}
+
+/* The LIVE block that holds this address within the size that was asked for, else NULL. Lock-free. */
+struct zr_block *zr_map_find(const void *p);
+
+/*
+ * Removes the LIVE block with exactly this base and hands it to the caller, who recycles it; NULL when there
+ * is none. Of two threads that take one address, one gets it.
+ */
+static inline struct zr_block *zr_map_take(const void *p)
+{
+    uint64_t word;
+    struct zr_block *b = zr_map_look(p, &word);
+
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_NONE))
+        return NULL;
+    return b;
+}
+
+void zr_map_fork_child(void);
+
+#endif

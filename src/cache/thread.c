@@ -1,0 +1,27 @@
+#include "cache/thread.h"
+
+#include "cache/block.h"
+
+_Thread_local unsigned char zr_thread_state;
+
+/* glibc's own registration for thread exit, there since 2.18. It holds our library in memory meanwhile. */
+extern int __cxa_thread_atexit_impl(void (*run)(void *), void *arg, void *dso);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static void thread_exit(void *arg)
+{
+    (void)arg;
+    zr_thread_state = ZR_THREAD_GONE;
+    zr_block_thread_exit();
+}
+
+bool zr_thread_enter_slow(void)
+{
+    if (zr_thread_state == ZR_THREAD_GONE)
+        return false;
+    /* Set first: the registration may call malloc, which may be a program's own and call us. */
+    zr_thread_state = ZR_THREAD_ACTIVE;
+    if (__cxa_thread_atexit_impl(thread_exit, NULL, &__dso_handle) != 0)
+        zr_thread_state = ZR_THREAD_GONE;
+    return zr_thread_state == ZR_THREAD_ACTIVE;
+}
