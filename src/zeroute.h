@@ -9,7 +9,118 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "knobs.h"
+#include "lock.h"
+
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* How a call came to us. */
+enum zr_way { ZR_WAY_PLT, ZR_WAY_DLSYM, ZR_WAY_TABLE, ZR_WAY_SYCL, ZR_WAY_POOL, ZR_WAYS };
+
+/* Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc, ... */
+enum zr_entry {
+#define ZR_ENTRY(name, ...) ZR_E_##name,
+#include "entries.def"
+#undef ZR_ENTRY
+    ZR_ENTRIES_ZE,
+    ZR_E_before_above = ZR_ENTRIES_ZE - 1,
+#define ZR_ABOVE(name, way) ZR_E_##name,
+#include "entries_above.def"
+#undef ZR_ABOVE
+    ZR_ENTRIES
+};
+
+enum zr_kind {
+    ZR_KIND_DEVICE,
+    ZR_KIND_SHARED,
+    ZR_KIND_PHYSICAL,
+    ZR_KINDS_ON_DEVICE, /* these are allocated_bytes.all; the rest have accounts of their own */
+    ZR_KIND_HOST = ZR_KINDS_ON_DEVICE,
+    ZR_KIND_VIRTUAL, /* reserved address ranges */
+    ZR_KIND_MAPPED,  /* physical memory mapped into them */
+    ZR_KIND_IMPORTED,
+    ZR_KINDS
+};
+
+/* --- config.c: the knobs in force; all zero before zr_config_load(), read-only after it ------------- */
+extern struct zr_config zr_config;
+/* At the first touch of Level Zero, never before: environment and file. Idempotent, any thread. */
+void zr_config_load(void);
+
+/* --- say.c ------------------------------------------------------------------------------------------ */
+/* One line on stderr by write(2), "zeroute: " in front; each message once in a process. errno is kept. */
+void zr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- stats.c: counters in the segment; the inline part is stats.h ------------------------------------ */
+#include "stats.h"
+
+/* --- segment.c: the file behind the counters; only stats.c and fingerprint.c write through it ---------- */
+struct zr_globals {
+    uint64_t peak_bytes, peak_blocks, peak_device[ZR_DEVICES];
+    struct {
+        uint64_t allocated, freed, now, peak;
+    } reserved_all, reserved[ZR_DEVICES];
+    uint64_t gauges[ZR_GAUGES];
+    struct {
+        struct zeroute_segment_text head;
+        char text[1008];
+    } texts[ZR_TEXTS];
+};
+struct zr_segment {
+    struct zeroute_segment_header *header; /* NULL: there is none */
+    struct zr_globals *globals;
+    struct zeroute_segment_text *fingerprint;
+    char *shards;
+    int fd;
+    uint64_t device, inode; /* of the file, to know our descriptor again */
+};
+extern struct zr_segment zr_segment;
+#define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
+/* Makes the file, its table of fields and shard 0. On failure false, with nothing left behind and said once. */
+bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks);
+/* In a forked child: lets go of the parent's file without touching it. */
+void zr_segment_abandon(void);
+/* Gets real pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
+bool zr_segment_reserve(const void *start, size_t size);
+static inline struct zr_shard *zr_segment_shard(unsigned n)
+{
+    return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
+}
+/* Appends a field that readers see from now on; false when the table or the file system is full. */
+bool zr_segment_describe(const struct zeroute_segment_field *f);
+/* The fields of device n. */
+void zr_segment_describe_device(unsigned n);
+/* Replaces a text under its generation number; cut at size. */
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
+
+/* --- callers.c -------------------------------------------------------------------------------------- */
+/* callers.<soname>.calls and .bytes of the library that holds the address. About 2 ns when seen before. */
+void zr_count_caller(const void *return_address, uint64_t bytes);
+/* The library's name ("libccl.so.1"), never NULL; valid for the life of the process. Cold. */
+const char *zr_caller_name(const void *address);
+
+/* --- fingerprint.c: what this process runs on, for comparing runs ------------------------------------ */
+/* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
+void zr_fingerprint_refresh(void);
+/* A fact that only the caller knows ("driver.version", "1.6.33578"); kept for every later refresh. */
+void zr_fingerprint_note(const char *key, const char *value);
+
+/* --- fork.c: a child starts with nothing of ours ----------------------------------------------------- */
+extern const volatile uint32_t *zr_fork_word;
+/* Once, cold, before anything that a child must not inherit is made. */
+void zr_fork_arm(void);
+void zr_fork_child(void);
+/* At every door of ours, before any lock or table is touched: sees fork, and raw clone too. One load. */
+static inline void zr_fork_check(void)
+{
+    if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_RELAXED) == 0))
+        zr_fork_child();
+}
+/* What each module forgets; called by zr_fork_child() in a process with a single thread. */
+void zr_fork_child_stats(void);
+void zr_fork_child_callers(void);
+void zr_fork_child_fingerprint(void);
+void zr_fork_child_config(void);
 
 #endif

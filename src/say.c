@@ -1,0 +1,41 @@
+/* The one place that prints: a line on stderr, each message once. */
+#include "zeroute.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Atomic uint64_t said[64];
+
+static bool said_before(const char *line, size_t length)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)line[i]) * 1099511628211u;
+    hash |= 1;
+    for (size_t i = 0; i < 64; i++) {
+        uint64_t seen = 0;
+        if (atomic_compare_exchange_strong(&said[i], &seen, hash))
+            return false;
+        if (seen == hash)
+            return true;
+    }
+    return true; /* 64 different complaints are enough */
+}
+
+void zr_say(const char *fmt, ...)
+{
+    char line[1024] = "zeroute: ";
+    int saved = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line + 9, sizeof line - 10, fmt, ap);
+    va_end(ap);
+    size_t length = 9 + (n < 0 ? 0 : strlen(line + 9));
+    if (!said_before(line, length)) {
+        line[length] = '\n';
+        ssize_t written = write(2, line, length + 1);
+        (void)written; /* nobody to tell */
+    }
+    errno = saved;
+}
