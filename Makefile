@@ -31,6 +31,11 @@ TOOL_LIBS := -lm -ldl -lpthread
 SIM_SRC := $(wildcard tools/simgpu/*.c)
 SIM_OBJ := $(SIM_SRC:%.c=$(B)/sim/%.o)
 
+# --- the stand-in xe device: nothing of ours, a preload for the real driver (test/driver/README.md) --
+# DRIVER programs speak Level Zero; their headers come with the bed, so `make standin-programs` builds them.
+STANDIN_SRC := $(filter-out test/driver/prog_% test/driver/uapi_check.c,$(wildcard test/driver/*.c))
+STANDIN_OBJ := $(STANDIN_SRC:%.c=$(B)/standin/%.o)
+
 # --- tests: test/unit/test_*.c are Check suites; test/process/prog_*.c are small programs -----------
 UNIT_SRC := $(wildcard test/unit/*.c)
 UNIT_BIN := $(patsubst test/unit/test_%.c,$(B)/test/unit/%,$(filter test/unit/test_%,$(UNIT_SRC)))
@@ -53,12 +58,18 @@ $(B)/sim/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
 
+$(B)/standin/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
+
 $(B)/libzeroute.so: $(LIB_OBJ) src/libzeroute.map
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(LIB_OBJ) $(LIB_LDFLAGS)
 $(B)/zeroute: $(TOOL_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
 $(B)/libze_simgpu.so: $(SIM_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+$(B)/libxe_standin.so: $(STANDIN_OBJ)
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libxe_standin.so -Wl,-z,defs -o $@ $(STANDIN_OBJ) -lpthread
 
 # --- beds: keeps a bed's children on the bed (test/bed) -----------------------------------------------
 $(B)/libbed_stay.so: test/stay/stay.c
