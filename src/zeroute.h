@@ -57,6 +57,7 @@ void zr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- segment.c: the file behind the counters; only stats.c and fingerprint.c write through it ---------- */
 struct zr_globals {
+    uint64_t unused; /* so that no offset is 0, which stands for none */
     uint64_t peak_bytes, peak_blocks, peak_device[ZR_DEVICES];
     struct {
         uint64_t allocated, freed, now, peak;

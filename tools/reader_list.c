@@ -1,0 +1,281 @@
+/* zeroute/reader.h: which segments there are, and whether their processes live. */
+#include "zeroute/reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct seen {
+    dev_t device;
+    ino_t inode;
+};
+
+struct search {
+    struct zeroute_list *list;
+    size_t room;
+    struct seen *seen; /* directories */
+    size_t seen_count;
+    uint64_t own_namespace;
+    char boot_id[40];
+};
+
+static void read_line(const char *path, char *out, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+    if (fd >= 0)
+        close(fd);
+    out[n < 0 ? 0 : n] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+}
+
+static uint64_t namespace_of(const char *pid, const char *kind)
+{
+    char path[64], link[64];
+    snprintf(path, sizeof path, "/proc/%.16s/ns/%.16s", pid, kind);
+    ssize_t n = readlink(path, link, sizeof link - 1);
+    link[n < 0 ? 0 : n] = '\0';
+    char *p = strchr(link, '[');
+    return p ? strtoull(p + 1, NULL, 10) : 0;
+}
+
+/* Start time in clock ticks since boot, 0 when there is no such process. */
+static uint64_t start_time_of(const char *pid)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%.16s/stat", pid);
+    read_line(path, text, sizeof text);
+    char *p = strrchr(text, ')');
+    /* A zombie has ended; what it held is only waiting to be collected. */
+    if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
+        return 0;
+    for (int field = 2; p && field < 22; field++)
+        p = strchr(p + 1, ' ');
+    return p ? strtoull(p + 1, NULL, 10) : 0;
+}
+
+/* The process's number in its innermost namespace. */
+static int inner_pid(const char *pid)
+{
+    char path[64], line[256];
+    int inner = 0;
+    snprintf(path, sizeof path, "/proc/%.16s/status", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "NSpid:", 6) == 0)
+            inner = atoi(strrchr(line, '\t') + 1);
+    if (f)
+        fclose(f);
+    return inner;
+}
+
+/* The process of a segment as we see it: its pid here, or 0. */
+static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
+{
+    char pid[16];
+    if (p->pid_namespace == own_namespace) {
+        snprintf(pid, sizeof pid, "%d", p->pid_inside);
+        return start_time_of(pid) == p->start_time ? p->pid_inside : 0;
+    }
+    int found = 0;
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    while (d && !found && (e = readdir(d)))
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && inner_pid(e->d_name) == p->pid_inside &&
+            start_time_of(e->d_name) == p->start_time) {
+            uint64_t n = namespace_of(e->d_name, "pid");
+            if (n == 0 || n == p->pid_namespace)
+                found = atoi(e->d_name);
+        }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+static bool locked(int fd)
+{
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
+                      .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    return fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+}
+
+/* Alive is what holds its lock, or is that very process. What cannot be seen from here is not called dead. */
+static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id,
+                                uint64_t own_namespace, const char *own_boot)
+{
+    if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
+        return ZEROUTE_FINISHED;
+    p->pid = find_process(p, own_namespace);
+    if (p->pid || locked(fd))
+        return ZEROUTE_LIVE;
+    /* From the first namespace every process can be seen; from any other, only those below it. */
+    char first[64] = "";
+    ssize_t n = readlink("/proc/self/ns/pid", first, sizeof first - 1);
+    first[n < 0 ? 0 : n] = '\0';
+    bool see_all = strcmp(first, "pid:[4026531836]") == 0;
+    return p->pid_namespace == own_namespace || see_all ? ZEROUTE_FINISHED : ZEROUTE_UNKNOWN;
+}
+
+static void examine(struct search *s, struct zeroute_process *p)
+{
+    struct zeroute_segment_header h;
+    struct stat st;
+    int fd = open(p->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        char pid[16];
+        snprintf(p->why, sizeof p->why, "not readable: %s", strerror(errno));
+        if (lstat(p->path, &st) == 0)
+            p->uid = st.st_uid;
+        p->state = ZEROUTE_UNKNOWN;
+        snprintf(pid, sizeof pid, "%d", p->pid_inside);
+        if (start_time_of(pid))
+            p->pid = p->pid_inside;
+        return;
+    }
+    struct zeroute_snapshot *snap = NULL;
+    ssize_t n = pread(fd, &h, sizeof h, 0);
+    if (fstat(fd, &st) == 0)
+        p->uid = st.st_uid;
+    if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC ||
+        h.layout != ZEROUTE_SEGMENT_LAYOUT) {
+        /* Named, with the reason; the pid in its name is all there is to judge it by. */
+        snap = zeroute_snapshot_of_file(p->path, p->why, sizeof p->why);
+        p->state = locked(fd) ? ZEROUTE_LIVE : ZEROUTE_UNKNOWN;
+        zeroute_snapshot_free(snap);
+        close(fd);
+        return;
+    }
+    char keep[sizeof p->path];
+    memcpy(keep, p->path, sizeof keep);
+    h.boot_id[sizeof h.boot_id - 1] = '\0';
+    *p = (struct zeroute_process){.pid_inside = (int)h.pid,
+                                  .uid = st.st_uid,
+                                  .readable = true,
+                                  .pid_namespace = h.pid_namespace,
+                                  .start_time = h.start_time,
+                                  .nonce = h.nonce,
+                                  .created_ns = h.created_ns};
+    memcpy(p->path, keep, sizeof p->path);
+    snprintf(p->command, sizeof p->command, "%.*s", (int)sizeof h.command - 1, h.command);
+    snprintf(p->version, sizeof p->version, "%.*s", (int)sizeof h.version - 1, h.version);
+    snprintf(p->run_id, sizeof p->run_id, "%.*s", (int)sizeof h.run_id - 1, h.run_id);
+    snprintf(p->job_id, sizeof p->job_id, "%.*s", (int)sizeof h.job_id - 1, h.job_id);
+    snprintf(p->rank, sizeof p->rank, "%.*s", (int)sizeof h.rank - 1, h.rank);
+    p->state = judge(fd, p, h.boot_id, s->own_namespace, s->boot_id);
+    if (!p->pid && h.pid_namespace == s->own_namespace)
+        p->pid = (int)h.pid;
+    close(fd);
+}
+
+static void scan(struct search *s, const char *directory)
+{
+    struct stat st;
+    if (stat(directory, &st))
+        return;
+    for (size_t i = 0; i < s->seen_count; i++)
+        if (s->seen[i].device == st.st_dev && s->seen[i].inode == st.st_ino)
+            return;
+    struct seen *grown = realloc(s->seen, (s->seen_count + 1) * sizeof *grown);
+    if (!grown)
+        return;
+    s->seen = grown;
+    s->seen[s->seen_count++] = (struct seen){st.st_dev, st.st_ino};
+
+    DIR *d = opendir(directory);
+    struct dirent *e;
+    size_t prefix = strlen(ZEROUTE_SEGMENT_PREFIX);
+    while (d && (e = readdir(d))) {
+        const char *rest = e->d_name + prefix;
+        if (strncmp(e->d_name, ZEROUTE_SEGMENT_PREFIX, prefix) != 0 || *rest < '1' || *rest > '9')
+            continue;
+        if (s->list->count == s->room) {
+            size_t room = s->room ? s->room * 2 : 16;
+            struct zeroute_process *more =
+                realloc(s->list->process, room * sizeof *s->list->process);
+            if (!more)
+                break;
+            s->list->process = more;
+            s->room = room;
+        }
+        struct zeroute_process *p = &s->list->process[s->list->count];
+        memset(p, 0, sizeof *p);
+        p->pid_inside = atoi(rest);
+        if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >=
+            sizeof p->path)
+            continue;
+        examine(s, p);
+        /* Gone between the listing and the opening. */
+        if (!p->readable && access(p->path, F_OK) != 0)
+            continue;
+        s->list->count++;
+    }
+    if (d)
+        closedir(d);
+}
+
+/* Other mount namespaces, each once: a container's /dev/shm is reached through any of its processes. */
+static void scan_containers(struct search *s)
+{
+    char path[64];
+    uint64_t own = namespace_of("self", "mnt"), last = own;
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        uint64_t n = namespace_of(e->d_name, "mnt");
+        if (!n || n == own || n == last)
+            continue;
+        last = n;
+        snprintf(path, sizeof path, "/proc/%.16s/root" ZEROUTE_SEGMENT_DIR, e->d_name);
+        scan(s, path);
+    }
+    if (d)
+        closedir(d);
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct zeroute_process *p = a, *q = b;
+    if (p->created_ns != q->created_ns)
+        return p->created_ns < q->created_ns ? -1 : 1;
+    return (p->pid_inside > q->pid_inside) - (p->pid_inside < q->pid_inside);
+}
+
+struct zeroute_list *zeroute_list_new(void)
+{
+    struct search s = {.list = calloc(1, sizeof *s.list)};
+    if (!s.list)
+        return NULL;
+    s.own_namespace = namespace_of("self", "pid");
+    read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
+    scan(&s, ZEROUTE_SEGMENT_DIR);
+    scan_containers(&s);
+    free(s.seen);
+    if (s.list->count)
+        qsort(s.list->process, s.list->count, sizeof *s.list->process, by_age);
+    return s.list;
+}
+
+void zeroute_list_free(struct zeroute_list *list)
+{
+    if (!list)
+        return;
+    free(list->process);
+    free(list);
+}
+
+enum zeroute_state zeroute_state_now(const struct zeroute_process *p)
+{
+    struct search s = {0};
+    struct zeroute_process again = *p;
+    s.own_namespace = namespace_of("self", "pid");
+    read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
+    examine(&s, &again);
+    return again.readable && again.nonce != p->nonce ? ZEROUTE_UNKNOWN : again.state;
+}
