@@ -67,7 +67,7 @@ $(B)/libzeroute.so: $(LIB_OBJ) src/libzeroute.map
 $(B)/zeroute: $(TOOL_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
 $(B)/libze_simgpu.so: $(SIM_OBJ)
-	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -Wl,-z,nodelete -o $@ $(SIM_OBJ) -lpthread
 $(B)/libxe_standin.so: $(STANDIN_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libxe_standin.so -Wl,-z,defs -o $@ $(STANDIN_OBJ) -lpthread
 

@@ -1,0 +1,222 @@
+/* ZE_SIMGPU="devices:2,vram:16GiB,...": one table of knobs, one warning for each bad one. */
+#include "simgpu.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct sim_config sim_config;
+
+struct knob {
+    const char *name;
+    enum sim_knob_kind kind;
+    uint64_t lowest, highest;
+    const char *preset;
+    void *value;
+};
+
+static const struct knob knobs[] = {
+#define SIM_KNOB(name, kind, lowest, highest, preset, help)                                        \
+    {#name, kind, lowest, highest, preset, &sim_config.name},
+#include "knobs.def"
+#undef SIM_KNOB
+};
+#define KNOBS (sizeof(knobs) / sizeof(knobs[0]))
+
+void sim_say(const char *format, ...)
+{
+    char line[512] = "simgpu: ";
+    size_t used = strlen(line);
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(line + used, sizeof(line) - used - 1, format, arguments);
+    va_end(arguments);
+    used += n < 0 ? 0 : (size_t)n;
+    if (used > sizeof(line) - 2)
+        used = sizeof(line) - 2;
+    line[used++] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, used);
+    (void)ignored;
+}
+
+uint64_t sim_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void sim_spend(uint64_t ns)
+{
+    if (ns == 0)
+        return;
+    uint64_t until = sim_now() + ns;
+    if (ns >= 100000) {
+        struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
+                             .tv_nsec = (long)(until % 1000000000u)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+            continue;
+        return;
+    }
+    while (sim_now() < until)
+        __builtin_ia32_pause();
+}
+
+int sim_second(void)
+{
+    Dl_info info;
+    if (!dladdr((void *)&sim_config, &info) || !info.dli_fname)
+        return 0;
+    const char *slash = strrchr(info.dli_fname, '/');
+    return strstr(slash ? slash : info.dli_fname, "simgpu2") != NULL;
+}
+
+struct unit {
+    const char *name;
+    double factor;
+};
+static const struct unit byte_units[] = {
+    {"", 1},           {"B", 1},          {"K", 0x1p10},     {"KiB", 0x1p10}, {"M", 0x1p20},
+    {"MiB", 0x1p20},   {"G", 0x1p30},     {"GiB", 0x1p30},   {"T", 0x1p40},   {"TiB", 0x1p40},
+    {"KB", 1e3},       {"MB", 1e6},       {"GB", 1e9},       {"TB", 1e12},    {"B/s", 1},
+    {"KiB/s", 0x1p10}, {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30}, {"MB/s", 1e6},   {"GB/s", 1e9},
+    {NULL, 0}};
+static const struct unit time_units[] = {{"", 1},     {"ns", 1},  {"us", 1e3},
+                                         {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
+
+static bool parse_number(const char *text, const struct unit *units, double *out)
+{
+    char *end;
+    if (*text < '0' || *text > '9')
+        return false;
+    double value = strtod(text, &end);
+    for (const struct unit *u = units; u->name; u++) {
+        if (strcmp(end, u->name) == 0) {
+            *out = value * u->factor;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_flag(const char *text, bool *out)
+{
+    *out = strcmp(text, "on") == 0;
+    return *out || strcmp(text, "off") == 0;
+}
+
+static bool parse_kernel(const char *text, unsigned *out)
+{
+    unsigned major, minor;
+    if (sscanf(text, "%u.%u", &major, &minor) != 2 || minor > 99)
+        return false;
+    *out = major * 100 + minor;
+    return true;
+}
+
+static bool parse_one_fault(char *text, struct sim_fault *fault)
+{
+    char *code = strchr(text, '='), *end;
+    if (!code || code == text)
+        return false;
+    *code++ = '\0';
+    char *nth = strchr(text, '@');
+    fault->nth = 0;
+    if (nth) {
+        *nth++ = '\0';
+        fault->nth = strtoull(nth, &end, 10);
+        if (*end || end == nth || fault->nth == 0)
+            return false;
+    }
+    fault->code = (uint32_t)strtoull(code, &end, 0);
+    if (*end || end == code || fault->code == 0 || !sim_function_named(text))
+        return false;
+    snprintf(fault->function, sizeof(fault->function), "%s", text);
+    return true;
+}
+
+/* FUNCTION@N=CODE[+FUNCTION@N=CODE]... */
+static bool parse_faults(const char *text, struct sim_fault *faults)
+{
+    char copy[1024];
+    unsigned used = 0;
+    memset(faults, 0, sizeof(*faults) * SIM_FAULTS);
+    if (snprintf(copy, sizeof(copy), "%s", text) >= (int)sizeof(copy))
+        return false;
+    char *rest = copy, *item;
+    while ((item = strsep(&rest, "+")) != NULL) {
+        if (*item == '\0' && !rest)
+            break;
+        if (used == SIM_FAULTS || !parse_one_fault(item, &faults[used++])) {
+            memset(faults, 0, sizeof(*faults) * SIM_FAULTS);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool parse(const struct knob *knob, const char *text)
+{
+    double number;
+    const struct unit *units = knob->kind == SIM_BYTES  ? byte_units
+                               : knob->kind == SIM_TIME ? time_units
+                                                        : no_units;
+    switch (knob->kind) {
+    case SIM_FLAG:
+        return parse_flag(text, knob->value);
+    case SIM_KERNEL:
+        return parse_kernel(text, knob->value);
+    case SIM_FAIL:
+        return parse_faults(text, knob->value);
+    case SIM_TEXT:
+        if (strlen(text) >= sizeof(sim_config.name))
+            return false;
+        strcpy(knob->value, text);
+        return *text != '\0';
+    default:
+        if (!parse_number(text, units, &number) || number < (double)knob->lowest ||
+            number > (double)knob->highest)
+            return false;
+        *(uint64_t *)knob->value = (uint64_t)number;
+        return true;
+    }
+}
+
+static void set(const char *variable, const char *name, const char *text)
+{
+    for (size_t i = 0; i < KNOBS; i++) {
+        if (strcmp(knobs[i].name, name) != 0)
+            continue;
+        if (!parse(&knobs[i], text)) {
+            sim_say("%s: bad value '%s' for %s: %s is used", variable, text, name,
+                    *knobs[i].preset ? knobs[i].preset : "none");
+            parse(&knobs[i], knobs[i].preset);
+        }
+        return;
+    }
+    sim_say("%s: unknown knob '%s': ignored", variable, name);
+}
+
+void sim_config_load(void)
+{
+    for (size_t i = 0; i < KNOBS; i++)
+        parse(&knobs[i], knobs[i].preset);
+    const char *variable = sim_second() ? "ZE_SIMGPU2" : "ZE_SIMGPU";
+    const char *text = getenv(variable);
+    char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
+    while ((item = strsep(&rest, ",")) != NULL) {
+        char *value = strchr(item, ':');
+        if (*item == '\0')
+            continue;
+        if (value)
+            *value++ = '\0';
+        set(variable, item, value ? value : "");
+    }
+    free(copy);
+}
