@@ -124,9 +124,15 @@ static const char *value_of(const char *line, const char *key)
 
 bool zr_meminfo_read(struct zr_meminfo *out)
 {
+    static const char *const told[] = {"Buffers",     "Cached",     "SwapCached",    "AnonPages",
+                                       "Slab",        "KernelStack", "PageTables",   "SecPageTables",
+                                       "Percpu",      "Hugetlb",    "MemFree",       "GPUReclaim",
+                                       "GPUActive"};
     char path[4096];
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/meminfo"), NULL);
     char *rest = text, *line;
+    uint64_t bytes, sum = 0;
+    bool complete = false;
     const struct {
         const char *key;
         uint64_t *to;
@@ -135,18 +141,26 @@ bool zr_meminfo_read(struct zr_meminfo *out)
                   {"GPUActive", &out->gpu_active},
                   {"GPUReclaim", &out->gpu_reclaim}};
 
+    out->unaccounted = ZR_ABSENT;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         *wanted[i].to = ZR_ABSENT;
     if (!text)
         return false;
     while ((line = next_line(&rest))) {
-        for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-            const char *value = value_of(line, wanted[i].key);
+        const char *value;
 
-            if (value)
+        for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+            if ((value = value_of(line, wanted[i].key)))
                 amount_of(value, wanted[i].to);
         }
+        for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+            if ((value = value_of(line, told[i])) && amount_of(value, &bytes))
+                sum += bytes;
+        }
+        complete |= value_of(line, "AnonPages") != NULL;
     }
+    if (complete && out->total != ZR_ABSENT)
+        out->unaccounted = out->total > sum ? out->total - sum : 0;
     free(text);
     return true;
 }

@@ -80,6 +80,17 @@ START_TEST(what_the_kernel_does_not_offer_is_absent_and_not_zero)
 }
 END_TEST
 
+START_TEST(memory_that_nobody_owns_is_what_is_left)
+{
+    struct zr_meminfo m;
+
+    lay("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 200 kB\nBuffers: 10 kB\n"
+                         "Cached: 90 kB\nAnonPages: 200 kB\nSlab: 50 kB\nPageTables: 50 kB\n");
+    ck_assert(zr_meminfo_read(&m));
+    ck_assert_uint_eq(m.unaccounted, 500 << 10);
+}
+END_TEST
+
 START_TEST(without_a_meminfo_it_says_so)
 {
     struct zr_meminfo m;
@@ -223,7 +234,7 @@ END_TEST
 
 START_TEST(a_page_pool_that_the_kernel_can_take_back_is_no_loss)
 {
-    struct zr_meminfo before = {1000, 800, 0, 100}, after = {1000, 500, 0, 350};
+    struct zr_meminfo before = {1000, 800, 0, 100, 0}, after = {1000, 500, 0, 350, 0};
 
     ck_assert_int_eq(zr_meminfo_drop(&before, &after), 50);
     before.gpu_reclaim = after.gpu_reclaim = ZR_ABSENT;
@@ -279,6 +290,7 @@ int main(void)
     tcase_add_checked_fixture(host, machine, clear);
     tcase_add_test(host, meminfo_tells_gpu_memory_where_the_kernel_does);
     tcase_add_test(host, what_the_kernel_does_not_offer_is_absent_and_not_zero);
+    tcase_add_test(host, memory_that_nobody_owns_is_what_is_left);
     tcase_add_test(host, without_a_meminfo_it_says_so);
     tcase_add_test(host, a_drm_client_with_two_descriptors_is_counted_once);
     tcase_add_test(host, two_clients_of_a_card_add_up_and_cards_stay_apart);
