@@ -42,6 +42,7 @@ void zr_config_load(void)
             load_file(file);
         if (text)
             zr_knobs_parse(&zr_config, text, warn, where);
+        zr_host_back_eagerly();
         atomic_store_explicit(&loaded, true, memory_order_release);
     }
     zr_unlock(&lock);

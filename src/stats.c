@@ -200,6 +200,7 @@ bool zr_stats_open(void)
         char knobs[1000];
         zr_knobs_print(&zr_config, knobs, sizeof knobs);
         zr_text(ZR_T_KNOBS, knobs);
+        zr_host_start();
         zr_fingerprint_refresh();
     }
     errno = saved;

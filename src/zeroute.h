@@ -107,6 +107,20 @@ void zr_fingerprint_refresh(void);
 /* A fact that only the caller knows ("driver.version", "1.6.33578"); kept for every later refresh. */
 void zr_fingerprint_note(const char *key, const char *value);
 
+/* --- host.c: host memory behind device memory ---------------------------------------------------------- */
+/* When the segment is made: the baseline that readers compare with. */
+void zr_host_start(void);
+/* After something slow (a driver call): host figures for readers, at most every 100 ms; else about 10 ns. */
+void zr_host_sample(void);
+/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted and said. */
+bool zr_host_refuses_slow(uint64_t bytes);
+static inline bool zr_host_refuses(uint64_t bytes)
+{
+    return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
+}
+/* backing:eager: into the environment, before the driver reads it; what the user set himself is kept. */
+void zr_host_back_eagerly(void);
+
 /* --- fork.c: a child starts with nothing of ours ----------------------------------------------------- */
 extern const volatile uint32_t *zr_fork_word;
 /* Once, cold, before anything that a child must not inherit is made. */
