@@ -1,0 +1,153 @@
+#!/bin/bash
+# What test/bed promises, with and without a mount namespace.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+
+bed() { test/bed --on intel "$@"; }
+
+# shellcheck disable=SC2016
+libc_of_child='grep -o "[^ ]*/libc\.so\.6" /proc/self/maps | head -n 1'
+
+exit_code_is_passed_on() {
+    local code=0
+    bed sh -c 'exit 7' || code=$?
+    same $code 7
+}
+death_by_signal_is_passed_on() {
+    local code=0
+    # shellcheck disable=SC2016
+    bed sh -c 'kill -USR1 $$' || code=$?
+    same $code 138
+}
+stdout_is_the_programs_alone() { same "$(bed echo word 2>/dev/null)" word; }
+stdin_reaches_the_program() { same "$(echo word | bed cat)" word; }
+arguments_are_not_touched() { same "$(bed printf '<%s>' 'a b' '' '*' --python)" '<a b><><*><--python>'; }
+a_signal_reaches_the_program() {
+    local dir code=0
+    dir=$(mktemp -d)
+    mkfifo "$dir/up"
+    test/bed --on intel sh -c 'echo up; exec sleep 60' >"$dir/up" &
+    read -r _ <"$dir/up"
+    kill -TERM $!
+    wait $! || code=$?
+    rm -rf "$dir"
+    same $code 143
+}
+unknown_program_is_127() {
+    local code=0
+    bed no-such-program-here || code=$?
+    same $code 127
+}
+wrong_usage_is_2() {
+    local code=0
+    test/bed --on nowhere true || code=$?
+    same $code 2 || return
+    code=0
+    test/bed --on intel --cards 5 true || code=$?
+    same $code 2
+}
+help_has_examples() { test/bed --help | grep -q Examples; }
+
+same_libc_in_children() {
+    local parent child
+    parent=$(bed sh -c "$libc_of_child")
+    child=$(bed env sh -c "sh -c '$libc_of_child'")
+    same "$child" "$parent" && [ -n "$parent" ]
+}
+system_and_popen_stay_on_the_bed() {
+    bed python3 -c '
+import os, subprocess
+one = subprocess.run(["python3", "-c", "import os; print(os.confstr(2))"], capture_output=True, text=True).stdout
+two = os.popen("python3 -c \"import os; print(os.confstr(2))\"").read()
+assert one == two == os.confstr(2) + "\n", (one, two, os.confstr(2))'
+}
+spawned_workers_stay_on_the_bed() {
+    local script
+    script=$(mktemp --suffix=.py)
+    cat >"$script" <<'PY'
+import multiprocessing
+import os
+
+
+def libc():
+    return os.confstr(2)
+
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")
+    with multiprocessing.Pool(1) as pool:
+        assert pool.apply(libc) == os.confstr(2)
+PY
+    bed python3 "$script"
+    local code=$?
+    rm -f "$script"
+    return $code
+}
+a_script_is_started() {
+    local script code=0
+    script=$(mktemp)
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh -e\necho "$0" "$1"\n' >"$script"
+    chmod +x "$script"
+    same "$(bed "$script" word)" "$script word" || code=1
+    rm -f "$script"
+    return $code
+}
+callers_preload_is_kept() {
+    [ -e build/libzeroute.so ] || { echo "no preload built"; return 77; }
+    LD_PRELOAD=$PWD/build/libzeroute.so bed grep -q libzeroute /proc/self/maps
+}
+preload_set_inside_keeps_the_beds_own() {
+    [ -e build/libzeroute.so ] || { echo "no preload built"; return 77; }
+    bed env "LD_PRELOAD=$PWD/build/libzeroute.so" sh -c \
+        'grep -q libzeroute /proc/self/maps && grep -q libxe_standin /proc/self/maps'
+}
+an_emptied_environment_leaves_the_bed() {
+    ! bed env -i sh -c 'grep -q libxe_standin /proc/self/maps'
+}
+root_is_fresh_and_goes_away() {
+    local root
+    # shellcheck disable=SC2016
+    root=$(ZEROUTE_ROOT='' bed sh -c 'test -d "$ZEROUTE_ROOT" && echo "$ZEROUTE_ROOT"')
+    [ -n "$root" ] || return 1
+    for _ in $(seq 100); do
+        [ -e "$root" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+callers_root_is_kept() {
+    # shellcheck disable=SC2016
+    same "$(ZEROUTE_ROOT=/tmp bed sh -c 'echo "$ZEROUTE_ROOT"')" /tmp
+}
+beds_start_side_by_side() {
+    local i pids=()
+    for i in 1 2 3 4; do
+        bed sh -c "exit $i" &
+        pids+=($!)
+    done
+    for i in 1 2 3 4; do
+        wait "${pids[i - 1]}"
+        same $? "$i" || return 1
+    done
+}
+loader_of_a_name_is_the_one_loaded() {
+    bed --loader debian12 python3 -c '
+import ctypes
+ctypes.CDLL("libze_loader.so.1")
+assert "libze_loader.so.1.8" in open("/proc/self/maps").read()'
+}
+
+bed true
+if [ $? = 77 ]; then
+    exit 77
+fi
+for way in 1 0; do
+    export ZEROUTE_BED_NS=$way
+    for check in $(declare -F | awk '{ print $3 }' | grep _); do
+        promise "$check (ZEROUTE_BED_NS=$way)" "$check"
+    done
+done
+kept

@@ -1,0 +1,37 @@
+# shellcheck shell=bash
+# For suites written in shell: `promise NAME COMMAND...` runs a check, `kept` ends with the count that
+# test/run adds up. A check is a command, usually a function, that fails when the promise is broken.
+# Exit code 77 of a check counts as skipped.
+promises_kept=0 promises_broken=0 promises_skipped=0
+
+promise() {
+    local name=$1 out code=0
+    shift
+    out=$("$@" 2>&1) || code=$?
+    case $code in
+    0) promises_kept=$((promises_kept + 1)) ;;
+    77)
+        promises_skipped=$((promises_skipped + 1))
+        echo "skipped: $name: ${out##*$'\n'}"
+        ;;
+    *)
+        promises_broken=$((promises_broken + 1))
+        echo "BROKEN: $name (exit code $code)"
+        echo "    ${out//$'\n'/$'\n'    }"
+        ;;
+    esac
+}
+
+kept() {
+    echo "$promises_kept passed, $promises_broken failed, $promises_skipped skipped"
+    [ "$promises_broken" = 0 ]
+}
+
+# same WHAT WANTED: fails and shows both where they differ
+same() {
+    [ "$1" = "$2" ] || {
+        echo "got:      $1"
+        echo "expected: $2"
+        return 1
+    }
+}
