@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kind.h"
 #include "knobs.h"
 #include "lock.h"
 
@@ -29,18 +30,6 @@ enum zr_entry {
 #include "entries_above.def"
 #undef ZR_ABOVE
     ZR_ENTRIES
-};
-
-enum zr_kind {
-    ZR_KIND_DEVICE,
-    ZR_KIND_SHARED,
-    ZR_KIND_PHYSICAL,
-    ZR_KINDS_ON_DEVICE, /* these are allocated_bytes.all; the rest have accounts of their own */
-    ZR_KIND_HOST = ZR_KINDS_ON_DEVICE,
-    ZR_KIND_VIRTUAL, /* reserved address ranges */
-    ZR_KIND_MAPPED,  /* physical memory mapped into them */
-    ZR_KIND_IMPORTED,
-    ZR_KINDS
 };
 
 /* --- config.c: the knobs in force; all zero before zr_config_load(), read-only after it ------------- */

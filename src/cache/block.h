@@ -6,19 +6,11 @@
 #ifndef ZEROUTE_CACHE_BLOCK_H
 #define ZEROUTE_CACHE_BLOCK_H
 
+#include "kind.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum zr_kind {
-    ZR_KIND_DEVICE,
-    ZR_KIND_HOST,
-    ZR_KIND_SHARED,
-    ZR_KIND_VIRTUAL, /* reservations of address space */
-    ZR_KIND_PHYSICAL,
-    ZR_KIND_IMPORTED,
-    ZR_KINDS
-};
 
 enum zr_block_state {
     ZR_BLOCK_NONE,   /* not in the map: new, or taken */

@@ -1,0 +1,17 @@
+/*
+ * The dynamic linker's functions, by the symbol versions that every glibc from 2.28 on has.
+ * Since 2.34 they live in libc under a newer version; before that in libdl.
+ */
+#ifndef ZEROUTE_DL_H
+#define ZEROUTE_DL_H
+
+#include <dlfcn.h>
+#include <link.h>
+
+__asm__(".symver dlopen, dlopen@GLIBC_2.2.5\n"
+        ".symver dlclose, dlclose@GLIBC_2.2.5\n"
+        ".symver dlerror, dlerror@GLIBC_2.2.5\n"
+        ".symver dlvsym, dlvsym@GLIBC_2.2.5\n"
+        ".symver dladdr, dladdr@GLIBC_2.2.5\n");
+
+#endif

@@ -1,0 +1,177 @@
+/*
+ * Doors: the places at which a call reaches us, and the way down from each.
+ *
+ * A call comes through one of our exported symbols, through a pointer that dlsym handed out, or through a
+ * function table. Each entry point has one small function per door; it notes the door and the caller and
+ * goes on to the one implementation, zr_on_<entry>. What a door stands in front of (its originals) is kept
+ * per door, because a process may hold several loaders and several drivers.
+ */
+#ifndef ZEROUTE_DOOR_H
+#define ZEROUTE_DOOR_H
+
+#include "ze_compat.h"
+#include "zeroute.h"
+
+enum {
+    ZR_LIBRARIES = 8, /* loaders and drivers that can be told apart */
+    ZR_DOOR_PLT = 0,
+    ZR_DOOR_DLSYM = 1,                            /* + n: asked of library n by name */
+    ZR_DOOR_TABLE = ZR_DOOR_DLSYM + ZR_LIBRARIES, /* + n: found in table set n */
+    ZR_DOORS = ZR_DOOR_TABLE + ZR_LIBRARIES
+};
+
+/* ZR_EACH_LIBRARY(X, ...) is X(0, ...) X(1, ...) and so on. */
+#define ZR_EACH_LIBRARY(X, ...)                                                                    \
+    X(0, __VA_ARGS__) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__)                        \
+    X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__)
+
+#define ZR_ENTRY(name, table, slot, parameters, arguments)                                         \
+    typedef ze_result_t(*zr_fn_##name) parameters;                                                 \
+    ze_result_t zr_on_##name parameters;
+#include "entries.def"
+#undef ZR_ENTRY
+
+/* A function of any type, and the two ways between it and dlsym's kind of pointer. */
+typedef void (*zr_function)(void);
+#define ZR_FUNCTION(pointer) ((zr_function)(uintptr_t)(pointer))
+#define ZR_POINTER(function) ((void *)(uintptr_t)(function))
+
+/* --- entry/doors.c: the small functions ------------------------------------------------------------ */
+struct zr_thread {
+    const void *caller; /* written by the door, read at once by the implementation */
+    uint32_t door;
+    uint32_t inside; /* this thread is in one of our implementations */
+    uint32_t turn;   /* counts small calls: one in 16 is timed */
+};
+extern __thread struct zr_thread zr_thread;
+extern const char *const zr_ze_name[ZR_ENTRIES_ZE];
+extern const zr_function zr_door_function[ZR_DOORS][ZR_ENTRIES_ZE];
+
+/* --- entry/table.c: table getters ------------------------------------------------------------------- */
+typedef ze_result_t (*zr_getter)(ze_api_version_t version, void **table);
+extern const char *const zr_getter_name[ZR_TABLES];
+extern const zr_getter zr_getter_function[ZR_LIBRARIES][ZR_TABLES];
+/* A door of way "table" in front of one function; the function itself when all places are taken. */
+zr_function zr_table_door(unsigned entry, zr_function original);
+
+/* --- entry/guard.c ---------------------------------------------------------------------------------- */
+bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer);
+
+/* --- entry/dlsym.c ---------------------------------------------------------------------------------- */
+/* The real dlsym, asked from our place in the order. */
+void *zr_real_dlsym(void *handle, const char *name);
+
+/* --- driver.c: what lies below each door ------------------------------------------------------------ */
+extern zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
+extern bool zr_exiting; /* the process is being torn down: calls go straight down, uncounted */
+
+enum zr_library_kind { ZR_LIBRARY_OTHER, ZR_LIBRARY_LOADER, ZR_LIBRARY_LAYER, ZR_LIBRARY_DRIVER };
+struct zr_library {
+    uintptr_t base; /* load address; 0: the place is free */
+    void *handle;
+    zr_function getter[ZR_TABLES];
+};
+extern struct zr_library zr_library[ZR_LIBRARIES];
+
+/*
+ * The kind of library that holds this address. Loaders and drivers get a number, the others -1, and so do
+ * they when all numbers are taken. `handle` is one that found the address, or NULL. About 20 us.
+ */
+enum zr_library_kind zr_library_of(const void *address, void *handle, int *number);
+/* A function without a door of ours, of the library below this door; NULL when it has none. About 1 us. */
+zr_function zr_function_below(uint32_t door, const char *name);
+/* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
+zr_function zr_next(const char *name, const void *caller);
+/* Never NULL: where there is nothing below, a function that answers with an error. */
+zr_function zr_find_original(uint32_t door, unsigned entry);
+
+static inline zr_function zr_below(uint32_t door, unsigned entry)
+{
+    zr_function f = __atomic_load_n(&zr_original[door][entry], __ATOMIC_ACQUIRE);
+
+    return likely(f) ? f : zr_find_original(door, entry);
+}
+/* The typed function below the door that a call came through. */
+#define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->door, ZR_E_##name))
+
+/* --- inject.c: the knob `inject` ---------------------------------------------------------------------- */
+/* The code with which this call is to fail, or success. Counts the calls of each rule. */
+ze_result_t zr_inject(enum zr_entry entry);
+
+/* --- a call in progress ----------------------------------------------------------------------------- */
+struct zr_call {
+    const void *caller;
+    uint32_t door;
+    bool entered;
+    uint32_t weight; /* how many calls the time of this one stands for; 0: not timed */
+    uint64_t start;
+};
+
+static inline enum zr_way zr_way_of(uint32_t door)
+{
+    return door >= ZR_DOOR_TABLE ? ZR_WAY_TABLE : door >= ZR_DOOR_DLSYM ? ZR_WAY_DLSYM : ZR_WAY_PLT;
+}
+
+/* True: the call is ours to count and to decide. False: hand it down as it is. A few ns, no lock. */
+static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
+{
+    struct zr_thread *t = &zr_thread;
+
+    call->caller = t->caller;
+    call->door = t->door;
+    call->entered = !(t->inside || zr_exiting);
+    if (unlikely(!call->entered))
+        return false;
+    t->inside = 1;
+    zr_fork_check();
+    zr_count_call(entry, zr_way_of(call->door));
+    return true;
+}
+
+static inline void zr_leave(struct zr_call *call)
+{
+    if (likely(call->entered))
+        zr_thread.inside = 0;
+}
+
+/*
+ * Around the driver's part of a call. Reading the clock twice costs more than everything else we do: calls
+ * about less than 2 MiB are timed one in 16.
+ */
+static inline void zr_start(struct zr_call *call, size_t bytes)
+{
+    call->weight = bytes >= (size_t)2 << 20 ? 1 : (zr_thread.turn++ & 15) == 0 ? 16 : 0;
+    if (unlikely(call->weight))
+        call->start = zr_ticks();
+}
+
+static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_result_t result)
+{
+    if (unlikely(call->weight))
+        zr_time_calls(entry, zr_ticks() - call->start, call->weight);
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        zr_count_failure_code(entry, (uint32_t)result);
+    return result;
+}
+
+/*
+ * First line of an implementation. A call that has already passed a door of ours goes straight down: it is
+ * counted once, and two interposers cannot send it back and forth for ever. The guard is dropped by a
+ * cleanup, so that it goes even when something is thrown through us.
+ */
+#define ZR_ENTER(name, arguments)                                                                  \
+    struct zr_call call __attribute__((cleanup(zr_leave)));                                        \
+    if (unlikely(!zr_enter(&call, ZR_E_##name)))                                                   \
+        return ZR_BELOW(&call, name) arguments;                                                    \
+    if (unlikely(zr_config.inject.count)) {                                                                  \
+        ze_result_t injected = zr_inject(ZR_E_##name);                                             \
+        if (injected != ZE_RESULT_SUCCESS)                                                         \
+            return injected;                                                                       \
+    }
+
+/* The driver's part of a call about this many bytes, timed and its failure counted. */
+#define ZR_DOWN(call, name, bytes, arguments)                                                      \
+    (zr_start((call), (bytes)),                                                                    \
+     zr_stop((call), ZR_E_##name, ZR_BELOW((call), name) arguments))
+
+#endif

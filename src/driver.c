@@ -1,0 +1,253 @@
+/*
+ * The real entry points: which loaders and drivers are in the process, and what lies below each door.
+ *
+ * Never loads anything. The loader is found among what is loaded, and pinned once seen, because the
+ * pointers that were handed out must stay good.
+ */
+#include "dl.h"
+#include "door.h"
+
+#include <errno.h>
+#include <string.h>
+
+zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
+struct zr_library zr_library[ZR_LIBRARIES];
+bool zr_exiting;
+
+/* Runs when the libraries are taken down, early: a preload stands before what is loaded later. */
+__attribute__((destructor)) static void begin_exit(void)
+{
+    __atomic_store_n(&zr_exiting, true, __ATOMIC_RELAXED);
+}
+
+/* --- which library is it ---------------------------------------------------------------------------- */
+struct found {
+    uintptr_t address;
+    uintptr_t base; /* of the first segment: never 0, unlike the load bias of a fixed program */
+    char path[4096];
+    char soname[128];
+};
+
+static void copy(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
+static void read_soname(struct found *f, const struct dl_phdr_info *info, const ElfW(Dyn) * d)
+{
+    uintptr_t strings = 0;
+    size_t at = 0;
+
+    for (; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB)
+            strings = d->d_un.d_ptr;
+        if (d->d_tag == DT_SONAME)
+            at = d->d_un.d_val;
+    }
+    if (!at || !strings)
+        return;
+    if (strings < info->dlpi_addr)
+        strings += info->dlpi_addr;
+    copy(f->soname, sizeof f->soname, (const char *)strings + at);
+}
+
+static int holds(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct found *f = arg;
+    const ElfW(Phdr) *dynamic = NULL;
+    uintptr_t low = UINTPTR_MAX;
+    bool inside = false;
+
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + p->p_vaddr;
+
+        if (p->p_type == PT_DYNAMIC)
+            dynamic = p;
+        if (p->p_type != PT_LOAD)
+            continue;
+        if (start < low)
+            low = start;
+        inside |= f->address - start < p->p_memsz;
+    }
+    if (!inside)
+        return 0;
+    f->base = low;
+    copy(f->path, sizeof f->path, info->dlpi_name ? info->dlpi_name : "");
+    if (dynamic)
+        read_soname(f, info, (const ElfW(Dyn) *)(info->dlpi_addr + dynamic->p_vaddr));
+    return 1;
+}
+
+static bool look(struct found *f, const void *address)
+{
+    f->address = (uintptr_t)address;
+    f->base = 0;
+    f->path[0] = f->soname[0] = '\0';
+    dl_iterate_phdr(holds, f);
+    return f->base != 0;
+}
+
+/* Does this very library, not one that it depends on, define the name? */
+static bool defines(const struct found *f, void *handle, const char *name)
+{
+    struct found at;
+    void *p = zr_real_dlsym(handle, name);
+
+    return p && look(&at, p) && at.base == f->base;
+}
+
+/* By soname where it has the usual one, else by what only a loader, a layer or a driver exports. */
+static enum zr_library_kind kind_of(const struct found *f, void *handle)
+{
+    const char *name = f->soname;
+
+    if (strncmp(name, "libze_loader", 12) == 0)
+        return ZR_LIBRARY_LOADER;
+    if (strncmp(name, "libze_", 6) == 0 && strstr(name, "_layer"))
+        return ZR_LIBRARY_LAYER;
+    if (!handle)
+        return ZR_LIBRARY_OTHER;
+    if (defines(f, handle, "zelLoaderTranslateHandle"))
+        return ZR_LIBRARY_LOADER;
+    if (defines(f, handle, "zelLoaderGetVersion"))
+        return ZR_LIBRARY_LAYER;
+    if (defines(f, handle, "zeGetGlobalProcAddrTable") && defines(f, handle, "zeGetDriverProcAddrTable"))
+        return ZR_LIBRARY_DRIVER;
+    return ZR_LIBRARY_OTHER;
+}
+
+/* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
+static int number_of(const struct found *f, void *handle)
+{
+    for (int n = 0; n < ZR_LIBRARIES; n++) {
+        uintptr_t none = 0;
+        uintptr_t base = __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE);
+
+        if (!base && __atomic_compare_exchange_n(&zr_library[n].base, &none, f->base, false,
+                                                 __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            base = f->base;
+        else if (!base)
+            base = none;
+        if (base != f->base)
+            continue;
+        if (handle)
+            __atomic_store_n(&zr_library[n].handle, handle, __ATOMIC_RELEASE);
+        return n;
+    }
+    zr_say("more than %d Level Zero libraries in one process: calls to %s are not seen", ZR_LIBRARIES,
+           f->path);
+    return -1;
+}
+
+enum zr_library_kind zr_library_of(const void *address, void *handle, int *number)
+{
+    struct found f;
+    enum zr_library_kind kind;
+    void *own = handle && handle != RTLD_DEFAULT ? handle : NULL;
+
+    *number = -1;
+    if (!look(&f, address))
+        return ZR_LIBRARY_OTHER;
+    for (int n = 0; n < ZR_LIBRARIES && !own; n++)
+        if (__atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE) == f.base)
+            own = __atomic_load_n(&zr_library[n].handle, __ATOMIC_ACQUIRE);
+    if (!own && f.path[0]) {
+        own = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD);
+        if (own)
+            dlclose(own); /* it stays loaded: somebody else's code is running in it */
+    }
+    kind = kind_of(&f, own);
+    if (kind == ZR_LIBRARY_LOADER) {
+        void *pinned = f.path[0] ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
+
+        if (pinned)
+            own = pinned;
+    }
+    if (kind == ZR_LIBRARY_LOADER || kind == ZR_LIBRARY_DRIVER)
+        *number = number_of(&f, own);
+    return kind;
+}
+
+/* --- what lies below --------------------------------------------------------------------------------- */
+static ze_result_t no_loader(void)
+{
+    return ZE_RESULT_ERROR_UNINITIALIZED;
+}
+
+static ze_result_t not_in_loader(void)
+{
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+}
+
+/* A loader for a caller that is bound to our exports although none is in the global scope. */
+static void *loader_handle(const void *caller)
+{
+    static const char *const usual[] = {"libze_loader.so.1", "libze_loader.so"};
+    int n;
+
+    if (zr_library_of(caller, NULL, &n) == ZR_LIBRARY_LOADER && n >= 0)
+        return zr_library[n].handle;
+    for (unsigned i = 0; i < sizeof usual / sizeof *usual; i++) {
+        void *handle = dlopen(usual[i], RTLD_LAZY | RTLD_NOLOAD);
+
+        if (handle) {
+            void *init = zr_real_dlsym(handle, "zeInit");
+
+            if (init)
+                zr_library_of(init, handle, &n);
+            dlclose(handle);
+            return handle;
+        }
+    }
+    for (n = 0; n < ZR_LIBRARIES; n++)
+        if (zr_library[n].handle && zr_real_dlsym(zr_library[n].handle, "zelLoaderTranslateHandle"))
+            return zr_library[n].handle;
+    return NULL;
+}
+
+zr_function zr_next(const char *name, const void *caller)
+{
+    int saved = errno;
+    void *p = zr_real_dlsym(RTLD_NEXT, name);
+    void *handle;
+
+    if (!p && (handle = loader_handle(caller)))
+        p = zr_real_dlsym(handle, name);
+    if (!p)
+        dlerror(); /* the failure was ours, not the caller's */
+    errno = saved;
+    return ZR_FUNCTION(p);
+}
+
+zr_function zr_find_original(uint32_t door, unsigned entry)
+{
+    zr_function f = NULL;
+
+    if (door == ZR_DOOR_PLT)
+        f = zr_next(zr_ze_name[entry], zr_thread.caller);
+    if (f) {
+        __atomic_store_n(&zr_original[door][entry], f, __ATOMIC_RELEASE);
+        return f;
+    }
+    return zr_next("zeInit", zr_thread.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
+}
+
+zr_function zr_function_below(uint32_t door, const char *name)
+{
+    zr_function f = NULL;
+    int saved = errno;
+
+    if (door >= ZR_DOOR_DLSYM && door < ZR_DOOR_TABLE)
+        f = ZR_FUNCTION(zr_real_dlsym(zr_library[door - ZR_DOOR_DLSYM].handle, name));
+    else if (door == ZR_DOOR_PLT)
+        f = zr_next(name, zr_thread.caller);
+    if (!f)
+        dlerror();
+    errno = saved;
+    return f;
+}

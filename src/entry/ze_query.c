@@ -1,0 +1,178 @@
+/*
+ * Start, devices, free-memory queries, and functions that are asked for by extension name.
+ */
+#include "policy.h"
+
+#include <string.h>
+
+/* Knobs that the driver must find when it starts are set before it does. */
+ze_result_t zr_on_zeInit(ze_init_flags_t flags)
+{
+    ZR_ENTER(zeInit, (flags));
+    zr_config_load();
+    zr_count_caller(call.caller, 0);
+    return ZR_DOWN(&call, zeInit, 0, (flags));
+}
+
+ze_result_t zr_on_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers, void *desc)
+{
+    ZR_ENTER(zeInitDrivers, (count, drivers, desc));
+    zr_config_load();
+    zr_count_caller(call.caller, 0);
+    return ZR_DOWN(&call, zeInitDrivers, 0, (count, drivers, desc));
+}
+
+ze_result_t zr_on_zesInit(uint32_t flags)
+{
+    ZR_ENTER(zesInit, (flags));
+    zr_config_load();
+    zr_count_caller(call.caller, 0);
+    return ZR_DOWN(&call, zesInit, 0, (flags));
+}
+
+ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices)
+{
+    ZR_ENTER(zeDeviceGet, (driver, count, devices));
+    zr_count_caller(call.caller, 0);
+    uint32_t asked = count ? *count : 0;
+    ze_result_t result = ZR_DOWN(&call, zeDeviceGet, 0, (driver, count, devices));
+    if (result == ZE_RESULT_SUCCESS && devices && asked)
+        zr_device_seen(&call, NULL, devices, *count < asked ? *count : asked);
+    return result;
+}
+
+ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *count,
+                                        ze_device_handle_t *parts)
+{
+    ZR_ENTER(zeDeviceGetSubDevices, (device, count, parts));
+    zr_count_caller(call.caller, 0);
+    uint32_t asked = count ? *count : 0;
+    ze_result_t result = ZR_DOWN(&call, zeDeviceGetSubDevices, 0, (device, count, parts));
+    if (result == ZE_RESULT_SUCCESS && parts && asked)
+        zr_device_seen(&call, device, parts, *count < asked ? *count : asked);
+    return result;
+}
+
+ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
+{
+    ZR_ENTER(zeDeviceGetProperties, (device, properties));
+    zr_count_caller(call.caller, 0);
+    if (properties && properties->pNext &&
+        zr_chain_has(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE))
+        zr_policy_before_memory_query(&call, device);
+    return ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
+}
+
+ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_t *count,
+                                              ze_device_memory_properties_t *properties)
+{
+    ZR_ENTER(zeDeviceGetMemoryProperties, (device, count, properties));
+    zr_count_caller(call.caller, 0);
+    if (properties && count && *count)
+        zr_policy_before_memory_query(&call, device);
+    return ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
+}
+
+/* A memory module of Sysman names no Level Zero device: all devices are meant. */
+ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *state)
+{
+    ZR_ENTER(zesMemoryGetState, (memory, state));
+    zr_count_caller(call.caller, 0);
+    zr_policy_before_memory_query(&call, NULL);
+    return ZR_DOWN(&call, zesMemoryGetState, 0, (memory, state));
+}
+
+/* --- functions by extension name ---------------------------------------------------------------------- */
+/*
+ * Memory is also exported and imported by functions that only the driver knows. One of each is remembered
+ * per driver; where there are more drivers than places the caller gets the driver's own function.
+ */
+enum { EXTENSIONS = 4 };
+typedef ze_result_t (*get_handles)(ze_context_handle_t, const void *, uint32_t *,
+                                   ze_ipc_mem_handle_t *);
+typedef ze_result_t (*open_handles)(ze_context_handle_t, ze_device_handle_t, uint32_t,
+                                    ze_ipc_mem_handle_t *, ze_ipc_memory_flags_t, void **);
+static get_handles real_get[EXTENSIONS];
+static open_handles real_open[EXTENSIONS];
+
+static ze_result_t on_get(unsigned n, ze_context_handle_t context, const void *ptr, uint32_t *count,
+                          ze_ipc_mem_handle_t *handles)
+{
+    ze_result_t result = real_get[n](context, ptr, count, handles);
+
+    if (result == ZE_RESULT_SUCCESS && handles && !zr_thread.inside && !zr_exiting)
+        zr_registry_exported(ptr);
+    return result;
+}
+
+static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_handle_t device,
+                           uint32_t count, ze_ipc_mem_handle_t *handles, ze_ipc_memory_flags_t flags,
+                           void **out)
+{
+    ze_result_t result = real_open[n](context, device, count, handles, flags, out);
+
+    if (result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting) {
+        struct zr_call call = {.door = ZR_DOOR_PLT};
+
+        zr_registry_imported(&call, context, device, *out);
+    }
+    return result;
+}
+
+#define EXTENSION(n, ...)                                                                          \
+    static ze_result_t get##n(ze_context_handle_t context, const void *ptr, uint32_t *count,       \
+                              ze_ipc_mem_handle_t *handles)                                        \
+    {                                                                                              \
+        return on_get(n, context, ptr, count, handles);                                            \
+    }                                                                                              \
+    static ze_result_t open##n(ze_context_handle_t context, ze_device_handle_t device,             \
+                               uint32_t count, ze_ipc_mem_handle_t *handles,                       \
+                               ze_ipc_memory_flags_t flags, void **out)                            \
+    {                                                                                              \
+        return on_open(n, context, device, count, handles, flags, out);                            \
+    }
+EXTENSION(0)
+EXTENSION(1)
+EXTENSION(2)
+EXTENSION(3)
+static const get_handles our_get[EXTENSIONS] = {get0, get1, get2, get3};
+static const open_handles our_open[EXTENSIONS] = {open0, open1, open2, open3};
+
+/* Finds or takes the place of this function; -1 when all are taken. */
+static int place_for(void **places, void *f)
+{
+    for (int n = 0; n < EXTENSIONS; n++) {
+        void *none = NULL;
+
+        if (__atomic_compare_exchange_n(&places[n], &none, f, false, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_ACQUIRE) ||
+            none == f)
+            return n;
+    }
+    return -1;
+}
+
+static void exchange_extension(const char *name, void **out)
+{
+    int n;
+
+    if (strcmp(name, "zexMemGetIpcHandles") == 0 && (n = place_for((void **)real_get, *out)) >= 0)
+        *out = ZR_POINTER(our_get[n]);
+    else if (strcmp(name, "zexMemOpenIpcHandles") == 0 &&
+             (n = place_for((void **)real_open, *out)) >= 0)
+        *out = ZR_POINTER(our_open[n]);
+    for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
+        if (strcmp(name, zr_ze_name[e]) == 0)
+            *out = ZR_POINTER(zr_table_door(e, ZR_FUNCTION(*out)));
+}
+
+ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name,
+                                                      void **out)
+{
+    ZR_ENTER(zeDriverGetExtensionFunctionAddress, (driver, name, out));
+    zr_count_caller(call.caller, 0);
+    ze_result_t result = ZR_DOWN(&call, zeDriverGetExtensionFunctionAddress, 0, (driver, name, out));
+    if (result == ZE_RESULT_SUCCESS && name && out && *out)
+        exchange_extension(name, out);
+    return result;
+}

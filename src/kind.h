@@ -1,0 +1,17 @@
+/* Kinds of memory, as they are booked. */
+#ifndef ZEROUTE_KIND_H
+#define ZEROUTE_KIND_H
+
+enum zr_kind {
+    ZR_KIND_DEVICE,
+    ZR_KIND_SHARED,
+    ZR_KIND_PHYSICAL,
+    ZR_KINDS_ON_DEVICE, /* these are allocated_bytes.all; the rest have accounts of their own */
+    ZR_KIND_HOST = ZR_KINDS_ON_DEVICE,
+    ZR_KIND_VIRTUAL, /* reserved address ranges */
+    ZR_KIND_MAPPED,  /* physical memory mapped into them */
+    ZR_KIND_IMPORTED,
+    ZR_KINDS
+};
+
+#endif

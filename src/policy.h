@@ -1,0 +1,76 @@
+/*
+ * What is decided about a call, and the books that decisions rest on. Grouped by file.
+ */
+#ifndef ZEROUTE_POLICY_H
+#define ZEROUTE_POLICY_H
+
+#include "cache/map.h"
+#include "door.h"
+
+/* --- policy.c: who serves an allocation --------------------------------------------------------------- */
+ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
+                                   const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                   size_t alignment, ze_device_handle_t device, void **out);
+ze_result_t zr_policy_alloc_host(struct zr_call *call, ze_context_handle_t context,
+                                 const ze_host_mem_alloc_desc_t *desc, size_t size,
+                                 size_t alignment, void **out);
+ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t context,
+                                   const ze_device_mem_alloc_desc_t *device_desc,
+                                   const ze_host_mem_alloc_desc_t *host_desc, size_t size,
+                                   size_t alignment, ze_device_handle_t device, void **out);
+ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr);
+ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context,
+                               const ze_memory_free_ext_desc_t *desc, void *ptr);
+/* Before the driver is asked how much memory is free: what we keep must not look used. */
+void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device);
+/* Before a context goes: what we keep for it goes back to the driver. */
+void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
+
+/* --- registry.c: every block that was seen ------------------------------------------------------------ */
+enum {
+    /* Owned by somebody who allocated it past us: known, not booked. */
+    ZR_BLOCK_FOREIGN = 1 << 8,
+    /* Its base is a handle, not memory. */
+    ZR_BLOCK_HANDLE = 1 << 9,
+    ZR_UNKNOWN_DEVICE = 0xffff
+};
+
+/* Books a block that the driver has just given out. A few ns. */
+void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context, const void *base,
+                     size_t size, uint32_t flags);
+/*
+ * Takes a block out of the books before its free goes down: afterwards another thread may be given the same
+ * address at once. Then either _gone (the driver took it) or _back (it refused). Both accept NULL.
+ */
+struct zr_block *zr_registry_take(const void *base);
+void zr_registry_gone(struct zr_block *b);
+void zr_registry_back(struct zr_block *b);
+/* The IPC handle of the block that holds ptr was taken. */
+void zr_registry_exported(const void *ptr);
+/* Memory of another process was opened; the driver is asked how much. */
+void zr_registry_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
+                          const void *base);
+/* Physical memory, of a device or of the host, known by its handle. */
+void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
+                          const void *handle, size_t size);
+/* Physical memory was mapped into a reserved range, or unmapped. */
+void zr_registry_mapped(const void *ptr, size_t size);
+void zr_registry_unmapped(const void *ptr, size_t size);
+/* True when an extension of this type is chained to a descriptor. */
+bool zr_chain_has(const void *desc, uint32_t stype);
+
+/* --- device.c: cards by number ------------------------------------------------------------------------ */
+/* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. One load when known. */
+unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device);
+/* A list as zeDeviceGet gave it, in the driver's order; or the parts of `root`. */
+void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices,
+                    uint32_t count);
+void zr_fork_child_device(void);
+
+/* --- residency.c ---------------------------------------------------------------------------------------- */
+ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
+                              ze_device_handle_t device, void *ptr, size_t size);
+ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
+                               ze_device_handle_t device, void *ptr, size_t size);
+
+#endif

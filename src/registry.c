@@ -1,0 +1,147 @@
+/*
+ * The registry: every block that passed a door, by its address, and what it is booked as.
+ *
+ * A block enters after the driver gave it out, and leaves before the driver takes it back, so an address is
+ * never in the books twice.
+ */
+#include "policy.h"
+
+static void unbook(const struct zr_block *b)
+{
+    if (b->flags & ZR_BLOCK_FOREIGN)
+        return;
+    zr_unbook(b->kind, b->device, b->held);
+    if (b->kind == ZR_KIND_VIRTUAL && b->peers)
+        zr_unbook(ZR_KIND_MAPPED, 0, b->peers);
+    if (b->kind < ZR_KINDS_ON_DEVICE)
+        zr_book_reserved(b->device, -(int64_t)b->held);
+}
+
+/*
+ * Something is booked under this address although the driver has just given it out: it went back to the
+ * driver on a way that we did not see.
+ */
+static __attribute__((noinline, cold)) bool insert_again(struct zr_block *b)
+{
+    struct zr_block *stale = zr_map_take((const void *)b->base);
+
+    if (!stale)
+        return false;
+    unbook(stale);
+    zr_block_recycle(stale);
+    return zr_map_insert(b);
+}
+
+void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context, const void *base,
+                     size_t size, uint32_t flags)
+{
+    struct zr_block *b = zr_block_new();
+
+    if (unlikely(!b))
+        return;
+    if (unlikely(device == ZR_UNKNOWN_DEVICE))
+        device = 0;
+    /* A handle is no range of memory: it is found by itself alone. */
+    zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, size);
+    b->context = context;
+    b->peers = 0;
+    b->flags = flags;
+    b->device = (uint16_t)device;
+    b->kind = (uint8_t)kind;
+    if (unlikely(!zr_map_insert(b)) && !insert_again(b)) {
+        zr_block_recycle(b);
+        return;
+    }
+    if (flags & ZR_BLOCK_FOREIGN)
+        return;
+    zr_book(kind, device, size);
+    if (kind < ZR_KINDS_ON_DEVICE)
+        zr_book_reserved(device, (int64_t)size);
+}
+
+struct zr_block *zr_registry_take(const void *base)
+{
+    return zr_map_take(base);
+}
+
+void zr_registry_gone(struct zr_block *b)
+{
+    if (!b)
+        return;
+    unbook(b);
+    zr_block_recycle(b);
+}
+
+void zr_registry_back(struct zr_block *b)
+{
+    if (b && !zr_map_insert(b))
+        zr_registry_gone(b);
+}
+
+void zr_registry_exported(const void *ptr)
+{
+    struct zr_block *b = zr_map_find(ptr);
+
+    zr_count(ZR_F_IPC_EXPORTS, 1);
+    if (!b)
+        return;
+    if (!(__atomic_fetch_or(&b->flags, ZR_BLOCK_EXPORTED, __ATOMIC_RELAXED) & ZR_BLOCK_EXPORTED))
+        zr_count(ZR_F_IPC_EXPORT_BYTES, b->size);
+}
+
+void zr_registry_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
+                          const void *base)
+{
+    void *start = NULL;
+    size_t size = 0;
+
+    zr_count(ZR_F_IPC_IMPORTS, 1);
+    if (ZR_BELOW(call, zeMemGetAddressRange)(context, base, &start, &size) != ZE_RESULT_SUCCESS)
+        size = 0;
+    zr_registry_add(ZR_KIND_IMPORTED, zr_device_number(call, device), context, base, size, 0);
+}
+
+void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
+                          const void *handle, size_t size)
+{
+    zr_registry_add(on_device ? ZR_KIND_PHYSICAL : ZR_KIND_HOST, device, context, handle, size,
+                    ZR_BLOCK_HANDLE);
+}
+
+/* A reserved range has no peers: the field holds how much is mapped into it. */
+void zr_registry_mapped(const void *ptr, size_t size)
+{
+    struct zr_block *b = zr_map_find(ptr);
+
+    if (!b || b->kind != ZR_KIND_VIRTUAL)
+        return;
+    __atomic_fetch_add(&b->peers, size, __ATOMIC_RELAXED);
+    zr_book(ZR_KIND_MAPPED, 0, size);
+}
+
+void zr_registry_unmapped(const void *ptr, size_t size)
+{
+    struct zr_block *b = zr_map_find(ptr);
+    uint64_t mapped;
+
+    if (!b || b->kind != ZR_KIND_VIRTUAL)
+        return;
+    mapped = __atomic_load_n(&b->peers, __ATOMIC_RELAXED);
+    do {
+        if (size > mapped)
+            size = mapped;
+    } while (!__atomic_compare_exchange_n(&b->peers, &mapped, mapped - size, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    if (size)
+        zr_unbook(ZR_KIND_MAPPED, 0, size);
+}
+
+bool zr_chain_has(const void *desc, uint32_t stype)
+{
+    const struct zr_ze_base *link = desc;
+
+    while (link && (link = link->next))
+        if (link->stype == stype)
+            return true;
+    return false;
+}

@@ -1,0 +1,143 @@
+/*
+ * Residency: which device asks for which block, and residency:owner.
+ *
+ * Making a block resident on another device than its owner exports it and may cost host memory (DESIGN.md
+ * 1.4). With residency:owner such a request is answered with success, counted and not passed on. The owner's
+ * own request, sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
+ */
+#include "policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Bit n of the upper half of a block's flags: residency on device n was asked for and withheld. */
+static uint32_t withheld_bit(unsigned device)
+{
+    return device < 15 ? (uint32_t)ZR_BLOCK_USER << device : 0;
+}
+
+/* A block that was allocated past us is asked about once, and then known. */
+static __attribute__((noinline, cold)) struct zr_block *ask_owner(struct zr_call *call,
+                                                                 ze_context_handle_t context,
+                                                                 const void *ptr)
+{
+    ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_device_handle_t owner = NULL;
+    void *base = NULL;
+    size_t size = 0;
+
+    if (ZR_BELOW(call, zeMemGetAllocProperties)(context, ptr, &p, &owner) != ZE_RESULT_SUCCESS ||
+        p.type != ZE_MEMORY_TYPE_DEVICE || !owner ||
+        ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
+        return NULL;
+    zr_registry_add(ZR_KIND_DEVICE, zr_device_number(call, owner), context, base, size,
+                    ZR_BLOCK_FOREIGN);
+    return zr_map_find(ptr);
+}
+
+/* The block whose owner matters for this pointer; NULL: none, let the request pass. */
+static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+{
+    struct zr_block *b = zr_map_find(ptr);
+
+    if (!b)
+        b = ask_owner(call, context, ptr);
+    return b && b->kind == ZR_KIND_DEVICE ? b : NULL;
+}
+
+/* "libccl.so" names libccl.so and libccl.so.1, not libcclx.so. */
+static bool named(const char *list, const char *library)
+{
+    while (*list) {
+        size_t n = strcspn(list, "+");
+
+        if (n && strncmp(list, library, n) == 0 && (library[n] == '\0' || library[n] == '.'))
+            return true;
+        list += n + (list[n] == '+');
+    }
+    return false;
+}
+
+static bool withholds(const struct zr_call *call)
+{
+    const char *through = zr_config.peer_callers;
+
+    if (zr_config.residency != ZR_RESIDENCY_OWNER)
+        return false;
+    return !(through && *through && named(through, zr_caller_name(call->caller)));
+}
+
+/* By library too. A library asks from few places: the numbers of the last one are kept per thread. */
+static void count_withheld(const void *caller, size_t bytes)
+{
+    static __thread struct {
+        const void *caller;
+        int calls, bytes;
+    } last;
+
+    if (last.caller != caller) {
+        const char *library = zr_caller_name(caller);
+        char name[96];
+
+        snprintf(name, sizeof name, "callers.%s.withheld_calls", library);
+        last.calls = zr_named(name, "", "peer residency of this library that was withheld");
+        snprintf(name, sizeof name, "callers.%s.withheld_bytes", library);
+        last.bytes = zr_named(name, "bytes", "bytes of these");
+        last.caller = caller;
+    }
+    zr_count(ZR_F_RESIDENCY_PEER_WITHHELD_CALLS, 1);
+    zr_count(ZR_F_RESIDENCY_PEER_WITHHELD_BYTES, bytes);
+    zr_count_named(last.calls, 1);
+    zr_count_named(last.bytes, bytes);
+}
+
+ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
+                              ze_device_handle_t device, void *ptr, size_t size)
+{
+    unsigned asking = zr_device_number(call, device);
+    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, ptr);
+    bool peer = b && b->device != asking;
+    ze_result_t result;
+
+    if (b && !peer) {
+        zr_count(ZR_F_RESIDENCY_OWNER_ASKED_CALLS, 1);
+        zr_count(ZR_F_RESIDENCY_OWNER_ASKED_BYTES, size);
+    }
+    if (peer) {
+        zr_count(ZR_F_RESIDENCY_PEER_ASKED_CALLS, 1);
+        zr_count(ZR_F_RESIDENCY_PEER_ASKED_BYTES, size);
+        if (withholds(call)) {
+            zr_block_mark(b, withheld_bit(asking));
+            count_withheld(call->caller, size);
+            return ZE_RESULT_SUCCESS;
+        }
+    }
+    result = ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size));
+    if (peer && result == ZE_RESULT_SUCCESS) {
+        zr_count(ZR_F_RESIDENCY_PEER_GRANTED_CALLS, 1);
+        zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
+        if (asking < 64)
+            __atomic_fetch_or(&b->peers, (uint64_t)1 << asking, __ATOMIC_RELAXED);
+    }
+    return result;
+}
+
+/* What was withheld is not evicted either; everything else is. */
+ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
+                               ze_device_handle_t device, void *ptr, size_t size)
+{
+    unsigned asking = zr_device_number(call, device);
+    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : zr_map_find(ptr);
+    uint64_t bit = asking < 64 ? (uint64_t)1 << asking : 0;
+    uint32_t withheld = b ? withheld_bit(asking) : 0;
+
+    zr_count(ZR_F_RESIDENCY_EVICT_CALLS, 1);
+    if (withheld && !(__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit) &&
+        (__atomic_fetch_and(&b->flags, ~withheld, __ATOMIC_RELAXED) & withheld)) {
+        zr_count(ZR_F_RESIDENCY_EVICT_WITHHELD_CALLS, 1);
+        return ZE_RESULT_SUCCESS;
+    }
+    if (b)
+        __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
+    return ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+}
