@@ -42,7 +42,7 @@ static void wait_in_syncs(struct xs_client *client, const struct xe_sync *syncs,
         if (syncs[i].flags & XE_SYNC_FLAG_SIGNAL)
             continue;
         while (!in_sync_done(client, &syncs[i]) && !(stop && *stop))
-            xs_event_wait(xs_event_seen(), 1000000);
+            xs_event_wait(XS_ANY_ADDRESS, xs_event_seen(XS_ANY_ADDRESS), 1000000);
     }
 }
 
@@ -63,7 +63,7 @@ static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct x
             return -EINVAL;
         __atomic_store_n((uint64_t *)(uintptr_t)sync->addr, sync->timeline_value, // NOLINT
                          __ATOMIC_RELEASE);
-        xs_event_bump();
+        xs_event_bump(sync->addr & XS_ADDRESS_MASK);
         return 0;
     default:
         return -EINVAL;
@@ -145,7 +145,7 @@ void xs_queue_drop(struct xs_queue *queue)
     bool running = queue->running;
     pthread_cond_signal(&queue->more);
     pthread_mutex_unlock(&queue->lock);
-    xs_event_bump();
+    xs_event_bump_all();
     if (running)
         pthread_join(queue->thread, NULL);
     while (queue->first) {
@@ -254,7 +254,7 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
     uint64_t end = wait->timeout < 0 ? UINT64_MAX : (uint64_t)wait->timeout + (absolute ? 0 : start);
     uint64_t nap = 20000;
     for (unsigned round = 0;; round++) {
-        uint32_t seen = xs_event_seen();
+        uint32_t seen = xs_event_seen(XS_ANY_ADDRESS);
         if (fence_met(wait))
             break;
         uint64_t now = xs_now();
@@ -264,7 +264,7 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
             sched_yield();
             continue;
         }
-        xs_event_wait(seen, nap < end - now ? nap : end - now);
+        xs_event_wait(XS_ANY_ADDRESS, seen, nap < end - now ? nap : end - now);
         if (nap < 1000000)
             nap += nap / 4;
     }

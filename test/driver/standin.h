@@ -188,9 +188,12 @@ void xs_queue_drop(struct xs_queue *queue); /* the client is going away */
 int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count);
 
 /* --- event.c: sleeping until somebody wrote something --------------------------------------------- */
-uint32_t xs_event_seen(void);
-void xs_event_wait(uint32_t seen, uint64_t ns);
-void xs_event_bump(void); /* a few ns when nobody sleeps */
+#define XS_ANY_ADDRESS 0
+#define XS_ADDRESS_MASK ((1ull << 48) - 1)
+uint32_t xs_event_seen(uint64_t address);
+void xs_event_wait(uint64_t address, uint32_t seen, uint64_t ns);
+void xs_event_bump(uint64_t address); /* a few ns when nobody sleeps */
+void xs_event_bump_all(void);
 
 /* --- syncobj.c ------------------------------------------------------------------------------------ */
 struct xs_syncobj;
@@ -208,6 +211,9 @@ struct xs_regs {
 };
 uint32_t xs_reg_read(struct xs_regs *regs, uint32_t offset);
 void xs_reg_write(struct xs_regs *regs, uint32_t offset, uint32_t value);
+uint64_t xs_gpr_read(struct xs_regs *regs, unsigned n);
+void xs_gpr_write(struct xs_regs *regs, unsigned n, uint64_t value);
+void xs_reg_predicate(struct xs_regs *regs, unsigned mode);
 void xs_reg_math(struct xs_regs *regs, const uint32_t *instructions, unsigned count);
 
 /* --- batch.c: carries out one batch ----------------------------------------------------------------- */
@@ -217,12 +223,12 @@ struct xs_context { /* what a queue keeps from batch to batch */
     unsigned engine_class;
     unsigned card;
     _Atomic bool stop;
-    uint64_t state_base[4]; /* general, surface, dynamic, instruction */
+    uint64_t general_base, instruction_base; /* of the last STATE_BASE_ADDRESS */
 };
 void xs_batch_run(struct xs_context *context, uint64_t address);
 
 /* --- blit.c ------------------------------------------------------------------------------------------ */
-void xs_blit_copy(struct xs_context *context, const uint32_t *command);  /* XY_COPY_BLT */
+void xs_blit_copy(struct xs_context *context, const uint32_t *command);  /* XY_BLOCK_COPY_BLT */
 void xs_blit_memcopy(struct xs_context *context, const uint32_t *command);
 void xs_blit_memset(struct xs_context *context, const uint32_t *command);
 void xs_blit_color(struct xs_context *context, const uint32_t *command); /* XY_FAST_COLOR_BLT */

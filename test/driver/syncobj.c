@@ -50,7 +50,7 @@ int xs_syncobj_signal(struct xs_client *client, uint32_t handle, uint64_t point)
     if (s)
         atomic_store(s->point, point);
     pthread_mutex_unlock(&client->lock);
-    xs_event_bump();
+    xs_event_bump(XS_ANY_ADDRESS);
     return s ? 0 : -ENOENT;
 }
 
@@ -112,7 +112,7 @@ static int wait_all(struct xs_client *client, const uint32_t *handles, const uin
                     uint32_t count, int64_t timeout, bool all, uint32_t *first)
 {
     for (;;) {
-        uint32_t seen = xs_event_seen(), done = 0;
+        uint32_t seen = xs_event_seen(XS_ANY_ADDRESS), done = 0;
         for (uint32_t i = 0; i < count; i++) {
             if (xs_syncobj_done(client, handles[i], points ? points[i] : 1) && !done++)
                 *first = i;
@@ -122,7 +122,7 @@ static int wait_all(struct xs_client *client, const uint32_t *handles, const uin
         int64_t left = timeout - (int64_t)xs_now();
         if (left <= 0)
             return -ETIME;
-        xs_event_wait(seen, left < 1000000 ? (uint64_t)left : 1000000);
+        xs_event_wait(XS_ANY_ADDRESS, seen, left < 1000000 ? (uint64_t)left : 1000000);
     }
 }
 

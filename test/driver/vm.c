@@ -10,8 +10,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define ADDRESS_MASK ((1ull << 48) - 1)
-
 struct binding {
     uint64_t start, end;
     uint64_t offset;  /* into the buffer, or the user pointer */
@@ -232,7 +230,7 @@ static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bin
 {
     if (op->op != XE_BIND_UNMAP_ALL &&
         (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE || op->addr + op->range < op->addr ||
-         op->addr + op->range > ADDRESS_MASK + 1))
+         op->addr + op->range > XS_ADDRESS_MASK + 1))
         return -EINVAL;
     switch (op->op) {
     case XE_BIND_MAP:
@@ -280,7 +278,7 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
 
 bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
 {
-    address &= ADDRESS_MASK;
+    address &= XS_ADDRESS_MASK;
     *span = (struct xs_span){0};
     pthread_rwlock_rdlock(&vm->lock);
     const struct binding *b = find(vm, address);
@@ -366,6 +364,6 @@ bool xs_vm_write(struct xs_vm *vm, uint64_t address, const void *in, size_t leng
         from = (uint8_t *)&word;
     }
     bool fine = transfer(vm, address, from, length, true);
-    xs_event_bump();
+    xs_event_bump(address & XS_ADDRESS_MASK);
     return fine;
 }
