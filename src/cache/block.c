@@ -32,14 +32,14 @@ static struct zr_block *pop(struct list *list)
 {
     struct zr_block *b = list->head;
 
-    list->head = b->context;
+    list->head = b->link;
     list->count--;
     return b;
 }
 
 static void push(struct list *list, struct zr_block *b)
 {
-    b->context = list->head;
+    b->link = list->head;
     list->head = b;
     list->count++;
 }
@@ -51,7 +51,6 @@ static struct zr_block *blank(struct zr_block *b)
     __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
     b->device = 0;
     b->kind = 0;
-    b->spare = 0;
     return b;
 }
 

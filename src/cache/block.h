@@ -21,25 +21,32 @@ enum zr_block_state {
 
 enum zr_block_flags {
     ZR_BLOCK_EXPORTED = 1 << 0, /* its IPC handle was taken: really free it when it is freed */
-    ZR_BLOCK_OURS = 1 << 1,     /* came through the whole-block cache: zr_cache_free takes it back */
-    ZR_BLOCK_PEER_ASKED = 1 << 2,
+    ZR_BLOCK_OURS = 1 << 1,     /* from the whole-block cache: zr_cache_free takes it back */
+    ZR_BLOCK_MOVED = 1 << 2,    /* `peers` is no longer what its key says: find its key anew */
+    ZR_BLOCK_ODD = 1 << 3,      /* smaller than its size class (memory was short): never kept */
     ZR_BLOCK_USER = 1 << 16     /* this bit and those above belong to the layer above */
 };
 
 struct zr_block {
     uintptr_t base;
-    size_t size;      /* as asked */
-    size_t held;      /* as taken from the driver */
-    uint64_t word;    /* atomic: generation << 8 | enum zr_block_state */
-    void *context;    /* as given by the caller; link of free lists while the block is not in the map */
-    uint64_t peers;   /* bit n: resident on the device of index n besides its owner */
-    uint32_t flags;   /* atomic: enum zr_block_flags */
-    uint16_t device;  /* index, the caller's */
-    uint8_t kind;     /* enum zr_kind */
-    uint8_t spare;
-    uint16_t size_class; /* the cache's own, from here on */
+    size_t size;   /* as asked */
+    size_t held;   /* as taken from the driver */
+    uint64_t word; /* atomic: generation << 8 | enum zr_block_state */
+    union {
+        void *context;         /* as given by the caller, while LIVE */
+        struct zr_block *link; /* next in a list, otherwise */
+    };
+    union {
+        uint64_t peers;       /* bit n: resident on device n besides its owner, while LIVE */
+        struct zr_block *run; /* first block of the next run in a depot */
+    };
+    uint32_t flags;      /* atomic: enum zr_block_flags */
+    uint16_t device;     /* index, the caller's */
+    uint8_t kind;        /* enum zr_kind */
+    uint8_t run_length;  /* the cache's own, from here on */
+    uint16_t size_class;
     uint16_t key;
-    uint32_t stamp;
+    uint32_t stamp; /* when it was freed, in milliseconds */
 };
 _Static_assert(sizeof(struct zr_block) == 64, "a descriptor is one cache line");
 

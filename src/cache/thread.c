@@ -1,6 +1,6 @@
 #include "cache/thread.h"
 
-#include "cache/block.h"
+#include "cache/cache.h"
 
 _Thread_local unsigned char zr_thread_state;
 
@@ -12,6 +12,7 @@ static void thread_exit(void *arg)
 {
     (void)arg;
     zr_thread_state = ZR_THREAD_GONE;
+    zr_cache_thread_exit();
     zr_block_thread_exit();
 }
 
