@@ -67,36 +67,41 @@ bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing
 static bool back(struct sim_backing *backing)
 {
     void *base = (void *)backing->base;
-    if (backing->kind == SIM_DEVICE) {
+    if (backing->kind == SIM_DEVICE || backing->kind == SIM_PHYSICAL) {
         backing->fd = memfd_create("simgpu", MFD_CLOEXEC);
         if (backing->fd >= 0 && ftruncate(backing->fd, (off_t)backing->size) != 0) {
             close(backing->fd);
             backing->fd = -1;
         }
     }
+    if (backing->kind == SIM_PHYSICAL)
+        return backing->fd >= 0; /* shown by mappings of reservations */
     int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE | (backing->fd < 0 ? MAP_ANONYMOUS : 0);
     return mmap(base, backing->size, PROT_READ | PROT_WRITE, flags, backing->fd, 0) != MAP_FAILED;
 }
 
+/* Host memory has no device; what another process gave us is charged to that one. */
+static bool is_in_vram(const struct sim_backing *backing)
+{
+    return backing->device && backing->kind != SIM_IMPORTED && backing->kind != SIM_VIRTUAL;
+}
+
 static bool take_vram(struct sim_backing *backing)
 {
-    bool pinned_to_card =
-        backing->kind == SIM_DEVICE || (backing->kind == SIM_SHARED && backing->device);
-    if (!pinned_to_card)
+    if (!is_in_vram(backing))
         return true;
     unsigned card = backing->device->card;
     if (sim_machine_take(card, backing->size, false, &backing->spilled))
         return true;
-    while (sim_pool_trim(backing->device)) {
-        if (sim_machine_take(card, backing->size, false, &backing->spilled))
-            return true;
-    }
+    if (sim_pool_trim(backing->device) &&
+        sim_machine_take(card, backing->size, false, &backing->spilled))
+        return true;
     return sim_config.spill && sim_machine_take(card, backing->size, true, &backing->spilled);
 }
 
 static void give_vram(struct sim_backing *backing)
 {
-    if (backing->device && (backing->kind == SIM_DEVICE || backing->kind == SIM_SHARED))
+    if (is_in_vram(backing))
         sim_machine_give(backing->device->card, backing->size, backing->spilled);
 }
 
@@ -120,7 +125,8 @@ ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context,
     }
     /* One page beside a large boundary: nobody may count on more alignment than was asked for. */
     size_t shift = alignment > SIM_PAGE ? 0 : SIM_PAGE;
-    if (!sim_reserve(backing->size, alignment, shift, backing) || !back(backing)) {
+    bool placed = kind == SIM_PHYSICAL || sim_reserve(backing->size, alignment, shift, backing);
+    if (!placed || !back(backing)) {
         if (backing->span)
             munmap((void *)backing->span, backing->span_size);
         give_vram(backing);
@@ -138,7 +144,8 @@ ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context,
 
 static void unmap(struct sim_backing *backing)
 {
-    munmap((void *)backing->span, backing->span_size);
+    if (backing->span)
+        munmap((void *)backing->span, backing->span_size);
     if (backing->fd >= 0)
         close(backing->fd);
     free(backing);

@@ -135,7 +135,7 @@ static bool parse_one_fault(char *text, struct sim_fault *fault)
             return false;
     }
     fault->code = (uint32_t)strtoull(code, &end, 0);
-    if (*end || end == code || fault->code == 0 || !sim_function_named(text))
+    if (*end || end == code || fault->code == 0 || !sim_is_function(text))
         return false;
     snprintf(fault->function, sizeof(fault->function), "%s", text);
     return true;

@@ -22,6 +22,7 @@ static void start(void)
     pthread_cond_init(&sim.changed, &attributes);
     pthread_condattr_destroy(&attributes);
     sim_config_load();
+    sim_tables_init();
     sim_object_init(&sim.driver.object);
     sim_devices_init();
 }

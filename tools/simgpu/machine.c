@@ -1,53 +1,292 @@
-/* What the processes of one simulated machine share: VRAM, and the host memory that exports cost.
+/*
+ * What the processes of one simulated machine share: VRAM, and the host memory that exports cost.
+ * With ZEROUTE_ROOT set it is a file under it, else each process is a machine of its own. A process
+ * holds a lock on its record, so the record of one that died is known by the missing lock and given
+ * back.
  */
 #include "simgpu.h"
 
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-static uint64_t vram_used[SIM_CARDS];
+#define MAGIC 0x73696d6770753031u
+#define PROCESSES 256
+#define ALL_CARDS (2 * SIM_CARDS) /* a second copy of the driver has cards of its own */
+
+struct record {
+    int32_t pid; /* 0: free */
+    uint32_t client;
+    uint64_t mirror;
+    struct sim_usage usage[ALL_CARDS];
+};
+
+struct machine {
+    uint64_t magic;
+    uint32_t clients, records; /* records: no record beyond this one was ever used */
+    struct sim_host_memory host;
+    struct record record[PROCESSES];
+};
+
+static struct machine *machine;
+static struct record *mine;
+static const char *root; /* NULL: private */
+static int lock_fd = -1;
+static unsigned first_card;
+static int owner; /* the process that attached: not a child of its fork */
+
+static void lock(void)
+{
+    if (lock_fd >= 0)
+        while (flock(lock_fd, LOCK_EX) != 0)
+            continue;
+}
+
+static void unlock(void)
+{
+    if (lock_fd >= 0)
+        flock(lock_fd, LOCK_UN);
+}
+
+static struct flock record_lock(unsigned i)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i + 1, .l_len = 1};
+}
+
+static bool is_alive(unsigned i)
+{
+    struct flock probe = record_lock(i);
+    return fcntl(lock_fd, F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
+}
+
+/* Machine lock held. Give back what dead processes held; true: there was one. */
+static bool bury_the_dead(void)
+{
+    bool any = false;
+    for (unsigned i = 0; lock_fd >= 0 && i < machine->records; i++) {
+        struct record *record = &machine->record[i];
+        if (record->pid == 0 || record == mine || is_alive(i))
+            continue;
+        sim_procfs_remove(root, record->pid);
+        memset(record, 0, sizeof(*record));
+        any = true;
+    }
+    return any;
+}
+
+static uint64_t host_bytes_used(void)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < machine->records; i++) {
+        sum += machine->record[i].mirror;
+        for (unsigned card = 0; card < ALL_CARDS; card++)
+            sum += machine->record[i].usage[card].system;
+    }
+    return sum;
+}
+
+static void publish_host(void)
+{
+    if (root)
+        sim_procfs_write_meminfo(root, &machine->host, host_bytes_used());
+}
+
+static void publish_card(unsigned card)
+{
+    if (root)
+        sim_procfs_write_card(root, mine->client, first_card + card,
+                              &mine->usage[first_card + card]);
+}
+
+static struct machine *map_file(const char *path)
+{
+    struct stat status;
+    lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (lock_fd < 0)
+        return NULL;
+    lock();
+    struct machine *map = MAP_FAILED;
+    if (fstat(lock_fd, &status) == 0 &&
+        (status.st_size >= (off_t)sizeof(*map) || ftruncate(lock_fd, (off_t)sizeof(*map)) == 0))
+        map = mmap(NULL, sizeof(*map), PROT_READ | PROT_WRITE, MAP_SHARED, lock_fd, 0);
+    if (map != MAP_FAILED && map->magic != MAGIC) {
+        memset(map, 0, sizeof(*map));
+        sim_procfs_read_host(&map->host);
+        map->magic = MAGIC;
+    }
+    unlock();
+    return map == MAP_FAILED ? NULL : map;
+}
+
+static void take_record(void)
+{
+    for (unsigned i = 0; i < PROCESSES && !mine; i++) {
+        struct flock hold = record_lock(i);
+        if (machine->record[i].pid == 0 &&
+            (lock_fd < 0 || fcntl(lock_fd, F_OFD_SETLK, &hold) == 0)) {
+            mine = &machine->record[i];
+            if (machine->records <= i)
+                machine->records = i + 1;
+        }
+    }
+    if (mine) {
+        memset(mine, 0, sizeof(*mine));
+        mine->pid = getpid();
+        mine->client = ++machine->clients;
+    }
+}
 
 void sim_machine_attach(void)
 {
+    char path[4096];
+    first_card = sim_second() ? SIM_CARDS : 0;
+    owner = getpid();
+    root = getenv("ZEROUTE_ROOT");
+    if (root && *root) {
+        snprintf(path, sizeof(path), "%s/simgpu-machine", root);
+        root = strdup(root);
+        machine = root ? map_file(path) : NULL;
+        if (!machine)
+            sim_say("cannot use %s: this process is a machine of its own", path);
+    }
+    if (!machine) {
+        root = NULL;
+        lock_fd = -1;
+        machine = calloc(1, sizeof(*machine));
+        if (!machine)
+            abort();
+    }
+    lock();
+    bury_the_dead();
+    take_record();
+    if (!mine) {
+        static struct record spare;
+        sim_say("more than %d processes on one machine: this one is not accounted", PROCESSES);
+        mine = &spare;
+        root = NULL;
+    }
+    for (unsigned card = 0; card < sim_config.devices; card++)
+        publish_card(card);
+    publish_host();
+    unlock();
+}
+
+__attribute__((destructor)) static void leave(void)
+{
+    if (!mine || getpid() != owner)
+        return;
+    pthread_mutex_lock(&sim.memory);
+    lock();
+    memset(mine->usage, 0, sizeof(mine->usage));
+    mine->mirror = 0;
+    mine->pid = 0;
+    if (root) {
+        publish_host();
+        sim_procfs_remove(root, owner);
+    }
+    root = NULL; /* threads that still run change nothing that others see */
+    unlock();
+    pthread_mutex_unlock(&sim.memory);
+}
+
+static uint64_t vram_used(unsigned card)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < machine->records; i++)
+        sum += machine->record[i].usage[first_card + card].vram;
+    return sum;
 }
 
 bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled)
 {
+    struct sim_usage *usage = &mine->usage[first_card + card];
+    bool fits = true;
+    lock();
     *spilled = spill;
-    if (spill)
-        return true;
-    if (vram_used[card] + bytes > sim_config.vram)
-        return false;
-    vram_used[card] += bytes;
-    return true;
+    if (spill) {
+        usage->system += bytes;
+        publish_host();
+    } else {
+        fits = vram_used(card) + bytes <= sim_config.vram ||
+               (bury_the_dead() && vram_used(card) + bytes <= sim_config.vram);
+        if (fits)
+            usage->vram += bytes;
+    }
+    if (fits)
+        publish_card(card);
+    unlock();
+    return fits;
 }
 
 void sim_machine_give(unsigned card, size_t bytes, bool spilled)
 {
-    if (!spilled)
-        vram_used[card] -= bytes;
+    struct sim_usage *usage = &mine->usage[first_card + card];
+    lock();
+    if (spilled) {
+        usage->system -= bytes;
+        publish_host();
+    } else {
+        usage->vram -= bytes;
+    }
+    publish_card(card);
+    unlock();
 }
 
 void sim_machine_mirror(int64_t bytes)
 {
-    (void)bytes;
+    lock();
+    bury_the_dead();
+    mine->mirror += (uint64_t)bytes;
+    publish_host();
+    unlock();
 }
 
-void sim_machine_import(unsigned card, int64_t bytes)
+void sim_machine_import(unsigned card, bool same_card, int64_t bytes)
 {
-    (void)card;
-    (void)bytes;
+    struct sim_usage *usage = &mine->usage[first_card + card];
+    lock();
+    *(same_card ? &usage->shared : &usage->gtt) += (uint64_t)bytes;
+    publish_card(card);
+    unlock();
 }
 
 uint64_t sim_machine_free(unsigned card)
 {
     pthread_mutex_lock(&sim.memory);
-    uint64_t left = sim_config.vram - vram_used[card];
+    lock();
+    uint64_t used = vram_used(card);
+    unlock();
     pthread_mutex_unlock(&sim.memory);
-    return left;
+    return used < sim_config.vram ? sim_config.vram - used : 0;
 }
 
+/* vram.N, system.N, gtt.N of this process on card N; mirror; faults; calls.FUNCTION (count:on). */
 uint64_t sim_query(const char *what)
 {
-    (void)what;
-    return 0;
+    const char *dot = strchr(what, '.');
+    unsigned card = dot ? (unsigned)atoi(dot + 1) : 0;
+    uint64_t value = UINT64_MAX;
+    if (strncmp(what, "calls.", 6) == 0)
+        return sim_calls(what + 6);
+    if (strcmp(what, "faults") == 0)
+        return sim_faults();
+    if (!mine || card >= SIM_CARDS)
+        return value;
+    pthread_mutex_lock(&sim.memory);
+    const struct sim_usage *usage = &mine->usage[first_card + card];
+    if (strcmp(what, "mirror") == 0)
+        value = mine->mirror;
+    else if (strncmp(what, "vram.", 5) == 0)
+        value = usage->vram;
+    else if (strncmp(what, "system.", 7) == 0)
+        value = usage->system;
+    else if (strncmp(what, "gtt.", 4) == 0)
+        value = usage->gtt;
+    pthread_mutex_unlock(&sim.memory);
+    return value;
 }

@@ -108,7 +108,10 @@ bool sim_find(const void *p, struct sim_block *out)
         return sim_pool_find(backing, address, out);
     if (backing->kind == SIM_VIRTUAL)
         return sim_virtual_find(backing, address, out);
-    *out = (struct sim_block){.backing = backing, .base = backing->first, .size = backing->asked};
+    *out = (struct sim_block){.backing = backing,
+                              .base = backing->first,
+                              .size = backing->asked,
+                              .offset = backing->first - backing->base};
     return address - out->base < out->size;
 }
 
@@ -171,7 +174,7 @@ void sim_free_deferred(void)
 static bool find_to_free(const void *p, struct sim_block *block)
 {
     return sim_find(p, block) && block->base == (uintptr_t)p &&
-           block->backing->kind != SIM_VIRTUAL &&
+           block->backing->kind != SIM_PHYSICAL &&
            (atomic_load(&deferred_count) == 0 || !is_deferred(block->base));
 }
 

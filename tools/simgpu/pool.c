@@ -207,8 +207,10 @@ bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_bl
         bits = slab->head[--word];
     }
     at = word * 64 + 63 - (unsigned)__builtin_clzll(bits);
-    *out = (struct sim_block){
-        .backing = backing, .base = backing->base + (size_t)at * SIM_GRAIN, .size = slab->size[at]};
+    *out = (struct sim_block){.backing = backing,
+                              .base = backing->base + (size_t)at * SIM_GRAIN,
+                              .size = slab->size[at],
+                              .offset = (size_t)at * SIM_GRAIN};
     return address - out->base < out->size;
 }
 

@@ -214,10 +214,11 @@ static void prepare(struct sim_queue *queue, struct sim_command *command)
     pthread_mutex_lock(&sim.memory);
     for (int i = 0; i < 2; i++) {
         struct sim_operand *operand = &command->operand[i];
-        struct sim_backing *backing = operand->size ? sim_backing_at(operand->at) : NULL;
-        operand->ours = backing != NULL;
-        if (backing && backing->device && backing->device->card != queue->device->card)
-            sim_export(backing, (int)queue->device->card);
+        struct sim_block block;
+        operand->ours = operand->size && sim_backing_at(operand->at);
+        if (operand->ours && sim_find((void *)operand->at, &block) && block.backing->device &&
+            block.backing->device->card != queue->device->card)
+            sim_export(block.backing, (int)queue->device->card);
     }
     pthread_mutex_unlock(&sim.memory);
 }

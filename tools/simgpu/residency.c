@@ -100,7 +100,7 @@ void sim_export(struct sim_backing *backing, int card)
     if (card < 0 || (unsigned)card == backing->device->card || (backing->importers >> card & 1))
         return;
     backing->importers |= 1u << card;
-    sim_machine_import((unsigned)card, (int64_t)backing->size);
+    sim_machine_import((unsigned)card, false, (int64_t)backing->size);
 }
 
 void sim_unexport(struct sim_backing *backing)
@@ -112,9 +112,12 @@ void sim_unexport(struct sim_backing *backing)
     }
     for (unsigned card = 0; card < SIM_CARDS; card++) {
         if (backing->importers >> card & 1)
-            sim_machine_import(card, -(int64_t)backing->size);
+            sim_machine_import(card, false, -(int64_t)backing->size);
     }
+    if (backing->shares_card)
+        sim_machine_import(backing->device->card, true, -(int64_t)backing->size);
     backing->importers = 0;
+    backing->shares_card = false;
     backing->exported = false;
 }
 

@@ -59,6 +59,10 @@ struct sim_physical_properties {
     uint64_t size;
 };
 
+struct sim_uuid {
+    uint8_t id[16];
+};
+
 /* --- objects -------------------------------------------------------------------------------------
  */
 
@@ -108,6 +112,7 @@ struct sim_backing {
     uint32_t resident;  /* cards, a bit each */
     uint32_t importers; /* cards other than the owner that imported it */
     bool exported, spilled;
+    bool shares_card; /* imported from another process on the same card */
     void *mirror;
     size_t mirror_size;
     unsigned pins; /* commands that move its bytes right now */
@@ -118,6 +123,7 @@ struct sim_block {
     struct sim_backing *backing;
     uintptr_t base;
     size_t size;
+    size_t offset; /* in the backing's file */
 };
 
 struct sim_state {
@@ -139,8 +145,6 @@ struct sim_fault {
     char function[64];
     uint64_t nth; /* 0: every call */
     uint32_t code;
-    atomic_ulong calls;
-    sim_function real;
 };
 #define SIM_FAULTS 8
 enum sim_knob_kind { SIM_NUMBER, SIM_BYTES, SIM_TIME, SIM_FLAG, SIM_TEXT, SIM_KERNEL, SIM_FAIL };
@@ -173,11 +177,14 @@ int sim_second(void);   /* is this the copy of the library that reads ZE_SIMGPU2
 
 /* --- tables.c ------------------------------------------------------------------------------------
  */
+void sim_tables_init(void);
 /* Give an object the tables that a loader may call through. */
 void sim_object_init(struct sim_object *object);
 ze_result_t sim_unsupported(void);
 /* The entry point of that name, for zeDriverGetExtensionFunctionAddress; NULL: none. */
 sim_function sim_function_named(const char *name);
+bool sim_is_function(const char *name);
+uint64_t sim_calls(const char *name); /* with count:on or a fault on it; else 0 */
 
 /* --- driver.c ------------------------------------------------------------------------------------
  */
@@ -323,35 +330,50 @@ ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device
  * ------------------------------------------------------------------------------------ */
 bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out);
 
-/* --- machine.c: what the processes of one simulated machine share
- * ---------------------------------- */
-void sim_machine_attach(void);
+/* --- machine.c: what the processes of one simulated machine share; memory lock held
+ * ----------------- */
+void sim_machine_attach(void); /* no lock held */
 bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled);
 void sim_machine_give(unsigned card, size_t bytes, bool spilled);
 void sim_machine_mirror(int64_t bytes);
-void sim_machine_import(unsigned card,
-                        int64_t bytes); /* into system memory, charged to that card */
-void sim_machine_resident(unsigned card, int64_t bytes);
-uint64_t sim_machine_free(unsigned card); /* VRAM that nobody holds */
-uint64_t
-sim_query(const char *what); /* a figure by name, for tests: see the README of this folder */
+/* A buffer of another card (system memory charged to this one), or of this card in another process.
+ */
+void sim_machine_import(unsigned card, bool same_card, int64_t bytes);
+uint64_t sim_machine_free(unsigned card); /* VRAM that nobody holds; takes the memory lock */
+/* A figure by name, for tests; they find it as extension function "zeSimgpuQuery". */
+uint64_t sim_query(const char *what);
 
 /* --- procfs.c: what a reader would find in /proc, under ZEROUTE_ROOT
  * -------------------------------- */
-struct sim_usage { /* of one process on one card */
-    uint64_t vram, system, gtt, resident;
+struct sim_usage { /* of one process on one card, in bytes */
+    uint64_t vram, shared, system, gtt;
 };
-struct sim_machine_view {
-    const char *root;
-    uint64_t mirror, total_kib, free_kib, available_kib;
-    unsigned client;
+struct sim_host_memory {
+    uint64_t total_kib, free_kib, available_kib;
 };
-void sim_procfs_write(const struct sim_machine_view *view, const struct sim_usage *usage);
+void sim_procfs_read_host(struct sim_host_memory *host); /* of the real machine */
+void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *host, uint64_t used);
+void sim_procfs_write_card(const char *root, unsigned client, unsigned card,
+                           const struct sim_usage *usage);
 void sim_procfs_remove(const char *root, int pid);
 
 /* --- the entry points
  * ------------------------------------------------------------------------------ */
 ze_result_t sim_zeInitDrivers(uint32_t *, ze_driver_handle_t *, const struct sim_init_desc *);
+ze_result_t sim_zesInit(uint32_t);
+ze_result_t sim_zesDriverGet(uint32_t *, zes_driver_handle_t *);
+ze_result_t sim_zesDeviceGet(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
+ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t, struct sim_uuid,
+                                            zes_device_handle_t *, ze_bool_t *, uint32_t *);
+ze_result_t sim_zeMemPutIpcHandle(ze_context_handle_t, ze_ipc_mem_handle_t);
+ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t, const void *, void *,
+                                                ze_ipc_mem_handle_t *);
+ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t, ze_ipc_mem_handle_t,
+                                                       uint64_t *);
+ze_result_t sim_zeMemGetIpcHandleFromFileDescriptorExp(ze_context_handle_t, uint64_t,
+                                                       ze_ipc_mem_handle_t *);
+ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t, ze_physical_mem_handle_t,
+                                           struct sim_physical_properties *);
 ze_result_t sim_zeDriverGetLastErrorDescription(ze_driver_handle_t, const char **);
 ze_context_handle_t sim_zeDriverGetDefaultContext(ze_driver_handle_t);
 ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t, ze_device_handle_t *);

@@ -1,0 +1,129 @@
+/* zes: enough to be asked for memory state, through zesInit or through ZES_ENABLE_SYSMAN=1. */
+#include "simgpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One module per card. */
+struct memory_module {
+    struct sim_object object;
+    unsigned card;
+};
+static struct memory_module modules[SIM_CARDS];
+
+ze_result_t sim_zesInit(uint32_t flags)
+{
+    if (flags)
+        return ZE_RESULT_ERROR_INVALID_ENUMERATION;
+    return sim_zeInit(0);
+}
+
+ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers)
+{
+    return sim_zeDriverGet(count, (ze_driver_handle_t *)drivers);
+}
+
+ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count,
+                             zes_device_handle_t *devices)
+{
+    return sim_zeDeviceGet((ze_driver_handle_t)driver, count, (ze_device_handle_t *)devices);
+}
+
+ze_result_t sim_zesDeviceGetProperties(zes_device_handle_t handle, zes_device_properties_t *p)
+{
+    if (!handle)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!p)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    p->core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    p->core.pNext = NULL;
+    sim_zeDeviceGetProperties((ze_device_handle_t)handle, &p->core);
+    p->numSubdevices = sim_device((ze_device_handle_t)handle)->tile_count;
+    snprintf(p->serialNumber, sizeof(p->serialNumber), "unknown");
+    snprintf(p->boardNumber, sizeof(p->boardNumber), "unknown");
+    snprintf(p->brandName, sizeof(p->brandName), "zeroute");
+    snprintf(p->modelName, sizeof(p->modelName), "%.63s", p->core.name);
+    snprintf(p->vendorName, sizeof(p->vendorName), "zeroute");
+    snprintf(p->driverVersion, sizeof(p->driverVersion), "%.60s", sim_config.version);
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_properties_t *p)
+{
+    if (!handle)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!p)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    p->address = (zes_pci_address_t){.bus = 3 + sim_device((ze_device_handle_t)handle)->card};
+    p->maxSpeed = (zes_pci_speed_t){.gen = 4, .width = 8, .maxBandwidth = 16000000000ll};
+    p->haveBandwidthCounters = p->havePacketCounters = p->haveReplayCounters = 0;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t *count,
+                                           zes_mem_handle_t *out)
+{
+    if (!handle)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!count)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    unsigned card = sim_device((ze_device_handle_t)handle)->card;
+    if (*count == 0 || *count > 1)
+        *count = 1;
+    if (out) {
+        sim_object_init(&modules[card].object);
+        modules[card].card = card;
+        *out = (zes_mem_handle_t)&modules[card];
+    }
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t sim_zesMemoryGetProperties(zes_mem_handle_t handle, zes_mem_properties_t *p)
+{
+    if (!handle)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!p)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    p->type = ZES_MEM_TYPE_GDDR6;
+    p->onSubdevice = 0;
+    p->subdeviceId = 0;
+    p->location = ZES_MEM_LOC_DEVICE;
+    p->physicalSize = sim_config.vram;
+    p->busWidth = 192;
+    p->numChannels = 12;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p)
+{
+    if (!handle)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!p)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    p->health = ZES_MEM_HEALTH_OK;
+    p->size = sim_config.vram;
+    p->free = sim_machine_free(((struct memory_module *)handle)->card);
+    return ZE_RESULT_SUCCESS;
+}
+
+/* The UUID of the core API, too: the 16 bytes agree. */
+ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t driver, struct sim_uuid uuid,
+                                            zes_device_handle_t *device, ze_bool_t *on_subdevice,
+                                            uint32_t *subdevice)
+{
+    if (!driver)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!device || !on_subdevice || !subdevice)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    for (unsigned card = 0; card < sim_config.devices; card++) {
+        ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
+        sim_zeDeviceGetProperties((ze_device_handle_t)&sim.cards[card], &p);
+        if (memcmp(p.uuid.id, uuid.id, sizeof(uuid.id)) == 0) {
+            *device = (zes_device_handle_t)&sim.cards[card];
+            *on_subdevice = 0;
+            *subdevice = 0;
+            return ZE_RESULT_SUCCESS;
+        }
+    }
+    return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
