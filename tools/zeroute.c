@@ -1,8 +1,106 @@
-/* The command: finds the subcommand. */
-#include <stdio.h>
+/* The command: finds the subcommand, and says what there is. */
+#include "tools.h"
 
-int main(void)
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name, *help;
+    int (*function)(int argc, char **argv);
+} commands[] = {
+#define ZR_COMMAND(name, help) {#name, help, zr_cmd_##name},
+#include "commands.def"
+#undef ZR_COMMAND
+};
+#define COMMANDS (sizeof commands / sizeof *commands)
+
+void zr_complain(const char *command, const char *fmt, ...)
 {
-    printf("zeroute %s\n", ZEROUTE_VERSION);
-    return 0;
+    va_list ap;
+    fflush(stdout);
+    fprintf(stderr, "zeroute%s%s: ", *command ? " " : "", command);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+}
+
+/* mirror_test is typed mirror-test. */
+static bool is_named(const char *typed, const char *name)
+{
+    for (; *typed && *name; typed++, name++)
+        if (*typed != *name && !(*typed == '-' && *name == '_'))
+            return false;
+    return *typed == *name;
+}
+
+static void print_name(const char *name, int width)
+{
+    char shown[32];
+    snprintf(shown, sizeof shown, "%s", name);
+    for (char *p = shown; *p; p++)
+        if (*p == '_')
+            *p = '-';
+    printf("%-*s", width, shown);
+}
+
+static void help(void)
+{
+    fputs("usage: zeroute COMMAND [OPTIONS]\n"
+          "\n"
+          "Where device memory goes in a program that you cannot change, what another way of\n"
+          "allocating would cost, and what ends the host memory behind it.\n"
+          "\n"
+          "commands:\n",
+          stdout);
+    for (size_t i = 0; i < COMMANDS; i++) {
+        fputs("  ", stdout);
+        print_name(commands[i].name, 14);
+        puts(commands[i].help);
+    }
+    fputs("\n"
+          "examples:\n"
+          "  zeroute run --preset observe -- python train.py   count, change nothing\n"
+          "  zeroute run --sim -- ./program                    on a simulated GPU\n"
+          "  zeroute stat                                      who holds how much, now\n"
+          "\n"
+          "'zeroute COMMAND --help' tells more of each; so does 'man zeroute'.\n",
+          stdout);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        if (argc > 2 && argv[2][0] != '-') {
+            char ask[] = "--help";
+            argv[1] = argv[2];
+            argv[2] = ask;
+            argc = 3;
+        } else {
+            help();
+            return 0;
+        }
+    } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
+        printf("zeroute %s\n", ZEROUTE_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (!is_named(argv[1], commands[i].name))
+            continue;
+        int code = commands[i].function(argc - 1, argv + 1);
+        if (fflush(stdout) || ferror(stdout)) {
+            zr_complain(argv[1], "cannot write the output");
+            return code ? code : 1;
+        }
+        return code;
+    }
+    zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists",
+                argv[1]);
+    return 2;
 }

@@ -1,0 +1,196 @@
+/* A JSON writer: valid for any input, one value to a line. */
+#include "tools.h"
+
+#include <math.h>
+#include <string.h>
+
+void zr_json_start(struct zr_json *j, FILE *out)
+{
+    *j = (struct zr_json){.out = out, .first = true};
+}
+
+static void before_value(struct zr_json *j)
+{
+    if (j->after_key) {
+        j->after_key = false;
+        return;
+    }
+    if (!j->first)
+        fputc(',', j->out);
+    if (j->depth)
+        fprintf(j->out, "\n%*s", j->depth * 2, "");
+    j->first = false;
+}
+
+void zr_json_open(struct zr_json *j, char bracket)
+{
+    before_value(j);
+    fputc(bracket, j->out);
+    j->depth++;
+    j->first = true;
+}
+
+void zr_json_close(struct zr_json *j, char bracket)
+{
+    j->depth--;
+    if (!j->first)
+        fprintf(j->out, "\n%*s", j->depth * 2, "");
+    fputc(bracket, j->out);
+    j->first = false;
+    if (j->depth == 0)
+        fputc('\n', j->out);
+}
+
+/* Length of the valid UTF-8 sequence at s, 0 if there is none. */
+static size_t utf8(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80                        ? 1
+               : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+               : s[0] >= 0xe0 && s[0] <= 0xef ? 3
+               : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+                                              : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+static void quoted(struct zr_json *j, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    fputc('"', j->out);
+    while (*s) {
+        size_t n = utf8(s);
+        if (n == 0) {
+            fputs("\\ufffd", j->out);
+            n = 1;
+        } else if (*s == '"' || *s == '\\') {
+            fprintf(j->out, "\\%c", *s);
+        } else if (*s < 0x20) {
+            fprintf(j->out, "\\u%04x", *s);
+        } else {
+            fwrite(s, 1, n, j->out);
+        }
+        s += n;
+    }
+    fputc('"', j->out);
+}
+
+void zr_json_key(struct zr_json *j, const char *key)
+{
+    before_value(j);
+    quoted(j, key);
+    fputs(": ", j->out);
+    j->after_key = true;
+}
+
+void zr_json_string(struct zr_json *j, const char *text)
+{
+    before_value(j);
+    quoted(j, text);
+}
+
+void zr_json_number(struct zr_json *j, uint64_t n)
+{
+    before_value(j);
+    fprintf(j->out, "%llu", (unsigned long long)n);
+}
+
+void zr_json_double(struct zr_json *j, double d)
+{
+    before_value(j);
+    if (isfinite(d))
+        fprintf(j->out, "%.17g", d);
+    else
+        fputs("null", j->out);
+}
+
+void zr_json_bool(struct zr_json *j, bool b)
+{
+    before_value(j);
+    fputs(b ? "true" : "false", j->out);
+}
+
+void zr_json_null(struct zr_json *j)
+{
+    before_value(j);
+    fputs("null", j->out);
+}
+
+/* The raw buckets, [lowest ns, calls] for each that is not empty, on one line. */
+static void histogram(struct zr_json *j, const struct zeroute_field *f)
+{
+    char name[160];
+    bool first = true;
+    snprintf(name, sizeof name, "%s.buckets", f->name);
+    zr_json_key(j, name);
+    before_value(j);
+    fputc('[', j->out);
+    for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++) {
+        if (!f->buckets[b])
+            continue;
+        fprintf(j->out, "%s[%llu, %llu]", first ? "" : ", ",
+                (unsigned long long)zeroute_bucket_floor(b), (unsigned long long)f->buckets[b]);
+        first = false;
+    }
+    fputc(']', j->out);
+}
+
+void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s)
+{
+    zr_json_key(j, "fields");
+    zr_json_open(j, '{');
+    for (size_t i = 0; i < s->field_count; i++) {
+        const struct zeroute_field *f = &s->field[i];
+        if (f->type == ZEROUTE_HISTOGRAM) {
+            if (f[1].value)
+                histogram(j, f);
+            continue;
+        }
+        zr_json_key(j, f->name);
+        if (f->type == ZEROUTE_TEXT)
+            zr_json_string(j, f->text);
+        else
+            zr_json_number(j, f->value);
+    }
+    zr_json_close(j, '}');
+    zr_json_key(j, "fingerprint");
+    zr_json_open(j, '{');
+    for (size_t i = 0; i < s->fact_count; i++) {
+        zr_json_key(j, s->fact[i].key);
+        zr_json_string(j, s->fact[i].value);
+    }
+    zr_json_close(j, '}');
+}
+
+void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s)
+{
+    static const char *const state[] = {"live", "finished", "unknown"};
+    const struct zeroute_process *p = &s->process;
+    zr_json_open(j, '{');
+    zr_json_key(j, "pid");
+    zr_json_number(j, (uint64_t)(p->pid ? p->pid : p->pid_inside));
+    zr_json_key(j, "command");
+    zr_json_string(j, p->command);
+    zr_json_key(j, "state");
+    zr_json_string(j, state[p->state]);
+    zr_json_key(j, "uid");
+    zr_json_number(j, p->uid);
+    zr_json_key(j, "pid_inside");
+    zr_json_number(j, (uint64_t)p->pid_inside);
+    zr_json_key(j, "run");
+    zr_json_string(j, p->run_id);
+    zr_json_key(j, "job");
+    zr_json_string(j, p->job_id);
+    zr_json_key(j, "rank");
+    zr_json_string(j, p->rank);
+    zr_json_key(j, "version");
+    zr_json_string(j, p->version);
+    zr_json_key(j, "created_ns");
+    zr_json_number(j, p->created_ns);
+    zr_json_fields(j, s);
+    zr_json_close(j, '}');
+}

@@ -1,0 +1,425 @@
+/* zeroute run: a program under the preload, and what it did. */
+#include "knobs.h"
+#include "launch.h"
+#include "tools.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct options {
+    const char *json, *sim; /* sim: "" for the default card */
+    int summary;            /* -1: where stderr is a terminal */
+    bool discard;
+    struct zr_config config;
+    char **program;
+};
+
+static void help(void)
+{
+    fputs("usage: zeroute run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
+          "\n"
+          "Starts PROGRAM with libzeroute.so preloaded, passes signals and its exit code through, and shows at\n"
+          "the end what it and the processes it started did with device memory.\n"
+          "\n"
+          "  --preset NAME     a whole setting:\n",
+          stdout);
+    for (size_t i = 0; i < zr_preset_count; i++)
+        printf("                      %-9s %s\n", zr_presets[i].name, zr_presets[i].help);
+    fputs("  --KNOB VALUE      one knob; stronger than a preset, which is stronger than ZEROUTE_CONF,\n"
+          "                    which is stronger than the file named by ZEROUTE_CONF_FILE:\n",
+          stdout);
+    for (size_t i = 0; i < zr_knob_count; i++) {
+        printf("                      --%-13s %s\n", zr_knobs[i].name, zr_knobs[i].values);
+        printf("                        %s (default %s)\n", zr_knobs[i].help, zr_knobs[i].fallback);
+    }
+    fputs("  --sim[=SPEC]      on a simulated GPU, for example --sim=devices:2,vram:16GiB\n"
+          "  --summary         a table on stderr at the end (default on a terminal)\n"
+          "  --no-summary      none\n"
+          "  --json FILE       the last statistics of every process that used a device\n"
+          "  --discard         leave nothing behind for 'zeroute stat'\n"
+          "\n"
+          "exit code: the program's own (its signal is raised again), 125 our own failure, 126 the program\n"
+          "cannot be executed, 127 it was not found\n"
+          "\n"
+          "examples:\n"
+          "  zeroute run --preset observe -- python train.py\n"
+          "  zeroute run --preset mitigate --json out.json -- ./llama-server -m model.gguf\n"
+          "  zeroute run --sim=devices:2 --limit 80% -- ./program\n",
+          stdout);
+}
+
+static void bad_setting(const char *why, void *where)
+{
+    zr_complain("run", "%s: %s", (const char *)where, why);
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    char *text = f ? calloc(1, 65536) : NULL;
+    size_t n = text ? fread(text, 1, 65535, f) : 0;
+    bool bad = !f || !text || (n == 0 && ferror(f));
+    if (f)
+        fclose(f);
+    if (!bad)
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* What the environment sets; the weakest first. */
+static bool environment(struct options *o)
+{
+    static char from_variable[] = "ZEROUTE_CONF";
+    char *file = getenv("ZEROUTE_CONF_FILE");
+    const char *text = getenv("ZEROUTE_CONF");
+    bool good = true;
+    zr_knobs_default(&o->config);
+    if (file && *file) {
+        char *lines = read_file(file);
+        if (!lines) {
+            zr_complain("run", "ZEROUTE_CONF_FILE: cannot read %s: %s", file, strerror(errno));
+            return false;
+        }
+        good = zr_knobs_parse_lines(&o->config, lines, bad_setting, file);
+        free(lines);
+    }
+    return (!text || zr_knobs_parse(&o->config, text, bad_setting, from_variable)) && good;
+}
+
+/* cache-limit is as good as cache_limit. */
+static const struct zr_knob *knob_of(const char *option, size_t length)
+{
+    char name[64];
+    if (length >= sizeof name)
+        return NULL;
+    for (size_t i = 0; i < length; i++)
+        name[i] = option[i] == '-' ? '_' : option[i];
+    return zr_knob_find(name, length);
+}
+
+/* The value of an option, behind = or as the next argument; NULL, said, when there is none. */
+static const char *value_of(int argc, char **argv, int *i, size_t name_length)
+{
+    const char *option = argv[*i];
+    if (option[2 + name_length] == '=')
+        return option + 2 + name_length + 1;
+    if (*i + 1 < argc)
+        return argv[++*i];
+    zr_complain("run", "option %s needs a value", option);
+    return NULL;
+}
+
+static bool set_preset(struct options *o, const char *name)
+{
+    const struct zr_preset *p = zr_preset_find(name, strlen(name));
+    if (p) {
+        zr_preset_set(&o->config, p);
+        return true;
+    }
+    char all[128] = "";
+    for (size_t i = 0; i < zr_preset_count; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "",
+                 zr_presets[i].name);
+    zr_complain("run", "unknown preset '%s': expected one of %s", name, all);
+    return false;
+}
+
+/* Options in one pass; presets in a first one of their own, for flags are stronger wherever they stand. */
+static bool options(struct options *o, int argc, char **argv, bool presets)
+{
+    int i = 1;
+    for (; i < argc; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--") == 0) {
+            i++;
+            break;
+        }
+        if (a[0] != '-' || a[1] == '\0')
+            break;
+        size_t length = a[1] == '-' ? strcspn(a + 2, "=") : 0;
+        const struct zr_knob *k = length ? knob_of(a + 2, length) : NULL;
+        const char *value;
+        if (strncmp(a, "--preset", 8) == 0 && length == 6) {
+            if (!(value = value_of(argc, argv, &i, length)) || (presets && !set_preset(o, value)))
+                return false;
+        } else if (strncmp(a, "--json", 6) == 0 && length == 4) {
+            if (!(o->json = value_of(argc, argv, &i, length)))
+                return false;
+        } else if (strcmp(a, "--sim") == 0) {
+            o->sim = "";
+        } else if (strncmp(a, "--sim=", 6) == 0) {
+            o->sim = a + 6;
+        } else if (strcmp(a, "--summary") == 0) {
+            o->summary = 1;
+        } else if (strcmp(a, "--no-summary") == 0) {
+            o->summary = 0;
+        } else if (strcmp(a, "--discard") == 0) {
+            o->discard = true;
+        } else if (k) {
+            char why[640];
+            if (!(value = value_of(argc, argv, &i, length)))
+                return false;
+            if (strchr(value, ',')) {
+                zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, k->name);
+                return false;
+            }
+            if (!presets && !zr_knob_set(&o->config, k->name, strlen(k->name), value,
+                                         strlen(value), why, sizeof why)) {
+                zr_complain("run", "%s", why);
+                return false;
+            }
+        } else {
+            zr_complain("run", "unknown option '%s': expected a knob or one of those that "
+                               "'zeroute run --help' lists",
+                        a);
+            return false;
+        }
+    }
+    o->program = argv + i;
+    return true;
+}
+
+/* --- what the program is given ------------------------------------------------------------------------ */
+
+static bool preload(void)
+{
+    char path[1024], why[1200];
+    const char *given = getenv("ZEROUTE_LIB"), *others = getenv("LD_PRELOAD");
+    if (given && *given) {
+        char *whole = realpath(given, NULL);
+        snprintf(path, sizeof path, "%s", whole ? whole : given);
+        free(whole);
+    } else if (!zr_find_file("libzeroute.so", path, sizeof path)) {
+        zr_complain("run", "%s: set ZEROUTE_LIB to its path", path);
+        return false;
+    }
+    if (!zr_check_library(path, why, sizeof why)) {
+        zr_complain("run", "%s", why);
+        return false;
+    }
+    if (strpbrk(path, " :\t")) {
+        zr_complain("run",
+                    "the path %s has a space or a colon in it, which LD_PRELOAD cannot hold: expected "
+                    "the library elsewhere (ZEROUTE_LIB)",
+                    path);
+        return false;
+    }
+    if (!others || !*others)
+        return setenv("LD_PRELOAD", path, 1) == 0;
+    char *both = NULL;
+    bool good = asprintf(&both, "%s:%s", path, others) > 0 && setenv("LD_PRELOAD", both, 1) == 0;
+    free(both);
+    return good;
+}
+
+/* backing:eager has to be there before the driver is loaded; what the user set himself is kept, and named. */
+static void eager_backing(void)
+{
+    static const char *const key[][2] = {{"NEOReadDebugKeys", "1"}, {"EnableDeferBacking", "0"}};
+    for (size_t i = 0; i < 2; i++) {
+        const char *set = getenv(key[i][0]);
+        if (!set)
+            setenv(key[i][0], key[i][1], 1);
+        else if (strcmp(set, key[i][1]) != 0)
+            zr_complain("run", "backing:eager wants %s=%s, your own %s=%s is kept", key[i][0],
+                        key[i][1], key[i][0], set);
+    }
+}
+
+static bool simulate(const struct options *o, char *root, size_t size)
+{
+    char path[1024];
+    if (!zr_find_file("libze_simgpu.so", path, sizeof path)) {
+        zr_complain("run", "no simulated GPU: %s", path);
+        return false;
+    }
+    setenv("ZE_ENABLE_ALT_DRIVERS", path, 1);
+    if (*o->sim)
+        setenv("ZE_SIMGPU", o->sim, 1);
+    if (getenv("ZEROUTE_ROOT"))
+        return true;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(root, size, "%s/zeroute-sim.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(root)) {
+        zr_complain("run", "cannot make a folder for the simulated GPU: %s: %s", root,
+                    strerror(errno));
+        return false;
+    }
+    setenv("ZEROUTE_ROOT", root, 1);
+    return true;
+}
+
+static void remove_tree(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(d), e->d_name, 0) && (errno == EISDIR || errno == EPERM))
+            remove_tree(dirfd(d), e->d_name);
+    }
+    if (d)
+        closedir(d);
+    unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* A run inside a run carries both names, so that each finds its own processes. */
+static void name_run(char *run, size_t size)
+{
+    uint32_t r = 0;
+    const char *outer = getenv("ZEROUTE_RUN");
+    if (getrandom(&r, sizeof r, 0) != sizeof r)
+        r = (uint32_t)getpid();
+    if (outer && strlen(outer) < 30)
+        snprintf(run, size, "%s.%08x", outer, r);
+    else
+        snprintf(run, size, "%08x", r);
+    setenv("ZEROUTE_RUN", run, 1);
+}
+
+/* --- what is shown at the end --------------------------------------------------------------------------- */
+
+static bool of_run(const struct zeroute_process *p, const char *run)
+{
+    size_t n = strlen(run);
+    return strncmp(p->run_id, run, n) == 0 && (p->run_id[n] == '\0' || p->run_id[n] == '.');
+}
+
+static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count)
+{
+    struct zr_json j;
+    bool to_stdout = strcmp(path, "-") == 0;
+    FILE *f = to_stdout ? stdout : fopen(path, "we");
+    bool good = f != NULL;
+    if (f) {
+        zr_json_start(&j, f);
+        zr_json_open(&j, '{');
+        zr_json_key(&j, "processes");
+        zr_json_open(&j, '[');
+        for (size_t i = 0; i < count; i++)
+            zr_json_process(&j, s[i]);
+        zr_json_close(&j, ']');
+        zr_json_close(&j, '}');
+        good = !ferror(f);
+        good &= (to_stdout ? fflush(f) : fclose(f)) == 0;
+    }
+    if (!good)
+        zr_complain("run", "cannot write %s: %s", path, strerror(errno));
+    return good;
+}
+
+static void summarise(struct zeroute_snapshot **s, size_t count)
+{
+    bool colour = zr_colour(stderr);
+    fflush(stdout);
+    if (count == 0) {
+        fputs("\nzeroute: no process used a Level Zero device\n", stderr);
+        return;
+    }
+    fputc('\n', stderr);
+    if (count > 1) {
+        zr_overview(stderr, s, count, colour);
+        fputc('\n', stderr);
+        for (size_t i = 1; i < count; i++)
+            zeroute_snapshot_add(s[0], s[i]);
+    }
+    zr_summary(stderr, s[0], colour);
+}
+
+static bool report(const struct options *o, const char *run, bool nested)
+{
+    struct zeroute_list *list = zeroute_list_new();
+    size_t count = 0;
+    char why[256];
+    bool good = true;
+    struct zeroute_snapshot **s =
+        list ? calloc(list->count + 1, sizeof *s) : NULL;
+    for (size_t i = 0; s && i < list->count; i++) {
+        if (!of_run(&list->process[i], run))
+            continue;
+        struct zeroute_snapshot *one = zeroute_snapshot_new(&list->process[i], why, sizeof why);
+        if (one)
+            s[count++] = one;
+        else
+            zr_complain("run", "process %d: %s", list->process[i].pid_inside, why);
+    }
+    if (s && o->json)
+        good = write_json(o->json, s, count);
+    if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
+        summarise(s, count);
+    for (size_t i = 0; s && i < list->count; i++)
+        if (o->discard && !nested && of_run(&list->process[i], run))
+            zr_gc_remove(&list->process[i]);
+    for (size_t i = 0; i < count; i++)
+        zeroute_snapshot_free(s[i]);
+    free(s);
+    zeroute_list_free(list);
+    return good;
+}
+
+int zr_cmd_run(int argc, char **argv)
+{
+    struct options *o = calloc(1, sizeof *o);
+    char knobs[8192], run[40], root[512] = "";
+    bool nested = getenv("ZEROUTE_RUN") != NULL;
+    if (!o)
+        return ZR_EXIT_OWN;
+    o->summary = -1;
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        help();
+        free(o);
+        return 0;
+    }
+    int code = ZR_EXIT_OWN;
+    if (!environment(o) || !options(o, argc, argv, true) || !options(o, argc, argv, false))
+        goto out;
+    if (!*o->program) {
+        zr_complain("run", "no program given: expected zeroute run [OPTIONS] -- PROGRAM [ARGUMENTS]");
+        goto out;
+    }
+    if (o->json && strcmp(o->json, "-") != 0) {
+        int fd = open(o->json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0) {
+            zr_complain("run", "cannot write %s: %s", o->json, strerror(errno));
+            goto out;
+        }
+        close(fd);
+    }
+    if (!preload() || (o->sim && !simulate(o, root, sizeof root)))
+        goto out;
+    if (o->config.backing == ZR_BACKING_EAGER)
+        eager_backing();
+    zr_knobs_print(&o->config, knobs, sizeof knobs);
+    setenv("ZEROUTE_CONF", knobs, 1);
+    name_run(run, sizeof run);
+
+    int exec_error, status = zr_launch(o->program, &exec_error);
+    if (exec_error) {
+        code = exec_error == ENOENT || exec_error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
+        zr_complain("run", "cannot execute %s: %s", o->program[0],
+                    exec_error == ENOENT ? "not found" : strerror(exec_error));
+    } else {
+        report(o, run, nested);
+        code = -1;
+    }
+    if (*root)
+        remove_tree(AT_FDCWD, root);
+    zr_gc_old();
+    if (code < 0) {
+        free(o);
+        return zr_end_like(status);
+    }
+out:
+    free(o);
+    return code;
+}

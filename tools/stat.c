@@ -1,0 +1,370 @@
+/* zeroute stat: what processes have counted, one by one and as a job. */
+#include "tools.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct options {
+    bool json, all, fields, prometheus;
+    double watch; /* seconds, 0: once */
+    int pid;
+};
+
+struct processes {
+    struct zeroute_list *list;
+    struct zeroute_snapshot **snapshot;
+    size_t count;
+};
+
+static void help(void)
+{
+    fputs("usage: zeroute stat [PID | --all] [--fields] [--json | --prometheus] [--watch[=SECONDS]]\n"
+          "\n"
+          "Shows the processes that have used a device under zeroute, running or finished: without PID a line\n"
+          "for each, with PID a page of that one. Processes of one job (one 'zeroute run', MPI, torchrun,\n"
+          "Slurm) are added up.\n"
+          "\n"
+          "  --all               a page for each process and for each job\n"
+          "  --fields            every field by its name, with unit and help\n"
+          "  --json              everything as JSON on stdout\n"
+          "  --prometheus        Prometheus text format on stdout\n"
+          "  --watch[=SECONDS]   again and again (2)\n"
+          "\n"
+          "exit code: 0 shown, 1 no such process or not readable, 2 wrong usage\n"
+          "\n"
+          "examples:\n"
+          "  zeroute stat\n"
+          "  zeroute stat 4711 --fields\n"
+          "  zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'\n",
+          stdout);
+}
+
+static void collect(struct processes *p)
+{
+    char why[256];
+    *p = (struct processes){.list = zeroute_list_new()};
+    if (!p->list)
+        return;
+    p->snapshot = calloc(p->list->count + 1, sizeof *p->snapshot);
+    for (size_t i = 0; p->snapshot && i < p->list->count; i++) {
+        struct zeroute_process *one = &p->list->process[i];
+        struct zeroute_snapshot *s = zeroute_snapshot_new(one, why, sizeof why);
+        if (s) {
+            p->snapshot[p->count++] = s;
+        } else if (one->readable) {
+            one->readable = false;
+            snprintf(one->why, sizeof one->why, "%.127s", why);
+        }
+    }
+}
+
+static void discard(struct processes *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        zeroute_snapshot_free(p->snapshot[i]);
+    free(p->snapshot);
+    zeroute_list_free(p->list);
+}
+
+/* The job of a process: its launcher's, or else its `zeroute run`. NULL when it belongs to none. */
+static const char *job_of(const struct zeroute_snapshot *s)
+{
+    if (*s->process.job_id)
+        return s->process.job_id;
+    return *s->process.run_id ? s->process.run_id : NULL;
+}
+
+/* Adds up every job of two or more processes; calls `show` with the sum and its members. */
+static void jobs(const struct processes *p,
+                 void (*show)(const char *job, const struct zeroute_snapshot *sum,
+                              const struct processes *p, void *data),
+                 void *data)
+{
+    char why[256];
+    for (size_t i = 0; i < p->count; i++) {
+        const char *job = job_of(p->snapshot[i]);
+        bool first = job != NULL;
+        for (size_t o = 0; first && o < i; o++)
+            first = !job_of(p->snapshot[o]) || strcmp(job_of(p->snapshot[o]), job) != 0;
+        if (!first)
+            continue;
+        struct zeroute_snapshot *sum = NULL;
+        for (size_t o = i + 1; o < p->count; o++) {
+            const char *other = job_of(p->snapshot[o]);
+            if (!other || strcmp(other, job) != 0)
+                continue;
+            if (!sum)
+                sum = zeroute_snapshot_new(&p->snapshot[i]->process, why, sizeof why);
+            if (sum)
+                zeroute_snapshot_add(sum, p->snapshot[o]);
+        }
+        if (sum)
+            show(job, sum, p, data);
+        zeroute_snapshot_free(sum);
+    }
+}
+
+static void job_json(const char *job, const struct zeroute_snapshot *sum,
+                     const struct processes *p, void *data)
+{
+    struct zr_json *j = data;
+    zr_json_open(j, '{');
+    zr_json_key(j, "job");
+    zr_json_string(j, job);
+    zr_json_key(j, "pids");
+    zr_json_open(j, '[');
+    for (size_t i = 0; i < p->count; i++)
+        if (job_of(p->snapshot[i]) && strcmp(job_of(p->snapshot[i]), job) == 0)
+            zr_json_number(j, (uint64_t)p->snapshot[i]->process.pid);
+    zr_json_close(j, ']');
+    zr_json_fields(j, sum);
+    zr_json_close(j, '}');
+}
+
+static void job_line(const char *job, const struct zeroute_snapshot *sum,
+                     const struct processes *p, void *data)
+{
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE];
+    (void)p;
+    (void)data;
+    printf("job %s: %zu processes, %s in use, peaks together %s, held %s\n", job, sum->processes,
+           zr_text_bytes(a, zeroute_value(sum, "allocated_bytes.all.current", 0)),
+           zr_text_bytes(b, zeroute_value(sum, "allocated_bytes.all.peak", 0)),
+           zr_text_bytes(c, zeroute_value(sum, "reserved_bytes.all.current", 0)));
+}
+
+static void job_page(const char *job, const struct zeroute_snapshot *sum,
+                     const struct processes *p, void *data)
+{
+    (void)p;
+    printf("\njob %s: ", job);
+    zr_summary(stdout, sum, *(bool *)data);
+}
+
+static void print_fields(const struct zeroute_snapshot *s)
+{
+    struct zr_table *t = zr_table_new("field", ">value", "unit", "help", NULL);
+    for (size_t i = 0; i < s->field_count; i++) {
+        const struct zeroute_field *f = &s->field[i];
+        char number[ZR_TEXT_SIZE];
+        if (f->type == ZEROUTE_HISTOGRAM)
+            continue;
+        snprintf(number, sizeof number, "%llu", (unsigned long long)f->value);
+        zr_table_row(t, f->name, f->type == ZEROUTE_TEXT ? "" : number, f->unit,
+                     f->type == ZEROUTE_TEXT ? f->text : f->help);
+    }
+    for (size_t i = 0; i < s->fact_count; i++)
+        zr_table_row(t, s->fact[i].key, "", "", s->fact[i].value);
+    zr_table_print(t, stdout, zr_colour(stdout));
+}
+
+static void print_unreadable(const struct processes *p, FILE *out)
+{
+    for (size_t i = 0; p->list && i < p->list->count; i++) {
+        const struct zeroute_process *one = &p->list->process[i];
+        if (!one->readable)
+            fprintf(out, "%d  (user %u)  %s: %s\n", one->pid_inside, one->uid, one->path, one->why);
+    }
+}
+
+static void print_json(const struct processes *p, bool with_jobs)
+{
+    struct zr_json j;
+    zr_json_start(&j, stdout);
+    zr_json_open(&j, '{');
+    zr_json_key(&j, "processes");
+    zr_json_open(&j, '[');
+    for (size_t i = 0; i < p->count; i++)
+        zr_json_process(&j, p->snapshot[i]);
+    zr_json_close(&j, ']');
+    if (with_jobs) {
+        zr_json_key(&j, "jobs");
+        zr_json_open(&j, '[');
+        jobs(p, job_json, &j);
+        zr_json_close(&j, ']');
+        zr_json_key(&j, "not_readable");
+        zr_json_open(&j, '[');
+        for (size_t i = 0; p->list && i < p->list->count; i++) {
+            const struct zeroute_process *one = &p->list->process[i];
+            if (one->readable)
+                continue;
+            zr_json_open(&j, '{');
+            zr_json_key(&j, "pid");
+            zr_json_number(&j, (uint64_t)one->pid_inside);
+            zr_json_key(&j, "uid");
+            zr_json_number(&j, one->uid);
+            zr_json_key(&j, "why");
+            zr_json_string(&j, one->why);
+            zr_json_close(&j, '}');
+        }
+        zr_json_close(&j, ']');
+    }
+    zr_json_close(&j, '}');
+}
+
+/* Leaves only the process that was asked for: by its pid here, else by its pid in its container; the newest. */
+static int choose(struct processes *p, int pid)
+{
+    struct zeroute_snapshot *best = NULL;
+    for (int inside = 0; !best && inside < 2; inside++)
+        for (size_t i = 0; i < p->count; i++) {
+            const struct zeroute_process *one = &p->snapshot[i]->process;
+            bool match = (inside ? one->pid_inside : one->pid) == pid;
+            if (match && (!best || one->state == ZEROUTE_LIVE ||
+                          best->process.state != ZEROUTE_LIVE))
+                best = p->snapshot[i];
+        }
+    if (!best) {
+        for (size_t i = 0; p->list && i < p->list->count; i++) {
+            const struct zeroute_process *one = &p->list->process[i];
+            if (one->readable || one->pid_inside != pid)
+                continue;
+            zr_complain("stat", "process %d (user %u): %s", pid, one->uid, one->why);
+            return 1;
+        }
+        zr_complain("stat",
+                    "no statistics of process %d: expected one that was started under zeroute and has "
+                    "used a device",
+                    pid);
+        return 1;
+    }
+    for (size_t i = 0; i < p->count; i++)
+        if (p->snapshot[i] != best)
+            zeroute_snapshot_free(p->snapshot[i]);
+    p->snapshot[0] = best;
+    p->count = 1;
+    return 0;
+}
+
+static int show(const struct options *o)
+{
+    struct processes p;
+    int code = 0;
+    bool colour = zr_colour(stdout);
+    collect(&p);
+    if (o->pid)
+        code = choose(&p, o->pid);
+    if (code) {
+        discard(&p);
+        return code;
+    }
+    if (o->json) {
+        print_json(&p, !o->pid);
+    } else if (o->prometheus) {
+        zr_prometheus(stdout, p.snapshot, p.count);
+    } else if (o->fields) {
+        for (size_t i = 0; i < p.count; i++) {
+            if (p.count > 1)
+                printf("%s%d  %s\n", i ? "\n" : "", p.snapshot[i]->process.pid_inside,
+                       p.snapshot[i]->process.command);
+            print_fields(p.snapshot[i]);
+        }
+    } else if (o->pid || o->all) {
+        for (size_t i = 0; i < p.count; i++) {
+            if (i)
+                fputc('\n', stdout);
+            zr_summary(stdout, p.snapshot[i], colour);
+        }
+        if (!o->pid)
+            jobs(&p, job_page, &colour);
+    } else if (p.count) {
+        zr_overview(stdout, p.snapshot, p.count, colour);
+        jobs(&p, job_line, NULL);
+    }
+    if (!o->pid && !o->json && !o->prometheus) {
+        if (!p.count && (!p.list || !p.list->count))
+            puts("no process has used a device under zeroute in the last ten minutes");
+        print_unreadable(&p, stdout);
+    }
+    discard(&p);
+    return 0;
+}
+
+static bool parse_pid(const char *text, int *pid)
+{
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    if (*end || end == text || errno || n < 1 || n > 4194304)
+        return false;
+    *pid = (int)n;
+    return true;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+static int watch(const struct options *o)
+{
+    struct sigaction act = {.sa_handler = interrupt};
+    int code = 0;
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    while (!interrupted && code == 0) {
+        if (isatty(STDOUT_FILENO) && !o->json && !o->prometheus)
+            fputs("\033[H\033[2J", stdout);
+        code = show(o);
+        if (fflush(stdout))
+            return 1;
+        struct timespec t = {.tv_sec = (time_t)o->watch,
+                             .tv_nsec = (long)((o->watch - (double)(time_t)o->watch) * 1e9)};
+        if (code == 0)
+            nanosleep(&t, NULL);
+    }
+    return code;
+}
+
+int zr_cmd_stat(int argc, char **argv)
+{
+    struct options o = {0};
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--help") == 0) {
+            help();
+            return 0;
+        } else if (strcmp(a, "--all") == 0) {
+            o.all = true;
+        } else if (strcmp(a, "--json") == 0) {
+            o.json = true;
+        } else if (strcmp(a, "--fields") == 0) {
+            o.fields = true;
+        } else if (strcmp(a, "--prometheus") == 0) {
+            o.prometheus = true;
+        } else if (strcmp(a, "--watch") == 0) {
+            o.watch = 2;
+        } else if (strncmp(a, "--watch=", 8) == 0) {
+            char *end;
+            o.watch = strtod(a + 8, &end);
+            if (*end || end == a + 8 || !(o.watch >= 0.1 && o.watch <= 86400)) {
+                zr_complain("stat", "bad value '%s' of --watch: expected seconds, at least 0.1",
+                            a + 8);
+                return 2;
+            }
+        } else if (a[0] == '-') {
+            zr_complain("stat",
+                        "unknown option '%s': expected PID, --all, --fields, --json, --prometheus, "
+                        "--watch or --help",
+                        a);
+            return 2;
+        } else if (o.pid || !parse_pid(a, &o.pid)) {
+            zr_complain("stat", "'%s' is not expected: expected one process id", a);
+            return 2;
+        }
+    }
+    if (o.all && o.pid) {
+        zr_complain("stat", "--all and a process id together: expected one of them");
+        return 2;
+    }
+    int code = o.watch > 0 ? watch(&o) : show(&o);
+    zr_gc_old();
+    return code;
+}
