@@ -20,13 +20,14 @@ struct zr_counted {
     uint64_t gpu_active_start, mem_available_start;
     char knobs[512];
     char hooks[256];
-    char eager_kept[256]; /* what backing:eager found set by the user */
+    char backing[256]; /* what became of backing:eager: "eager: ..." when it is in force */
 };
 
 /* Everything that was read, of one process or (pid 0) of the machine. */
 struct zr_case {
     pid_t pid;
     bool alive;
+    unsigned holders; /* of the machine: processes that have a card open */
     char command[256];
     struct zr_stack stack;
     bool meminfo_there;

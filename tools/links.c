@@ -63,7 +63,7 @@ static void find_backing(const struct zr_case *c, struct zr_link *link)
     bool read = zr_case_env_on(c, "NEOReadDebugKeys"), cards_known, battlemage;
 
     battlemage = any_battlemage(c, &cards_known);
-    if (c->counted.found && strstr(c->counted.knobs, "backing:eager") && !*c->counted.eager_kept) {
+    if (c->counted.found && !strncmp(c->counted.backing, "eager", 5)) {
         say(link, ZR_NO, "zeroute set EnableDeferBacking=0 (backing:eager)");
         return;
     }

@@ -83,7 +83,7 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
     r[RESTRICT].in_force =
         r[RESTRICT].offered && zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P");
     r[EAGER].in_force = key_is(c, "EnableDeferBacking", 0) ||
-                        (knob_is(c, "backing:eager") && !*c->counted.eager_kept);
+                        (c->counted.found && !strncmp(c->counted.backing, "eager", 5));
     r[V1_RESIDENT].in_force = c->stack.adapter == 1 && resident && strtol(resident, NULL, 0) == 1;
     r[NO_PEERS].in_force = key_is(c, "ForceZeDeviceCanAccessPerReturnValue", 0);
     r[OWNER].in_force = knob_is(c, "residency:owner");

@@ -1,5 +1,6 @@
 /* zeroute run: a program under the preload, and what it did. */
 #include "knobs.h"
+#include "eager.h"
 #include "launch.h"
 #include "tools.h"
 
@@ -223,15 +224,9 @@ static bool preload(void)
 /* backing:eager has to be there before the driver is loaded; what the user set himself is kept, and named. */
 static void eager_backing(void)
 {
-    static const char *const key[][2] = {{"NEOReadDebugKeys", "1"}, {"EnableDeferBacking", "0"}};
-    for (size_t i = 0; i < 2; i++) {
-        const char *set = getenv(key[i][0]);
-        if (!set)
-            setenv(key[i][0], key[i][1], 1);
-        else if (strcmp(set, key[i][1]) != 0)
-            zr_complain("run", "backing:eager wants %s=%s, your own %s=%s is kept", key[i][0],
-                        key[i][1], key[i][0], set);
-    }
+    char kept[256];
+    if (!zr_eager_environment(kept, sizeof kept))
+        zr_complain("run", "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
 }
 
 static bool simulate(const struct options *o, char *root, size_t size)

@@ -55,6 +55,8 @@ static void help(void)
           "commands:\n",
           stdout);
     for (size_t i = 0; i < COMMANDS; i++) {
+        if (!*commands[i].help) /* a part of another command */
+            continue;
         fputs("  ", stdout);
         print_name(commands[i].name, 14);
         puts(commands[i].help);
