@@ -96,11 +96,55 @@ static void publish_host(void)
         sim_procfs_write_meminfo(root, &machine->host, host_bytes_used());
 }
 
-static void publish_card(unsigned card)
+/*
+ * A file costs up to a millisecond on a disk. What tells of exports is written at once; plain
+ * allocations are written at once if nothing was for a while, else by a thread soon after.
+ */
+#define SOON 5000000 /* ns */
+static uint32_t stale;         /* cards, a bit each; memory lock */
+static uint64_t last_write;
+static bool writer_runs;
+
+static void write_card(unsigned card)
 {
-    if (root)
-        sim_procfs_write_card(root, mine->client, first_card + card,
-                              &mine->usage[first_card + card]);
+    sim_procfs_write_card(root, mine->client, first_card + card, &mine->usage[first_card + card]);
+    stale &= ~(1u << card);
+    last_write = sim_now();
+}
+
+static void *write_later(void *unused)
+{
+    (void)unused;
+    for (bool more = true; more;) {
+        sim_spend(SOON);
+        pthread_mutex_lock(&sim.memory);
+        for (unsigned card = 0; root && card < SIM_CARDS; card++) {
+            if (stale >> card & 1)
+                write_card(card);
+        }
+        more = writer_runs = root && sim_now() - last_write < 100 * (uint64_t)SOON;
+        pthread_mutex_unlock(&sim.memory);
+    }
+    return NULL;
+}
+
+static void publish_card(unsigned card, bool at_once)
+{
+    pthread_t thread;
+    if (!root)
+        return;
+    if (at_once || sim_now() - last_write > SOON) {
+        write_card(card);
+        return;
+    }
+    stale |= 1u << card;
+    if (writer_runs)
+        return;
+    writer_runs = pthread_create(&thread, NULL, write_later, NULL) == 0;
+    if (writer_runs)
+        pthread_detach(thread);
+    else
+        write_card(card);
 }
 
 static struct machine *map_file(const char *path)
@@ -171,7 +215,7 @@ void sim_machine_attach(void)
         root = NULL;
     }
     for (unsigned card = 0; card < sim_config.devices; card++)
-        publish_card(card);
+        publish_card(card, true);
     publish_host();
     unlock();
 }
@@ -218,7 +262,7 @@ bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled)
             usage->vram += bytes;
     }
     if (fits)
-        publish_card(card);
+        publish_card(card, spill);
     unlock();
     return fits;
 }
@@ -233,7 +277,7 @@ void sim_machine_give(unsigned card, size_t bytes, bool spilled)
     } else {
         usage->vram -= bytes;
     }
-    publish_card(card);
+    publish_card(card, spilled);
     unlock();
 }
 
@@ -251,7 +295,7 @@ void sim_machine_import(unsigned card, bool same_card, int64_t bytes)
     struct sim_usage *usage = &mine->usage[first_card + card];
     lock();
     *(same_card ? &usage->shared : &usage->gtt) += (uint64_t)bytes;
-    publish_card(card);
+    publish_card(card, true);
     unlock();
 }
 

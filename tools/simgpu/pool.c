@@ -1,42 +1,45 @@
 /* Blocks up to 1 MiB come from 2 MiB slabs, one chain of slabs per context, kind and device. */
 #include "simgpu.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define UNITS (SIM_UNIT / SIM_GRAIN)
 #define WORDS (UNITS / 64)
+#define CLASSES 13 /* a slab is listed by the power of two that its longest free run reaches */
 
 struct sim_pool {
     enum sim_kind kind;
     struct sim_device *device;
     struct sim_context *context; /* NULL: destroyed; the pool goes with its last slab */
     struct sim_pool *next;
-    struct sim_slab *open;  /* slabs with room */
-    struct sim_slab *empty; /* one of them that nobody uses, kept to be quick */
+    struct sim_slab *open[CLASSES]; /* slabs with room */
+    struct sim_slab *empty;         /* one of them that nobody uses, kept to be quick */
     unsigned slabs;
 };
 
 struct sim_slab {
     struct sim_pool *pool;
     struct sim_backing *backing;
-    struct sim_slab *prev, *next; /* among pool->open */
+    struct sim_slab *prev, *next; /* in pool->open[class_of(run_limit)] */
     unsigned used_units;
-    unsigned run_limit; /* no free run is longer than this */
+    unsigned run_limit; /* no free run is longer than this; 0: not listed */
     unsigned hint;      /* no free unit lies below this */
     uint64_t used[WORDS], head[WORDS];
     uint32_t size[UNITS]; /* as asked, at the first unit of a block */
 };
 
-static unsigned next_bit(const uint64_t *map, unsigned from, bool one)
+/* The first bit of that kind; `limit` or more: none below the limit. */
+static unsigned next_bit(const uint64_t *map, unsigned from, unsigned limit, bool one)
 {
-    while (from < UNITS) {
+    while (from < limit) {
         uint64_t word = (one ? map[from / 64] : ~map[from / 64]) >> (from % 64);
         if (word)
             return from + (unsigned)__builtin_ctzll(word);
         from = (from / 64 + 1) * 64;
     }
-    return UNITS;
+    return from;
 }
 
 static void set_bits(uint64_t *map, unsigned from, unsigned count, bool one)
@@ -53,32 +56,53 @@ static void set_bits(uint64_t *map, unsigned from, unsigned count, bool one)
     }
 }
 
-static void open_slab(struct sim_slab *slab)
+/* The first unit of the free run that ends before `from`. */
+static unsigned run_start(const uint64_t *used, unsigned from)
 {
-    struct sim_pool *pool = slab->pool;
-    slab->prev = NULL;
-    slab->next = pool->open;
-    if (pool->open)
-        pool->open->prev = slab;
-    pool->open = slab;
+    while (from) {
+        unsigned bits = from % 64 ? from % 64 : 64, base = from - bits;
+        uint64_t word = used[base / 64] << (64 - bits);
+        if (word)
+            return from - (unsigned)__builtin_clzll(word);
+        from = base;
+    }
+    return 0;
 }
 
-static void close_slab(struct sim_slab *slab)
+static unsigned class_of(unsigned run)
 {
-    struct sim_pool *pool = slab->pool;
-    if (slab->prev)
-        slab->prev->next = slab->next;
-    else
-        pool->open = slab->next;
-    if (slab->next)
-        slab->next->prev = slab->prev;
-    slab->prev = slab->next = NULL;
+    return 31 - (unsigned)__builtin_clz(run);
+}
+
+static void set_limit(struct sim_slab *slab, unsigned limit)
+{
+    struct sim_slab **open = slab->pool->open;
+    if (slab->run_limit && limit && class_of(slab->run_limit) == class_of(limit)) {
+        slab->run_limit = limit;
+        return;
+    }
+    if (slab->run_limit) {
+        if (slab->prev)
+            slab->prev->next = slab->next;
+        else
+            open[class_of(slab->run_limit)] = slab->next;
+        if (slab->next)
+            slab->next->prev = slab->prev;
+        slab->prev = slab->next = NULL;
+    }
+    slab->run_limit = limit;
+    if (limit) {
+        slab->next = open[class_of(limit)];
+        if (slab->next)
+            slab->next->prev = slab;
+        open[class_of(limit)] = slab;
+    }
 }
 
 static void drop_slab(struct sim_slab *slab)
 {
     struct sim_pool *pool = slab->pool;
-    close_slab(slab);
+    set_limit(slab, 0);
     if (pool->empty == slab)
         pool->empty = NULL;
     sim_backing_free(slab->backing);
@@ -104,7 +128,7 @@ static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context,
     return pool;
 }
 
-static ze_result_t add_slab(struct sim_pool *pool)
+static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out)
 {
     struct sim_slab *slab = calloc(1, sizeof(*slab));
     if (!slab)
@@ -116,50 +140,60 @@ static ze_result_t add_slab(struct sim_pool *pool)
         return result;
     }
     slab->pool = pool;
-    slab->run_limit = UNITS;
     slab->backing->slab = slab;
     pool->slabs++;
-    open_slab(slab);
+    set_limit(slab, UNITS);
+    *out = slab;
     return ZE_RESULT_SUCCESS;
 }
 
-/* About 30 instructions when the slab's first gap fits. */
+/* About 30 instructions when the slab's first gap fits. A slab that has no room is listed anew. */
 static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step)
 {
-    unsigned at = next_bit(slab->used, slab->hint, false);
+    unsigned at = next_bit(slab->used, slab->hint, UNITS, false), longest = 0;
     slab->hint = at;
     while (at < UNITS) {
         unsigned begin = (at + step - 1) / step * step;
-        unsigned end = next_bit(slab->used, at, true);
+        unsigned wanted = begin + units < UNITS ? begin + units : UNITS;
+        unsigned end = next_bit(slab->used, at, wanted, true);
         if (begin + units <= end)
             return begin;
-        at = next_bit(slab->used, end, false);
+        if (end - at > longest)
+            longest = end - at;
+        at = next_bit(slab->used, end, UNITS, false);
     }
-    if (step == 1)
-        slab->run_limit = units - 1;
+    set_limit(slab, longest);
     return UNITS;
+}
+
+/* Slabs of the block's own class may be too tight: a few are tried. One of a higher class fits, or is
+ * listed anew, so the search is short whatever the number of slabs. */
+static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step, unsigned *at)
+{
+    for (unsigned class = class_of(units); class < CLASSES; class++) {
+        int tries = class == class_of(units) || step > 1 ? 8 : INT_MAX;
+        for (struct sim_slab *slab = pool->open[class], *next; slab && tries--; slab = next) {
+            next = slab->next;
+            if (slab->run_limit >= units && (*at = find_room(slab, units, step)) < UNITS)
+                return slab;
+        }
+    }
+    return NULL;
 }
 
 ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
                            struct sim_device *device, size_t size, size_t alignment, void **out)
 {
     struct sim_pool *pool = pool_of(kind, context, device);
-    unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at = UNITS;
+    unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at = 0;
     unsigned step = alignment > SIM_GRAIN ? (unsigned)(alignment / SIM_GRAIN) : 1;
-    struct sim_slab *slab;
     if (!pool)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    for (slab = pool->open; slab; slab = slab->next) {
-        if (UNITS - slab->used_units >= units && slab->run_limit >= units &&
-            (at = find_room(slab, units, step)) < UNITS)
-            break;
-    }
+    struct sim_slab *slab = find_slab(pool, units, step, &at);
     if (!slab) {
-        ze_result_t result = add_slab(pool);
+        ze_result_t result = add_slab(pool, &slab);
         if (result != ZE_RESULT_SUCCESS)
             return result;
-        slab = pool->open;
-        at = 0;
     }
     set_bits(slab->used, at, units, true);
     set_bits(slab->head, at, 1, true);
@@ -168,7 +202,7 @@ ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
     if (pool->empty == slab)
         pool->empty = NULL;
     if (slab->used_units == UNITS)
-        close_slab(slab);
+        set_limit(slab, 0);
     *out = (void *)(slab->backing->base + (size_t)at * SIM_GRAIN);
     return ZE_RESULT_SUCCESS;
 }
@@ -179,12 +213,14 @@ void sim_pool_free(struct sim_backing *backing, uintptr_t base)
     struct sim_pool *pool = slab->pool;
     unsigned at = (unsigned)((base - backing->base) / SIM_GRAIN);
     unsigned units = (slab->size[at] + SIM_GRAIN - 1) / SIM_GRAIN;
-    if (slab->used_units == UNITS)
-        open_slab(slab);
     set_bits(slab->used, at, units, false);
     set_bits(slab->head, at, 1, false);
     slab->used_units -= units;
-    slab->run_limit = UNITS;
+    if (UNITS - slab->used_units > slab->run_limit) {
+        unsigned run = next_bit(slab->used, at, UNITS, true) - run_start(slab->used, at);
+        if (run > slab->run_limit)
+            set_limit(slab, run);
+    }
     if (at < slab->hint)
         slab->hint = at;
     if (slab->used_units)
