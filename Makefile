@@ -43,6 +43,8 @@ PROG_SRC := $(wildcard test/process/prog_*.c)
 PROG_BIN := $(PROG_SRC:test/process/prog_%.c=$(B)/test/process/%)
 PROC_SRC := $(wildcard test/process/test_*.c)
 PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
+PLIB_SRC := $(wildcard test/process/lib_*.c)
+PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 .PHONY: all run tests test bench install clean help lint
@@ -88,11 +90,17 @@ $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread
+$(B)/test/process/lib%.so: test/process/lib_%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) -fPIC -shared $< -o $@ $(PLIB_LDFLAGS_$*) -Wl,--as-needed -lze_loader -ldl -lpthread
 $(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
 
-tests: all $(UNIT_BIN) $(PROG_BIN) $(PROC_BIN)
+# Programs that find the loader themselves must not be linked against it.
+$(foreach p,handle noload default table deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
+
+tests: all $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN)
 test: tests
 	test/run $(T)
 

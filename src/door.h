@@ -51,6 +51,8 @@ extern const zr_function zr_door_function[ZR_DOORS][ZR_ENTRIES_ZE];
 typedef ze_result_t (*zr_getter)(ze_api_version_t version, void **table);
 extern const char *const zr_getter_name[ZR_TABLES];
 extern const zr_getter zr_getter_function[ZR_LIBRARIES][ZR_TABLES];
+/* The library that a set of table doors belongs to, -1 for none. */
+int zr_table_library(unsigned set);
 /* A door of way "table" in front of one function; the function itself when all places are taken. */
 zr_function zr_table_door(unsigned entry, zr_function original);
 

@@ -224,30 +224,28 @@ zr_function zr_next(const char *name, const void *caller)
     return ZR_FUNCTION(p);
 }
 
-zr_function zr_find_original(uint32_t door, unsigned entry)
+zr_function zr_function_below(uint32_t door, const char *name)
 {
-    zr_function f = NULL;
+    int saved = errno;
+    void *p = NULL;
+    int n = door >= ZR_DOOR_TABLE ? zr_table_library(door - ZR_DOOR_TABLE) : (int)door - ZR_DOOR_DLSYM;
 
     if (door == ZR_DOOR_PLT)
-        f = zr_next(zr_ze_name[entry], zr_thread.caller);
+        return zr_next(name, zr_thread.caller);
+    if (n >= 0 && zr_library[n].handle)
+        p = zr_real_dlsym(zr_library[n].handle, name);
+    if (!p)
+        dlerror();
+    errno = saved;
+    return ZR_FUNCTION(p);
+}
+
+zr_function zr_find_original(uint32_t door, unsigned entry)
+{
+    zr_function f = zr_function_below(door, zr_ze_name[entry]);
     if (f) {
         __atomic_store_n(&zr_original[door][entry], f, __ATOMIC_RELEASE);
         return f;
     }
     return zr_next("zeInit", zr_thread.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
-}
-
-zr_function zr_function_below(uint32_t door, const char *name)
-{
-    zr_function f = NULL;
-    int saved = errno;
-
-    if (door >= ZR_DOOR_DLSYM && door < ZR_DOOR_TABLE)
-        f = ZR_FUNCTION(zr_real_dlsym(zr_library[door - ZR_DOOR_DLSYM].handle, name));
-    else if (door == ZR_DOOR_PLT)
-        f = zr_next(name, zr_thread.caller);
-    if (!f)
-        dlerror();
-    errno = saved;
-    return f;
 }

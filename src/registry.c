@@ -13,7 +13,7 @@ static void unbook(const struct zr_block *b)
     zr_unbook(b->kind, b->device, b->held);
     if (b->kind == ZR_KIND_VIRTUAL && b->peers)
         zr_unbook(ZR_KIND_MAPPED, 0, b->peers);
-    if (b->kind < ZR_KINDS_ON_DEVICE)
+    if (b->kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
         zr_book_reserved(b->device, -(int64_t)b->held);
 }
 
@@ -55,7 +55,7 @@ void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t con
     if (flags & ZR_BLOCK_FOREIGN)
         return;
     zr_book(kind, device, size);
-    if (kind < ZR_KINDS_ON_DEVICE)
+    if (kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
         zr_book_reserved(device, (int64_t)size);
 }
 

@@ -372,8 +372,15 @@ void zr_segment_describe_device(unsigned n)
     describe_account(&(struct account){prefix, "allocation.all", "", "blocks on this device",
                                        at + CELL(allocations), at + CELL(frees),
                                        sizeof(struct zr_cell), ZR_KINDS_ON_DEVICE, 0});
-    describe_reserved(prefix,
-                      GLOBAL(reserved) + n * sizeof(((struct zr_globals *)0)->reserved[0]));
+    if (zr_reserved_is_allocated())
+        describe_account(&(struct account){prefix, "reserved_bytes.all", "bytes",
+                                           "held from the driver", at + CELL(allocated),
+                                           at + CELL(freed), sizeof(struct zr_cell),
+                                           ZR_KINDS_ON_DEVICE,
+                                           GLOBAL(peak_device) + n * sizeof(uint64_t)});
+    else
+        describe_reserved(prefix,
+                          GLOBAL(reserved) + n * sizeof(((struct zr_globals *)0)->reserved[0]));
 }
 
 static void describe_memory(void)
@@ -392,7 +399,12 @@ static void describe_memory(void)
     describe_account(&(struct account){"", "allocation.all", "", "blocks held by the process",
                                        at + CELL(allocations), at + CELL(frees),
                                        sizeof(struct zr_cell), cells, GLOBAL(peak_blocks)});
-    describe_reserved("", GLOBAL(reserved_all));
+    if (zr_reserved_is_allocated())
+        describe_account(&(struct account){"", "reserved_bytes.all", "bytes", "held from the driver",
+                                           at + CELL(allocated), at + CELL(freed),
+                                           sizeof(struct zr_cell), cells, GLOBAL(peak_bytes)});
+    else
+        describe_reserved("", GLOBAL(reserved_all));
     for (size_t k = 0; k < ZR_KINDS_ON_DEVICE; k++)
         describe_account(&(struct account){
             "", kind[k], "bytes", help[k], at + k * sizeof(struct zr_cell) + CELL(allocated),

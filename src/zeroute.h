@@ -37,6 +37,15 @@ extern struct zr_config zr_config;
 /* At the first touch of Level Zero, never before: environment and file. Idempotent, any thread. */
 void zr_config_load(void);
 
+/*
+ * Nothing is kept: what we hold from the driver is what the process holds from us. Then reserved_bytes is
+ * another name for allocated_bytes, and booking it costs nothing.
+ */
+static inline bool zr_reserved_is_allocated(void)
+{
+    return !zr_config.cache && (zr_config.route == ZR_ROUTE_NATIVE || zr_config.route == ZR_ROUTE_SYCL);
+}
+
 /* --- say.c ------------------------------------------------------------------------------------------ */
 /* One line on stderr by write(2), "zeroute: " in front; each message once in a process. errno is kept. */
 void zr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -101,6 +101,14 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
                ZR_LIBRARIES);
 }
 
+int zr_table_library(unsigned set)
+{
+    for (int n = 0; n < ZR_LIBRARIES; n++)
+        if (set_of[set] && zr_library[n].base == set_of[set])
+            return n;
+    return -1;
+}
+
 zr_function zr_table_door(unsigned entry, zr_function original)
 {
     void *table[ZR_TABLE_SLOTS] = {0};
