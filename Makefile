@@ -50,6 +50,13 @@ CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 .PHONY: all run tests test bench install clean help lint
 all: $(if $(filter src/%.c,$(LIB_SRC)),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
+# --- the program of the first command, and what installs -------------------------------------------------
+$(B)/demo: examples/demo.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $< -o $@ -l:libze_loader.so.1
+run: all $(B)/demo
+	@B=$(B) sh examples/first-look
+
 $(B)/lib/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(LIB_CFLAGS) $(CFLAGS) -c $< -o $@

@@ -66,6 +66,8 @@ static uint64_t percentile(const uint64_t *buckets, uint64_t total, uint64_t max
 {
     if (!total)
         return 0;
+    if (total == 1)
+        return max;
     uint64_t rank = (total * percent + 99) / 100, below = 0;
     unsigned b = 0;
     while (b + 1 < ZEROUTE_BUCKETS && below + buckets[b] < rank)

@@ -1,4 +1,5 @@
 /* A process on one page, and many processes in one table. */
+#include "knobs.h"
 #include "tools.h"
 
 #include <stdlib.h>
@@ -195,6 +196,36 @@ static void callers(FILE *out, const struct zeroute_snapshot *s)
         fputc('\n', out);
 }
 
+/* The preset in force, if it is one, and the knobs that are not at their default. */
+static void settings(FILE *out, const char *text)
+{
+    struct zr_config *c = calloc(2, sizeof *c);
+    char now[4096], preset[4096];
+    bool any = false;
+    if (!c)
+        return;
+    zr_knobs_default(c);
+    zr_knobs_parse(c, text, NULL, NULL);
+    zr_knobs_print(c, now, sizeof now);
+    for (size_t i = 0; i < zr_preset_count; i++) {
+        zr_knobs_default(c + 1);
+        zr_preset_set(c + 1, &zr_presets[i]);
+        zr_knobs_print(c + 1, preset, sizeof preset);
+        if (strcmp(now, preset) == 0)
+            fprintf(out, "preset %s: ", zr_presets[i].name);
+    }
+    for (char *item = strtok(now, ","); item; item = strtok(NULL, ",")) {
+        char *colon = strchr(item, ':');
+        const struct zr_knob *k = colon ? zr_knob_find(item, (size_t)(colon - item)) : NULL;
+        if (!k || strcmp(colon + 1, k->fallback) == 0)
+            continue;
+        fprintf(out, "%s%s", any ? ", " : "", item);
+        any = true;
+    }
+    fputs(any ? "\n" : "all knobs at their defaults\n", out);
+    free(c);
+}
+
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
     static const char *const state[] = {"running", "finished", "not visible from here"};
@@ -209,7 +240,7 @@ void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
         fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside,
                 p->command, zr_plain(colour), state[p->state]);
     if (knobs && knobs->text && *knobs->text)
-        fprintf(out, "%s%s%s\n", zr_dim(colour), knobs->text, zr_plain(colour));
+        settings(out, knobs->text);
     if (route && route->text && *route->text)
         fprintf(out, "route: %s%s%s%s\n", route->text, why && *why->text ? " (" : "",
                 why && *why->text ? why->text : "", why && *why->text ? ")" : "");
