@@ -1,0 +1,251 @@
+/*
+ * The map of `zeroute ab` and `zeroute diff`. Way of a comparison:
+ * ab.c (command line) -> ab_arm.c (arms, plan) -> ab_run.c (one run) -> struct zr_ab, all raw ->
+ * ab_analysis.c (fingerprint, mechanism, statistics) -> struct zr_ab_analysis -> ab_report_*.c.
+ * A report needs nothing but struct zr_ab, which ab_load.c reads back from the JSON.
+ */
+#ifndef ZEROUTE_AB_H
+#define ZEROUTE_AB_H
+
+#include "ab_stat.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define ZR_AB_FORMAT 1 /* of the JSON; a reader refuses a higher one */
+#define ZR_AB_ARMS 64
+
+/* --- ab_pairs.c: names with texts, sorted by name ------------------------------------------------- */
+struct zr_pair {
+    char *name, *value;
+};
+struct zr_pairs {
+    struct zr_pair *at;
+    size_t n;
+};
+void zr_pairs_set(struct zr_pairs *p, const char *name, const char *value);
+const char *zr_pairs_get(const struct zr_pairs *p, const char *name); /* NULL when absent */
+void zr_pairs_copy(struct zr_pairs *to, const struct zr_pairs *from);
+void zr_pairs_clear(struct zr_pairs *p);
+
+/* Memory or death: the tool has nothing better to do without it. */
+void *zr_ab_more(void *old, size_t count, size_t size);
+char *zr_ab_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- what is compared ----------------------------------------------------------------------------- */
+enum zr_ab_kind { ZR_AB_KNOB, ZR_AB_PRESET, ZR_AB_ENV, ZR_AB_LIB, ZR_AB_CMD, ZR_AB_NONE };
+
+struct zr_ab_item {
+    enum zr_ab_kind kind;
+    char *key;   /* knob, preset or variable; "" otherwise */
+    char *value; /* of knob or variable; path; command */
+};
+
+struct zr_ab_arm {
+    char *name; /* "a", "b"; in a factorial "path=native,cards=0" */
+    char *text; /* as given */
+    struct zr_ab_item *items;
+    size_t n_items;
+    size_t level[ZR_AB_FACTORS];
+    bool none; /* without the preload */
+};
+
+struct zr_ab_factor {
+    char *name;
+    char *level[ZR_AB_LEVELS];
+    size_t n_levels;
+};
+
+/* Which way is up: what a change of the metric may be called. */
+enum zr_ab_better { ZR_AB_LOWER, ZR_AB_HIGHER, ZR_AB_NEITHER };
+enum zr_ab_unit { ZR_AB_SECONDS, ZR_AB_BYTES, ZR_AB_COUNT, ZR_AB_RATIO, ZR_AB_PLAIN };
+
+struct zr_ab_metric {
+    char *name;
+    enum zr_ab_unit unit;
+    enum zr_ab_better better;
+    char *help;
+};
+
+struct zr_ab_sample { /* seen from outside, t seconds after the start; NaN: not to be had */
+    double t, gpu_active, mem_available, rss, vram, imports;
+};
+
+struct zr_ab_run {
+    size_t arm;
+    size_t number; /* in the order of execution, from 1 */
+    bool warmup;
+    bool settled;  /* the machine was back at its baseline before it started */
+    int status;    /* as wait(2) tells */
+    double waited; /* seconds for the baseline */
+    double *value; /* one per metric; NaN: not measured in this run */
+    struct zr_pairs fingerprint;
+    struct zr_pairs fields; /* the mechanism's counters, summed over the run's processes */
+    char *invalid;          /* why this is not a run; NULL: it is one */
+    struct zr_ab_sample *sample;
+    size_t n_samples;
+};
+
+/* Everything raw. */
+struct zr_ab {
+    char **command; /* NULL-terminated */
+    struct zr_ab_arm arm[ZR_AB_ARMS];
+    size_t n_arms;
+    struct zr_ab_factor factor[ZR_AB_FACTORS];
+    size_t n_factors;
+    struct zr_ab_metric *metric;
+    size_t n_metrics;
+    struct zr_ab_run *run;
+    size_t n_runs;
+    char *primary;
+    char **allow;
+    size_t n_allow;
+    uint64_t seed;
+    double effect;         /* size in % that the user asks about; 0: chosen */
+    bool random_order;
+    bool same_output;
+    bool interrupted;
+    size_t planned;        /* counted runs per arm */
+    char *started;         /* UTC */
+    char *repeat;          /* the command line to repeat it */
+    struct zr_pairs machine;
+};
+void zr_ab_clear(struct zr_ab *ab);
+size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name); /* n_metrics when unknown */
+size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit,
+                        enum zr_ab_better better, const char *help);
+struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab);
+bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit status 0 */
+/* The values of one metric in one arm, in order of time; to be freed. */
+double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n);
+
+/* --- ab_arm.c: arms, factors and the plan ---------------------------------------------------------- */
+/* NULL, or what is wrong, to be freed. */
+char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text);
+char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text);
+char *zr_ab_combine(struct zr_ab *ab); /* factors become arms */
+/* Which arm runs when: rounds * arms entries, to be freed. */
+size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed);
+char *zr_ab_knobs(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, to be freed */
+/* The knob's value in force in this arm; to be freed. */
+char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob);
+bool zr_ab_is_knob(const char *name, size_t length);
+
+/* --- ab_fingerprint.c: do the arms differ in what was declared and in nothing else? ---------------- */
+enum zr_ab_status { ZR_AB_DECLARED, ZR_AB_CONSEQUENCE, ZR_AB_ALLOWED, ZR_AB_UNDECLARED, ZR_AB_UNLIKE };
+
+struct zr_ab_difference {
+    enum zr_ab_status status;
+    char *what;      /* name in the fingerprint */
+    size_t arm, than; /* values of `arm` against `than`; the same arm when its runs are not alike */
+    char *value, *other; /* "" for absent */
+    size_t run, other_run;
+    char *why;       /* the declaration it follows from, or "" */
+};
+struct zr_ab_differences {
+    struct zr_ab_difference *at;
+    size_t n;
+};
+void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out);
+/* What two fingerprints differ in, nothing declared: for `zeroute diff`. */
+void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b,
+                               struct zr_ab_differences *out);
+void zr_ab_differences_clear(struct zr_ab_differences *d);
+/* Items in which two arms differ as declared, as texts; more than one: nobody can tell which did it. */
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max);
+bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
+
+/* --- ab_mechanism.c: did a knob move more than its own mechanism? ---------------------------------- */
+struct zr_ab_moved {
+    const char *name; /* of the mechanism */
+    const char *help;
+    double median[ZR_AB_ARMS]; /* NaN: not to be had */
+    struct {
+        bool moved;    /* against the first arm, beyond noise */
+        bool expected; /* the declared knob is known to move it */
+        bool allowed;
+    } arm[ZR_AB_ARMS];
+};
+size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t max);
+#define ZR_AB_MECHANISMS 32
+
+/* --- ab_analysis.c: what a run of numbers says ------------------------------------------------------ */
+enum zr_ab_outcome {
+    ZR_AB_NOT_TESTED,   /* not measured in both arms, or too few runs */
+    ZR_AB_NO_DIFFERENCE, /* beyond noise */
+    ZR_AB_LESS,
+    ZR_AB_MORE,
+};
+
+struct zr_ab_comparison { /* one metric, one arm against the first */
+    size_t n, n_base;
+    double median;
+    struct zr_interval median_interval;
+    double difference, change; /* change: NaN when the base is 0 */
+    struct zr_interval difference_interval, change_interval;
+    double p, p_corrected, delta;
+    enum zr_ab_outcome outcome;
+    double noise;        /* spread of runs relative to the median */
+    double needed, seen; /* runs per arm needed to see a change of `seen` (0.05: 5 %) */
+};
+
+struct zr_ab_row { /* one metric */
+    bool measured, constant, drifts, primary;
+    double drift_p;
+    struct zr_ab_comparison arm[ZR_AB_ARMS]; /* [0]: the base itself, medians only */
+};
+
+struct zr_ab_analysis {
+    struct zr_ab_row *row; /* one per metric */
+    struct zr_ab_differences differences;
+    struct zr_ab_moved mechanism[ZR_AB_MECHANISMS];
+    size_t n_mechanisms;
+    struct zr_effect *effect; /* factorial: of the primary metric */
+    double *effect_corrected;
+    size_t n_effects;
+    char **reason; /* why there is no verdict */
+    size_t n_reasons;
+    char **remark; /* what a reader must know beside the verdict */
+    size_t n_remarks;
+    size_t counted[ZR_AB_ARMS];
+    size_t primary;
+    bool verdict;
+};
+void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an);
+void zr_ab_analysis_clear(struct zr_ab_analysis *an);
+
+/* --- ab_words.c: numbers and verdicts as texts, the same in every report ---------------------------- */
+#define ZR_AB_WORD 160
+char *zr_ab_number(char *out, enum zr_ab_unit unit, double v);
+char *zr_ab_percent(char *out, double change);
+char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i);
+char *zr_ab_p_text(char *out, double p);
+/* "faster", "more", "no difference beyond noise" ... */
+const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output);
+/* A whole sentence, to be freed. */
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
+char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);
+bool zr_ab_dull(const struct zr_ab *ab, const struct zr_ab_row *row); /* not worth a line */
+const char *zr_ab_unit_name(enum zr_ab_unit u);
+const char *zr_ab_better_name(enum zr_ab_better b);
+const char *zr_ab_status_name(enum zr_ab_status s);
+const char *zr_ab_outcome_name(enum zr_ab_outcome o);
+char *zr_ab_quoted(char *const *argv); /* a command as a shell would take it; to be freed */
+
+/* --- reports ------------------------------------------------------------------------------------------ */
+void zr_ab_report_terminal(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+void zr_ab_report_markdown(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+void zr_ab_report_html(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+char *zr_ab_load(struct zr_ab *ab, const char *file); /* NULL, or what is wrong, to be freed */
+
+/* --- ab_output.c: numbers and a hash from what the command printed -------------------------------------- */
+/* Adds every `name: number` whose name the extended regular expression finds. */
+char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text,
+                           const char *const *regex, size_t n);
+void zr_ab_hash_text(const void *data, size_t size, char out[65]); /* SHA-256 */
+bool zr_ab_hash_file(const char *path, char out[65]);
+
+#endif

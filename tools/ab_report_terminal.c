@@ -1,0 +1,186 @@
+/* The report on the terminal: may there be a verdict, then the figures, then the verdict. */
+#include "ab.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void head(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    char *command = zr_ab_quoted(ab->command);
+
+    fprintf(f, "zeroute ab: %s\n", command);
+    for (size_t arm = 0; arm < ab->n_arms; arm++)
+        fprintf(f, "  %-*s  %s, %zu run%s\n", ab->n_factors ? 32 : 2, ab->arm[arm].name,
+                ab->arm[arm].text, an->counted[arm], an->counted[arm] == 1 ? "" : "s");
+    fprintf(f, "  order %s, seed %llu\n", ab->random_order ? "random" : "ABBA",
+            (unsigned long long)ab->seed);
+    free(command);
+}
+
+static const char *value_or(const char *value)
+{
+    return *value ? value : "(not there)";
+}
+
+static bool refused(const struct zr_ab_difference *d)
+{
+    return d->status == ZR_AB_UNDECLARED || d->status == ZR_AB_UNLIKE;
+}
+
+static void one_difference(FILE *f, const struct zr_ab *ab, const struct zr_ab_difference *d)
+{
+    fprintf(f, "  %-11s %s\n", zr_ab_status_name(d->status), d->what);
+    if (d->arm == d->than && d->run == d->other_run)
+        fprintf(f, "              in %s: %s, declared %s\n", ab->arm[d->arm].name, value_or(d->value),
+                value_or(d->other));
+    else if (d->arm == d->than)
+        fprintf(f, "              in %s: %s in run %zu, %s in run %zu\n", ab->arm[d->arm].name,
+                value_or(d->other), d->other_run, value_or(d->value), d->run);
+    else
+        fprintf(f, "              %s: %s\n              %s: %s\n", ab->arm[d->than].name,
+                value_or(d->other), ab->arm[d->arm].name, value_or(d->value));
+    if (d->status == ZR_AB_CONSEQUENCE)
+        fprintf(f, "              follows from %s\n", d->why);
+}
+
+static bool fingerprints(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    bool fine = true;
+
+    for (size_t i = 0; i < an->differences.n; i++)
+        fine &= !refused(&an->differences.at[i]);
+    fprintf(f, "\nFingerprint: %s\n",
+            fine ? "the arms differ in what was declared and in nothing else; the runs of each are alike"
+                 : "the runs differ in more than was declared");
+    for (size_t i = 0; i < an->differences.n; i++)
+        if (refused(&an->differences.at[i]) == !fine)
+            one_difference(f, ab, &an->differences.at[i]);
+    return fine;
+}
+
+static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    bool wide = ab->n_arms > 4;
+    int column = wide ? 10 : ab->n_factors ? 22 : 12;
+
+    if (!an->n_mechanisms)
+        return;
+    fprintf(f, "\nMechanism (median per run)%s\n  %-22s", wide ? "; arms in the order above" : "", "");
+    for (size_t arm = 0; arm < ab->n_arms; arm++)
+        if (wide)
+            fprintf(f, "%10zu", arm + 1);
+        else
+            fprintf(f, "  %*.20s", ab->n_factors ? 20 : 10, ab->arm[arm].name);
+    fputc('\n', f);
+    for (size_t m = 0; m < an->n_mechanisms; m++) {
+        const struct zr_ab_moved *one = &an->mechanism[m];
+        bool moved = false, own = true;
+        fprintf(f, "  %-22s", one->name);
+        for (size_t arm = 0; arm < ab->n_arms; arm++) {
+            if (isnan(one->median[arm]))
+                fprintf(f, "%*s", column, "-");
+            else
+                fprintf(f, "%*.6g", column, one->median[arm]);
+            moved |= one->arm[arm].moved;
+            own &= !one->arm[arm].moved || one->arm[arm].expected || one->arm[arm].allowed;
+        }
+        fprintf(f, "%s\n", !moved ? "" : own ? "   moved" : "   moved, NOT BY DECLARATION");
+    }
+}
+
+static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
+                     size_t arm)
+{
+    const struct zr_ab_metric *m = &ab->metric[metric];
+    const struct zr_ab_row *row = &an->row[metric];
+    const struct zr_ab_comparison *c = &row->arm[arm];
+    char median[ZR_AB_WORD], change[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
+    char low[ZR_AB_WORD], high[ZR_AB_WORD];
+
+    fprintf(f, "  %-24.24s %-*.*s %12s", arm ? "" : m->name, ab->n_factors ? 30 : 2,
+            ab->n_factors ? 30 : 2, ab->arm[arm].name, zr_ab_number(median, m->unit, c->median));
+    if (arm == 0 || isnan(c->difference)) {
+        zr_ab_interval_text(interval, m->unit, c->median_interval);
+        fprintf(f, "  %9s  %-24s%s%s\n", "", arm ? "" : interval, row->primary && !arm ? "primary" : "",
+                row->drifts && !arm ? (row->primary ? ", drifts" : "drifts") : "");
+        return;
+    }
+    if (isfinite(c->change)) {
+        zr_ab_percent(change, c->change);
+        snprintf(interval, sizeof(interval), "%s to %s", zr_ab_percent(low, c->change_interval.low),
+                 zr_ab_percent(high, c->change_interval.high));
+    } else {
+        snprintf(change, sizeof(change), "%s%.100s", c->difference > 0 ? "+" : "",
+                 zr_ab_number(low, m->unit, c->difference));
+        zr_ab_interval_text(interval, m->unit, c->difference_interval);
+    }
+    fprintf(f, "  %9s  %-24s %8s  %s\n", change, interval, zr_ab_p_text(p, c->p_corrected),
+            !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? "" : zr_ab_outcome_word(m, c->outcome, true));
+}
+
+static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    char text[ZR_AB_WORD];
+
+    fprintf(f, "\n  %-24s %-*s %12s  %9s  %-24s %8s\n", "metric", ab->n_factors ? 30 : 2, "", "median",
+            ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t m = 0; m < ab->n_metrics; m++) {
+            const struct zr_ab_row *row = &an->row[m];
+            if (row->primary != (pass == 0) || zr_ab_dull(ab, row))
+                continue;
+            if (row->constant && !row->primary) {
+                fprintf(f, "  %-24.24s %-*s %12s  %9s  the same in every run\n", ab->metric[m].name,
+                        ab->n_factors ? 30 : 2, "",
+                        zr_ab_number(text, ab->metric[m].unit, row->arm[0].median), "");
+                continue;
+            }
+            for (size_t arm = 0; arm < ab->n_arms; arm++)
+                arm_line(f, ab, an, m, arm);
+        }
+    if (!ab->n_factors)
+        fputs("  p: Mann-Whitney U; of metrics other than the primary, Holm-corrected\n", f);
+}
+
+static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    fprintf(f, "\n%s\n", an->verdict ? "Verdict" : "No verdict");
+    for (size_t i = 0; i < an->n_reasons; i++)
+        fprintf(f, "  %s\n", an->reason[i]);
+    for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
+        char *sentence = zr_ab_sentence(ab, an, an->primary, arm);
+        fprintf(f, "  %s\n", sentence);
+        free(sentence);
+    }
+    for (size_t e = 0; an->verdict && e < an->n_effects; e++) {
+        char *sentence = zr_ab_effect_sentence(ab, an, e);
+        fprintf(f, "  %s: %s\n", ab->metric[an->primary].name, sentence);
+        free(sentence);
+    }
+    for (size_t m = 0; an->verdict && !ab->n_factors && m < ab->n_metrics; m++)
+        for (size_t arm = 1; arm < ab->n_arms && m != an->primary; arm++) {
+            enum zr_ab_outcome o = an->row[m].arm[arm].outcome;
+            if (o != ZR_AB_LESS && o != ZR_AB_MORE)
+                continue;
+            char *sentence = zr_ab_sentence(ab, an, m, arm);
+            fprintf(f, "  %s\n", sentence);
+            free(sentence);
+        }
+    for (size_t i = 0; i < an->n_remarks; i++)
+        fprintf(f, "  note: %s\n", an->remark[i]);
+}
+
+void zr_ab_report_terminal(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    head(f, ab, an);
+    if (!fingerprints(f, ab, an)) {
+        verdict(f, ab, an);
+        fputs("  The figures are kept back, for they would mislead; --json has them raw.\n"
+              "  To admit a difference by name: --allow NAME\n", f);
+        return;
+    }
+    mechanisms(f, ab, an);
+    figures(f, ab, an);
+    verdict(f, ab, an);
+}
