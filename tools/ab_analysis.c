@@ -58,11 +58,10 @@ static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr
     if (arm && c->n && c->n_base) {
         uint64_t seed = seed_for(ab, name, arm);
         c->difference = c->median - base;
-        c->difference_interval = zr_bootstrap_difference(a, c->n_base, b, c->n, seed);
-        if (base != 0) {
+        zr_bootstrap_compare(a, c->n_base, b, c->n, seed, &c->difference_interval,
+                             &c->change_interval);
+        if (base != 0)
             c->change = c->median / base - 1;
-            c->change_interval = zr_bootstrap_change(a, c->n_base, b, c->n, seed);
-        }
         c->delta = zr_cliff_delta(a, c->n_base, b, c->n);
         c->p = c->p_corrected = zr_mann_whitney(a, c->n_base, b, c->n, NULL);
         double sa = scatter(a, c->n_base), sb = scatter(b, c->n);

@@ -229,7 +229,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
 /* What stands behind the ':' or '=' of a level, where that tells the levels apart. */
 static const char *short_level(const struct zr_ab_factor *f, size_t l)
 {
-    const char *shorts[ZR_AB_LEVELS];
+    const char *shorts[ZR_AB_LEVELS] = {0};
 
     for (size_t i = 0; i < f->n_levels; i++) {
         const char *text = f->level[i], *colon = strchr(text, ':');

@@ -130,14 +130,27 @@ static void rank_values(struct observation *o, size_t n)
     }
 }
 
-static double rank_contrast(const struct observation *o, size_t n, const double *weight,
-                            const struct zr_design *d)
+/*
+ * The contrast of the cells' means. `studentised`: divided by its standard error, so that cells that
+ * scatter more than others do not pass for an effect.
+ */
+static double statistic(const struct observation *o, size_t n, const double *weight,
+                        const struct zr_design *d, bool studentised)
 {
-    double mean[MAX_CELLS] = {0};
+    double mean[MAX_CELLS] = {0}, square[MAX_CELLS] = {0}, variance = 0;
 
     for (size_t i = 0; i < n; i++)
         mean[o[i].cell] += o[i].value / (double)d->count[o[i].cell];
-    return weighted(weight, mean, d->cells);
+    double sum = fabs(weighted(weight, mean, d->cells));
+    if (!studentised)
+        return sum;
+    for (size_t i = 0; i < n; i++)
+        square[o[i].cell] += (o[i].value - mean[o[i].cell]) * (o[i].value - mean[o[i].cell]);
+    for (size_t c = 0; c < d->cells; c++)
+        if (weight[c] != 0 && d->count[c] > 1)
+            variance += weight[c] * weight[c] * square[c] /
+                        ((double)d->count[c] * (double)(d->count[c] - 1));
+    return variance > 0 ? sum / sqrt(variance) : sum > 0 ? INFINITY : 0;
 }
 
 /* Where the stratum that starts at i ends. */
@@ -152,13 +165,21 @@ static size_t stratum_end(const struct observation *o, size_t n, size_t i)
 
 /*
  * Main effect: the values are ranked and permuted within each combination of the other factors, so
- * that nothing but this factor can explain the result. Interaction: lower effects are taken out
- * (aligned ranks) and what is left is permuted over the cells that take part.
+ * that nothing but this factor can explain the result. Interaction: lower effects are taken out and
+ * what is left is permuted over the cells that take part.
  */
 static size_t observe(const struct zr_design *d, const struct zr_effect *e, const double *weight,
-                      const double *middle, struct observation *o)
+                      struct observation *o)
 {
+    double mean[MAX_CELLS] = {0}, rounding = 0;
     size_t n = 0;
+
+    for (size_t c = 0; c < d->cells; c++) {
+        for (size_t k = 0; k < d->count[c]; k++)
+            mean[c] += d->values[c][k] / (double)d->count[c];
+        rounding = fmax(rounding, 1e-12 * fabs(mean[c]));
+    }
+    double estimate = weighted(weight, mean, d->cells);
 
     for (size_t c = 0; c < d->cells; c++) {
         size_t level[ZR_AB_FACTORS], stratum = 0, part = 0;
@@ -171,15 +192,16 @@ static size_t observe(const struct zr_design *d, const struct zr_effect *e, cons
                 stratum = stratum * d->levels[f] + level[f];
         }
         double sign = (e->order - part) % 2 ? -1 : 1;
-        double share = sign * e->estimate / (double)(1u << e->order);
+        double share = sign * estimate / (double)(1u << e->order);
         for (size_t k = 0; k < d->count[c]; k++, n++) {
-            o[n].value = e->order == 1 ? d->values[c][k] : d->values[c][k] - middle[c] + share;
+            double rest = d->values[c][k] - mean[c] + share;
+            o[n].value = e->order == 1 ? d->values[c][k] : fabs(rest) > rounding ? rest : 0;
             o[n].cell = c;
             o[n].stratum = e->order == 1 ? stratum : 0;
         }
     }
     qsort(o, n, sizeof(*o), by_stratum);
-    for (size_t i = 0, j; i < n; i = j) {
+    for (size_t i = 0, j; e->order == 1 && i < n; i = j) {
         j = stratum_end(o, n, i);
         rank_values(o + i, j - i);
     }
@@ -187,7 +209,7 @@ static size_t observe(const struct zr_design *d, const struct zr_effect *e, cons
 }
 
 static double permutation_p(const struct zr_design *d, const struct zr_effect *e,
-                            const double *weight, const double *middle, uint64_t seed)
+                            const double *weight, uint64_t seed)
 {
     struct zr_random r;
     size_t total = 0, far = 0;
@@ -197,8 +219,8 @@ static double permutation_p(const struct zr_design *d, const struct zr_effect *e
     struct observation *o = calloc(total ? total : 1, sizeof(*o));
     if (!o)
         abort();
-    size_t n = observe(d, e, weight, middle, o);
-    double seen = fabs(rank_contrast(o, n, weight, d));
+    size_t n = observe(d, e, weight, o);
+    double seen = statistic(o, n, weight, d, e->order > 1);
     zr_random_seed(&r, seed ^ 0x5bd1e995u);
     for (size_t round = 0; round < PERMUTATIONS; round++) {
         for (size_t i = 0, j; i < n; i = j) {
@@ -210,7 +232,7 @@ static double permutation_p(const struct zr_design *d, const struct zr_effect *e
                 o[other].value = held;
             }
         }
-        far += fabs(rank_contrast(o, n, weight, d)) >= seen * (1 - 1e-9) - 1e-12;
+        far += statistic(o, n, weight, d, e->order > 1) >= seen * (1 - 1e-9) - 1e-12;
     }
     free(o);
     return (double)(far + 1) / (PERMUTATIONS + 1);
@@ -233,5 +255,5 @@ void zr_factorial_measure(const struct zr_design *d, struct zr_effect *e, uint64
     }
     e->estimate = weighted(weight, middle, d->cells);
     e->interval = interval(d, weight, seed);
-    e->p = permutation_p(d, e, weight, middle, seed);
+    e->p = permutation_p(d, e, weight, seed);
 }

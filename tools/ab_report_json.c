@@ -1,324 +1,286 @@
 /* Everything raw, versioned, and the analysis beside it. ab_load.c reads the raw part back. */
 #include "ab.h"
+#include "tools.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static void text(FILE *f, const char *s)
+static void named_text(struct zr_json *j, const char *name, const char *value)
 {
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(f, "\\u%04x", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
+    zr_json_key(j, name);
+    zr_json_string(j, value);
 }
 
-static void key(FILE *f, const char *name)
+static void named_number(struct zr_json *j, const char *name, double v)
 {
-    text(f, name);
-    fputc(':', f);
+    zr_json_key(j, name);
+    zr_json_double(j, v);
 }
 
-static void number(FILE *f, double v)
+static void named_count(struct zr_json *j, const char *name, size_t n)
 {
-    if (isfinite(v))
-        fprintf(f, "%.17g", v);
-    else
-        fputs("null", f);
+    zr_json_key(j, name);
+    zr_json_number(j, n);
 }
 
-static void named_text(FILE *f, const char *name, const char *value)
+static void named_bool(struct zr_json *j, const char *name, bool v)
 {
-    key(f, name);
-    text(f, value);
-    fputc(',', f);
+    zr_json_key(j, name);
+    zr_json_bool(j, v);
 }
 
-static void named_number(FILE *f, const char *name, double v)
+static void named_open(struct zr_json *j, const char *name, char bracket)
 {
-    key(f, name);
-    number(f, v);
-    fputc(',', f);
+    zr_json_key(j, name);
+    zr_json_open(j, bracket);
 }
 
-static void named_bool(FILE *f, const char *name, bool v)
+static void named_interval(struct zr_json *j, const char *name, struct zr_interval i)
 {
-    fprintf(f, "\"%s\":%s,", name, v ? "true" : "false");
+    named_open(j, name, '[');
+    zr_json_double(j, i.low);
+    zr_json_double(j, i.high);
+    zr_json_close(j, ']');
 }
 
-static void named_interval(FILE *f, const char *name, struct zr_interval i)
+static void named_pairs(struct zr_json *j, const char *name, const struct zr_pairs *p)
 {
-    key(f, name);
-    fputc('[', f);
-    number(f, i.low);
-    fputc(',', f);
-    number(f, i.high);
-    fputs("],", f);
+    named_open(j, name, '{');
+    for (size_t i = 0; i < p->n; i++)
+        named_text(j, p->at[i].name, p->at[i].value);
+    zr_json_close(j, '}');
 }
 
-static void pairs(FILE *f, const struct zr_pairs *p)
+static void named_texts(struct zr_json *j, const char *name, char *const *list, size_t n)
 {
-    fputc('{', f);
-    for (size_t i = 0; i < p->n; i++) {
-        fputs(i ? "," : "", f);
-        key(f, p->at[i].name);
-        text(f, p->at[i].value);
-    }
-    fputc('}', f);
+    named_open(j, name, '[');
+    for (size_t i = 0; i < n; i++)
+        zr_json_string(j, list[i]);
+    zr_json_close(j, ']');
 }
 
-static void texts(FILE *f, const char *name, char *const *list, size_t n)
+static void design(struct zr_json *j, const struct zr_ab *ab)
 {
-    key(f, name);
-    fputc('[', f);
-    for (size_t i = 0; i < n; i++) {
-        fputs(i ? "," : "", f);
-        text(f, list[i]);
-    }
-    fputc(']', f);
-}
-
-static void design(FILE *f, const struct zr_ab *ab)
-{
-    fputs("\"arms\":[", f);
+    named_open(j, "arms", '[');
     for (size_t a = 0; a < ab->n_arms; a++) {
         char *knobs = zr_ab_knobs(&ab->arm[a]);
-        fprintf(f, "%s{", a ? "," : "");
-        named_text(f, "name", ab->arm[a].name);
-        named_text(f, "knobs", ab->arm[a].none ? "" : knobs);
-        key(f, "setting");
-        text(f, ab->arm[a].text);
+        zr_json_open(j, '{');
+        named_text(j, "name", ab->arm[a].name);
+        named_text(j, "setting", ab->arm[a].text);
+        named_text(j, "knobs", ab->arm[a].none ? "" : knobs);
         if (ab->n_factors) {
-            fputs(",\"level\":[", f);
+            named_open(j, "level", '[');
             for (size_t i = 0; i < ab->n_factors; i++)
-                fprintf(f, "%s%zu", i ? "," : "", ab->arm[a].level[i]);
-            fputc(']', f);
+                zr_json_number(j, ab->arm[a].level[i]);
+            zr_json_close(j, ']');
         }
-        fputc('}', f);
+        zr_json_close(j, '}');
         free(knobs);
     }
-    fputs("],\n\"factors\":[", f);
+    zr_json_close(j, ']');
+    named_open(j, "factors", '[');
     for (size_t i = 0; i < ab->n_factors; i++) {
-        fprintf(f, "%s{", i ? "," : "");
-        named_text(f, "name", ab->factor[i].name);
-        texts(f, "levels", ab->factor[i].level, ab->factor[i].n_levels);
-        fputc('}', f);
+        zr_json_open(j, '{');
+        named_text(j, "name", ab->factor[i].name);
+        named_texts(j, "levels", ab->factor[i].level, ab->factor[i].n_levels);
+        zr_json_close(j, '}');
     }
-    fputs("],\n\"metrics\":[", f);
+    zr_json_close(j, ']');
+    named_open(j, "metrics", '[');
     for (size_t m = 0; m < ab->n_metrics; m++) {
-        fprintf(f, "%s\n{", m ? "," : "");
-        named_text(f, "name", ab->metric[m].name);
-        named_text(f, "unit", zr_ab_unit_name(ab->metric[m].unit));
-        named_text(f, "better", zr_ab_better_name(ab->metric[m].better));
-        key(f, "help");
-        text(f, ab->metric[m].help);
-        fputc('}', f);
+        zr_json_open(j, '{');
+        named_text(j, "name", ab->metric[m].name);
+        named_text(j, "unit", zr_ab_unit_name(ab->metric[m].unit));
+        named_text(j, "better", zr_ab_better_name(ab->metric[m].better));
+        named_text(j, "help", ab->metric[m].help);
+        zr_json_close(j, '}');
     }
-    fputs("],\n", f);
+    zr_json_close(j, ']');
 }
 
-static void samples(FILE *f, const struct zr_ab_run *run)
+static void samples(struct zr_json *j, const struct zr_ab_run *run)
 {
     static const char *const names[] = {"t", "gpu_active", "mem_available", "rss", "vram", "imports"};
 
-    fputs("\"samples\":{", f);
+    named_open(j, "samples", '{');
     for (size_t s = 0; s < sizeof(names) / sizeof(*names); s++) {
-        fprintf(f, "%s\"%s\":[", s ? "," : "", names[s]);
+        named_open(j, names[s], '[');
         for (size_t i = 0; i < run->n_samples; i++) {
             const struct zr_ab_sample *x = &run->sample[i];
             const double v[] = {x->t, x->gpu_active, x->mem_available, x->rss, x->vram, x->imports};
-            fputs(i ? "," : "", f);
-            number(f, v[s]);
+            zr_json_double(j, v[s]);
         }
-        fputc(']', f);
+        zr_json_close(j, ']');
     }
-    fputc('}', f);
+    zr_json_close(j, '}');
 }
 
-static void runs(FILE *f, const struct zr_ab *ab)
+static void runs(struct zr_json *j, const struct zr_ab *ab)
 {
-    fputs("\"runs\":[", f);
+    named_open(j, "runs", '[');
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
-        bool first = true;
-        fprintf(f, "%s\n{\"number\":%zu,\"arm\":%zu,\"status\":%d,", r ? "," : "", run->number, run->arm,
-                run->status);
-        named_bool(f, "warmup", run->warmup);
-        named_bool(f, "settled", run->settled);
-        named_number(f, "waited", run->waited);
+        zr_json_open(j, '{');
+        named_count(j, "number", run->number);
+        named_count(j, "arm", run->arm);
+        named_number(j, "status", run->status);
+        named_bool(j, "warmup", run->warmup);
+        named_bool(j, "settled", run->settled);
+        named_number(j, "waited", run->waited);
         if (run->invalid)
-            named_text(f, "invalid", run->invalid);
-        fputs("\"values\":{", f);
-        for (size_t m = 0; m < ab->n_metrics; m++) {
-            if (!isfinite(run->value[m]))
-                continue;
-            fputs(first ? "" : ",", f);
-            key(f, ab->metric[m].name);
-            number(f, run->value[m]);
-            first = false;
-        }
-        fputs("},\"fingerprint\":", f);
-        pairs(f, &run->fingerprint);
-        fputs(",\"fields\":", f);
-        pairs(f, &run->fields);
-        fputc(',', f);
-        samples(f, run);
-        fputc('}', f);
+            named_text(j, "invalid", run->invalid);
+        named_open(j, "values", '{');
+        for (size_t m = 0; m < ab->n_metrics; m++)
+            if (isfinite(run->value[m]))
+                named_number(j, ab->metric[m].name, run->value[m]);
+        zr_json_close(j, '}');
+        named_pairs(j, "fingerprint", &run->fingerprint);
+        named_pairs(j, "fields", &run->fields);
+        samples(j, run);
+        zr_json_close(j, '}');
     }
-    fputs("],\n", f);
+    zr_json_close(j, ']');
 }
 
-static void comparison(FILE *f, const struct zr_ab_comparison *c, bool base)
+static void comparison(struct zr_json *j, const struct zr_ab_comparison *c, bool base)
 {
-    fprintf(f, "{\"runs\":%zu,", c->n);
-    named_interval(f, "median_interval", c->median_interval);
+    zr_json_open(j, '{');
+    named_count(j, "runs", c->n);
+    named_number(j, "median", c->median);
+    named_interval(j, "median_interval", c->median_interval);
     if (!base) {
-        named_number(f, "difference", c->difference);
-        named_interval(f, "difference_interval", c->difference_interval);
-        named_number(f, "change", c->change);
-        named_interval(f, "change_interval", c->change_interval);
-        named_number(f, "p", c->p);
-        named_number(f, "p_corrected", c->p_corrected);
-        named_number(f, "cliff_delta", c->delta);
-        named_number(f, "noise", c->noise);
-        named_number(f, "runs_needed", c->needed);
-        named_number(f, "to_see", c->seen);
-        named_text(f, "outcome", zr_ab_outcome_name(c->outcome));
+        named_number(j, "difference", c->difference);
+        named_interval(j, "difference_interval", c->difference_interval);
+        named_number(j, "change", c->change);
+        named_interval(j, "change_interval", c->change_interval);
+        named_number(j, "p", c->p);
+        named_number(j, "p_corrected", c->p_corrected);
+        named_number(j, "cliff_delta", c->delta);
+        named_number(j, "noise", c->noise);
+        named_number(j, "runs_needed", c->needed);
+        named_number(j, "to_see", c->seen);
+        named_text(j, "outcome", zr_ab_outcome_name(c->outcome));
     }
-    key(f, "median");
-    number(f, c->median);
-    fputc('}', f);
+    zr_json_close(j, '}');
 }
 
-static void analysed_metrics(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    bool first = true;
-
-    fputs("\"metrics\":{", f);
+    named_open(j, "metrics", '{');
     for (size_t m = 0; m < ab->n_metrics; m++) {
         if (!an->row[m].measured)
             continue;
-        fputs(first ? "\n" : ",\n", f);
-        first = false;
-        key(f, ab->metric[m].name);
-        fputc('{', f);
-        named_bool(f, "primary", an->row[m].primary);
-        named_bool(f, "constant", an->row[m].constant);
-        named_bool(f, "drifts", an->row[m].drifts);
-        fputs("\"arms\":[", f);
-        for (size_t arm = 0; arm < ab->n_arms; arm++) {
-            fputs(arm ? "," : "", f);
-            comparison(f, &an->row[m].arm[arm], arm == 0);
-        }
-        fputs("]}", f);
+        named_open(j, ab->metric[m].name, '{');
+        named_bool(j, "primary", an->row[m].primary);
+        named_bool(j, "constant", an->row[m].constant);
+        named_bool(j, "drifts", an->row[m].drifts);
+        named_open(j, "arms", '[');
+        for (size_t arm = 0; arm < ab->n_arms; arm++)
+            comparison(j, &an->row[m].arm[arm], arm == 0);
+        zr_json_close(j, ']');
+        zr_json_close(j, '}');
     }
-    fputs("},\n", f);
+    zr_json_close(j, '}');
 }
 
-static void analysed_differences(FILE *f, const struct zr_ab_analysis *an)
+static void analysed_differences(struct zr_json *j, const struct zr_ab_analysis *an)
 {
-    fputs("\"differences\":[", f);
+    named_open(j, "differences", '[');
     for (size_t i = 0; i < an->differences.n; i++) {
         const struct zr_ab_difference *d = &an->differences.at[i];
-        fprintf(f, "%s\n{", i ? "," : "");
-        named_text(f, "what", d->what);
-        named_text(f, "status", zr_ab_status_name(d->status));
-        fprintf(f, "\"arm\":%zu,\"than\":%zu,\"run\":%zu,\"than_run\":%zu,", d->arm, d->than, d->run,
-                d->other_run);
-        named_text(f, "value", d->value);
-        named_text(f, "than_value", d->other);
-        key(f, "why");
-        text(f, d->why);
-        fputc('}', f);
+        zr_json_open(j, '{');
+        named_text(j, "what", d->what);
+        named_text(j, "status", zr_ab_status_name(d->status));
+        named_count(j, "arm", d->arm);
+        named_count(j, "than", d->than);
+        named_count(j, "run", d->run);
+        named_count(j, "than_run", d->other_run);
+        named_text(j, "value", d->value);
+        named_text(j, "than_value", d->other);
+        named_text(j, "why", d->why);
+        zr_json_close(j, '}');
     }
-    fputs("],\n", f);
+    zr_json_close(j, ']');
 }
 
-static void analysed_mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fputs("\"mechanisms\":[", f);
+    named_open(j, "mechanisms", '[');
     for (size_t m = 0; m < an->n_mechanisms; m++) {
         const struct zr_ab_moved *one = &an->mechanism[m];
-        fprintf(f, "%s\n{", m ? "," : "");
-        named_text(f, "name", one->name);
-        fputs("\"arms\":[", f);
+        zr_json_open(j, '{');
+        named_text(j, "name", one->name);
+        named_open(j, "arms", '[');
         for (size_t arm = 0; arm < ab->n_arms; arm++) {
-            fprintf(f, "%s{", arm ? "," : "");
-            named_bool(f, "moved", one->arm[arm].moved);
-            named_bool(f, "expected", one->arm[arm].expected);
-            key(f, "median");
-            number(f, one->median[arm]);
-            fputc('}', f);
+            zr_json_open(j, '{');
+            named_number(j, "median", one->median[arm]);
+            named_bool(j, "moved", one->arm[arm].moved);
+            named_bool(j, "expected", one->arm[arm].expected);
+            zr_json_close(j, '}');
         }
-        fputs("]}", f);
+        zr_json_close(j, ']');
+        zr_json_close(j, '}');
     }
-    fputs("],\n", f);
+    zr_json_close(j, ']');
 }
 
-static void analysed_effects(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_effects(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fputs("\"effects\":[", f);
+    named_open(j, "effects", '[');
     for (size_t e = 0; e < an->n_effects; e++) {
-        bool first = true;
-        fprintf(f, "%s\n{\"factors\":{", e ? "," : "");
-        for (size_t i = 0; i < ab->n_factors; i++) {
-            if (!an->effect[e].level[i])
-                continue;
-            fputs(first ? "" : ",", f);
-            key(f, ab->factor[i].name);
-            text(f, ab->factor[i].level[an->effect[e].level[i]]);
-            first = false;
-        }
-        fputs("},", f);
-        named_interval(f, "interval", an->effect[e].interval);
-        named_number(f, "p", an->effect[e].p);
-        named_number(f, "p_corrected", an->effect_corrected[e]);
-        key(f, "estimate");
-        number(f, an->effect[e].estimate);
-        fputc('}', f);
+        zr_json_open(j, '{');
+        named_open(j, "factors", '{');
+        for (size_t i = 0; i < ab->n_factors; i++)
+            if (an->effect[e].level[i])
+                named_text(j, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
+        zr_json_close(j, '}');
+        named_number(j, "estimate", an->effect[e].estimate);
+        named_interval(j, "interval", an->effect[e].interval);
+        named_number(j, "p", an->effect[e].p);
+        named_number(j, "p_corrected", an->effect_corrected[e]);
+        named_bool(j, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
+        zr_json_close(j, '}');
     }
-    fputs("],\n", f);
+    zr_json_close(j, ']');
 }
 
 void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
+    struct zr_json writer, *j = &writer;
+    char seed[24];
     size_t words = 0;
 
     while (ab->command && ab->command[words])
         words++;
-    fprintf(f, "{\"format\":\"zeroute ab\",\"format_version\":%d,", ZR_AB_FORMAT);
-    named_text(f, "zeroute_version", ZEROUTE_VERSION);
-    named_text(f, "started", ab->started ? ab->started : "");
-    named_text(f, "repeat", ab->repeat ? ab->repeat : "");
-    texts(f, "command", ab->command, words);
-    fprintf(f, ",\n\"seed\":\"%llu\",", (unsigned long long)ab->seed);
-    named_text(f, "order", ab->random_order ? "random" : "abba");
-    named_text(f, "primary", ab->primary ? ab->primary : "wall");
-    named_number(f, "effect", ab->effect);
-    named_number(f, "planned_runs", (double)ab->planned);
-    named_bool(f, "same_output", ab->same_output);
-    named_bool(f, "interrupted", ab->interrupted);
-    texts(f, "allow", ab->allow, ab->n_allow);
-    fputs(",\n\"machine\":", f);
-    pairs(f, &ab->machine);
-    fputs(",\n", f);
-    design(f, ab);
-    runs(f, ab);
-    fputs("\"analysis\":{", f);
-    named_bool(f, "verdict", an->verdict);
-    texts(f, "reasons", an->reason, an->n_reasons);
-    fputc(',', f);
-    texts(f, "remarks", an->remark, an->n_remarks);
-    fputs(",\n", f);
-    analysed_metrics(f, ab, an);
-    analysed_differences(f, an);
-    analysed_mechanisms(f, ab, an);
-    analysed_effects(f, ab, an);
-    fprintf(f, "\"alpha\":%g}}\n", ZR_AB_ALPHA);
+    snprintf(seed, sizeof(seed), "%llu", (unsigned long long)ab->seed);
+    zr_json_start(j, f);
+    zr_json_open(j, '{');
+    named_text(j, "format", "zeroute ab");
+    named_count(j, "format_version", ZR_AB_FORMAT);
+    named_text(j, "zeroute_version", ZEROUTE_VERSION);
+    named_text(j, "started", ab->started ? ab->started : "");
+    named_text(j, "repeat", ab->repeat ? ab->repeat : "");
+    named_texts(j, "command", ab->command, words);
+    named_text(j, "seed", seed); /* a text: 64 bits do not fit a JSON number */
+    named_text(j, "order", ab->random_order ? "random" : "abba");
+    named_text(j, "primary", ab->primary ? ab->primary : "wall");
+    named_number(j, "effect", ab->effect);
+    named_count(j, "planned_runs", ab->planned);
+    named_bool(j, "same_output", ab->same_output);
+    named_bool(j, "interrupted", ab->interrupted);
+    named_texts(j, "allow", ab->allow, ab->n_allow);
+    named_pairs(j, "machine", &ab->machine);
+    design(j, ab);
+    runs(j, ab);
+    named_open(j, "analysis", '{');
+    named_bool(j, "verdict", an->verdict);
+    named_number(j, "alpha", ZR_AB_ALPHA);
+    named_texts(j, "reasons", an->reason, an->n_reasons);
+    named_texts(j, "remarks", an->remark, an->n_remarks);
+    analysed_metrics(j, ab, an);
+    analysed_differences(j, an);
+    analysed_mechanisms(j, ab, an);
+    analysed_effects(j, ab, an);
+    zr_json_close(j, '}');
+    zr_json_close(j, '}');
 }

@@ -17,7 +17,7 @@
 #define ZR_AB_ALPHA 0.01
 #define ZR_AB_POWER 0.8
 #define ZR_AB_MIN_RUNS 5
-#define ZR_AB_RESAMPLES 4000
+#define ZR_AB_RESAMPLES 2000
 
 /* xoshiro256**: the same numbers from the same seed on every machine. */
 struct zr_random {
@@ -26,7 +26,7 @@ struct zr_random {
 void zr_random_seed(struct zr_random *r, uint64_t seed);
 uint64_t zr_random_next(struct zr_random *r);
 double zr_random_unit(struct zr_random *r);            /* [0, 1) */
-size_t zr_random_below(struct zr_random *r, size_t n); /* 0 .. n-1, without bias */
+size_t zr_random_below(struct zr_random *r, size_t n); /* 0 .. n-1, n up to 2^32 */
 double zr_random_normal(struct zr_random *r);          /* mean 0, deviation 1 */
 
 struct zr_interval {
@@ -42,11 +42,9 @@ double zr_normal_quantile(double p);
 
 /* 95 % percentile bootstrap intervals. */
 struct zr_interval zr_bootstrap_median(const double *v, size_t n, uint64_t seed);
-struct zr_interval zr_bootstrap_difference(const double *a, size_t na, const double *b, size_t nb,
-                                           uint64_t seed);
-/* Of median(b) / median(a) - 1; NaN when the median of a can be 0. */
-struct zr_interval zr_bootstrap_change(const double *a, size_t na, const double *b, size_t nb,
-                                       uint64_t seed);
+/* Of median(b) - median(a), and of median(b) / median(a) - 1: NaN when the median of a can be 0. */
+void zr_bootstrap_compare(const double *a, size_t na, const double *b, size_t nb, uint64_t seed,
+                          struct zr_interval *difference, struct zr_interval *change);
 
 /*
  * Two-sided p of Mann and Whitney's U. Up to 80 values the distribution is counted out exactly over

@@ -15,7 +15,7 @@ struct reader {
     unsigned depth;
 };
 
-static bool read_value(struct reader *r, struct zr_json *out);
+static bool read_value(struct reader *r, struct zr_node *out);
 
 static bool fail(struct reader *r, const char *expected)
 {
@@ -145,7 +145,7 @@ static size_t digits(const char *s, const char *end)
     return (size_t)(s - from);
 }
 
-static bool read_number(struct reader *r, struct zr_json *out)
+static bool read_number(struct reader *r, struct zr_node *out)
 {
     const char *s = r->at;
     size_t n;
@@ -172,13 +172,13 @@ static bool read_number(struct reader *r, struct zr_json *out)
     out->text = strndup(r->at, (size_t)(s - r->at));
     if (!out->text)
         return fail(r, "memory");
-    out->type = ZR_JSON_NUMBER;
+    out->type = ZR_NODE_NUMBER;
     out->number = strtod(out->text, NULL);
     r->at = s;
     return true;
 }
 
-static bool read_word(struct reader *r, const char *word, enum zr_json_type type, struct zr_json *out)
+static bool read_word(struct reader *r, const char *word, enum zr_node_type type, struct zr_node *out)
 {
     size_t n = strlen(word);
 
@@ -189,7 +189,7 @@ static bool read_word(struct reader *r, const char *word, enum zr_json_type type
     return true;
 }
 
-static bool read_members(struct reader *r, struct zr_json *out, char close)
+static bool read_members(struct reader *r, struct zr_node *out, char close)
 {
     size_t room = 0;
 
@@ -198,15 +198,15 @@ static bool read_members(struct reader *r, struct zr_json *out, char close)
         return true;
     do {
         if (out->n == room) {
-            struct zr_json *more;
+            struct zr_node *more;
             room = room ? 2 * room : 4;
             more = reallocarray(out->child, room, sizeof(*more));
             if (!more)
                 return fail(r, "memory");
             out->child = more;
         }
-        struct zr_json *member = &out->child[out->n++];
-        *member = (struct zr_json){.type = ZR_JSON_NULL};
+        struct zr_node *member = &out->child[out->n++];
+        *member = (struct zr_node){.type = ZR_NODE_NULL};
         skip_space(r);
         if (close == '}') {
             if (!read_text(r, &member->key))
@@ -222,7 +222,7 @@ static bool read_members(struct reader *r, struct zr_json *out, char close)
     return take(r, close) || fail(r, close == '}' ? "',' or '}'" : "',' or ']'");
 }
 
-static bool read_value(struct reader *r, struct zr_json *out)
+static bool read_value(struct reader *r, struct zr_node *out)
 {
     skip_space(r);
     if (r->at == r->end)
@@ -231,7 +231,7 @@ static bool read_value(struct reader *r, struct zr_json *out)
     case '{':
     case '[': {
         bool object = *r->at++ == '{', fine;
-        out->type = object ? ZR_JSON_OBJECT : ZR_JSON_ARRAY;
+        out->type = object ? ZR_NODE_OBJECT : ZR_NODE_ARRAY;
         if (++r->depth > MAX_DEPTH)
             return fail(r, "less depth");
         fine = read_members(r, out, object ? '}' : ']');
@@ -239,20 +239,20 @@ static bool read_value(struct reader *r, struct zr_json *out)
         return fine;
     }
     case '"':
-        out->type = ZR_JSON_TEXT;
+        out->type = ZR_NODE_TEXT;
         return read_text(r, &out->text);
     case 't':
-        return read_word(r, "true", ZR_JSON_TRUE, out);
+        return read_word(r, "true", ZR_NODE_TRUE, out);
     case 'f':
-        return read_word(r, "false", ZR_JSON_FALSE, out);
+        return read_word(r, "false", ZR_NODE_FALSE, out);
     case 'n':
-        return read_word(r, "null", ZR_JSON_NULL, out);
+        return read_word(r, "null", ZR_NODE_NULL, out);
     default:
         return read_number(r, out);
     }
 }
 
-static void clear(struct zr_json *v)
+static void clear(struct zr_node *v)
 {
     for (size_t i = 0; i < v->n; i++)
         clear(&v->child[i]);
@@ -261,17 +261,17 @@ static void clear(struct zr_json *v)
     free(v->text);
 }
 
-void zr_json_free(struct zr_json *root)
+void zr_node_free(struct zr_node *root)
 {
     if (root)
         clear(root);
     free(root);
 }
 
-struct zr_json *zr_json_parse(const char *text, size_t length, char **wrong)
+struct zr_node *zr_node_parse(const char *text, size_t length, char **wrong)
 {
     struct reader r = {.at = text, .end = text + length, .start = text};
-    struct zr_json *root = calloc(1, sizeof(*root));
+    struct zr_node *root = calloc(1, sizeof(*root));
 
     *wrong = NULL;
     if (root && read_value(&r, root)) {
@@ -285,16 +285,16 @@ struct zr_json *zr_json_parse(const char *text, size_t length, char **wrong)
         line += *s == '\n';
     if (asprintf(wrong, "line %u: expected %s", line, r.expected ? r.expected : "memory") < 0)
         *wrong = NULL;
-    zr_json_free(root);
+    zr_node_free(root);
     return NULL;
 }
 
-struct zr_json *zr_json_parse_file(const char *path, char **wrong)
+struct zr_node *zr_node_parse_file(const char *path, char **wrong)
 {
     FILE *f = fopen(path, "re");
     char *text = NULL;
     size_t n = 0, room = 0, got;
-    struct zr_json *root = NULL;
+    struct zr_node *root = NULL;
 
     *wrong = NULL;
     if (!f) {
@@ -317,38 +317,38 @@ struct zr_json *zr_json_parse_file(const char *path, char **wrong)
         if (asprintf(wrong, "cannot be read: %s", strerror(errno)) < 0)
             *wrong = NULL;
     } else {
-        root = zr_json_parse(text, n, wrong);
+        root = zr_node_parse(text, n, wrong);
     }
     fclose(f);
     free(text);
     return root;
 }
 
-const struct zr_json *zr_json_get(const struct zr_json *object, const char *key)
+const struct zr_node *zr_node_get(const struct zr_node *object, const char *key)
 {
-    for (size_t i = object && object->type == ZR_JSON_OBJECT ? object->n : 0; i-- > 0;)
+    for (size_t i = object && object->type == ZR_NODE_OBJECT ? object->n : 0; i-- > 0;)
         if (!strcmp(object->child[i].key, key))
             return &object->child[i];
     return NULL;
 }
 
-const char *zr_json_text(const struct zr_json *object, const char *key)
+const char *zr_node_text(const struct zr_node *object, const char *key)
 {
-    const struct zr_json *v = zr_json_get(object, key);
+    const struct zr_node *v = zr_node_get(object, key);
 
-    return v && v->type == ZR_JSON_TEXT ? v->text : NULL;
+    return v && v->type == ZR_NODE_TEXT ? v->text : NULL;
 }
 
-double zr_json_number(const struct zr_json *object, const char *key)
+double zr_node_number(const struct zr_node *object, const char *key)
 {
-    const struct zr_json *v = zr_json_get(object, key);
+    const struct zr_node *v = zr_node_get(object, key);
 
-    return v && v->type == ZR_JSON_NUMBER ? v->number : NAN;
+    return v && v->type == ZR_NODE_NUMBER ? v->number : NAN;
 }
 
-bool zr_json_true(const struct zr_json *object, const char *key)
+bool zr_node_true(const struct zr_node *object, const char *key)
 {
-    const struct zr_json *v = zr_json_get(object, key);
+    const struct zr_node *v = zr_node_get(object, key);
 
-    return v && v->type == ZR_JSON_TRUE;
+    return v && v->type == ZR_NODE_TRUE;
 }

@@ -5,27 +5,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum zr_json_type { ZR_JSON_NULL, ZR_JSON_FALSE, ZR_JSON_TRUE, ZR_JSON_NUMBER, ZR_JSON_TEXT,
-                    ZR_JSON_ARRAY, ZR_JSON_OBJECT };
+enum zr_node_type { ZR_NODE_NULL, ZR_NODE_FALSE, ZR_NODE_TRUE, ZR_NODE_NUMBER, ZR_NODE_TEXT,
+                    ZR_NODE_ARRAY, ZR_NODE_OBJECT };
 
-struct zr_json {
-    enum zr_json_type type;
+struct zr_node {
+    enum zr_node_type type;
     char *key;  /* inside an object */
     char *text; /* of a text, and of a number as it was written */
     double number;
-    struct zr_json *child; /* of an array or object, in order */
+    struct zr_node *child; /* of an array or object, in order */
     size_t n;
 };
 
-/* NULL on bad input, with a message to be freed in *wrong that tells the line. Free with zr_json_free. */
-struct zr_json *zr_json_parse(const char *text, size_t length, char **wrong);
-struct zr_json *zr_json_parse_file(const char *path, char **wrong);
-void zr_json_free(struct zr_json *root);
+/* NULL on bad input, with a message to be freed in *wrong that tells the line. Free with zr_node_free. */
+struct zr_node *zr_node_parse(const char *text, size_t length, char **wrong);
+struct zr_node *zr_node_parse_file(const char *path, char **wrong);
+void zr_node_free(struct zr_node *root);
 
 /* The last member of that name, or NULL; every one of these takes NULL for an object. */
-const struct zr_json *zr_json_get(const struct zr_json *object, const char *key);
-const char *zr_json_text(const struct zr_json *object, const char *key); /* NULL: not a text */
-double zr_json_number(const struct zr_json *object, const char *key);    /* NaN: not a number */
-bool zr_json_true(const struct zr_json *object, const char *key);
+const struct zr_node *zr_node_get(const struct zr_node *object, const char *key);
+const char *zr_node_text(const struct zr_node *object, const char *key); /* NULL: not a text */
+double zr_node_number(const struct zr_node *object, const char *key);    /* NaN: not a number */
+bool zr_node_true(const struct zr_node *object, const char *key);
 
 #endif
