@@ -2,15 +2,13 @@
 #include "knobs.h"
 #include "eager.h"
 #include "launch.h"
+#include "preload.h"
 #include "tools.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,37 +188,6 @@ static bool options(struct options *o, int argc, char **argv, bool presets)
 
 /* --- what the program is given ------------------------------------------------------------------------ */
 
-static bool preload(void)
-{
-    char path[1024], why[1200];
-    const char *given = getenv("ZEROUTE_LIB"), *others = getenv("LD_PRELOAD");
-    if (given && *given) {
-        char *whole = realpath(given, NULL);
-        snprintf(path, sizeof path, "%s", whole ? whole : given);
-        free(whole);
-    } else if (!zr_find_file("libzeroute.so", path, sizeof path)) {
-        zr_complain("run", "%s: set ZEROUTE_LIB to its path", path);
-        return false;
-    }
-    if (!zr_check_library(path, why, sizeof why)) {
-        zr_complain("run", "%s", why);
-        return false;
-    }
-    if (strpbrk(path, " :\t")) {
-        zr_complain("run",
-                    "the path %s has a space or a colon in it, which LD_PRELOAD cannot hold: expected "
-                    "the library elsewhere (ZEROUTE_LIB)",
-                    path);
-        return false;
-    }
-    if (!others || !*others)
-        return setenv("LD_PRELOAD", path, 1) == 0;
-    char *both = NULL;
-    bool good = asprintf(&both, "%s:%s", path, others) > 0 && setenv("LD_PRELOAD", both, 1) == 0;
-    free(both);
-    return good;
-}
-
 /* backing:eager has to be there before the driver is loaded; what the user set himself is kept, and named. */
 static void eager_backing(void)
 {
@@ -229,66 +196,7 @@ static void eager_backing(void)
         zr_complain("run", "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
 }
 
-static bool simulate(const struct options *o, char *root, size_t size)
-{
-    char path[1024];
-    if (!zr_find_file("libze_simgpu.so", path, sizeof path)) {
-        zr_complain("run", "no simulated GPU: %s", path);
-        return false;
-    }
-    setenv("ZE_ENABLE_ALT_DRIVERS", path, 1);
-    if (*o->sim)
-        setenv("ZE_SIMGPU", o->sim, 1);
-    if (getenv("ZEROUTE_ROOT"))
-        return true;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(root, size, "%s/zeroute-sim.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(root)) {
-        zr_complain("run", "cannot make a folder for the simulated GPU: %s: %s", root,
-                    strerror(errno));
-        return false;
-    }
-    setenv("ZEROUTE_ROOT", root, 1);
-    return true;
-}
-
-static void remove_tree(int parent, const char *name)
-{
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) && (errno == EISDIR || errno == EPERM))
-            remove_tree(dirfd(d), e->d_name);
-    }
-    if (d)
-        closedir(d);
-    unlinkat(parent, name, AT_REMOVEDIR);
-}
-
-/* A run inside a run carries both names, so that each finds its own processes. */
-static void name_run(char *run, size_t size)
-{
-    uint32_t r = 0;
-    const char *outer = getenv("ZEROUTE_RUN");
-    if (getrandom(&r, sizeof r, 0) != sizeof r)
-        r = (uint32_t)getpid();
-    if (outer && strlen(outer) < 30)
-        snprintf(run, size, "%s.%08x", outer, r);
-    else
-        snprintf(run, size, "%08x", r);
-    setenv("ZEROUTE_RUN", run, 1);
-}
-
 /* --- what is shown at the end --------------------------------------------------------------------------- */
-
-static bool of_run(const struct zeroute_process *p, const char *run)
-{
-    size_t n = strlen(run);
-    return strncmp(p->run_id, run, n) == 0 && (p->run_id[n] == '\0' || p->run_id[n] == '.');
-}
 
 static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count)
 {
@@ -340,7 +248,7 @@ static bool report(const struct options *o, const char *run, bool nested)
     struct zeroute_snapshot **s =
         list ? calloc(list->count + 1, sizeof *s) : NULL;
     for (size_t i = 0; s && i < list->count; i++) {
-        if (!of_run(&list->process[i], run))
+        if (!zr_run_owns(&list->process[i], run))
             continue;
         struct zeroute_snapshot *one = zeroute_snapshot_new(&list->process[i], why, sizeof why);
         if (one)
@@ -353,7 +261,7 @@ static bool report(const struct options *o, const char *run, bool nested)
     if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
         summarise(s, count);
     for (size_t i = 0; s && i < list->count; i++)
-        if (o->discard && !nested && of_run(&list->process[i], run))
+        if (o->discard && !nested && zr_run_owns(&list->process[i], run))
             zr_gc_remove(&list->process[i]);
     for (size_t i = 0; i < count; i++)
         zeroute_snapshot_free(s[i]);
@@ -365,7 +273,7 @@ static bool report(const struct options *o, const char *run, bool nested)
 int zr_cmd_run(int argc, char **argv)
 {
     struct options *o = calloc(1, sizeof *o);
-    char knobs[8192], run[40], root[512] = "";
+    char knobs[8192], run[ZR_RUN_NAME], root[512] = "", library[1024];
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     if (!o)
         return ZR_EXIT_OWN;
@@ -390,13 +298,14 @@ int zr_cmd_run(int argc, char **argv)
         }
         close(fd);
     }
-    if (!preload() || (o->sim && !simulate(o, root, sizeof root)))
+    if (!zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
+        (o->sim && !zr_simulate("run", o->sim, root, sizeof root)))
         goto out;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
     zr_knobs_print(&o->config, knobs, sizeof knobs);
     setenv("ZEROUTE_CONF", knobs, 1);
-    name_run(run, sizeof run);
+    zr_run_name(run, sizeof run);
 
     int exec_error, status = zr_launch(o->program, &exec_error);
     if (exec_error) {
@@ -407,8 +316,7 @@ int zr_cmd_run(int argc, char **argv)
         report(o, run, nested);
         code = -1;
     }
-    if (*root)
-        remove_tree(AT_FDCWD, root);
+    zr_simulate_end(root);
     zr_gc_old();
     if (code < 0) {
         free(o);
