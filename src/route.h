@@ -1,0 +1,93 @@
+/*
+ * The SYCL route: which runtime a call belongs to, what that runtime does below, and who serves instead.
+ * Grouped by file.
+ */
+#ifndef ZEROUTE_ROUTE_H
+#define ZEROUTE_ROUTE_H
+
+#include "policy.h"
+
+/* --- runtime.c: the SYCL runtimes in this process ------------------------------------------------------ */
+enum zr_sycl_form {
+#define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
+#include "entry/sycl.def"
+#undef ZR_SYCL
+#undef ZR_SYCL_FREE
+    ZR_SYCL_FORMS
+};
+
+struct zr_runtime {
+    uintptr_t base;  /* of libsycl */
+    void *handle;
+    unsigned soname; /* libsycl.so.<soname>; 0: one that we do not know */
+    bool ours;       /* known, complete, and the first one that was used: its allocations may be served */
+    int (*context_backend)(const void *context);
+    int (*queue_backend)(const void *queue);
+    zr_function real[ZR_SYCL_FORMS];
+};
+
+/* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns when known. */
+struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
+/* A further function of this runtime, or NULL. Cold. */
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
+void zr_fork_child_runtime(void);
+
+/* --- habit.c: what the runtime asks of Level Zero for a device allocation ------------------------------- */
+struct zr_request {
+    enum zr_sycl_form form;
+    size_t alignment, size;
+    const void *queue;           /* this, or the two below */
+    const void *device, *context;
+    const void *properties;      /* NULL: a form without */
+    int kind;                    /* sycl::usm::alloc, in the forms that name it */
+};
+
+enum { ZR_HABIT_DEVICES = 16 };
+
+/* Learnt by letting the runtime make one block of its own and watching what reaches Level Zero. */
+struct zr_habit {
+    uint32_t door;               /* through which the runtime calls Level Zero */
+    ze_context_handle_t context; /* as it names them */
+    ze_device_handle_t device;
+    uint32_t ordinal, flags;
+    uint32_t residents;          /* devices on which it asks for residency, the owner included */
+    ze_device_handle_t resident[ZR_HABIT_DEVICES];
+    uint64_t peers;              /* the same without the owner, by number */
+    uint16_t number;             /* of the device */
+    bool waits;                  /* frees with a policy that waits for commands */
+    uint32_t free_policy;        /* of zeMemFreeExt; meaningless unless it uses that */
+    bool frees_ext;
+};
+
+/* A native device allocation and its free by the runtime, for watching; false: it gave none. */
+typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_request *request, size_t size);
+
+/*
+ * The habit for these objects; NULL: not Level Zero, or not to be learnt, so leave the call to the
+ * runtime. About 3 ns for the objects that this thread used last.
+ */
+const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
+                                   zr_probe probe);
+/* Peer access was switched on or off: residency is asked differently from now on. */
+void zr_habit_forget(void);
+/* Called at the doors while this thread watches (zr_thread.watch). */
+void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
+                        const ze_device_mem_alloc_desc_t *desc, ze_device_handle_t device);
+void zr_habit_saw_resident(ze_device_handle_t device);
+void zr_habit_saw_free(bool ext, uint32_t policy);
+void zr_fork_child_habit(void);
+
+/* --- route.c: who serves SYCL's device allocations ------------------------------------------------------- */
+/* True: at the SYCL entry points. Decided at the first allocation, told in the segment. */
+bool zr_route_is_sycl(void);
+/* True: as the runtime's pool, if it lets us. */
+bool zr_route_wants_pool(void);
+/* The runtime has taken our pool, or could not (and why). */
+void zr_route_pool(bool taken, const char *why);
+/* NULL when memory is short, as the runtime would answer. */
+void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller);
+/* False: not a block of this route, leave it to the runtime. */
+bool zr_route_free(void *ptr, const void *caller);
+
+#endif
