@@ -70,6 +70,7 @@ extern bool zr_exiting; /* the process is being torn down: calls go straight dow
 enum zr_library_kind { ZR_LIBRARY_OTHER, ZR_LIBRARY_LOADER, ZR_LIBRARY_LAYER, ZR_LIBRARY_DRIVER };
 struct zr_library {
     uintptr_t base; /* load address; 0: the place is free */
+    enum zr_library_kind kind;
     void *handle;
     zr_function getter[ZR_TABLES];
 };

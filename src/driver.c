@@ -122,7 +122,7 @@ static enum zr_library_kind kind_of(const struct found *f, void *handle)
 }
 
 /* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
-static int number_of(const struct found *f, void *handle)
+static int number_of(const struct found *f, enum zr_library_kind kind, void *handle)
 {
     for (int n = 0; n < ZR_LIBRARIES; n++) {
         uintptr_t none = 0;
@@ -135,6 +135,7 @@ static int number_of(const struct found *f, void *handle)
             base = none;
         if (base != f->base)
             continue;
+        __atomic_store_n(&zr_library[n].kind, kind, __ATOMIC_RELEASE);
         if (handle)
             __atomic_store_n(&zr_library[n].handle, handle, __ATOMIC_RELEASE);
         return n;
@@ -169,7 +170,7 @@ enum zr_library_kind zr_library_of(const void *address, void *handle, int *numbe
             own = pinned;
     }
     if (kind == ZR_LIBRARY_LOADER || kind == ZR_LIBRARY_DRIVER)
-        *number = number_of(&f, own);
+        *number = number_of(&f, kind, own);
     return kind;
 }
 
