@@ -103,11 +103,14 @@ $(B)/test/process/lib%.so: test/process/lib_%.c
 $(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+$(B)/test/calls: test/differ/calls.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
 $(foreach p,handle noload default table deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
 
-tests: all $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN)
+tests: all $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN)
 test: tests
 	test/run $(T)
 

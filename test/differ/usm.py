@@ -1,0 +1,103 @@
+"""A random sequence of SYCL memory operations by dpctl, one line of text for each: what was asked and what
+came back, without addresses. The same seed gives the same operations whatever the answers are.
+
+  usm.py --seed N [--count N] [--only FIRST-LAST,...]
+"""
+
+import argparse
+import random
+
+import dpctl
+import dpctl.memory
+
+KINDS = ["Device", "Device", "Device", "Shared", "Host"]
+SIZES = [1, 7, 512, 4096, 65536, 65537, 1 << 20, 2 << 20, (2 << 20) + 1, 4 << 20, 20 << 20, 64 << 20]
+SLOTS = 16
+SAMPLE = 1 << 16
+
+
+class Bed:
+    def __init__(self):
+        devices = dpctl.get_devices(backend="level_zero", device_type="gpu")
+        context = dpctl.SyclContext(devices)
+        self.queues = [dpctl.SyclQueue(context, device) for device in devices]
+        self.slots = [None] * SLOTS
+
+    def allocate(self, rng):
+        slot, kind, device = rng.randrange(SLOTS), rng.choice(KINDS), rng.randrange(len(self.queues))
+        size = rng.choice(SIZES) if rng.random() < 0.5 else rng.randrange(1, 8 << 20)
+        alignment = rng.choice([0, 0, 64, 512, 4096, 65536])
+        self.slots[slot] = None
+        try:
+            memory = getattr(dpctl.memory, "MemoryUSM" + kind)(
+                size, alignment=alignment, queue=self.queues[device])
+        except Exception as error:  # noqa: BLE001
+            return f"{kind} {size} {alignment} on {device}: {type(error).__name__}"
+        self.slots[slot] = (memory, device, size)
+        aligned = not alignment or memory._pointer % alignment == 0
+        return f"{kind} {size} {alignment} on {device}: {memory.nbytes} bytes, aligned {aligned}"
+
+    def free(self, rng):
+        slot = rng.randrange(SLOTS)
+        held, self.slots[slot] = self.slots[slot], None
+        return "freed" if held else "-"
+
+    def ask(self, rng):
+        held, where = self.slots[rng.randrange(SLOTS)], rng.random()
+        if not held:
+            return "-"
+        memory, device, size = held
+        queue = self.queues[device]
+        inside = dpctl.memory.as_usm_memory(memory) if where < 0.2 else memory
+        owner = [i for i, q in enumerate(self.queues) if q.sycl_device == memory.sycl_device]
+        return f"{inside.get_usm_type()} {inside.get_usm_type(queue)} {size} of {owner}"
+
+    def copy(self, rng):
+        one, two = (self.slots[rng.randrange(SLOTS)] for _ in range(2))
+        pattern = rng.randbytes(SAMPLE)
+        if not one or not two or one is two:
+            return "-"
+        size = min(one[2], two[2], SAMPLE)
+        queue = self.queues[two[1]]
+        one[0].copy_from_host(pattern[:size])
+        queue.memcpy(two[0], one[0], size)
+        queue.wait()
+        back = bytearray(two[2])
+        two[0].copy_to_host(back)
+        return f"{size} from {one[1]} to {two[1]}: {'right' if back[:size] == pattern[:size] else 'WRONG'}"
+
+    def exhaust(self, rng):
+        device, blocks, last = rng.randrange(len(self.queues)), [], "never"
+        for _ in range(256):
+            try:
+                blocks.append(dpctl.memory.MemoryUSMDevice(1 << 30, queue=self.queues[device]))
+            except Exception as error:  # noqa: BLE001
+                last = type(error).__name__
+                break
+        return f"{len(blocks)} blocks, then {last}"
+
+
+def listed(text, number):
+    spans = [span.split("-") for span in text.split(",") if span]
+    return any(int(span[0]) <= number <= int(span[-1]) for span in spans)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--only")
+    args = parser.parse_args()
+    bed = Bed()
+    weights = {"allocate": 40, "free": 25, "ask": 15, "copy": 20, "exhaust": 1}
+    for number in range(args.count):
+        rng = random.Random(args.seed * 1000003 + number)
+        name = rng.choices(list(weights), list(weights.values()))[0]
+        if args.only is None or listed(args.only, number):
+            print(f"{number} {name}:", flush=True, end=" ")
+            print(getattr(bed, name)(rng), flush=True)
+    bed.slots.clear()
+    print("end", flush=True)
+
+
+main()
