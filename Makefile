@@ -108,9 +108,14 @@ $(B)/test/calls: test/differ/calls.c
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,handle noload default table deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
+$(foreach p,handle noload default table static deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
 
-tests: all $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN)
+# A second driver in one process: the same one under another name.
+$(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+
+tests: all $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
 test: tests
 	test/run $(T)
 

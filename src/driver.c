@@ -13,12 +13,7 @@
 zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
 struct zr_library zr_library[ZR_LIBRARIES];
 bool zr_exiting;
-
-/* Runs when the libraries are taken down, early: a preload stands before what is loaded later. */
-__attribute__((destructor)) static void begin_exit(void)
-{
-    __atomic_store_n(&zr_exiting, true, __ATOMIC_RELAXED);
-}
+static bool touched; /* something of Level Zero has come our way */
 
 /* --- which library is it ---------------------------------------------------------------------------- */
 struct found {
@@ -124,6 +119,7 @@ static enum zr_library_kind kind_of(const struct found *f, void *handle)
 /* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
 static int number_of(const struct found *f, enum zr_library_kind kind, void *handle)
 {
+    touched = true;
     for (int n = 0; n < ZR_LIBRARIES; n++) {
         uintptr_t none = 0;
         uintptr_t base = __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE);
@@ -217,6 +213,7 @@ zr_function zr_next(const char *name, const void *caller)
     void *p = zr_real_dlsym(RTLD_NEXT, name);
     void *handle;
 
+    touched = true;
     if (!p && (handle = loader_handle(caller)))
         p = zr_real_dlsym(handle, name);
     if (!p)
@@ -249,4 +246,35 @@ zr_function zr_find_original(uint32_t door, unsigned entry)
         return f;
     }
     return zr_next("zeInit", zr_thread.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
+}
+
+/* --- the end ----------------------------------------------------------------------------------------- */
+/* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
+static int is_driver(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct found *f = arg;
+
+    (void)size;
+    f->soname[0] = '\0';
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+            read_soname(f, info, (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
+    return strncmp(f->soname, "libze_", 6) == 0 && strncmp(f->soname, "libze_loader", 12) != 0 &&
+           !strstr(f->soname, "_layer");
+}
+
+/*
+ * Runs when the libraries are taken down, early: a preload stands before what is loaded later. A process that
+ * used a driver and never came our way was bound past us, loader and all.
+ */
+__attribute__((destructor)) static void begin_exit(void)
+{
+    struct found f;
+
+    if (!touched && dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {
+        zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened deep-bound (RTLD_DEEPBIND)");
+        zr_say("Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past "
+               "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
+    }
+    __atomic_store_n(&zr_exiting, true, __ATOMIC_RELAXED);
 }

@@ -1,0 +1,117 @@
+/*
+ * Runs a program under the preload and reads what it counted. For Check suites, started from the top of the tree.
+ */
+#ifndef TEST_CHILD_H
+#define TEST_CHILD_H
+
+#include <check.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zeroute/reader.h>
+
+struct child {
+    int status;                 /* as waitpid has it */
+    char out[16384];            /* stdout and stderr */
+    struct zeroute_snapshot *s; /* NULL: it made no segment */
+};
+
+static inline const char *build_path(const char *name)
+{
+    static char path[8][PATH_MAX];
+    static unsigned turn;
+    const char *build = getenv("B");
+    char *p = path[turn++ % 8];
+
+    if (!build)
+        build = "build";
+    if (build[0] == '/')
+        snprintf(p, PATH_MAX, "%s/%s", build, name);
+    else {
+        ck_assert(getcwd(p, PATH_MAX / 2) != NULL);
+        snprintf(p + strlen(p), PATH_MAX / 2, "/%s/%s", build, name);
+    }
+    return p;
+}
+
+static inline void child_read(struct child *c, int pid)
+{
+    struct zeroute_list *list = zeroute_list_new();
+
+    for (size_t i = 0; i < list->count; i++) {
+        char why[256];
+
+        if (list->process[i].pid_inside != pid)
+            continue;
+        c->s = zeroute_snapshot_new(&list->process[i], why, sizeof why);
+        unlink(list->process[i].path);
+    }
+    zeroute_list_free(list);
+}
+
+/*
+ * argv[0] is a program of build/test/process or a path. `settings` are NAME=VALUE, NULL at the end; LD_PRELOAD
+ * is the library unless they say otherwise.
+ */
+static inline struct child *child_run(const char *const *settings, const char *const *argv)
+{
+    struct child *c = calloc(1, sizeof *c);
+    size_t used = 0;
+    int pipes[2], pid;
+    ssize_t n;
+
+    ck_assert_int_eq(pipe(pipes), 0);
+    pid = fork();
+    if (pid == 0) {
+        char name[PATH_MAX];
+
+        dup2(pipes[1], 1);
+        dup2(pipes[1], 2);
+        close(pipes[0]);
+        close(pipes[1]);
+        snprintf(name, sizeof name, "%s",
+                 strchr(argv[0], '/') ? argv[0]
+                                      : build_path((snprintf(name, sizeof name, "test/process/%s", argv[0]), name)));
+        setenv("LD_PRELOAD", build_path("libzeroute.so"), 1);
+        for (; settings && *settings; settings++)
+            putenv(strdup(*settings));
+        execv(name, (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    close(pipes[1]);
+    while (used < sizeof c->out - 1 && (n = read(pipes[0], c->out + used, sizeof c->out - 1 - used)) > 0)
+        used += (size_t)n;
+    close(pipes[0]);
+    waitpid(pid, &c->status, 0);
+    child_read(c, pid);
+    return c;
+}
+
+static inline uint64_t child_count(const struct child *c, const char *format, ...)
+{
+    char name[160];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(name, sizeof name, format, list);
+    va_end(list);
+    return c->s ? zeroute_value(c->s, name, 0) : 0;
+}
+
+static inline void child_free(struct child *c)
+{
+    if (c->s)
+        zeroute_snapshot_free(c->s);
+    free(c);
+}
+
+#define child_ok(c)                                                                                \
+    ck_assert_msg(WIFEXITED((c)->status) && WEXITSTATUS((c)->status) == 0, "status %#x: %s",       \
+                  (unsigned)(c)->status, (c)->out)
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * However a caller binds to Level Zero, each of its calls is counted once, under the way it came, and its memory is
+ * what the driver gave it. On one and on two drivers, on whatever loader the suite is started with.
+ */
+#include "child.h"
+
+enum { CALLS = 3, CARDS = 2 }; /* as way.h makes them, per device */
+
+static const struct binding {
+    const char *program, *library, *more, *way, *caller;
+} bindings[] = {
+    {"bind_plt", NULL, NULL, "plt", "bind_plt"},
+    {"bind_calls", NULL, NULL, "plt", "bind_calls"},
+    {"bind_local", "libuser.so", NULL, "plt", "libuser.so"},
+    {"bind_handle", NULL, NULL, "dlsym", "bind_handle"},
+    {"bind_noload", NULL, NULL, "dlsym", "bind_noload"},
+    {"bind_default", NULL, NULL, "dlsym", "bind_default"},
+    {"bind_main", NULL, NULL, "dlsym", "bind_main"},
+    {"bind_static", NULL, NULL, "dlsym", "bind_static"},
+    {"bind_table", NULL, NULL, "table", "bind_table"},
+    {"bind_table", NULL, "old", "table", "bind_table"},
+    {"bind_deep", "libuser.so", "loader first", "table", "libuser.so"},
+};
+enum { BINDINGS = sizeof bindings / sizeof *bindings };
+
+static const char *drivers(int count)
+{
+    static char text[2 * PATH_MAX + 64];
+    int n = snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+
+    if (count > 1)
+        snprintf(text + n, sizeof text - (size_t)n, ",%s", build_path("test/process/libze_simtwo.so"));
+    return text;
+}
+
+static struct child *run(const struct binding *b, int driver_count, const char *conf)
+{
+    const char *settings[] = {drivers(driver_count), "ZE_SIMGPU=devices:2", conf, NULL};
+    char library[PATH_MAX] = "test/process/";
+    const char *argv[5] = {b->program};
+    int n = 1;
+
+    if (b->library)
+        argv[n++] = build_path(strcat(library, b->library));
+    if (b->more)
+        argv[n++] = b->more;
+    return child_run(settings, argv);
+}
+
+static uint64_t all_ways(const struct child *c, const char *entry)
+{
+    return child_count(c, "calls.%s.plt", entry) + child_count(c, "calls.%s.dlsym", entry) +
+           child_count(c, "calls.%s.table", entry);
+}
+
+static void each_call_is_counted_once(int n, int driver_count)
+{
+    const struct binding *b = &bindings[n];
+    struct child *c = run(b, driver_count, "ZEROUTE_CONF=preset:observe");
+    uint64_t devices = strtoull(c->out, NULL, 10);
+    static const struct {
+        const char *entry;
+        unsigned per_device;
+    } made[] = {{"zeMemAllocDevice", CALLS},
+                {"zeMemAllocShared", 1},
+                {"zeMemFree", CALLS + 1},
+                {"zeContextMakeMemoryResident", CALLS}};
+
+    child_ok(c);
+    ck_assert_ptr_nonnull(c->s);
+    ck_assert_uint_ge(devices, (uint64_t)(CARDS * driver_count)); /* an old loader may list a driver twice */
+    for (unsigned i = 0; i < sizeof made / sizeof *made; i++) {
+        ck_assert_msg(child_count(c, "calls.%s.%s", made[i].entry, b->way) == made[i].per_device * devices,
+                      "%s %s: %s.%s is %lu", b->program, b->more ? b->more : "", made[i].entry, b->way,
+                      (unsigned long)child_count(c, "calls.%s.%s", made[i].entry, b->way));
+        ck_assert_uint_eq(all_ways(c, made[i].entry), made[i].per_device * devices);
+    }
+    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.allocated"), (CALLS + 1) * devices << 20);
+    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.freed"), (CALLS + 1) * devices << 20);
+    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(child_count(c, "residency.owner.asked_calls"), CALLS * devices);
+    ck_assert_uint_eq(child_count(c, "residency.peer.asked_calls"), 0);
+    ck_assert_uint_eq(child_count(c, "callers.%s.bytes", b->caller), (CALLS + 1) * devices << 20);
+    child_free(c);
+}
+
+START_TEST(every_way_is_counted_once_on_one_driver)
+{
+    each_call_is_counted_once(_i, 1);
+}
+END_TEST
+
+START_TEST(every_way_is_counted_once_on_two_drivers)
+{
+    each_call_is_counted_once(_i, 2);
+}
+END_TEST
+
+START_TEST(data_is_intact_under_the_default_knobs)
+{
+    struct child *c = run(&bindings[_i], 2, "ZEROUTE_CONF=stats:on");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(nothing_changes_without_statistics)
+{
+    struct child *c = run(&bindings[_i], 1, "ZEROUTE_CONF=preset:observe,stats:off");
+
+    child_ok(c);
+    ck_assert_ptr_null(c->s);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_loader_that_is_deep_bound_itself_is_reported_as_unseen)
+{
+    static const struct binding deep = {"bind_deep", "libuser.so", NULL, "table", NULL};
+    struct child *c = run(&deep, 1, "ZEROUTE_CONF=preset:observe");
+    const struct zeroute_field *hooks;
+
+    child_ok(c);
+    ck_assert_ptr_nonnull(c->s);
+    hooks = zeroute_find(c->s, "hooks");
+    ck_assert_ptr_nonnull(hooks);
+    ck_assert_msg(strstr(hooks->text, "not seen"), "hooks: %s", hooks->text);
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("binding");
+    TCase *t = tcase_create("ways");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, every_way_is_counted_once_on_one_driver, 0, BINDINGS);
+    tcase_add_loop_test(t, every_way_is_counted_once_on_two_drivers, 0, BINDINGS);
+    tcase_add_loop_test(t, data_is_intact_under_the_default_knobs, 0, BINDINGS);
+    tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
+    tcase_add_test(t, a_loader_that_is_deep_bound_itself_is_reported_as_unseen);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
