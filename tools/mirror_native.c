@@ -15,6 +15,7 @@ enum { ENDS = 64 << 10 };
     X(zeDeviceGet)                                                                                 \
     X(zeDeviceGetProperties)                                                                       \
     X(zeDeviceGetMemoryProperties)                                                                 \
+    X(zeDeviceGetCommandQueueGroupProperties)                                                      \
     X(zeDeviceCanAccessPeer)                                                                       \
     X(zeContextCreateEx)                                                                           \
     X(zeMemAllocDevice)                                                                            \
@@ -208,6 +209,25 @@ static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned see
     return true;
 }
 
+/* A group of engines that copy and nothing else, where there is one: copies then need no kernel. */
+static uint32_t copy_group(ze_device_handle_t device)
+{
+    ze_command_queue_group_properties_t groups[8];
+    uint32_t count = 8;
+
+    memset(groups, 0, sizeof groups);
+    for (unsigned i = 0; i < 8; i++)
+        groups[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
+    if (ze.zeDeviceGetCommandQueueGroupProperties(device, &count, groups) != ZE_RESULT_SUCCESS)
+        return 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if ((groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY) &&
+            !(groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE))
+            return i;
+    }
+    return 0;
+}
+
 static void open_lists(void)
 {
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
@@ -218,6 +238,7 @@ static void open_lists(void)
     if (ze.zeMemAllocHost(context, &host, 3 * ENDS, 4096, &memory) == ZE_RESULT_SUCCESS)
         staging = memory;
     for (unsigned i = 0; i < device_count; i++) {
+        queue.ordinal = copy_group(devices[i]);
         if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) != ZE_RESULT_SUCCESS)
             lists[i] = NULL;
     }
