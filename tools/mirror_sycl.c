@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The library's own objects: two pointers, that of a std::shared_ptr. */
+/* The library's own objects: a std::shared_ptr, or in the newest a bare pointer for devices. */
 struct object {
     void *pointer, *control;
 };
 struct vector {
-    struct object *begin, *end, *room;
+    char *begin, *end, *room;
 };
 struct code_location {
     const char *file, *function;
@@ -27,9 +27,9 @@ enum { LEVEL_ZERO = 2 };
 static struct {
     void (*get_platforms)(struct vector *out);
     void (*get_devices)(struct vector *out, const struct object *platform, unsigned type);
-    int (*get_backend)(const struct object *platform);
+    char (*get_backend)(const struct object *platform);
     void (*get_default_context)(struct object *out, const struct object *platform);
-    void *(*aligned_alloc_device)(size_t alignment, size_t size, const struct object *device,
+    void *(*aligned_alloc_device)(size_t alignment, size_t size, const void *device,
                                   const struct object *context, const struct code_location *where);
 } sycl;
 
@@ -45,20 +45,23 @@ static const struct {
                                  "locationE"},
 };
 
+static const struct runtime {
+    const char *soname;
+    unsigned gpu;          /* info::device_type::gpu */
+    unsigned device_size;
+} runtimes[] = {{"libsycl.so.9", 3, 8}, {"libsycl.so.8", 3, 16}, {"libsycl.so.7", 4, 16}};
+
+static const struct runtime *runtime;
 static struct vector devices;
 static struct object context;
 
-static bool resolve(unsigned *gpu, char *why, size_t size)
+static bool resolve(char *why, size_t size)
 {
-    static const struct {
-        const char *soname;
-        unsigned gpu; /* info::device_type::gpu */
-    } runtimes[] = {{"libsycl.so.9", 3}, {"libsycl.so.8", 3}, {"libsycl.so.7", 4}};
     void *library = NULL;
 
     for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes && !library; i++) {
         library = dlopen(runtimes[i].soname, RTLD_NOW | RTLD_LOCAL);
-        *gpu = runtimes[i].gpu;
+        runtime = &runtimes[i];
     }
     if (!library) {
         snprintf(why, size, "no SYCL runtime on the library path (libsycl.so.7, 8 or 9)");
@@ -79,7 +82,7 @@ static bool resolve(unsigned *gpu, char *why, size_t size)
 static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
 {
     static const struct code_location where = {"", "", 0, 0};
-    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card, &context, &where);
+    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size, &context, &where);
 
     (void)plan;
     if (!block)
@@ -90,24 +93,27 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
 bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
 {
     struct vector platforms = {0};
-    unsigned gpu;
+    unsigned found;
 
     if (plan->share != ZR_SHARE_PEER) {
         snprintf(why, size, "SYCL shares with every peer by itself: --share %s is for --route native",
                  zr_share_names[plan->share]);
         return false;
     }
-    if (!resolve(&gpu, why, size))
+    if (!resolve(why, size))
         return false;
     sycl.get_platforms(&platforms);
-    for (struct object *p = platforms.begin; p < platforms.end && devices.begin == devices.end; p++) {
-        if (sycl.get_backend(p) != LEVEL_ZERO)
+    for (char *at = platforms.begin; at < platforms.end && devices.begin == devices.end; at += sizeof(struct object)) {
+        const struct object *platform = (const struct object *)(void *)at;
+
+        if (sycl.get_backend(platform) != LEVEL_ZERO)
             continue;
-        sycl.get_devices(&devices, p, gpu);
-        sycl.get_default_context(&context, p);
+        sycl.get_devices(&devices, platform, runtime->gpu);
+        sycl.get_default_context(&context, platform);
     }
-    if (devices.end - devices.begin < (long)plan->cards) {
-        snprintf(why, size, "SYCL shows %ld cards of Level Zero, not %u", (long)(devices.end - devices.begin), plan->cards);
+    found = (unsigned)((size_t)(devices.end - devices.begin) / runtime->device_size);
+    if (found < plan->cards) {
+        snprintf(why, size, "SYCL shows %u cards of Level Zero, not %u", found, plan->cards);
         return false;
     }
     route->cards = plan->cards;

@@ -68,11 +68,18 @@ struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address)
     return block_of(slot);
 }
 
+/* Drivers hand out addresses above 48 bits with their sign extended, as 0xffff8000...: no two then differ in
+ * the topmost seven bits alone. */
+static bool is_in_reach(uintptr_t a)
+{
+    return a >> 57 == 0 || a >> 57 == 0x7f;
+}
+
 static struct zr_map_root *root_of(uintptr_t a)
 {
     if (likely(a >> 48 == 0))
         return &zr_map_low;
-    return a >> 57 ? NULL : __atomic_load_n(&high[a >> 48], __ATOMIC_ACQUIRE);
+    return is_in_reach(a) ? __atomic_load_n(&high[a >> 48 & (HIGH_ROOTS - 1)], __ATOMIC_ACQUIRE) : NULL;
 }
 
 struct zr_map_leaf *zr_map_high_leaf(uintptr_t a)
@@ -104,10 +111,10 @@ static __attribute__((noinline, cold)) struct zr_map_leaf *make_leaf(uintptr_t a
     unsigned i = a >> 32 & 0xffff;
     void *leaf;
 
-    if (a >> 57)
+    if (!is_in_reach(a))
         return NULL;
     if (a >> 48) {
-        void *made = fill((void **)&high[a >> 48], sizeof *root);
+        void *made = fill((void **)&high[a >> 48 & (HIGH_ROOTS - 1)], sizeof *root);
 
         if (!made)
             return NULL;

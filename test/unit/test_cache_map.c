@@ -88,9 +88,24 @@ START_TEST(addresses_of_57_bits_work_and_impossible_ones_are_refused)
     ck_assert_ptr_null(zr_map_find((void *)UINTPTR_MAX));
     ck_assert_ptr_null(zr_map_find(NULL));
     b = zr_block_new();
-    zr_block_place(b, UINTPTR_MAX - 65535, 1, 1);
+    zr_block_place(b, (uintptr_t)0x0400 << 48 | 0x10000, 1, 1);
     ck_assert(!zr_map_insert(b));
     zr_block_recycle(b);
+}
+END_TEST
+
+/* What Intel's driver gives out for device memory. */
+START_TEST(addresses_with_their_sign_extended_work)
+{
+    uintptr_t at = (uintptr_t)0xffff8001a0000000;
+    struct zr_block *b = put(at, 70000);
+
+    ck_assert_ptr_eq(zr_map_base((void *)at), b);
+    ck_assert_ptr_eq(zr_map_find((void *)(at + 69999)), b);
+    ck_assert_ptr_null(zr_map_find((void *)(at + 70000)));
+    ck_assert_ptr_null(zr_map_find((void *)(at - 1)));
+    drop(at);
+    ck_assert_ptr_null(zr_map_find((void *)at));
 }
 END_TEST
 
@@ -249,6 +264,7 @@ int main(void)
     tcase_add_test(c, blocks_that_begin_in_one_page_are_told_apart_down_to_the_byte);
     tcase_add_test(c, a_huge_block_is_found_far_from_its_base_across_leaves);
     tcase_add_test(c, addresses_of_57_bits_work_and_impossible_ones_are_refused);
+    tcase_add_test(c, addresses_with_their_sign_extended_work);
     tcase_add_test(c, a_base_that_is_there_is_not_inserted_twice);
     tcase_add_test(c, a_cached_block_is_no_allocation);
     tcase_add_test(c, a_search_cleans_up_behind_many_small_blocks);
