@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PROCESSES 128
@@ -152,6 +153,7 @@ static struct xs_machine *map_state(void)
     char path[600];
     int fd = -1;
     if (xs_config.machine[0]) {
+        mkdir(xs_config.machine, 0755);
         snprintf(path, sizeof(path), "%s/xe-standin.machine", xs_config.machine);
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
         if (fd < 0)
