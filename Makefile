@@ -32,9 +32,9 @@ SIM_SRC := $(wildcard tools/simgpu/*.c)
 SIM_OBJ := $(SIM_SRC:%.c=$(B)/sim/%.o)
 
 # --- the stand-in xe device: nothing of ours, a preload for the real driver (test/driver/README.md) --
-# DRIVER programs speak Level Zero; their headers come with the bed, so `make standin-programs` builds them.
 STANDIN_SRC := $(filter-out test/driver/prog_% test/driver/uapi_check.c,$(wildcard test/driver/*.c))
 STANDIN_OBJ := $(STANDIN_SRC:%.c=$(B)/standin/%.o)
+STANDIN_BIN := $(patsubst test/driver/prog_%.c,$(B)/test/driver/%,$(wildcard test/driver/prog_*.c))
 
 # --- tests: test/unit/test_*.c are Check suites; test/process/prog_*.c are small programs -----------
 UNIT_SRC := $(wildcard test/unit/*.c)
@@ -115,7 +115,11 @@ $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
 
-tests: all $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
+$(B)/test/driver/%: test/driver/prog_%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
+
+tests: all $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
 test: tests
 	test/run $(T)
 
@@ -124,7 +128,7 @@ lint:
 	  -D__x86_64__ -D_GNU_SOURCE -Iinclude -Isrc -Itools src tools include
 
 clean:
-	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so
+	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so
 help:
 	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run test bench install clean lint'
 

@@ -161,8 +161,9 @@ static struct xs_machine *map_state(void)
     }
     if (fd < 0)
         fd = memfd_create("xe-standin.machine", MFD_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX))
+    if (fd < 0)
         return NULL;
+    flock(fd, LOCK_EX);
     struct xs_machine *m = MAP_FAILED;
     if (!ftruncate(fd, sizeof(*m)))
         m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -172,7 +173,8 @@ static struct xs_machine *map_state(void)
             !prepare(m))
             m = MAP_FAILED;
     }
-    close(fd); /* and with it the lock */
+    flock(fd, LOCK_UN); /* the mapping would keep it */
+    close(fd);
     return m == MAP_FAILED ? NULL : m;
 }
 
