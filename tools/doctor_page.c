@@ -1,5 +1,6 @@
 #include "doctor.h"
 
+#include "knobs.h"
 #include "tools.h"
 
 #include <string.h>
@@ -46,6 +47,17 @@ static void title(FILE *to, bool colour, const char *text)
     fprintf(to, "\n%s%s%s\n", zr_bold(colour), text, zr_plain(colour));
 }
 
+/* A path in the room that is left; its end is what tells. */
+static void cut_front(FILE *to, size_t room, const char *path)
+{
+    size_t length = strlen(path);
+
+    if (length > room)
+        fprintf(to, "...%s\n", path + length - room + 3);
+    else
+        fprintf(to, "%s\n", path);
+}
+
 static const char *binding_text(const struct zr_stack *s)
 {
     return s->binding == ZR_LOADER_STATIC   ? ", carries a static loader"
@@ -64,16 +76,38 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
         if (!l->there)
             continue;
         any = true;
-        fprintf(to, "  %-20s %-14s %s\n", zr_part_names[i], *l->version ? l->version : "-", l->path);
-        if (*l->build_id)
-            fprintf(to, "  %s%35s  build id %.16s%s\n", zr_dim(colour), "", l->build_id, zr_plain(colour));
+        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? l->version : "-", zr_dim(colour),
+                *l->build_id ? l->build_id : "no build id", zr_plain(colour));
+        cut_front(to, width > 47 ? width - 47 : 20, l->path);
     }
     if (!any)
         fprintf(to, "  %s\n", c->stack.error ? "not known: the maps cannot be read" : "nothing of Level Zero or SYCL");
     if (c->stack.adapter)
         fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, c->stack.adapter_why,
                 binding_text(&c->stack));
-    (void)width;
+}
+
+/* Those that are not as they are by default. */
+static void show_knobs(FILE *to, const char *list)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < zr_knob_count; i++) {
+        const struct zr_knob *knob = &zr_knobs[i];
+        size_t name = strlen(knob->name), value;
+        const char *at = list;
+
+        while (at && (strncmp(at, knob->name, name) || at[name] != ':'))
+            at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+        if (!at)
+            continue;
+        value = strcspn(at + name + 1, ",");
+        if (strlen(knob->fallback) == value && !strncmp(at + name + 1, knob->fallback, value))
+            continue;
+        fprintf(to, " %.*s", (int)(name + 1 + value), at);
+        any = true;
+    }
+    fprintf(to, "%s\n", any ? "" : " all knobs as by default");
 }
 
 static void show_memory(FILE *to, const struct zr_case *c, bool colour)
@@ -101,12 +135,14 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
         fprintf(to, "; %u processes hold cards", c->holders);
     }
     fputc('\n', to);
-    if (c->counted.found)
-        fprintf(to, "  zeroute: %s held in %llu calls; %s\n", zr_bytes_text(a, sizeof a, c->counted.allocated),
-                (unsigned long long)c->counted.calls, c->counted.knobs);
+    if (c->counted.found) {
+        fprintf(to, "  zeroute: %s held, %llu calls seen,", zr_bytes_text(a, sizeof a, c->counted.allocated),
+                (unsigned long long)c->counted.calls);
+        show_knobs(to, c->counted.knobs);
+    }
 }
 
-static void show_mirror(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool colour, unsigned width)
+static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
 {
     static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED", "cannot tell"};
 
@@ -118,7 +154,6 @@ static void show_mirror(FILE *to, const struct zr_case *c, const struct zr_diagn
         fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i], zr_answer_names[d->links[i].answer]);
         wrapped(to, 41, width, d->links[i].why);
     }
-    (void)c;
 }
 
 static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
@@ -131,9 +166,10 @@ static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, u
             continue;
         fprintf(to, "  %-9s ", r->in_force ? "IN FORCE" : r->smallest ? "smallest" : "possible");
         wrapped(to, 12, width, r->setting);
-        fprintf(to, "%s            price: ", zr_dim(colour));
+        if (!r->in_force && !r->smallest)
+            continue;
+        fprintf(to, "            price: ");
         wrapped(to, 19, width, r->price);
-        fputs(zr_plain(colour), to);
     }
 }
 
@@ -176,7 +212,7 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
                 c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
     show_stack(to, c, colour, width);
     show_memory(to, c, colour);
-    show_mirror(to, c, d, colour, width);
+    show_mirror(to, d, colour, width);
     show_remedies(to, d, colour, width);
     show_findings(to, d, colour, width);
     fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)], zr_plain(colour));

@@ -259,6 +259,20 @@ static void conclude(struct zr_stack *stack)
 
 /* --- a process ---------------------------------------------------------------------------------- */
 
+/* In a container the path means something else: the process's own root first. A root for tests may hold /proc
+ * alone. */
+static bool find_file(char *out, size_t size, pid_t pid, const char *path)
+{
+    zr_root_path(out, size, "/proc/%d/root%s", (int)pid, path);
+    if (!access(out, R_OK))
+        return true;
+    snprintf(out, size, "/proc/%d/root%s", (int)pid, path);
+    if (!access(out, R_OK))
+        return true;
+    zr_root_path(out, size, "%s", path);
+    return !access(out, R_OK);
+}
+
 static void add_mapping(struct zr_stack *stack, pid_t pid, char *line)
 {
     char file[1024];
@@ -272,13 +286,8 @@ static void add_mapping(struct zr_stack *stack, pid_t pid, char *line)
         if (part_of(path) < 0)
             return;
     }
-    /* In a container the path means something else: look through the process's own root. */
-    zr_root_path(file, sizeof file, "/proc/%d/root%s", (int)pid, path);
-    if (access(file, R_OK)) {
-        zr_root_path(file, sizeof file, "%s", path);
-        if (access(file, R_OK))
-            *file = '\0';
-    }
+    if (!find_file(file, sizeof file, pid, path))
+        *file = '\0';
     add(stack, path, gone ? "" : file);
 }
 
