@@ -9,6 +9,7 @@
 __thread uintptr_t zr_shard_word = ZR_SHARD_UNCLAIMED;
 static __thread bool thread_ended; /* its shard is given back: whatever it still counts goes to shard 0 */
 static __thread int claimed = -1;
+static __thread bool exit_known; /* give_back will be called when this thread ends */
 
 bool zr_clock_is_tsc;
 static uint64_t clock_hz = 1000000000u;
@@ -118,6 +119,7 @@ static void give_back(void *unused)
 {
     (void)unused;
     thread_ended = true;
+    exit_known = false;
     zr_shard_word = ZR_SHARD_UNCLAIMED;
     zr_fork_check();
     if (claimed < 0)
@@ -132,7 +134,7 @@ static void give_back(void *unused)
 static void claim(void)
 {
     unsigned n = 0;
-    if (!thread_ended) {
+    if (exit_known && !thread_ended) {
         if (free_count) {
             n = free_list[--free_count];
         } else if (shards_used < ZR_SHARDS &&
@@ -141,10 +143,6 @@ static void claim(void)
             n = shards_used++;
             __atomic_store_n(&zr_segment.header->shard_count, shards_used, __ATOMIC_RELEASE);
         }
-    }
-    if (n && __cxa_thread_atexit_impl(give_back, NULL, &__dso_handle)) {
-        free_list[free_count++] = n;
-        n = 0;
     }
     claimed = n ? (int)n : -1;
     zr_shard_word = (uintptr_t)zr_segment_shard(n) | (n == 0);
@@ -217,6 +215,9 @@ static uintptr_t word(void)
         return ZR_SHARD_OFF;
     }
     int saved = errno;
+    /* Outside our lock: libc takes the loader's, which a thread inside dlopen may hold while it counts. */
+    if (!exit_known && !thread_ended)
+        exit_known = __cxa_thread_atexit_impl(give_back, NULL, &__dso_handle) == 0;
     zr_lock(&lock);
     claim();
     zr_unlock(&lock);

@@ -104,6 +104,31 @@ static bool locked(int fd)
     return fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
+/*
+ * After exec the pid and the start time are the same, and the segment is a finished program's: the new one does not
+ * have it mapped. What may not be looked at is taken to have it.
+ */
+static bool maps_it(int pid, const struct zeroute_process *p)
+{
+    char path[64], *line = NULL, name[64];
+    size_t size = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return true;
+    snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside,
+             (unsigned long long)p->nonce);
+    size_t lines = 0;
+    while (!found && getline(&line, &size, f) > 0) {
+        found = strstr(line, name) != NULL;
+        lines++;
+    }
+    free(line);
+    fclose(f);
+    return found || lines == 0;
+}
+
 /* Alive is what holds its lock, or is that very process. What cannot be seen from here is not called dead. */
 static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id,
                                 uint64_t own_namespace, const char *own_boot)
@@ -111,8 +136,10 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
     if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
         return ZEROUTE_FINISHED;
     p->pid = find_process(p, own_namespace);
-    if (p->pid || locked(fd))
+    if (locked(fd))
         return ZEROUTE_LIVE;
+    if (p->pid)
+        return maps_it(p->pid, p) ? ZEROUTE_LIVE : ZEROUTE_FINISHED;
     /* From the first namespace every process can be seen; from any other, only those below it. */
     char first[64] = "";
     ssize_t n = readlink("/proc/self/ns/pid", first, sizeof first - 1);

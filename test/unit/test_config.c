@@ -1,0 +1,279 @@
+/* The knobs: what is understood, what is refused and in which words, and which setting is stronger. */
+#include "knobs.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char complaints[4096];
+static int complaint_count;
+
+static void bad(const char *why, void *data)
+{
+    (void)data;
+    strncat(complaints, why, sizeof complaints - strlen(complaints) - 1);
+    complaint_count++;
+}
+
+static struct zr_config parse(const char *text)
+{
+    struct zr_config c;
+    complaints[0] = '\0';
+    complaint_count = 0;
+    zr_knobs_default(&c);
+    zr_knobs_parse(&c, text, bad, NULL);
+    return c;
+}
+
+static uint64_t bytes_of(const char *text)
+{
+    struct zr_amount a = {0};
+    return zr_parse_amount(text, strlen(text), &a) && !a.percent_x100 ? a.bytes : 0;
+}
+
+static uint32_t percent_of(const char *text)
+{
+    struct zr_amount a = {0};
+    return zr_parse_amount(text, strlen(text), &a) ? a.percent_x100 : 0;
+}
+
+START_TEST(the_defaults_are_those_of_a_bare_preload)
+{
+    char text[2048];
+    struct zr_config c;
+    zr_knobs_default(&c);
+    zr_knobs_print(&c, text, sizeof text);
+    ck_assert_str_eq(text, "route:auto,cache:on,residency:asked,backing:asked,guard:on,reuse:runtime,"
+                           "limit:none,cache_limit:none,cache_idle:1s,cache_host:off,"
+                           "peer_callers:none,host_floor:none,stats:on,trace:none,inject:none");
+}
+END_TEST
+
+START_TEST(every_knob_of_the_table_parses)
+{
+    struct zr_config c =
+        parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:vouched,limit:12GiB,"
+              "cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
+              "host_floor:4GiB,stats:off,trace:/tmp/t.%p,inject:zeMemAllocDevice@3=0x70000003");
+    ck_assert_int_eq(complaint_count, 0);
+    ck_assert_int_eq(c.route, ZR_ROUTE_SYCL);
+    ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host);
+    ck_assert_int_eq(c.residency, ZR_RESIDENCY_OWNER);
+    ck_assert_int_eq(c.backing, ZR_BACKING_EAGER);
+    ck_assert_int_eq(c.reuse, ZR_REUSE_VOUCHED);
+    ck_assert_uint_eq(c.limit.bytes, 12ull << 30);
+    ck_assert_uint_eq(c.cache_limit.percent_x100, 500);
+    ck_assert_uint_eq(c.cache_idle, 500000000);
+    ck_assert_str_eq(c.peer_callers, "libccl.so+libfoo.so");
+    ck_assert_uint_eq(c.host_floor.bytes, 4ull << 30);
+    ck_assert_str_eq(c.trace, "/tmp/t.%p");
+    ck_assert_uint_eq(c.inject.count, 1);
+    ck_assert_str_eq(c.inject.rule[0].call, "zeMemAllocDevice");
+    ck_assert_uint_eq(c.inject.rule[0].nth, 3);
+    ck_assert_uint_eq(c.inject.rule[0].code, 0x70000003);
+}
+END_TEST
+
+START_TEST(what_is_printed_parses_to_the_same)
+{
+    char once[2048], twice[2048];
+    struct zr_config c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,trace:a b,"
+                               "inject:zeMemFree@1=1+zeMemAllocHost@2=0x70000002,route:pool");
+    ck_assert_int_eq(complaint_count, 0);
+    zr_knobs_print(&c, once, sizeof once);
+    c = parse(once);
+    ck_assert_int_eq(complaint_count, 0);
+    zr_knobs_print(&c, twice, sizeof twice);
+    ck_assert_str_eq(once, twice);
+    ck_assert_ptr_nonnull(strstr(once, "limit:12.50%"));
+}
+END_TEST
+
+START_TEST(sizes_are_read_as_people_write_them)
+{
+    ck_assert_uint_eq(bytes_of("12GiB"), 12ull << 30);
+    ck_assert_uint_eq(bytes_of("12 gib"), 12ull << 30);
+    ck_assert_uint_eq(bytes_of("512M"), 512ull << 20);
+    ck_assert_uint_eq(bytes_of("1.5g"), 3ull << 29);
+    ck_assert_uint_eq(bytes_of("2GB"), 2000000000);
+    ck_assert_uint_eq(bytes_of("4096"), 4096);
+    ck_assert_uint_eq(bytes_of("1TiB"), 1ull << 40);
+    ck_assert_uint_eq(percent_of("80%"), 8000);
+    ck_assert_uint_eq(percent_of("80 %"), 8000);
+    ck_assert_uint_eq(percent_of("0.5%"), 50);
+}
+END_TEST
+
+START_TEST(what_is_no_size_is_refused)
+{
+    static const char *const wrong[] = {"",     "GiB",   "-1GiB", "1XiB",  "1..5G", "0",    "0%",
+                                        "101%", "1G1",   "0x10",  "1e9",   "16EiB", "1.G",  ".5G",
+                                        "%",    "999999999999999999999", "9999999TiB", "nan"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct zr_amount a;
+        ck_assert_msg(!zr_parse_amount(wrong[i], strlen(wrong[i]), &a), "took '%s'", wrong[i]);
+    }
+}
+END_TEST
+
+START_TEST(times_are_read_as_people_write_them)
+{
+    static const struct {
+        const char *text;
+        uint64_t ns;
+    } right[] = {{"1s", 1000000000},  {"500ms", 500000000}, {"2", 2000000000},
+                 {"0", 0},            {"1.5 s", 1500000000}, {"2min", 120000000000},
+                 {"20us", 20000}};
+    uint64_t ns;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        ck_assert(zr_parse_time(right[i].text, strlen(right[i].text), &ns));
+        ck_assert_uint_eq(ns, right[i].ns);
+    }
+    ck_assert(!zr_parse_time("1h2", 3, &ns));
+    ck_assert(!zr_parse_time("soon", 4, &ns));
+}
+END_TEST
+
+START_TEST(an_unknown_knob_is_named_and_the_others_still_count)
+{
+    struct zr_config c = parse("rout:native,cache:off");
+    ck_assert_int_eq(complaint_count, 1);
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown knob 'rout': expected one of route, cache"));
+    ck_assert(!c.cache);
+}
+END_TEST
+
+START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays)
+{
+    struct zr_config c = parse("route:nativ,limit:lots,cache:yes,host_floor:50%");
+    ck_assert_int_eq(complaint_count, 4);
+    ck_assert_ptr_nonnull(
+        strstr(complaints, "bad value 'nativ' of route: expected auto|pool|sycl|native"));
+    ck_assert_ptr_nonnull(strstr(complaints, "bad value 'lots' of limit: expected none|SIZE|PERCENT"));
+    ck_assert_ptr_nonnull(strstr(complaints, "bad value '50%' of host_floor: expected none|SIZE"));
+    ck_assert_int_eq(c.route, ZR_ROUTE_AUTO);
+    ck_assert(!c.limit.set && c.cache && !c.host_floor.set);
+}
+END_TEST
+
+START_TEST(a_key_without_a_value_is_refused)
+{
+    parse("route");
+    ck_assert_ptr_nonnull(strstr(complaints, "'route' has no value: expected key:value"));
+    parse("trace:");
+    ck_assert_int_eq(complaint_count, 1);
+}
+END_TEST
+
+START_TEST(inject_takes_several_rules_and_only_calls_that_exist)
+{
+    struct zr_config c = parse("inject:zeMemAllocDevice@1=0x70000003+zeMemFree@2=1");
+    ck_assert_int_eq(complaint_count, 0);
+    ck_assert_uint_eq(c.inject.count, 2);
+    static const char *const wrong[] = {
+        "inject:zeMemAllocDevice", "inject:zeMemAllocDevice@0=1", "inject:zeMemAllocDevice@x=1",
+        "inject:zeMemAllocDevice@1", "inject:zeMemAllocDevice@1=0", "inject:zeNothing@1=1",
+        "inject:zeMemFree@1=1+", "inject:@1=1", "inject:zeMemFree@1=0x1ffffffff"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        c = parse(wrong[i]);
+        ck_assert_msg(complaint_count == 1 && c.inject.count == 0, "took '%s'", wrong[i]);
+    }
+}
+END_TEST
+
+START_TEST(later_settings_are_stronger)
+{
+    struct zr_config c = parse("cache:on,cache:off,limit:1GiB,limit:none");
+    ck_assert(!c.cache && !c.limit.set);
+}
+END_TEST
+
+START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records)
+{
+    struct zr_config c = parse("residency:owner,limit:1GiB,trace:/tmp/t,preset:observe");
+    ck_assert_int_eq(complaint_count, 0);
+    ck_assert_int_eq(c.route, ZR_ROUTE_NATIVE);
+    ck_assert(!c.cache && !c.limit.set);
+    ck_assert_int_eq(c.residency, ZR_RESIDENCY_ASKED);
+    ck_assert_str_eq(c.trace, "/tmp/t");
+    parse("preset:nothing");
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown preset 'nothing'"));
+}
+END_TEST
+
+START_TEST(each_preset_is_one_step_from_observe)
+{
+    static const struct {
+        const char *name, *settings;
+    } expected[] = {{"observe", "route:native,cache:off"},
+                    {"reroute", "route:auto,cache:on"},
+                    {"path", "route:sycl,cache:off"},
+                    {"mitigate", "route:native,cache:off,residency:owner"},
+                    {"eager", "route:native,cache:off,backing:eager"}};
+    ck_assert_uint_eq(zr_preset_count, sizeof expected / sizeof *expected);
+    for (size_t i = 0; i < zr_preset_count; i++) {
+        char a[2048], b[2048];
+        struct zr_config c = parse(expected[i].settings);
+        zr_knobs_print(&c, a, sizeof a);
+        const struct zr_preset *p = zr_preset_find(expected[i].name, strlen(expected[i].name));
+        ck_assert_ptr_nonnull(p);
+        zr_preset_set(&c, p);
+        zr_knobs_print(&c, b, sizeof b);
+        ck_assert_str_eq(a, b);
+    }
+}
+END_TEST
+
+START_TEST(a_file_has_one_setting_to_a_line_and_comments)
+{
+    struct zr_config c;
+    complaint_count = 0;
+    zr_knobs_default(&c);
+    zr_knobs_parse_lines(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", bad,
+                         NULL);
+    ck_assert_int_eq(complaint_count, 0);
+    ck_assert(!c.cache);
+    ck_assert_uint_eq(c.limit.percent_x100, 8000);
+    ck_assert_int_eq(c.route, ZR_ROUTE_NATIVE);
+}
+END_TEST
+
+START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing)
+{
+    char *text = malloc(20000);
+    memset(text, 'x', 19999);
+    text[19999] = '\0';
+    memcpy(text, "trace:", 6);
+    struct zr_config c = parse(text);
+    ck_assert_int_eq(complaint_count, 1);
+    ck_assert_ptr_null(c.trace);
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("config");
+    TCase *t = tcase_create("knobs");
+    tcase_add_test(t, the_defaults_are_those_of_a_bare_preload);
+    tcase_add_test(t, every_knob_of_the_table_parses);
+    tcase_add_test(t, what_is_printed_parses_to_the_same);
+    tcase_add_test(t, sizes_are_read_as_people_write_them);
+    tcase_add_test(t, what_is_no_size_is_refused);
+    tcase_add_test(t, times_are_read_as_people_write_them);
+    tcase_add_test(t, an_unknown_knob_is_named_and_the_others_still_count);
+    tcase_add_test(t, a_bad_value_is_named_with_what_was_expected_and_the_default_stays);
+    tcase_add_test(t, a_key_without_a_value_is_refused);
+    tcase_add_test(t, inject_takes_several_rules_and_only_calls_that_exist);
+    tcase_add_test(t, later_settings_are_stronger);
+    tcase_add_test(t, a_preset_is_a_whole_setting_but_leaves_what_only_records);
+    tcase_add_test(t, each_preset_is_one_step_from_observe);
+    tcase_add_test(t, a_file_has_one_setting_to_a_line_and_comments);
+    tcase_add_test(t, text_that_is_far_too_long_is_refused_and_harms_nothing);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,431 @@
+/* The segment: a layout that readers of other versions rely on, and counts that a reader can trust. */
+#include "zeroute.h"
+#include "zeroute/reader.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+static char path[320];
+
+/* This process's own segment, as anybody would read it. */
+static struct zeroute_snapshot *look(void)
+{
+    char why[256] = "not listed";
+    struct zeroute_snapshot *found = NULL;
+    struct zeroute_list *list = zeroute_list_new();
+    for (size_t i = 0; i < list->count; i++)
+        if (list->process[i].pid_inside == getpid() &&
+            list->process[i].nonce == zr_segment.header->nonce) {
+            found = zeroute_snapshot_new(&list->process[i], why, sizeof why);
+            snprintf(path, sizeof path, "%s", list->process[i].path);
+        }
+    zeroute_list_free(list);
+    ck_assert_msg(found != NULL, "%s", why);
+    return found;
+}
+
+static uint64_t value(const char *name)
+{
+    struct zeroute_snapshot *s = look();
+    uint64_t v = zeroute_value(s, name, UINT64_MAX);
+    zeroute_snapshot_free(s);
+    return v;
+}
+
+static void open_it(void)
+{
+    ck_assert(zr_stats_open());
+    zeroute_snapshot_free(look());
+}
+
+static void remove_it(void)
+{
+    if (*path)
+        unlink(path);
+}
+
+START_TEST(the_layout_is_pinned)
+{
+    /* A change here is a new layout version: readers of the old one must refuse it. */
+    ck_assert_uint_eq(ZEROUTE_SEGMENT_LAYOUT, 1);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_field), 256);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, unit), 80);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, help), 96);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, type), 224);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, place), 226);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, offset), 228);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, stride), 232);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, count), 236);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, minus), 240);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_field, present), 244);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_histogram), 1024);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_text), 16);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, layout), 8);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, header_size), 12);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, file_size), 16);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, pid), 24);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, pid_namespace), 32);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, start_time), 40);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, nonce), 48);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, boot_id), 64);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, run_id), 120);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, job_id), 160);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, command), 272);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, globals_offset), 528);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, fields_offset), 544);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, field_count), 556);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shards_offset), 560);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_count), 576);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, clock_hz), 608);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 624);
+}
+END_TEST
+
+START_TEST(nothing_is_made_before_something_is_counted)
+{
+    ck_assert(!zr_stats_is_open());
+    ck_assert_ptr_null(zr_segment.header);
+}
+END_TEST
+
+START_TEST(the_file_is_the_owners_alone)
+{
+    struct stat st;
+    open_it();
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+    ck_assert_int_ge(zr_segment.fd, 100);
+    ck_assert_int_eq(fcntl(zr_segment.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+}
+END_TEST
+
+START_TEST(every_name_of_the_contract_is_there_before_it_is_used)
+{
+    static const char *const names[] = {
+        "calls.zeMemAllocDevice.plt", "calls.zeMemAllocDevice.dlsym", "calls.zeMemAllocDevice.table",
+        "calls.aligned_alloc_device.sycl", "calls.free.sycl", "calls.pool_malloc.pool",
+        "calls.pool_free.pool", "failures.zeMemAllocDevice", "allocated_bytes.all.current",
+        "allocated_bytes.all.peak", "allocated_bytes.all.allocated", "allocated_bytes.all.freed",
+        "reserved_bytes.all.current", "reserved_bytes.all.peak", "reserved_bytes.all.allocated",
+        "reserved_bytes.all.freed", "allocation.all.current", "allocation.all.peak",
+        "allocation.all.allocated", "allocation.all.freed", "driver.alloc_calls",
+        "driver.free_calls", "cache.hits", "cache.misses", "residency.owner.asked_calls",
+        "residency.peer.asked_calls", "residency.peer.asked_bytes", "residency.peer.withheld_calls",
+        "residency.peer.withheld_bytes", "ipc.exports", "ipc.imports", "guard.stubs", "guard.calls",
+        "virtual_bytes.reserved.current", "virtual_bytes.mapped.current",
+        "latency.zeMemAllocDevice.p50_ns", "latency.zeMemAllocDevice.p99_ns",
+        "latency.zeMemAllocDevice.max_ns", "free.policy.default", "free.policy.blocking",
+        "free.policy.defer", "knobs", "route.in_force"};
+    open_it();
+    struct zeroute_snapshot *s = look();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        ck_assert_msg(zeroute_find(s, names[i]) != NULL, "no field %s", names[i]);
+    for (size_t i = 0; i < s->field_count; i++)
+        for (size_t o = 0; o < i; o++)
+            ck_assert_msg(strcmp(s->field[i].name, s->field[o].name) != 0, "%s twice",
+                          s->field[i].name);
+    /* What the system does not offer is absent, not zero. */
+    zeroute_snapshot_free(s);
+    zr_gauge(ZR_G_HOST_CGROUP, ZEROUTE_ABSENT);
+    ck_assert_uint_eq(value("host.cgroup_bytes"), UINT64_MAX);
+    zr_gauge(ZR_G_HOST_CGROUP, 7);
+    ck_assert_uint_eq(value("host.cgroup_bytes"), 7);
+}
+END_TEST
+
+START_TEST(memory_is_booked_by_kind_and_by_device)
+{
+    zr_book(ZR_KIND_DEVICE, 0, 3 * MIB);
+    zr_book(ZR_KIND_DEVICE, 2, 5 * MIB);
+    zr_book(ZR_KIND_SHARED, 2, MIB);
+    zr_book(ZR_KIND_HOST, 0, 7 * MIB);
+    zr_book(ZR_KIND_PHYSICAL, 0, 2 * MIB);
+    zr_book(ZR_KIND_VIRTUAL, 0, 64 * MIB);
+    zr_unbook(ZR_KIND_DEVICE, 0, 3 * MIB);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), 8 * MIB);
+    ck_assert_uint_eq(value("allocated_bytes.all.peak"), 11 * MIB);
+    ck_assert_uint_eq(value("allocated_bytes.all.allocated"), 11 * MIB);
+    ck_assert_uint_eq(value("allocated_bytes.all.freed"), 3 * MIB);
+    ck_assert_uint_eq(value("allocation.all.current"), 3);
+    ck_assert_uint_eq(value("allocation.all.peak"), 4);
+    ck_assert_uint_eq(value("device.0.allocated_bytes.all.current"), 2 * MIB);
+    ck_assert_uint_eq(value("device.0.allocated_bytes.all.peak"), 5 * MIB);
+    ck_assert_uint_eq(value("device.2.allocated_bytes.all.current"), 6 * MIB);
+    ck_assert_uint_eq(value("device.1.allocated_bytes.all.current"), UINT64_MAX);
+    ck_assert_uint_eq(value("allocated_bytes.host.current"), 7 * MIB);
+    ck_assert_uint_eq(value("allocated_bytes.shared.current"), MIB);
+    ck_assert_uint_eq(value("allocated_bytes.physical.current"), 2 * MIB);
+    ck_assert_uint_eq(value("virtual_bytes.reserved.current"), 64 * MIB);
+}
+END_TEST
+
+START_TEST(a_peak_of_one_thread_is_exact_however_it_comes_about)
+{
+    uint64_t now = 0, peak = 0, live[64];
+    unsigned n = 0, seed = 7;
+    for (int i = 0; i < 200000; i++) {
+        seed = seed * 1103515245 + 12345;
+        bool up = n == 0 || (n < 64 && (seed >> 16) % 2);
+        if (up) {
+            live[n] = 1 + (seed >> 8) % (40 * MIB);
+            now += live[n];
+            zr_book(ZR_KIND_DEVICE, 1, live[n++]);
+            peak = now > peak ? now : peak;
+        } else {
+            now -= live[--n];
+            zr_unbook(ZR_KIND_DEVICE, 1, live[n]);
+        }
+        if (i % 50000 == 0)
+            ck_assert_uint_eq(value("allocated_bytes.all.peak"), peak);
+    }
+    ck_assert_uint_eq(value("allocated_bytes.all.peak"), peak);
+    ck_assert_uint_eq(value("device.1.allocated_bytes.all.peak"), peak);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), now);
+}
+END_TEST
+
+START_TEST(more_freed_than_allocated_reads_as_zero)
+{
+    zr_unbook(ZR_KIND_DEVICE, 0, 5 * MIB);
+    zr_book_reserved(0, -(int64_t)MIB);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(value("allocation.all.current"), 0);
+    ck_assert_uint_eq(value("allocated_bytes.all.peak"), 0);
+    ck_assert_uint_eq(value("reserved_bytes.all.current"), 0);
+    ck_assert_uint_eq(value("reserved_bytes.all.peak"), 0);
+}
+END_TEST
+
+#define THREADS 16
+#define ROUNDS 20000
+static pthread_barrier_t together;
+
+static void *busy(void *unused)
+{
+    (void)unused;
+    pthread_barrier_wait(&together);
+    for (int i = 0; i < ROUNDS; i++) {
+        zr_count_call(ZR_E_zeMemAllocDevice, ZR_WAY_DLSYM);
+        zr_book(ZR_KIND_DEVICE, 0, MIB);
+        zr_count_caller((const void *)(uintptr_t)busy, MIB);
+        zr_unbook(ZR_KIND_DEVICE, 0, MIB);
+        if (i % 100 == 0)
+            zr_time_call(ZR_E_zeMemFree, 1000);
+    }
+    return NULL;
+}
+
+static void run_threads(unsigned n)
+{
+    pthread_t t[512];
+    pthread_barrier_init(&together, NULL, n);
+    for (unsigned i = 0; i < n; i++)
+        ck_assert_int_eq(pthread_create(&t[i], NULL, busy, NULL), 0);
+    for (unsigned i = 0; i < n; i++)
+        pthread_join(t[i], NULL);
+}
+
+START_TEST(threads_lose_nothing_and_their_shards_are_used_again)
+{
+    run_threads(THREADS);
+    run_threads(THREADS);
+    ck_assert_uint_eq(value("calls.zeMemAllocDevice.dlsym"), 2 * THREADS * ROUNDS);
+    ck_assert_uint_eq(value("allocation.all.allocated"), 2 * THREADS * ROUNDS);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(value("latency.zeMemFree.calls"), 2 * THREADS * ROUNDS / 100);
+    ck_assert_uint_le(zr_segment.header->shard_count, THREADS + 2);
+    uint64_t peak = value("allocated_bytes.all.peak");
+    ck_assert_uint_ge(peak, MIB);
+    ck_assert_uint_le(peak, THREADS * MIB);
+}
+END_TEST
+
+START_TEST(more_threads_than_shards_share_one_and_lose_nothing)
+{
+    run_threads(300);
+    ck_assert_uint_eq(value("calls.zeMemAllocDevice.dlsym"), 300ull * ROUNDS);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(value("allocated_bytes.all.freed"), 300ull * ROUNDS * MIB);
+}
+END_TEST
+
+static void *take(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 1000; i++)
+        zr_book(ZR_KIND_DEVICE, 0, MIB);
+    return NULL;
+}
+
+static void *give(void *unused)
+{
+    (void)unused;
+    for (int i = 0; i < 1000; i++)
+        zr_unbook(ZR_KIND_DEVICE, 0, MIB);
+    return NULL;
+}
+
+START_TEST(one_thread_may_free_what_another_allocated)
+{
+    pthread_t t;
+    for (int round = 0; round < 5; round++) {
+        pthread_create(&t, NULL, take, NULL);
+        pthread_join(t, NULL);
+        ck_assert_uint_eq(value("allocated_bytes.all.current"), 1000 * MIB);
+        pthread_create(&t, NULL, give, NULL);
+        pthread_join(t, NULL);
+        ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
+    }
+    ck_assert_uint_eq(value("allocated_bytes.all.peak"), 1000 * MIB);
+}
+END_TEST
+
+START_TEST(failures_are_counted_by_entry_and_by_code_and_book_nothing)
+{
+    zr_count_failure_code(ZR_E_zeMemAllocDevice, 0x70000003);
+    zr_count_failure_code(ZR_E_zeMemAllocDevice, 0x70000003);
+    zr_count_failure_code(ZR_E_zeMemFree, 0x78000004);
+    ck_assert_uint_eq(value("failures.zeMemAllocDevice"), 2);
+    ck_assert_uint_eq(value("failures.code.0x70000003"), 2);
+    ck_assert_uint_eq(value("failures.code.0x78000004"), 1);
+    ck_assert_uint_eq(value("allocated_bytes.all.allocated"), 0);
+}
+END_TEST
+
+START_TEST(names_given_at_run_time_are_made_once_and_run_out_gently)
+{
+    int a = zr_named("guard.calls.zeFoo", "", "x");
+    ck_assert_int_ge(a, 0);
+    ck_assert_int_eq(zr_named("guard.calls.zeFoo", "", "x"), a);
+    zr_count_named(a, 3);
+    ck_assert_uint_eq(value("guard.calls.zeFoo"), 3);
+    int last = 0;
+    for (int i = 0; i < 2 * ZR_DYNAMIC; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "test.%d", i);
+        last = zr_named(name, "", "x");
+        zr_count_named(last, 1);
+    }
+    ck_assert_int_eq(last, -1);
+    ck_assert_uint_eq(value("guard.calls.zeFoo"), 3);
+}
+END_TEST
+
+START_TEST(texts_and_the_fingerprint_can_be_read)
+{
+    setenv("UR_L0_TEST", "1", 1);
+    setenv("NEOReadDebugKeys", "1", 1);
+    setenv("EnableDeferBacking", "0", 1);
+    setenv("HOMEWORK", "no", 1);
+    open_it();
+    zr_text(ZR_T_ROUTE, "pool");
+    zr_text(ZR_T_ROUTE, "sycl");
+    zr_fingerprint_note("driver.version", "1.6.33578");
+    struct zeroute_snapshot *s = look();
+    ck_assert_str_eq(zeroute_find(s, "route.in_force")->text, "sycl");
+    ck_assert_ptr_nonnull(strstr(zeroute_find(s, "knobs")->text, "route:auto"));
+    ck_assert_str_eq(zeroute_fact(s, "driver.version"), "1.6.33578");
+    ck_assert_str_eq(zeroute_fact(s, "env.UR_L0_TEST"), "1");
+    ck_assert_str_eq(zeroute_fact(s, "env.EnableDeferBacking"), "0");
+    ck_assert_ptr_nonnull(zeroute_fact(s, "kernel.release"));
+    ck_assert_ptr_null(zeroute_fact(s, "env.HOMEWORK"));
+    ck_assert_ptr_null(zeroute_fact(s, "env.HOME"));
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(a_forked_child_starts_with_nothing_and_leaves_the_parents_alone)
+{
+    zr_book(ZR_KIND_DEVICE, 0, MIB);
+    uint64_t nonce = zr_segment.header->nonce;
+    pid_t child = fork();
+    if (child == 0) {
+        zr_fork_check();
+        bool clean = zr_segment.header == NULL && !zr_stats_is_open();
+        zr_book(ZR_KIND_DEVICE, 0, 7 * MIB);
+        clean &= zr_segment.header->nonce != nonce && zr_segment.header->pid == (uint32_t)getpid();
+        clean &= value("allocated_bytes.all.current") == 7 * MIB;
+        remove_it();
+        _exit(clean ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), MIB);
+    ck_assert_uint_eq(zr_segment.header->nonce, nonce);
+}
+END_TEST
+
+START_TEST(a_child_of_raw_clone_is_seen_too)
+{
+    zr_book(ZR_KIND_DEVICE, 0, MIB);
+    uint64_t nonce = zr_segment.header->nonce;
+    long child = syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        zr_fork_check();
+        bool clean = zr_segment.header == NULL;
+        zr_book(ZR_KIND_DEVICE, 0, 7 * MIB);
+        clean &= zr_segment.header->nonce != nonce;
+        char own[96];
+        snprintf(own, sizeof own, "/dev/shm/zeroute.%d.%016llx", (int)syscall(SYS_getpid),
+                 (unsigned long long)zr_segment.header->nonce);
+        unlink(own);
+        _exit(clean ? 0 : 1);
+    }
+    int status;
+    waitpid((pid_t)child, &status, 0);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ck_assert_uint_eq(value("allocated_bytes.all.current"), MIB);
+}
+END_TEST
+
+START_TEST(errno_is_as_the_caller_left_it)
+{
+    errno = 4711;
+    zr_count_call(ZR_E_zeMemFree, ZR_WAY_PLT);
+    zr_count_caller((const void *)(uintptr_t)take, 1);
+    zr_fingerprint_note("a", "b");
+    zr_say("errno_is_as_the_caller_left_it: this line belongs to a test");
+    ck_assert_int_eq(errno, 4711);
+    zeroute_snapshot_free(look());
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("segment");
+    TCase *t = tcase_create("segment");
+    tcase_add_checked_fixture(t, NULL, remove_it);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, the_layout_is_pinned);
+    tcase_add_test(t, nothing_is_made_before_something_is_counted);
+    tcase_add_test(t, the_file_is_the_owners_alone);
+    tcase_add_test(t, every_name_of_the_contract_is_there_before_it_is_used);
+    tcase_add_test(t, memory_is_booked_by_kind_and_by_device);
+    tcase_add_test(t, a_peak_of_one_thread_is_exact_however_it_comes_about);
+    tcase_add_test(t, more_freed_than_allocated_reads_as_zero);
+    tcase_add_test(t, threads_lose_nothing_and_their_shards_are_used_again);
+    tcase_add_test(t, more_threads_than_shards_share_one_and_lose_nothing);
+    tcase_add_test(t, one_thread_may_free_what_another_allocated);
+    tcase_add_test(t, failures_are_counted_by_entry_and_by_code_and_book_nothing);
+    tcase_add_test(t, names_given_at_run_time_are_made_once_and_run_out_gently);
+    tcase_add_test(t, texts_and_the_fingerprint_can_be_read);
+    tcase_add_test(t, a_forked_child_starts_with_nothing_and_leaves_the_parents_alone);
+    tcase_add_test(t, a_child_of_raw_clone_is_seen_too);
+    tcase_add_test(t, errno_is_as_the_caller_left_it);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
