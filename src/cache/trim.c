@@ -97,12 +97,18 @@ struct sweep {
 static unsigned cut(struct sweep *s, struct zr_block **list)
 {
     struct zr_block *b;
-    unsigned n = 0;
+    uint64_t missing = s->enough - s->bytes, n = 0;
 
-    if (s->bytes >= s->enough)
+    if (s->bytes >= s->enough || !*list)
         return 0;
+    for (b = *list; b; b = b->link)
+        n++;
+    missing = (missing - 1) / (*list)->held + 1;
+    for (uint64_t spared = n > missing ? n - missing : 0; spared; spared--)
+        list = &(*list)->link;
     while (*list && s->min_age && (int32_t)(s->now - (*list)->stamp) < (int32_t)s->min_age)
         list = &(*list)->link;
+    n = 0;
     b = *list;
     *list = NULL;
     while (b) {
@@ -114,7 +120,7 @@ static unsigned cut(struct sweep *s, struct zr_block **list)
         b = next;
         n++;
     }
-    return n;
+    return (unsigned)n;
 }
 
 static bool matches(const struct sweep *s, const struct key *k)
