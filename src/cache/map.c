@@ -15,7 +15,7 @@ static const unsigned char level_shift[LEVELS] = {16, 9, 3, 0};
 static const unsigned char level_fan[LEVELS] = {0, LARGEST_NODE, 64, 8};
 
 struct zr_map_root zr_map_low;
-static struct zr_map_root *high[HIGH_ROOTS]; /* bits 48 to 56; the first is never used */
+struct zr_map_root *zr_map_high[HIGH_ROOTS]; /* bits 48 to 56, where any above 47 is set */
 
 static unsigned index_of(uintptr_t a, unsigned level)
 {
@@ -68,25 +68,10 @@ struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address)
     return block_of(slot);
 }
 
-/* Drivers hand out addresses above 48 bits with their sign extended, as 0xffff8000...: no two then differ in
- * the topmost seven bits alone. */
-static bool is_in_reach(uintptr_t a)
-{
-    return a >> 57 == 0 || a >> 57 == 0x7f;
-}
-
 static struct zr_map_root *root_of(uintptr_t a)
 {
-    if (likely(a >> 48 == 0))
-        return &zr_map_low;
-    return is_in_reach(a) ? __atomic_load_n(&high[a >> 48 & (HIGH_ROOTS - 1)], __ATOMIC_ACQUIRE) : NULL;
-}
-
-struct zr_map_leaf *zr_map_high_leaf(uintptr_t a)
-{
-    struct zr_map_root *root = root_of(a);
-
-    return root ? __atomic_load_n(&root->leaf[a >> 32 & 0xffff], __ATOMIC_ACQUIRE) : NULL;
+    return likely(a >> 48 == 0) ? &zr_map_low
+                                : __atomic_load_n(&zr_map_high[a >> 48 & 511], __ATOMIC_ACQUIRE);
 }
 
 /* A root of 57-bit space or a leaf. Whoever comes second finds the first one's; its pages stay untouched. */
@@ -111,10 +96,8 @@ static __attribute__((noinline, cold)) struct zr_map_leaf *make_leaf(uintptr_t a
     unsigned i = a >> 32 & 0xffff;
     void *leaf;
 
-    if (!is_in_reach(a))
-        return NULL;
     if (a >> 48) {
-        void *made = fill((void **)&high[a >> 48 & (HIGH_ROOTS - 1)], sizeof *root);
+        void *made = fill((void **)&zr_map_high[a >> 48 & 511], sizeof *root);
 
         if (!made)
             return NULL;
@@ -147,9 +130,7 @@ static uint64_t *make_node(void)
 bool zr_map_insert(struct zr_block *b)
 {
     uintptr_t a = b->base;
-    struct zr_map_root *root = root_of(a);
-    struct zr_map_leaf *leaf =
-        root ? __atomic_load_n(&root->leaf[a >> 32 & 0xffff], __ATOMIC_ACQUIRE) : NULL;
+    struct zr_map_leaf *leaf = zr_map_leaf_of(a);
     unsigned level = 0, page = a >> 16 & 0xffff;
     uint64_t word = (zr_block_word(b) & ~(uint64_t)0xff) | ZR_BLOCK_LIVE;
     uint64_t *slot, *spare = NULL;
@@ -338,5 +319,5 @@ void zr_map_fork_child(void)
         zr_map_low.leaf[i] = NULL;
         zr_map_low.seen[i / 64] &= ~((uint64_t)1 << i % 64);
     }
-    memset(high, 0, sizeof high);
+    memset(zr_map_high, 0, sizeof zr_map_high);
 }

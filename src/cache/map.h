@@ -17,7 +17,8 @@
  * which a base was seen. Bits are set on insertion and cleared only when a search stumbled over too many
  * pages that have become empty, so the common insertion just finds its bit set.
  *
- * Blocks in the map do not overlap. Addresses from 2^48 up (57-bit devices) take one more step.
+ * Blocks in the map do not overlap. Addresses from 2^48 up take one more load: devices use all of the 57
+ * bits, sign-extended (0xff00fffffffe0000), so the bits above these say nothing.
  */
 #ifndef ZEROUTE_CACHE_MAP_H
 #define ZEROUTE_CACHE_MAP_H
@@ -40,8 +41,20 @@ struct zr_map_root {
 };
 
 extern struct zr_map_root zr_map_low __attribute__((visibility("hidden")));
+extern struct zr_map_root *zr_map_high[512] __attribute__((visibility("hidden")));
 
-struct zr_map_leaf *zr_map_high_leaf(uintptr_t address);
+static inline struct zr_map_leaf *zr_map_leaf_of(uintptr_t a)
+{
+    struct zr_map_root *root = &zr_map_low;
+
+    if (__builtin_expect(a >> 48 != 0, 0)) {
+        root = __atomic_load_n(&zr_map_high[a >> 48 & 511], __ATOMIC_ACQUIRE);
+        if (__builtin_expect(!root, 0))
+            return NULL;
+    }
+    return __atomic_load_n(&root->leaf[a >> 32 & 0xffff], __ATOMIC_ACQUIRE);
+}
+
 struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address);
 
 /*
@@ -51,14 +64,10 @@ struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address);
 static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
 {
     uintptr_t a = (uintptr_t)p;
-    struct zr_map_leaf *leaf;
+    struct zr_map_leaf *leaf = zr_map_leaf_of(a);
     struct zr_block *b;
     uint64_t slot;
 
-    if (__builtin_expect(a >> 48 == 0, 1))
-        leaf = __atomic_load_n(&zr_map_low.leaf[a >> 32], __ATOMIC_ACQUIRE);
-    else
-        leaf = zr_map_high_leaf(a);
     if (__builtin_expect(!leaf, 0))
         return NULL;
     slot = __atomic_load_n(&leaf->slot[a >> 16 & 0xffff], __ATOMIC_ACQUIRE);
