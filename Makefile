@@ -113,7 +113,7 @@ $(foreach p,handle noload default table static deep local,$(eval PROG_LDFLAGS_bi
 # A second driver in one process: the same one under another name.
 $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -o $@ $(SIM_OBJ) -lpthread
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -Wl,-z,nodelete -o $@ $(SIM_OBJ) -lpthread
 
 $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
