@@ -100,8 +100,8 @@ static void publish_host(void)
  * A file costs up to a millisecond on a disk. What tells of exports is written at once; plain
  * allocations are written at once if nothing was for a while, else by a thread soon after.
  */
-#define SOON 5000000 /* ns */
-static uint32_t stale;         /* cards, a bit each; memory lock */
+#define SOON 5000000   /* ns */
+static uint32_t stale; /* cards, a bit each; memory lock */
 static uint64_t last_write;
 static bool writer_runs;
 

@@ -221,7 +221,7 @@ ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_e
 
 static const ze_memory_type_t type_of[] = {
     [SIM_DEVICE] = ZE_MEMORY_TYPE_DEVICE,   [SIM_HOST] = ZE_MEMORY_TYPE_HOST,
-    [SIM_SHARED] = ZE_MEMORY_TYPE_SHARED,   [SIM_VIRTUAL] = ZE_MEMORY_TYPE_DEVICE,
+    [SIM_SHARED] = ZE_MEMORY_TYPE_SHARED,   [SIM_PHYSICAL] = ZE_MEMORY_TYPE_DEVICE,
     [SIM_IMPORTED] = ZE_MEMORY_TYPE_DEVICE,
 };
 
@@ -251,6 +251,8 @@ ze_result_t sim_zeMemGetAllocProperties(ze_context_handle_t context, const void 
     pthread_mutex_lock(&sim.memory);
     if (sim_find(p, &block)) {
         properties->type = type_of[block.backing->kind];
+        if (block.backing->kind == SIM_PHYSICAL && !block.backing->device)
+            properties->type = ZE_MEMORY_TYPE_HOST;
         properties->id = block.backing->id;
         properties->pageSize = block.backing->kind == SIM_HOST ? 4096 : SIM_PAGE;
         if (device)

@@ -166,11 +166,12 @@ static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step)
     return UNITS;
 }
 
-/* Slabs of the block's own class may be too tight: a few are tried. One of a higher class fits, or is
- * listed anew, so the search is short whatever the number of slabs. */
-static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step, unsigned *at)
+/* Slabs of the block's own class may be too tight: a few are tried. One of a higher class fits, or
+ * is listed anew, so the search is short whatever the number of slabs. */
+static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step,
+                                  unsigned *at)
 {
-    for (unsigned class = class_of(units); class < CLASSES; class++) {
+    for (unsigned class = class_of(units); class < CLASSES; class ++) {
         int tries = class == class_of(units) || step > 1 ? 8 : INT_MAX;
         for (struct sim_slab *slab = pool->open[class], *next; slab && tries--; slab = next) {
             next = slab->next;
@@ -185,7 +186,7 @@ ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
                            struct sim_device *device, size_t size, size_t alignment, void **out)
 {
     struct sim_pool *pool = pool_of(kind, context, device);
-    unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at = 0;
+    unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at;
     unsigned step = alignment > SIM_GRAIN ? (unsigned)(alignment / SIM_GRAIN) : 1;
     if (!pool)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -194,6 +195,7 @@ ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
         ze_result_t result = add_slab(pool, &slab);
         if (result != ZE_RESULT_SUCCESS)
             return result;
+        at = 0;
     }
     set_bits(slab->used, at, units, true);
     set_bits(slab->head, at, 1, true);
@@ -225,7 +227,7 @@ void sim_pool_free(struct sim_backing *backing, uintptr_t base)
         slab->hint = at;
     if (slab->used_units)
         return;
-    if (pool->empty || !pool->context)
+    if (pool->empty || !pool->context || slab->backing->exported)
         drop_slab(slab);
     else
         pool->empty = slab;
