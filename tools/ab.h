@@ -29,6 +29,8 @@ void zr_pairs_set(struct zr_pairs *p, const char *name, const char *value);
 const char *zr_pairs_get(const struct zr_pairs *p, const char *name); /* NULL when absent */
 void zr_pairs_copy(struct zr_pairs *to, const struct zr_pairs *from);
 void zr_pairs_clear(struct zr_pairs *p);
+/* Names joined by '+', shell patterns allowed: the sum of their values, 0 for what is absent. */
+double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression);
 
 /* Memory or death: the tool has nothing better to do without it. */
 void *zr_ab_more(void *old, size_t count, size_t size);

@@ -31,33 +31,14 @@ static const struct {
 /* Counters of one arm scatter a little in real programs: less than this is never called a move. */
 static const double least_change = 0.05;
 
-static double sum_of(const struct zr_pairs *fields, const char *expression)
-{
-    char *copy = zr_ab_text("%s", expression), *rest = copy, *pattern;
-    double sum = 0;
-
-    while ((pattern = strsep(&rest, "+"))) {
-        if (!strpbrk(pattern, "*?[")) {
-            const char *value = zr_pairs_get(fields, pattern);
-            sum += value ? strtod(value, NULL) : 0;
-            continue;
-        }
-        for (size_t i = 0; i < fields->n; i++)
-            if (!fnmatch(pattern, fields->at[i].name, 0))
-                sum += strtod(fields->at[i].value, NULL);
-    }
-    free(copy);
-    return sum;
-}
-
 static double measure(const struct zr_ab_run *run, size_t mechanism)
 {
     const char *per = mechanisms[mechanism].per;
-    double sum = sum_of(&run->fields, mechanisms[mechanism].fields);
+    double sum = zr_ab_field_sum(&run->fields, mechanisms[mechanism].fields);
 
     if (!per)
         return sum;
-    double of = sum_of(&run->fields, per);
+    double of = zr_ab_field_sum(&run->fields, per);
     return of > 0 ? sum / of : sum > 0 ? INFINITY : 0;
 }
 

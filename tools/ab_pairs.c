@@ -1,6 +1,7 @@
 /* The containers of `zeroute ab`: sorted pairs of texts, growing arrays, and struct zr_ab itself. */
 #include "ab.h"
 
+#include <fnmatch.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -89,6 +90,25 @@ void zr_pairs_clear(struct zr_pairs *p)
     }
     free(p->at);
     *p = (struct zr_pairs){0};
+}
+
+double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression)
+{
+    char *copy = zr_ab_text("%s", expression), *rest = copy, *pattern;
+    double sum = 0;
+
+    while ((pattern = strsep(&rest, "+"))) {
+        if (!strpbrk(pattern, "*?[")) {
+            const char *value = zr_pairs_get(fields, pattern);
+            sum += value ? strtod(value, NULL) : 0;
+            continue;
+        }
+        for (size_t i = 0; i < fields->n; i++)
+            if (!fnmatch(pattern, fields->at[i].name, 0))
+                sum += strtod(fields->at[i].value, NULL);
+    }
+    free(copy);
+    return sum;
 }
 
 size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name)
