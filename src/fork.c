@@ -49,5 +49,6 @@ void zr_fork_child(void)
     zr_fork_child_stats();
     zr_fork_child_callers();
     zr_fork_child_fingerprint();
+    zr_fork_child_host();
     errno = saved;
 }

@@ -13,13 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SAMPLE_EVERY_NS 100000000u /* for the figures that readers see */
-#define FLOOR_EVERY_NS 10000000u   /* for host_floor, which must be in time... */
+#define FLOOR_EVERY_NS 10000000u /* host_floor must be in time... */
 #define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* ...for a process that allocates fast, too */
 
 #define ABSENT UINT64_MAX
 
-static _Atomic uint64_t next_sample;
+_Atomic uint64_t zr_host_due;
+static _Atomic bool has_start;
 static _Atomic uint64_t floor_next, floor_bytes, floor_available = ABSENT;
 static char backing[256]; /* what became of backing:eager, for the segment that is made later */
 
@@ -106,7 +106,7 @@ static uint64_t cgroup_bytes(void)
     return ABSENT;
 }
 
-static void sample(bool first)
+static void sample(void)
 {
     char text[4096];
     if (slurp("/proc/meminfo", text, sizeof text)) {
@@ -114,7 +114,7 @@ static void sample(bool first)
         uint64_t available = kilobytes(text, "MemAvailable");
         show(ZR_G_HOST_GPU_ACTIVE, active);
         show(ZR_G_HOST_MEM_AVAILABLE, available);
-        if (first) {
+        if (!atomic_exchange(&has_start, true)) {
             show(ZR_G_HOST_GPU_ACTIVE_START, active);
             show(ZR_G_HOST_MEM_AVAILABLE_START, available);
         }
@@ -127,22 +127,27 @@ static void sample(bool first)
 void zr_host_start(void)
 {
     int saved = errno;
-    atomic_store_explicit(&next_sample, now_ns() + SAMPLE_EVERY_NS, memory_order_relaxed);
-    sample(true);
+    sample();
     if (*backing)
         zr_text(ZR_T_BACKING, backing);
     errno = saved;
 }
 
-void zr_host_sample(void)
+void zr_host_sample(uint64_t next)
 {
-    uint64_t due = atomic_load_explicit(&next_sample, memory_order_relaxed), now = now_ns();
-    if (likely(now < due) || !zr_stats_is_open() ||
-        !atomic_compare_exchange_strong(&next_sample, &due, now + SAMPLE_EVERY_NS))
+    uint64_t due = atomic_load_explicit(&zr_host_due, memory_order_relaxed);
+    if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next))
         return;
     int saved = errno;
-    sample(false);
+    sample();
     errno = saved;
+}
+
+/* The child's own segment gets a baseline of its own. */
+void zr_fork_child_host(void)
+{
+    atomic_store(&has_start, false);
+    atomic_store(&zr_host_due, 0);
 }
 
 /* --- host_floor ------------------------------------------------------------------------------------------ */

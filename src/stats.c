@@ -107,7 +107,10 @@ void zr_time_calls(enum zr_entry e, uint64_t ticks, uint64_t weight)
     }
     if (ns > __atomic_load_n(&h->max_ns, __ATOMIC_RELAXED))
         raise_to(&h->max_ns, ns);
-    __atomic_store_n(&s->activity, zr_ticks(), __ATOMIC_RELAXED);
+    uint64_t now = zr_ticks();
+    __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
+    if (unlikely(now >= zr_host_due))
+        zr_host_sample(now + clock_hz / 10);
 }
 
 /* --- shards -------------------------------------------------------------------------------------------- */

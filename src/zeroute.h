@@ -108,8 +108,10 @@ void zr_fingerprint_note(const char *key, const char *value);
 /* --- host.c: host memory behind device memory ---------------------------------------------------------- */
 /* When the segment is made: the baseline that readers compare with. */
 void zr_host_start(void);
-/* After something slow (a driver call): host figures for readers, at most every 100 ms; else about 10 ns. */
-void zr_host_sample(void);
+/* After something slow (a driver call), when zr_ticks() has come to zr_host_due: host figures for readers. About
+ * 50 us; `next` is when the next is due. */
+extern _Atomic uint64_t zr_host_due;
+void zr_host_sample(uint64_t next);
 /* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted and said. */
 bool zr_host_refuses_slow(uint64_t bytes);
 static inline bool zr_host_refuses(uint64_t bytes)
@@ -134,6 +136,7 @@ static inline void zr_fork_check(void)
 void zr_fork_child_stats(void);
 void zr_fork_child_callers(void);
 void zr_fork_child_fingerprint(void);
+void zr_fork_child_host(void);
 void zr_fork_child_config(void);
 
 #endif
