@@ -370,23 +370,6 @@ static void blit(struct xs_context *context, const uint32_t *command)
     }
 }
 
-/* A kernel does nothing, but it is done: context start, global start, context end, global end. */
-static void walker(struct xs_context *context, const uint32_t *command)
-{
-    uint64_t start = xs_clock_cycles();
-    unsigned operation = command[27] & 3;
-    uint64_t address = address_at(command, 28);
-    xs_count(XS_C_walkers, 1);
-    if (operation == 3) {
-        uint64_t end = xs_clock_cycles() + 1;
-        uint64_t times[4] = {start, start, end, end};
-        for (unsigned i = 0; i < 4; i++)
-            xs_vm_write(context->vm, address + i * 8, &times[i], 8);
-    } else {
-        post_sync(context, operation, address, command[30] | (uint64_t)command[31] << 32);
-    }
-}
-
 static void pipe(struct xs_context *context, const uint32_t *command, unsigned length)
 {
     enum { PIPE_CONTROL = 0x7a00, COMPUTE_WALKER = 0x7208, STATE_BASE_ADDRESS = 0x6101 };
@@ -403,8 +386,8 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
             context->instruction_base = address_at(command, 10) & ~0xfffull;
         break;
     default:
-        if ((command[0] >> 16 & 0xfffc) == COMPUTE_WALKER && length >= 32)
-            walker(context, command);
+        if ((command[0] >> 16 & 0xfffc) == COMPUTE_WALKER && length >= 40)
+            xs_walker(context, command);
         break;
     }
 }

@@ -140,7 +140,7 @@ bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned wid
 }
 
 /* copy_cost: the bytes of a large copy or fill stay what they were for that long. */
-static void take_time(struct xs_context *context, uint64_t bytes)
+void xs_take_time(struct xs_context *context, uint64_t bytes)
 {
     if (!xs_config.copy_cost || bytes < xs_config.copy_floor)
         return;
@@ -163,7 +163,7 @@ struct rectangle {
 
 static void copy_rows(struct xs_context *context, const struct rectangle *r)
 {
-    take_time(context, r->width * r->height);
+    xs_take_time(context, r->width * r->height);
     xs_count(XS_C_copies, 1);
     xs_count(XS_C_copy_bytes, r->width * r->height);
     if (r->to_pitch == r->width && r->from_pitch == r->width) {
@@ -179,7 +179,7 @@ static void copy_rows(struct xs_context *context, const struct rectangle *r)
 static void fill_rows(struct xs_context *context, const struct rectangle *r, const uint8_t *pattern,
                       unsigned width)
 {
-    take_time(context, r->width * r->height);
+    xs_take_time(context, r->width * r->height);
     xs_count(XS_C_fills, 1);
     xs_count(XS_C_fill_bytes, r->width * r->height);
     if (r->to_pitch == r->width) {

@@ -4,7 +4,8 @@
  * libzeroute; its names start with xs_. This header is the map: prototypes by the file that has them.
  *
  * Way of a call: open.c (libc names) -> ioctl.c (by number) -> query, gem, prime, vm, queue, syncobj.
- * Way of a command: queue.c (a thread) -> batch.c (decoder) -> blit.c, regs.c -> vm.c (addresses).
+ * Way of a command: queue.c (a thread) -> batch.c (decoder) -> blit.c, regs.c, walker.c (kernels, which
+ * zebin.c recognises) -> vm.c (addresses).
  */
 #ifndef XE_STANDIN_H
 #define XE_STANDIN_H
@@ -232,7 +233,23 @@ void xs_blit_copy(struct xs_context *context, const uint32_t *command);  /* XY_B
 void xs_blit_memcopy(struct xs_context *context, const uint32_t *command);
 void xs_blit_memset(struct xs_context *context, const uint32_t *command);
 void xs_blit_color(struct xs_context *context, const uint32_t *command); /* XY_FAST_COLOR_BLT */
+void xs_take_time(struct xs_context *context, uint64_t bytes); /* copy_cost */
 bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes);
 bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes);
+
+/* --- zebin.c: the driver's own kernels ----------------------------------------------------------------- */
+#define XS_KERNEL_ARGUMENTS 12
+struct xs_argument {
+    unsigned offset, size; /* in the payload */
+};
+struct xs_kernel {
+    char name[48];
+    unsigned skip, inline_size;
+    struct xs_argument id_offset, arguments[XS_KERNEL_ARGUMENTS];
+};
+struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address);
+
+/* --- walker.c ------------------------------------------------------------------------------------------ */
+void xs_walker(struct xs_context *context, const uint32_t *command); /* COMPUTE_WALKER */
 
 #endif
