@@ -67,6 +67,10 @@ void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_devi
                     uint32_t count);
 void zr_fork_child_device(void);
 
+/* --- versions.c: the driver and its cards in the fingerprint --------------------------------------------- */
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices,
+                    uint32_t count);
+
 /* --- residency.c ---------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);

@@ -62,6 +62,17 @@ static void merge_library(struct zr_pairs *p, const char *key, const char *value
         merge(p, name, id + strlen(" build-id:"));
         free(name);
     }
+    /* "libze_loader.so.1.28.2": the file's name tells the version; "libsycl.so.9" does not. */
+    const char *version = path ? strstr(path, ".so.") : NULL;
+    if (version && strchr(version + 4, '.')) {
+        name = zr_ab_text("%s.version", key);
+        merge(p, name, version + 4);
+        free(name);
+        if (!strncmp(key, "library.libze_loader", 20))
+            merge(p, "loader.version", version + 4);
+    }
+    if (!strncmp(key, "library.libur_adapter_", 22))
+        merge(p, "adapter", key + 8);
     free(path);
 }
 

@@ -36,8 +36,11 @@ ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_dev
     zr_count_caller(call.caller, 0);
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zeDeviceGet, 0, (driver, count, devices));
-    if (result == ZE_RESULT_SUCCESS && devices && asked)
-        zr_device_seen(&call, NULL, devices, *count < asked ? *count : asked);
+    if (result == ZE_RESULT_SUCCESS && devices && asked) {
+        uint32_t got = *count < asked ? *count : asked;
+        zr_device_seen(&call, NULL, devices, got);
+        zr_note_driver(&call, driver, devices, got);
+    }
     return result;
 }
 
