@@ -24,6 +24,7 @@ def query(device):
     for name in sorted(dir(type(device))):
         if isinstance(getattr(type(device), name), property) or not name.startswith("_"):
             try:
+                print("ask", name, flush=True)
                 value = getattr(device, name)
                 if callable(value) and name.startswith(("has_", "is_", "get_")):
                     value = value()
