@@ -2,6 +2,7 @@
 #include "cache/heap.h"
 
 #include "cache/pages.h"
+#include "cache/pool.h"
 #include "cache/thread.h"
 
 #include <linux/membarrier.h>
@@ -252,6 +253,7 @@ void zr_cache_fork_child(void)
             c->account[i].granted = 0;
         memset(c->key, 0, sizeof c->key);
     }
+    zr_pool_fork_child();
     zr_block_fork_child();
     zr_map_fork_child();
     zr_pages_fork_child();

@@ -41,6 +41,14 @@ void *zr_pages(size_t bytes)
     return p;
 }
 
+void zr_pages_back(void *pages, size_t bytes)
+{
+    int saved = errno;
+
+    munmap(pages, bytes);
+    errno = saved;
+}
+
 void *zr_piece(size_t bytes)
 {
     void *p = NULL;

@@ -1,6 +1,7 @@
 #include "cache/thread.h"
 
 #include "cache/cache.h"
+#include "cache/pool.h"
 
 _Thread_local unsigned char zr_thread_state;
 
@@ -13,6 +14,7 @@ static void thread_exit(void *arg)
     (void)arg;
     zr_thread_state = ZR_THREAD_GONE;
     zr_cache_thread_exit();
+    zr_pool_thread_exit();
     zr_block_thread_exit();
 }
 
