@@ -25,6 +25,12 @@ static inline void zr_lock(struct zr_lock *l)
     if (atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire,
                                                 memory_order_relaxed))
         return;
+    /* Our critical sections are short: the holder is most often gone before a system call would be made. */
+    for (int spin = 0; spin < 100; spin++) {
+        __builtin_ia32_pause();
+        if (atomic_load_explicit(&l->word, memory_order_relaxed) == 0)
+            break;
+    }
     while (atomic_exchange_explicit(&l->word, 2, memory_order_acquire) != 0)
         zr_lock_futex(l, FUTEX_WAIT, 2);
 }

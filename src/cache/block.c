@@ -1,6 +1,6 @@
 #include "cache/block.h"
 
-#include "cache/lock.h"
+#include "lock.h"
 #include "cache/pages.h"
 #include "cache/thread.h"
 

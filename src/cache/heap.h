@@ -12,7 +12,7 @@
 
 #include "cache/cache.h"
 #include "cache/classes.h"
-#include "cache/lock.h"
+#include "lock.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

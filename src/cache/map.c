@@ -1,6 +1,6 @@
 #include "cache/map.h"
 
-#include "cache/lock.h"
+#include "lock.h"
 #include "cache/pages.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "cache/pages.h"
 
-#include "cache/lock.h"
+#include "lock.h"
 
 #include <stdint.h>
 #include <sys/mman.h>

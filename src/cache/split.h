@@ -3,7 +3,7 @@
 #define ZEROUTE_CACHE_SPLIT_H
 
 #include "cache/classes.h"
-#include "cache/lock.h"
+#include "lock.h"
 #include "cache/pool.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
