@@ -1,0 +1,521 @@
+/* The command around a program: its ends, its messages, its statistics, and what is left when it is gone. */
+
+#include <check.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char build[PATH_MAX], folder[64];
+static char out[1 << 20], err[1 << 16];
+
+static void read_all(const char *name, char *to, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(to, 1, size - 1, f) : 0;
+    to[n] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* Runs a line of shell in a folder of the test's own; Z is the command, W the program that works. */
+__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
+{
+    char line[4096], whole[4 * PATH_MAX + 8192];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole,
+             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/run_work && { %s\n} >out 2>err </dev/null",
+             folder, build, build, build, line);
+    int status = system(whole);
+    read_all("out", out, sizeof out);
+    read_all("err", err, sizeof err);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void says(const char *text)
+{
+    ck_assert_msg(strstr(err, text) != NULL, "stderr does not say '%s' but:\n%s", text, err);
+}
+
+/* A number in the file that `zeroute run --json j` wrote. */
+static long long number(int process, const char *field)
+{
+    char code[512];
+    snprintf(code, sizeof code,
+             "python3 -c 'import json; p=json.load(open(\"j\"))[\"processes\"]; "
+             "print(len(p) if %d < 0 else p[%d][\"fields\"].get(\"%s\", -1))'",
+             process, process < 0 ? 0 : process, field);
+    ck_assert_msg(sh("%s", code) == 0, "%s", err);
+    return atoll(out);
+}
+
+static void setup(void)
+{
+    const char *b = getenv("B");
+    ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
+    snprintf(folder, sizeof folder, "/tmp/zeroute-run.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    unsetenv("ZEROUTE_CONF");
+    unsetenv("ZEROUTE_CONF_FILE");
+    unsetenv("ZEROUTE_RUN");
+    setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
+}
+
+static void teardown(void)
+{
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    ck_assert_int_eq(system(line), 0);
+}
+
+/* --- ends ------------------------------------------------------------------------------------------------ */
+
+START_TEST(the_exit_code_is_the_programs_own)
+{
+    ck_assert_int_eq(sh("$Z run -- true"), 0);
+    ck_assert_int_eq(sh("$Z run -- sh -c 'exit 7'"), 7);
+    ck_assert_int_eq(sh("$Z run sh -c 'exit 255'"), 255);
+    ck_assert_str_eq(err, "");
+}
+END_TEST
+
+START_TEST(the_programs_signal_is_raised_again)
+{
+    static const int signals[] = {SIGKILL, SIGTERM, SIGSEGV, SIGABRT, SIGINT};
+    char zeroute[PATH_MAX + 16], line[64];
+    snprintf(zeroute, sizeof zeroute, "%s/zeroute", build);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+        int status;
+        snprintf(line, sizeof line, "kill -%d $$", signals[i]);
+        pid_t child = fork();
+        if (child == 0) {
+            execl(zeroute, "zeroute", "run", "--", "sh", "-c", line, NULL);
+            _exit(99);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == signals[i], "signal %d: status %x",
+                      signals[i], status);
+        ck_assert(!WCOREDUMP(status));
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_executed_is_126_and_what_is_not_there_127)
+{
+    ck_assert_int_eq(sh("$Z run -- /etc/passwd"), 126);
+    says("zeroute run: cannot execute /etc/passwd: Permission denied");
+    ck_assert_int_eq(sh("$Z run -- ./nothing"), 127);
+    says("zeroute run: cannot execute ./nothing: not found");
+    ck_assert_int_eq(sh("$Z run -- no-such-program-in-path"), 127);
+}
+END_TEST
+
+static pid_t start_in_background(const char *script, int *reader)
+{
+    int fd[2];
+    char zeroute[PATH_MAX + 16];
+    snprintf(zeroute, sizeof zeroute, "%s/zeroute", build);
+    ck_assert_int_eq(pipe(fd), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd[1], 1);
+        close(fd[0]);
+        close(fd[1]);
+        execl(zeroute, "zeroute", "run", "--", "sh", "-c", script, NULL);
+        _exit(99);
+    }
+    close(fd[1]);
+    *reader = fd[0];
+    return child;
+}
+
+START_TEST(a_signal_sent_to_us_reaches_the_program)
+{
+    int fd, status;
+    char line[16];
+    pid_t child = start_in_background("trap 'exit 9' TERM; trap 'echo usr1' USR1; echo ready; "
+                                      "while :; do sleep 0.05; done",
+                                      &fd);
+    ck_assert_int_eq(read(fd, line, 6), 6);
+    kill(child, SIGUSR1);
+    ck_assert_int_eq(read(fd, line, 5), 5);
+    ck_assert_int_eq(memcmp(line, "usr1", 4), 0);
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 9);
+    close(fd);
+}
+END_TEST
+
+START_TEST(where_the_program_stops_we_stop_and_go_on_together)
+{
+    int fd, status;
+    char line[16];
+    pid_t child = start_in_background("kill -STOP $$; echo on", &fd);
+    ck_assert_int_eq(waitpid(child, &status, WUNTRACED), child);
+    ck_assert(WIFSTOPPED(status));
+    kill(child, SIGCONT);
+    ck_assert_int_eq(read(fd, line, 3), 3);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(fd);
+}
+END_TEST
+
+START_TEST(who_kills_us_hard_kills_the_program)
+{
+    int fd, status;
+    char line[16];
+    pid_t child = start_in_background("echo ready; exec sleep 1000", &fd);
+    ck_assert_int_eq(read(fd, line, 6), 6);
+    kill(child, SIGKILL);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(read(fd, line, 1), 0); /* the pipe ends when the program has */
+    close(fd);
+}
+END_TEST
+
+/* --- refusals ---------------------------------------------------------------------------------------------- */
+
+START_TEST(a_bad_knob_is_refused_before_anything_starts)
+{
+    static const struct {
+        const char *options, *message;
+    } bad[] = {
+        {"--route fast", "bad value 'fast' of route: expected auto|pool|sycl|native"},
+        {"--limit=lots", "bad value 'lots' of limit: expected none|SIZE|PERCENT"},
+        {"--preset best", "unknown preset 'best': expected one of observe, reroute, path, mitigate, eager"},
+        {"--rout native", "unknown option '--rout'"},
+        {"--cache", "needs a value"},
+        {"--inject zeMemAllocDevice@x=1", "bad value 'zeMemAllocDevice@x=1' of inject"},
+        {"--trace a,b", "expected no comma"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        bool last = strcmp(bad[i].options, "--cache") == 0;
+        ck_assert_int_eq(sh("$Z run %s %s", bad[i].options, last ? "" : "-- touch started"), 125);
+        says(bad[i].message);
+        ck_assert_int_ne(sh("test -e started"), 0);
+    }
+    ck_assert_int_eq(sh("ZEROUTE_CONF=cache:maybe $Z run -- touch started"), 125);
+    says("ZEROUTE_CONF: bad value 'maybe' of cache: expected on|off");
+    ck_assert_int_eq(sh("echo limit=1XB >c; ZEROUTE_CONF_FILE=c $Z run -- touch started"), 125);
+    says("c: bad value '1XB' of limit");
+    ck_assert_int_eq(sh("ZEROUTE_CONF_FILE=nowhere $Z run -- touch started"), 125);
+    says("cannot read nowhere");
+    ck_assert_int_eq(sh("$Z run --json nowhere/j -- touch started"), 125);
+    says("cannot write nowhere/j");
+    ck_assert_int_eq(sh("$Z run"), 125);
+    says("no program given");
+    ck_assert_int_ne(sh("test -e started"), 0);
+}
+END_TEST
+
+START_TEST(a_library_that_is_missing_or_does_not_fit_is_named)
+{
+    ck_assert_int_eq(sh("ZEROUTE_LIB=/nowhere/libzeroute.so $Z run -- true"), 125);
+    says("/nowhere/libzeroute.so");
+    ck_assert_int_eq(sh("ZEROUTE_LIB=/etc/passwd $Z run -- true"), 125);
+    says("/etc/passwd is not an ELF file");
+    ck_assert_int_eq(sh("cp $B/zeroute . && ./zeroute run -- true"), 125);
+    says("libzeroute.so is neither beside the command");
+    ck_assert_int_eq(sh("mkdir 'a b' && cp $B/libzeroute.so 'a b' && "
+                        "ZEROUTE_LIB='a b/libzeroute.so' $Z run -- true"),
+                     125);
+    says("has a space or a colon in it, which LD_PRELOAD cannot hold");
+    ck_assert_int_eq(sh("head -c 64 $B/libzeroute.so | sed 's/\\x3e/\\xb7/' >l.so; "
+                        "ZEROUTE_LIB=l.so $Z run -- true"),
+                     125);
+    says("is for another machine");
+}
+END_TEST
+
+START_TEST(the_library_itself_warns_of_a_bad_knob_once_and_goes_on)
+{
+    ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
+                        "ZEROUTE_CONF=cache:maybe,nonsense:1 $W alloc 3 threads 4"),
+                     0);
+    says("zeroute: ZEROUTE_CONF: bad value 'maybe' of cache: expected on|off; the default is used");
+    says("zeroute: ZEROUTE_CONF: unknown knob 'nonsense'");
+    char *first = strstr(err, "maybe");
+    ck_assert_ptr_null(strstr(first + 1, "'maybe'"));
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* --- settings ---------------------------------------------------------------------------------------------- */
+
+START_TEST(flag_beats_preset_beats_environment_beats_file)
+{
+    ck_assert_int_eq(sh("printf 'cache:on\\nlimit:5GiB\\nreuse=vouched\\n' >c; "
+                        "ZEROUTE_CONF_FILE=c $Z run -- sh -c 'echo $ZEROUTE_CONF'"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(out, "limit:5GiB"));
+    ck_assert_ptr_nonnull(strstr(out, "reuse:vouched"));
+    ck_assert_int_eq(sh("ZEROUTE_CONF_FILE=c ZEROUTE_CONF=limit:6GiB "
+                        "$Z run -- sh -c 'echo $ZEROUTE_CONF'"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(out, "limit:6GiB"));
+    ck_assert_int_eq(sh("ZEROUTE_CONF=cache:on,route:pool $Z run --limit 7GiB --preset observe "
+                        "--residency owner -- sh -c 'echo $ZEROUTE_CONF'"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(out, "route:native,cache:off,residency:owner"));
+    ck_assert_ptr_nonnull(strstr(out, "limit:7GiB"));
+}
+END_TEST
+
+START_TEST(a_preload_that_was_there_is_kept_behind_ours)
+{
+    ck_assert_int_eq(sh("LD_PRELOAD=libm.so.6 $Z run -- sh -c 'echo $LD_PRELOAD'"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "/libzeroute.so:libm.so.6\n"));
+}
+END_TEST
+
+START_TEST(help_and_version_are_there_for_every_command)
+{
+    static const char *const commands[] = {"run", "stat", "gc"};
+    ck_assert_int_eq(sh("$Z --version"), 0);
+    ck_assert_int_eq(strncmp(out, "zeroute ", 8), 0);
+    ck_assert_int_eq(sh("$Z --help"), 0);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        ck_assert_ptr_nonnull(strstr(out, commands[i]));
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        ck_assert_int_eq(sh("$Z %s --help", commands[i]), 0);
+        ck_assert_ptr_nonnull(strstr(out, "examples:"));
+    }
+    ck_assert_int_eq(sh("$Z nonsense"), 2);
+    says("unknown command 'nonsense'");
+    ck_assert_int_eq(sh("$Z stat abc"), 2);
+    says("'abc' is not expected: expected one process id");
+    ck_assert_int_eq(sh("$Z gc --hard"), 2);
+}
+END_TEST
+
+/* --- statistics -------------------------------------------------------------------------------------------- */
+
+START_TEST(a_process_that_never_touches_level_zero_leaves_nothing)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j --summary -- sh -c 'true; ls /dev >/dev/null'"), 0);
+    ck_assert_int_eq(number(-1, ""), 0);
+    ck_assert_int_eq(sh("$Z run --sim --summary -- true"), 0);
+    says("no process used a Level Zero device");
+}
+END_TEST
+
+START_TEST(the_last_statistics_of_the_program_are_written)
+{
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --json j -- $W alloc 5 keep 2"), 0);
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(number(-1, ""), 1);
+    ck_assert_int_eq(number(0, "calls.zeMemAllocDevice.plt"), 7);
+    ck_assert_int_eq(number(0, "calls.zeMemFree.plt"), 5);
+    ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 2 << 20);
+    ck_assert_int_eq(number(0, "allocated_bytes.all.peak"), 5 << 20);
+    ck_assert_int_eq(number(0, "device.0.allocated_bytes.all.peak"), 5 << 20);
+    ck_assert_int_eq(number(0, "latency.zeMemAllocDevice.calls"), 7);
+    ck_assert_int_eq(number(0, "callers.run_work.bytes") > 0, 1);
+    ck_assert_int_eq(sh("grep -c '\"library.libze_loader.so.1\": \".* build-id:[0-9a-f]*\"' j"), 0);
+}
+END_TEST
+
+START_TEST(the_summary_comes_on_request_and_not_into_a_pipe)
+{
+    ck_assert_int_eq(sh("$Z run --sim -- $W alloc 1"), 0);
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(sh("$Z run --sim --summary -- $W alloc 3"), 0);
+    says("zeMemAllocDevice");
+    says("device memory in use");
+    says("p99");
+    ck_assert_ptr_null(strchr(err, '\033'));
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+START_TEST(statistics_survive_a_kill_and_are_shown_as_finished)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j -- $W keep 3 die"), 128 + SIGKILL);
+    ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 3 << 20);
+    ck_assert_int_eq(sh("pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
+                        "[\"pid\"])'); $Z stat $pid"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(out, "(finished)"));
+}
+END_TEST
+
+START_TEST(discard_leaves_no_segment)
+{
+    ck_assert_int_eq(sh("$Z run --sim --discard --json j -- $W alloc 1; "
+                        "pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
+                        "[\"pid\"])'); ls /dev/shm/zeroute.$pid.*"),
+                     2);
+}
+END_TEST
+
+START_TEST(sixteen_processes_that_start_together_are_all_counted)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; "
+                        "do '$W' alloc 4 & done; wait'"),
+                     0);
+    ck_assert_msg(*err == '\0', "%s", err);
+    ck_assert_int_eq(number(-1, ""), 16);
+    for (int i = 0; i < 16; i++)
+        ck_assert_int_eq(number(i, "allocation.all.allocated"), 4);
+}
+END_TEST
+
+START_TEST(sixty_four_threads_are_all_counted)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j -- $W threads 64"), 0);
+    ck_assert_int_eq(number(0, "allocation.all.allocated"), 640);
+    ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 0);
+}
+END_TEST
+
+START_TEST(a_run_inside_a_run_is_in_both)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"$W alloc 1; $Z run --sim --json k -- $W alloc 2\""),
+                     0);
+    ck_assert_int_eq(number(-1, ""), 2);
+    ck_assert_int_eq(sh("mv k j"), 0);
+    ck_assert_int_eq(number(-1, ""), 1);
+    ck_assert_int_eq(number(0, "allocation.all.allocated"), 2);
+}
+END_TEST
+
+/* --- fork and its kin ---------------------------------------------------------------------------------------- */
+
+START_TEST(a_forked_child_has_its_own_books)
+{
+    static const char *const kinds[] = {"fork", "raw"};
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_msg(sh("$Z run --sim --preset observe --json j -- $W keep 3 %s keep 1", kinds[i]) == 0,
+                      "%s: %s", kinds[i], err);
+        ck_assert_int_eq(number(-1, ""), 2);
+        ck_assert_int_eq(number(0, "allocation.all.allocated"), 4);
+        ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 4 << 20);
+        ck_assert_int_eq(number(1, "allocation.all.allocated"), 2);
+        ck_assert_int_eq(number(1, "calls.zeInit.plt"), 0);
+    }
+}
+END_TEST
+
+START_TEST(fork_vfork_spawn_and_exec_from_a_busy_process_end_well)
+{
+    static const char *const kinds[] = {"fork2 fork2 fork2 fork2", "vfork vfork", "spawn spawn"};
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_msg(sh("timeout 60 $Z run --sim --json j -- $W keep 1 busy %s calm", kinds[i]) == 0,
+                      "%s: %s", kinds[i], err);
+        ck_assert_int_eq(number(-1, ""), 1);
+        ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 1 << 20);
+        ck_assert_int_eq(number(0, "failures.zeMemAllocDevice"), 0);
+    }
+    ck_assert_msg(sh("timeout 60 $Z run --sim --json j -- $W keep 1 busy exec") == 0, "%s", err);
+    ck_assert_int_eq(number(-1, ""), 1);
+}
+END_TEST
+
+START_TEST(multiprocessing_works_by_fork_and_by_spawn)
+{
+    ck_assert_msg(sh("cat >m.py <<'E'\n"
+                     "import ctypes, multiprocessing as m, sys\n"
+                     "def f(x): return x * x\n"
+                     "if __name__ == '__main__':\n"
+                     "    ze = ctypes.CDLL('libze_loader.so.1')\n"
+                     "    assert ze.zeInit(0) == 0\n"
+                     "    for kind in 'fork', 'spawn', 'forkserver':\n"
+                     "        with m.get_context(kind).Pool(2) as p:\n"
+                     "            assert p.map(f, range(20)) == [i * i for i in range(20)]\n"
+                     "E\n"
+                     "timeout 100 $Z run --sim -- python3 m.py") == 0,
+                  "%s", err);
+}
+END_TEST
+
+/* --- a bad place for a segment ------------------------------------------------------------------------------- */
+
+/* The line runs with a /dev/shm of its own, of this size; 77 where that is not allowed. */
+#define WITH_SHM "unshare -m true 2>/dev/null || exit 77; unshare -m sh -c 'mount -t tmpfs -o size=%s none /dev/shm; "
+
+START_TEST(a_full_dev_shm_costs_the_statistics_and_nothing_else)
+{
+    int code = sh(WITH_SHM "exec '$Z' run --sim --summary -- '$W' alloc 5'", "8k");
+    if (code == 77)
+        return;
+    ck_assert_int_eq(code, 0);
+    says("zeroute: no statistics of this process: cannot get memory for /dev/shm/zeroute.");
+    says("the file system is full");
+    ck_assert_ptr_null(strstr(strstr(err, "no statistics") + 1, "no statistics"));
+}
+END_TEST
+
+START_TEST(a_dev_shm_that_fills_up_later_loses_no_count)
+{
+    int code = sh(WITH_SHM "exec '$Z' run --sim --json j -- '$W' threads 40'", "400k");
+    if (code == 77)
+        return;
+    ck_assert_msg(code == 0, "%s", err);
+    ck_assert_int_eq(number(0, "allocation.all.allocated"), 400);
+    ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 0);
+}
+END_TEST
+
+START_TEST(a_read_only_dev_shm_is_said_once)
+{
+    int code = sh(WITH_SHM "mount -o remount,ro /dev/shm; exec '$Z' run --sim -- '$W' alloc 5'", "1m");
+    if (code == 77)
+        return;
+    ck_assert_int_eq(code, 0);
+    says("no statistics of this process: cannot create");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("run");
+    TCase *t = tcase_create("run");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 240);
+    tcase_add_test(t, the_exit_code_is_the_programs_own);
+    tcase_add_test(t, the_programs_signal_is_raised_again);
+    tcase_add_test(t, what_cannot_be_executed_is_126_and_what_is_not_there_127);
+    tcase_add_test(t, a_signal_sent_to_us_reaches_the_program);
+    tcase_add_test(t, where_the_program_stops_we_stop_and_go_on_together);
+    tcase_add_test(t, who_kills_us_hard_kills_the_program);
+    tcase_add_test(t, a_bad_knob_is_refused_before_anything_starts);
+    tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);
+    tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
+    tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
+    tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);
+    tcase_add_test(t, help_and_version_are_there_for_every_command);
+    tcase_add_test(t, a_process_that_never_touches_level_zero_leaves_nothing);
+    tcase_add_test(t, the_last_statistics_of_the_program_are_written);
+    tcase_add_test(t, the_summary_comes_on_request_and_not_into_a_pipe);
+    tcase_add_test(t, statistics_survive_a_kill_and_are_shown_as_finished);
+    tcase_add_test(t, discard_leaves_no_segment);
+    tcase_add_test(t, sixteen_processes_that_start_together_are_all_counted);
+    tcase_add_test(t, sixty_four_threads_are_all_counted);
+    tcase_add_test(t, a_run_inside_a_run_is_in_both);
+    tcase_add_test(t, a_forked_child_has_its_own_books);
+    tcase_add_test(t, fork_vfork_spawn_and_exec_from_a_busy_process_end_well);
+    tcase_add_test(t, multiprocessing_works_by_fork_and_by_spawn);
+    tcase_add_test(t, a_full_dev_shm_costs_the_statistics_and_nothing_else);
+    tcase_add_test(t, a_dev_shm_that_fills_up_later_loses_no_count);
+    tcase_add_test(t, a_read_only_dev_shm_is_said_once);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

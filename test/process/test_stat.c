@@ -1,0 +1,374 @@
+/* Looking at processes from outside: who lives, who is finished, who may not be read, and what is removed when. */
+#include "zeroute/reader.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char build[PATH_MAX], folder[64];
+static char out[1 << 20], err[1 << 16];
+
+static void read_all(const char *name, char *to, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(to, 1, size - 1, f) : 0;
+    to[n] = '\0';
+    if (f)
+        fclose(f);
+}
+
+__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
+{
+    char line[4096], whole[4 * PATH_MAX + 8192];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole,
+             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/run_work && { %s\n} >out 2>err </dev/null",
+             folder, build, build, build, line);
+    int status = system(whole);
+    read_all("out", out, sizeof out);
+    read_all("err", err, sizeof err);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* A program on the simulated GPU that waits to be told to go on. */
+struct worker {
+    pid_t pid;
+    int in, out;
+};
+
+static struct worker begin(const char *const *argv)
+{
+    struct worker w;
+    int in[2], from[2];
+    char line[64] = "", library[PATH_MAX + 32], driver[PATH_MAX + 32], program[PATH_MAX + 32];
+    snprintf(library, sizeof library, "%s/libzeroute.so", build);
+    snprintf(driver, sizeof driver, "%s/libze_simgpu.so", build);
+    snprintf(program, sizeof program, "%s/test/process/run_work", build);
+    ck_assert_int_eq(pipe(in), 0);
+    ck_assert_int_eq(pipe(from), 0);
+    w.pid = fork();
+    if (w.pid == 0) {
+        dup2(in[0], 0);
+        dup2(from[1], 1);
+        for (int fd = 3; fd < 64; fd++)
+            close(fd);
+        setenv("LD_PRELOAD", library, 1);
+        setenv("ZE_ENABLE_ALT_DRIVERS", driver, 1);
+        execv(program, (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+    close(in[0]);
+    close(from[1]);
+    w.in = in[1];
+    w.out = from[0];
+    for (size_t n = 0; n < sizeof line - 1 && !strchr(line, '\n'); n++)
+        ck_assert_int_eq(read(w.out, line + n, 1), 1);
+    ck_assert_int_eq(strncmp(line, "ready", 5), 0);
+    return w;
+}
+
+static void go_on(struct worker *w)
+{
+    ck_assert_int_eq(write(w->in, "\n", 1), 1);
+}
+
+static int finish(struct worker *w)
+{
+    int status;
+    close(w->in);
+    ck_assert_int_eq(waitpid(w->pid, &status, 0), w->pid);
+    close(w->out);
+    return status;
+}
+
+static enum zeroute_state state_of(pid_t pid, char *path)
+{
+    struct zeroute_list *list = zeroute_list_new();
+    enum zeroute_state state = (enum zeroute_state)99;
+    for (size_t i = 0; i < list->count; i++)
+        if (list->process[i].pid_inside == pid) {
+            state = list->process[i].state;
+            if (path)
+                snprintf(path, 320, "%s", list->process[i].path);
+        }
+    zeroute_list_free(list);
+    return state;
+}
+
+static const char *const keep_and_wait[] = {"run_work", "keep", "3", "wait", NULL};
+
+static void setup(void)
+{
+    const char *b = getenv("B");
+    ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
+    snprintf(folder, sizeof folder, "/tmp/zeroute-stat.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    chmod(folder, 0777);
+    unsetenv("ZEROUTE_CONF");
+    unsetenv("ZEROUTE_RUN");
+    setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void teardown(void)
+{
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    ck_assert_int_eq(system(line), 0);
+}
+
+START_TEST(a_live_process_is_shown_while_it_runs)
+{
+    struct worker w = begin(keep_and_wait);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
+    ck_assert_int_eq(sh("$Z stat %d", w.pid), 0);
+    ck_assert_ptr_nonnull(strstr(out, "(running)"));
+    ck_assert_ptr_nonnull(strstr(out, "3.00 MiB"));
+    ck_assert_int_eq(sh("$Z stat %d --json | python3 -c 'import json, sys; p = json.load(sys.stdin)"
+                        "[\"processes\"]; assert len(p) == 1; assert p[0][\"state\"] == \"live\"; "
+                        "print(p[0][\"fields\"][\"allocated_bytes.all.current\"])'",
+                        w.pid),
+                     0);
+    ck_assert_str_eq(out, "3145728\n");
+    go_on(&w);
+    ck_assert_int_eq(finish(&w), 0);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_FINISHED);
+    ck_assert_int_eq(sh("$Z stat %d", w.pid), 0);
+    ck_assert_ptr_nonnull(strstr(out, "(finished)"));
+}
+END_TEST
+
+START_TEST(a_killed_process_is_finished_even_before_it_is_collected)
+{
+    struct worker w = begin(keep_and_wait);
+    siginfo_t info;
+    kill(w.pid, SIGKILL);
+    ck_assert_int_eq(waitid(P_PID, (id_t)w.pid, &info, WEXITED | WNOWAIT), 0);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_FINISHED);
+    finish(&w);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_FINISHED);
+}
+END_TEST
+
+START_TEST(a_process_that_closed_all_its_descriptors_is_still_alive)
+{
+    static const char *const argv[] = {"run_work", "keep", "1", "closefrom", "keep", "1", "wait", NULL};
+    struct worker w = begin(argv);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
+    ck_assert_int_eq(sh("$Z gc >/dev/null; $Z stat %d", w.pid), 0);
+    ck_assert_ptr_nonnull(strstr(out, "2.00 MiB"));
+    go_on(&w);
+    finish(&w);
+}
+END_TEST
+
+START_TEST(a_program_that_was_replaced_by_exec_is_finished)
+{
+    static const char *const argv[] = {"run_work", "keep", "1", "wait", "exec", "wait", NULL};
+    char line[64];
+    struct worker w = begin(argv);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
+    go_on(&w);
+    ck_assert_int_gt(read(w.out, line, sizeof line), 5); /* the new image is ready: same pid, same start time */
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_FINISHED);
+    go_on(&w);
+    ck_assert_int_eq(finish(&w), 0);
+}
+END_TEST
+
+START_TEST(gc_removes_the_finished_and_never_the_living)
+{
+    char dead_path[320], live_path[320];
+    struct worker dead = begin(keep_and_wait), live = begin(keep_and_wait);
+    kill(dead.pid, SIGKILL);
+    finish(&dead);
+    ck_assert_int_eq(state_of(dead.pid, dead_path), ZEROUTE_FINISHED);
+    ck_assert_int_eq(state_of(live.pid, live_path), ZEROUTE_LIVE);
+    /* Old or not, a living one stays. */
+    ck_assert_int_eq(sh("touch -d '1 day ago' %s; $Z gc", live_path), 0);
+    ck_assert_int_ne(access(dead_path, F_OK), 0);
+    ck_assert_int_eq(access(live_path, F_OK), 0);
+    ck_assert_int_eq(sh("$Z stat >/dev/null; $Z stat %d", live.pid), 0);
+    go_on(&live);
+    finish(&live);
+}
+END_TEST
+
+START_TEST(any_command_removes_what_has_been_finished_for_ten_minutes)
+{
+    char path[320];
+    struct worker w = begin(keep_and_wait);
+    kill(w.pid, SIGKILL);
+    finish(&w);
+    ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_FINISHED);
+    ck_assert_int_eq(sh("touch -d '9 minutes ago' %s; $Z stat >/dev/null", path), 0);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert_int_eq(sh("touch -d '11 minutes ago' %s; $Z stat", path), 0);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
+START_TEST(a_pid_that_is_used_again_does_not_bring_the_dead_back)
+{
+    char path[320];
+    struct worker w = begin(keep_and_wait);
+    kill(w.pid, SIGKILL);
+    finish(&w);
+    ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_FINISHED);
+    /* The same segment as if our own number had been its process's: another start time tells. */
+    uint32_t pid = (uint32_t)getpid();
+    int fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, &pid, sizeof pid, offsetof(struct zeroute_segment_header, pid)), 4);
+    close(fd);
+    ck_assert_int_eq(state_of(getpid(), NULL), ZEROUTE_FINISHED);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(what_is_no_segment_is_named_and_left_alone)
+{
+    ck_assert_int_eq(sh("echo garbage >/dev/shm/zeroute.999999.0; $Z stat; $Z gc; "
+                        "ls /dev/shm/zeroute.999999.0; rm /dev/shm/zeroute.999999.0"),
+                     0);
+    ck_assert_ptr_nonnull(strstr(out, "999999"));
+    ck_assert_ptr_nonnull(strstr(out, "truncated"));
+}
+END_TEST
+
+START_TEST(another_users_process_is_named_as_not_readable)
+{
+    if (geteuid() != 0)
+        return; /* one user cannot make another */
+    struct worker w = begin(keep_and_wait);
+    ck_assert_int_eq(sh("setpriv --reuid 65534 --regid 65534 --clear-groups $Z stat %d", w.pid), 1);
+    ck_assert_ptr_nonnull(strstr(err, "not readable: Permission denied"));
+    ck_assert_int_eq(sh("setpriv --reuid 65534 --regid 65534 --clear-groups $Z stat --json"), 0);
+    ck_assert_ptr_nonnull(strstr(out, "not readable: Permission denied"));
+    ck_assert_int_eq(sh("setpriv --reuid 65534 --regid 65534 --clear-groups $Z gc"), 0);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
+    go_on(&w);
+    finish(&w);
+}
+END_TEST
+
+START_TEST(a_process_in_a_container_is_found_and_known_to_live)
+{
+    if (sh("unshare -mpf true") != 0)
+        return; /* not allowed here */
+    /* A PID and a mount namespace of its own, with its own /dev/shm, as containers have. */
+    ck_assert_int_eq(
+        sh("mkfifo go; (unshare -mpf --mount-proc sh -c 'mount -t tmpfs none /dev/shm; "
+           "LD_PRELOAD=$0/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$0/libze_simgpu.so "
+           "exec $0/test/process/run_work keep 5 wait <go >ready' $B &) ; exec 9>go; "
+           "until grep -q ready ready 2>/dev/null; do sleep 0.02; done; $Z stat --json >j; "
+           "python3 - <<'E'\n"
+           "import json\n"
+           "p = [p for p in json.load(open('j'))['processes'] if p['pid_inside'] == 1]\n"
+           "assert len(p) == 1, p\n"
+           "assert p[0]['state'] == 'live', p[0]['state']\n"
+           "assert p[0]['pid'] > 1, p[0]['pid']\n"
+           "assert p[0]['fields']['allocated_bytes.all.current'] == 5 << 20\n"
+           "print(p[0]['pid'])\n"
+           "E\n"
+           "code=$?; echo >&9; exit $code"),
+        0);
+    ck_assert_int_gt(atoi(out), 1);
+}
+END_TEST
+
+START_TEST(the_ranks_of_a_job_are_added_up)
+{
+    ck_assert_int_eq(sh("for r in 0 1 2; do TORCHELASTIC_RUN_ID=j$$ MASTER_PORT=1 RANK=$r "
+                        "LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
+                        "$W keep $((r + 1)) & done; wait; $Z stat --json >j; echo $$"),
+                     0);
+    int shell = atoi(out);
+    ck_assert_int_eq(sh("python3 - <<'E'\n"
+                        "import json\n"
+                        "j = json.load(open('j'))['jobs']\n"
+                        "j = [x for x in j if x['job'] == 'torchrun:j%d.1']\n"
+                        "assert len(j) == 1 and len(j[0]['pids']) == 3, j\n"
+                        "assert j[0]['fields']['allocated_bytes.all.current'] == 6 << 20\n"
+                        "E\n"
+                        "$Z stat | grep -q 'job torchrun:j%d.1: 3 processes, 6.00 MiB in use'",
+                        shell, shell),
+                     0);
+}
+END_TEST
+
+START_TEST(prometheus_gets_base_units_and_totals)
+{
+    struct worker w = begin(keep_and_wait);
+    ck_assert_int_eq(sh("$Z stat %d --prometheus", w.pid), 0);
+    char line[128];
+    ck_assert_ptr_nonnull(strstr(out, "# TYPE zeroute_allocated_bytes_all_current gauge\n"));
+    ck_assert_ptr_nonnull(strstr(out, "# TYPE zeroute_driver_alloc_calls_total counter\n"));
+    snprintf(line, sizeof line, "zeroute_allocated_bytes_all_current{pid=\"%d\",command=\"", w.pid);
+    ck_assert_ptr_nonnull(strstr(out, line));
+    ck_assert_ptr_nonnull(strstr(out, "zeroute_latency_zeMemAllocDevice_sum_seconds_total{"));
+    ck_assert_ptr_null(strstr(out, "_ns{"));
+    go_on(&w);
+    finish(&w);
+}
+END_TEST
+
+START_TEST(watching_goes_on_until_it_is_interrupted)
+{
+    struct worker w = begin(keep_and_wait);
+    ck_assert_int_eq(sh("timeout -s INT 1 $Z stat %d --watch=0.1", w.pid), 124);
+    char *second = strstr(out, "(running)");
+    ck_assert_ptr_nonnull(second);
+    ck_assert_ptr_nonnull(strstr(second + 1, "(running)"));
+    go_on(&w);
+    finish(&w);
+}
+END_TEST
+
+START_TEST(an_unknown_process_is_said_to_be_so)
+{
+    ck_assert_int_eq(sh("$Z stat 4194303"), 1);
+    ck_assert_ptr_nonnull(strstr(err, "no statistics of process 4194303: expected"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("stat");
+    TCase *t = tcase_create("stat");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_live_process_is_shown_while_it_runs);
+    tcase_add_test(t, a_killed_process_is_finished_even_before_it_is_collected);
+    tcase_add_test(t, a_process_that_closed_all_its_descriptors_is_still_alive);
+    tcase_add_test(t, a_program_that_was_replaced_by_exec_is_finished);
+    tcase_add_test(t, gc_removes_the_finished_and_never_the_living);
+    tcase_add_test(t, any_command_removes_what_has_been_finished_for_ten_minutes);
+    tcase_add_test(t, a_pid_that_is_used_again_does_not_bring_the_dead_back);
+    tcase_add_test(t, what_is_no_segment_is_named_and_left_alone);
+    tcase_add_test(t, another_users_process_is_named_as_not_readable);
+    tcase_add_test(t, a_process_in_a_container_is_found_and_known_to_live);
+    tcase_add_test(t, the_ranks_of_a_job_are_added_up);
+    tcase_add_test(t, prometheus_gets_base_units_and_totals);
+    tcase_add_test(t, watching_goes_on_until_it_is_interrupted);
+    tcase_add_test(t, an_unknown_process_is_said_to_be_so);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,313 @@
+/* The reader against files that no present writer makes: of tomorrow, of yesterday, damaged, or half written. */
+#include "zeroute/reader.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FIELD_SIZE 320 /* larger than today's: there is something behind what we know */
+#define HEADER_SIZE 700
+#define GLOBALS 1024
+#define FIELDS 2048
+#define SHARDS 16384
+#define SHARD_SIZE 4096
+#define FILE_SIZE (SHARDS + 4 * SHARD_SIZE)
+
+static char file[FILE_SIZE], path[64], why[256];
+static unsigned field_count;
+
+static struct zeroute_segment_header *header(void)
+{
+    return (struct zeroute_segment_header *)(void *)file;
+}
+
+static uint64_t *shard(unsigned n)
+{
+    return (uint64_t *)(void *)(file + SHARDS + n * SHARD_SIZE);
+}
+
+static struct zeroute_segment_field *field(const char *name, uint16_t type, uint16_t place,
+                                           uint32_t offset)
+{
+    struct zeroute_segment_field *f =
+        (struct zeroute_segment_field *)(void *)(file + FIELDS + field_count++ * FIELD_SIZE);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    f->type = type;
+    f->place = place;
+    f->offset = offset;
+    f->count = 1;
+    header()->field_count = field_count;
+    return f;
+}
+
+static void begin(void)
+{
+    memset(file, 0, sizeof file);
+    field_count = 0;
+    *header() = (struct zeroute_segment_header){
+        .magic = ZEROUTE_SEGMENT_MAGIC,
+        .layout = ZEROUTE_SEGMENT_LAYOUT,
+        .header_size = HEADER_SIZE,
+        .file_size = FILE_SIZE,
+        .pid = 4711,
+        .command = "program of tomorrow",
+        .globals_offset = GLOBALS,
+        .globals_size = 512,
+        .fields_offset = FIELDS,
+        .field_size = FIELD_SIZE,
+        .shards_offset = SHARDS,
+        .shard_size = SHARD_SIZE,
+        .shard_count = 3,
+        .buckets = ZEROUTE_BUCKETS,
+        .shard_activity = 8,
+        .fingerprint_offset = GLOBALS + 512,
+        .fingerprint_size = 512,
+    };
+    snprintf(path, sizeof path, "/tmp/zeroute-reader.XXXXXX");
+    close(mkstemp(path));
+}
+
+static void end(void)
+{
+    unlink(path);
+}
+
+static struct zeroute_snapshot *look(void)
+{
+    FILE *f = fopen(path, "w");
+    fwrite(file, 1, sizeof file, f);
+    fclose(f);
+    return zeroute_snapshot_of_file(path, why, sizeof why);
+}
+
+static void refused(const char *with)
+{
+    struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+    ck_assert_ptr_null(s);
+    ck_assert_msg(strstr(why, with) != NULL, "'%s' does not say '%s'", why, with);
+}
+
+START_TEST(a_field_added_tomorrow_is_shown_today)
+{
+    field("new.counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    shard(0)[8] = 1;
+    shard(1)[8] = 20;
+    shard(2)[8] = 300;
+    shard(3)[8] = 4000; /* not in use */
+    struct zeroute_snapshot *s = look();
+    ck_assert_msg(s != NULL, "%s", why);
+    ck_assert_uint_eq(zeroute_value(s, "new.counter", 0), 321);
+    ck_assert_str_eq(s->process.command, "program of tomorrow");
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(a_type_of_tomorrow_is_left_out_and_the_rest_is_shown)
+{
+    field("of.tomorrow", 99, ZEROUTE_SHARDS, 64);
+    field("of.today", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    struct zeroute_snapshot *s = look();
+    ck_assert_ptr_null(zeroute_find(s, "of.tomorrow"));
+    ck_assert_ptr_nonnull(zeroute_find(s, "of.today"));
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(a_gauge_is_a_difference_and_never_below_zero)
+{
+    struct zeroute_segment_field *f = field("gauge", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64);
+    f->minus = 72;
+    f->stride = 16;
+    f->count = 2;
+    shard(0)[8] = 10;  /* taken */
+    shard(1)[9] = 3;   /* given back, by another thread */
+    shard(2)[10] = 5;  /* the second of the series */
+    struct zeroute_snapshot *s = look();
+    ck_assert_uint_eq(zeroute_value(s, "gauge", 99), 12);
+    zeroute_snapshot_free(s);
+    shard(1)[9] = 1000;
+    s = look();
+    ck_assert_uint_eq(zeroute_value(s, "gauge", 99), 0);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(a_peak_is_at_least_what_is_there_now)
+{
+    struct zeroute_segment_field *f = field("peak", ZEROUTE_PEAK, ZEROUTE_GLOBAL, 8);
+    f->present = 64;
+    f->minus = 72;
+    shard(1)[8] = 50;
+    struct zeroute_snapshot *s = look();
+    ck_assert_uint_eq(zeroute_value(s, "peak", 0), 50);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(a_writer_that_died_while_writing_can_still_be_read)
+{
+    field("counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    shard(1)[0] = 7; /* odd: in the middle of a booking, for ever */
+    shard(1)[8] = 5;
+    struct zeroute_segment_text *t = (struct zeroute_segment_text *)(void *)(file + GLOBALS + 512);
+    t->generation = 3;
+    t->length = 4;
+    memcpy(t + 1, "a\tb\n", 4);
+    struct zeroute_snapshot *s = look();
+    ck_assert_uint_eq(zeroute_value(s, "counter", 0), 5);
+    ck_assert_str_eq(zeroute_fact(s, "a"), "b");
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(percentiles_come_from_the_buckets)
+{
+    field("latency.x", ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS, 64);
+    struct zeroute_segment_histogram *h = (struct zeroute_segment_histogram *)(void *)(shard(0) + 8);
+    unsigned low = 0, high = 0;
+    while (zeroute_bucket_floor(low + 1) <= 1000)
+        low++;
+    while (zeroute_bucket_floor(high + 1) <= 1000000)
+        high++;
+    h->buckets[low] = 98;
+    h->buckets[high] = 2;
+    h->sum_ns = 98 * 1000 + 2 * 1000000;
+    h->max_ns = 1000100;
+    struct zeroute_snapshot *s = look();
+    ck_assert_uint_eq(zeroute_value(s, "latency.x.calls", 0), 100);
+    ck_assert_uint_eq(zeroute_value(s, "latency.x.max_ns", 0), 1000100);
+    uint64_t p50 = zeroute_value(s, "latency.x.p50_ns", 0);
+    uint64_t p99 = zeroute_value(s, "latency.x.p99_ns", 0);
+    ck_assert(p50 >= 890 && p50 < 1100);
+    ck_assert(p99 >= 890000 && p99 <= 1000100);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+START_TEST(buckets_follow_each_other_without_a_gap)
+{
+    ck_assert_uint_eq(zeroute_bucket_floor(0), 0);
+    ck_assert_uint_eq(zeroute_bucket_floor(1), 16);
+    for (unsigned b = 1; b + 1 < ZEROUTE_BUCKETS; b++) {
+        uint64_t low = zeroute_bucket_floor(b), high = zeroute_bucket_floor(b + 1);
+        ck_assert(low < high && (double)high / (double)low <= 1.2501);
+    }
+}
+END_TEST
+
+START_TEST(processes_are_added_up_field_by_field)
+{
+    field("counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    field("latency.x", ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS, 128);
+    struct zeroute_segment_field *text = field("route", ZEROUTE_TEXT, ZEROUTE_GLOBAL, 64);
+    text->stride = 64;
+    struct zeroute_segment_text *t = (struct zeroute_segment_text *)(void *)(file + GLOBALS + 64);
+    t->length = 4;
+    memcpy(t + 1, "pool", 4);
+    shard(0)[8] = 5;
+    shard(0)[16] = 700;
+    shard(0)[17] = 400;
+    shard(0)[18 + 3] = 2;
+    struct zeroute_snapshot *a = look();
+    memcpy(t + 1, "sycl", 4);
+    field("only.there", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    struct zeroute_snapshot *b = look();
+    ck_assert(zeroute_snapshot_add(a, b));
+    ck_assert_uint_eq(a->processes, 2);
+    ck_assert_uint_eq(zeroute_value(a, "counter", 0), 10);
+    ck_assert_uint_eq(zeroute_value(a, "only.there", 0), 5);
+    ck_assert_uint_eq(zeroute_value(a, "latency.x.calls", 0), 4);
+    ck_assert_uint_eq(zeroute_value(a, "latency.x.sum_ns", 0), 1400);
+    ck_assert_uint_eq(zeroute_value(a, "latency.x.max_ns", 0), 400);
+    ck_assert_str_eq(zeroute_find(a, "route")->text, "differ");
+    zeroute_snapshot_free(b);
+    ck_assert_uint_eq(zeroute_value(a, "only.there", 0), 5);
+    zeroute_snapshot_free(a);
+}
+END_TEST
+
+START_TEST(what_is_no_segment_is_refused_with_the_reason)
+{
+    zeroute_snapshot_free(look());
+    ck_assert_int_eq(truncate(path, 10), 0);
+    refused("truncated");
+    ck_assert_int_eq(truncate(path, 300), 0);
+    refused("truncated");
+    zeroute_snapshot_free(look());
+    ck_assert_int_eq(truncate(path, FILE_SIZE - 1), 0);
+    refused("damaged");
+    header()->layout = 2;
+    zeroute_snapshot_free(look());
+    refused("layout 2 of another version, this one reads layout 1");
+    header()->magic = 0;
+    zeroute_snapshot_free(look());
+    refused("not ready");
+    header()->magic = 12345;
+    zeroute_snapshot_free(look());
+    refused("not a segment");
+    unlink(path);
+    refused("cannot be opened");
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    refused("not a regular file");
+}
+END_TEST
+
+START_TEST(sizes_that_lie_are_refused_or_harmless)
+{
+    static const struct {
+        size_t at, size;
+        uint64_t value;
+    } lie[] = {
+        {offsetof(struct zeroute_segment_header, shard_count), 4, UINT32_MAX},
+        {offsetof(struct zeroute_segment_header, shard_size), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, shard_size), 8, 0},
+        {offsetof(struct zeroute_segment_header, shards_offset), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, field_count), 4, UINT32_MAX},
+        {offsetof(struct zeroute_segment_header, field_size), 4, 1},
+        {offsetof(struct zeroute_segment_header, fields_offset), 8, UINT64_MAX - 5},
+        {offsetof(struct zeroute_segment_header, globals_size), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, file_size), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, buckets), 4, 1},
+        {offsetof(struct zeroute_segment_header, header_size), 4, 8},
+        {offsetof(struct zeroute_segment_header, fingerprint_offset), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, fingerprint_size), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, shard_generation), 4, UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
+        unlink(path);
+        begin();
+        field("counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, UINT32_MAX);
+        field("series", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64)->count = UINT32_MAX;
+        field("text", ZEROUTE_TEXT, ZEROUTE_GLOBAL, UINT32_MAX)->stride = UINT32_MAX;
+        memcpy(file + lie[i].at, &lie[i].value, lie[i].size);
+        zeroute_snapshot_free(look()); /* no crash, and nothing read beyond its end (sanitizers) */
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("reader");
+    TCase *t = tcase_create("reader");
+    tcase_add_checked_fixture(t, begin, end);
+    tcase_add_test(t, a_field_added_tomorrow_is_shown_today);
+    tcase_add_test(t, a_type_of_tomorrow_is_left_out_and_the_rest_is_shown);
+    tcase_add_test(t, a_gauge_is_a_difference_and_never_below_zero);
+    tcase_add_test(t, a_peak_is_at_least_what_is_there_now);
+    tcase_add_test(t, a_writer_that_died_while_writing_can_still_be_read);
+    tcase_add_test(t, percentiles_come_from_the_buckets);
+    tcase_add_test(t, buckets_follow_each_other_without_a_gap);
+    tcase_add_test(t, processes_are_added_up_field_by_field);
+    tcase_add_test(t, what_is_no_segment_is_refused_with_the_reason);
+    tcase_add_test(t, sizes_that_lie_are_refused_or_harmless);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
