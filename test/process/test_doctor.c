@@ -1,0 +1,499 @@
+/* What doctor says of machines and processes laid out in a folder, and of a live one under the preload. */
+#include "child.h"
+
+#include <ftw.h>
+#include <sys/stat.h>
+
+static char root[] = "/tmp/zeroute-doctor-XXXXXX";
+enum { PID = 4242 };
+
+/* --- laying out a machine ----------------------------------------------------------------------------- */
+
+static void lay_bytes(const char *path, const void *bytes, size_t size)
+{
+    char full[600];
+    FILE *f;
+
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        mkdir(full, 0755);
+        *p = '/';
+    }
+    f = fopen(full, "w");
+    ck_assert_ptr_nonnull(f);
+    fwrite(bytes, size, 1, f);
+    fclose(f);
+}
+
+static void lay(const char *path, const char *text)
+{
+    lay_bytes(path, text, strlen(text));
+}
+
+static void meminfo(unsigned gpu_active_gib)
+{
+    char text[256];
+
+    snprintf(text, sizeof text,
+             "MemTotal: 67108864 kB\nMemFree: 30000000 kB\nMemAvailable: 33554432 kB\nAnonPages: 1000 kB\n"
+             "GPUActive: %u kB\nGPUReclaim: 0 kB\n",
+             gpu_active_gib << 20);
+    lay("/proc/meminfo", text);
+}
+
+static void card(unsigned n, const char *device, const char *bar_end, const char *vram)
+{
+    char path[128], text[256];
+
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/uevent", 128 + n);
+    snprintf(text, sizeof text, "DRIVER=xe\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:%02x:00.0\n", 3 + n);
+    lay(path, text);
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/vendor", 128 + n);
+    lay(path, "0x8086\n");
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/device", 128 + n);
+    lay(path, device);
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/resource", 128 + n);
+    snprintf(text, sizeof text,
+             "0x0000000010000000 0x0000000010ffffff 0x0000000000140204\n"
+             "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+             "0x0000006000000000 %s 0x000000000014220c\n",
+             bar_end);
+    lay(path, text);
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/tile0/physical_vram_size_bytes", 128 + n);
+    lay(path, vram);
+}
+
+static void battlemage(unsigned n)
+{
+    card(n, "0xe20b\n", "0x00000063ffffffff", "12884901888\n");
+}
+
+static void client(unsigned n, unsigned vram_mib, unsigned gtt_mib)
+{
+    char path[64], text[256];
+
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/%u", PID, 10 + n);
+    snprintf(text, sizeof text,
+             "drm-driver: xe\ndrm-client-id: %u\ndrm-pdev: 0000:%02x:00.0\ndrm-total-vram0: %u MiB\n"
+             "drm-resident-vram0: %u MiB\ndrm-total-gtt: %u MiB\ndrm-resident-gtt: 0\n",
+             n + 1, 3 + n, vram_mib, vram_mib, gtt_mib);
+    lay(path, text);
+}
+
+/* A library that carries these strings. */
+static void library(const char *path, const char *strings)
+{
+    char bytes[1024] = "";
+    size_t length = 1;
+
+    for (; *strings; strings += strcspn(strings, " ") + (strings[strcspn(strings, " ")] == ' ')) {
+        size_t n = strcspn(strings, " ");
+
+        memcpy(bytes + length, strings, n);
+        length += n;
+        bytes[length++] = '\0';
+    }
+    lay_bytes(path, bytes, length);
+}
+
+static char maps[4096];
+
+static void loads(const char *path, const char *strings)
+{
+    snprintf(maps + strlen(maps), sizeof maps - strlen(maps), "7f0000000000-7f0000001000 r-xp 00000000 08:01 42 %s\n",
+             path);
+    library(path, strings);
+    lay("/proc/4242/maps", maps);
+}
+
+static void environment(const char *list)
+{
+    char bytes[1024];
+    size_t length = strlen(list);
+
+    memcpy(bytes, list, length + 1);
+    for (size_t i = 0; i < length; i++)
+        bytes[i] = (char)(bytes[i] == ' ' ? '\0' : bytes[i]);
+    lay_bytes("/proc/4242/environ", bytes, length ? length + 1 : 0);
+}
+
+/* A usual stack on two Battlemage cards, with nothing wrong but what is usual. */
+static void usual(void)
+{
+    meminfo(0);
+    lay("/proc/sys/kernel/osrelease", "7.1.8-generic\n");
+    battlemage(0);
+    battlemage(1);
+    lay("/proc/4242/status", "Name:\tpython\nVmRSS:\t1024 kB\n");
+    lay_bytes("/proc/4242/cmdline", "python\0train.py", 16);
+    client(0, 6000, 6000);
+    client(1, 6000, 6000);
+    loads("/opt/lib/libsycl.so.9.0.0", "SYCL_CACHE_DIR");
+    loads("/opt/lib/libur_adapter_level_zero.so.0.12.0", "UR_L0_USM_RESIDENT");
+    loads("/opt/lib/libur_adapter_level_zero_v2.so.0.12.0", "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P "
+                                                            "SYCL_UR_USE_LEVEL_ZERO_V2");
+    loads("/opt/lib/libze_loader.so.1.32.0", "zeCommandListIsGraphCaptureEnabledExt ZE_ENABLE_ALT_DRIVERS");
+    loads("/opt/lib/libze_intel_gpu.so.1.15.39122", "26.27.039122 NEOReadDebugKeys EnableDeferBacking ZE_AFFINITY_MASK "
+                                                    "end-of-strings-");
+    environment("HOME=/root SYCL_UR_USE_LEVEL_ZERO_V2=1");
+}
+
+static void machine(void)
+{
+    strcpy(root + strlen(root) - 6, "XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    *maps = '\0';
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st, (void)kind, (void)ftw;
+    return remove(path);
+}
+
+static void clear(void)
+{
+    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- asking ------------------------------------------------------------------------------------------- */
+
+static struct child *ask(const char *pid, const char *form)
+{
+    static char moved[64];
+    const char *settings[] = {"LD_PRELOAD=", moved, "LD_LIBRARY_PATH=", NULL};
+    const char *argv[] = {build_path("zeroute"), "doctor", form, pid, NULL};
+
+    snprintf(moved, sizeof moved, "ZEROUTE_ROOT=%s", root);
+    return child_run(settings, argv);
+}
+
+static struct child *doctor(int code)
+{
+    struct child *c = ask("4242", "--json");
+
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code, "status %#x, not %d: %.3000s",
+                  (unsigned)c->status, code, c->out);
+    return c;
+}
+
+static bool finds(const struct child *c, const char *id)
+{
+    char key[64];
+
+    snprintf(key, sizeof key, "\"id\": \"%s\",\n      \"severity\"", id);
+    return strstr(c->out, key) != NULL;
+}
+
+#define says(c, text) ck_assert_msg(strstr((c)->out, text) != NULL, "no %s in %.3000s", text, (c)->out)
+#define says_not(c, text) ck_assert_msg(strstr((c)->out, text) == NULL, "%s in %.3000s", text, (c)->out)
+
+/* The object of the remedy with this id. */
+static bool remedy_is(const struct child *c, const char *id, const char *fact)
+{
+    char key[64], object[1200];
+    const char *at;
+
+    snprintf(key, sizeof key, "\"id\": \"%s\",\n        \"setting\"", id);
+    at = strstr(c->out, key);
+    ck_assert_msg(at != NULL, "no %s in %.3000s", id, c->out);
+    snprintf(object, sizeof object, "%.*s", (int)strcspn(at, "}"), at);
+    return strstr(object, fact) != NULL;
+}
+
+/* --- the mirror --------------------------------------------------------------------------------------- */
+
+START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price)
+{
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    c = doctor(1);
+    ck_assert(finds(c, "mirror"));
+    says(c, "\"state\": \"there\"");
+    says(c, "\"adapter\": 2");
+    says(c, "26.27.39122");
+    ck_assert(remedy_is(c, "restrict-p2p", "\"smallest\": true"));
+    says(c, "zeroute is not needed for this");
+    says(c, "\"price\": \"ends as soon as");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_runtime_that_offers_nothing_gets_residency_owner)
+{
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    library("/opt/lib/libur_adapter_level_zero_v2.so.0.12.0", "UR_L0_DEBUG");
+    c = doctor(1);
+    ck_assert(!remedy_is(c, "restrict-p2p", "\"offered\": true"));
+    ck_assert(remedy_is(c, "owner", "\"smallest\": true"));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_process_that_uses_one_of_its_cards_needs_only_a_mask)
+{
+    struct child *c;
+
+    usual();
+    meminfo(6);
+    client(1, 0, 6000);
+    c = doctor(1);
+    ck_assert(remedy_is(c, "one-card", "\"smallest\": true"));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(exports_by_ipc_are_ended_by_eager_backing_alone)
+{
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    lay("/proc/4242/fdinfo/77", "size: 65536\ncount: 2\nexp_name: xe\n");
+    c = doctor(1);
+    ck_assert(remedy_is(c, "eager", "\"smallest\": true"));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_loss_that_the_links_do_not_explain_is_never_called_fine)
+{
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    lay("/proc/sys/kernel/osrelease", "6.12.0\n");
+    c = doctor(1);
+    says(c, "\"state\": \"unexplained\"");
+    ck_assert(finds(c, "mirror-unexplained"));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_remedy_in_force_is_seen)
+{
+    struct child *c;
+
+    usual();
+    environment("SYCL_UR_USE_LEVEL_ZERO_V2=1 NEOReadDebugKeys=1 EnableDeferBacking=0");
+    c = doctor(0);
+    says(c, "\"state\": \"none\"");
+    ck_assert(remedy_is(c, "eager", "\"in_force\": true"));
+    says(c, "EnableDeferBacking=0\"");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(one_card_has_nothing_to_fear)
+{
+    struct child *c;
+    char path[128];
+
+    usual();
+    snprintf(path, sizeof path, "%s/proc/4242/fdinfo/11", root);
+    unlink(path);
+    c = doctor(0);
+    says(c, "one card only");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_kernel_without_gpuactive_is_not_taken_for_no_mirror)
+{
+    struct child *c;
+
+    usual();
+    /* 62 GiB of 64 in use, and 50 of them belong to nobody */
+    lay("/proc/meminfo", "MemTotal: 67108864 kB\nMemFree: 2000000 kB\nMemAvailable: 3000000 kB\n"
+                         "AnonPages: 8000000 kB\nCached: 4000000 kB\n");
+    c = doctor(1);
+    says(c, "this kernel tells no GPUActive");
+    says(c, "\"state\": \"there\"");
+    says_not(c, "gpu_active_bytes");
+    child_free(c);
+}
+END_TEST
+
+/* --- known trouble ------------------------------------------------------------------------------------ */
+
+START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do)
+{
+    struct child *c;
+
+    usual();
+    card(1, "0xe20b\n", "0x000000600fffffff", "12884901888\n");
+    client(0, 14000, 0);
+    loads("/opt/lib/libccl.so.1.0", "CCL_ZE_CACHE_OPEN_IPC_HANDLES");
+    environment("SYCL_UR_USE_LEVEL_ZERO_V2=1 UR_L0_USM_RESIDENT=0x1 ZE_AFINITY_MASK=0 EnableDeferBacking=0 "
+                "SYCL_UR_L0_DRIVER_SKIPLIST=25.1.1,26.27.39122");
+    c = doctor(1);
+    ck_assert_msg(finds(c, "small-bar"), "%s", c->out);
+    ck_assert_msg(finds(c, "beyond-vram"), "%s", c->out);
+    ck_assert_msg(finds(c, "skip-list"), "%s", c->out);
+    ck_assert_msg(finds(c, "misspelt"), "%s", c->out);
+    ck_assert_msg(finds(c, "inert"), "%s", c->out);
+    ck_assert_msg(finds(c, "ccl-stale-handles"), "%s", c->out);
+    says(c, "set ZE_AFFINITY_MASK instead");
+    says(c, "only adapter v1 reads it");
+    says(c, "set NEOReadDebugKeys=1 as well");
+    says(c, "CCL_ZE_CACHE_OPEN_IPC_HANDLES=0");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_loader_that_is_too_old_for_the_runtime_is_told)
+{
+    struct child *c;
+
+    usual();
+    lay("/opt/lib/python3.11/site-packages/intel_sycl_rt-2026.2.0.dist-info/METADATA", "");
+    *maps = '\0';
+    loads("/opt/lib/libsycl.so.9.0.0", "SYCL_CACHE_DIR");
+    loads("/opt/lib/libur_adapter_level_zero_v2.so.0.12.0", "x");
+    loads("/opt/lib/libze_loader.so.1.28.2", "zeInit");
+    c = doctor(1);
+    ck_assert_msg(finds(c, "loader-gap"), "%s", c->out);
+    says(c, "too old for runtime 2026.2.0");
+    says(c, "zeCommandListIsGraphCaptureEnabledExt");
+    says(c, "install loader 1.32");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_cannot_be_read_is_said_and_the_code_is_2)
+{
+    struct child *c;
+    char path[128];
+
+    usual();
+    environment("");
+    client(1, 0, 0);
+    snprintf(path, sizeof path, "%s/proc/4242/fdinfo/11", root);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/proc/4242/maps", root);
+    unlink(path);
+    c = doctor(2);
+    ck_assert_msg(finds(c, "unreadable"), "%s", c->out);
+    says(c, "(maps) could not be read");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_preload_that_tells_nothing_is_a_warning)
+{
+    struct child *c;
+
+    usual();
+    environment("NEOReadDebugKeys=1 EnableDeferBacking=0");
+    loads("/opt/lib/libzeroute.so", "x");
+    c = doctor(1);
+    ck_assert_msg(finds(c, "preload-silent"), "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+/* --- the command --------------------------------------------------------------------------------------- */
+
+START_TEST(the_machine_is_looked_at_without_a_process)
+{
+    struct child *c;
+
+    usual();
+    c = ask(NULL, "--json");
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) <= 2, "%s", c->out);
+    says(c, "\"mirror\"");
+    says_not(c, "\"pid\"");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(the_page_fits_and_ends_with_a_verdict)
+{
+    static const char *const settings[] = {"LD_PRELOAD=", NULL};
+    const char *argv[] = {build_path("zeroute"), "doctor", "4242", NULL};
+    struct child *c;
+    size_t lines = 0;
+
+    usual();
+    meminfo(12);
+    setenv("ZEROUTE_ROOT", root, 1);
+    c = child_run(settings, argv);
+    unsetenv("ZEROUTE_ROOT");
+    ck_assert_int_eq(WEXITSTATUS(c->status), 1);
+    says(c, "verdict: something to do");
+    for (const char *at = c->out; *at; at++) {
+        size_t width = strcspn(at, "\n");
+
+        ck_assert_msg(width <= 110, "%.*s", (int)width, at);
+        lines++;
+        at += width;
+        if (!*at)
+            break;
+    }
+    ck_assert_uint_le(lines, 60);
+    says_not(c, "\033");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_process_that_is_not_there_and_wrong_usage_are_2)
+{
+    struct child *c = ask("4242", "--json");
+
+    ck_assert_int_eq(WEXITSTATUS(c->status), 2);
+    says(c, "there is none");
+    child_free(c);
+    c = ask("me", "--json");
+    ck_assert_int_eq(WEXITSTATUS(c->status), 2);
+    says(c, "expected a process id");
+    child_free(c);
+}
+END_TEST
+
+START_TEST(every_fact_about_a_version_has_a_source)
+{
+    struct child *c = ask(NULL, "--facts");
+
+    ck_assert_int_eq(WEXITSTATUS(c->status), 0);
+    says(c, "source: compute-runtime commit");
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("doctor");
+    TCase *t = tcase_create("doctor");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(t, machine, clear);
+    tcase_set_timeout(t, 30);
+    tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
+    tcase_add_test(t, a_runtime_that_offers_nothing_gets_residency_owner);
+    tcase_add_test(t, a_process_that_uses_one_of_its_cards_needs_only_a_mask);
+    tcase_add_test(t, exports_by_ipc_are_ended_by_eager_backing_alone);
+    tcase_add_test(t, a_loss_that_the_links_do_not_explain_is_never_called_fine);
+    tcase_add_test(t, a_remedy_in_force_is_seen);
+    tcase_add_test(t, one_card_has_nothing_to_fear);
+    tcase_add_test(t, a_kernel_without_gpuactive_is_not_taken_for_no_mirror);
+    tcase_add_test(t, known_trouble_is_found_each_with_the_one_thing_to_do);
+    tcase_add_test(t, a_loader_that_is_too_old_for_the_runtime_is_told);
+    tcase_add_test(t, what_cannot_be_read_is_said_and_the_code_is_2);
+    tcase_add_test(t, a_preload_that_tells_nothing_is_a_warning);
+    tcase_add_test(t, the_machine_is_looked_at_without_a_process);
+    tcase_add_test(t, the_page_fits_and_ends_with_a_verdict);
+    tcase_add_test(t, a_process_that_is_not_there_and_wrong_usage_are_2);
+    tcase_add_test(t, every_fact_about_a_version_has_a_source);
+    suite_add_tcase(suite, t);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
