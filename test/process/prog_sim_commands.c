@@ -25,6 +25,7 @@ static void an_immediate_list_is_asynchronous(void)
     EXPECT(times.global.kernelEnd - times.global.kernelStart >= 100000000);
     OK(zeEventHostReset(done));
     GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
+    OK(zeEventDestroy(done));
     OK(zeCommandListDestroy(list));
     OK(zeMemFree(gpu.context, p));
 }
@@ -97,6 +98,9 @@ static void events_order_queues(void)
     OK(zeCommandListDestroy(first)); /* what can run still does */
     GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(end));
     OK(zeCommandListDestroy(second));
+    OK(zeEventDestroy(gate));
+    OK(zeEventDestroy(middle));
+    OK(zeEventDestroy(end));
     OK(zeMemFree(gpu.context, p));
 }
 

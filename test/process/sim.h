@@ -81,16 +81,19 @@ static inline ze_command_list_handle_t immediate(struct gpu *gpu, unsigned card,
     return list;
 }
 
+/* From one pool that stays. */
 static inline ze_event_handle_t new_event(struct gpu *gpu)
 {
-    ze_event_pool_handle_t pool;
-    ze_event_handle_t event;
+    static ze_event_pool_handle_t pool;
+    static uint32_t used;
     ze_event_pool_desc_t pool_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
                                       .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE |
                                                ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP,
-                                      .count = 1};
-    ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC};
-    OK(zeEventPoolCreate(gpu->context, &pool_desc, 0, NULL, &pool));
+                                      .count = 64};
+    ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC, .index = used++};
+    ze_event_handle_t event;
+    if (!pool)
+        OK(zeEventPoolCreate(gpu->context, &pool_desc, 0, NULL, &pool));
     OK(zeEventCreate(pool, &desc, &event));
     return event;
 }

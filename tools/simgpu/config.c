@@ -73,7 +73,8 @@ int sim_second(void)
     if (!dladdr((void *)&sim_config, &info) || !info.dli_fname)
         return 0;
     const char *slash = strrchr(info.dli_fname, '/');
-    return strstr(slash ? slash : info.dli_fname, "simgpu2") != NULL;
+    const char *name = slash ? slash : info.dli_fname;
+    return strstr(name, "simgpu2") || strstr(name, "simtwo");
 }
 
 struct unit {
@@ -207,7 +208,7 @@ void sim_config_load(void)
 {
     for (size_t i = 0; i < KNOBS; i++)
         parse(&knobs[i], knobs[i].preset);
-    const char *variable = sim_second() ? "ZE_SIMGPU2" : "ZE_SIMGPU";
+    const char *variable = sim_second() && getenv("ZE_SIMGPU2") ? "ZE_SIMGPU2" : "ZE_SIMGPU";
     const char *text = getenv(variable);
     char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
     while ((item = strsep(&rest, ",")) != NULL) {

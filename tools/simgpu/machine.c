@@ -187,14 +187,15 @@ static void take_record(void)
 
 void sim_machine_attach(void)
 {
+    static char root_path[4000];
     char path[4096];
+    const char *given = getenv("ZEROUTE_ROOT");
     first_card = sim_second() ? SIM_CARDS : 0;
     owner = getpid();
-    root = getenv("ZEROUTE_ROOT");
-    if (root && *root) {
+    if (given && *given && strlen(given) < sizeof(root_path)) {
+        root = strcpy(root_path, given);
         snprintf(path, sizeof(path), "%s/simgpu-machine", root);
-        root = strdup(root);
-        machine = root ? map_file(path) : NULL;
+        machine = map_file(path);
         if (!machine)
             sim_say("cannot use %s: this process is a machine of its own", path);
     }
