@@ -42,6 +42,8 @@ struct zr_thread {
     uint32_t door;
     uint32_t inside; /* this thread is in one of our implementations */
     uint32_t turn;   /* counts small calls: one in 16 is timed */
+    uint32_t pooled; /* in a pool of ours, which keeps memory itself */
+    uint32_t watch;  /* a runtime is being watched (habit.c) */
 };
 extern __thread struct zr_thread zr_thread;
 extern const char *const zr_ze_name[ZR_ENTRIES_ZE];
@@ -167,16 +169,21 @@ static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_
 #define ZR_ENTER(name, arguments)                                                                  \
     struct zr_call call __attribute__((cleanup(zr_leave)));                                        \
     if (unlikely(!zr_enter(&call, ZR_E_##name)))                                                   \
-        return ZR_BELOW(&call, name) arguments;                                                    \
-    if (unlikely(zr_config.inject.count)) {                                                                  \
-        ze_result_t injected = zr_inject(ZR_E_##name);                                             \
-        if (injected != ZE_RESULT_SUCCESS)                                                         \
-            return injected;                                                                       \
-    }
+        return ZR_BELOW(&call, name) arguments
+
+/* The code that the knob `inject` gives this driver call, or success. */
+static inline ze_result_t zr_injected(enum zr_entry entry)
+{
+    return unlikely(zr_config.inject.count) ? zr_inject(entry) : ZE_RESULT_SUCCESS;
+}
 
 /* The driver's part of a call about this many bytes, timed and its failure counted. */
 #define ZR_DOWN(call, name, bytes, arguments)                                                      \
-    (zr_start((call), (bytes)),                                                                    \
-     zr_stop((call), ZR_E_##name, ZR_BELOW((call), name) arguments))
+    __extension__({                                                                                \
+        ze_result_t down_ = zr_injected(ZR_E_##name);                                              \
+        zr_start((call), (bytes));                                                                 \
+        zr_stop((call), ZR_E_##name,                                                               \
+                down_ != ZE_RESULT_SUCCESS ? down_ : ZR_BELOW((call), name) arguments);            \
+    })
 
 #endif

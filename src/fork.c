@@ -50,5 +50,7 @@ void zr_fork_child(void)
     zr_fork_child_callers();
     zr_fork_child_fingerprint();
     zr_fork_child_host();
+    if (zr_fork_child_policy)
+        zr_fork_child_policy();
     errno = saved;
 }

@@ -1,7 +1,8 @@
 /*
- * Policy: who serves an allocation. Until a cache is asked for, the driver does, and we keep the books.
+ * Policy: who serves an allocation: what we keep (keep.c), or the driver, within the limit. Books are kept of both.
  */
-#include "policy.h"
+#include "cache/cache.h"
+#include "route.h"
 
 /* Import and export by file descriptor: the same numbers in every version of the header. */
 enum {
@@ -9,29 +10,72 @@ enum {
     EXPORT_DESC = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC
 };
 
+static inline bool is_full(ze_result_t result)
+{
+    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* What is kept counts too: it is given back before anybody is refused. */
+bool zr_policy_within_limit(struct zr_call *call, unsigned number, ze_device_handle_t device,
+                            uint64_t bytes)
+{
+    return likely(zr_limit_take(call, number, device, bytes)) ||
+           (zr_keep_trim(call, number) && zr_limit_take(call, number, device, bytes));
+}
+
+ze_result_t zr_policy_refused(enum zr_entry entry)
+{
+    zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
+    zr_count_failure_code(entry, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+    return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
 ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size,
                                    size_t alignment, ze_device_handle_t device, void **out)
 {
-    enum zr_kind kind = ZR_KIND_DEVICE;
-    uint32_t flags = 0;
     ze_result_t result;
 
     if (unlikely(zr_host_refuses(size))) {
         zr_count_failure_code(ZR_E_zeMemAllocDevice, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    if (zr_config.cache && !zr_thread.pooled &&
+        zr_keep_alloc_device(call, context, desc, size, alignment, device, out, &result))
+        return result;
+    return zr_policy_alloc_device_from_driver(call, context, desc, size, alignment, device, out);
+}
+
+ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_handle_t context,
+                                               const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                               size_t alignment, ze_device_handle_t device, void **out)
+{
+    enum zr_kind kind = ZR_KIND_DEVICE;
+    uint32_t flags = zr_thread.pooled ? ZR_BLOCK_POOLED : 0;
+    unsigned number;
+    ze_result_t result;
+
+    number = zr_device_number(call, device);
+    if (unlikely(!zr_policy_within_limit(call, number, device, size)))
+        return zr_policy_refused(ZR_E_zeMemAllocDevice);
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
-    if (unlikely(result != ZE_RESULT_SUCCESS))
+    if (unlikely(is_full(result)) && zr_keep_trim(call, number)) {
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+        zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
+        result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
+    }
+    if (unlikely(result != ZE_RESULT_SUCCESS)) {
+        zr_limit_drop(number, size);
         return result;
+    }
     if (unlikely(desc && desc->pNext)) {
         if (zr_chain_has(desc, IMPORT_FD))
             kind = ZR_KIND_IMPORTED;
         if (zr_chain_has(desc, EXPORT_DESC))
-            flags = ZR_BLOCK_EXPORTED;
+            flags |= ZR_BLOCK_EXPORTED;
     }
-    zr_registry_add(kind, zr_device_number(call, device), context, *out, size, flags);
+    zr_registry_add(kind, number, context, *out, size, flags);
     return result;
 }
 
@@ -41,6 +85,9 @@ ze_result_t zr_policy_alloc_host(struct zr_call *call, ze_context_handle_t conte
 {
     ze_result_t result;
 
+    if (zr_config.cache_host && zr_config.cache &&
+        zr_keep_alloc_host(call, context, desc, size, alignment, out, &result))
+        return result;
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocHost, size, (context, desc, size, alignment, out));
     if (likely(result == ZE_RESULT_SUCCESS))
@@ -74,8 +121,12 @@ static inline ze_result_t finish_free(struct zr_block *b, ze_result_t result)
 
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr)
 {
-    struct zr_block *b = zr_registry_take(ptr);
+    ze_result_t result;
+    struct zr_block *b;
 
+    if (zr_config.cache && zr_keep_free(call, context, NULL, ptr, &result))
+        return result;
+    b = zr_registry_take(ptr);
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     return finish_free(b, ZR_DOWN(call, zeMemFree, b ? b->held : 0, (context, ptr)));
 }
@@ -83,18 +134,54 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context,
                                const ze_memory_free_ext_desc_t *desc, void *ptr)
 {
-    struct zr_block *b = zr_registry_take(ptr);
+    ze_result_t result;
+    struct zr_block *b;
 
+    if (zr_config.cache && zr_keep_free(call, context, desc, ptr, &result))
+        return result;
+    b = zr_registry_take(ptr);
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     return finish_free(b, ZR_DOWN(call, zeMemFreeExt, b ? b->held : 0, (context, desc, ptr)));
 }
 
 void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device)
 {
-    (void)call, (void)device;
+    zr_keep_trim(call, device ? zr_device_number(call, device) : ZR_UNKNOWN_DEVICE);
+}
+
+static void least(uint64_t *value, uint64_t bound)
+{
+    if (value && *value > bound)
+        *value = bound;
+}
+
+void zr_policy_tell_limit(struct zr_call *call, ze_device_handle_t device, uint64_t *total, uint64_t *free)
+{
+    enum { CARDS = 16 };
+    unsigned first = device ? zr_device_number(call, device) : 0;
+    unsigned last = device ? first : CARDS - 1;
+
+    if (!zr_config.limit.set)
+        return;
+    for (unsigned n = first; n <= last && n < CARDS; n++) {
+        uint64_t limit = zr_limit_of(call, n, device), used = zr_limit_used(n);
+
+        least(total, limit);
+        least(free, limit > used ? limit - used : 0);
+    }
 }
 
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context)
 {
-    (void)call, (void)context;
+    zr_keep_drop_context(call, context);
+}
+
+void zr_fork_child_policy(void)
+{
+    zr_cache_fork_child();
+    zr_fork_child_device();
+    zr_fork_child_keep();
+    zr_fork_child_limit();
+    zr_fork_child_habit();
+    zr_fork_child_runtime();
 }

@@ -10,6 +10,12 @@ static void unbook(const struct zr_block *b)
 {
     if (b->flags & ZR_BLOCK_FOREIGN)
         return;
+    if (b->kind == ZR_KIND_DEVICE || b->kind == ZR_KIND_PHYSICAL || b->kind == ZR_KIND_IMPORTED)
+        zr_limit_drop(b->device, b->held);
+    if (b->flags & ZR_BLOCK_POOLED) {
+        zr_book_reserved(b->device, -(int64_t)b->held);
+        return;
+    }
     zr_unbook(b->kind, b->device, b->held);
     if (b->kind == ZR_KIND_VIRTUAL && b->peers)
         zr_unbook(ZR_KIND_MAPPED, 0, b->peers);
@@ -54,6 +60,10 @@ void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t con
     }
     if (flags & ZR_BLOCK_FOREIGN)
         return;
+    if (unlikely(flags & ZR_BLOCK_POOLED)) {
+        zr_book_reserved(device, (int64_t)size);
+        return;
+    }
     zr_book(kind, device, size);
     if (kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
         zr_book_reserved(device, (int64_t)size);
@@ -98,6 +108,7 @@ void zr_registry_imported(struct zr_call *call, ze_context_handle_t context, ze_
     zr_count(ZR_F_IPC_IMPORTS, 1);
     if (ZR_BELOW(call, zeMemGetAddressRange)(context, base, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
+    zr_limit_add(zr_device_number(call, device), size);
     zr_registry_add(ZR_KIND_IMPORTED, zr_device_number(call, device), context, base, size, 0);
 }
 

@@ -112,12 +112,20 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return ZE_RESULT_SUCCESS;
         }
     }
+    if (b && zr_keep_is_resident(b, asking)) {
+        zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
+        return ZE_RESULT_SUCCESS;
+    }
     result = ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size));
-    if (peer && result == ZE_RESULT_SUCCESS) {
+    if (!b || result != ZE_RESULT_SUCCESS)
+        return result;
+    if (peer) {
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_CALLS, 1);
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
-        if (asking < 64)
-            __atomic_fetch_or(&b->peers, (uint64_t)1 << asking, __ATOMIC_RELAXED);
+    }
+    if (asking < 64 && b->kind == ZR_KIND_DEVICE) {
+        __atomic_fetch_or(&b->peers, (uint64_t)1 << asking, __ATOMIC_RELAXED);
+        zr_keep_moved(b);
     }
     return result;
 }
@@ -137,7 +145,9 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         zr_count(ZR_F_RESIDENCY_EVICT_WITHHELD_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
-    if (b)
+    if (b && b->kind == ZR_KIND_DEVICE) {
         __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
+        zr_keep_moved(b);
+    }
     return ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
 }

@@ -35,7 +35,7 @@ void zr_fork_child_runtime(void);
 
 /* --- habit.c: what the runtime asks of Level Zero for a device allocation ------------------------------- */
 struct zr_request {
-    enum zr_sycl_form form;
+    enum zr_sycl_form which;
     size_t alignment, size;
     const void *queue;           /* this, or the two below */
     const void *device, *context;
@@ -53,7 +53,7 @@ struct zr_habit {
     uint32_t ordinal, flags;
     uint32_t residents;          /* devices on which it asks for residency, the owner included */
     ze_device_handle_t resident[ZR_HABIT_DEVICES];
-    uint64_t peers;              /* the same without the owner, by number */
+    uint64_t resident_on;        /* the same by number */
     uint16_t number;             /* of the device */
     bool waits;                  /* frees with a policy that waits for commands */
     uint32_t free_policy;        /* of zeMemFreeExt; meaningless unless it uses that */
@@ -69,12 +69,14 @@ typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_reque
  */
 const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
                                    zr_probe probe);
+/* What was learnt last for this context and device, or NULL. */
+const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);
 /* Peer access was switched on or off: residency is asked differently from now on. */
 void zr_habit_forget(void);
 /* Called at the doors while this thread watches (zr_thread.watch). */
 void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
-                        const ze_device_mem_alloc_desc_t *desc, ze_device_handle_t device);
-void zr_habit_saw_resident(ze_device_handle_t device);
+                        const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
+void zr_habit_saw_resident(ze_device_handle_t device, size_t size);
 void zr_habit_saw_free(bool ext, uint32_t policy);
 void zr_fork_child_habit(void);
 
@@ -83,8 +85,12 @@ void zr_fork_child_habit(void);
 bool zr_route_is_sycl(void);
 /* True: as the runtime's pool, if it lets us. */
 bool zr_route_wants_pool(void);
-/* The runtime has taken our pool, or could not (and why). */
-void zr_route_pool(bool taken, const char *why);
+/* The runtime has taken our pool; or why it cannot. */
+void zr_route_pool_taken(void);
+void zr_route_pool_refused(const char *why);
+/* The largest block that the runtime's own pool keeps: what it reuses at once. */
+void zr_route_pool_limit(size_t bytes);
+size_t zr_route_reuses_up_to(void);
 /* NULL when memory is short, as the runtime would answer. */
 void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller);
 /* False: not a block of this route, leave it to the runtime. */

@@ -138,5 +138,7 @@ void zr_fork_child_callers(void);
 void zr_fork_child_fingerprint(void);
 void zr_fork_child_host(void);
 void zr_fork_child_config(void);
+/* Everything from policy.c down; weak, because what only counts is linked without it. */
+void zr_fork_child_policy(void) __attribute__((weak));
 
 #endif

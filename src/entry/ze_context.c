@@ -2,6 +2,7 @@
  * zeContext*: contexts, and residency in them.
  */
 #include "policy.h"
+#include "route.h"
 
 ze_result_t zr_on_zeContextCreate(ze_driver_handle_t driver, const ze_context_desc_t *desc,
                                   ze_context_handle_t *out)
@@ -31,6 +32,8 @@ ze_result_t zr_on_zeContextDestroy(ze_context_handle_t context)
 ze_result_t zr_on_zeContextMakeMemoryResident(ze_context_handle_t context, ze_device_handle_t device,
                                               void *ptr, size_t size)
 {
+    if (unlikely(zr_thread.watch))
+        zr_habit_saw_resident(device, size);
     ZR_ENTER(zeContextMakeMemoryResident, (context, device, ptr, size));
     zr_count_caller(call.caller, 0);
     return zr_residency_make(&call, context, device, ptr, size);

@@ -2,10 +2,13 @@
  * zeMem*: allocation, free, properties, IPC. Thin: counts, asks the policy, keeps the books.
  */
 #include "policy.h"
+#include "route.h"
 
 ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
                                    size_t size, size_t alignment, ze_device_handle_t device, void **out)
 {
+    if (unlikely(zr_thread.watch))
+        zr_habit_saw_alloc(zr_thread.door, context, desc, size, device);
     ZR_ENTER(zeMemAllocDevice, (context, desc, size, alignment, device, out));
     zr_count_caller(call.caller, size);
     return zr_policy_alloc_device(&call, context, desc, size, alignment, device, out);
@@ -13,6 +16,8 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
 
 ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr)
 {
+    if (unlikely(zr_thread.watch))
+        zr_habit_saw_free(false, 0);
     ZR_ENTER(zeMemFree, (context, ptr));
     zr_count_caller(call.caller, 0);
     return zr_policy_free(&call, context, ptr);
@@ -21,6 +26,8 @@ ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr)
 ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
                                void *ptr)
 {
+    if (unlikely(zr_thread.watch))
+        zr_habit_saw_free(true, desc ? (uint32_t)desc->freePolicy : 0);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
     zr_count_caller(call.caller, 0);
     return zr_policy_free_ext(&call, context, desc, ptr);
@@ -52,6 +59,7 @@ ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const voi
 {
     ZR_ENTER(zeMemGetAllocProperties, (context, ptr, properties, device));
     zr_count_caller(call.caller, 0);
+    ptr = zr_keep_asked_about(&call, context, ptr);
     ze_result_t result =
         ZR_DOWN(&call, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
     if (result == ZE_RESULT_SUCCESS && unlikely(properties->pNext) &&
@@ -65,6 +73,9 @@ ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *
 {
     ZR_ENTER(zeMemGetAddressRange, (context, ptr, base, size));
     zr_count_caller(call.caller, 0);
+    if (zr_keep_address_range(ptr, base, size))
+        return ZE_RESULT_SUCCESS;
+    ptr = zr_keep_asked_about(&call, context, ptr);
     return ZR_DOWN(&call, zeMemGetAddressRange, 0, (context, ptr, base, size));
 }
 
@@ -73,6 +84,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr
 {
     ZR_ENTER(zeMemGetIpcHandle, (context, ptr, handle));
     zr_count_caller(call.caller, 0);
+    ptr = zr_keep_asked_about(&call, context, ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (context, ptr, handle));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_exported(ptr);
@@ -84,6 +96,7 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, c
 {
     ZR_ENTER(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
     zr_count_caller(call.caller, 0);
+    ptr = zr_keep_asked_about(&call, context, ptr);
     ze_result_t result =
         ZR_DOWN(&call, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle));
     if (result == ZE_RESULT_SUCCESS)

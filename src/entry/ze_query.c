@@ -56,14 +56,33 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     return result;
 }
 
+/* What SYCL's free_memory asks for, chained to the properties of a device. */
+struct zr_usable_memory {
+    uint32_t stype;
+    void *next;
+    uint64_t bytes;
+};
+
+static struct zr_usable_memory *usable_memory(void *chain)
+{
+    struct zr_usable_memory *link = chain;
+
+    while (link && link->stype != ZR_STYPE_DEVICE_USABLEMEM_SIZE)
+        link = link->next;
+    return link;
+}
+
 ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
 {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
     zr_count_caller(call.caller, 0);
-    if (properties && properties->pNext &&
-        zr_chain_has(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE))
+    struct zr_usable_memory *usable = properties ? usable_memory(properties->pNext) : NULL;
+    if (usable)
         zr_policy_before_memory_query(&call, device);
-    return ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
+    ze_result_t result = ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
+    if (result == ZE_RESULT_SUCCESS && usable)
+        zr_policy_tell_limit(&call, device, NULL, &usable->bytes);
+    return result;
 }
 
 ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_t *count,
@@ -73,7 +92,11 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_
     zr_count_caller(call.caller, 0);
     if (properties && count && *count)
         zr_policy_before_memory_query(&call, device);
-    return ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
+    ze_result_t result =
+        ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
+    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && properties && i < *count; i++)
+        zr_policy_tell_limit(&call, device, &properties[i].totalSize, NULL);
+    return result;
 }
 
 /* A memory module of Sysman names no Level Zero device: all devices are meant. */
@@ -82,7 +105,10 @@ ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *st
     ZR_ENTER(zesMemoryGetState, (memory, state));
     zr_count_caller(call.caller, 0);
     zr_policy_before_memory_query(&call, NULL);
-    return ZR_DOWN(&call, zesMemoryGetState, 0, (memory, state));
+    ze_result_t result = ZR_DOWN(&call, zesMemoryGetState, 0, (memory, state));
+    if (result == ZE_RESULT_SUCCESS && state)
+        zr_policy_tell_limit(&call, NULL, &state->size, &state->free);
+    return result;
 }
 
 /* --- functions by extension name ---------------------------------------------------------------------- */

@@ -83,10 +83,19 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     ZR_ENTER(zePhysicalMemCreate, (context, device, desc, out));
     size_t size = desc ? desc->size : 0;
     zr_count_caller(call.caller, size);
+    bool on_device = device && desc && !(desc->flags & ZR_PHYSICAL_MEM_FLAG_ON_HOST);
+    unsigned number = zr_device_number(&call, device);
+    if (on_device && unlikely(!zr_policy_within_limit(&call, number, device, size)))
+        return zr_policy_refused(ZR_E_zePhysicalMemCreate);
     ze_result_t result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
+    if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && zr_keep_trim(&call, number)) {
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+        result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
+    }
     if (result == ZE_RESULT_SUCCESS)
-        zr_registry_physical(device && !(desc->flags & ZR_PHYSICAL_MEM_FLAG_ON_HOST),
-                             zr_device_number(&call, device), context, *out, size);
+        zr_registry_physical(on_device, number, context, *out, size);
+    else if (on_device)
+        zr_limit_drop(number, size);
     return result;
 }
 

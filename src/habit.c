@@ -1,0 +1,316 @@
+/*
+ * What the runtime asks of Level Zero for a device allocation: through which door, on which native handles, on
+ * which devices it then wants the block resident, and how it frees it. Nothing of this is assumed: the
+ * runtime is let make one block of its own for each pair of objects, and is watched. So the route alone changes
+ * nothing else, whatever adapter, version or environment variable decides about residency.
+ *
+ * A habit belongs to SYCL objects. Their address alone may be another object by now, so a weak reference to
+ * each object's control block is kept: while it is, no other object can have that address.
+ */
+#include "route.h"
+
+#include <string.h>
+
+enum {
+    LEVEL_ZERO = 2,   /* sycl::backend::ext_oneapi_level_zero */
+    HABITS = 256,     /* pairs of objects that are known at one time */
+    LEARNT = 64,      /* different habits: pairs of native handles */
+    LAST_SHARED_DEVICE = 8, /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
+    FIRST_PROBE = 16, /* MiB: over any pool's usual limit, so that it reaches Level Zero */
+    LAST_PROBE = 256
+};
+
+/* libstdc++'s control block of a shared_ptr. */
+struct control {
+    void (**table)(struct control *);
+    int strong, weak;
+};
+
+/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
+struct shared {
+    void *implementation;
+    struct control *control;
+};
+
+struct pair {
+    const void *first, *second; /* control block of queue or context; implementation of the device */
+    struct control *held[2];
+    const struct zr_habit *habit; /* NULL: leave it to the runtime */
+};
+
+static struct pair pairs[HABITS];
+static struct zr_habit learnt[LEARNT];
+static unsigned learnt_count;
+static struct zr_lock lock;
+static uint32_t epoch = 1; /* atomic: rises when what was learnt no longer holds */
+
+/* What this thread used last, and what it is watching. */
+static __thread struct {
+    const void *first, *second;
+    const struct zr_habit *habit;
+    uint32_t epoch;
+} last;
+static __thread struct {
+    struct zr_habit habit;
+    size_t size;
+    bool allocated, freed;
+} seen;
+
+/* --- objects ---------------------------------------------------------------------------------------------- */
+
+static const struct shared *as_shared(const void *object)
+{
+    return object;
+}
+
+static void hold(struct control *c)
+{
+    __atomic_fetch_add(&c->weak, 1, __ATOMIC_RELAXED);
+}
+
+/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth virtual. */
+static void drop(struct control *c)
+{
+    enum { DESTROY = 3 };
+
+    if (__atomic_fetch_sub(&c->weak, 1, __ATOMIC_ACQ_REL) == 1)
+        c->table[DESTROY](c);
+}
+
+static bool dead(const struct pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->held[i] && __atomic_load_n(&p->held[i]->strong, __ATOMIC_ACQUIRE) == 0)
+            return true;
+    return false;
+}
+
+static void identify(const struct zr_runtime *runtime, const struct zr_request *r, struct pair *p)
+{
+    memset(p, 0, sizeof *p);
+    if (r->queue) {
+        p->first = p->held[0] = as_shared(r->queue)->control;
+        return;
+    }
+    p->first = p->held[0] = as_shared(r->context)->control;
+    p->second = as_shared(r->device)->implementation;
+    if (runtime->soname <= LAST_SHARED_DEVICE)
+        p->held[1] = as_shared(r->device)->control;
+}
+
+/* --- watching --------------------------------------------------------------------------------------------- */
+
+/* Smaller ones are the runtime's own affairs. */
+void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
+                        const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device)
+{
+    if (seen.allocated || size < seen.size)
+        return;
+    seen.allocated = true;
+    seen.habit.door = door;
+    seen.habit.context = context;
+    seen.habit.device = device;
+    if (desc) {
+        seen.habit.ordinal = desc->ordinal;
+        seen.habit.flags = desc->flags;
+    }
+}
+
+void zr_habit_saw_resident(ze_device_handle_t device, size_t size)
+{
+    if (seen.allocated && !seen.freed && size >= seen.size && seen.habit.residents < ZR_HABIT_DEVICES)
+        seen.habit.resident[seen.habit.residents++] = device;
+}
+
+void zr_habit_saw_free(bool ext, uint32_t policy)
+{
+    if (!seen.allocated || seen.freed)
+        return;
+    seen.freed = true;
+    seen.habit.frees_ext = ext;
+    seen.habit.free_policy = policy;
+    seen.habit.waits = ext && policy != 0;
+}
+
+static void stop_watching(const bool *watching)
+{
+    if (*watching)
+        zr_thread.watch = zr_thread.inside = 0;
+}
+
+/* One probe. The guard goes even when the runtime throws. */
+static bool watch(const struct zr_runtime *runtime, const struct zr_request *request, zr_probe probe,
+                  size_t size)
+{
+    bool watching __attribute__((cleanup(stop_watching))) = true;
+
+    memset(&seen, 0, sizeof seen);
+    seen.size = size;
+    zr_thread.watch = zr_thread.inside = 1; /* ours, not the program's: uncounted, and never from what we keep */
+    return probe(runtime, request, size) && seen.allocated && seen.freed;
+}
+
+static const struct zr_habit *remember(void)
+{
+    struct zr_call call = {.door = seen.habit.door};
+
+    seen.habit.number = (uint16_t)zr_device_number(&call, seen.habit.device);
+    for (uint32_t i = 0; i < seen.habit.residents; i++) {
+        unsigned n = zr_device_number(&call, seen.habit.resident[i]);
+
+        if (n < 64)
+            seen.habit.resident_on |= UINT64_C(1) << n;
+    }
+    for (unsigned i = 0; i < learnt_count; i++)
+        if (memcmp(&learnt[i], &seen.habit, sizeof seen.habit) == 0)
+            return &learnt[i];
+    if (learnt_count == LEARNT)
+        return NULL;
+    learnt[learnt_count] = seen.habit;
+    __atomic_store_n(&learnt_count, learnt_count + 1, __ATOMIC_RELEASE);
+    return &learnt[learnt_count - 1];
+}
+
+/* --- the table -------------------------------------------------------------------------------------------- */
+
+static unsigned place_of(const struct pair *p)
+{
+    uintptr_t h = (uintptr_t)p->first * 31 + (uintptr_t)p->second;
+
+    return (unsigned)(h >> 4 ^ h >> 13) % HABITS;
+}
+
+/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
+static struct pair *place(const struct pair *want)
+{
+    struct pair *spare = NULL;
+
+    for (unsigned i = 0, at = place_of(want); i < HABITS; i++, at = (at + 1) % HABITS) {
+        struct pair *p = &pairs[at];
+
+        if (p->first == want->first && p->second == want->second)
+            return p;
+        if (!spare && (!p->first || dead(p)))
+            spare = p;
+        if (!p->first)
+            break;
+    }
+    return spare;
+}
+
+static void release(struct pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->held[i])
+            drop(p->held[i]);
+    memset(p, 0, sizeof *p);
+}
+
+static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
+{
+    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == LEVEL_ZERO;
+}
+
+/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held meanwhile. */
+static bool known(const struct pair *want, const struct zr_habit **habit)
+{
+    struct pair *p;
+    bool found;
+
+    zr_lock(&lock);
+    p = place(want);
+    found = p && p->first == want->first && p->second == want->second;
+    if (found)
+        *habit = p->habit;
+    zr_unlock(&lock);
+    return found;
+}
+
+static const struct zr_habit *keep(const struct pair *want, bool learn)
+{
+    const struct zr_habit *habit;
+    struct pair *p;
+
+    zr_lock(&lock);
+    habit = learn ? remember() : NULL;
+    p = place(want);
+    if (p && !(p->first == want->first && p->second == want->second)) {
+        if (p->first)
+            release(p);
+        *p = *want;
+        p->habit = habit;
+        for (int i = 0; i < 2; i++)
+            if (p->held[i])
+                hold(p->held[i]);
+    }
+    zr_unlock(&lock);
+    return p ? habit : NULL;
+}
+
+static __attribute__((noinline, cold)) const struct zr_habit *learn(const struct zr_runtime *runtime,
+                                                                    const struct zr_request *request,
+                                                                    const struct pair *want,
+                                                                    zr_probe probe)
+{
+    const struct zr_habit *habit;
+    bool watched = false;
+
+    if (!want->first || !want->held[0])
+        return NULL;
+    if (known(want, &habit))
+        return habit;
+    if (!is_level_zero(runtime, request)) {
+        zr_count(ZR_F_PASSED_BACKEND, 1);
+        return keep(want, false);
+    }
+    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4)
+        watched = watch(runtime, request, probe, mib << 20);
+    /* Not even one block to be had now: the card is full, which says nothing of the next time. */
+    return watched ? keep(want, true) : NULL;
+}
+
+const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
+                                   zr_probe probe)
+{
+    struct pair want;
+    uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
+
+    identify(runtime, request, &want);
+    if (likely(last.first == want.first && last.second == want.second && last.epoch == now))
+        return last.habit;
+    const struct zr_habit *habit = learn(runtime, request, &want, probe);
+
+    if (habit) {
+        last.first = want.first;
+        last.second = want.second;
+        last.habit = habit;
+        last.epoch = now;
+    }
+    return habit;
+}
+
+const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number)
+{
+    unsigned n = __atomic_load_n(&learnt_count, __ATOMIC_ACQUIRE);
+
+    while (n-- > 0)
+        if (learnt[n].context == context && learnt[n].number == number)
+            return &learnt[n];
+    return NULL;
+}
+
+void zr_habit_forget(void)
+{
+    zr_lock(&lock);
+    for (unsigned i = 0; i < HABITS; i++)
+        if (pairs[i].first)
+            release(&pairs[i]);
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+    zr_unlock(&lock);
+}
+
+/* The child's SYCL objects are copies of the parent's; what was learnt is as good as before. */
+void zr_fork_child_habit(void)
+{
+    lock = (struct zr_lock){0};
+}

@@ -1,0 +1,492 @@
+/*
+ * What is kept and reused at the Level Zero entry points: the bridge from calls to the whole-block cache.
+ *
+ * One driver allocation per block. A request is served here only when every property of it is part of the key;
+ * anything else is left to the driver and counted.
+ */
+#include "policy.h"
+
+#include "cache/cache.h"
+
+#include <string.h>
+
+enum {
+    RELAXED_LIMITS = 0x00020001, /* ze_relaxed_allocation_limits_exp_desc_t */
+    HOST_ACCOUNT = ZR_ACCOUNTS - 1,
+    CONTEXTS = 64,
+    SITES = 16
+};
+
+static struct zr_cache *cache;
+static struct zr_lock lock;
+static bool limited[ZR_ACCOUNTS]; /* its share of cache_limit is set */
+
+/* Through which door each context's blocks go back when no call is at hand. */
+static struct {
+    ze_context_handle_t context;
+    uint32_t door;
+} door_of[CONTEXTS];
+
+/* The call that this thread is in, and the free that it was asked for. */
+static __thread struct {
+    struct zr_call *call;
+    const void *freeing;
+    const ze_memory_free_ext_desc_t *desc;
+} now;
+
+/*
+ * What a call site asks for after it has allocated: a block that is resident on peers is reused only for
+ * whoever would ask for the same again, which is whoever did so the last time.
+ */
+static __thread struct site {
+    const void *caller;
+    ze_context_handle_t context;
+    ze_device_handle_t device;
+    uintptr_t base;   /* its last block */
+    uint64_t expects; /* devices asked for after the block before that */
+    uint64_t asked;   /* after the last one */
+} sites[SITES];
+static __thread struct site *last_site;
+
+/* --- the driver below the cache -------------------------------------------------------------------------- */
+
+static uint32_t door_for(ze_context_handle_t context)
+{
+    for (int i = 0; i < CONTEXTS; i++)
+        if (__atomic_load_n(&door_of[i].context, __ATOMIC_ACQUIRE) == context)
+            return door_of[i].door;
+    return ZR_DOOR_PLT;
+}
+
+static void note_door(ze_context_handle_t context, uint32_t door)
+{
+    for (int i = 0; i < CONTEXTS; i++) {
+        ze_context_handle_t at = __atomic_load_n(&door_of[i].context, __ATOMIC_ACQUIRE);
+
+        if (at == context)
+            return;
+        if (at)
+            continue;
+        zr_lock(&lock);
+        if (!door_of[i].context) {
+            door_of[i].door = door;
+            __atomic_store_n(&door_of[i].context, context, __ATOMIC_RELEASE);
+        }
+        zr_unlock(&lock);
+        if (door_of[i].context == context)
+            return;
+    }
+}
+
+static int down_alloc(struct zr_call *call, const struct zr_key *key, size_t size, void **out)
+{
+    size_t alignment = key->align ? (size_t)1 << (key->align - 1) : 0;
+    ze_result_t result;
+
+    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
+    if (key->kind == ZR_KIND_HOST) {
+        ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC,
+                                         .flags = key->flags};
+
+        result = ZR_DOWN(call, zeMemAllocHost, size, (key->context, &desc, size, alignment, out));
+    } else {
+        ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+            .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC, .flags = key->extra};
+        ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+                                           .pNext = key->extra ? &relaxed : NULL,
+                                           .flags = key->flags,
+                                           .ordinal = key->ordinal};
+
+        result = ZR_DOWN(call, zeMemAllocDevice, size,
+                         (key->context, &desc, size, alignment, key->device, out));
+    }
+    return (int)result;
+}
+
+static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+{
+    struct zr_call own = {.door = door_for(key->context)};
+    struct zr_call *call = now.call ? now.call : &own;
+    bool counted = key->kind == ZR_KIND_DEVICE;
+    int code;
+
+    (void)arg;
+    if (counted && !zr_limit_take(call, key->account, key->device, size)) {
+        zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
+        return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    }
+    code = down_alloc(call, key, size, out);
+    if (code == 0) {
+        note_door(key->context, call->door);
+        if (counted)
+            zr_book_reserved(key->account, (int64_t)size);
+    } else if (counted) {
+        zr_limit_drop(key->account, size);
+    }
+    return code;
+}
+
+/* A free that was asked for with a policy goes down with it; everything else by zeMemFree. */
+static int backing_free(void *arg, const struct zr_block *b)
+{
+    struct zr_call own = {.door = door_for(b->context)};
+    struct zr_call *call = now.call ? now.call : &own;
+    void *p = (void *)b->base;
+    ze_result_t result;
+
+    (void)arg;
+    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
+    if (now.desc && now.freeing == p)
+        result = ZR_DOWN(call, zeMemFreeExt, b->held, (b->context, now.desc, p));
+    else
+        result = ZR_DOWN(call, zeMemFree, b->held, (b->context, p));
+    if (b->kind == ZR_KIND_DEVICE) {
+        zr_book_reserved(b->device, -(int64_t)b->held);
+        zr_limit_drop(b->device, b->held);
+    }
+    return (int)result;
+}
+
+static bool is_full(int code)
+{
+    return code == (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           code == (int)ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
+           code == (int)ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+}
+
+static const struct zr_backing driver = {NULL, backing_alloc, backing_free, is_full};
+
+/* --- keys ------------------------------------------------------------------------------------------------- */
+
+static __attribute__((noinline, cold)) struct zr_cache *make_cache(void)
+{
+    zr_lock(&lock);
+    if (!cache) {
+        struct zr_cache *c = zr_cache_new(&driver);
+
+        if (c) {
+            zr_cache_set_idle(c, (uint32_t)(zr_config.cache_idle / 1000000));
+            __atomic_store_n(&cache, c, __ATOMIC_RELEASE);
+        }
+    }
+    zr_unlock(&lock);
+    return cache;
+}
+
+static inline struct zr_cache *the_cache(void)
+{
+    struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
+
+    return likely(c) ? c : make_cache();
+}
+
+/* cache_limit of this device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
+static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct zr_call *call,
+                                                     unsigned account, ze_device_handle_t device)
+{
+    uint64_t total = device ? zr_device_memory(call, device) : 0;
+    uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
+
+    zr_cache_set_limit(c, account,
+                       zr_config.cache_limit.set ? zr_amount_of(&zr_config.cache_limit, total) : usual);
+    __atomic_store_n(&limited[account], true, __ATOMIC_RELEASE);
+}
+
+/* log2 + 1 of the alignment, 0 for none: what the key holds. False: not a power of two, the driver's to say. */
+static inline bool align_code(size_t alignment, uint8_t *code)
+{
+    *code = alignment ? (uint8_t)(__builtin_ctzl(alignment) + 1) : 0;
+    return (alignment & (alignment - 1)) == 0;
+}
+
+static bool relaxed_only(const void *next, uint32_t *flags)
+{
+    const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
+
+    if ((uint32_t)relaxed->stype != RELAXED_LIMITS || relaxed->pNext)
+        return false;
+    *flags = relaxed->flags;
+    return true;
+}
+
+static inline struct site *site_of(const void *caller, ze_context_handle_t context,
+                                   ze_device_handle_t device)
+{
+    struct site *s = &sites[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 8 ^ (uintptr_t)device >> 6) % SITES];
+
+    if (unlikely(s->caller != caller || s->context != context || s->device != device)) {
+        memset(s, 0, sizeof *s);
+        s->caller = caller;
+        s->context = context;
+        s->device = device;
+    } else {
+        s->expects = s->asked;
+        s->asked = 0;
+    }
+    return s;
+}
+
+/* --- for the doors ------------------------------------------------------------------------------------------ */
+
+/*
+ * A block of this key, booked. False: no memory for our own books, the caller goes to the driver itself.
+ * On a hit the block is resident where the key says; a new one is resident nowhere yet.
+ */
+static inline bool serve(struct zr_cache *c, struct zr_call *call, const struct zr_key *key, size_t size,
+                         void **out, ze_result_t *result, bool *hit)
+{
+    enum { HIT = 1 };
+    int code = HIT;
+    struct zr_block *b;
+
+    now.call = call;
+    b = zr_cache_alloc(c, key, size, &code);
+    now.call = NULL;
+    *hit = b && code == HIT;
+    if (unlikely(!b)) {
+        *result = (ze_result_t)code;
+        return code != ZR_CACHE_TROUBLE;
+    }
+    if (likely(*hit)) {
+        zr_count(ZR_F_CACHE_HITS, 1);
+        /* Marks of its life before; nobody else knows the block yet. */
+        if (unlikely(b->flags & ~(uint32_t)(ZR_BLOCK_USER - 1)))
+            __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_USER - 1), __ATOMIC_RELAXED);
+    } else {
+        zr_count(ZR_F_CACHE_MISSES, 1);
+        if (key->peers) {
+            __atomic_store_n(&b->peers, 0, __ATOMIC_RELAXED);
+            zr_block_mark(b, ZR_BLOCK_MOVED);
+        }
+    }
+    zr_book(key->kind, key->account, size);
+    *out = (void *)b->base;
+    *result = ZE_RESULT_SUCCESS;
+    return true;
+}
+
+bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
+                          const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
+                          ze_device_handle_t device, void **out, ze_result_t *result)
+{
+    struct zr_key key = {.context = context, .device = device, .kind = ZR_KIND_DEVICE};
+    struct zr_cache *c;
+    struct site *site;
+    unsigned number;
+    bool hit;
+
+    if (unlikely(!context || !desc || !device || !out || !size || !align_code(alignment, &key.align)))
+        return false;
+    if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key.extra)) {
+        zr_count(ZR_F_PASSED_PNEXT, 1);
+        return false;
+    }
+    number = zr_device_number(call, device);
+    c = the_cache();
+    if (unlikely(number >= HOST_ACCOUNT || !c))
+        return false;
+    if (unlikely(!__atomic_load_n(&limited[number], __ATOMIC_ACQUIRE)))
+        set_limit(c, call, number, device);
+    site = site_of(call->caller, context, device);
+    key.account = (uint16_t)number;
+    key.ordinal = desc->ordinal;
+    key.flags = desc->flags;
+    key.peers = site->expects;
+    if (!serve(c, call, &key, size, out, result, &hit))
+        return false;
+    last_site = site;
+    site->base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
+    return true;
+}
+
+bool zr_keep_alloc_host(struct zr_call *call, ze_context_handle_t context,
+                        const ze_host_mem_alloc_desc_t *desc, size_t size, size_t alignment, void **out,
+                        ze_result_t *result)
+{
+    struct zr_key key = {.context = context, .kind = ZR_KIND_HOST, .account = HOST_ACCOUNT};
+    struct zr_cache *c;
+    bool hit;
+
+    if (!context || !desc || desc->pNext || !out || !size || !align_code(alignment, &key.align))
+        return false;
+    c = the_cache();
+    if (!c)
+        return false;
+    if (unlikely(!__atomic_load_n(&limited[HOST_ACCOUNT], __ATOMIC_ACQUIRE)))
+        set_limit(c, call, HOST_ACCOUNT, NULL);
+    key.flags = desc->flags;
+    return serve(c, call, &key, size, out, result, &hit);
+}
+
+ze_result_t zr_keep_alloc_as(struct zr_call *call, const struct zr_keep_as *as, size_t size,
+                             size_t alignment, void **out, bool *hit)
+{
+    struct zr_key key = {.context = as->context,
+                         .device = as->device,
+                         .kind = ZR_KIND_DEVICE,
+                         .account = as->number,
+                         .ordinal = as->ordinal,
+                         .flags = as->flags,
+                         .peers = as->residents};
+    struct zr_cache *c = the_cache();
+    ze_result_t result;
+
+    if (!c || as->number >= HOST_ACCOUNT || !align_code(alignment, &key.align))
+        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (unlikely(!__atomic_load_n(&limited[as->number], __ATOMIC_ACQUIRE)))
+        set_limit(c, call, as->number, as->device);
+    return serve(c, call, &key, size, out, &result, hit) ? result : ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+}
+
+/* An address that no driver has ever handed out: what it says of this one, it says of any unknown one. */
+static const char nowhere[64];
+
+const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+{
+    void *base = NULL;
+    size_t size = 0;
+    struct zr_block *b;
+    uint64_t word;
+
+    if (!__atomic_load_n(&cache, __ATOMIC_RELAXED) || zr_map_find(ptr))
+        return ptr;
+    if (ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
+        return ptr;
+    b = zr_map_look(base, &word);
+    return b && zr_word_state(word) != ZR_BLOCK_NONE &&
+                   (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS)
+               ? nowhere
+               : ptr;
+}
+
+bool zr_keep_address_range(const void *ptr, void **base, size_t *size)
+{
+    struct zr_block *b = __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;
+
+    if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS))
+        return false;
+    if (base)
+        *base = (void *)b->base;
+    if (size)
+        *size = b->size;
+    return true;
+}
+
+static bool driver_knows(struct zr_call *call, ze_context_handle_t context, void *ptr)
+{
+    void *base = NULL;
+    size_t size = 0;
+
+    return ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) == ZE_RESULT_SUCCESS &&
+           base == ptr;
+}
+
+bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
+                  const ze_memory_free_ext_desc_t *desc, void *ptr, ze_result_t *result)
+{
+    struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
+    bool waits = desc && (desc->freePolicy || desc->pNext);
+    struct zr_freed_block was = {0};
+    enum zr_freed freed;
+
+    if (unlikely(!c || !ptr))
+        return false;
+    now.call = call;
+    now.desc = desc;
+    now.freeing = ptr;
+    freed = zr_cache_free(c, ptr, !waits, &was);
+    now.call = NULL;
+    now.desc = NULL;
+    *result = ZE_RESULT_SUCCESS;
+    switch (freed) {
+    case ZR_FREED:
+        zr_count(ZR_F_CACHE_KEPT, 1);
+        zr_unbook(was.kind, was.device, was.size);
+        return true;
+    case ZR_FREED_BY_DRIVER:
+        zr_unbook(was.kind, was.device, was.size);
+        *result = (ze_result_t)was.code;
+        return true;
+    case ZR_FREED_FOREIGN:
+        return false;
+    case ZR_FREED_TWICE:
+        zr_count(ZR_F_FREE_INVALID_TWICE, 1);
+        break;
+    case ZR_FREED_INSIDE:
+        zr_count(ZR_F_FREE_INVALID_INTERIOR, 1);
+        break;
+    case ZR_FREED_UNKNOWN:
+        /* The driver's own cache takes what is already free, and what points into a block. */
+        if (driver_knows(call, context, ptr))
+            return false;
+        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
+        break;
+    }
+    *result = ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    return true;
+}
+
+/* --- residency ------------------------------------------------------------------------------------------------ */
+
+bool zr_keep_is_resident(struct zr_block *b, unsigned number)
+{
+    uint64_t bit = number < 64 ? UINT64_C(1) << number : 0;
+    struct site *site = last_site;
+
+    if (site && site->base == b->base)
+        site->asked |= bit;
+    return (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS) &&
+           (__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit);
+}
+
+void zr_keep_moved(struct zr_block *b)
+{
+    if (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS)
+        zr_block_mark(b, ZR_BLOCK_MOVED);
+}
+
+/* --- giving back ------------------------------------------------------------------------------------------------ */
+
+uint64_t zr_keep_trim(struct zr_call *call, unsigned number)
+{
+    struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
+    uint64_t bytes;
+
+    if (!c)
+        return 0;
+    now.call = call;
+    bytes = zr_cache_trim(c, number == ZR_UNKNOWN_DEVICE ? ZR_ACCOUNTS : number, NULL, 0);
+    now.call = NULL;
+    if (bytes) {
+        zr_count(ZR_F_CACHE_TRIMS, 1);
+        zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
+    }
+    return bytes;
+}
+
+void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context)
+{
+    struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
+
+    if (!c)
+        return;
+    now.call = call;
+    zr_cache_drop_context(c, context);
+    now.call = NULL;
+    zr_lock(&lock);
+    for (int i = 0; i < CONTEXTS; i++)
+        if (door_of[i].context == context)
+            __atomic_store_n(&door_of[i].context, NULL, __ATOMIC_RELEASE);
+    zr_unlock(&lock);
+    memset(sites, 0, sizeof sites);
+    last_site = NULL;
+}
+
+void zr_fork_child_keep(void)
+{
+    lock = (struct zr_lock){0};
+    memset(limited, 0, sizeof limited);
+    memset(door_of, 0, sizeof door_of);
+    memset(sites, 0, sizeof sites);
+    last_site = NULL;
+}

@@ -1,0 +1,181 @@
+/*
+ * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by what we keep, over
+ * zeMemAllocDevice on the runtime's own handles, with the residency that the runtime would ask for.
+ */
+#include "route.h"
+
+enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps of device memory unless told otherwise */
+
+enum decision { UNDECIDED, AT_SYCL, ELSEWHERE };
+
+static uint32_t decision; /* atomic */
+static uint32_t pool_taken;
+static const char *pool_refused;
+static size_t pool_limit = USUAL_POOL_LIMIT;
+
+static void tell(const char *route, const char *why)
+{
+    zr_text(ZR_T_ROUTE, route);
+    zr_text(ZR_T_ROUTE_WHY, why);
+}
+
+static __attribute__((noinline, cold)) enum decision decide(void)
+{
+    enum decision d = ELSEWHERE;
+    bool taken = __atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE);
+    const char *refused = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
+
+    zr_config_load();
+    zr_stats_open();
+    switch (zr_config.route) {
+    case ZR_ROUTE_SYCL:
+        d = AT_SYCL;
+        tell("sycl", "asked for");
+        break;
+    case ZR_ROUTE_NATIVE:
+        tell("native", "asked for");
+        break;
+    case ZR_ROUTE_POOL:
+        if (!taken)
+            tell("native", refused ? refused : "the runtime asks nobody for its pool");
+        break;
+    default:
+        if (!taken) {
+            d = AT_SYCL;
+            tell("sycl", refused ? refused : "the runtime asks nobody for its pool");
+        }
+        break;
+    }
+    __atomic_store_n(&decision, d, __ATOMIC_RELEASE);
+    return d;
+}
+
+bool zr_route_is_sycl(void)
+{
+    uint32_t d = __atomic_load_n(&decision, __ATOMIC_ACQUIRE);
+
+    return (likely(d != UNDECIDED) ? d : decide()) == AT_SYCL;
+}
+
+bool zr_route_wants_pool(void)
+{
+    zr_config_load();
+    return zr_config.route == ZR_ROUTE_AUTO || zr_config.route == ZR_ROUTE_POOL;
+}
+
+void zr_route_pool_taken(void)
+{
+    if (__atomic_exchange_n(&pool_taken, 1, __ATOMIC_ACQ_REL) == 0) {
+        zr_stats_open();
+        tell("pool", zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
+    }
+}
+
+void zr_route_pool_refused(const char *why)
+{
+    __atomic_store_n(&pool_refused, why, __ATOMIC_RELEASE);
+}
+
+void zr_route_pool_limit(size_t bytes)
+{
+    __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
+}
+
+size_t zr_route_reuses_up_to(void)
+{
+    return __atomic_load_n(&pool_limit, __ATOMIC_RELAXED);
+}
+
+/* --- at the SYCL entry points ------------------------------------------------------------------------------- */
+
+static void begin(struct zr_call *call, uint32_t door, const void *caller)
+{
+    call->caller = caller;
+    call->door = door;
+    call->entered = true;
+    call->weight = 0;
+    zr_thread.inside = 1;
+}
+
+/* Found in the books already: the flag is all that tells it from other blocks. */
+static void mark(void *p)
+{
+    struct zr_block *b = zr_map_base(p);
+
+    if (b)
+        __atomic_store_n(&b->flags, __atomic_load_n(&b->flags, __ATOMIC_RELAXED) | ZR_BLOCK_SYCL,
+                         __ATOMIC_RELAXED);
+}
+
+static ze_result_t alloc_plain(struct zr_call *call, const struct zr_habit *h, size_t size,
+                               size_t alignment, void **out)
+{
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+                                       .flags = h->flags,
+                                       .ordinal = h->ordinal};
+
+    return zr_policy_alloc_device_from_driver(call, h->context, &desc, size, alignment, h->device, out);
+}
+
+void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller)
+{
+    struct zr_keep_as as = {habit->context, habit->device, habit->number,
+                            habit->ordinal, habit->flags,  0};
+    struct zr_call call __attribute__((cleanup(zr_leave)));
+    ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    bool hit = false;
+    void *p = NULL;
+
+    begin(&call, habit->door, caller);
+    zr_count_caller(caller, size);
+    if (unlikely(zr_host_refuses(size)))
+        return NULL;
+    if (zr_config.residency == ZR_RESIDENCY_ASKED)
+        as.residents = habit->resident_on;
+    else
+        as.residents = habit->resident_on & UINT64_C(1) << (habit->number & 63);
+    if (likely(zr_config.cache))
+        result = zr_keep_alloc_as(&call, &as, size, alignment, &p, &hit);
+    if (unlikely(result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE))
+        result = alloc_plain(&call, habit, size, alignment, &p);
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        return NULL;
+    mark(p);
+    if (unlikely(!hit))
+        for (uint32_t i = 0; i < habit->residents; i++)
+            zr_residency_make(&call, habit->context, habit->resident[i], p, size);
+    return p;
+}
+
+/* What the runtime would wait for goes back with the runtime's own policy, unless the program vouches. */
+static bool must_wait(const struct zr_block *b, const struct zr_habit **habit)
+{
+    if (zr_config.cache && (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to()))
+        return false;
+    *habit = zr_habit_in(__atomic_load_n(&b->context, __ATOMIC_RELAXED), b->device);
+    return *habit && (*habit)->frees_ext;
+}
+
+bool zr_route_free(void *ptr, const void *caller)
+{
+    struct zr_block *b = zr_map_base(ptr);
+    const struct zr_habit *habit = NULL;
+    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
+
+    if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL))
+        return false;
+    bool waits = must_wait(b, &habit);
+    ze_context_handle_t context = __atomic_load_n(&b->context, __ATOMIC_RELAXED);
+
+    if (!habit)
+        habit = zr_habit_in(context, b->device);
+    begin(&call, habit ? habit->door : ZR_DOOR_PLT, caller);
+    if (waits) {
+        desc.freePolicy = habit->free_policy;
+        zr_policy_free_ext(&call, context, &desc, ptr);
+    } else {
+        zr_policy_free(&call, context, ptr);
+    }
+    return true;
+}

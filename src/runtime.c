@@ -1,0 +1,229 @@
+/*
+ * The SYCL runtimes in this process. Their ABI is checked, not assumed: a soname that we know, and every
+ * function that we stand in front of present. Anything else is passed through.
+ */
+#include "dl.h"
+#include "route.h"
+
+#include <string.h>
+
+#define PREFIX "_ZN4sycl3_V1"
+
+static const char *const symbols[ZR_SYCL_FORMS] = {
+#define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) PREFIX symbol,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments) PREFIX symbol,
+#include "entry/sycl.def"
+#undef ZR_SYCL
+#undef ZR_SYCL_FREE
+};
+
+enum { RUNTIMES = 4, SITES = 64, OLDEST = 7, NEWEST = 9 };
+
+static struct zr_runtime runtimes[RUNTIMES];
+static struct zr_lock lock;
+
+/* Which runtime a call site belongs to: a call site never changes its library. */
+static struct {
+    const void *site;
+    struct zr_runtime *runtime;
+} sites[SITES];
+
+struct library {
+    uintptr_t address, base;
+    char path[1024];
+    char soname[64];
+};
+
+static void keep(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
+static void read_soname(struct library *l, uintptr_t bias, const ElfW(Dyn) * d)
+{
+    uintptr_t strings = 0;
+    size_t at = 0;
+
+    for (; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB)
+            strings = d->d_un.d_ptr;
+        if (d->d_tag == DT_SONAME)
+            at = d->d_un.d_val;
+    }
+    if (!strings || !at)
+        return;
+    keep(l->soname, sizeof l->soname, (const char *)(strings < bias ? strings + bias : strings) + at);
+}
+
+static int holds(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct library *l = arg;
+    const ElfW(Phdr) *dynamic = NULL;
+    bool inside = false;
+
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+
+        if (p->p_type == PT_DYNAMIC)
+            dynamic = p;
+        if (p->p_type == PT_LOAD)
+            inside |= l->address - (info->dlpi_addr + p->p_vaddr) < p->p_memsz;
+    }
+    if (!inside)
+        return 0;
+    l->base = info->dlpi_addr;
+    keep(l->path, sizeof l->path, info->dlpi_name ? info->dlpi_name : "");
+    if (dynamic)
+        read_soname(l, info->dlpi_addr, (const ElfW(Dyn) *)(info->dlpi_addr + dynamic->p_vaddr));
+    return 1;
+}
+
+/* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
+static unsigned soname_number(const char *soname)
+{
+    static const char stem[] = "libsycl.so.";
+    const char *digits = soname + sizeof stem - 1;
+    unsigned n = 0;
+
+    if (strncmp(soname, stem, sizeof stem - 1) != 0)
+        return 0;
+    while (*digits >= '0' && *digits <= '9')
+        n = n * 10 + (unsigned)(*digits++ - '0');
+    return *digits == '\0' && n >= OLDEST && n <= NEWEST ? n : 0;
+}
+
+static int (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
+{
+    return (int (*)(const void *))ZR_FUNCTION(zr_real_dlsym(r->handle, symbol));
+}
+
+static bool fill(struct zr_runtime *r)
+{
+    bool whole = true;
+
+    for (int i = 0; i < ZR_SYCL_FORMS; i++) {
+        r->real[i] = ZR_FUNCTION(zr_real_dlsym(r->handle, symbols[i]));
+        whole &= r->real[i] != NULL;
+    }
+    r->context_backend = backend_of(r, "_ZNK4sycl3_V17context11get_backendEv");
+    r->queue_backend = backend_of(r, "_ZNK4sycl3_V15queue11get_backendEv");
+    return whole && r->context_backend && r->queue_backend;
+}
+
+/* Under the lock. The first runtime that is used is ours, later ones pass through. */
+static struct zr_runtime *know(const void *function)
+{
+    struct library l = {.address = (uintptr_t)function};
+    struct zr_runtime *r = NULL;
+
+    if (!dl_iterate_phdr(holds, &l))
+        return NULL;
+    for (int i = 0; i < RUNTIMES; i++) {
+        r = &runtimes[i];
+        if (r->handle && r->base == l.base)
+            return r;
+        if (!r->handle)
+            break;
+        r = NULL;
+    }
+    if (!r)
+        return NULL;
+    r->handle = dlopen(l.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (!r->handle)
+        return NULL;
+    r->base = l.base;
+    r->soname = soname_number(l.soname);
+    r->ours = fill(r) && r->soname && r == &runtimes[0];
+    if (!r->ours) {
+        const char *why = r != &runtimes[0]  ? "a second SYCL runtime in this process"
+                          : !r->soname       ? "a SYCL runtime of a version that is not known"
+                                             : "a SYCL runtime without all of its USM functions";
+
+        zr_say("%s (%s): its allocations are left to it", why, l.soname[0] ? l.soname : l.path);
+        if (r == &runtimes[0])
+            zr_text(ZR_T_ROUTE_WHY, why);
+    }
+    return r;
+}
+
+/* The definition that the caller would be bound to without us: its own dependencies, then the global scope. */
+static void *definition(const char *symbol, const void *caller)
+{
+    void *p = NULL;
+    Dl_info info;
+    void *own;
+
+    if (caller && dladdr(caller, &info) && info.dli_fname && info.dli_fname[0]) {
+        own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        if (own) {
+            p = zr_real_dlsym(own, symbol);
+            dlclose(own);
+        }
+    }
+    if (!p)
+        p = zr_real_dlsym(RTLD_NEXT, symbol);
+    for (char n = '0' + NEWEST; !p && n >= '0' + OLDEST; n--) {
+        char soname[] = "libsycl.so.?";
+
+        soname[sizeof soname - 2] = n;
+        own = dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
+        if (own) {
+            p = zr_real_dlsym(own, symbol);
+            dlclose(own);
+        }
+    }
+    dlerror();
+    return p;
+}
+
+static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form form, const void *caller,
+                                                               size_t site)
+{
+    void *function = definition(symbols[form], caller);
+    struct zr_runtime *r;
+
+    if (!function)
+        return NULL;
+    zr_config_load();
+    zr_stats_open();
+    zr_lock(&lock);
+    r = know(function);
+    if (r) {
+        __atomic_store_n(&sites[site].site, NULL, __ATOMIC_RELEASE);
+        __atomic_store_n(&sites[site].runtime, r, __ATOMIC_RELEASE);
+        __atomic_store_n(&sites[site].site, caller, __ATOMIC_RELEASE);
+    }
+    zr_unlock(&lock);
+    return r;
+}
+
+struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller)
+{
+    size_t site = ((uintptr_t)caller ^ (uintptr_t)caller >> 9) % SITES;
+
+    if (likely(__atomic_load_n(&sites[site].site, __ATOMIC_ACQUIRE) == caller)) {
+        struct zr_runtime *r = __atomic_load_n(&sites[site].runtime, __ATOMIC_ACQUIRE);
+
+        if (likely(__atomic_load_n(&sites[site].site, __ATOMIC_ACQUIRE) == caller))
+            return r;
+    }
+    return find(form, caller, site);
+}
+
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol)
+{
+    zr_function f = ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol));
+
+    if (!f)
+        dlerror();
+    return f;
+}
+
+void zr_fork_child_runtime(void)
+{
+    lock = (struct zr_lock){0};
+}
