@@ -228,6 +228,8 @@ char *zr_ab_p_text(char *out, double p);
 const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output);
 /* A whole sentence, to be freed. */
 char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
+/* The other metrics that differ, in one line to be freed; NULL: none does. */
+char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
 char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);
 bool zr_ab_dull(const struct zr_ab *ab, const struct zr_ab_row *row); /* not worth a line */
 const char *zr_ab_unit_name(enum zr_ab_unit u);

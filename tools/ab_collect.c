@@ -235,4 +235,12 @@ void zr_ab_machine(struct zr_ab *ab)
     free(whole);
     snprintf(text, sizeof(text), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     zr_pairs_set(&ab->machine, "processors", text);
+    for (size_t r = 0; r < ab->n_runs; r++) { /* of the first run that tells: the arms may differ in it */
+        const struct zr_pairs *p = &ab->run[r].fingerprint;
+        for (size_t i = 0; i < p->n; i++)
+            if ((!strncmp(p->at[i].name, "card.", 5) || !strncmp(p->at[i].name, "driver.", 7) ||
+                 !strncmp(p->at[i].name, "loader.", 7) || !strcmp(p->at[i].name, "adapter")) &&
+                !zr_pairs_get(&ab->machine, p->at[i].name))
+                zr_pairs_set(&ab->machine, p->at[i].name, p->at[i].value);
+    }
 }

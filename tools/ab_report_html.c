@@ -84,16 +84,13 @@ static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
             an->verdict ? "Verdict" : "No verdict");
     for (size_t i = 0; i < an->n_reasons; i++)
         paragraph(f, an->reason[i], "reason");
-    for (size_t m = 0; an->verdict && !ab->n_factors && m < ab->n_metrics; m++) {
-        size_t metric = m == 0 ? an->primary : m <= an->primary ? m - 1 : m;
-        for (size_t arm = 1; arm < ab->n_arms; arm++) {
-            enum zr_ab_outcome o = an->row[metric].arm[arm].outcome;
-            if (metric != an->primary && o != ZR_AB_LESS && o != ZR_AB_MORE)
-                continue;
-            char *sentence = zr_ab_sentence(ab, an, metric, arm);
-            paragraph(f, sentence, metric == an->primary ? "primary" : "soft");
-            free(sentence);
-        }
+    for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
+        char *sentence = zr_ab_sentence(ab, an, an->primary, arm), *others = zr_ab_others(ab, an, arm);
+        paragraph(f, sentence, "primary");
+        if (others)
+            paragraph(f, others, "soft");
+        free(sentence);
+        free(others);
     }
     for (size_t e = 0; an->verdict && e < an->n_effects; e++) {
         char *sentence = zr_ab_effect_sentence(ab, an, e);
@@ -232,8 +229,13 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
 
     fprintf(f, "<td class=\"n\" data-metric=\"");
     zr_html_text(f, m->name);
-    fprintf(f, "\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td><td class=\"n soft\">%s</td>", arm, c->median,
-            zr_ab_number(text, m->unit, c->median), zr_ab_interval_text(low, m->unit, c->median_interval));
+    fprintf(f, "\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td>", arm, c->median,
+            zr_ab_number(text, m->unit, c->median));
+    if (row->constant && !row->primary) {
+        fputs("<td class=\"n soft\">the same in every run</td><td></td><td></td><td></td><td></td></tr>\n", f);
+        return;
+    }
+    fprintf(f, "<td class=\"n soft\">%s</td>", zr_ab_interval_text(low, m->unit, c->median_interval));
     if (arm == 0 || isnan(c->difference)) {
         fputs("<td></td><td></td><td></td><td></td></tr>\n", f);
         return;
@@ -263,7 +265,8 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
             const struct zr_ab_row *row = &an->row[m];
             if (row->primary != (pass == 0) || zr_ab_dull(ab, row))
                 continue;
-            for (size_t arm = 0; arm < ab->n_arms; arm++) {
+            bool same = row->constant && !row->primary;
+            for (size_t arm = 0; arm < (same ? 1 : ab->n_arms); arm++) {
                 fprintf(f, "<tr%s><td>", arm ? "" : " class=\"first\"");
                 if (!arm) {
                     fputs("<span title=\"", f);
@@ -274,7 +277,10 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
                             row->drifts ? " <span class=\"tag bad\">drifts</span>" : "");
                 }
                 fputs("</td><td>", f);
-                arm_name(f, ab, arm);
+                if (same)
+                    fputs("all", f);
+                else
+                    arm_name(f, ab, arm);
                 fputs("</td>", f);
                 figure_cells(f, ab, an, m, arm);
             }

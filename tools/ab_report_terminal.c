@@ -158,15 +158,12 @@ static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
         fprintf(f, "  %s: %s\n", ab->metric[an->primary].name, sentence);
         free(sentence);
     }
-    for (size_t m = 0; an->verdict && !ab->n_factors && m < ab->n_metrics; m++)
-        for (size_t arm = 1; arm < ab->n_arms && m != an->primary; arm++) {
-            enum zr_ab_outcome o = an->row[m].arm[arm].outcome;
-            if (o != ZR_AB_LESS && o != ZR_AB_MORE)
-                continue;
-            char *sentence = zr_ab_sentence(ab, an, m, arm);
-            fprintf(f, "  %s\n", sentence);
-            free(sentence);
-        }
+    for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
+        char *others = zr_ab_others(ab, an, arm);
+        if (others)
+            fprintf(f, "  %s\n", others);
+        free(others);
+    }
     for (size_t i = 0; i < an->n_remarks; i++)
         fprintf(f, "  note: %s\n", an->remark[i]);
 }

@@ -129,6 +129,9 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
 {
     double rss = fmax(PEAK(w, rss, 0, 1), 1024.0 * (double)used->ru_maxrss);
     double active = PEAK(w, gpu_active, base_active, 1), drop = PEAK(w, mem_available, base_available, -1);
+    const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
+    if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
+        active = fmax(active, strtod(inside, NULL) - base_active);
     double mirror = isnan(active) ? fmax(drop - rss, 0) : fmax(active, 0);
     double held = run->value[zr_ab_metric_index(ab, "device.held.peak")];
 

@@ -94,7 +94,7 @@ const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome 
         return "not tested";
     if (o == ZR_AB_NO_DIFFERENCE)
         return "no difference beyond noise";
-    if (m->unit == ZR_AB_SECONDS)
+    if (m->unit == ZR_AB_SECONDS && strcmp(m->name, "cpu"))
         return same_output ? (less ? "faster" : "slower") : (less ? "shorter" : "longer");
     if (m->unit == ZR_AB_PLAIN)
         return less ? "lower" : "higher";
@@ -111,7 +111,7 @@ static bool outputs_alike(const struct zr_ab_analysis *an)
 
 static const char *goodness(const struct zr_ab_metric *m, enum zr_ab_outcome o)
 {
-    if (m->better == ZR_AB_NEITHER || m->unit == ZR_AB_SECONDS)
+    if (m->better == ZR_AB_NEITHER)
         return "";
     return (m->better == ZR_AB_LOWER) == (o == ZR_AB_LESS) ? ", better" : ", worse";
 }
@@ -159,10 +159,35 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
     default:
         break;
     }
-    return zr_ab_text("%s: %s is %s than %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)",
-                      m->name, name, zr_ab_outcome_word(m, c->outcome, alike), base,
+    return zr_ab_text("%s: %s in %s than in %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)",
+                      m->name, zr_ab_outcome_word(m, c->outcome, alike), name, base,
                       alike ? goodness(m, c->outcome) : "; the outputs differ, so it is not called better",
                       from, to, change, interval, p, zr_cliff_word(c->delta), c->delta);
+}
+
+char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
+{
+    char *out = NULL;
+
+    for (size_t m = 0; m < ab->n_metrics; m++) {
+        const struct zr_ab_comparison *c = &an->row[m].arm[arm];
+        char change[ZR_AB_WORD];
+        if (m == an->primary || (c->outcome != ZR_AB_LESS && c->outcome != ZR_AB_MORE))
+            continue;
+        if (isfinite(c->change))
+            zr_ab_percent(change, c->change);
+        else
+            zr_ab_number(change, ab->metric[m].unit, c->difference);
+        char *longer = zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
+                                  zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
+        free(out);
+        out = longer;
+    }
+    if (!out)
+        return NULL;
+    char *whole = zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
+    free(out);
+    return whole;
 }
 
 static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e)
