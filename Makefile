@@ -116,6 +116,11 @@ $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -Wl,-z,nodelete -o $@ $(SIM_OBJ) -lpthread
 
+# Compares test/driver/xe_uapi.h with a kernel header: XE_HEADERS=DIR has drm/xe_drm.h.
+standin-uapi:
+	$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(if $(XE_HEADERS),-isystem $(XE_HEADERS)) -fsyntax-only test/driver/uapi_check.c
+.PHONY: standin-uapi
+
 $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread

@@ -1,7 +1,8 @@
 /*
- * The command decoder: walks a batch through the address space and carries out what orders and moves
- * data. Encodings are those of Xe2 (public command definitions of Intel's compute runtime). State that
- * only matters to kernels is skipped; a command that is not known is counted and skipped by its length.
+ * The command decoder: walks a batch through the address space and carries out what orders and
+ * moves data. Encodings are those of Xe2 (public command definitions of Intel's compute runtime).
+ * State that only matters to kernels is skipped; a command that is not known is counted and skipped
+ * by its length.
  */
 #include "standin.h"
 
@@ -13,12 +14,12 @@
 
 struct walk {
     struct xs_context *context;
-    uint64_t at;              /* where the next command stands */
-    uint64_t back[LEVELS];    /* where batches of the level above go on */
+    uint64_t at;           /* where the next command stands */
+    uint64_t back[LEVELS]; /* where batches of the level above go on */
     unsigned level;
-    struct xs_span span;      /* what is mapped around it */
+    struct xs_span span; /* what is mapped around it */
     uint64_t span_start;
-    uint32_t spill[LONGEST];  /* a command that crosses a binding's end */
+    uint32_t spill[LONGEST]; /* a command that crosses a binding's end */
     bool done;
 };
 
@@ -52,7 +53,8 @@ static uint64_t address_at(const uint32_t *command, unsigned index)
     return (command[index] | (uint64_t)command[index + 1] << 32) & XS_ADDRESS_MASK & ~3ull;
 }
 
-/* --- fetching -------------------------------------------------------------------------------------- */
+/* --- fetching
+ * -------------------------------------------------------------------------------------- */
 
 static unsigned length_of(uint32_t first)
 {
@@ -110,7 +112,8 @@ static const uint32_t *fetch(struct walk *walk, unsigned *length)
     return walk->spill;
 }
 
-/* --- memory interface commands ---------------------------------------------------------------------- */
+/* --- memory interface commands
+ * ---------------------------------------------------------------------- */
 
 static bool compare(uint64_t memory, unsigned operation, uint64_t data)
 {
@@ -232,7 +235,8 @@ static void atomic_operation(struct walk *walk, const uint32_t *command)
     xs_event_bump(address);
 }
 
-static void post_sync(struct xs_context *context, unsigned operation, uint64_t address, uint64_t data)
+static void post_sync(struct xs_context *context, unsigned operation, uint64_t address,
+                      uint64_t data)
 {
     enum { NOTHING, IMMEDIATE, DEPTH, TIMESTAMP };
     if (operation == TIMESTAMP)
@@ -348,7 +352,8 @@ static void memory_interface(struct walk *walk, const uint32_t *command, unsigne
     }
 }
 
-/* --- the other units --------------------------------------------------------------------------------- */
+/* --- the other units
+ * --------------------------------------------------------------------------------- */
 
 static void blit(struct xs_context *context, const uint32_t *command)
 {
@@ -404,8 +409,8 @@ void xs_batch_run(struct xs_context *context, uint64_t address)
         uint32_t first = command[0];
         bool is_predicate = first >> 23 == MI_SET_PREDICATE;
         if (xs_unlikely(xs_config.log))
-            xs_say("card %u engine %u: %08x (%u) at 0x%llx", context->card, context->engine_class, first,
-                   length, (unsigned long long)walk.at - length * 4ull);
+            xs_say("card %u engine %u: %08x (%u) at 0x%llx", context->card, context->engine_class,
+                   first, length, (unsigned long long)walk.at - length * 4ull);
         if (context->regs.predicate && !is_predicate)
             continue;
         switch (first >> 29) {

@@ -16,7 +16,8 @@
 
 static int self_memory = -1;
 
-/* Pages that are protected just now (the driver's own migration of shared memory) still have content. */
+/* Pages that are protected just now (the driver's own migration of shared memory) still have
+ * content. */
 static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool write)
 {
     if (self_memory < 0)
@@ -92,7 +93,8 @@ bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
     return true;
 }
 
-static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width, uint64_t phase)
+static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width,
+                   uint64_t phase)
 {
     if (width == 1) {
         memset(out, pattern[0], length);
@@ -171,7 +173,8 @@ static void copy_rows(struct xs_context *context, const struct rectangle *r)
         return;
     }
     for (uint64_t row = 0; row < r->height; row++) {
-        if (!xs_move(context->vm, r->to + row * r->to_pitch, r->from + row * r->from_pitch, r->width))
+        if (!xs_move(context->vm, r->to + row * r->to_pitch, r->from + row * r->from_pitch,
+                     r->width))
             return;
     }
 }

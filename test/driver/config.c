@@ -1,6 +1,6 @@
 /*
- * XE_STANDIN="cards:2,vram:12GiB,kernel:6.18,...": what the made-up machine is. A bad key or value is
- * said once on stderr and the default is used. README.md of this folder lists the keys.
+ * XE_STANDIN="cards:2,vram:12GiB,kernel:6.18,...": what the made-up machine is. A bad key or value
+ * is said once on stderr and the default is used. README.md of this folder lists the keys.
  */
 #include "standin.h"
 
@@ -62,14 +62,11 @@ static bool parse(const char *text, const struct unit *units, uint64_t *out)
     return false;
 }
 
-static const struct unit sizes[] = {{"", 1},
-                                    {"KiB", 1ull << 10},
-                                    {"MiB", 1ull << 20},
-                                    {"GiB", 1ull << 30},
-                                    {"TiB", 1ull << 40},
-                                    {NULL, 0}};
-static const struct unit times[] = {
-    {"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
+static const struct unit sizes[] = {
+    {"", 1},  {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40},
+    {NULL, 0}};
+static const struct unit times[] = {{"", 1},         {"ns", 1},         {"us", 1000},
+                                    {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
 static const struct unit plain[] = {{"", 1}, {NULL, 0}};
 
 static bool parse_switch(const char *text, bool *out)
@@ -97,6 +94,8 @@ static bool set(const char *key, char *value, bool *mirror_set)
         return parse_switch(value, &c->mirror);
     } else if (!strcmp(key, "touch")) {
         return parse_switch(value, &c->touch);
+    } else if (!strcmp(key, "spill")) {
+        return parse_switch(value, &c->spill);
     } else if (!strcmp(key, "faults")) {
         return parse_switch(value, &c->faults);
     } else if (!strcmp(key, "log")) {
@@ -150,6 +149,6 @@ void xs_config_load(void)
             xs_say("XE_STANDIN: '%s:%s' not understood, default used", item, value ? value : "");
     }
     if (!mirror_set)
-        xs_config.mirror = xs_config.kernel[0] > 6 ||
-                           (xs_config.kernel[0] == 6 && xs_config.kernel[1] >= 18);
+        xs_config.mirror =
+            xs_config.kernel[0] > 6 || (xs_config.kernel[0] == 6 && xs_config.kernel[1] >= 18);
 }

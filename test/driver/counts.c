@@ -1,7 +1,8 @@
 /*
- * The counts: plain memory, shared by the processes of one machine, and a text file (XE_STANDIN_COUNTS,
- * %p becomes the process id) that always shows them: one "name value" line each, numbers of fixed
- * width, mapped, so that keeping it up to date is a store of twenty bytes and never a system call.
+ * The counts: plain memory, shared by the processes of one machine, and a text file
+ * (XE_STANDIN_COUNTS, %p becomes the process id) that always shows them: one "name value" line
+ * each, numbers of fixed width, mapped, so that keeping it up to date is a store of twenty bytes
+ * and never a system call.
  */
 #include "standin.h"
 
@@ -26,9 +27,10 @@ static char *_Atomic text;
 /* About 10 ns: two digits at a time into a register's worth of spaces, then one copy. */
 void xs_format_number(char *place, unsigned width, uint64_t value)
 {
-    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536"
-                                "37383940414243444546474849505152535455565758596061626364656667686970717273"
-                                "7475767778798081828384858687888990919293949596979899";
+    static const char pairs[] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536"
+        "37383940414243444546474849505152535455565758596061626364656667686970717273"
+        "7475767778798081828384858687888990919293949596979899";
     char digits[24] = "                       ";
     unsigned at = sizeof(digits);
     while (value >= 100) {

@@ -1,7 +1,7 @@
 /*
- * Sleeping until somebody wrote something. Commands and fences poll memory that anybody may write with
- * a plain store. A write of our own wakes, at once, those who wait for that address and those who wait
- * for anything; a store by the program is seen when the nap ends.
+ * Sleeping until somebody wrote something. Commands and fences poll memory that anybody may write
+ * with a plain store. A write of our own wakes, at once, those who wait for that address and those
+ * who wait for anything; a store by the program is seen when the nap ends.
  */
 #include "standin.h"
 

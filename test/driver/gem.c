@@ -45,15 +45,17 @@ static int give_handle(struct xs_client *client, struct xs_bo *bo)
 
 int xs_gem_create(struct xs_client *client, struct xe_gem_create *create)
 {
-    const uint32_t known = XE_GEM_DEFER_BACKING | XE_GEM_SCANOUT | XE_GEM_NEEDS_VISIBLE_VRAM |
-                           XE_GEM_NO_COMPRESSION;
+    const uint32_t known =
+        XE_GEM_DEFER_BACKING | XE_GEM_SCANOUT | XE_GEM_NEEDS_VISIBLE_VRAM | XE_GEM_NO_COMPRESSION;
     bool vram = create->placement & 1u << 1;
     uint64_t page = vram ? XS_VRAM_PAGE : XS_PAGE;
     if (!create->size || create->size % page || create->flags & ~known || !create->placement ||
         create->placement & ~3u || create->cpu_caching < 1 || create->cpu_caching > 2)
         return -EINVAL;
+    bool spilled = false;
     if (vram && !xs_vram_take(client->card, create->size)) {
-        if (!(create->placement & 1u)) {
+        spilled = xs_config.spill;
+        if (!spilled && !(create->placement & 1u)) {
             xs_count(XS_C_gem_create_nospace, 1);
             return -ENOSPC;
         }
@@ -69,6 +71,11 @@ int xs_gem_create(struct xs_client *client, struct xe_gem_create *create)
     bo->owner = (uint8_t)client->card;
     bo->vram = vram;
     bo->kind = vram ? XS_VRAM : XS_SYSTEM;
+    bo->spilled = spilled;
+    if (spilled) {
+        xs_host_pages((int64_t)bo->size);
+        xs_count(XS_C_gem_create_spilled, 1);
+    }
     xs_fdinfo_add(&client->info, bo->kind, (int64_t)bo->size);
     int error = give_handle(client, bo);
     if (error) {
@@ -127,6 +134,8 @@ void xs_bo_unref(struct xs_bo *bo)
     } else if (bo->vram) {
         xs_vram_give(bo->owner, bo->size);
     }
+    if (bo->spilled)
+        xs_host_pages(-(int64_t)bo->size);
     xs_fdinfo_add(&bo->client->info, bo->kind, -(int64_t)bo->size);
     if (bo->map)
         munmap(bo->map, bo->size);
@@ -211,10 +220,12 @@ static void *raw_mmap(void *addr, size_t length, int prot, int flags, int fd, of
     return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset); // NOLINT
 }
 
-void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags, off_t offset)
+void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags,
+                  off_t offset)
 {
     if (offset == BARRIER_OFFSET)
-        return raw_mmap(addr, length, prot, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return raw_mmap(addr, length, prot, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                        0);
     uint64_t inside = (uint64_t)offset & ((1ull << OFFSET_SHIFT) - 1);
     struct xs_bo *bo = xs_bo_get(client, (uint32_t)((uint64_t)offset >> OFFSET_SHIFT));
     if (!bo || inside + length > ((bo->size + XS_PAGE - 1) & ~(uint64_t)(XS_PAGE - 1))) {

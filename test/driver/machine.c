@@ -1,8 +1,9 @@
 /*
  * What the processes of one stand-in machine share: memory in use, buffers that were exported, the
- * counts. The state lives in a file of the machine's folder ($ZEROUTE_ROOT, or machine:DIR), mapped by
- * every process; without a folder each process is a machine of its own (forked children included).
- * A process that was killed is noticed by the next one that opens a card or runs out of memory.
+ * counts. The state lives in a file of the machine's folder ($ZEROUTE_ROOT, or machine:DIR), mapped
+ * by every process; without a folder each process is a machine of its own (forked children
+ * included). A process that was killed is noticed by the next one that opens a card or runs out of
+ * memory.
  */
 #include "standin.h"
 
@@ -23,6 +24,7 @@
 struct process {
     _Atomic int pid;
     uint64_t start_time;
+    _Atomic uint64_t spilled;        /* host pages of its buffers */
     uint32_t held;                   /* shared buffers, counted once per card */
     _Atomic uint64_t vram[XS_CARDS]; /* of buffers that never left the process */
 };
@@ -116,11 +118,13 @@ static void bury(unsigned index)
     struct process *p = &machine->processes[index];
     for (unsigned card = 0; card < XS_CARDS; card++)
         sub(&machine->vram[card], atomic_exchange(&p->vram[card], 0));
+    sub(&machine->gpu_active, atomic_exchange(&p->spilled, 0));
     for (unsigned i = 0; i < SHARED && p->held; i++) {
         struct shared *s = &machine->shared[i];
         if (s->inode > 1 && s->holders[index])
             release(s, index, s->holders[index]);
     }
+    xs_procfs_meminfo(atomic_load(&machine->gpu_active));
     xs_procfs_forget(p->pid);
     atomic_store(&p->pid, 0);
 }
@@ -260,14 +264,33 @@ void xs_vram_give(unsigned card, uint64_t bytes)
     sub(&machine->vram[card], bytes);
 }
 
+/* Looks for the dead, but not more often than ten times a second: it reads a file per process. */
 uint64_t xs_vram_used(unsigned card)
 {
+    static _Atomic uint64_t next_look;
+    uint64_t now = xs_now(), next = atomic_load(&next_look);
+    if (now >= next && atomic_compare_exchange_strong(&next_look, &next, now + 100000000)) {
+        lock();
+        bury_the_dead();
+        unlock();
+    }
     return atomic_load(&machine->vram[card]);
 }
 
 uint64_t xs_gpu_active(void)
 {
     return atomic_load(&machine->gpu_active);
+}
+
+void xs_host_pages(int64_t bytes)
+{
+    if (!joined)
+        return;
+    lock();
+    atomic_fetch_add(&machine->processes[me].spilled, (uint64_t)bytes);
+    atomic_fetch_add(&machine->gpu_active, (uint64_t)bytes);
+    xs_procfs_meminfo(atomic_load(&machine->gpu_active));
+    unlock();
 }
 
 /* Lock held. The entry of a buffer, or a free place for it; NULL: the table is full. */
@@ -321,7 +344,8 @@ void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, b
     unlock();
 }
 
-/* Fresh here means that the exporter is gone, or on another machine: the memory is in use all the same. */
+/* Fresh here means that the exporter is gone, or on another machine: the memory is in use all the
+ * same. */
 void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored)
 {
     lock();

@@ -1,6 +1,7 @@
 /*
- * The libc names that the driver reaches a card by. Everything that is not about a card goes straight
- * to the kernel, so these work before any constructor has run and cost others a table look-up.
+ * The libc names that the driver reaches a card by. Everything that is not about a card goes
+ * straight to the kernel, so these work before any constructor has run and cost others a table
+ * look-up.
  */
 #include "standin.h"
 
@@ -330,7 +331,8 @@ XS_PUBLIC void *mmap64(void *addr, size_t length, int prot, int flags, int fd, o
     return map(addr, length, prot, flags, fd, offset);
 }
 
-/* The driver then shares memory by taking descriptors out of the other process, without a socket. */
+/* The driver then shares memory by taking descriptors out of the other process, without a socket.
+ */
 XS_PUBLIC int prctl(int option, ...)
 {
     va_list args;
@@ -343,7 +345,8 @@ XS_PUBLIC int prctl(int option, ...)
     return option == PR_SET_PTRACER ? 0 : result;
 }
 
-/* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs ------------------ */
+/* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs
+ * ------------------ */
 
 static int describe(int fd, struct stat *out)
 {

@@ -1,8 +1,8 @@
 /*
  * The /proc-style files under $ZEROUTE_ROOT: meminfo with GPUActive, and for every open card
- * proc/<pid>/fdinfo/<fd> in the format of the xe driver. They are made once, mapped, and hold numbers
- * of fixed width: a change is a store of a dozen bytes. What else a reader wants of a process
- * (status, stat, ...) is a link to the real file. Without ZEROUTE_ROOT there are no files.
+ * proc/<pid>/fdinfo/<fd> in the format of the xe driver. They are made once, mapped, and hold
+ * numbers of fixed width: a change is a store of a dozen bytes. What else a reader wants of a
+ * process (status, stat, ...) is a link to the real file. Without ZEROUTE_ROOT there are no files.
  */
 #include "standin.h"
 
@@ -23,7 +23,8 @@ static char *meminfo;
 static unsigned place_available, place_free, place_active;
 static uint64_t base_available, base_free; /* KiB, before any mirror */
 
-static const char *const memory_names[] = {[XS_VRAM] = "vram0", [XS_GTT] = "gtt", [XS_SYSTEM] = "system"};
+static const char *const memory_names[] = {
+    [XS_VRAM] = "vram0", [XS_GTT] = "gtt", [XS_SYSTEM] = "system"};
 
 void xs_pci_address(unsigned card, char out[16])
 {
@@ -94,7 +95,8 @@ static void open_meminfo(void)
     bool known = strstr(old, "GPUActive:") != NULL;
     uint64_t total = known ? number_at(old, "MemTotal:") : real_meminfo("MemTotal:");
     base_free = known ? number_at(old, "MemFree:") + active : real_meminfo("MemFree:");
-    base_available = known ? number_at(old, "MemAvailable:") + active : real_meminfo("MemAvailable:");
+    base_available =
+        known ? number_at(old, "MemAvailable:") + active : real_meminfo("MemAvailable:");
     add_line(text, &length, "MemTotal:", total);
     place_free = add_line(text, &length, "MemFree:", base_free);
     place_available = add_line(text, &length, "MemAvailable:", base_available);
@@ -117,11 +119,10 @@ void xs_procfs_meminfo(uint64_t gpu_active)
         xs_format_number(meminfo + place_active, WIDTH, kib);
 }
 
-static void make_dir(const char *format, int pid)
+static void make_dir(const char *name)
 {
     char path[600];
-    int length = snprintf(path, sizeof(path), "%s", xs_config.root);
-    snprintf(path + length, sizeof(path) - (size_t)length, format, pid);
+    snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     if (mkdir(path, 0755) && errno != EEXIST)
         xs_say("%s: %s", path, strerror(errno));
 }
@@ -141,25 +142,28 @@ static void write_file(const char *name, const char *content)
 /* The machine's lock is held. */
 void xs_procfs_open(void)
 {
-    static const char *const links[] = {"status", "stat",    "statm",        "cgroup", "comm",
+    static const char *const links[] = {"status",  "stat",    "statm",        "cgroup", "comm",
                                         "cmdline", "environ", "smaps_rollup", "maps",   "exe"};
     if (!xs_config.root[0])
         return;
     int pid = (int)getpid();
     char from[600], to[64], release[64];
-    make_dir("", 0);
-    make_dir("/proc", 0);
-    make_dir("/proc/sys", 0);
-    make_dir("/proc/sys/kernel", 0);
-    make_dir("/proc/%d", pid);
-    make_dir("/proc/%d/fdinfo", pid);
+    make_dir("");
+    make_dir("/proc");
+    make_dir("/proc/sys");
+    make_dir("/proc/sys/kernel");
+    snprintf(to, sizeof(to), "/proc/%d", pid);
+    make_dir(to);
+    snprintf(to, sizeof(to), "/proc/%d/fdinfo", pid);
+    make_dir(to);
     for (unsigned i = 0; i < sizeof(links) / sizeof(*links); i++) {
         snprintf(from, sizeof(from), "%s/proc/%d/%s", xs_config.root, pid, links[i]);
         snprintf(to, sizeof(to), "/proc/%d/%s", pid, links[i]);
         if (symlink(to, from) && errno != EEXIST)
             xs_say("%s: %s", from, strerror(errno));
     }
-    snprintf(release, sizeof(release), "%u.%u.0-standin\n", xs_config.kernel[0], xs_config.kernel[1]);
+    snprintf(release, sizeof(release), "%u.%u.0-standin\n", xs_config.kernel[0],
+             xs_config.kernel[1]);
     write_file("sys/kernel/osrelease", release);
     if (!meminfo)
         open_meminfo();
@@ -172,7 +176,8 @@ void xs_procfs_forget(pid_t pid)
         return;
     static const char *const folders[] = {"/fdinfo", ""};
     for (unsigned i = 0; i < 2; i++) {
-        int length = snprintf(path, sizeof(path), "%s/proc/%d%s", xs_config.root, (int)pid, folders[i]);
+        int length =
+            snprintf(path, sizeof(path), "%s/proc/%d%s", xs_config.root, (int)pid, folders[i]);
         DIR *dir = opendir(path);
         for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
             snprintf(path + length, sizeof(path) - (size_t)length, "/%s", e->d_name);

@@ -19,7 +19,8 @@ static struct way new_way(unsigned card, int immediate)
         CHECK(zeCommandListCreateImmediate(context, cards[card], &desc, &way.list));
         return way;
     }
-    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .ordinal = group};
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .ordinal = group};
     ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC,
                                    .commandQueueGroupOrdinal = group};
     CHECK(zeCommandQueueCreate(context, cards[card], &desc, &way.queue));
@@ -33,7 +34,8 @@ static void copy(struct way *way, void *to, const void *from, size_t size)
     CHECK(zeCommandListAppendBarrier(way->list, NULL, 0, NULL));
 }
 
-/* Immediate lists tell by an event, so that a header without zeCommandListHostSynchronize will do. */
+/* Immediate lists tell by an event, so that a header without zeCommandListHostSynchronize will do.
+ */
 static void finish(struct way *way)
 {
     if (way->queue) {
@@ -100,11 +102,13 @@ static void regions(struct way *way, unsigned card)
     uint8_t from[PITCH * ROWS], to[PITCH * ROWS] = {0}, want[PITCH * ROWS] = {0};
     fill_random(from, sizeof(from), 5);
     uint8_t *device = new_device(card, sizeof(from));
-    ze_copy_region_t source = {.originX = 7, .originY = 3, .width = WIDTH, .height = HEIGHT, .depth = 1};
-    ze_copy_region_t target = {.originX = 450, .originY = 25, .width = WIDTH, .height = HEIGHT, .depth = 1};
+    ze_copy_region_t source = {
+        .originX = 7, .originY = 3, .width = WIDTH, .height = HEIGHT, .depth = 1};
+    ze_copy_region_t target = {
+        .originX = 450, .originY = 25, .width = WIDTH, .height = HEIGHT, .depth = 1};
     copy(way, device, from, sizeof(from));
-    CHECK(zeCommandListAppendMemoryCopyRegion(way->list, to, &target, PITCH, 0, device, &source, PITCH, 0,
-                                              NULL, 0, NULL));
+    CHECK(zeCommandListAppendMemoryCopyRegion(way->list, to, &target, PITCH, 0, device, &source,
+                                              PITCH, 0, NULL, 0, NULL));
     finish(way);
     for (unsigned row = 0; row < HEIGHT; row++)
         memcpy(want + (25 + row) * PITCH + 450, from + (3 + row) * PITCH + 7, WIDTH);

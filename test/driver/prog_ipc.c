@@ -1,6 +1,6 @@
 /*
- * IPC between processes: the parent's bytes arrive in the child, the child's in the parent. The child is
- * forked before the driver starts, and so is a process of its own on the same machine.
+ * IPC between processes: the parent's bytes arrive in the child, the child's in the parent. The
+ * child is forked before the driver starts, and so is a process of its own on the same machine.
  */
 #include "ze_test.h"
 

@@ -7,7 +7,8 @@ int main(void)
     for (uint32_t i = 0; i < card_count; i++) {
         ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
         ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
-        ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
+        ze_device_memory_properties_t memory = {.stype =
+                                                    ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
         uint32_t one = 1;
         CHECK(zeDeviceGetProperties(cards[i], &properties));
         CHECK(zeDevicePciGetPropertiesExt(cards[i], &pci));

@@ -1,7 +1,7 @@
 /*
- * Exec queues. One thread per queue, started at its first batch, carries the batches out in order and
- * signals their fences. A queue under the driver's direct submission gets one batch that never ends:
- * it waits at a semaphore for the next commands, so that thread mostly sleeps.
+ * Exec queues. One thread per queue, started at its first batch, carries the batches out in order
+ * and signals their fences. A queue under the driver's direct submission gets one batch that never
+ * ends: it waits at a semaphore for the next commands, so that thread mostly sleeps.
  */
 #include "standin.h"
 
@@ -251,7 +251,8 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
         return 0;
     uint64_t start = xs_now();
     bool absolute = wait->flags & XE_WAIT_FLAG_ABSTIME;
-    uint64_t end = wait->timeout < 0 ? UINT64_MAX : (uint64_t)wait->timeout + (absolute ? 0 : start);
+    uint64_t end =
+        wait->timeout < 0 ? UINT64_MAX : (uint64_t)wait->timeout + (absolute ? 0 : start);
     uint64_t nap = 20000;
     for (unsigned round = 0;; round++) {
         uint32_t seen = xs_event_seen(XS_ANY_ADDRESS);

@@ -1,7 +1,7 @@
 /*
  * The registers of a command streamer that commands move values through: general purpose registers,
- * the predicate, the clock. The three engines have them at different places; here each queue has one
- * set. Registers of the rest of the chip read as 0 ("idle, done").
+ * the predicate, the clock. The three engines have them at different places; here each queue has
+ * one set. Registers of the rest of the chip read as 0 ("idle, done").
  */
 #include "standin.h"
 
@@ -99,9 +99,16 @@ void xs_reg_predicate(struct xs_regs *regs, unsigned mode)
     }
 }
 
-/* --- MI_MATH -------------------------------------------------------------------------------------- */
+/* --- MI_MATH
+ * -------------------------------------------------------------------------------------- */
 
-enum operand { SRC_A = 0x20, SRC_B = 0x21, ACCUMULATOR = 0x31, ZERO_FLAG = 0x32, CARRY_FLAG = 0x33 };
+enum operand {
+    SRC_A = 0x20,
+    SRC_B = 0x21,
+    ACCUMULATOR = 0x31,
+    ZERO_FLAG = 0x32,
+    CARRY_FLAG = 0x33
+};
 
 enum alu {
     ALU_LOAD = 0x080,

@@ -1,6 +1,6 @@
 /*
- * Sync objects: a number in a page of a memfd, so that a descriptor of one can travel. A plain object
- * is a timeline whose point 1 is "signalled".
+ * Sync objects: a number in a page of a memfd, so that a descriptor of one can travel. A plain
+ * object is a timeline whose point 1 is "signalled".
  */
 #include "standin.h"
 
@@ -170,13 +170,13 @@ int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg)
     }
     case XE_NR_SYNCOBJ_WAIT: {
         struct xe_drm_syncobj_wait *wait = arg;
-        return wait_all(client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles, // NOLINT
-                        wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
-                        &wait->first_signaled);
+        return wait_all(
+            client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles, // NOLINT
+            wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL, &wait->first_signaled);
     }
     case XE_NR_SYNCOBJ_TIMELINE_WAIT: {
         struct xe_drm_syncobj_timeline_wait *wait = arg;
-        return wait_all(client, (void *)(uintptr_t)wait->handles, // NOLINT
+        return wait_all(client, (void *)(uintptr_t)wait->handles,             // NOLINT
                         (void *)(uintptr_t)wait->points, wait->count_handles, // NOLINT
                         wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
                         &wait->first_signaled);
@@ -184,7 +184,8 @@ int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg)
     case XE_NR_SYNCOBJ_RESET:
     case XE_NR_SYNCOBJ_SIGNAL: {
         struct xe_drm_syncobj_array *array = arg;
-        return set_all(client, array->handles, 0, array->count_handles, number == XE_NR_SYNCOBJ_SIGNAL);
+        return set_all(client, array->handles, 0, array->count_handles,
+                       number == XE_NR_SYNCOBJ_SIGNAL);
     }
     case XE_NR_SYNCOBJ_TIMELINE_SIGNAL: {
         struct xe_drm_syncobj_timeline_array *array = arg;

@@ -1,6 +1,7 @@
 /*
- * Address spaces: which buffer, or which memory of the process, a GPU address means. The bindings are
- * a treap of disjoint ranges, so thousands of them cost a bind or a look-up about the same as ten.
+ * Address spaces: which buffer, or which memory of the process, a GPU address means. The bindings
+ * are a treap of disjoint ranges, so thousands of them cost a bind or a look-up about the same as
+ * ten.
  */
 #include "standin.h"
 
@@ -27,7 +28,8 @@ struct xs_vm {
     uint32_t flags;
 };
 
-/* --- the treap ---------------------------------------------------------------------------------- */
+/* --- the treap ----------------------------------------------------------------------------------
+ */
 
 static void split(struct binding *node, uint64_t start, struct binding **low, struct binding **high)
 {
@@ -144,7 +146,8 @@ static void clear_buffer(struct xs_vm *vm, const struct xs_bo *bo)
     }
 }
 
-/* --- the calls ------------------------------------------------------------------------------------ */
+/* --- the calls
+ * ------------------------------------------------------------------------------------ */
 
 int xs_vm_create(struct xs_client *client, struct xe_vm_create *create)
 {
@@ -229,8 +232,8 @@ static int map_range(struct xs_client *client, struct xs_vm *vm, const struct xe
 static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op)
 {
     if (op->op != XE_BIND_UNMAP_ALL &&
-        (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE || op->addr + op->range < op->addr ||
-         op->addr + op->range > XS_ADDRESS_MASK + 1))
+        (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE ||
+         op->addr + op->range < op->addr || op->addr + op->range > XS_ADDRESS_MASK + 1))
         return -EINVAL;
     switch (op->op) {
     case XE_BIND_MAP:
@@ -274,7 +277,8 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
     return error ? error : xs_signal_syncs(client, bind->syncs, bind->num_syncs);
 }
 
-/* --- the executor's view -------------------------------------------------------------------------- */
+/* --- the executor's view
+ * -------------------------------------------------------------------------- */
 
 bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
 {

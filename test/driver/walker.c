@@ -1,7 +1,7 @@
 /*
- * Kernels. The driver copies and fills on the compute engine with kernels of its own; those are carried
- * out here, in bulk, by what they do. Any other kernel does nothing but is done: its post-sync write
- * happens, with times where they are asked for.
+ * Kernels. The driver copies and fills on the compute engine with kernels of its own; those are
+ * carried out here, in bulk, by what they do. Any other kernel does nothing but is done: its
+ * post-sync write happens, with times where they are asked for.
  */
 #include "standin.h"
 
@@ -15,7 +15,8 @@ struct launch {
 };
 
 /* Arguments up to inline_size travel in the command, the rest in memory. */
-static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte, unsigned size)
+static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte,
+                              unsigned size)
 {
     const struct xs_argument *argument = &launch->kernel.arguments[index];
     const uint32_t *command = launch->command;
@@ -51,7 +52,8 @@ static void copy(const struct launch *launch, uint64_t to, uint64_t from, uint64
     xs_count(XS_C_copy_bytes, bytes);
 }
 
-static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width, uint64_t bytes)
+static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width,
+                 uint64_t bytes)
 {
     uint8_t data[256];
     width = width ? (unsigned)least(width, sizeof(data)) : 1;
@@ -72,7 +74,8 @@ static void copy_region(const struct launch *l, unsigned element)
 /* src, dst, offset of src, offset of dst */
 static void copy_buffer(const struct launch *l, unsigned element)
 {
-    copy(l, argument(l, 1) + argument(l, 3), argument(l, 0) + argument(l, 2), l->items[0] * element);
+    copy(l, argument(l, 1) + argument(l, 3), argument(l, 0) + argument(l, 2),
+         l->items[0] * element);
 }
 
 /* dst, offset, pattern, length of the pattern in elements */
@@ -87,7 +90,8 @@ static void fill_group(const struct launch *l, unsigned element)
 {
     (void)element;
     uint64_t offset = l->kernel.arguments[3].size ? argument(l, 3) : 0;
-    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2) + offset, (unsigned)l->group[0], l->items[0]);
+    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2) + offset, (unsigned)l->group[0],
+         l->items[0]);
 }
 
 /* dst, offset, a number: of 32 bits, four per item, or of 8 bits, one per item */
@@ -96,7 +100,8 @@ static void fill_immediate(const struct launch *l, unsigned element)
     uint32_t value = (uint32_t)argument(l, 2);
     uint64_t bytes = l->items[0] * element;
     xs_take_time(l->context, bytes);
-    xs_fill(l->context->vm, argument(l, 0) + argument(l, 1), (uint8_t *)&value, element == 1 ? 1 : 4, bytes);
+    xs_fill(l->context->vm, argument(l, 0) + argument(l, 1), (uint8_t *)&value,
+            element == 1 ? 1 : 4, bytes);
     xs_count(XS_C_kernel_fills, 1);
     xs_count(XS_C_fill_bytes, bytes);
 }

@@ -16,7 +16,8 @@ static ze_device_handle_t cards[CARDS];
 static uint32_t card_count = CARDS;
 static ze_context_handle_t context;
 
-static inline void expect_at(const char *file, int line, const char *what, long long got, long long want)
+static inline void expect_at(const char *file, int line, const char *what, long long got,
+                             long long want)
 {
     if (got == want)
         return;
@@ -104,8 +105,8 @@ static inline void expect_bytes(const char *what, const void *got, const void *w
     size_t at = 0;
     while (a[at] == b[at])
         at++;
-    fprintf(stderr, "%s: of %zu bytes the first that differs is %zu: %02x, expected %02x\n", what, size,
-            at, a[at], b[at]);
+    fprintf(stderr, "%s: of %zu bytes the first that differs is %zu: %02x, expected %02x\n", what,
+            size, at, a[at], b[at]);
     exit(1);
 }
 

@@ -1,7 +1,7 @@
 /*
- * Finds out which of the driver's own kernels a walker runs. The driver's library carries them as ELF
- * files (zebin), one set per chip; a kernel in GPU memory is recognised by its code, and the text in
- * .ze_info says where its arguments are. Searched once per kernel, some milliseconds each.
+ * Finds out which of the driver's own kernels a walker runs. The driver's library carries them as
+ * ELF files (zebin), one set per chip; a kernel in GPU memory is recognised by its code, and the
+ * text in .ze_info says where its arguments are. Searched once per kernel, some milliseconds each.
  */
 #include "standin.h"
 
@@ -54,7 +54,8 @@ static void open_library(void)
         fclose(maps);
 }
 
-/* --- .ze_info: a list of kernels, each with lines "key: value" ----------------------------------------- */
+/* --- .ze_info: a list of kernels, each with lines "key: value"
+ * ----------------------------------------- */
 
 static const char *value_of(const char *from, const char *to, const char *key)
 {
@@ -94,7 +95,8 @@ static void read_arguments(const char *from, const char *to, struct xs_kernel *k
     while (item && (item = find(item, end, "- arg_type:")) != NULL) {
         const char *next = find(item + 1, end, "- arg_type:");
         next = next ? next : end;
-        unsigned offset = number_of(item, next, "offset", 0), size = number_of(item, next, "size", 0);
+        unsigned offset = number_of(item, next, "offset", 0),
+                 size = number_of(item, next, "size", 0);
         unsigned index = number_of(item, next, "arg_index", XS_KERNEL_ARGUMENTS);
         const char *type = value_of(item, next, "arg_type");
         if (index < XS_KERNEL_ARGUMENTS)
@@ -122,7 +124,8 @@ static bool describe(const char *info, size_t length, const char *name, struct x
     return false;
 }
 
-/* --- the zebin files ------------------------------------------------------------------------------------ */
+/* --- the zebin files
+ * ------------------------------------------------------------------------------------ */
 
 static unsigned differences(const uint8_t *a, const uint8_t *b, size_t length, unsigned most)
 {
