@@ -1,0 +1,104 @@
+#!/bin/bash
+# The host mirror through the real SYCL runtime, counted at the stand-in kernel: dpctl, and a client that allocates as
+# PyTorch does, on both adapters.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+    code=$?
+    tail -n 1 "$dir/setup"
+    exit $code
+}
+
+cat >"$dir/blocks.py" <<'PY'
+# 4 blocks of 64 MiB on each card, written, copied to the other card, compared byte by byte.
+import sys
+import numpy as np
+import dpctl
+import dpctl.memory as dpm
+
+devices = dpctl.get_devices(backend="level_zero", device_type="gpu")
+context = dpctl.SyclContext(devices)
+queues = [dpctl.SyclQueue(context, d) for d in devices]
+size = 64 << 20
+blocks = [[dpm.MemoryUSMDevice(size, queue=q) for _ in range(4)] for q in queues]
+if "copy" in sys.argv:
+    pattern = np.arange(size // 4, dtype=np.uint32).view(np.uint8)
+    back = np.zeros(size, dtype=np.uint8)
+    blocks[0][0].copy_from_host(pattern)
+    blocks[1][0].copy_from_device(blocks[0][0])
+    blocks[1][0].copy_to_host(back)
+    print("same" if np.array_equal(pattern, back) else "different")
+PY
+
+# count NAME: of the last run
+count() { awk -v n="$1" '$1 == n { print $2 }' "$dir/counts"; }
+
+# run ADAPTER PRESET PROGRAM...: counted from nothing
+run() {
+    local v2=$1 preset=$2
+    shift 2
+    rm -f "$dir/counts"
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN_COUNTS="$dir/counts" test/bed --on intel --runtime newest --cards 2 \
+        "$B/zeroute" run --no-summary --preset "$preset" -- "$@"
+}
+python=$(test/sycl/env.sh --python 2>/dev/null) || python=
+site=$(test/sycl/env.sh newest 2>/dev/null)/site
+dpctl() {
+    local v2=$1 preset=$2
+    shift 2
+    [ -n "$python" ] || return 77
+    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' run "$v2" "$preset" "$python" "$dir/blocks.py" "$@"
+}
+
+# The driver shares one page of 64 KiB between cards when it finds out whether they reach each other.
+own=65536
+mirrored() { # mirrored BYTES: this much, and the driver's own
+    local got
+    got=$(count mirrored_bytes)
+    [ "$got" -ge "$1" ] && [ "$got" -le $(($1 + own)) ] || same "$got" "$1 to $(($1 + own))"
+}
+
+all=$((8 * 64 << 20))
+dpctl_as_asked() { dpctl "$1" observe && [ "$(count mirrored_bytes)" -ge $all ] && [ "$(count prime_import)" -ge 8 ]; }
+dpctl_owner() { dpctl "$1" mitigate && mirrored 0; }
+dpctl_eager() { dpctl "$1" eager && same "$(count mirrored_bytes)" 0 && [ "$(count prime_import)" -ge 8 ]; }
+dpctl_copies() { same "$(dpctl "$1" mitigate copy)" same && mirrored $((64 << 20)); }
+
+# The client that allocates as PyTorch does needs a compiler for host code only.
+build_client() {
+    local sycl
+    sycl=$(test/sycl/env.sh newest) || return 77
+    command -v g++ >/dev/null || return 77
+    mkdir -p "$B/test/sycl"
+    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/torchlike.cpp -o "$dir/torchlike" "$sycl"/lib/libsycl.so.[0-9] \
+        -Wl,--allow-shlib-undefined -lpthread
+}
+client() { run "$1" "$2" "$dir/torchlike" tensors copies; }
+client_as_asked() { client "$1" observe && [ "$(count mirrored_bytes)" -gt 0 ]; }
+# what is copied between cards is mirrored still, and nothing else
+client_owner() { run "$1" mitigate "$dir/torchlike" tensors && mirrored 0 && client "$1" mitigate; }
+client_eager() { client "$1" eager && same "$(count mirrored_bytes)" 0; }
+
+built=0
+build_client >"$dir/errors" 2>&1 || built=$?
+for v2 in 1 0; do
+    name="adapter v$((v2 + 1))"
+    promise "dpctl, $name: as asked all is mirrored" dpctl_as_asked $v2
+    promise "dpctl, $name: residency:owner ends it" dpctl_owner $v2
+    promise "dpctl, $name: backing:eager ends it and imports stay" dpctl_eager $v2
+    promise "dpctl, $name: a copy between cards is right and mirrors its one buffer" dpctl_copies $v2
+    if [ $built != 0 ]; then
+        promise "as PyTorch allocates, $name" eval 'cat "$dir/errors"; (exit $built)'
+        continue
+    fi
+    promise "as PyTorch allocates, $name: as asked" client_as_asked $v2
+    promise "as PyTorch allocates, $name: residency:owner" client_owner $v2
+    promise "as PyTorch allocates, $name: backing:eager" client_eager $v2
+done
+kept
