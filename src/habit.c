@@ -116,9 +116,10 @@ void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
     }
 }
 
-void zr_habit_saw_resident(ze_device_handle_t device, size_t size)
+/* The same call may pass a second door of ours further down. */
+void zr_habit_saw_resident(uint32_t door, ze_device_handle_t device, size_t size)
 {
-    if (seen.allocated && !seen.freed && size >= seen.size && seen.habit.residents < ZR_HABIT_DEVICES)
+    if (seen.allocated && door == seen.habit.door && !seen.freed && size >= seen.size && seen.habit.residents < ZR_HABIT_DEVICES)
         seen.habit.resident[seen.habit.residents++] = device;
 }
 

@@ -124,11 +124,21 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
     ze_result_t result;
     struct zr_block *b;
 
+    zr_count(ptr ? ZR_F_FREE_POLICY_DEFAULT : ZR_F_FREE_INVALID_NULL, 1);
     if (zr_config.cache && zr_keep_free(call, context, NULL, ptr, &result))
         return result;
     b = zr_registry_take(ptr);
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     return finish_free(b, ZR_DOWN(call, zeMemFree, b ? b->held : 0, (context, ptr)));
+}
+
+static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc)
+{
+    if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
+        return ZR_F_FREE_POLICY_BLOCKING;
+    if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE)
+        return ZR_F_FREE_POLICY_DEFER;
+    return ZR_F_FREE_POLICY_DEFAULT;
 }
 
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context,
@@ -137,6 +147,7 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     ze_result_t result;
     struct zr_block *b;
 
+    zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : policy_field(desc), 1);
     if (zr_config.cache && zr_keep_free(call, context, desc, ptr, &result))
         return result;
     b = zr_registry_take(ptr);

@@ -22,8 +22,8 @@ struct zr_runtime {
     void *handle;
     unsigned soname; /* libsycl.so.<soname>; 0: one that we do not know */
     bool ours;       /* known, complete, and the first one that was used: its allocations may be served */
-    int (*context_backend)(const void *context);
-    int (*queue_backend)(const void *queue);
+    signed char (*context_backend)(const void *context);
+    signed char (*queue_backend)(const void *queue);
     zr_function real[ZR_SYCL_FORMS];
 };
 
@@ -76,7 +76,7 @@ void zr_habit_forget(void);
 /* Called at the doors while this thread watches (zr_thread.watch). */
 void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
                         const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
-void zr_habit_saw_resident(ze_device_handle_t device, size_t size);
+void zr_habit_saw_resident(uint32_t door, ze_device_handle_t device, size_t size);
 void zr_habit_saw_free(bool ext, uint32_t policy);
 void zr_fork_child_habit(void);
 

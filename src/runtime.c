@@ -96,9 +96,9 @@ static unsigned soname_number(const char *soname)
     return *digits == '\0' && n >= OLDEST && n <= NEWEST ? n : 0;
 }
 
-static int (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
+static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
 {
-    return (int (*)(const void *))ZR_FUNCTION(zr_real_dlsym(r->handle, symbol));
+    return (signed char (*)(const void *))ZR_FUNCTION(zr_real_dlsym(r->handle, symbol));
 }
 
 static bool fill(struct zr_runtime *r)

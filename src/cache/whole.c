@@ -11,7 +11,7 @@ static __attribute__((noinline)) struct zr_block *alloc_slow(struct zr_cache *c,
 static __attribute__((noinline)) enum zr_freed keep_slow(struct zr_cache *c, struct zr_block *b,
                                                          struct zr_freed_block *was);
 static __attribute__((noinline, cold)) enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b,
-                                                              uint64_t word, void *p,
+                                                              uint64_t word, void *p, bool keep,
                                                               struct zr_freed_block *was);
 static __attribute__((noinline, cold)) enum zr_freed tick_freed(struct heap *h);
 
@@ -106,7 +106,7 @@ enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_fr
     b = zr_map_look(p, &word);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE || !keep ||
                  (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & 0xffff) != ZR_BLOCK_OURS))
-        return free_odd(c, b, word, p, was);
+        return free_odd(c, b, word, p, keep, was);
     note(was, b);
     if (unlikely(!zr_block_shift(b, word, ZR_BLOCK_CACHED)))
         return ZR_FREED_TWICE;
@@ -345,7 +345,7 @@ static enum zr_freed keep_slow(struct zr_cache *c, struct zr_block *b, struct zr
 }
 
 /* All that is not a plain free of a block of ours: misuse, exported blocks, blocks that changed peers. */
-static enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b, uint64_t word, void *p,
+static enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b, uint64_t word, void *p, bool keep,
                               struct zr_freed_block *was)
 {
     uint32_t flags;
@@ -359,7 +359,7 @@ static enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b, uint64_t w
     if (!(flags & ZR_BLOCK_OURS))
         return ZR_FREED_FOREIGN;
     note(was, b);
-    if ((flags & ZR_BLOCK_MOVED) && !(flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD))) {
+    if (keep && (flags & ZR_BLOCK_MOVED) && !(flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD))) {
         struct key *k = b->key < ZR_KEYS_MAX ? c->key[b->key] : NULL;
 
         if (k && k->used) {

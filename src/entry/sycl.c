@@ -61,11 +61,14 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
     return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && r->kind == KIND_DEVICE;
 }
 
-#define EXPORT __attribute__((visibility("default"), used))
+/* A hidden version, like the ze functions: found by those who are linked against the runtime. */
+#define EXPORT(form, symbol)                                                                       \
+    __asm__(".symver zr_sycl_" #form ", _ZN4sycl3_V1" symbol "@ZEROUTE_0");                        \
+    __attribute__((visibility("default")))
 
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                   \
-    EXPORT void *zr_sycl_##form parameters __asm__("_ZN4sycl3_V1" symbol);                         \
-    void *zr_sycl_##form parameters                                                                \
+    void *zr_sycl_##form parameters;                                                               \
+    EXPORT(form, symbol) void *zr_sycl_##form parameters                                           \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
@@ -83,8 +86,8 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form])arguments;                      \
     }
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                          \
-    EXPORT void zr_sycl_##form parameters __asm__("_ZN4sycl3_V1" symbol);                          \
-    void zr_sycl_##form parameters                                                                 \
+    void zr_sycl_##form parameters;                                                                \
+    EXPORT(form, symbol) void zr_sycl_##form parameters                                            \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \

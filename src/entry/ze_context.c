@@ -33,7 +33,7 @@ ze_result_t zr_on_zeContextMakeMemoryResident(ze_context_handle_t context, ze_de
                                               void *ptr, size_t size)
 {
     if (unlikely(zr_thread.watch))
-        zr_habit_saw_resident(device, size);
+        zr_habit_saw_resident(zr_thread.door, device, size);
     ZR_ENTER(zeContextMakeMemoryResident, (context, device, ptr, size));
     zr_count_caller(call.caller, 0);
     return zr_residency_make(&call, context, device, ptr, size);
