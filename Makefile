@@ -129,6 +129,19 @@ tests: all $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(
 test: tests
 	test/run $(T)
 
+# --- installation: the preload is no library to link against, so it has a folder of its own --------------
+$(B)/libzeroute-reader.a: $(B)/tool/tools/reader.o $(B)/tool/tools/reader_list.o
+	rm -f $@; $(AR) rcs $@ $^
+install: all $(B)/libzeroute-reader.a
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zeroute $(DESTDIR)$(PREFIX)/include/zeroute \
+	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	install -m 755 $(B)/zeroute $(DESTDIR)$(PREFIX)/bin/
+	install -m 755 $(B)/libzeroute.so $(B)/libze_simgpu.so $(DESTDIR)$(PREFIX)/lib/zeroute/
+	install -m 644 $(B)/libzeroute-reader.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 include/zeroute/*.h $(DESTDIR)$(PREFIX)/include/zeroute/
+	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -m 644 completion/zeroute.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zeroute
+
 lint:
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr \
 	  -D__x86_64__ -D_GNU_SOURCE -Iinclude -Isrc -Itools src tools include

@@ -226,7 +226,7 @@ static void summarise(struct zeroute_snapshot **s, size_t count)
     bool colour = zr_colour(stderr);
     fflush(stdout);
     if (count == 0) {
-        fputs("\nzeroute: no process used a Level Zero device\n", stderr);
+        fputs("\nzeroute: no process used a Level Zero device, or could publish what it did\n", stderr);
         return;
     }
     fputc('\n', stderr);

@@ -147,7 +147,7 @@ static void job_page(const char *job, const struct zeroute_snapshot *sum,
 
 static void print_fields(const struct zeroute_snapshot *s)
 {
-    struct zr_table *t = zr_table_new("field", ">value", "unit", "help", NULL);
+    struct zr_table *t = zr_table_new("field", ">value", "unit", "help", (char *)NULL);
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
         char number[ZR_TEXT_SIZE];

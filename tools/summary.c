@@ -72,7 +72,7 @@ static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *o
 static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
     struct zr_table *t = zr_table_new("entry point", ">calls", ">failed", ">time", ">p50", ">p99",
-                                      ">max", "seen by", NULL);
+                                      ">max", "seen by", (char *)NULL);
     char name[96], before[96] = "", latency[128], ways[64];
     char calls[ZR_TEXT_SIZE], failed[ZR_TEXT_SIZE], cell[4][ZR_TEXT_SIZE];
     static const char *const part[] = {"sum_ns", "p50_ns", "p99_ns", "max_ns"};
@@ -127,7 +127,7 @@ static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, con
 static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
     struct zr_table *t =
-        zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", NULL);
+        zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", (char *)NULL);
     memory_row(t, s, "device memory in use", "allocated_bytes.all", "allocation.all");
     memory_row(t, s, "  held from the driver", "reserved_bytes.all", NULL);
     for (unsigned n = 0; n < 64; n++) {
@@ -258,7 +258,7 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     struct zr_table *t = zr_table_new(">pid", "state", ">age", ">in use", ">peak", ">held", ">calls",
-                                      ">failed", "rank", "command", NULL);
+                                      ">failed", "rank", "command", (char *)NULL);
     for (size_t i = 0; i < count; i++) {
         const struct zeroute_process *p = &s[i]->process;
         char pid[16], age[ZR_TEXT_SIZE], cell[5][ZR_TEXT_SIZE];

@@ -1,4 +1,5 @@
 /* The command: finds the subcommand, and says what there is. */
+#include "knobs.h"
 #include "tools.h"
 
 #include <stdarg.h>
@@ -71,6 +72,29 @@ static void help(void)
           stdout);
 }
 
+/* For completion and docs: one thing to a line, its parts separated by tabs. */
+static int list(const char *what)
+{
+    if (strcmp(what, "commands") == 0) {
+        for (size_t i = 0; i < COMMANDS; i++) {
+            print_name(commands[i].name, 0);
+            printf("\t%s\n", commands[i].help);
+        }
+    } else if (strcmp(what, "knobs") == 0) {
+        for (size_t i = 0; i < zr_knob_count; i++)
+            printf("%s\t%s\t%s\t%s\n", zr_knobs[i].name, zr_knobs[i].values,
+                   zr_knobs[i].fallback, zr_knobs[i].help);
+    } else if (strcmp(what, "presets") == 0) {
+        for (size_t i = 0; i < zr_preset_count; i++)
+            printf("%s\t%s\t%s\n", zr_presets[i].name, zr_presets[i].settings,
+                   zr_presets[i].help);
+    } else {
+        zr_complain("", "cannot list '%s': expected commands, knobs or presets", what);
+        return 2;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -92,6 +116,8 @@ int main(int argc, char **argv)
         printf("zeroute %s\n", ZEROUTE_VERSION);
         return 0;
     }
+    if (strcmp(argv[1], "--list") == 0)
+        return list(argc > 2 ? argv[2] : "");
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!is_named(argv[1], commands[i].name))
             continue;
