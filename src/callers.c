@@ -11,28 +11,16 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define SITES 256u
 #define LIBRARIES 96u
 #define NOT_NAMED (-2)
 #define LOOK_AGAIN 1024u /* hits until a library that has gone is noticed */
-
-struct site {
-    const void *address;
-    int calls, bytes; /* numbers of zr_named */
-};
-
-struct table {
-    unsigned long long generation; /* libraries loaded and unloaded when it was filled */
-    uint32_t countdown;
-    struct site site[SITES];
-};
 
 struct library {
     char name[56];
     int calls, bytes;
 };
 
-static __thread struct table *table;
+__thread struct zr_sites *zr_sites;
 static __thread bool thread_ended;
 static struct zr_lock lock;
 static struct library libraries[LIBRARIES];
@@ -40,28 +28,6 @@ static unsigned library_count;
 static unsigned long long seen_generation;
 
 extern char *program_invocation_short_name;
-
-static struct site learn(const void *address);
-
-static inline unsigned slot(const void *address)
-{
-    uintptr_t a = (uintptr_t)address;
-    return (unsigned)((a ^ a >> 9) % SITES);
-}
-
-void zr_count_caller(const void *return_address, uint64_t bytes)
-{
-    struct table *t = table;
-    struct site s;
-    if (unlikely(zr_shard_word == ZR_SHARD_OFF))
-        return;
-    if (likely(t && t->site[slot(return_address)].address == return_address && --t->countdown))
-        s = t->site[slot(return_address)];
-    else
-        s = learn(return_address);
-    zr_count_named(s.calls, 1);
-    zr_count_named(s.bytes, bytes);
-}
 
 /* --- the libraries ------------------------------------------------------------------------------------- */
 
@@ -150,9 +116,9 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 static void drop_table(void *unused)
 {
     (void)unused;
-    if (table)
-        munmap(table, sizeof *table);
-    table = NULL;
+    if (zr_sites)
+        munmap(zr_sites, sizeof *zr_sites);
+    zr_sites = NULL;
     thread_ended = true;
 }
 
@@ -161,24 +127,32 @@ static void make_table(void)
 {
     if (thread_ended)
         return;
-    struct table *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+    struct zr_sites *t = mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                            -1, 0);
     if (t == MAP_FAILED)
         return;
     if (__cxa_thread_atexit_impl(drop_table, NULL, &__dso_handle))
         munmap(t, sizeof *t);
     else
-        table = t;
+        zr_sites = t;
 }
 
-static struct site learn(const void *address)
+/* Where the counter of this number lies in every shard. */
+static uint32_t offset_of(int number)
 {
+    return (uint32_t)(offsetof(struct zr_shard, dynamic) + (size_t)number * sizeof(uint64_t));
+}
+
+void zr_count_caller_slow(const void *address, uint64_t bytes)
+{
+    if (zr_shard_word == ZR_SHARD_OFF)
+        return;
     int saved = errno;
     struct search s;
     char name[80];
     look_up(address, &s);
     struct library *l = library(s.name);
-    struct site site = {.address = address};
+    struct zr_site site = {.address = address};
     zr_lock(&lock);
     if (l->calls == NOT_NAMED) {
         snprintf(name, sizeof name, "callers.%s.bytes", l->name);
@@ -186,23 +160,26 @@ static struct site learn(const void *address)
         snprintf(name, sizeof name, "callers.%s.calls", l->name);
         l->calls = zr_named(name, "", "calls from this library");
     }
-    site.calls = l->calls;
-    site.bytes = l->bytes;
+    if (l->calls >= 0 && l->bytes >= 0) {
+        site.calls = offset_of(l->calls);
+        site.bytes = offset_of(l->bytes);
+    }
     zr_unlock(&lock);
-    if (!table)
+    zr_count_named(l->calls, 1);
+    zr_count_named(l->bytes, bytes);
+    if (!zr_sites)
         make_table();
-    if (table) {
-        if (table->generation != s.generation) {
-            memset(table->site, 0, sizeof table->site);
-            table->generation = s.generation;
+    if (zr_sites && l->calls >= 0 && l->bytes >= 0) {
+        if (zr_sites->generation != s.generation) {
+            memset(zr_sites->site, 0, sizeof zr_sites->site);
+            zr_sites->generation = s.generation;
         }
-        table->countdown = LOOK_AGAIN;
-        table->site[slot(address)] = site;
+        zr_sites->countdown = LOOK_AGAIN;
+        zr_sites->site[zr_site_of(address)] = site;
     }
     if (__atomic_exchange_n(&seen_generation, s.generation, __ATOMIC_RELAXED) != s.generation)
         zr_fingerprint_refresh();
     errno = saved;
-    return site;
 }
 
 const char *zr_caller_name(const void *address)
@@ -216,8 +193,8 @@ const char *zr_caller_name(const void *address)
 
 void zr_fork_child_callers(void)
 {
-    if (table)
-        memset(table, 0, sizeof *table);
+    if (zr_sites)
+        memset(zr_sites, 0, sizeof *zr_sites);
     lock = (struct zr_lock){0};
     library_count = 0;
     seen_generation = 0;

@@ -8,30 +8,22 @@
 
 #include <string.h>
 
-enum { HANDLES = 256, CARDS = 64 }; /* handles beyond are unknown; both far above what a machine holds */
+enum { HANDLES = ZR_DEVICE_HANDLES, CARDS = 64 };
 
-static struct {
-    ze_device_handle_t handle;
-    uint32_t number; /* + 1; 0: not known yet */
-} known[HANDLES];
+struct zr_device zr_device[HANDLES];
 static struct {
     uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
 } card[CARDS];
 static unsigned cards;
 static struct zr_lock lock;
 
-static unsigned place(ze_device_handle_t device)
-{
-    return (unsigned)(((uintptr_t)device >> 4) * 0x9e3779b1u >> 16) % HANDLES;
-}
-
 static unsigned look(ze_device_handle_t device)
 {
-    for (unsigned i = place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
-        ze_device_handle_t at = __atomic_load_n(&known[i].handle, __ATOMIC_ACQUIRE);
+    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
+        ze_device_handle_t at = __atomic_load_n(&zr_device[i].handle, __ATOMIC_ACQUIRE);
 
         if (at == device)
-            return __atomic_load_n(&known[i].number, __ATOMIC_RELAXED) - 1;
+            return __atomic_load_n(&zr_device[i].number, __ATOMIC_RELAXED);
         if (!at)
             break;
     }
@@ -41,11 +33,11 @@ static unsigned look(ze_device_handle_t device)
 /* Under the lock. */
 static void learn(ze_device_handle_t device, unsigned number)
 {
-    for (unsigned i = place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
-        if (known[i].handle && known[i].handle != device)
+    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
+        if (zr_device[i].handle && zr_device[i].handle != device)
             continue;
-        __atomic_store_n(&known[i].number, number + 1, __ATOMIC_RELAXED);
-        __atomic_store_n(&known[i].handle, device, __ATOMIC_RELEASE);
+        __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
+        __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
         return;
     }
 }
@@ -103,7 +95,7 @@ static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_dev
     return look(device);
 }
 
-unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device)
+unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device)
 {
     unsigned number;
 

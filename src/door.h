@@ -12,6 +12,8 @@
 #include "ze_compat.h"
 #include "zeroute.h"
 
+#pragma GCC visibility push(hidden)
+
 enum {
     ZR_LIBRARIES = 8, /* loaders and drivers that can be told apart */
     ZR_DOOR_PLT = 0,
@@ -38,8 +40,9 @@ typedef void (*zr_function)(void);
 
 /* --- entry/doors.c: the small functions ------------------------------------------------------------ */
 struct zr_thread {
-    const void *caller; /* written by the door, read at once by the implementation */
+    const void *caller; /* these three written by the door, read at once by the implementation */
     uint32_t door;
+    uint32_t way;    /* enum zr_way */
     uint32_t inside; /* this thread is in one of our implementations */
     uint32_t turn;   /* counts small calls: one in 16 is timed */
     uint32_t pooled; /* in a pool of ours, which keeps memory itself */
@@ -67,7 +70,18 @@ void *zr_real_dlsym(void *handle, const char *name);
 
 /* --- driver.c: what lies below each door ------------------------------------------------------------ */
 extern zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
-extern bool zr_exiting; /* the process is being torn down: calls go straight down, uncounted */
+
+/* What keeps a call from the shortest way; 0 in a settled process that only observes. */
+enum {
+    ZR_UNSETTLED = 1, /* the knobs are not read yet */
+    ZR_EXITING = 2,   /* the process is being torn down: calls go straight down, uncounted */
+    ZR_INJECTING = 4, /* the knob `inject` names a call */
+    ZR_DECIDING = 8   /* the policy has a say in allocations, or memory may be kept */
+};
+extern uint8_t zr_unusual;
+#define zr_exiting (__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & ZR_EXITING)
+/* Reads the knobs; false when the call is to go straight down. */
+bool zr_settle(void);
 
 enum zr_library_kind { ZR_LIBRARY_OTHER, ZR_LIBRARY_LOADER, ZR_LIBRARY_LAYER, ZR_LIBRARY_DRIVER };
 struct zr_library {
@@ -112,24 +126,24 @@ struct zr_call {
     uint64_t start;
 };
 
-static inline enum zr_way zr_way_of(uint32_t door)
-{
-    return door >= ZR_DOOR_TABLE ? ZR_WAY_TABLE : door >= ZR_DOOR_DLSYM ? ZR_WAY_DLSYM : ZR_WAY_PLT;
-}
-
 /* True: the call is ours to count and to decide. False: hand it down as it is. A few ns, no lock. */
 static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
 {
     struct zr_thread *t = &zr_thread;
+    uint32_t way = t->way;
 
     call->caller = t->caller;
     call->door = t->door;
-    call->entered = !(t->inside || zr_exiting);
-    if (unlikely(!call->entered))
+    call->entered = false;
+    if (unlikely(t->inside))
         return false;
+    if (unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & (ZR_UNSETTLED | ZR_EXITING)) &&
+        !zr_settle())
+        return false;
+    call->entered = true;
     t->inside = 1;
     zr_fork_check();
-    zr_count_call(entry, zr_way_of(call->door));
+    zr_count_call(entry, way);
     return true;
 }
 
@@ -155,7 +169,7 @@ static inline void zr_start(struct zr_call *call, size_t bytes)
 static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_result_t result)
 {
     if (unlikely(call->weight))
-        zr_time_calls(entry, zr_ticks() - call->start, call->weight);
+        zr_time_span(entry, call->start, zr_ticks(), call->weight);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         zr_count_failure_code(entry, (uint32_t)result);
     return result;
@@ -174,7 +188,7 @@ static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_
 /* The code that the knob `inject` gives this driver call, or success. */
 static inline ze_result_t zr_injected(enum zr_entry entry)
 {
-    return unlikely(zr_config.inject.count) ? zr_inject(entry) : ZE_RESULT_SUCCESS;
+    return unlikely(zr_unusual & ZR_INJECTING) ? zr_inject(entry) : ZE_RESULT_SUCCESS;
 }
 
 /* The driver's part of a call about this many bytes, timed and its failure counted. */
@@ -185,5 +199,7 @@ static inline ze_result_t zr_injected(enum zr_entry entry)
         zr_stop((call), ZR_E_##name,                                                               \
                 down_ != ZE_RESULT_SUCCESS ? down_ : ZR_BELOW((call), name) arguments);            \
     })
+
+#pragma GCC visibility pop
 
 #endif

@@ -12,7 +12,7 @@
 
 zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
 struct zr_library zr_library[ZR_LIBRARIES];
-bool zr_exiting;
+uint8_t zr_unusual = ZR_UNSETTLED;
 static bool touched; /* something of Level Zero has come our way */
 
 /* --- which library is it ---------------------------------------------------------------------------- */
@@ -248,7 +248,23 @@ zr_function zr_find_original(uint32_t door, unsigned entry)
     return zr_next("zeInit", zr_thread.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
 }
 
-/* --- the end ----------------------------------------------------------------------------------------- */
+/* --- beginning and end ------------------------------------------------------------------------------ */
+bool zr_settle(void)
+{
+    uint8_t now = 0;
+
+    if (__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & ZR_EXITING)
+        return false;
+    zr_config_load();
+    if (zr_config.inject.count)
+        now |= ZR_INJECTING;
+    if (zr_config.limit.set || zr_config.host_floor.set || !zr_reserved_is_allocated())
+        now |= ZR_DECIDING;
+    __atomic_fetch_or(&zr_unusual, now, __ATOMIC_RELAXED);
+    __atomic_fetch_and(&zr_unusual, (uint8_t)~ZR_UNSETTLED, __ATOMIC_RELEASE);
+    return true;
+}
+
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
 static int is_driver(struct dl_phdr_info *info, size_t size, void *arg)
 {
@@ -276,5 +292,5 @@ __attribute__((destructor)) static void begin_exit(void)
         zr_say("Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past "
                "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
     }
-    __atomic_store_n(&zr_exiting, true, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&zr_unusual, ZR_EXITING, __ATOMIC_RELAXED);
 }

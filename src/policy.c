@@ -4,12 +4,6 @@
 #include "cache/cache.h"
 #include "route.h"
 
-/* Import and export by file descriptor: the same numbers in every version of the header. */
-enum {
-    IMPORT_FD = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
-    EXPORT_DESC = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC
-};
-
 static inline bool is_full(ze_result_t result)
 {
     return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -69,12 +63,8 @@ ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_
         zr_limit_drop(number, size);
         return result;
     }
-    if (unlikely(desc && desc->pNext)) {
-        if (zr_chain_has(desc, IMPORT_FD))
-            kind = ZR_KIND_IMPORTED;
-        if (zr_chain_has(desc, EXPORT_DESC))
-            flags |= ZR_BLOCK_EXPORTED;
-    }
+    if (unlikely(desc && desc->pNext))
+        zr_chain_kind(desc, &kind, &flags);
     zr_registry_add(kind, number, context, *out, size, flags);
     return result;
 }
@@ -110,26 +100,14 @@ ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t con
     return result;
 }
 
-static inline ze_result_t finish_free(struct zr_block *b, ze_result_t result)
-{
-    if (likely(result == ZE_RESULT_SUCCESS))
-        zr_registry_gone(b);
-    else
-        zr_registry_back(b);
-    return result;
-}
-
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr)
 {
     ze_result_t result;
-    struct zr_block *b;
 
     zr_count(ptr ? ZR_F_FREE_POLICY_DEFAULT : ZR_F_FREE_INVALID_NULL, 1);
     if (zr_config.cache && zr_keep_free(call, context, NULL, ptr, &result))
         return result;
-    b = zr_registry_take(ptr);
-    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
-    return finish_free(b, ZR_DOWN(call, zeMemFree, b ? b->held : 0, (context, ptr)));
+    return zr_plain_free(call, context, ptr);
 }
 
 static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc)
@@ -145,14 +123,11 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
                                const ze_memory_free_ext_desc_t *desc, void *ptr)
 {
     ze_result_t result;
-    struct zr_block *b;
 
     zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : policy_field(desc), 1);
     if (zr_config.cache && zr_keep_free(call, context, desc, ptr, &result))
         return result;
-    b = zr_registry_take(ptr);
-    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
-    return finish_free(b, ZR_DOWN(call, zeMemFreeExt, b ? b->held : 0, (context, desc, ptr)));
+    return zr_plain_free_ext(call, context, desc, ptr);
 }
 
 void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device)

@@ -7,7 +7,9 @@
 #include "cache/map.h"
 #include "door.h"
 
-/* --- policy.c: who serves an allocation --------------------------------------------------------------- */
+#pragma GCC visibility push(hidden)
+
+/* --- policy.c: who serves an allocation, where that is a question (ZR_DECIDING) ------------------------ */
 ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size,
                                    size_t alignment, ze_device_handle_t device, void **out);
@@ -98,15 +100,56 @@ enum {
 /* Handed out at a SYCL entry point, and taken back there. */
 #define ZR_BLOCK_SYCL ((uint32_t)1 << 31)
 
+/* For a descriptor that does not fit into the map as it is: false, and recycled, when it cannot be helped. */
+bool zr_registry_insert_slow(struct zr_block *b);
+/* The books of a block in every case: not booked, in a pool, reserved on its own, within a limit, mapped into. */
+void zr_registry_book_slow(const struct zr_block *b);
+void zr_registry_unbook_slow(const struct zr_block *b);
+
 /* Books a block that the driver has just given out. A few ns. */
-void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context, const void *base,
-                     size_t size, uint32_t flags);
+static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context,
+                                   const void *base, size_t size, uint32_t flags)
+{
+    struct zr_block *b = zr_block_new();
+
+    if (unlikely(!b))
+        return;
+    if (unlikely(device == ZR_UNKNOWN_DEVICE))
+        device = 0;
+    /* A handle is no range of memory: it is found by itself alone. */
+    zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, size);
+    b->context = context;
+    b->peers = 0;
+    b->flags = flags;
+    b->device = (uint16_t)device;
+    b->kind = (uint8_t)kind;
+    if (unlikely(!zr_map_insert(b)) && !zr_registry_insert_slow(b))
+        return;
+    if (unlikely(zr_unusual & ZR_DECIDING || flags & ZR_BLOCK_FOREIGN))
+        zr_registry_book_slow(b);
+    else
+        zr_book(kind, device, size);
+}
+
 /*
  * Takes a block out of the books before its free goes down: afterwards another thread may be given the same
  * address at once. Then either _gone (the driver took it) or _back (it refused). Both accept NULL.
  */
-struct zr_block *zr_registry_take(const void *base);
-void zr_registry_gone(struct zr_block *b);
+static inline struct zr_block *zr_registry_take(const void *base)
+{
+    return zr_map_take(base);
+}
+
+static inline void zr_registry_gone(struct zr_block *b)
+{
+    if (unlikely(!b))
+        return;
+    if (unlikely(zr_unusual & ZR_DECIDING || b->flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
+        zr_registry_unbook_slow(b);
+    else
+        zr_unbook(b->kind, b->device, b->held);
+    zr_block_recycle(b);
+}
 void zr_registry_back(struct zr_block *b);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr);
@@ -123,8 +166,28 @@ void zr_registry_unmapped(const void *ptr, size_t size);
 bool zr_chain_has(const void *desc, uint32_t stype);
 
 /* --- device.c: cards by number ------------------------------------------------------------------------ */
+enum { ZR_DEVICE_HANDLES = 256 }; /* handles beyond are unknown: far above what a machine holds */
+struct zr_device {
+    ze_device_handle_t handle;
+    uint32_t number;
+};
+extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
+unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
+
+static inline unsigned zr_device_place(ze_device_handle_t device)
+{
+    return (unsigned)(((uintptr_t)device >> 4 ^ (uintptr_t)device >> 12) % ZR_DEVICE_HANDLES);
+}
+
 /* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. One load when known. */
-unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device);
+static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device)
+{
+    struct zr_device *at = &zr_device[zr_device_place(device)];
+
+    if (likely(device && __atomic_load_n(&at->handle, __ATOMIC_ACQUIRE) == device))
+        return __atomic_load_n(&at->number, __ATOMIC_RELAXED);
+    return zr_device_number_slow(call, device);
+}
 /* A list as zeDeviceGet gave it, in the driver's order; or the parts of `root`. */
 void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices,
                     uint32_t count);
@@ -134,10 +197,60 @@ void zr_fork_child_device(void);
 void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices,
                     uint32_t count);
 
+/* --- the driver serves it and we keep the books: inline, because this is what observing costs ---------- */
+/* What a descriptor says about import and export. */
+void zr_chain_kind(const void *desc, enum zr_kind *kind, uint32_t *flags);
+
+static inline ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t context,
+                                                const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                                size_t alignment, ze_device_handle_t device, void **out)
+{
+    enum zr_kind kind = ZR_KIND_DEVICE;
+    uint32_t flags = 0;
+    ze_result_t result;
+
+    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
+    result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        return result;
+    if (unlikely(desc && desc->pNext))
+        zr_chain_kind(desc, &kind, &flags);
+    zr_registry_add(kind, zr_device_number(call, device), context, *out, size, flags);
+    return result;
+}
+
+static inline ze_result_t zr_plain_finish_free(struct zr_block *b, ze_result_t result)
+{
+    if (likely(result == ZE_RESULT_SUCCESS))
+        zr_registry_gone(b);
+    else
+        zr_registry_back(b);
+    return result;
+}
+
+static inline ze_result_t zr_plain_free(struct zr_call *call, ze_context_handle_t context, void *ptr)
+{
+    struct zr_block *b = zr_registry_take(ptr);
+
+    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
+    return zr_plain_finish_free(b, ZR_DOWN(call, zeMemFree, b ? b->held : 0, (context, ptr)));
+}
+
+static inline ze_result_t zr_plain_free_ext(struct zr_call *call, ze_context_handle_t context,
+                                            const ze_memory_free_ext_desc_t *desc, void *ptr)
+{
+    struct zr_block *b = zr_registry_take(ptr);
+
+    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
+    return zr_plain_finish_free(b, ZR_DOWN(call, zeMemFreeExt, b ? b->held : 0, (context, desc, ptr)));
+}
+
 /* --- residency.c ---------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);
 ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size);
+
+#pragma GCC visibility pop
 
 #endif

@@ -6,17 +6,24 @@
  */
 #include "policy.h"
 
-static void unbook(const struct zr_block *b)
+void zr_registry_book_slow(const struct zr_block *b)
+{
+    if (b->flags & ZR_BLOCK_FOREIGN)
+        return;
+    if (!(b->flags & ZR_BLOCK_POOLED))
+        zr_book(b->kind, b->device, b->held);
+    if (b->kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
+        zr_book_reserved(b->device, (int64_t)b->held);
+}
+
+void zr_registry_unbook_slow(const struct zr_block *b)
 {
     if (b->flags & ZR_BLOCK_FOREIGN)
         return;
     if (b->kind == ZR_KIND_DEVICE || b->kind == ZR_KIND_PHYSICAL || b->kind == ZR_KIND_IMPORTED)
         zr_limit_drop(b->device, b->held);
-    if (b->flags & ZR_BLOCK_POOLED) {
-        zr_book_reserved(b->device, -(int64_t)b->held);
-        return;
-    }
-    zr_unbook(b->kind, b->device, b->held);
+    if (!(b->flags & ZR_BLOCK_POOLED))
+        zr_unbook(b->kind, b->device, b->held);
     if (b->kind == ZR_KIND_VIRTUAL && b->peers)
         zr_unbook(ZR_KIND_MAPPED, 0, b->peers);
     if (b->kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
@@ -27,59 +34,15 @@ static void unbook(const struct zr_block *b)
  * Something is booked under this address although the driver has just given it out: it went back to the
  * driver on a way that we did not see.
  */
-static __attribute__((noinline, cold)) bool insert_again(struct zr_block *b)
+bool zr_registry_insert_slow(struct zr_block *b)
 {
     struct zr_block *stale = zr_map_take((const void *)b->base);
 
-    if (!stale)
-        return false;
-    unbook(stale);
-    zr_block_recycle(stale);
-    return zr_map_insert(b);
-}
-
-void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context, const void *base,
-                     size_t size, uint32_t flags)
-{
-    struct zr_block *b = zr_block_new();
-
-    if (unlikely(!b))
-        return;
-    if (unlikely(device == ZR_UNKNOWN_DEVICE))
-        device = 0;
-    /* A handle is no range of memory: it is found by itself alone. */
-    zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, size);
-    b->context = context;
-    b->peers = 0;
-    b->flags = flags;
-    b->device = (uint16_t)device;
-    b->kind = (uint8_t)kind;
-    if (unlikely(!zr_map_insert(b)) && !insert_again(b)) {
-        zr_block_recycle(b);
-        return;
-    }
-    if (flags & ZR_BLOCK_FOREIGN)
-        return;
-    if (unlikely(flags & ZR_BLOCK_POOLED)) {
-        zr_book_reserved(device, (int64_t)size);
-        return;
-    }
-    zr_book(kind, device, size);
-    if (kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
-        zr_book_reserved(device, (int64_t)size);
-}
-
-struct zr_block *zr_registry_take(const void *base)
-{
-    return zr_map_take(base);
-}
-
-void zr_registry_gone(struct zr_block *b)
-{
-    if (!b)
-        return;
-    unbook(b);
+    zr_registry_gone(stale);
+    if (stale && zr_map_insert(b))
+        return true;
     zr_block_recycle(b);
+    return false;
 }
 
 void zr_registry_back(struct zr_block *b)
@@ -155,4 +118,12 @@ bool zr_chain_has(const void *desc, uint32_t stype)
         if (link->stype == stype)
             return true;
     return false;
+}
+
+void zr_chain_kind(const void *desc, enum zr_kind *kind, uint32_t *flags)
+{
+    if (zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
+        *kind = ZR_KIND_IMPORTED;
+    if (zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
+        *flags |= ZR_BLOCK_EXPORTED;
 }

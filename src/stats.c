@@ -82,7 +82,7 @@ static void raise_to(uint64_t *peak, uint64_t value)
         ;
 }
 
-void zr_time_calls(enum zr_entry e, uint64_t ticks, uint64_t weight)
+void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
 {
     uintptr_t w = zr_shard_word;
     if (unlikely(w == ZR_SHARD_UNCLAIMED)) {
@@ -95,7 +95,7 @@ void zr_time_calls(enum zr_entry e, uint64_t ticks, uint64_t weight)
     struct zr_shard *s = (struct zr_shard *)(w & ~(uintptr_t)1);
     if (!latency_page(shared ? 0 : (unsigned)claimed, e))
         return;
-    uint64_t ns = (uint64_t)((zr_u128)ticks * clock_scale >> 32);
+    uint64_t ns = (uint64_t)((zr_u128)(to - from) * clock_scale >> 32);
     struct zeroute_segment_histogram *h = &s->latency[e];
     uint64_t *bucket = &h->buckets[bucket_of(ns)];
     if (unlikely(shared)) {
@@ -107,10 +107,9 @@ void zr_time_calls(enum zr_entry e, uint64_t ticks, uint64_t weight)
     }
     if (ns > __atomic_load_n(&h->max_ns, __ATOMIC_RELAXED))
         raise_to(&h->max_ns, ns);
-    uint64_t now = zr_ticks();
-    __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
-    if (unlikely(now >= zr_host_due))
-        zr_host_sample(now + clock_hz / 10);
+    __atomic_store_n(&s->activity, to, __ATOMIC_RELAXED);
+    if (unlikely(to >= zr_host_due))
+        zr_host_sample(to + clock_hz / 10);
 }
 
 /* --- shards -------------------------------------------------------------------------------------------- */

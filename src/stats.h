@@ -89,12 +89,11 @@ int zr_named(const char *name, const char *unit, const char *help);
 void zr_count_failure_code(enum zr_entry e, uint32_t code);
 /* reserved_bytes.all and of the device: what we hold from the driver, cached or handed out. On driver calls only. */
 void zr_book_reserved(unsigned device, int64_t bytes);
-/* The driver's part of a call, from zr_ticks(). `weight`: how many calls it stands for, when others were not timed. */
-void zr_time_calls(enum zr_entry e, uint64_t ticks, uint64_t weight);
-static inline void zr_time_call(enum zr_entry e, uint64_t ticks)
-{
-    zr_time_calls(e, ticks, 1);
-}
+/*
+ * The driver's part of a call, between two readings of zr_ticks(). `weight`: how many calls it stands for, when
+ * others were not timed.
+ */
+void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
 const char *zr_entry_name(enum zr_entry e);
 
 /* Private to stats.c, here for the inline functions. */

@@ -8,20 +8,21 @@
 
 __thread struct zr_thread zr_thread;
 
-#define NOTE(number)                                                                               \
+#define NOTE(number, by)                                                                           \
     zr_thread.door = (number);                                                                     \
+    zr_thread.way = (by);                                                                          \
     zr_thread.caller = __builtin_return_address(0)
 
 #define DLSYM(n, name, parameters, arguments)                                                      \
     static ze_result_t dlsym##n##_##name parameters                                                \
     {                                                                                              \
-        NOTE(ZR_DOOR_DLSYM + n);                                                                   \
+        NOTE(ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM);                                                     \
         return zr_on_##name arguments;                                                             \
     }
 #define TABLE(n, name, parameters, arguments)                                                      \
     static ze_result_t table##n##_##name parameters                                                \
     {                                                                                              \
-        NOTE(ZR_DOOR_TABLE + n);                                                                   \
+        NOTE(ZR_DOOR_TABLE + n, ZR_WAY_TABLE);                                                     \
         return zr_on_##name arguments;                                                             \
     }
 /*
@@ -32,7 +33,7 @@ __thread struct zr_thread zr_thread;
     ze_result_t zr_plt_##name parameters;                                                          \
     __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters                    \
     {                                                                                              \
-        NOTE(ZR_DOOR_PLT);                                                                         \
+        NOTE(ZR_DOOR_PLT, ZR_WAY_PLT);                                                             \
         return zr_on_##name arguments;                                                             \
     }                                                                                              \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");                                      \

@@ -219,7 +219,7 @@ static void *busy(void *unused)
         zr_count_caller((const void *)(uintptr_t)busy, MIB);
         zr_unbook(ZR_KIND_DEVICE, 0, MIB);
         if (i % 100 == 0)
-            zr_time_call(ZR_E_zeMemFree, 1000);
+            zr_time_span(ZR_E_zeMemFree, 0, 1000, 1);
     }
     return NULL;
 }
