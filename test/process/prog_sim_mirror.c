@@ -37,6 +37,7 @@ static void a_peer_costs_real_pages_once(void)
 {
     char *p = on_card(&gpu, 0, 64 * MIB);
     long before = resident_kib();
+    EXPECT(residency(&gpu, p) == 1);
     for (unsigned card = 0; card < 4; card++)
         OK(zeContextMakeMemoryResident(gpu.context, gpu.card[card], p, 64 * MIB));
     expect_mirror(64 * MIB);
@@ -45,7 +46,9 @@ static void a_peer_costs_real_pages_once(void)
     EXPECT(in_fdinfo(0, "drm-total-gtt") == 0); /* charged to those who import it, each */
     for (unsigned card = 1; card < 4; card++)
         EXPECT(in_fdinfo(card, "drm-total-gtt") == (int64_t)(64 * MIB));
+    EXPECT(residency(&gpu, p) == 15);
     OK(zeContextEvictMemory(gpu.context, gpu.card[1], p, 64 * MIB));
+    EXPECT(residency(&gpu, p) == 13);
     expect_mirror(64 * MIB);
     OK(zeMemFree(gpu.context, p));
     expect_mirror(0);

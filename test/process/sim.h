@@ -108,6 +108,16 @@ static inline uint64_t figure(struct gpu *gpu, const char *name)
     return query(name);
 }
 
+/* Cards that the block is resident on, a bit each. */
+static inline uint32_t residency(struct gpu *gpu, const void *p)
+{
+    uint32_t (*query)(const void *);
+    void *address = NULL;
+    OK(zeDriverGetExtensionFunctionAddress(gpu->driver, "zeSimgpuResidency", &address));
+    memcpy(&query, &address, sizeof(query));
+    return query(p);
+}
+
 /* The number behind `name` in a file under ZEROUTE_ROOT, in bytes; -1: no such line or file. */
 static inline int64_t bytes_in_file(const char *file, const char *name)
 {

@@ -137,7 +137,7 @@ ze_result_t sim_zeDriverGetIpcProperties(ze_driver_handle_t driver,
     (void)driver;
     if (!properties)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    properties->flags = ZE_IPC_PROPERTY_FLAG_MEMORY;
+    properties->flags = ZE_IPC_PROPERTY_FLAG_MEMORY | ZE_IPC_PROPERTY_FLAG_EVENT_POOL;
     return ZE_RESULT_SUCCESS;
 }
 
@@ -196,6 +196,8 @@ ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, c
         function = (sim_function)version_string;
     else if (strcmp(name, "zeSimgpuQuery") == 0)
         function = (sim_function)sim_query;
+    else if (strcmp(name, "zeSimgpuResidency") == 0)
+        function = (sim_function)sim_residency;
     memcpy(address, &function, sizeof(function));
     return function ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }

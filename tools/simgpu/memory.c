@@ -30,20 +30,31 @@ size_t sim_max_alloc(void)
     return sim_config.spill ? 4 * sim_config.vram : sim_config.vram;
 }
 
-static ze_result_t check_size(size_t size, size_t alignment)
+static bool is_relaxed(const void *extensions)
 {
-    if (size == 0 || size > sim_max_alloc())
+    for (const struct sim_next *next = extensions; next; next = next->next) {
+        if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
+            return true;
+    }
+    return false;
+}
+
+static ze_result_t check_size(size_t size, size_t alignment, bool relaxed)
+{
+    if (size == 0 || (size > sim_max_alloc() && !relaxed) || size > (size_t)1 << 46)
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     if ((alignment & (alignment - 1)) != 0 || alignment > SIM_GIB)
         return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     return ZE_RESULT_SUCCESS;
 }
 
+/* `extensions` are those of the description that names the kind. */
 static ze_result_t allocate(enum sim_kind kind, struct sim_context *context,
-                            struct sim_device *device, size_t size, size_t alignment, bool own,
-                            void **out)
+                            struct sim_device *device, size_t size, size_t alignment,
+                            const void *extensions, void **out)
 {
-    ze_result_t result = check_size(size, alignment);
+    bool own = wants_own_buffer(extensions);
+    ze_result_t result = check_size(size, alignment, is_relaxed(extensions));
     if (result != ZE_RESULT_SUCCESS)
         return result;
     sim_spend(sim_config.alloc_cost);
@@ -72,7 +83,7 @@ ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context,
     if (import)
         return sim_import_fd(sim_context(context), sim_device(device), import->fd, size, out);
     return allocate(SIM_DEVICE, sim_context(context), sim_device(device), size, alignment,
-                    wants_own_buffer(desc->pNext), out);
+                    desc->pNext, out);
 }
 
 ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc,
@@ -82,7 +93,7 @@ ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_al
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    return allocate(SIM_HOST, sim_context(context), NULL, size, alignment, false, out);
+    return allocate(SIM_HOST, sim_context(context), NULL, size, alignment, desc->pNext, out);
 }
 
 ze_result_t sim_zeMemAllocShared(ze_context_handle_t context,
@@ -94,8 +105,8 @@ ze_result_t sim_zeMemAllocShared(ze_context_handle_t context,
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!device_desc || !host_desc || !out)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    return allocate(SIM_SHARED, sim_context(context), sim_device(device), size, alignment, false,
-                    out);
+    return allocate(SIM_SHARED, sim_context(context), sim_device(device), size, alignment,
+                    device_desc->pNext, out);
 }
 
 bool sim_find(const void *p, struct sim_block *out)

@@ -79,7 +79,8 @@ static void put_region(struct text *text, const char *region, uint64_t total, ui
 /* Files of the real process that a reader of the root would miss. */
 static void link_own_files(const char *root)
 {
-    static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
+    static const char *const names[] = {"status", "stat", "cmdline", "comm",
+                                        "cgroup", "maps", "environ"};
     char real[64], link[4200];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(real, sizeof(real), "/proc/%d/%s", getpid(), names[i]);
@@ -179,7 +180,8 @@ static void remove_folder(const char *root, int pid, const char *name)
 
 void sim_procfs_remove(const char *root, int pid)
 {
-    static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
+    static const char *const names[] = {"status", "stat", "cmdline", "comm",
+                                        "cgroup", "maps", "environ"};
     char path[4096];
     remove_folder(root, pid, "fdinfo");
     remove_folder(root, pid, "fd");

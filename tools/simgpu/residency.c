@@ -158,3 +158,12 @@ ze_result_t sim_zeContextEvictMemory(ze_context_handle_t context, ze_device_hand
     (void)size;
     return set_residency(context, device, p, false);
 }
+
+uint32_t sim_residency(const void *p)
+{
+    struct sim_block block;
+    pthread_mutex_lock(&sim.memory);
+    uint32_t cards = sim_find(p, &block) ? block.backing->resident : 0;
+    pthread_mutex_unlock(&sim.memory);
+    return cards;
+}

@@ -27,7 +27,6 @@
 #define SIM_UNIT (2 * SIM_MIB)  /* slab, large page and grain of the address index */
 #define SIM_GRAIN 512           /* default alignment inside a slab */
 #define SIM_POOLED SIM_MIB      /* largest block that comes from a slab */
-#define SIM_HEADER_VERSION 4    /* minor API version of the oldest header that we build with */
 
 typedef void (*sim_function)(void);
 
@@ -114,7 +113,6 @@ struct sim_backing {
     bool exported, spilled;
     bool shares_card; /* imported from another process on the same card */
     void *mirror;
-    size_t mirror_size;
     unsigned pins; /* commands that move its bytes right now */
     bool dead;     /* freed while pinned: goes with the last pin */
 };
@@ -209,6 +207,9 @@ struct sim_context *sim_context_new(uint32_t cards);
  * only exported). With mirror:on its host pages are taken, once. */
 void sim_export(struct sim_backing *backing, int card);
 void sim_unexport(struct sim_backing *backing);
+/* Cards that the block is resident on, a bit each; tests find it as extension "zeSimgpuResidency".
+ */
+uint32_t sim_residency(const void *p);
 
 /* --- backing.c: buffers, their addresses, the index
  * ----------------------------------------------- */

@@ -272,6 +272,22 @@ ze_result_t sim_zeVirtualMemMap(ze_context_handle_t context, const void *p, size
 }
 
 /* Every mapping that lies in the range goes; the reservation has no hole afterwards. */
+static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to)
+{
+    struct mapping **at = &virtual->mappings;
+    while (*at) {
+        struct mapping *m = *at;
+        if (m->at < from || m->at + m->size > to) {
+            at = &m->next;
+            continue;
+        }
+        mmap((void *)m->at, m->size, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        *at = m->next;
+        drop_mapping(m);
+    }
+}
+
 ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, size_t size)
 {
     if (!context)
@@ -283,18 +299,8 @@ ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, si
         return result;
     pthread_mutex_lock(&sim.memory);
     struct sim_backing *backing = reservation_of(p, size);
-    uintptr_t from = (uintptr_t)p, to = from + size;
-    for (struct mapping **at = backing ? &backing->virtual->mappings : NULL; at && *at;) {
-        struct mapping *m = *at;
-        if (m->at < from || m->at + m->size > to) {
-            at = &m->next;
-            continue;
-        }
-        mmap((void *)m->at, m->size, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-        *at = m->next;
-        drop_mapping(m);
-    }
+    if (backing)
+        unmap(backing->virtual, (uintptr_t)p, (uintptr_t)p + size);
     pthread_mutex_unlock(&sim.memory);
     return backing ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }

@@ -1,0 +1,95 @@
+/* Entry points that the oldest loader lacks; each is used where the loader has it, and named. */
+#include "sim.h"
+#include <dlfcn.h>
+
+struct init_desc {
+    uint32_t stype;
+    const void *next;
+    uint32_t flags;
+};
+
+static void *find(const char *name)
+{
+    void *address = dlsym(RTLD_DEFAULT, name);
+    if (address)
+        printf("%s\n", name);
+    return address;
+}
+#define FIND(name, pointer)                                                                        \
+    do {                                                                                           \
+        void *address_ = find(name);                                                               \
+        memcpy(&(pointer), &address_, sizeof(address_));                                           \
+    } while (0)
+
+int main(void)
+{
+    ze_result_t (*init_drivers)(uint32_t *, ze_driver_handle_t *, const struct init_desc *);
+    ze_context_handle_t (*default_context)(ze_driver_handle_t);
+    ze_result_t (*with_properties)(ze_context_handle_t, const void *, void *,
+                                   ze_ipc_mem_handle_t *);
+    ze_result_t (*put)(ze_context_handle_t, ze_ipc_mem_handle_t);
+    ze_result_t (*synchronize)(ze_command_list_handle_t, uint64_t);
+    ze_result_t (*list_device)(ze_command_list_handle_t, ze_device_handle_t *);
+    ze_result_t (*vector_width)(ze_device_handle_t, uint32_t *, void *);
+    ze_result_t (*root_device)(ze_device_handle_t, ze_device_handle_t *);
+    ze_ipc_mem_handle_t handle;
+
+    FIND("zeInitDrivers", init_drivers);
+    if (init_drivers) {
+        struct init_desc desc = {.stype = 0x20021, .flags = 1};
+        ze_driver_handle_t driver;
+        uint32_t one = 1;
+        OK(init_drivers(&one, &driver, &desc));
+        EXPECT(one == 1 && driver);
+    }
+    struct gpu gpu = first_gpu();
+    char *p = on_card(&gpu, 0, 4096);
+    FIND("zeDriverGetDefaultContext", default_context);
+    if (default_context) {
+        void *q;
+        EXPECT(default_context(gpu.driver) && default_context(gpu.driver) != gpu.context);
+        EXPECT(default_context(gpu.driver) == default_context(gpu.driver));
+        OK(zeMemAllocDevice(default_context(gpu.driver), &device_desc, 64, 0, gpu.card[0], &q));
+        OK(zeMemFree(gpu.context, q));
+    }
+    FIND("zeMemGetIpcHandleWithProperties", with_properties);
+    if (with_properties)
+        OK(with_properties(gpu.context, p, NULL, &handle));
+    FIND("zeMemPutIpcHandle", put);
+    if (put) {
+        OK(zeMemGetIpcHandle(gpu.context, p, &handle));
+        for (int i = 0; i < 3; i++)
+            OK(put(gpu.context, handle)); /* extra puts succeed */
+    }
+    ze_command_list_handle_t list = immediate(&gpu, 0, false);
+    FIND("zeCommandListHostSynchronize", synchronize);
+    if (synchronize) {
+        char back = 0;
+        p[0] = 's';
+        OK(zeCommandListAppendMemoryCopy(list, &back, p, 1, NULL, 0, NULL));
+        GIVES(ZE_RESULT_NOT_READY, synchronize(list, 0));
+        OK(synchronize(list, UINT64_MAX));
+        EXPECT(back == 's');
+    }
+    FIND("zeCommandListGetDeviceHandle", list_device);
+    if (list_device) {
+        ze_device_handle_t device;
+        OK(list_device(list, &device));
+        EXPECT(device == gpu.card[0]);
+    }
+    FIND("zeDeviceGetVectorWidthPropertiesExt", vector_width);
+    if (vector_width) {
+        uint32_t count = 0;
+        OK(vector_width(gpu.card[0], &count, NULL));
+        EXPECT(count == 1);
+    }
+    FIND("zeDeviceGetRootDevice", root_device);
+    if (root_device) {
+        ze_device_handle_t root = gpu.card[0];
+        OK(root_device(gpu.card[0], &root));
+        EXPECT(root == NULL); /* is one itself */
+    }
+    OK(zeCommandListDestroy(list));
+    OK(zeMemFree(gpu.context, p));
+    return 0;
+}
