@@ -6,9 +6,9 @@
  *   up to 1 MiB    best fit in segments of 2 MiB
  *   above          best fit in segments of 20 MiB, or of the request's own size from 10 MiB up
  *
- * Freed neighbours merge. A segment that is needed although a quarter of what is held lies in segments that
- * are entirely free replaces those, in one piece, instead of coming on top: small segments so grow together
- * where a program's sizes change, and a program that repeats itself soon makes no driver call at all.
+ * Freed neighbours merge. That is how PyTorch's own allocator places blocks, and as little is held. When
+ * nothing lives any more, all segments are put aside and taken up again in the order in which they were
+ * needed: a program that repeats itself makes no driver call the second time.
  */
 #ifndef ZEROUTE_CACHE_POOL_H
 #define ZEROUTE_CACHE_POOL_H

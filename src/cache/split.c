@@ -10,7 +10,7 @@
 #define SMALL_SEGMENT (2 * MIB)
 #define LARGE_SEGMENT (20 * MIB)
 
-enum { FAN = 4096, WORTH_REPLACING = 4 /* a quarter of what is held */ };
+enum { FAN = 4096 };
 
 /* --- from an address to its chunk ------------------------------------------------------------------- */
 
@@ -61,11 +61,10 @@ static bool before(const struct chunk *a, const struct chunk *b)
     return a->size != b->size ? a->size < b->size : a->base < b->base;
 }
 
-static void file(struct zr_pool *pool, struct chunk *c)
+static void insert(struct bins *bins, struct chunk *c)
 {
-    struct group *g = &pool->group[c->group];
     unsigned bin = bin_of(c->size);
-    struct chunk **at = &g->tree[bin], **lower = &c->left, **upper = &c->right, *rest;
+    struct chunk **at = &bins->tree[bin], **lower = &c->left, **upper = &c->right, *rest;
 
     c->priority = (uint32_t)(c->base * 0x9e3779b97f4a7c15u >> 32);
     while (*at && (*at)->priority >= c->priority)
@@ -83,18 +82,13 @@ static void file(struct zr_pool *pool, struct chunk *c)
         }
     *lower = *upper = NULL;
     *at = c;
-    g->filled[bin / 64] |= (uint64_t)1 << bin % 64;
-    __atomic_store_n(&c->kind, CHUNK_FREE, __ATOMIC_RELAXED);
-    if (c->size == c->segment->size) {
-        c->segment->stamp = pool->now;
-        g->whole_free += c->size;
-    }
+    bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
-static void unfile(struct group *g, struct chunk *c)
+static void withdraw(struct bins *bins, struct chunk *c)
 {
     unsigned bin = bin_of(c->size);
-    struct chunk **at = &g->tree[bin], *l = c->left, *r = c->right;
+    struct chunk **at = &bins->tree[bin], *l = c->left, *r = c->right;
 
     while (*at != c)
         at = before(*at, c) ? &(*at)->right : &(*at)->left;
@@ -109,20 +103,18 @@ static void unfile(struct group *g, struct chunk *c)
             r = r->left;
         }
     *at = l ? l : r;
-    if (!g->tree[bin])
-        g->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
-    if (c->size == c->segment->size)
-        g->whole_free -= c->size;
+    if (!bins->tree[bin])
+        bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
 }
 
-/* The smallest free chunk of at least this size; of equal ones the lowest. */
-static struct chunk *best_fit(struct group *g, size_t size)
+/* The smallest chunk of at least this size; of equal ones the lowest. */
+static struct chunk *best_fit(const struct bins *bins, size_t size)
 {
     unsigned bin = bin_of(size), word = bin / 64;
     struct chunk *best = NULL, *c;
     uint64_t left;
 
-    for (c = g->tree[bin]; c;)
+    for (c = bins->tree[bin]; c;)
         if (c->size >= size) {
             best = c;
             c = c->left;
@@ -131,14 +123,52 @@ static struct chunk *best_fit(struct group *g, size_t size)
         }
     if (best)
         return best;
-    left = bin % 64 == 63 ? 0 : g->filled[word] & ~(((uint64_t)2 << bin % 64) - 1);
-    while (!left && ++word < sizeof g->filled / sizeof *g->filled)
-        left = g->filled[word];
+    left = bin % 64 == 63 ? 0 : bins->filled[word] & ~(((uint64_t)2 << bin % 64) - 1);
+    while (!left && ++word < sizeof bins->filled / sizeof *bins->filled)
+        left = bins->filled[word];
     if (!left)
         return NULL;
-    for (c = g->tree[word * 64 + (unsigned)__builtin_ctzll(left)]; c->left;)
+    for (c = bins->tree[word * 64 + (unsigned)__builtin_ctzll(left)]; c->left;)
         c = c->left;
     return c;
+}
+
+static void file(struct zr_pool *pool, struct chunk *c)
+{
+    struct group *g = &pool->group[c->group];
+
+    insert(&g->free, c);
+    c->reserved = false;
+    __atomic_store_n(&c->kind, CHUNK_FREE, __ATOMIC_RELAXED);
+    if (unlikely(c->size == c->segment->size)) {
+        c->segment->stamp = pool->now;
+        g->whole_free += c->size;
+    }
+}
+
+static void unfile(struct group *g, struct chunk *c)
+{
+    withdraw(c->reserved ? &g->reserve : &g->free, c);
+    if (unlikely(c->size == c->segment->size))
+        g->whole_free -= c->size;
+}
+
+/*
+ * Nothing lives in the group any more. All segments are put aside, and each is taken up again when a new one
+ * of its size would be needed: so a program that does the same again finds the same places, and calls the
+ * driver for none of them. Segments that lie in the reserve already are not touched.
+ */
+static void begin_again(struct group *g)
+{
+    for (unsigned word = 0; word < sizeof g->free.filled / sizeof *g->free.filled; word++)
+        while (g->free.filled[word]) {
+            struct chunk *c =
+                g->free.tree[word * 64 + (unsigned)__builtin_ctzll(g->free.filled[word])];
+
+            withdraw(&g->free, c);
+            insert(&g->reserve, c);
+            c->reserved = true;
+        }
 }
 
 /* --- chunks and segments ------------------------------------------------------------------------------- */
@@ -171,6 +201,7 @@ static void release(struct zr_pool *pool, struct group *g, struct segment *s)
         g->segments = s->next;
     if (s->next)
         s->next->prev = s->prev;
+    g->bytes -= s->size;
     pool->held -= s->from_size;
     pool->frees++;
     pool->backing.free(pool->backing.arg, s->from, s->from_size);
@@ -237,6 +268,7 @@ static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t si
     if (g->segments)
         g->segments->prev = s;
     g->segments = s;
+    g->bytes += s->size;
     __atomic_store_n(&c->base, base, __ATOMIC_RELAXED);
     c->size = s->size;
     c->prev = c->next = NULL;
@@ -246,32 +278,23 @@ static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t si
     return c;
 }
 
-/* Nothing fits: a new segment, in the place of free ones where that is worth it. */
+/* Nothing fits: a segment from the reserve, the very size that would be asked for if there is one, or a new one. */
 static struct chunk *grow(struct zr_pool *pool, unsigned group, size_t size, int *code)
 {
-    uint64_t whole = pool->group[GROUP_LARGE].whole_free, want;
+    struct group *g = &pool->group[group];
     size_t exact = (size + SMALL_SEGMENT - 1) & ~(SMALL_SEGMENT - 1);
-    struct chunk *c;
+    size_t want = group == GROUP_LARGE && size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
+    struct chunk *c = best_fit(&g->reserve, want);
 
-    if (group == GROUP_SMALL)
-        want = exact;
-    else
-        want = size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
-    if (group == GROUP_LARGE && whole * WORTH_REPLACING >= pool->held + want) {
-        for (struct segment *s = pool->group[group].segments, *next; s; s = next) {
-            next = s->next;
-            if (s->first->kind == CHUNK_FREE && s->first->size == s->size)
-                release(pool, &pool->group[group], s);
-        }
-        c = new_segment(pool, group, want > whole ? want : whole, code);
-        if (c)
-            return c;
+    if (!c || c->size != want)
+        c = best_fit(&g->reserve, size);
+    if (c) {
+        unfile(g, c);
+        return c;
     }
     c = new_segment(pool, group, want, code);
-    if (!c && (want != exact || zr_split_trim(pool, 0, 0))) {
-        zr_split_trim(pool, 0, 0);
+    if (!c && (zr_split_trim(pool, 0, 0) || want != exact))
         c = new_segment(pool, group, exact, code);
-    }
     return c;
 }
 
@@ -299,7 +322,7 @@ static void split(struct zr_pool *pool, struct chunk *c, size_t size)
 /* Chunks that are too small for anything of their group stay with the block in front of them. */
 static bool worth_splitting(unsigned group, size_t rest)
 {
-    return group == GROUP_SMALL ? rest >= GRAIN : rest >= MIB;
+    return group == GROUP_SMALL ? rest >= GRAIN : rest > MIB;
 }
 
 struct chunk *zr_split_take(struct zr_pool *pool, size_t size, size_t alignment, int *code)
@@ -307,7 +330,7 @@ struct chunk *zr_split_take(struct zr_pool *pool, size_t size, size_t alignment,
     size_t room = alignment > GRAIN ? size + alignment - GRAIN : size;
     unsigned group = room <= MIB ? GROUP_SMALL : GROUP_LARGE;
     struct group *g = &pool->group[group];
-    struct chunk *c = best_fit(g, room), *front;
+    struct chunk *c = best_fit(&g->free, room), *front;
     size_t before_it;
 
     if (likely(c))
@@ -356,7 +379,10 @@ void zr_split_give(struct zr_pool *pool, struct chunk *c)
         c = prev;
     }
     file(pool, c);
-    if (unlikely(c->size == c->segment->size) &&
-        pool->group[0].whole_free + pool->group[1].whole_free > pool->keep)
+    if (likely(c->size != c->segment->size))
+        return;
+    if (pool->group[0].whole_free + pool->group[1].whole_free > pool->keep)
         release(pool, g, c->segment);
+    if (g->whole_free == g->bytes)
+        begin_again(g);
 }

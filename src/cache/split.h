@@ -33,6 +33,7 @@ struct chunk {
     uint32_t priority;
     uint8_t kind; /* atomic */
     uint8_t group;
+    bool reserved; /* filed in the group's reserve */
 };
 
 struct segment {
@@ -57,11 +58,17 @@ struct slab {
     struct chunk *chunk;
 };
 
-struct group {
-    struct chunk *tree[ZR_CLASSES]; /* free chunks by size class; in each a tree by size, then address */
+/* Free chunks by size class; in each a tree by size, then address. */
+struct bins {
+    struct chunk *tree[ZR_CLASSES];
     uint64_t filled[(ZR_CLASSES + 63) / 64];
+};
+
+struct group {
+    struct bins free;
+    struct bins reserve; /* whole segments, put aside when nothing lived in the group any more */
     struct segment *segments;
-    uint64_t whole_free;
+    uint64_t bytes, whole_free;
 };
 
 /* From an address, by bits 45 to 56, 33 to 44, 21 to 32, and 9 to 20. */
