@@ -139,7 +139,7 @@ static void op_allocate(void)
     if (r != ZE_RESULT_SUCCESS)
         return;
     *s = (struct slot){.ptr = p, .size = size, .kind = kind, .device = device, .context = context};
-    if (alignment > 1)
+    if (alignment > 1 && !(alignment & (alignment - 1)))
         out(" %s", (uintptr_t)p % alignment ? "MISALIGNED" : "aligned");
     else if (size > MIB && kind == DEVICE)
         out(" %s", (uintptr_t)p % (64 * KIB) ? "MISALIGNED" : "aligned");
@@ -215,7 +215,8 @@ static void op_resident(void)
         return;
     r = zeContextMakeMemoryResident(contexts[s->context], devices[device], s->ptr, s->size);
     out(" resident %s of %u on %u: %#x", kind_name[s->kind], s->device, device, r);
-    if (!r && evict)
+    /* An eviction on a peer is refused by this driver; under residency:owner we answer for it. */
+    if (!r && evict && (s->kind != DEVICE || s->device == device))
         out(" evict %#x", zeContextEvictMemory(contexts[s->context], devices[device], s->ptr, s->size));
 }
 
