@@ -89,7 +89,7 @@ static inline void way_device(const struct way *w, ze_context_handle_t context,
 static inline int way_run(const struct way *w)
 {
     ze_driver_handle_t driver[8];
-    uint32_t drivers = 8, total = 0;
+    uint32_t drivers = 0, total = 0;
 
     WAY_CHECK(w->zeInit(0));
     WAY_CHECK(w->zeDriverGet(&drivers, NULL));
