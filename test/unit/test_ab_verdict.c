@@ -1,0 +1,487 @@
+/* Fingerprint, mechanism and verdict: what gets none, and that the reason is named. */
+#include "unit/ab_fixture.h"
+
+static struct zr_ab ab;
+static struct zr_ab_analysis an;
+
+static void begin(const char *a, const char *b)
+{
+    fixture_start(&ab, a, b);
+}
+
+static void ten_runs(void)
+{
+    const double same[] = {1, 1, 1, 1};
+
+    fixture_runs(&ab, 10, same, 0.05, 42);
+}
+
+/* Every run of an arm is told to have had this. */
+static void was(size_t arm, const char *name, const char *value)
+{
+    for (size_t r = 0; r < ab.n_runs; r++)
+        if (ab.run[r].arm == arm)
+            zr_pairs_set(&ab.run[r].fingerprint, name, value);
+}
+
+static void counted(size_t arm, const char *name, double value)
+{
+    for (size_t r = 0; r < ab.n_runs; r++)
+        if (ab.run[r].arm == arm) {
+            char *text = zr_ab_text("%.17g", value);
+            zr_pairs_set(&ab.run[r].fields, name, text);
+            free(text);
+        }
+}
+
+static void analyse(void)
+{
+    zr_ab_analyse(&ab, &an);
+}
+
+static const struct zr_ab_difference *difference(const char *what)
+{
+    for (size_t i = 0; i < an.differences.n; i++)
+        if (!strcmp(an.differences.at[i].what, what))
+            return &an.differences.at[i];
+    ck_abort_msg("%s is not named", what);
+    return NULL;
+}
+
+static bool tells(char **list, size_t n, const char *part)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(list[i], part))
+            return true;
+    return false;
+}
+
+static void refused_for(const char *part)
+{
+    ck_assert(!an.verdict);
+    ck_assert_msg(tells(an.reason, an.n_reasons, part), "first reason: %s", an.n_reasons ? an.reason[0] : "none");
+}
+
+static void end(void)
+{
+    zr_ab_analysis_clear(&an);
+    zr_ab_clear(&ab);
+}
+
+START_TEST(the_declared_knob_alone_gets_a_verdict)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    ck_assert_int_eq(difference("knob.route")->status, ZR_AB_DECLARED);
+    ck_assert_uint_eq(an.differences.n, 1);
+    end();
+}
+END_TEST
+
+/* One row per kind of thing that nobody declared. */
+static const struct {
+    const char *name, *value;
+} undeclared[] = {
+    {"library.libsycl.so.8.path", "/opt/other/libsycl.so.8"},
+    {"library.libze_loader.so.1.build_id", "feed"},
+    {"library.libze_loader.so.1.version", "1.24.1"},
+    {"driver.version", "25.18"},
+    {"loader.version", "1.24.1"},
+    {"adapter", "libur_adapter_level_zero_v2.so.0"},
+    {"kernel", "6.17.0"},
+    {"card.0.name", "A770"},
+    {"card.0.firmware", "70.45.2"},
+    {"env.UR_L0_USM_RESIDENT", "0x1"},
+    {"env.OMP_NUM_THREADS", "3"},
+    {"knob.residency", "owner"},
+    {"command", "./train --fast"},
+    {"output", "0123"},
+};
+
+START_TEST(every_kind_of_undeclared_difference_is_named)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    was(0, "command", "./train");
+    was(0, "output", "4567");
+    was(1, undeclared[_i].name, undeclared[_i].value);
+    analyse();
+    refused_for("nobody declared");
+    ck_assert_int_eq(difference(undeclared[_i].name)->status, ZR_AB_UNDECLARED);
+    ck_assert_str_eq(difference(undeclared[_i].name)->value, undeclared[_i].value);
+    end();
+}
+END_TEST
+
+START_TEST(an_allowed_difference_is_admitted_and_said)
+{
+    begin("route:native", "route:sycl");
+    ab.allow = calloc(1, sizeof(char *));
+    ab.allow[ab.n_allow++] = strdup("driver");
+    ten_runs();
+    was(1, "driver.version", "25.18");
+    analyse();
+    ck_assert(an.verdict);
+    ck_assert_int_eq(difference("driver.version")->status, ZR_AB_ALLOWED);
+    ck_assert(tells(an.remark, an.n_remarks, "driver.version differs and was allowed"));
+    end();
+}
+END_TEST
+
+START_TEST(runs_of_one_arm_must_be_alike)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    zr_pairs_set(&ab.run[9].fingerprint, "env.ZE_FLAT_DEVICE_HIERARCHY", "FLAT");
+    analyse();
+    refused_for("the runs of one arm are not alike");
+    ck_assert_int_eq(difference("env.ZE_FLAT_DEVICE_HIERARCHY")->status, ZR_AB_UNLIKE);
+    ck_assert_uint_eq(difference("env.ZE_FLAT_DEVICE_HIERARCHY")->run, 10);
+    end();
+}
+END_TEST
+
+START_TEST(a_declared_variable_that_did_not_arrive_is_named)
+{
+    begin("env:UR_L0_USM_RESIDENT=0x1", "route:native");
+    ten_runs();
+    was(0, "env.UR_L0_USM_RESIDENT", "0x2");
+    analyse();
+    refused_for("nobody declared");
+    ck_assert(strstr(difference("env.UR_L0_USM_RESIDENT")->why, "did not reach the process"));
+    end();
+}
+END_TEST
+
+START_TEST(backing_eager_may_set_the_drivers_keys)
+{
+    begin("observe", "backing:eager");
+    ten_runs();
+    was(1, "env.NEOReadDebugKeys", "1");
+    was(1, "env.EnableDeferBacking", "0");
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    ck_assert_int_eq(difference("env.EnableDeferBacking")->status, ZR_AB_CONSEQUENCE);
+    ck_assert_str_eq(difference("env.EnableDeferBacking")->why, "knob.backing");
+    end();
+}
+END_TEST
+
+START_TEST(an_affinity_mask_may_change_the_cards_but_not_the_driver)
+{
+    begin("env:ZE_AFFINITY_MASK=0", "env:ZE_AFFINITY_MASK=0,1");
+    ten_runs();
+    was(1, "card.1.name", "B580");
+    was(1, "driver.version", "26.28");
+    analyse();
+    refused_for("1 thing that nobody declared");
+    ck_assert_int_eq(difference("card.1.name")->status, ZR_AB_CONSEQUENCE);
+    ck_assert_int_eq(difference("driver.version")->status, ZR_AB_UNDECLARED);
+    end();
+}
+END_TEST
+
+START_TEST(a_library_path_admits_what_lies_in_it)
+{
+    begin("observe", "lib:/opt/neo-25.18");
+    ten_runs();
+    was(1, "library.libze_intel_gpu.so.1.path", "/opt/neo-25.18/libze_intel_gpu.so.1");
+    was(1, "library.libze_intel_gpu.so.1.build_id", "beef");
+    was(1, "driver.version", "25.18");
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    ck_assert_str_eq(difference("driver.version")->why, "lib:/opt/neo-25.18");
+    ck_assert_int_eq(difference("library.libze_intel_gpu.so.1.build_id")->status, ZR_AB_CONSEQUENCE);
+    end();
+}
+END_TEST
+
+START_TEST(a_library_path_does_not_admit_what_lies_elsewhere)
+{
+    begin("observe", "lib:/opt/neo-25.18");
+    ten_runs();
+    was(1, "library.libze_intel_gpu.so.1.path", "/opt/neo-25.180/libze_intel_gpu.so.1");
+    was(1, "driver.version", "25.18");
+    was(1, "loader.version", "1.20");
+    analyse();
+    refused_for("3 things that nobody declared");
+    end();
+}
+END_TEST
+
+START_TEST(path_and_driver_at_once_get_no_verdict_although_both_are_declared)
+{
+    begin("route:native", "route:sycl,env:ZE_SIMGPU=version:1.6.1");
+    ten_runs();
+    was(1, "driver.version", "1.6.1");
+    analyse();
+    refused_for("2 things at once");
+    refused_for("--factor");
+    end();
+}
+END_TEST
+
+START_TEST(together_admits_several_settings_at_once)
+{
+    begin("route:native", "route:sycl,residency:owner");
+    ab.allow = calloc(1, sizeof(char *));
+    ab.allow[ab.n_allow++] = strdup("together");
+    ten_runs();
+    analyse();
+    ck_assert(an.verdict);
+    ck_assert(tells(an.remark, an.n_remarks, "all of them together"));
+    end();
+}
+END_TEST
+
+START_TEST(fewer_than_five_runs_give_no_verdict)
+{
+    const double same[] = {1, 2};
+
+    begin("route:native", "route:sycl");
+    fixture_runs(&ab, 4, same, 0.01, 1);
+    analyse();
+    refused_for("a has 4 runs that count: a verdict needs at least 5");
+    ck_assert_double_eq_tol(an.row[0].arm[1].change, 1, 0.1);
+    end();
+}
+END_TEST
+
+START_TEST(a_run_in_which_the_hooks_saw_nothing_does_not_count)
+{
+    const double same[] = {1, 1};
+
+    begin("route:native", "route:sycl");
+    fixture_runs(&ab, 5, same, 0.01, 1);
+    ab.run[3].invalid = strdup("the hooks saw no call");
+    analyse();
+    refused_for("needs at least 5");
+    ck_assert(tells(an.remark, an.n_remarks, "is not a run: the hooks saw no call"));
+    end();
+}
+END_TEST
+
+START_TEST(the_control_without_the_preload_is_compared_from_outside)
+{
+    begin("none", "observe");
+    ten_runs();
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    ck_assert(tells(an.remark, an.n_remarks, "a runs without the preload"));
+    end();
+    begin("none", "observe");
+    ten_runs();
+    was(0, "kernel", "6.17.0");
+    analyse();
+    refused_for("1 thing that nobody declared");
+    end();
+}
+END_TEST
+
+/* --- mechanism ------------------------------------------------------------------------------------ */
+
+static void calls(size_t arm, double driver, double peer)
+{
+    counted(arm, "driver.alloc_calls", driver);
+    counted(arm, "residency.owner.asked_calls", driver);
+    counted(arm, "residency.peer.granted_calls", peer);
+}
+
+START_TEST(a_route_that_also_dropped_residency_gets_no_verdict)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 100, 0);
+    analyse();
+    refused_for("route:sycl moved more than its own mechanism: residency.peer");
+    end();
+}
+END_TEST
+
+START_TEST(allowed_it_is_a_verdict_about_both)
+{
+    begin("route:native", "route:sycl");
+    ab.allow = calloc(1, sizeof(char *));
+    ab.allow[ab.n_allow++] = strdup("residency.peer");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 100, 0);
+    analyse();
+    ck_assert(an.verdict);
+    ck_assert(tells(an.remark, an.n_remarks, "the verdict is about both"));
+    end();
+}
+END_TEST
+
+START_TEST(fewer_driver_calls_with_as_much_residency_each_are_the_routes_own)
+{
+    begin("route:native", "route:auto");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 10, 10);
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    end();
+}
+END_TEST
+
+START_TEST(residency_may_move_residency_and_nothing_else)
+{
+    begin("residency:asked", "residency:owner");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 100, 0);
+    counted(1, "residency.peer.withheld_calls", 100);
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    end();
+    begin("residency:asked", "residency:owner");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 50, 0);
+    analyse();
+    refused_for("residency:owner moved more than its own mechanism: driver.allocations");
+    end();
+}
+END_TEST
+
+START_TEST(a_variable_of_the_users_may_move_anything_and_it_is_shown)
+{
+    begin("observe", "env:SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1");
+    ten_runs();
+    calls(0, 100, 100);
+    calls(1, 100, 0);
+    analyse();
+    ck_assert(an.verdict);
+    for (size_t m = 0; m < an.n_mechanisms; m++)
+        if (!strcmp(an.mechanism[m].name, "residency.peer"))
+            ck_assert(an.mechanism[m].arm[1].moved && an.mechanism[m].arm[1].expected);
+    end();
+}
+END_TEST
+
+/* --- words ------------------------------------------------------------------------------------------ */
+
+START_TEST(no_difference_tells_the_runs_that_a_smaller_one_needs)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    analyse();
+    char *sentence = zr_ab_sentence(&ab, &an, 0, 1);
+    ck_assert_msg(strstr(sentence, "no difference beyond noise between a and b"), "%s", sentence);
+    ck_assert_msg(strstr(sentence, "runs per arm to see 5 %"), "%s", sentence);
+    free(sentence);
+    end();
+}
+END_TEST
+
+START_TEST(a_faster_wrong_answer_is_not_called_better)
+{
+    const double half[] = {1, 0.5};
+
+    begin("route:native", "route:sycl");
+    ab.same_output = true;
+    ab.allow = calloc(1, sizeof(char *));
+    ab.allow[ab.n_allow++] = strdup("output");
+    fixture_runs(&ab, 10, half, 0.01, 3);
+    was(0, "output", "right");
+    was(1, "output", "wrong");
+    analyse();
+    ck_assert(an.verdict);
+    char *sentence = zr_ab_sentence(&ab, &an, 0, 1);
+    ck_assert_msg(!strstr(sentence, "faster") && strstr(sentence, "not called better"), "%s", sentence);
+    free(sentence);
+    end();
+}
+END_TEST
+
+START_TEST(a_drifting_metric_is_flagged)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    for (size_t r = 0; r < ab.n_runs; r++)
+        ab.run[r].value[0] *= 1 + 0.05 * (double)r;
+    analyse();
+    ck_assert(an.row[0].drifts && !an.row[1].drifts);
+    ck_assert(tells(an.remark, an.n_remarks, "wall drifts"));
+    end();
+}
+END_TEST
+
+START_TEST(the_same_runs_give_the_same_words)
+{
+    struct zr_ab_analysis again;
+
+    begin("route:native", "route:sycl");
+    ten_runs();
+    analyse();
+    zr_ab_analyse(&ab, &again);
+    char *x = zr_ab_sentence(&ab, &an, 0, 1), *y = zr_ab_sentence(&ab, &again, 0, 1);
+    ck_assert_str_eq(x, y);
+    free(x);
+    free(y);
+    zr_ab_analysis_clear(&again);
+    end();
+}
+END_TEST
+
+START_TEST(numbers_read_well)
+{
+    char t[ZR_AB_WORD];
+
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_BYTES, 1073741824.0), "1.00 GiB");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_BYTES, 12), "12 B");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_BYTES, 0), "0");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_SECONDS, 0.0123), "12.3 ms");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_SECONDS, 1.5), "1.50 s");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_SECONDS, 150), "2 min 30 s");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_COUNT, 1234), "1234");
+    ck_assert_str_eq(zr_ab_number(t, ZR_AB_PLAIN, NAN), "-");
+    ck_assert_str_eq(zr_ab_percent(t, -0.123), "-12.3 %");
+    ck_assert_str_eq(zr_ab_percent(t, 0.001), "+0.10 %");
+    ck_assert_str_eq(zr_ab_p_text(t, 0.00001), "<0.0001");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("ab_verdict");
+    TCase *f = tcase_create("fingerprint"), *m = tcase_create("mechanism"), *w = tcase_create("words");
+
+    tcase_add_test(f, the_declared_knob_alone_gets_a_verdict);
+    tcase_add_loop_test(f, every_kind_of_undeclared_difference_is_named, 0,
+                        (int)(sizeof(undeclared) / sizeof(*undeclared)));
+    tcase_add_test(f, an_allowed_difference_is_admitted_and_said);
+    tcase_add_test(f, runs_of_one_arm_must_be_alike);
+    tcase_add_test(f, a_declared_variable_that_did_not_arrive_is_named);
+    tcase_add_test(f, backing_eager_may_set_the_drivers_keys);
+    tcase_add_test(f, an_affinity_mask_may_change_the_cards_but_not_the_driver);
+    tcase_add_test(f, a_library_path_admits_what_lies_in_it);
+    tcase_add_test(f, a_library_path_does_not_admit_what_lies_elsewhere);
+    tcase_add_test(f, path_and_driver_at_once_get_no_verdict_although_both_are_declared);
+    tcase_add_test(f, together_admits_several_settings_at_once);
+    tcase_add_test(f, fewer_than_five_runs_give_no_verdict);
+    tcase_add_test(f, a_run_in_which_the_hooks_saw_nothing_does_not_count);
+    tcase_add_test(f, the_control_without_the_preload_is_compared_from_outside);
+    tcase_add_test(m, a_route_that_also_dropped_residency_gets_no_verdict);
+    tcase_add_test(m, allowed_it_is_a_verdict_about_both);
+    tcase_add_test(m, fewer_driver_calls_with_as_much_residency_each_are_the_routes_own);
+    tcase_add_test(m, residency_may_move_residency_and_nothing_else);
+    tcase_add_test(m, a_variable_of_the_users_may_move_anything_and_it_is_shown);
+    tcase_add_test(w, no_difference_tells_the_runs_that_a_smaller_one_needs);
+    tcase_add_test(w, a_faster_wrong_answer_is_not_called_better);
+    tcase_add_test(w, a_drifting_metric_is_flagged);
+    tcase_add_test(w, the_same_runs_give_the_same_words);
+    tcase_add_test(w, numbers_read_well);
+    suite_add_tcase(s, f);
+    suite_add_tcase(s, m);
+    suite_add_tcase(s, w);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
