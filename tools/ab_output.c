@@ -129,8 +129,6 @@ static bool number_at(const char *s, double *value)
 
 static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length, double value)
 {
-    size_t at = (size_t)(run - ab->run);
-
     while (length && isspace((unsigned char)name[length - 1]))
         length--;
     while (length && isspace((unsigned char)*name))
@@ -138,7 +136,7 @@ static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size
     char *copy = zr_ab_text("%.*s", (int)length, length ? name : "output");
     size_t m = zr_ab_metric_add(ab, *copy ? copy : "metric", ZR_AB_PLAIN, ZR_AB_NEITHER,
                                 "from the command's output");
-    ab->run[at].value[m] = value; /* the last one of a name counts */
+    run->value[m] = value; /* the last one of a name counts */
     free(copy);
 }
 
@@ -164,8 +162,11 @@ static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line
         while (from > line && !strchr(",;|\t", from[-1]))
             from--;
         from += strspn(from, " ");
-        char *name = zr_ab_text("%.*s", (int)(sign - from), from);
-        if (sign > from && !regexec(re, name, 0, NULL, 0))
+        const char *to = sign;
+        while (to > from && to[-1] == ' ')
+            to--;
+        char *name = zr_ab_text("%.*s", (int)(to - from), from);
+        if (to > from && !regexec(re, name, 0, NULL, 0))
             note(ab, run, name, strlen(name), value);
         free(name);
     }

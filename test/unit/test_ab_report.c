@@ -1,0 +1,291 @@
+/* Reports from a made-up comparison: the JSON comes back whole, and every report shows the same figures. */
+#include "json_parse.h"
+#include "unit/ab_fixture.h"
+
+#include <unistd.h>
+
+static struct zr_ab ab;
+static struct zr_ab_analysis an;
+static char path[] = "/tmp/zeroute-test-ab.XXXXXX";
+
+static void begin(void)
+{
+    const double tenth[] = {1, 0.9};
+
+    fixture_start(&ab, "residency:asked", "residency:owner");
+    ab.metric[0].help[0] = '<'; /* must not become a tag */
+    fixture_runs(&ab, 10, tenth, 0.02, 5);
+    for (size_t r = 0; r < ab.n_runs; r++) {
+        struct zr_ab_run *run = &ab.run[r];
+        run->sample = calloc(3, sizeof(*run->sample));
+        run->n_samples = 3;
+        for (size_t i = 0; i < 3; i++)
+            run->sample[i] = (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
+        zr_pairs_set(&run->fields, "driver.alloc_calls", "100");
+        zr_pairs_set(&run->fields, "residency.peer.granted_calls", run->arm ? "0" : "100");
+        zr_pairs_set(&run->fingerprint, "env.UR_LOG", "a \"b\" \\ \t <c>");
+    }
+    zr_ab_analyse(&ab, &an);
+}
+
+static void end(void)
+{
+    zr_ab_analysis_clear(&an);
+    zr_ab_clear(&ab);
+    unlink(path);
+}
+
+static char *report(void (*write)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *),
+                    const struct zr_ab *of, const struct zr_ab_analysis *analysis)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+
+    write(f, of, analysis);
+    fclose(f);
+    return text;
+}
+
+static void save(const char *text)
+{
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+START_TEST(a_comparison_comes_back_from_its_json_whole)
+{
+    struct zr_ab back = {0};
+    struct zr_ab_analysis again;
+
+    begin();
+    char *first = report(zr_ab_report_json, &ab, &an), *second, *wrong;
+    save(first);
+    wrong = zr_ab_load(&back, path);
+    ck_assert_msg(!wrong, "%s", wrong);
+    zr_ab_analyse(&back, &again);
+    second = report(zr_ab_report_json, &back, &again);
+    ck_assert_str_eq(first, second);
+    free(first);
+    free(second);
+    zr_ab_analysis_clear(&again);
+    zr_ab_clear(&back);
+    end();
+}
+END_TEST
+
+START_TEST(every_report_is_the_same_from_the_file)
+{
+    void (*const writers[])(FILE *, const struct zr_ab *, const struct zr_ab_analysis *) = {
+        zr_ab_report_terminal, zr_ab_report_html, zr_ab_report_markdown};
+    struct zr_ab back = {0};
+    struct zr_ab_analysis again;
+
+    begin();
+    char *json = report(zr_ab_report_json, &ab, &an);
+    save(json);
+    ck_assert(!zr_ab_load(&back, path));
+    zr_ab_analyse(&back, &again);
+    for (size_t i = 0; i < 3; i++) {
+        char *x = report(writers[i], &ab, &an), *y = report(writers[i], &back, &again);
+        ck_assert_str_eq(x, y);
+        free(x);
+        free(y);
+    }
+    free(json);
+    zr_ab_analysis_clear(&again);
+    zr_ab_clear(&back);
+    end();
+}
+END_TEST
+
+START_TEST(a_file_that_is_no_comparison_is_refused_by_name)
+{
+    static const struct {
+        const char *text, *expected;
+    } bad[] = {
+        {"{}", "it is not a comparison"},
+        {"{\"format\":\"zeroute ab\",\"format_version\":99}", "its format version is 99: expected at most 1"},
+        {"{\"format\":\"zeroute ab\",\"format_version\":1}", "no arms"},
+        {"{\"format\":", "line 1: expected a value"},
+        {"", "expected a value"},
+    };
+    struct zr_ab back = {0};
+
+    save(bad[_i].text);
+    char *wrong = zr_ab_load(&back, path);
+    ck_assert_msg(wrong && strstr(wrong, bad[_i].expected), "%s", wrong ? wrong : "taken");
+    ck_assert(strstr(wrong, path));
+    free(wrong);
+    zr_ab_clear(&back);
+    unlink(path);
+}
+END_TEST
+
+START_TEST(the_page_is_self_contained_and_shows_texts_as_texts)
+{
+    begin();
+    char *html = report(zr_ab_report_html, &ab, &an);
+    ck_assert(!strstr(html, "http"));
+    ck_assert(!strstr(html, "<script"));
+    ck_assert(!strstr(html, "src="));
+    ck_assert(strstr(html, "--steps=3 &lt;&amp;&gt;"));
+    ck_assert(strstr(html, "&lt;c&gt;"));
+    ck_assert(strstr(html, "data-plot=\"wall\""));
+    ck_assert(strstr(html, "data-memory=\"1\""));
+    ck_assert(strstr(html, "zeroute ab -- ./train"));
+    free(html);
+    end();
+}
+END_TEST
+
+START_TEST(markdown_has_what_a_pull_request_needs)
+{
+    begin();
+    char *text = report(zr_ab_report_markdown, &ab, &an);
+    ck_assert_ptr_nonnull(strstr(text, "### zeroute ab: verdict"));
+    ck_assert_ptr_nonnull(strstr(text, "| wall |"));
+    ck_assert_ptr_nonnull(strstr(text, "declared: `knob.residency`"));
+    ck_assert_ptr_nonnull(strstr(text, "kernel 6.18.0"));
+    ck_assert_ptr_nonnull(strstr(text, "```sh\nzeroute ab -- ./train\n```"));
+    free(text);
+    end();
+}
+END_TEST
+
+START_TEST(figures_are_kept_back_where_they_would_mislead)
+{
+    begin();
+    zr_ab_analysis_clear(&an);
+    for (size_t r = 0; r < ab.n_runs; r++)
+        if (ab.run[r].arm)
+            zr_pairs_set(&ab.run[r].fingerprint, "driver.version", "25.18");
+    zr_ab_analyse(&ab, &an);
+    char *text = report(zr_ab_report_terminal, &ab, &an);
+    ck_assert_ptr_nonnull(strstr(text, "undeclared  driver.version\n              a: 26.27\n              b: 25.18"));
+    ck_assert_ptr_nonnull(strstr(text, "No verdict"));
+    ck_assert_ptr_null(strstr(text, "median"));
+    free(text);
+    end();
+}
+END_TEST
+
+/* --- the command's output --------------------------------------------------------------------------- */
+
+static double found(const char *output, const char *regex, const char *name)
+{
+    const char *list[] = {regex};
+    double value = NAN;
+
+    fixture_start(&ab, "observe", "mitigate");
+    struct zr_ab_run *run = zr_ab_run_add(&ab);
+    char *wrong = zr_ab_output_metrics(&ab, run, output, list, 1);
+    ck_assert_msg(!wrong, "%s", wrong);
+    size_t m = zr_ab_metric_index(&ab, name);
+    if (m < ab.n_metrics)
+        value = ab.run[0].value[m];
+    zr_ab_clear(&ab);
+    return value;
+}
+
+START_TEST(numbers_are_found_in_the_output_by_name)
+{
+    ck_assert_double_eq(found("step 1\ntokens/s: 12.5\n", "tokens", "tokens/s"), 12.5);
+    ck_assert_double_eq(found("loss: 3, accuracy: 0.9\n", "accuracy", "accuracy"), 0.9);
+    ck_assert_double_eq(found("  rate = 1e3 per second\n", "^rate$", "rate"), 1000);
+    ck_assert_double_eq(found("score: 1\nscore: 2\n", "score", "score"), 2);
+    ck_assert(isnan(found("score: nan\n", "score", "score")));
+    ck_assert(isnan(found("score: fine\n", "score", "score")));
+    ck_assert(isnan(found("loss: 1\n", "score", "loss")));
+    ck_assert_double_eq(found("throughput 42 img/s\n", "throughput ([0-9.]+)", "throughput"), 42);
+}
+END_TEST
+
+START_TEST(the_hash_is_sha256)
+{
+    char hash[65], million[1001];
+
+    zr_ab_hash_text("abc", 3, hash); /* FIPS 180-4, example B.1; printf abc | sha256sum */
+    ck_assert_str_eq(hash, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    zr_ab_hash_text("", 0, hash);
+    ck_assert_str_eq(hash, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    memset(million, 'a', 1000); /* head -c 1000 /dev/zero | tr '\0' a | sha256sum */
+    zr_ab_hash_text(million, 1000, hash);
+    ck_assert_str_eq(hash, "41edece42d63e8d9bf515a9ba6932e1c20cbc9f5a5d134645adb5db1b9737ea3");
+}
+END_TEST
+
+/* --- reading JSON ----------------------------------------------------------------------------------- */
+
+START_TEST(json_is_read_as_the_standard_has_it)
+{
+    static const char text[] = "{\"a\": [1, -2.5e3, true, false, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\": {}}";
+    char *wrong;
+    struct zr_node *root = zr_node_parse(text, sizeof(text) - 1, &wrong);
+
+    ck_assert_msg(root, "%s", wrong);
+    const struct zr_node *a = zr_node_get(root, "a");
+    ck_assert_uint_eq(a->n, 6);
+    ck_assert_double_eq(a->child[1].number, -2500);
+    ck_assert_str_eq(a->child[5].text, "x\xc3\xa9\xf0\x9f\x98\x80\n");
+    ck_assert_int_eq(zr_node_get(root, "b")->type, ZR_NODE_OBJECT);
+    ck_assert_ptr_null(zr_node_get(root, "c"));
+    zr_node_free(root);
+}
+END_TEST
+
+static const char *const bad_json[] = {
+    "",       "{",        "[1,]",     "{\"a\"}",   "{\"a\":1,}", "01",         "1.",       "1e",
+    "\"",     "\"\\x\"",  "\"\\u12\"", "\"\\ud800\"", "\"\n\"",    "tru",        "1 2",      "{a:1}",
+    "[1 2]",  "-",        "+1",       "\"\\udc00\"", "nul",       "[",          "\"\\u0000\"", "'a'",
+};
+
+START_TEST(what_is_not_json_is_refused)
+{
+    char *wrong;
+
+    ck_assert_msg(!zr_node_parse(bad_json[_i], strlen(bad_json[_i]), &wrong), "%s was taken", bad_json[_i]);
+    ck_assert_ptr_nonnull(strstr(wrong, "line "));
+    free(wrong);
+}
+END_TEST
+
+START_TEST(depth_is_bounded)
+{
+    char deep[100001], *wrong;
+
+    memset(deep, '[', sizeof(deep) - 1);
+    deep[sizeof(deep) - 1] = 0;
+    ck_assert_ptr_null(zr_node_parse(deep, sizeof(deep) - 1, &wrong));
+    ck_assert_ptr_nonnull(strstr(wrong, "less depth"));
+    free(wrong);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("ab_report");
+    TCase *r = tcase_create("reports"), *o = tcase_create("output"), *j = tcase_create("json");
+
+    tcase_add_test(r, a_comparison_comes_back_from_its_json_whole);
+    tcase_add_test(r, every_report_is_the_same_from_the_file);
+    tcase_add_loop_test(r, a_file_that_is_no_comparison_is_refused_by_name, 0, 5);
+    tcase_add_test(r, the_page_is_self_contained_and_shows_texts_as_texts);
+    tcase_add_test(r, markdown_has_what_a_pull_request_needs);
+    tcase_add_test(r, figures_are_kept_back_where_they_would_mislead);
+    tcase_add_test(o, numbers_are_found_in_the_output_by_name);
+    tcase_add_test(o, the_hash_is_sha256);
+    tcase_add_test(j, json_is_read_as_the_standard_has_it);
+    tcase_add_loop_test(j, what_is_not_json_is_refused, 0, (int)(sizeof(bad_json) / sizeof(*bad_json)));
+    tcase_add_test(j, depth_is_bounded);
+    suite_add_tcase(s, r);
+    suite_add_tcase(s, o);
+    suite_add_tcase(s, j);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
