@@ -63,7 +63,7 @@ static void help(void)
           "  --setup, --cleanup COMMAND   shell command once per arm, before and after all runs\n"
           "  --prepare COMMAND            shell command before each run; ZEROUTE_ARM tells the arm\n"
           "  --settle SECONDS  how long to wait for memory to be back at its baseline (default 10)\n"
-          "  --interval MS     between samples of memory (default 20)\n"
+          "  --interval MS     between samples of memory (default 10)\n"
           "  --sim[=SPEC]      on a simulated GPU\n"
           "  --show-output     what the command prints goes to stderr\n"
           "  --quiet           no progress\n"
@@ -517,7 +517,7 @@ int zr_cmd_ab(int argc, char **argv)
         return code;
     *o = (struct options){.runs = 10, .warmup = 1};
     o->ab.seed = 1;
-    o->how.interval = 0.02;
+    o->how.interval = 0.01;
     o->how.settle = 10;
     o->how.base_active = o->how.base_available = NAN;
     if (argc > 1 && !strcmp(argv[1], "--help")) {

@@ -203,7 +203,7 @@ static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
         else if (!run->warmup && !run->invalid && run->status)
             remark(an, "run %zu (%s) failed and is left out", run->number, ab->arm[run->arm].name);
         if (!run->settled && !run->warmup)
-            remark(an, "run %zu (%s) started after %.0f s although memory was not back at its baseline",
+            remark(an, "run %zu (%s) started after %.1f s although memory was not back at its baseline",
                    run->number, ab->arm[run->arm].name, run->waited);
     }
     for (size_t arm = 0; arm < ab->n_arms; arm++)

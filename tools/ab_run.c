@@ -64,21 +64,25 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
 /* --- while it runs ------------------------------------------------------------------------------------- */
 
 /*
- * Samples until the command ends. Sampling may take 2 % of the time: where it is dear it becomes rare.
- * The wall time does not depend on it, for poll wakes at the end of the command.
+ * Samples until the command ends. Looking at the processes may take 2 % of the time: where it is dear it becomes
+ * rare. The wall time does not depend on any of it, for poll wakes at the end of the command.
  */
 static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_t pid, double start,
                     bool libraries, int *status, struct rusage *used)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    double next = start, end;
+    double next = start, next_processes = start, end;
     bool told = false;
 
     for (;;) {
         double before = now();
         if (before >= next) {
-            zr_ab_sample(w, pid, before - start, libraries);
-            next = now() + fmax(how->interval, 50 * (now() - before));
+            bool processes = before >= next_processes;
+            zr_ab_sample(w, pid, before - start, processes, libraries);
+            double after = now();
+            next = after + how->interval;
+            if (processes)
+                next_processes = after + fmax(how->interval, 50 * (after - before));
         }
         struct pollfd p = {fd, POLLIN, 0};
         int timeout = (int)ceil(1000 * fmax(next - now(), 0));

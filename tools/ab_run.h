@@ -49,7 +49,8 @@ struct zr_ab_watch { /* what was seen from outside while a run was under way */
     } card[16];
     size_t n_cards;
 };
-void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool libraries);
+/* The machine always; the processes too where asked for, which costs more. */
+void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries);
 /* Waits until memory is back at the baseline; false: it was not, after how->settle seconds. */
 bool zr_ab_settle(struct zr_ab_running *how, double *waited);
 

@@ -89,16 +89,19 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
     free(children);
 }
 
-void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool libraries)
+void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries)
 {
-    struct zr_ab_sample s = {t, NAN, NAN, 0, NAN, NAN};
+    struct zr_ab_sample s = {t, NAN, NAN, NAN, NAN, NAN};
     struct zr_meminfo m;
 
     if (zr_meminfo_read(&m)) {
         s.gpu_active = known(m.gpu_active);
         s.mem_available = known(m.available);
     }
-    see_tree(w, &s, pid, 0, libraries);
+    if (processes) {
+        s.rss = 0;
+        see_tree(w, &s, pid, 0, libraries);
+    }
     w->sample = zr_ab_more(w->sample, w->n + 1, sizeof(*w->sample));
     w->sample[w->n++] = s;
 }

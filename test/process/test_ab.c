@@ -1,0 +1,505 @@
+/*
+ * Comparisons of whole programs on the simulated GPU, with effects planted: the stories of both mistakes, what
+ * gets no verdict and why, and the page opened in a browser. ZEROUTE_TEST_LONG=1 repeats the power tests 100 times.
+ */
+#include "json_parse.h"
+
+#include <check.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OLD "devices:2,mirror:off,version:1.3.32567"
+#define NEW "devices:2,mirror:on,version:1.6.33000"
+#define MIB 1048576.0
+
+static char build[PATH_MAX], folder[64];
+static char out[1 << 20], err[1 << 16];
+static struct zr_node *json;
+
+static void read_all(const char *name, char *to, size_t size)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(to, 1, size - 1, f) : 0;
+    to[n] = '\0';
+    if (f)
+        fclose(f);
+}
+
+/* A line of shell in a folder of the test's own; Z is the command, W the program that works. */
+__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
+{
+    char line[4096], whole[4 * PATH_MAX + 8192];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    snprintf(whole, sizeof whole,
+             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/ab_work && { %s\n} >out 2>err </dev/null", folder, build,
+             build, build, line);
+    int status = system(whole);
+    read_all("out", out, sizeof out);
+    read_all("err", err, sizeof err);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+#define exits(code, ...)                                                                            \
+    do {                                                                                            \
+        int got = sh(__VA_ARGS__);                                                                  \
+        ck_assert_msg(got == (code), "exit code %d, not %d:\n%s%s", got, (code), out, err);         \
+    } while (0)
+
+static void says(const char *where, const char *text)
+{
+    ck_assert_msg(strstr(where, text) != NULL, "'%s' is not in:\n%s", text, where);
+}
+
+/* j, as `zeroute ab --json=j` wrote it. */
+static const struct zr_node *load(void)
+{
+    char path[128], *wrong;
+    snprintf(path, sizeof path, "%s/j", folder);
+    zr_node_free(json);
+    json = zr_node_parse_file(path, &wrong);
+    ck_assert_msg(json != NULL, "%s", wrong);
+    return json;
+}
+
+static const struct zr_node *metric(const char *name, size_t arm)
+{
+    const struct zr_node *m = zr_node_get(zr_node_get(zr_node_get(json, "analysis"), "metrics"), name);
+    const struct zr_node *arms = zr_node_get(m, "arms");
+    ck_assert_msg(arms && arm < arms->n, "no metric %s", name);
+    return &arms->child[arm];
+}
+
+static const char *status_of(const char *what)
+{
+    const struct zr_node *list = zr_node_get(zr_node_get(json, "analysis"), "differences");
+    for (size_t i = 0; i < list->n; i++)
+        if (strcmp(zr_node_text(&list->child[i], "what"), what) == 0)
+            return zr_node_text(&list->child[i], "status");
+    return "none";
+}
+
+/* --- the stories ------------------------------------------------------------------------------------- */
+
+START_TEST(path_and_driver_together_get_no_verdict_and_are_told_why)
+{
+    exits(3, "$Z ab --sim --runs 5 --primary host.mirror --a route:native,env:ZE_SIMGPU=" OLD
+             " --b route:sycl,env:ZE_SIMGPU=" NEW " -- $W hold=80");
+    says(out, "No verdict");
+    says(out, "b differs from a in 2 things at once, route (native, sycl) and ZE_SIMGPU");
+}
+END_TEST
+
+START_TEST(a_driver_that_changed_behind_the_path_is_named)
+{
+    exits(3, "$Z ab --sim=" OLD " --runs 5 --primary host.mirror --json=j --a \"route:native,cmd:$W hold=80\" "
+             "--b \"route:native,cmd:env ZE_SIMGPU=" NEW " $W hold=80\"; c=$?; "
+             "$Z ab --report j; exit $c");
+    load();
+    ck_assert_str_eq(status_of("driver.version"), "undeclared");
+    ck_assert_str_eq(status_of("env.ZE_SIMGPU"), "undeclared");
+    ck_assert_str_eq(status_of("command"), "declared");
+    says(out, "undeclared  driver.version\n              a: 1.3.32567\n              b: 1.6.33000");
+    ck_assert_ptr_null(strstr(out, "median"));
+}
+END_TEST
+
+START_TEST(the_path_alone_makes_no_difference)
+{
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --a route:native --b route:sycl -- $W hold=80");
+    says(out, "Verdict\n  host.mirror: the same in every run of a and b (16.0 MiB)");
+    load();
+    ck_assert_str_eq(zr_node_text(metric("host.mirror", 1), "outcome"), "no difference");
+}
+END_TEST
+
+START_TEST(the_driver_alone_makes_the_difference_with_its_size)
+{
+    exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --a env:ZE_SIMGPU=" OLD " --b env:ZE_SIMGPU=" NEW
+             " -- $W hold=80");
+    says(out, "host.mirror: more in b than in a, worse: 0 to 16.0 MiB");
+    load();
+    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), 16 * MIB);
+    ck_assert_str_eq(status_of("driver.version"), "consequence");
+    ck_assert_str_eq(status_of("env.ZE_SIMGPU"), "declared");
+}
+END_TEST
+
+START_TEST(residency_alone_makes_the_difference_with_its_size)
+{
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:asked "
+             "--b residency:owner -- $W hold=80");
+    says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0, -100 %");
+    says(out, "residency.withheld               0           1   moved");
+    load();
+    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), -16 * MIB);
+    ck_assert_str_eq(status_of("output"), "none");
+}
+END_TEST
+
+START_TEST(factors_find_the_one_that_did_it)
+{
+    exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --factor 'path=route:native|route:sycl' "
+             "--factor 'driver=env:ZE_SIMGPU=" OLD "|env:ZE_SIMGPU=" NEW "' -- $W hold=80");
+    const struct zr_node *effects = zr_node_get(zr_node_get(load(), "analysis"), "effects");
+    ck_assert_uint_eq(effects->n, 3);
+    for (size_t i = 0; i < 3; i++) {
+        const struct zr_node *e = &effects->child[i], *factors = zr_node_get(e, "factors");
+        bool driver_alone = factors->n == 1 && zr_node_get(factors, "driver");
+        ck_assert_int_eq(zr_node_true(e, "found"), driver_alone);
+        ck_assert_double_eq(zr_node_number(e, "estimate"), driver_alone ? 16 * MIB : 0);
+    }
+    says(out, "main effect of driver");
+    says(out, "interaction of path");
+}
+END_TEST
+
+START_TEST(a_path_that_drops_residency_gets_no_verdict)
+{
+    exits(3, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --a route:native --b route:sycl -- $W hold=80 sycl_drops=1");
+    says(out, "route:sycl moved more than its own mechanism: residency.peer");
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --allow residency.peer --a route:native --b route:sycl "
+             "-- $W hold=80 sycl_drops=1");
+    says(out, "the verdict is about both");
+}
+END_TEST
+
+/* --- power and false verdicts -------------------------------------------------------------------------- */
+
+static int repetitions(void)
+{
+    return getenv("ZEROUTE_TEST_LONG") ? 100 : 5;
+}
+
+/* Twenty runs per arm, noise of 5 % in the score; returns how many of all metrics are said to differ. */
+static unsigned differing(int repetition, const char *effect)
+{
+    unsigned n = 0;
+
+    sh("echo %d >count; AB_COUNT=$PWD/count $Z ab --sim --runs 20 --warmup 0 --interval 1000 --metric score --primary score "
+       "--json=j --a env:AB_EFFECT=0 --b env:AB_EFFECT=%s -- $W blocks=1 mib=1 score=100 noise=5",
+       1000 * repetition, effect);
+    const struct zr_node *all = zr_node_get(zr_node_get(load(), "analysis"), "metrics");
+    for (size_t i = 0; i < all->n; i++) {
+        const struct zr_node *one = &zr_node_get(&all->child[i], "arms")->child[1];
+        const char *outcome = zr_node_text(one, "outcome");
+        n += strcmp(outcome, "less") == 0 || strcmp(outcome, "more") == 0;
+    }
+    return n;
+}
+
+START_TEST(ten_percent_is_found_in_twenty_runs)
+{
+    int found = 0, all = repetitions();
+    for (int i = 1; i <= all; i++) {
+        differing(i, "10");
+        found += strcmp(zr_node_text(metric("score", 1), "outcome"), "more") == 0;
+    }
+    ck_assert_msg(found * 100 >= all * 95, "%d of %d", found, all);
+}
+END_TEST
+
+START_TEST(without_an_effect_hardly_a_report_claims_one)
+{
+    int wrong = 0, all = repetitions();
+    for (int i = 1; i <= all; i++)
+        wrong += differing(1000 + i, "0") > 0;
+    ck_assert_msg(wrong <= (all == 100 ? 5 : 1), "%d of %d", wrong, all);
+}
+END_TEST
+
+/* --- what is a run, and what is not --------------------------------------------------------------------- */
+
+START_TEST(a_run_that_no_hook_saw_is_not_a_run)
+{
+    exits(3, "$Z ab --runs 5 --warmup 0 --a route:native --b route:sycl -- true");
+    says(out, "is not a run: the hooks saw no call");
+    says(out, "a has 0 runs that count");
+}
+END_TEST
+
+START_TEST(the_control_runs_without_the_preload)
+{
+    exits(0, "$Z ab --sim=devices:2 --runs 5 --same-output --json=j --a none --b observe -- $W hold=80");
+    says(out, "a runs without the preload");
+    const struct zr_node *runs = zr_node_get(load(), "runs");
+    for (size_t i = 0; i < runs->n; i++) {
+        const struct zr_node *run = &runs->child[i], *fingerprint = zr_node_get(run, "fingerprint");
+        bool none = zr_node_number(run, "arm") == 0;
+        ck_assert(!zr_node_get(fingerprint, "knob.route") == none);
+        ck_assert(!zr_node_get(fingerprint, "library.libzeroute.so.path") == none);
+        ck_assert_ptr_nonnull(zr_node_get(fingerprint, "kernel"));
+    }
+}
+END_TEST
+
+START_TEST(a_wrong_answer_gets_no_verdict)
+{
+    exits(3, "$Z ab --sim --runs 5 --same-output --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
+    says(out, "undeclared  output");
+    exits(0, "echo same >f; $Z ab --sim --runs 5 --same-output=f --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
+}
+END_TEST
+
+START_TEST(fewer_than_five_runs_give_figures_and_no_verdict)
+{
+    exits(3, "$Z ab --sim --runs 2 --warmup 0 --a route:native --b route:sycl -- $W");
+    says(out, "a has 2 runs that count: a verdict needs at least 5");
+    says(out, "wall ");
+}
+END_TEST
+
+START_TEST(backing_eager_declares_the_drivers_keys)
+{
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --json=j --primary host.mirror --a backing:asked --b backing:eager -- $W");
+    load();
+    ck_assert_str_eq(status_of("env.EnableDeferBacking"), "consequence");
+    ck_assert_str_eq(status_of("knob.backing"), "declared");
+}
+END_TEST
+
+START_TEST(a_library_folder_is_declared_with_what_lies_in_it)
+{
+    exits(0, "mkdir x y && cp $B/libze_simgpu.so x && cp $B/libze_simgpu.so y && ZE_ENABLE_ALT_DRIVERS=libze_simgpu.so "
+             "ZEROUTE_ROOT=$PWD/root $Z ab --runs 5 --json=j --a lib:$PWD/x --b lib:$PWD/y -- $W");
+    load();
+    ck_assert_str_eq(status_of("library.libze_simgpu.so.path"), "consequence");
+}
+END_TEST
+
+START_TEST(two_builds_of_the_driver_behind_a_command_are_named)
+{
+    exits(3, "mkdir x && cp $B/libze_simgpu.so x && $Z ab --sim --runs 5 --json=j --a \"cmd:$W\" "
+             "--b \"cmd:env ZE_ENABLE_ALT_DRIVERS=$PWD/x/libze_simgpu.so $W\"");
+    load();
+    ck_assert_str_eq(status_of("library.libze_simgpu.so.path"), "undeclared");
+}
+END_TEST
+
+START_TEST(a_wrapper_that_resets_a_knob_is_found_out)
+{
+    exits(3, "$Z ab --sim --runs 5 --a \"residency:asked\" --b \"residency:owner\" -- "
+             "env ZEROUTE_CONF=route:native,cache:off,residency:asked $W");
+    says(out, "knob.residency");
+    says(out, "in b: asked, declared owner");
+}
+END_TEST
+
+/* --- the command itself ---------------------------------------------------------------------------------- */
+
+START_TEST(setup_prepare_and_cleanup_are_run_as_in_hyperfine)
+{
+    exits(3, "$Z ab --sim --runs 2 --warmup 1 --setup 'echo setup $ZEROUTE_ARM $X >>log' --prepare 'echo prepare "
+             "$ZEROUTE_ARM >>log' --cleanup 'echo cleanup $ZEROUTE_ARM >>log' --a env:X=1 --b env:X=2 -- $W");
+    ck_assert_int_eq(sh("cat log"), 0);
+    ck_assert_str_eq(out, "setup a 1\nsetup b 2\nprepare a\nprepare b\nprepare a\nprepare b\nprepare b\nprepare a\n"
+                          "cleanup a\ncleanup b\n");
+    exits(125, "$Z ab --sim --runs 2 --prepare false --a env:X=1 --b env:X=2 -- $W");
+    says(err, "--prepare failed in arm a: 'false' ended with exit code 1");
+}
+END_TEST
+
+START_TEST(a_run_waits_for_the_baseline_and_says_so)
+{
+    exits(3, "mkdir -p root/proc && printf 'MemTotal: 8000000 kB\\nMemAvailable: 6000000 kB\\nGPUActive: 0 kB\\n' "
+             ">root/proc/meminfo && sed 's/GPUActive: 0/GPUActive: 900000/' root/proc/meminfo >high && "
+             "ZEROUTE_ROOT=$PWD/root $Z ab --runs 1 --warmup 0 --settle 0.1 --a none --b none "
+             "--prepare '[ $ZEROUTE_ARM = a ] || cp high root/proc/meminfo' -- true");
+    says(out, "run 2 (b) started after 0.1 s although memory was not back at its baseline");
+}
+END_TEST
+
+START_TEST(an_interrupt_keeps_what_is_done)
+{
+    exits(3, "export AB_COUNT=$PWD/count; $Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
+             "until [ \"$(cat count 2>/dev/null || echo 0)\" -ge 5 ]; do :; done; kill -TERM $p; wait $p");
+    says(out, "interrupted: 500 runs per arm were planned");
+    const struct zr_node *runs = zr_node_get(load(), "runs");
+    ck_assert_uint_ge(runs->n, 4);
+    ck_assert_uint_lt(runs->n, 100);
+}
+END_TEST
+
+START_TEST(exit_codes_tell_whose_fault_it_was)
+{
+    exits(1, "$Z ab --sim --runs 5 --a route:native --b route:sycl -- sh -c 'echo oh no >&2; exit 3'");
+    says(err, "the command failed in arm a (exit code 3)");
+    says(err, "oh no");
+    exits(125, "$Z ab --a route:native --b route:sycl -- ./not-there");
+    says(err, "cannot execute ./not-there");
+    exits(125, "$Z ab --a route:native -- true");
+    says(err, "only one arm: expected at least --a SETTING and --b SETTING");
+    exits(125, "$Z ab --a route:natve --b route:sycl -- true");
+    says(err, "bad value route:natve: expected auto|pool|sycl|native");
+    exits(125, "$Z ab --a route:native --b route:sycl");
+    says(err, "no command");
+    exits(125, "$Z ab --runs x --a observe --b path -- true");
+    says(err, "bad value 'x' of --runs: expected a whole number");
+    exits(125, "$Z ab --metric '(' --a observe --b path -- true");
+    says(err, "bad expression '('");
+    exits(125, "$Z ab --frobnicate");
+    says(err, "unknown option '--frobnicate'");
+    exits(125, "$Z ab --report not-there.json");
+    says(err, "not-there.json: cannot be read");
+    exits(0, "$Z ab --help");
+    says(out, "examples:");
+}
+END_TEST
+
+START_TEST(a_report_is_rebuilt_from_its_file)
+{
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a residency:asked "
+             "--b residency:owner -- $W hold=80 >t1 && $Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && "
+             "cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
+    exits(0, "$Z ab --report j --primary wall --markdown");
+    says(out, "**wall:");
+    says(out, "host.per_device_byte");
+}
+END_TEST
+
+START_TEST(the_order_follows_the_seed)
+{
+    exits(0, "for i in 1 2; do $Z ab --sim --runs 6 --warmup 0 --order random --seed 5 --json=j$i --a env:X=1 --b env:X=2 -- $W; "
+             "grep '\"arm\"' j$i | head -12 >order$i; done; cmp order1 order2");
+}
+END_TEST
+
+/* --- the page ------------------------------------------------------------------------------------------- */
+
+START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
+{
+    static const char *const names[] = {"host.mirror", "wall", "host.per_device_byte"};
+    if (sh("command -v chromium || command -v chromium-browser || command -v google-chrome") != 0)
+        return;
+    char browser[256];
+    snprintf(browser, sizeof browser, "%.*s", (int)strcspn(out, "\n"), out);
+    exits(0, "$Z ab --sim=" NEW " --runs 6 --primary host.mirror --json=j --html=h.html --a residency:asked "
+             "--b residency:owner -- $W hold=80");
+    exits(0, "%s --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom file://$PWD/h.html", browser);
+    load();
+    says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0");
+    for (size_t i = 0; i < 3; i++)
+        for (size_t arm = 0; arm < 2; arm++) {
+            char cell[128];
+            snprintf(cell, sizeof cell, "data-metric=\"%s\" data-arm=\"%zu\" data-value=\"", names[i], arm);
+            const char *at = strstr(out, cell);
+            ck_assert_msg(at != NULL, "no cell %s", cell);
+            ck_assert_double_eq(strtod(at + strlen(cell), NULL), zr_node_number(metric(names[i], arm), "median"));
+        }
+    /* every run is a dot of the plot, with its value */
+    const struct zr_node *runs = zr_node_get(json, "runs");
+    const char *plot = strstr(out, "data-plot=\"wall\"");
+    size_t dots = 0;
+    ck_assert_ptr_nonnull(plot);
+    for (size_t i = 0; i < runs->n; i++) {
+        if (zr_node_true(&runs->child[i], "warmup"))
+            continue;
+        char dot[64];
+        snprintf(dot, sizeof dot, "data-run=\"%.0f\" data-value=\"", zr_node_number(&runs->child[i], "number"));
+        const char *at = strstr(plot, dot);
+        ck_assert_ptr_nonnull(at);
+        ck_assert_double_eq(strtod(at + strlen(dot), NULL),
+                            zr_node_number(zr_node_get(&runs->child[i], "values"), "wall"));
+        dots++;
+    }
+    ck_assert_uint_eq(dots, 12);
+    says(out, "data-memory=\"0\"");
+    says(out, "data-memory=\"1\"");
+    says(out, "<polyline");
+}
+END_TEST
+
+/* --- two recorded runs ------------------------------------------------------------------------------------ */
+
+START_TEST(diff_tells_what_two_runs_differ_in)
+{
+    exits(1, "$Z run --sim=" OLD " --preset observe --json x -- $W && $Z run --sim=" NEW " --preset observe --json y -- $W && "
+             "$Z diff x y");
+    says(out, "driver.version\n    first   1.3.32567\n    second  1.6.33000");
+    exits(0, "$Z diff x x");
+    says(out, "The fingerprints are the same.");
+    exits(1, "$Z diff --json x y");
+    says(out, "\"same_fingerprint\": false");
+    exits(2, "$Z diff x");
+    exits(2, "echo '[]' >z; $Z diff x z");
+    says(err, "is no recorded run");
+    exits(2, "$Z diff x nothing");
+}
+END_TEST
+
+static void setup(void)
+{
+    const char *b = getenv("B");
+    ck_assert(realpath(b ? b : "build", build) != NULL);
+    strcpy(folder, "/tmp/zeroute-test-ab.XXXXXX");
+    ck_assert(mkdtemp(folder) != NULL);
+    unsetenv("ZEROUTE_CONF");
+    unsetenv("ZEROUTE_CONF_FILE");
+    unsetenv("ZEROUTE_ROOT");
+}
+
+static void teardown(void)
+{
+    char line[128];
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    if (system(line) != 0)
+        fprintf(stderr, "%s stays\n", folder);
+    zr_node_free(json);
+    json = NULL;
+}
+
+int main(void)
+{
+    Suite *s = suite_create("ab");
+    TCase *story = tcase_create("stories"), *power = tcase_create("power"), *run = tcase_create("runs");
+    TCase *command = tcase_create("command");
+    TCase *all[] = {story, power, run, command};
+
+    for (size_t i = 0; i < 4; i++) {
+        tcase_add_checked_fixture(all[i], setup, teardown);
+        tcase_set_timeout(all[i], i == 1 ? 3600 : 240);
+        suite_add_tcase(s, all[i]);
+    }
+    tcase_add_test(story, path_and_driver_together_get_no_verdict_and_are_told_why);
+    tcase_add_test(story, a_driver_that_changed_behind_the_path_is_named);
+    tcase_add_test(story, the_path_alone_makes_no_difference);
+    tcase_add_test(story, the_driver_alone_makes_the_difference_with_its_size);
+    tcase_add_test(story, residency_alone_makes_the_difference_with_its_size);
+    tcase_add_test(story, factors_find_the_one_that_did_it);
+    tcase_add_test(story, a_path_that_drops_residency_gets_no_verdict);
+    tcase_add_test(power, ten_percent_is_found_in_twenty_runs);
+    tcase_add_test(power, without_an_effect_hardly_a_report_claims_one);
+    tcase_add_test(run, a_run_that_no_hook_saw_is_not_a_run);
+    tcase_add_test(run, the_control_runs_without_the_preload);
+    tcase_add_test(run, a_wrong_answer_gets_no_verdict);
+    tcase_add_test(run, fewer_than_five_runs_give_figures_and_no_verdict);
+    tcase_add_test(run, backing_eager_declares_the_drivers_keys);
+    tcase_add_test(run, a_library_folder_is_declared_with_what_lies_in_it);
+    tcase_add_test(run, two_builds_of_the_driver_behind_a_command_are_named);
+    tcase_add_test(run, a_wrapper_that_resets_a_knob_is_found_out);
+    tcase_add_test(command, setup_prepare_and_cleanup_are_run_as_in_hyperfine);
+    tcase_add_test(command, a_run_waits_for_the_baseline_and_says_so);
+    tcase_add_test(command, an_interrupt_keeps_what_is_done);
+    tcase_add_test(command, exit_codes_tell_whose_fault_it_was);
+    tcase_add_test(command, a_report_is_rebuilt_from_its_file);
+    tcase_add_test(command, the_order_follows_the_seed);
+    tcase_add_test(command, the_page_in_a_browser_shows_the_figures_of_the_json);
+    tcase_add_test(command, diff_tells_what_two_runs_differ_in);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
