@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #define DESCRIPTORS (1 << 20)
@@ -343,6 +344,17 @@ XS_PUBLIC int prctl(int option, ...)
     va_end(args);
     int result = (int)syscall(SYS_prctl, option, a[0], a[1], a[2], a[3]);
     return option == PR_SET_PTRACER ? 0 : result;
+}
+
+/* Which kernel it is: as /proc/sys/kernel/osrelease of $ZEROUTE_ROOT. */
+XS_PUBLIC int uname(struct utsname *out)
+{
+    pthread_once(&started, start);
+    int result = (int)syscall(SYS_uname, out);
+    if (!result)
+        snprintf(out->release, sizeof(out->release), "%u.%u.0-standin", xs_config.kernel[0],
+                 xs_config.kernel[1]);
+    return result;
 }
 
 /* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs

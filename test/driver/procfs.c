@@ -130,7 +130,7 @@ static void make_dir(const char *name)
 static void write_file(const char *name, const char *content)
 {
     char path[600];
-    snprintf(path, sizeof(path), "%s/proc/%s", xs_config.root, name);
+    snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)
         return;
@@ -139,32 +139,65 @@ static void write_file(const char *name, const char *content)
     close(fd);
 }
 
+/* What a reader finds of a process besides the cards: the real files. */
+static void link_process(const char *process)
+{
+    static const char *const files[] = {"status",  "stat",    "statm",        "cgroup", "comm",
+                                        "cmdline", "environ", "smaps_rollup", "maps",   "exe"};
+    char from[600], to[64];
+    snprintf(to, sizeof(to), "/proc/%s", process);
+    make_dir(to);
+    for (unsigned i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        snprintf(from, sizeof(from), "%s/proc/%s/%s", xs_config.root, process, files[i]);
+        snprintf(to, sizeof(to), "/proc/%s/%s", process, files[i]);
+        if (symlink(to, from) && errno != EEXIST)
+            xs_say("%s: %s", from, strerror(errno));
+    }
+}
+
+static void describe_cards(void)
+{
+    char name[128], device[16];
+    make_dir("/sys");
+    make_dir("/sys/class");
+    make_dir("/sys/class/drm");
+    snprintf(device, sizeof(device), "0x%04x\n", xs_config.device_id);
+    for (unsigned card = 0; card < xs_config.cards; card++) {
+        const char *const files[][2] = {{"vendor", "0x8086\n"},
+                                        {"device", device},
+                                        {"subsystem_vendor", "0x8086\n"},
+                                        {"subsystem_device", "0x1100\n"},
+                                        {"revision", "0x00\n"}};
+        int length =
+            snprintf(name, sizeof(name), "/sys/class/drm/renderD%u", XS_FIRST_RENDER + card);
+        make_dir(name);
+        length += snprintf(name + length, sizeof(name) - (size_t)length, "/device");
+        make_dir(name);
+        for (unsigned i = 0; i < sizeof(files) / sizeof(*files); i++) {
+            snprintf(name + length, sizeof(name) - (size_t)length, "/%s", files[i][0]);
+            write_file(name, files[i][1]);
+        }
+    }
+}
+
 /* The machine's lock is held. */
 void xs_procfs_open(void)
 {
-    static const char *const links[] = {"status",  "stat",    "statm",        "cgroup", "comm",
-                                        "cmdline", "environ", "smaps_rollup", "maps",   "exe"};
     if (!xs_config.root[0])
         return;
-    int pid = (int)getpid();
-    char from[600], to[64], release[64];
+    char text[64];
     make_dir("");
     make_dir("/proc");
     make_dir("/proc/sys");
     make_dir("/proc/sys/kernel");
-    snprintf(to, sizeof(to), "/proc/%d", pid);
-    make_dir(to);
-    snprintf(to, sizeof(to), "/proc/%d/fdinfo", pid);
-    make_dir(to);
-    for (unsigned i = 0; i < sizeof(links) / sizeof(*links); i++) {
-        snprintf(from, sizeof(from), "%s/proc/%d/%s", xs_config.root, pid, links[i]);
-        snprintf(to, sizeof(to), "/proc/%d/%s", pid, links[i]);
-        if (symlink(to, from) && errno != EEXIST)
-            xs_say("%s: %s", from, strerror(errno));
-    }
-    snprintf(release, sizeof(release), "%u.%u.0-standin\n", xs_config.kernel[0],
-             xs_config.kernel[1]);
-    write_file("sys/kernel/osrelease", release);
+    link_process("self");
+    snprintf(text, sizeof(text), "%d", (int)getpid());
+    link_process(text);
+    snprintf(text, sizeof(text), "/proc/%d/fdinfo", (int)getpid());
+    make_dir(text);
+    snprintf(text, sizeof(text), "%u.%u.0-standin\n", xs_config.kernel[0], xs_config.kernel[1]);
+    write_file("/proc/sys/kernel/osrelease", text);
+    describe_cards();
     if (!meminfo)
         open_meminfo();
 }
