@@ -14,7 +14,15 @@
 
 #define BOUNCE (1u << 20)
 
-static int self_memory = -1;
+static _Atomic int self_memory = -1;
+
+/* The descriptor would be of the parent's memory. */
+void xs_blit_forked(void)
+{
+    if (self_memory >= 0)
+        close(self_memory);
+    self_memory = -1;
+}
 
 /* Pages that are protected just now (the driver's own migration of shared memory) still have
  * content. */

@@ -128,8 +128,7 @@ void xs_bo_unref(struct xs_bo *bo)
     if (atomic_fetch_sub(&bo->refs, 1) != 1)
         return;
     if (bo->shared) {
-        if (!xs_prime_forget(bo))
-            return; /* somebody imported it again in the meantime */
+        xs_prime_forget(bo);
         xs_share_release(bo->inode);
     } else if (bo->vram) {
         xs_vram_give(bo->owner, bo->size);

@@ -108,9 +108,12 @@ static void follow_fd(int from, int to)
 static void forked(void)
 {
     for (unsigned i = 0; i < CLIENTS; i++) {
+        static struct xs_client *forgotten;
         struct xs_client *client = atomic_exchange(&clients[i], NULL);
         if (!client)
             continue;
+        client->next_forgotten = forgotten;
+        forgotten = client;
         for (uint32_t id = 1; id <= client->buffers.used; id++) {
             struct xs_bo *bo = xs_table_get(&client->buffers, id);
             if (bo && bo->fd >= 0)
@@ -121,6 +124,7 @@ static void forked(void)
                 client_by_fd[fd] = 0;
         }
     }
+    xs_blit_forked();
     xs_machine_forked();
 }
 

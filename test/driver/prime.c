@@ -113,17 +113,28 @@ int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg)
     return error;
 }
 
+static bool ref_if_alive(struct xs_bo *bo)
+{
+    uint32_t refs = atomic_load(&bo->refs);
+    while (refs && !atomic_compare_exchange_weak(&bo->refs, &refs, refs + 1))
+        ;
+    return refs;
+}
+
 /* Client's lock held. The same buffer on the same card keeps its handle. */
 static struct xs_bo *already_here(struct xs_client *client, uint64_t inode)
 {
-    struct xs_bo *bo = client->shared;
-    while (bo && bo->inode != inode)
-        bo = bo->next_shared;
-    if (bo && !bo->handle) { /* closed, but still bound somewhere */
-        bo->handle = xs_table_add(&client->buffers, bo);
-        xs_bo_ref(bo);
+    for (struct xs_bo *bo = client->shared; bo; bo = bo->next_shared) {
+        if (bo->inode != inode)
+            continue;
+        if (bo->handle)
+            return bo;
+        if (ref_if_alive(bo)) { /* its handle was closed, but it is still bound somewhere */
+            bo->handle = xs_table_add(&client->buffers, bo);
+            return bo;
+        }
     }
-    return bo;
+    return NULL;
 }
 
 int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg)
@@ -162,18 +173,14 @@ int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg)
     return 0;
 }
 
-bool xs_prime_forget(struct xs_bo *bo)
+void xs_prime_forget(struct xs_bo *bo)
 {
     struct xs_client *client = bo->client;
     pthread_mutex_lock(&client->lock);
-    bool dead = atomic_load(&bo->refs) == 0;
-    if (dead) {
-        struct xs_bo **link = &client->shared;
-        while (*link && *link != bo)
-            link = &(*link)->next_shared;
-        if (*link)
-            *link = bo->next_shared;
-    }
+    struct xs_bo **link = &client->shared;
+    while (*link && *link != bo)
+        link = &(*link)->next_shared;
+    if (*link)
+        *link = bo->next_shared;
     pthread_mutex_unlock(&client->lock);
-    return dead;
 }

@@ -123,6 +123,7 @@ struct xs_client { /* one open of a card */
     struct xs_table buffers, vms, queues, syncobjs;
     struct xs_bo *shared; /* exported or imported here, by inode */
     struct xs_fdinfo info;
+    struct xs_client *next_forgotten; /* of a parent's, in a forked child */
 };
 struct xs_client *xs_client_of(int fd); /* borrowed: give back with xs_client_put */
 void xs_client_put(struct xs_client *client);
@@ -172,7 +173,7 @@ void *xs_bo_map(struct xs_bo *bo); /* NULL: no address space left */
  * -------------------------------------------------------------------------------------- */
 int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg);
 int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg);
-bool xs_prime_forget(struct xs_bo *bo); /* false: it is in use again */
+void xs_prime_forget(struct xs_bo *bo);
 int xs_memfd_new(unsigned card, bool vram, uint32_t flags);
 
 /* --- vm.c
@@ -255,7 +256,8 @@ void xs_blit_copy(struct xs_context *context, const uint32_t *command); /* XY_BL
 void xs_blit_memcopy(struct xs_context *context, const uint32_t *command);
 void xs_blit_memset(struct xs_context *context, const uint32_t *command);
 void xs_blit_color(struct xs_context *context, const uint32_t *command); /* XY_FAST_COLOR_BLT */
-void xs_take_time(struct xs_context *context, uint64_t bytes);           /* copy_cost */
+void xs_blit_forked(void);
+void xs_take_time(struct xs_context *context, uint64_t bytes); /* copy_cost */
 bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes);
 bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes);
 

@@ -55,6 +55,13 @@ every_card_has_its_own_bus_address() {
 finishes() { # CARDS SETTINGS PROGRAM
     same "$(on "$@")" 'done' && same "$(count gpu_faults) $(count unknown_commands) $(count unknown_ioctls)" '0 0 0'
 }
+sixteen_processes_share_a_machine() {
+    # shellcheck disable=SC2016
+    same "$(timeout 120 test/bed --on intel --cards 2 bash -c '
+        for i in $(seq 16); do "$0/test/driver/virtual" & done; wait
+        grep -o "GPUActive: *0 kB" "$ZEROUTE_ROOT/proc/meminfo"; ls -d "$ZEROUTE_ROOT"/proc/[0-9]* 2>/dev/null
+        ' "$build" | sort | uniq -c | xargs)" '1 GPUActive: 0 kB 16 done'
+}
 vram_is_as_large_as_set() { same "$(on 1 vram:4GiB full)" '15 blocks of 256 MiB'; }
 a_slow_copy_is_slow() { [ "$(on 1 copy_cost:300ms slow)" -ge 300 ]; }
 a_small_copy_is_not() { [ "$(on 1 copy_cost:3s,copy_floor:1GiB slow)" -lt 2500 ]; }
@@ -78,12 +85,13 @@ if [ $? -eq 77 ]; then
 else
     for cards in 1 2 4; do
         promise "the_driver_sees_${cards}_cards" sees_cards $cards
-        for program in memory copy ipc virtual; do
+        for program in memory copy ipc virtual threads; do
             promise "${program}_works_on_${cards}_cards" finishes $cards '' $program
         done
     done
     promise the_kernels_layouts_are_right the_kernels_layouts_are_right
     promise every_card_has_its_own_bus_address every_card_has_its_own_bus_address
+    promise sixteen_processes_share_a_machine sixteen_processes_share_a_machine
     promise vram_is_as_large_as_set vram_is_as_large_as_set
     promise the_driver_works_without_page_faults finishes 2 faults:off copy
     promise a_slow_copy_is_slow a_slow_copy_is_slow
