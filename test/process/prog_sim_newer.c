@@ -1,6 +1,7 @@
 /* Entry points that the oldest loader lacks; each is used where the loader has it, and named. */
 #include "sim.h"
 #include <dlfcn.h>
+#include <level_zero/zes_api.h>
 
 struct init_desc {
     uint32_t stype;
@@ -88,6 +89,25 @@ int main(void)
         ze_device_handle_t root = gpu.card[0];
         OK(root_device(gpu.card[0], &root));
         EXPECT(root == NULL); /* is one itself */
+    }
+    ze_result_t (*sysman_init)(uint32_t);
+    ze_result_t (*sysman_drivers)(uint32_t *, zes_driver_handle_t *);
+    ze_result_t (*sysman_devices)(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
+    FIND("zesInit", sysman_init);
+    FIND("zesDriverGet", sysman_drivers);
+    FIND("zesDeviceGet", sysman_devices);
+    if (sysman_init && sysman_drivers && sysman_devices) {
+        zes_driver_handle_t driver;
+        zes_device_handle_t device;
+        zes_mem_handle_t module;
+        zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
+        uint32_t one = 1;
+        OK(sysman_init(0));
+        OK(sysman_drivers(&one, &driver));
+        OK(sysman_devices(driver, &one, &device));
+        OK(zesDeviceEnumMemoryModules(device, &one, &module));
+        OK(zesMemoryGetState(module, &state));
+        EXPECT(state.size - state.free == figure(&gpu, "vram.0"));
     }
     OK(zeCommandListDestroy(list));
     OK(zeMemFree(gpu.context, p));

@@ -81,6 +81,19 @@ START_TEST(cards_have_identity_tiles_and_peers)
 }
 END_TEST
 
+START_TEST(an_affinity_mask_hides_cards)
+{
+    expect_success("devices:4", "sim_buses");
+    ck_assert_str_eq(said, "3 4 5 6\n");
+    setenv("ZE_AFFINITY_MASK", "3,1", 1);
+    expect_success("devices:4", "sim_buses");
+    ck_assert_str_eq(said, "4 6\n");
+    setenv("ZE_AFFINITY_MASK", "2.1", 1);
+    expect_success("devices:4", "sim_buses");
+    ck_assert_str_eq(said, "5\n");
+}
+END_TEST
+
 START_TEST(full_vram_is_out_of_device_memory)
 {
     setenv("ZES_ENABLE_SYSMAN", "1", 1);
@@ -248,6 +261,7 @@ int main(int argc, char **argv)
     tcase_add_test(cases, bytes_go_there_and_back);
     tcase_add_test(cases, answers_are_those_of_the_real_driver);
     tcase_add_test(cases, cards_have_identity_tiles_and_peers);
+    tcase_add_test(cases, an_affinity_mask_hides_cards);
     tcase_add_test(cases, full_vram_is_out_of_device_memory);
     tcase_add_test(cases, with_spill_it_goes_to_the_host);
     tcase_add_test(cases, another_process_opens_a_handle);

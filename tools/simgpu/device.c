@@ -8,10 +8,29 @@
 
 #define DEVICE_ID 0xe20b /* what a B580 says, so that runtimes choose as they would for one */
 
+/* ZE_AFFINITY_MASK="0,2": only these cards, in order of their numbers; of "2.1" the card counts. */
+static uint32_t affinity_mask(void)
+{
+    const char *at = getenv("ZE_AFFINITY_MASK");
+    uint32_t all = (1u << sim_config.devices) - 1, mask = 0;
+    while (at && *at) {
+        char *end;
+        unsigned long card = strtoul(at, &end, 10);
+        if (end != at && card < sim_config.devices)
+            mask |= 1u << card;
+        at = strchr(end, ',');
+        at = at ? at + 1 : NULL;
+    }
+    return mask ? mask : all;
+}
+
 void sim_devices_init(void)
 {
+    uint32_t visible = affinity_mask();
     for (unsigned card = 0; card < sim_config.devices; card++) {
         struct sim_device *device = &sim.cards[card];
+        if (visible >> card & 1)
+            sim.visible[sim.visible_count++] = card;
         *device = (struct sim_device){.card = card, .tile = -1};
         sim_object_init(&device->object);
         if (sim_config.tiles < 2)
@@ -26,16 +45,24 @@ void sim_devices_init(void)
     }
 }
 
+uint32_t sim_visible_cards(void)
+{
+    uint32_t mask = 0;
+    for (unsigned i = 0; i < sim.visible_count; i++)
+        mask |= 1u << sim.visible[i];
+    return mask;
+}
+
 ze_result_t sim_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices)
 {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    if (*count == 0 || *count > sim_config.devices)
-        *count = (uint32_t)sim_config.devices;
+    if (*count == 0 || *count > sim.visible_count)
+        *count = sim.visible_count;
     for (uint32_t i = 0; devices && i < *count; i++)
-        devices[i] = (ze_device_handle_t)&sim.cards[i];
+        devices[i] = (ze_device_handle_t)&sim.cards[sim.visible[i]];
     return ZE_RESULT_SUCCESS;
 }
 

@@ -51,7 +51,7 @@ static void initialize(void)
     sim.peerless = is_debug_key("ForceZeDeviceCanAccessPerReturnValue", "0");
     raise_descriptor_limit();
     sim_machine_attach();
-    sim.driver.default_context = sim_context_new((1u << sim_config.devices) - 1);
+    sim.driver.default_context = sim_context_new(sim_visible_cards());
     atomic_store(&sim.ready, true);
 }
 

@@ -30,7 +30,7 @@ ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_de
     for (uint32_t i = 0; i < count; i++)
         cards |= 1u << sim_device(devices[i])->card;
     if (count == 0)
-        cards = (1u << sim_config.devices) - 1;
+        cards = sim_visible_cards();
     *out = (ze_context_handle_t)sim_context_new(cards);
     return *out ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }

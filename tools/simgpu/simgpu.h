@@ -130,6 +130,8 @@ struct sim_state {
     pthread_cond_t changed; /* with progress; monotonic clock */
     struct sim_driver driver;
     struct sim_device cards[SIM_CARDS];
+    unsigned visible[SIM_CARDS]; /* cards that ZE_AFFINITY_MASK leaves */
+    unsigned visible_count;
     struct sim_context *contexts; /* memory lock */
     bool eager;                   /* EnableDeferBacking=0 was in force when the driver started */
     bool peerless;                /* ForceZeDeviceCanAccessPerReturnValue=0 likewise */
@@ -191,6 +193,7 @@ void sim_start(void); /* once: configuration, cards, machine */
 /* --- device.c ------------------------------------------------------------------------------------
  */
 void sim_devices_init(void);
+uint32_t sim_visible_cards(void); /* a bit each */
 static inline struct sim_device *sim_device(ze_device_handle_t handle)
 {
     return (struct sim_device *)handle;

@@ -23,10 +23,19 @@ ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers)
     return sim_zeDriverGet(count, (ze_driver_handle_t *)drivers);
 }
 
+/* Every card: ZE_AFFINITY_MASK is the core API's. */
 ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count,
                              zes_device_handle_t *devices)
 {
-    return sim_zeDeviceGet((ze_driver_handle_t)driver, count, (ze_device_handle_t *)devices);
+    if (!driver)
+        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    if (!count)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    if (*count == 0 || *count > sim_config.devices)
+        *count = (uint32_t)sim_config.devices;
+    for (uint32_t i = 0; devices && i < *count; i++)
+        devices[i] = (zes_device_handle_t)&sim.cards[i];
+    return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t sim_zesDeviceGetProperties(zes_device_handle_t handle, zes_device_properties_t *p)
