@@ -153,12 +153,18 @@ static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsign
     return &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
 
-static inline void zr_generation(struct zr_shard *s)
+/* Around a booking: odd in between. Returns what zr_booked is to be given. */
+static inline uint64_t zr_booking(struct zr_shard *s)
 {
-    atomic_signal_fence(memory_order_acq_rel);
-    __atomic_store_n(&s->generation, __atomic_load_n(&s->generation, __ATOMIC_RELAXED) + 1,
-                     __ATOMIC_RELEASE);
-    atomic_signal_fence(memory_order_acq_rel);
+    uint64_t g = __atomic_load_n(&s->generation, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->generation, g + 1, __ATOMIC_RELAXED);
+    atomic_signal_fence(memory_order_seq_cst); /* stores are not reordered on x86-64 */
+    return g + 2;
+}
+
+static inline void zr_booked(struct zr_shard *s, uint64_t generation)
+{
+    __atomic_store_n(&s->generation, generation, __ATOMIC_RELEASE);
 }
 
 static inline bool zr_level_add(struct zr_level *l, int64_t n)
@@ -193,7 +199,7 @@ static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
     struct zr_cell *c = zr_cell(s, k, device);
-    zr_generation(s);
+    uint64_t generation = zr_booking(s);
     zr_relaxed_add(&c->allocated, bytes);
     zr_relaxed_add(&c->allocations, 1);
     bool up = false;
@@ -202,7 +208,7 @@ static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
         up |= zr_level_add(&s->blocks, 1);
         up |= zr_level_add(&s->device[device], (int64_t)bytes);
     }
-    zr_generation(s);
+    zr_booked(s, generation);
     if (unlikely(up))
         zr_peak_slow(s, device);
 }
@@ -220,7 +226,7 @@ static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
     struct zr_cell *c = zr_cell(s, k, device);
-    zr_generation(s);
+    uint64_t generation = zr_booking(s);
     zr_relaxed_add(&c->freed, bytes);
     zr_relaxed_add(&c->frees, 1);
     if (likely(k < ZR_KINDS_ON_DEVICE)) {
@@ -228,7 +234,7 @@ static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
         zr_level_sub(&s->blocks, 1, ZR_PEAK_SLACK_BLOCKS);
         zr_level_sub(&s->device[device], (int64_t)bytes, ZR_PEAK_SLACK_BYTES);
     }
-    zr_generation(s);
+    zr_booked(s, generation);
 }
 
 #endif
