@@ -109,6 +109,8 @@ $(B)/test/calls: test/differ/calls.c
 
 # Programs that find the loader themselves must not be linked against it.
 $(foreach p,handle noload default table static deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
+PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
+$(B)/test/process/dlsym: $(B)/test/process/libsecond.so
 PROG_LDFLAGS_ab_work := -lm
 
 # A second driver in one process: the same one under another name.

@@ -75,6 +75,15 @@ __asm__(".text\n"
         ".symver zr_dlsym, dlsym@@GLIBC_2.34\n"
         ".symver zr_dlsym_old, dlsym@GLIBC_2.2.5\n");
 
+/* Not as a tail call: the one that is called must see a return address of ours. */
+static __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name)
+{
+    void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
+
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
 /* Without any dlsym there is nothing to jump to; a process that has none cannot have called us. */
 static void *no_dlsym(void *handle, const char *name)
 {
@@ -84,17 +93,22 @@ static void *no_dlsym(void *handle, const char *name)
 
 /*
  * No lock: whoever comes first stores the same value as whoever comes second. The next definition after us
- * may be another preload's, which then is called as it would be without us.
+ * may be another preload's, which then is called as it would be without us; it usually has no version, and
+ * then only a dlsym without one finds it.
  */
 __attribute__((used)) void *zr_dlsym_resolve(void)
 {
     int saved = errno;
     void *f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+    void *next;
 
     if (!f)
         f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
     if (!f)
         f = ZR_POINTER(no_dlsym);
+    next = call_dlsym(f, RTLD_NEXT, "dlsym");
+    if (next)
+        f = next;
     __atomic_store_n(&zr_dlsym_real, f, __ATOMIC_RELEASE);
     errno = saved;
     return f;
@@ -103,13 +117,8 @@ __attribute__((used)) void *zr_dlsym_resolve(void)
 void *zr_real_dlsym(void *handle, const char *name)
 {
     void *real = __atomic_load_n(&zr_dlsym_real, __ATOMIC_ACQUIRE);
-    void *p;
 
-    if (!real)
-        real = zr_dlsym_resolve();
-    p = ((void *(*)(void *, const char *))(uintptr_t)real)(handle, name);
-    __asm__ volatile("" : "+r"(p)); /* no tail call: the real one must see our own return address */
-    return p;
+    return call_dlsym(real ? real : zr_dlsym_resolve(), handle, name);
 }
 
 static int find(const char *const *names, int count, const char *name)

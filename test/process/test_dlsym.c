@@ -1,0 +1,155 @@
+/*
+ * dlsym under the preload answers as it would without it, whoever else interposes it, and at whatever place in the order.
+ */
+#include "child.h"
+
+static const char *const one_driver[2] = {"ZE_SIMGPU=devices:2", NULL};
+
+static const char *preload(const char *first, const char *second)
+{
+    static char text[3 * PATH_MAX];
+
+    snprintf(text, sizeof text, "LD_PRELOAD=%s%s%s", first, second ? ":" : "", second ? second : "");
+    return text;
+}
+
+static const char *driver(void)
+{
+    static char text[2 * PATH_MAX];
+
+    snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+    return text;
+}
+
+static struct child *run(const char *preloads, const char *program)
+{
+    const char *settings[] = {driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", preloads, NULL};
+    const char *argv[] = {program, NULL};
+
+    return child_run(settings, argv);
+}
+
+START_TEST(dlsym_answers_as_without_us)
+{
+    struct child *c = run(preload(build_path("libzeroute.so"), NULL), "dlsym");
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(the_same_program_holds_without_us)
+{
+    struct child *c = run("LD_PRELOAD=", "dlsym");
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_preload_path_with_a_symlink_is_the_same_library)
+{
+    char link[PATH_MAX];
+    struct child *c;
+
+    snprintf(link, sizeof link, "%s.%d", build_path("test/process/link.so"), (int)getpid());
+    unlink(link);
+    ck_assert_int_eq(symlink(build_path("libzeroute.so"), link), 0);
+    c = run(preload(link, NULL), "dlsym");
+    child_ok(c);
+    child_free(c);
+    c = run(preload(link, NULL), "bind_handle");
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.dlsym"), 6);
+    unlink(link);
+    child_free(c);
+}
+END_TEST
+
+static const struct {
+    const char *program, *entry;
+} bound[] = {
+    {"bind_plt", "calls.zeMemAllocDevice.plt"},
+    {"bind_handle", "calls.zeMemAllocDevice.dlsym"},
+    {"bind_default", "calls.zeMemAllocDevice.dlsym"},
+    {"bind_table", "calls.zeMemAllocDevice.table"},
+};
+enum { BOUND = sizeof bound / sizeof *bound };
+
+START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we)
+{
+    struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), build_path("libzeroute.so")),
+                          bound[_i].program);
+
+    child_ok(c);
+    ck_assert_ptr_nonnull(strstr(c->out, "other dlsym was asked yes"));
+    ck_assert_uint_eq(child_count(c, "%s", bound[_i].entry), 6);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(another_interposer_of_dlsym_after_us_is_asked_too)
+{
+    struct child *c = run(preload(build_path("libzeroute.so"), build_path("test/process/libother_dlsym.so")),
+                          bound[_i].program);
+
+    child_ok(c);
+    ck_assert_ptr_nonnull(strstr(c->out, "other dlsym was asked yes"));
+    ck_assert_uint_eq(child_count(c, "%s", bound[_i].entry), 6);
+    child_free(c);
+}
+END_TEST
+
+static uint64_t allocations(const struct child *c)
+{
+    return child_count(c, "calls.zeMemAllocDevice.plt") + child_count(c, "calls.zeMemAllocDevice.dlsym") +
+           child_count(c, "calls.zeMemAllocDevice.table");
+}
+
+/* 6 device blocks, 2 shared ones, all freed: the other sees 6 + 8 calls, and nobody goes round in circles. */
+START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see)
+{
+    struct child *c = run(preload(build_path("test/process/libother_ze.so"), build_path("libzeroute.so")), "bind_plt");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);
+    ck_assert_uint_eq(allocations(c), 6);
+    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see)
+{
+    struct child *c = run(preload(build_path("libzeroute.so"), build_path("test/process/libother_ze.so")), "bind_plt");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);
+    ck_assert_uint_eq(allocations(c), 6);
+    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.plt"), 6);
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("dlsym");
+    TCase *t = tcase_create("dlsym");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, dlsym_answers_as_without_us);
+    tcase_add_test(t, the_same_program_holds_without_us);
+    tcase_add_test(t, a_preload_path_with_a_symlink_is_the_same_library);
+    tcase_add_loop_test(t, another_interposer_of_dlsym_before_us_is_asked_and_so_are_we, 0, BOUND);
+    tcase_add_loop_test(t, another_interposer_of_dlsym_after_us_is_asked_too, 0, BOUND);
+    tcase_add_test(t, another_interposer_of_level_zero_before_us_sees_what_we_see);
+    tcase_add_test(t, another_interposer_of_level_zero_after_us_sees_what_we_see);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
