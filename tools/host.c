@@ -1,5 +1,8 @@
 #include "host.h"
 
+#include "knobs.h"
+#include "tools.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -431,50 +434,18 @@ bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *o
 
 char *zr_bytes_text(char *out, size_t size, uint64_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    unsigned unit = 0;
+    char text[ZR_TEXT_SIZE];
 
-    if (bytes == ZR_ABSENT) {
-        snprintf(out, size, "-");
-        return out;
-    }
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    if (bytes == 0)
-        snprintf(out, size, "0");
-    else if (value == floor(value) || value >= 100)
-        snprintf(out, size, "%.0f %s", value, units[unit]);
-    else
-        snprintf(out, size, value < 10 ? "%.2f %s" : "%.1f %s", value, units[unit]);
+    snprintf(out, size, "%s", bytes == ZR_ABSENT ? "-" : bytes ? zr_text_bytes(text, bytes) : "0");
     return out;
 }
 
 bool zr_bytes_parse(const char *text, uint64_t *out)
 {
-    static const char letters[] = "KMGT";
-    char *end;
-    double value;
-    unsigned shift = 0;
+    struct zr_amount amount;
 
-    if (!isdigit((unsigned char)*text))
+    if (!zr_parse_amount(text, strlen(text), &amount) || !amount.set || amount.percent_x100)
         return false;
-    value = strtod(text, &end);
-    while (*end == ' ')
-        end++;
-    if (*end && strchr(letters, toupper((unsigned char)*end))) {
-        shift = 10 * (unsigned)(strchr(letters, toupper((unsigned char)*end)) - letters + 1);
-        end++;
-        if (*end == 'i')
-            end++;
-    }
-    if (*end == 'B' || *end == 'b')
-        end++;
-    value = ldexp(value, (int)shift);
-    if (*end || !(value >= 0 && value < 0x1p63))
-        return false;
-    *out = (uint64_t)value;
+    *out = amount.bytes;
     return true;
 }

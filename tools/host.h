@@ -81,10 +81,10 @@ struct zr_line {
 };
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
 
-/* "1.5 GiB", "64 KiB", "0"; "-" when absent. */
+/* "1.50 GiB", "64.0 KiB", "0"; "-" when absent. */
 char *zr_bytes_text(char *out, size_t size, uint64_t bytes);
 
-/* "2GiB", "512M", "80KiB", "12" as bytes. False when it is none of these. */
+/* A size as the knobs have it, "2GiB", "512M". False when it is none. */
 bool zr_bytes_parse(const char *text, uint64_t *out);
 
 #endif

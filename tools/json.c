@@ -191,6 +191,7 @@ void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s)
     zr_json_string(j, p->version);
     zr_json_key(j, "created_ns");
     zr_json_number(j, p->created_ns);
+    zr_json_host(j, s);
     zr_json_fields(j, s);
     zr_json_close(j, '}');
 }

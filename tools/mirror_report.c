@@ -70,7 +70,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
     if (*r->driver || *r->device)
         fprintf(to, "%s, driver %s\n", r->device, r->driver);
     if (r->count) {
-        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS", ">imports", NULL);
+        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS", ">imports", (const char *)NULL);
         for (unsigned i = 0; i < r->count; i++) {
             const struct zr_mirror_step *s = &r->step[i];
 

@@ -168,6 +168,7 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
     if (value(s, "ipc.exports") + value(s, "ipc.imports"))
         fprintf(out, "IPC: %s handles taken, %s opened\n", zr_text_count(a, value(s, "ipc.exports")),
                 zr_text_count(b, value(s, "ipc.imports")));
+    zr_summary_host(out, s);
     uint64_t stubs = value(s, "guard.stubs");
     if (stubs)
         fprintf(out, "guard: %s functions that the loader lacks were answered, called %s times\n",

@@ -64,6 +64,10 @@ uint64_t zr_calls_of(const struct zeroute_snapshot *s, const char *entry);
 uint64_t zr_calls_total(const struct zeroute_snapshot *s);
 uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 
+/* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside --- */
+void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
+void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s);
+
 /* --- prometheus.c ------------------------------------------------------------------------------------- */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
 

