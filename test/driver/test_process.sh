@@ -1,0 +1,37 @@
+#!/bin/bash
+# The same programs on both beds: Intel's driver on the stand-in and the simulated GPU, each without the
+# preload and with it in every setting that matters to a caller of Level Zero.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+build=$PWD/${B:-build}
+
+on_bed() { # BED CARDS CONF|without PROGRAM...
+    local bed=$1 cards=$2 conf=$3
+    shift 3
+    if [ "$conf" = without ]; then
+        test/bed --on "$bed" --cards "$cards" "$@"
+    else
+        LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$conf test/bed --on "$bed" --cards "$cards" "$@"
+    fi
+}
+
+test/bed --on intel true
+if [ $? = 77 ]; then
+    exit 77
+fi
+settings=$(awk '!/^#/ && $1 ~ /^(observe|mitigate|eager|native-cache)$/ { print $2 }' test/settings)
+for bed in sim intel; do
+    for cards in 1 2 4; do
+        for conf in without $settings; do
+            promise "memory on $bed with $cards cards, $conf" on_bed $bed $cards "$conf" "$build/test/process/memory"
+        done
+    done
+done
+for way in plt handle table noload default static; do
+    for conf in without route:native,cache:off; do
+        promise "bind_$way on intel, $conf" on_bed intel 2 "$conf" "$build/test/process/bind_$way"
+    done
+done
+kept
