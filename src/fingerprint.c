@@ -105,9 +105,13 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
         if (strstr(text, line))
             snprintf(key, sizeof key, "library.%.100s#2", name);
     }
-    snprintf(value, sizeof value, "%s build-id:%s", realpath(path, real) ? real : path,
-             *id ? id : "none");
+    const char *whole = realpath(path, real) ? real : path;
+    snprintf(value, sizeof value, "%s build-id:%s", whole, *id ? id : "none");
     add(key, value);
+    /* Asking the loader is not safe at any time and in any version; its file carries the number. */
+    const char *version = strstr(whole, "libze_loader.so.");
+    if (version && strcmp(key, "library.libze_loader.so.1") == 0)
+        add("loader.version", version + strlen("libze_loader.so."));
     return 0;
 }
 

@@ -54,3 +54,31 @@ bool zr_check_library(const char *path, char *why, size_t size)
         return true;
     return false;
 }
+
+bool zr_is_static(const char *program)
+{
+    const char *path = getenv("PATH");
+    char file[4096];
+    snprintf(file, sizeof file, "%s", program);
+    while (!strchr(program, '/') && path && *path) {
+        size_t n = strcspn(path, ":");
+        snprintf(file, sizeof file, "%.*s/%s", (int)n, path, program);
+        if (access(file, X_OK) == 0)
+            break;
+        path += n + (path[n] == ':');
+    }
+    Elf64_Ehdr h;
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    bool is_static = fd >= 0 && read(fd, &h, sizeof h) == sizeof h &&
+                     memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
+                     h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_phentsize == sizeof(Elf64_Phdr);
+    for (unsigned i = 0; is_static && i < h.e_phnum; i++) {
+        Elf64_Phdr p;
+        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + i * sizeof p)) != sizeof p ||
+            p.p_type == PT_INTERP)
+            is_static = false;
+    }
+    if (fd >= 0)
+        close(fd);
+    return is_static;
+}

@@ -15,7 +15,7 @@
 struct options {
     const char *json, *sim; /* sim: "" for the default card */
     int summary;            /* -1: where stderr is a terminal */
-    bool discard;
+    bool discard, help;
     struct zr_config config;
     char **program;
 };
@@ -162,6 +162,9 @@ static bool options(struct options *o, int argc, char **argv, bool presets)
             o->summary = 0;
         } else if (strcmp(a, "--discard") == 0) {
             o->discard = true;
+        } else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+            o->help = true;
+            return true;
         } else if (k) {
             char why[640];
             if (!(value = value_of(argc, argv, &i, length)))
@@ -278,20 +281,20 @@ int zr_cmd_run(int argc, char **argv)
     if (!o)
         return ZR_EXIT_OWN;
     o->summary = -1;
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        help();
-        free(o);
-        return 0;
-    }
     int code = ZR_EXIT_OWN;
     if (!environment(o) || !options(o, argc, argv, true) || !options(o, argc, argv, false))
         goto out;
+    if (o->help) {
+        help();
+        code = 0;
+        goto out;
+    }
     if (!*o->program) {
         zr_complain("run", "no program given: expected zeroute run [OPTIONS] -- PROGRAM [ARGUMENTS]");
         goto out;
     }
     if (o->json && strcmp(o->json, "-") != 0) {
-        int fd = open(o->json, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        int fd = open(o->json, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
         if (fd < 0) {
             zr_complain("run", "cannot write %s: %s", o->json, strerror(errno));
             goto out;
@@ -307,6 +310,10 @@ int zr_cmd_run(int argc, char **argv)
     setenv("ZEROUTE_CONF", knobs, 1);
     zr_run_name(run, sizeof run);
 
+    if (zr_is_static(o->program[0]))
+        zr_complain("run", "%s is statically linked: nothing can be preloaded into it, and nothing will "
+                           "be seen of it",
+                    o->program[0]);
     int exec_error, status = zr_launch(o->program, &exec_error);
     if (exec_error) {
         code = exec_error == ENOENT || exec_error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;

@@ -81,6 +81,8 @@ bool zr_gc_remove(const struct zeroute_process *p);
 bool zr_find_file(const char *name, char *out, size_t size);
 /* Is it an ELF shared object for x86-64? If not, `why` says what it is. */
 bool zr_check_library(const char *path, char *why, size_t size);
+/* Is it a program, looked for in PATH, into which nothing can be preloaded because it needs no loader? */
+bool zr_is_static(const char *program);
 
 /* --- zeroute.c ----------------------------------------------------------------------------------------- */
 /* "zeroute NAME: ..." on stderr. */

@@ -240,6 +240,15 @@ START_TEST(a_library_that_is_missing_or_does_not_fit_is_named)
 }
 END_TEST
 
+START_TEST(a_static_program_is_run_and_said_to_be_out_of_reach)
+{
+    if (sh("echo 'int main(void) { return 6; }' >s.c && cc -static s.c -o s") != 0)
+        return; /* no static libc here */
+    ck_assert_int_eq(sh("$Z run -- ./s"), 6);
+    says("./s is statically linked: nothing can be preloaded into it");
+}
+END_TEST
+
 START_TEST(the_library_itself_warns_of_a_bad_knob_once_and_goes_on)
 {
     ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
@@ -494,6 +503,7 @@ int main(void)
     tcase_add_test(t, who_kills_us_hard_kills_the_program);
     tcase_add_test(t, a_bad_knob_is_refused_before_anything_starts);
     tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);
+    tcase_add_test(t, a_static_program_is_run_and_said_to_be_out_of_reach);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
     tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);
