@@ -136,7 +136,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
     const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
     if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
         active = fmax(active, strtod(inside, NULL) - base_active);
-    double mirror = isnan(active) ? fmax(drop - rss, 0) : fmax(active, 0);
+    double mirror = !isnan(active) ? fmax(active, 0) : isnan(drop) ? NAN : fmax(drop - rss, 0);
     double held = run->value[zr_ab_metric_index(ab, "device.held.peak")];
 
     set_metric(ab, run, "host.rss", rss);
@@ -253,9 +253,10 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
     bool none = ab->arm[run->arm].none;
     double base_active = how->base_active, base_available = how->base_available;
 
-    if (isnan(base_available) && w->n) { /* no reading before the first run: its own first sample */
-        base_active = w->sample[0].gpu_active;
-        base_available = w->sample[0].mem_available;
+    /* No reading before the first run, as on a machine that is laid out in a folder: its own first one. */
+    for (size_t i = 0; isnan(base_available) && i < w->n; i++) {
+        base_active = w->sample[i].gpu_active;
+        base_available = w->sample[i].mem_available;
     }
     set_metric(ab, run, "cpu", seconds(used->ru_utime) + seconds(used->ru_stime));
     if (!zr_ab_collect(ab, run, name) && !none && run->status == 0)
