@@ -177,6 +177,7 @@ size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t 
 enum zr_ab_outcome {
     ZR_AB_NOT_TESTED,   /* not measured in both arms, or too few runs */
     ZR_AB_NO_DIFFERENCE, /* beyond noise */
+    ZR_AB_UNCLEAR,       /* would differ if it were the only metric: more runs are needed to say so */
     ZR_AB_LESS,
     ZR_AB_MORE,
 };

@@ -131,8 +131,10 @@ static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool const
     c->outcome = ZR_AB_NOT_TESTED;
     if (ab->n_factors || c->n < ZR_AB_MIN_RUNS || c->n_base < ZR_AB_MIN_RUNS)
         return;
-    if (constant || !(c->p_corrected < ZR_AB_ALPHA))
+    if (constant || !(c->p < ZR_AB_ALPHA))
         c->outcome = ZR_AB_NO_DIFFERENCE;
+    else if (!(c->p_corrected < ZR_AB_ALPHA))
+        c->outcome = ZR_AB_UNCLEAR;
     else /* equal medians can still differ in distribution: the ranks tell the side */
         c->outcome = c->delta < 0 ? ZR_AB_LESS : ZR_AB_MORE;
 }

@@ -89,8 +89,13 @@ static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
     }
 }
 
-static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
-                     size_t arm)
+/* Name of the row and of the arm, as wide as what is beside them needs. */
+struct layout {
+    int name, arm;
+};
+
+static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm,
+                     const char *label, struct layout wide)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_row *row = &an->row[metric];
@@ -98,12 +103,11 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
     char median[ZR_AB_WORD], change[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
     char low[ZR_AB_WORD], high[ZR_AB_WORD];
 
-    fprintf(f, "  %-24.24s %-*.*s %12s", arm ? "" : m->name, ab->n_factors ? 30 : 2,
-            ab->n_factors ? 30 : 2, ab->arm[arm].name, zr_ab_number(median, m->unit, c->median));
+    fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, label, wide.arm, wide.arm, ab->arm[arm].name,
+            zr_ab_number(median, m->unit, c->median));
     if (arm == 0 || isnan(c->difference)) {
         zr_ab_interval_text(interval, m->unit, c->median_interval);
-        fprintf(f, "  %9s  %-24s%s%s\n", "", arm ? "" : interval, row->primary && !arm ? "primary" : "",
-                row->drifts && !arm ? (row->primary ? ", drifts" : "drifts") : "");
+        fprintf(f, "  %9s  %-24s %s\n", "", arm ? "" : interval, row->drifts && !arm ? "drifts" : "");
         return;
     }
     if (isfinite(c->change)) {
@@ -119,26 +123,46 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
             !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? "" : zr_ab_outcome_word(m, c->outcome, true));
 }
 
+static void columns(FILE *f, const struct zr_ab *ab, const char *first, struct layout wide)
+{
+    fprintf(f, "\n  %-*.*s %-*s %10s  %9s  %-24s %8s\n", wide.name, wide.name, first, wide.arm, "", "median",
+            ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
+}
+
+/* By setting, in full: this is the table that a reader came for. */
+static void primary(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+{
+    struct layout wide = {16, ab->n_factors ? 0 : 2};
+
+    if (an->primary >= ab->n_metrics)
+        return;
+    for (size_t arm = 0; arm < ab->n_arms; arm++) {
+        int n = (int)strlen(ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text);
+        wide.name = n > wide.name ? n : wide.name;
+    }
+    wide.name = wide.name > 52 ? 52 : wide.name;
+    fprintf(f, "\n%s, the primary metric: %s", ab->metric[an->primary].name, ab->metric[an->primary].help);
+    columns(f, ab, "setting", wide);
+    for (size_t arm = 0; arm < ab->n_arms; arm++)
+        arm_line(f, ab, an, an->primary, arm, ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text, wide);
+}
+
 static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
+    struct layout wide = {25, ab->n_factors ? 24 : 2};
     char text[ZR_AB_WORD];
 
-    fprintf(f, "\n  %-24s %-*s %12s  %9s  %-24s %8s\n", "metric", ab->n_factors ? 30 : 2, "", "median",
-            ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t m = 0; m < ab->n_metrics; m++) {
-            const struct zr_ab_row *row = &an->row[m];
-            if (row->primary != (pass == 0) || zr_ab_dull(ab, row))
-                continue;
-            if (row->constant && !row->primary) {
-                fprintf(f, "  %-24.24s %-*s %12s  %9s  the same in every run\n", ab->metric[m].name,
-                        ab->n_factors ? 30 : 2, "",
-                        zr_ab_number(text, ab->metric[m].unit, row->arm[0].median), "");
-                continue;
-            }
-            for (size_t arm = 0; arm < ab->n_arms; arm++)
-                arm_line(f, ab, an, m, arm);
-        }
+    columns(f, ab, "other metrics", wide);
+    for (size_t m = 0; m < ab->n_metrics; m++) {
+        const struct zr_ab_row *row = &an->row[m];
+        if (row->primary || zr_ab_dull(ab, row))
+            continue;
+        if (row->constant)
+            fprintf(f, "  %-*.*s %-*s %10s  %9s  the same in every run\n", wide.name, wide.name, ab->metric[m].name,
+                    wide.arm, "", zr_ab_number(text, ab->metric[m].unit, row->arm[0].median), "");
+        for (size_t arm = 0; arm < ab->n_arms && !row->constant; arm++)
+            arm_line(f, ab, an, m, arm, arm ? "" : ab->metric[m].name, wide);
+    }
     if (!ab->n_factors)
         fputs("  p: Mann-Whitney U; of metrics other than the primary, Holm-corrected\n", f);
 }
@@ -178,6 +202,7 @@ void zr_ab_report_terminal(FILE *f, const struct zr_ab *ab, const struct zr_ab_a
         return;
     }
     mechanisms(f, ab, an);
+    primary(f, ab, an);
     figures(f, ab, an);
     verdict(f, ab, an);
 }

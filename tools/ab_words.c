@@ -94,6 +94,8 @@ const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome 
         return "not tested";
     if (o == ZR_AB_NO_DIFFERENCE)
         return "no difference beyond noise";
+    if (o == ZR_AB_UNCLEAR)
+        return "unclear, needs more runs";
     if (m->unit == ZR_AB_SECONDS && strcmp(m->name, "cpu"))
         return same_output ? (less ? "faster" : "slower") : (less ? "shorter" : "longer");
     if (m->unit == ZR_AB_PLAIN)
@@ -149,6 +151,10 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
     switch (c->outcome) {
     case ZR_AB_NOT_TESTED:
         return zr_ab_text("%s: %s %s, %s %s", m->name, base, from, name, to);
+    case ZR_AB_UNCLEAR:
+        return zr_ab_text("%s: unclear between %s and %s: %s to %s, %s, 95 %% interval %s, p = %s after the correction "
+                          "for several comparisons: more runs will tell", m->name, base, name, from, to, change,
+                          interval, p);
     case ZR_AB_NO_DIFFERENCE: {
         char *more = needs(c);
         out = zr_ab_text("%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
@@ -261,7 +267,7 @@ const char *zr_ab_status_name(enum zr_ab_status s)
 
 const char *zr_ab_outcome_name(enum zr_ab_outcome o)
 {
-    static const char *const names[] = {"not tested", "no difference", "less", "more"};
+    static const char *const names[] = {"not tested", "no difference", "unclear", "less", "more"};
 
     return names[o];
 }

@@ -237,7 +237,7 @@ static void report(double effect, uint64_t seed, size_t *found, size_t *others)
     *found = an.row[0].arm[1].outcome == (effect > 0 ? ZR_AB_MORE : ZR_AB_LESS);
     *others = 0;
     for (int m = effect == 0 ? 0 : 1; m < METRICS; m++)
-        *others += an.row[m].arm[1].outcome != ZR_AB_NO_DIFFERENCE;
+        *others += an.row[m].arm[1].outcome == ZR_AB_LESS || an.row[m].arm[1].outcome == ZR_AB_MORE;
     zr_ab_analysis_clear(&an);
     zr_ab_clear(&ab);
 }
