@@ -110,7 +110,7 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
     return zr_plain_free(call, context, ptr);
 }
 
-static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc)
+enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc)
 {
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
         return ZR_F_FREE_POLICY_BLOCKING;
@@ -124,7 +124,7 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
 {
     ze_result_t result;
 
-    zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : policy_field(desc), 1);
+    zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : zr_free_policy_field(desc), 1);
     if (zr_config.cache && zr_keep_free(call, context, desc, ptr, &result))
         return result;
     return zr_plain_free_ext(call, context, desc, ptr);

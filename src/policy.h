@@ -27,6 +27,8 @@ ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t con
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr);
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context,
                                const ze_memory_free_ext_desc_t *desc, void *ptr);
+/* The counter of a free with this descriptor. */
+enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc);
 /* Before the driver is asked how much memory is free: what we keep must not look used. NULL: all devices. */
 void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device);
 /* After it has answered: with a limit set, total and free are told as the limit leaves them. */

@@ -34,8 +34,10 @@ ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free
         zr_habit_saw_free(true, desc ? (uint32_t)desc->freePolicy : 0);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
     zr_count_caller(call.caller, 0);
-    if (likely(!(zr_unusual & ZR_DECIDING)))
+    if (likely(!(zr_unusual & ZR_DECIDING))) {
+        zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : zr_free_policy_field(desc), 1);
         return zr_plain_free_ext(&call, context, desc, ptr);
+    }
     return zr_policy_free_ext(&call, context, desc, ptr);
 }
 
