@@ -23,20 +23,26 @@ struct child {
 
 static inline const char *build_path(const char *name)
 {
-    static char path[8][PATH_MAX];
+    static char *path[16];
     static unsigned turn;
+    char *here = getcwd(NULL, 0);
     const char *build = getenv("B");
-    char *p = path[turn++ % 8];
+    char **p = &path[turn++ % 16];
 
     if (!build)
         build = "build";
-    if (build[0] == '/')
-        snprintf(p, PATH_MAX, "%s/%s", build, name);
-    else {
-        ck_assert(getcwd(p, PATH_MAX / 2) != NULL);
-        snprintf(p + strlen(p), PATH_MAX / 2, "/%s/%s", build, name);
-    }
-    return p;
+    free(*p);
+    ck_assert_int_gt(asprintf(p, "%s%s%s/%s", build[0] == '/' ? "" : here, build[0] == '/' ? "" : "/", build, name), 0);
+    free(here);
+    return *p;
+}
+
+/* The library under test: ZEROUTE_TEST_LIBRARY names another build of it. */
+static inline const char *library_path(void)
+{
+    const char *other = getenv("ZEROUTE_TEST_LIBRARY");
+
+    return other ? other : build_path("libzeroute.so");
 }
 
 static inline void child_read(struct child *c, int pid)
@@ -68,19 +74,21 @@ static inline struct child *child_run(const char *const *settings, const char *c
     ck_assert_int_eq(pipe(pipes), 0);
     pid = fork();
     if (pid == 0) {
-        char name[PATH_MAX];
+        char name[256];
+        const char *path = argv[0];
 
         dup2(pipes[1], 1);
         dup2(pipes[1], 2);
         close(pipes[0]);
         close(pipes[1]);
-        snprintf(name, sizeof name, "%s",
-                 strchr(argv[0], '/') ? argv[0]
-                                      : build_path((snprintf(name, sizeof name, "test/process/%s", argv[0]), name)));
-        setenv("LD_PRELOAD", build_path("libzeroute.so"), 1);
+        if (!strchr(path, '/')) {
+            snprintf(name, sizeof name, "test/process/%.200s", path);
+            path = build_path(name);
+        }
+        setenv("LD_PRELOAD", library_path(), 1);
         for (; settings && *settings; settings++)
             putenv(strdup(*settings));
-        execv(name, (char *const *)(uintptr_t)argv);
+        execv(path, (char *const *)(uintptr_t)argv);
         _exit(127);
     }
     close(pipes[1]);

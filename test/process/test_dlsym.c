@@ -31,7 +31,7 @@ static struct child *run(const char *preloads, const char *program)
 
 START_TEST(dlsym_answers_as_without_us)
 {
-    struct child *c = run(preload(build_path("libzeroute.so"), NULL), "dlsym");
+    struct child *c = run(preload(library_path(), NULL), "dlsym");
 
     child_ok(c);
     child_free(c);
@@ -54,7 +54,7 @@ START_TEST(a_preload_path_with_a_symlink_is_the_same_library)
 
     snprintf(link, sizeof link, "%s.%d", build_path("test/process/link.so"), (int)getpid());
     unlink(link);
-    ck_assert_int_eq(symlink(build_path("libzeroute.so"), link), 0);
+    ck_assert_int_eq(symlink(library_path(), link), 0);
     c = run(preload(link, NULL), "dlsym");
     child_ok(c);
     child_free(c);
@@ -78,7 +78,7 @@ enum { BOUND = sizeof bound / sizeof *bound };
 
 START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we)
 {
-    struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), build_path("libzeroute.so")),
+    struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), library_path()),
                           bound[_i].program);
 
     child_ok(c);
@@ -90,7 +90,7 @@ END_TEST
 
 START_TEST(another_interposer_of_dlsym_after_us_is_asked_too)
 {
-    struct child *c = run(preload(build_path("libzeroute.so"), build_path("test/process/libother_dlsym.so")),
+    struct child *c = run(preload(library_path(), build_path("test/process/libother_dlsym.so")),
                           bound[_i].program);
 
     child_ok(c);
@@ -109,7 +109,7 @@ static uint64_t allocations(const struct child *c)
 /* 6 device blocks, 2 shared ones, all freed: the other sees 6 + 8 calls, and nobody goes round in circles. */
 START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see)
 {
-    struct child *c = run(preload(build_path("test/process/libother_ze.so"), build_path("libzeroute.so")), "bind_plt");
+    struct child *c = run(preload(build_path("test/process/libother_ze.so"), library_path()), "bind_plt");
 
     child_ok(c);
     ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);
@@ -121,7 +121,7 @@ END_TEST
 
 START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see)
 {
-    struct child *c = run(preload(build_path("libzeroute.so"), build_path("test/process/libother_ze.so")), "bind_plt");
+    struct child *c = run(preload(library_path(), build_path("test/process/libother_ze.so")), "bind_plt");
 
     child_ok(c);
     ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);

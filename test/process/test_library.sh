@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What the library asks of a system, what it exports, and what it costs a process that has no GPU.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+lib=$B/libzeroute.so
+export LC_ALL=C
+
+defined_names() { sed -n 's/^ZR_ENTRY(\([A-Za-z0-9]*\),.*/\1/p' src/entries.def; sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def; }
+exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
+
+# Every name of the tables is exported as a hidden version, dlsym in two versions; of the rest only what some table names.
+exports_are_what_the_tables_say() {
+    local missing
+    missing=$(comm -23 <(defined_names | sed 's/$/@ZEROUTE_0/' | sort) <(exported | sort))
+    [ -z "$missing" ] || { echo "missing: $missing"; return 1; }
+    local name
+    for name in $(exported | grep -vxE 'dlsym@(@GLIBC_2\.34|GLIBC_2\.2\.5)'); do
+        case $name in *@@*) echo "not hidden: $name"; return 1 ;; esac
+        case $name in _ZN4sycl* | _ZNK4sycl*) continue ;; esac
+        grep -qw "${name%@ZEROUTE_0}" src/*.def src/entry/*.def || { echo "in no table: $name"; return 1; }
+    done
+    exported | grep -qx 'dlsym@@GLIBC_2.34' && exported | grep -qx 'dlsym@GLIBC_2.2.5'
+}
+
+# The trick of entry/doors.c holds for version index 2 alone.
+the_exports_have_version_index_2() {
+    readelf -V "$lib" | grep -q 'Index: 2 .*Name: ZEROUTE_0'
+}
+
+no_symbol_is_newer_than_glibc_2_28() {
+    local newest
+    newest=$(readelf -V "$lib" | sed -n '/version_r/,$p' | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -n 1)
+    [ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] || { echo "needs $newest"; return 1; }
+}
+
+it_needs_libc_and_libdl_alone() {
+    local needed
+    needed=$(readelf -d "$lib" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort | tr '\n' ' ')
+    [ "$needed" = "libc.so.6 libdl.so.2 " ] || { echo "needs: $needed"; return 1; }
+}
+
+# A process without a GPU: no file but the library and libdl, no segment, no thread.
+true_opens_nothing_else() {
+    command -v strace >/dev/null || { echo "no strace"; return 77; }
+    local with without
+    without=$(strace -f -o /dev/stdout -e trace=openat,open,memfd_create,clone,clone3 /bin/true | grep -oE '"[^"]+"|clone3?\(' | sort -u)
+    with=$(LD_PRELOAD="$PWD/$lib" strace -f -o /dev/stdout -e trace=openat,open,memfd_create,clone,clone3 /bin/true |
+        grep -oE '"[^"]+"|clone3?\(' | sort -u)
+    local more
+    more=$(comm -13 <(echo "$without") <(echo "$with") | grep -vE '/libzeroute\.so"|/libdl\.so\.2"')
+    [ -z "$more" ] || { echo "opens $more"; return 1; }
+}
+
+# The same source must not depend on what the optimiser does with a tail call.
+built_as_well() {
+    local cc=$1 flags=$2 out=$B/variants/${1##*/}${2// /}
+    command -v "$cc" >/dev/null || { echo "no $cc"; return 77; }
+    mkdir -p "$out"
+    make -s B="$out" CC="$cc" CFLAGS="$flags" "$out/libzeroute.so" || return 1
+    ZEROUTE_TEST_LIBRARY=$PWD/$out/libzeroute.so "$B/test/process/suite_dlsym"
+}
+
+promise "exports are what the tables say" exports_are_what_the_tables_say
+promise "exports have version index 2" the_exports_have_version_index_2
+promise "no symbol is newer than glibc 2.28" no_symbol_is_newer_than_glibc_2_28
+promise "it needs libc and libdl alone" it_needs_libc_and_libdl_alone
+promise "/bin/true opens nothing else" true_opens_nothing_else
+promise "works built by gcc -O0" built_as_well gcc "-O0"
+promise "works built by gcc -O1" built_as_well gcc "-O1"
+promise "works built by clang -O2" built_as_well clang "-O2"
+kept
