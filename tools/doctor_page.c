@@ -118,7 +118,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
     for (unsigned i = 0; i < c->memory.card_count; i++) {
         const struct zr_card_use *use = &c->memory.cards[i];
 
-        fprintf(to, "  card %-14s %-5s VRAM %-10s resident %-10s imports (GTT) %s\n", use->pdev, use->driver,
+        fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev, use->driver,
                 zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, use->vram.resident),
                 zr_bytes_text(x, sizeof x, use->gtt.total));
     }

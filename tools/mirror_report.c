@@ -144,6 +144,31 @@ static unsigned columns_of(const struct zr_mirror_result *results, unsigned coun
     return found;
 }
 
+/* Each reason once, with the first cell that has it. */
+static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
+{
+    for (unsigned i = 0; i < count; i++) {
+        unsigned others = 0;
+        bool told = false;
+
+        if (results[i].count >= 3)
+            continue;
+        for (unsigned k = 0; k < count; k++) {
+            bool alike = k != i && results[k].count < 3 && !strcmp(results[k].why, results[i].why);
+
+            told |= alike && k < i;
+            others += alike;
+        }
+        if (told)
+            continue;
+        fprintf(to, "%snot available: %s, %u card%s", markdown ? "- " : "", results[i].plan.label, results[i].plan.cards,
+                results[i].plan.cards == 1 ? "" : "s");
+        if (others)
+            fprintf(to, ", and %u more", others);
+        fprintf(to, ": %s\n", results[i].why);
+    }
+}
+
 void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
 {
     unsigned cards[4], columns = columns_of(results, count, cards), width = 0;
@@ -177,11 +202,7 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
     }
     if (markdown)
         fputc('\n', to);
-    for (unsigned i = 0; i < count; i++) {
-        if (results[i].count < 3)
-            fprintf(to, "%s%s, %u card%s: not available: %s\n", markdown ? "- " : "", results[i].plan.label,
-                    results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s", results[i].why);
-    }
+    show_reasons(to, results, count, markdown);
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------- */

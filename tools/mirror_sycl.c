@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The library's own objects: a std::shared_ptr, or in the newest a bare pointer for devices. */
@@ -79,6 +80,17 @@ static bool resolve(char *why, size_t size)
     return true;
 }
 
+/* A runtime without adapter v2 takes v1 when asked for v2, silently: the row would carry the wrong name. */
+static bool lacks_v2(void)
+{
+    const char *asked = getenv("SYCL_UR_USE_LEVEL_ZERO_V2");
+    char *maps = asked && !strcmp(asked, "1") ? zr_read_whole("/proc/self/maps", NULL) : NULL;
+    bool lacks = maps && !strstr(maps, "libur_adapter_level_zero_v2.so");
+
+    free(maps);
+    return lacks;
+}
+
 static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
 {
     static const struct code_location where = {"", "", 0, 0};
@@ -110,6 +122,10 @@ bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_rou
             continue;
         sycl.get_devices(&devices, platform, runtime->gpu);
         sycl.get_default_context(&context, platform);
+    }
+    if (lacks_v2()) {
+        snprintf(why, size, "this SYCL runtime has no adapter v2");
+        return false;
     }
     found = (unsigned)((size_t)(devices.end - devices.begin) / runtime->device_size);
     if (found < plan->cards) {

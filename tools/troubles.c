@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- the preload and its hooks ------------------------------------------------------------------ */
 
@@ -102,6 +103,29 @@ static void check_loader(const struct zr_case *c, struct zr_findings *to)
     else if (zr_version_from(s->runtime, "2025.3") &&
              zr_fact_holds(ZR_FACT_LOADER_VECTOR_WIDTH, s->loader))
         loader_finding(c, to, ZR_FACT_LOADER_VECTOR_WIDTH, "1.22");
+}
+
+/* Adapter v2 with an old UMF needs a link that is missing beside many a loader. */
+static void check_umf(const struct zr_case *c, struct zr_findings *to)
+{
+    const struct zr_library *umf = &c->stack.parts[ZR_PART_UMF], *loader = &c->stack.parts[ZR_PART_LOADER];
+    char link[1100];
+    char *slash;
+    struct zr_finding *f;
+
+    if (c->stack.adapter != 2 || !umf->there || !*loader->file ||
+        !zr_fact_holds(ZR_FACT_UMF_UNVERSIONED, zr_version_of(umf->version)))
+        return;
+    snprintf(link, sizeof link, "%s", loader->file);
+    slash = strrchr(link, '/');
+    if (slash)
+        snprintf(slash, sizeof link - (size_t)(slash - link), "/libze_loader.so");
+    if (!access(link, F_OK))
+        return;
+    f = zr_finding_add(to, ZR_ERROR, "umf-loader-link", "UMF %s cannot open the Level Zero loader", umf->version);
+    zr_finding_says(&f->seen, "%s; there is none beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what, loader->path);
+    zr_finding_says(&f->todo, "install the loader's development package, or a runtime from 2025.3 on");
+    f->source = zr_facts[ZR_FACT_UMF_UNVERSIONED].source;
 }
 
 static bool list_has(const char *list, const char *version)
@@ -248,6 +272,7 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to)
 {
     check_preload(c, to);
     check_loader(c, to);
+    check_umf(c, to);
     check_skiplists(c, to);
     check_cards(c, to);
     check_spill(c, to);

@@ -1,0 +1,176 @@
+/* What follows from what was read, without a machine: the preload's hooks, and the links of the mirror. */
+#include "diagnosis.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB(n) ((uint64_t)(n) << 30)
+
+static struct zr_case c;
+static struct zr_diagnosis d;
+
+static void environment(const char *list)
+{
+    size_t length = strlen(list) + 1;
+
+    free(c.stack.environ.text);
+    c.stack.environ.text = malloc(length);
+    memcpy(c.stack.environ.text, list, length);
+    c.stack.environ.length = length;
+}
+
+static void a_preloaded_process_on_two_cards(void)
+{
+    memset(&c, 0, sizeof c);
+    c.pid = 42;
+    c.alive = c.meminfo_there = true;
+    c.meminfo = (struct zr_meminfo){GIB(64), GIB(32), 0, 0, 0};
+    c.kernel = zr_version_of("7.1");
+    c.card_count = c.memory.card_count = 2;
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(c.cards[i].pdev, sizeof c.cards[i].pdev, "0000:0%u:00.0", 3 + i);
+        snprintf(c.memory.cards[i].pdev, sizeof c.memory.cards[i].pdev, "0000:0%u:00.0", 3 + i);
+        c.cards[i].family = ZR_FAMILY_BATTLEMAGE;
+        c.cards[i].bar = c.cards[i].vram = GIB(32);
+        c.memory.cards[i].vram = (struct zr_region){GIB(6), GIB(6)};
+        c.memory.cards[i].gtt = c.memory.cards[i].system = (struct zr_region){0, 0};
+    }
+    c.stack.parts[ZR_PART_PRELOAD].there = c.stack.parts[ZR_PART_LOADER].there = true;
+    c.stack.driver = zr_version_of("26.27.39122");
+    c.counted = (struct zr_counted){.found = true, .calls = 100, .allocated = GIB(12), .gpu_active_start = 0};
+    environment("HOME=/root");
+}
+
+static void done(void)
+{
+    zr_findings_free(&d.findings);
+    zr_stack_free(&c.stack);
+}
+
+static const struct zr_finding *found(const char *id)
+{
+    for (size_t i = 0; i < d.findings.count; i++) {
+        if (!strcmp(d.findings.list[i].id, id))
+            return &d.findings.list[i];
+    }
+    return NULL;
+}
+
+START_TEST(a_process_that_is_seen_as_a_whole_has_no_finding)
+{
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_null(found("preload-bypassed"));
+}
+END_TEST
+
+START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
+{
+    const struct zr_finding *f;
+
+    c.counted.allocated = 0;
+    c.counted.calls = 0;
+    zr_diagnose(&c, &d);
+    f = found("preload-bypassed");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(f->severity, ZR_ERROR);
+    ck_assert_int_eq(zr_diagnosis_code(&d), 1);
+    zr_findings_free(&d.findings);
+
+    environment("UR_ADAPTERS_DEEP_BIND=1");
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(strstr(found("preload-bypassed")->seen, "UR_ADAPTERS_DEEP_BIND"));
+    zr_findings_free(&d.findings);
+
+    environment("HOME=/root");
+    c.stack.parts[ZR_PART_NPU].there = true;
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(strstr(found("preload-bypassed")->todo, "ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0"));
+}
+END_TEST
+
+START_TEST(what_the_preload_itself_says_of_its_hooks_comes_first)
+{
+    c.counted.allocated = 0;
+    snprintf(c.counted.hooks, sizeof c.counted.hooks, "libfoo.so is deep-bound");
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(strstr(found("preload-bypassed")->seen, "libfoo.so is deep-bound"));
+}
+END_TEST
+
+START_TEST(withheld_residency_is_a_broken_link)
+{
+    c.counted.peer_asked_calls = c.counted.peer_withheld_calls = 7;
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.links[ZR_LINK_EXPORT].answer, ZR_NO);
+    ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_YES);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
+}
+END_TEST
+
+START_TEST(gpuactive_before_the_process_began_is_not_its_mirror)
+{
+    c.counted.peer_asked_calls = 7;
+    c.meminfo.gpu_active = c.counted.gpu_active_start = GIB(20);
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
+    zr_findings_free(&d.findings);
+    c.meminfo.gpu_active = GIB(32);
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.mirror.state, ZR_MIRROR_THERE);
+    ck_assert_uint_eq(d.mirror.bytes, GIB(12));
+}
+END_TEST
+
+START_TEST(backing_eager_of_the_preload_is_a_broken_link)
+{
+    snprintf(c.counted.backing, sizeof c.counted.backing, "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
+}
+END_TEST
+
+START_TEST(an_older_driver_does_not_defer)
+{
+    c.stack.driver = zr_version_of("26.05.1");
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
+    c.stack.driver = zr_version_of("");
+    zr_findings_free(&d.findings);
+    zr_diagnose(&c, &d);
+    ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_UNKNOWN);
+}
+END_TEST
+
+START_TEST(versions_compare_by_number)
+{
+    ck_assert_int_lt(zr_version_compare(zr_version_of("1.8.12"), zr_version_of("1.16")), 0);
+    ck_assert_int_eq(zr_version_compare(zr_version_of("1.8"), zr_version_of("1.8.0")), 0);
+    ck_assert(zr_version_from(zr_version_of("26.27.39122.14-1"), "26.9"));
+    ck_assert(!zr_version_from(zr_version_of("none"), "0"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("doctor: conclusions");
+    TCase *t = tcase_create("case");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(t, a_preloaded_process_on_two_cards, done);
+    tcase_add_test(t, a_process_that_is_seen_as_a_whole_has_no_finding);
+    tcase_add_test(t, memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause);
+    tcase_add_test(t, what_the_preload_itself_says_of_its_hooks_comes_first);
+    tcase_add_test(t, withheld_residency_is_a_broken_link);
+    tcase_add_test(t, gpuactive_before_the_process_began_is_not_its_mirror);
+    tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);
+    tcase_add_test(t, an_older_driver_does_not_defer);
+    tcase_add_test(t, versions_compare_by_number);
+    suite_add_tcase(suite, t);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
