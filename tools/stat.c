@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FINISHED_SHOWN 20
+
 struct options {
     bool json, all, fields, prometheus;
     double watch; /* seconds, 0: once */
@@ -240,6 +242,36 @@ static int choose(struct processes *p, int pid)
     return 0;
 }
 
+/* The living first, then the finished, the newest of each first. */
+static int by_life(const void *a, const void *b)
+{
+    const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
+    const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
+    bool p_ended = p->process.state == ZEROUTE_FINISHED, q_ended = q->process.state == ZEROUTE_FINISHED;
+    if (p_ended != q_ended)
+        return p_ended ? 1 : -1;
+    return (p->process.created_ns < q->process.created_ns) -
+           (p->process.created_ns > q->process.created_ns);
+}
+
+/* For a page that fits a screen; returns how many finished ones were left out. */
+static size_t shorten(struct processes *p)
+{
+    size_t ended = 0, left_out = 0, kept = 0;
+    if (p->count)
+        qsort(p->snapshot, p->count, sizeof *p->snapshot, by_life);
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->snapshot[i]->process.state == ZEROUTE_FINISHED && ++ended > FINISHED_SHOWN) {
+            zeroute_snapshot_free(p->snapshot[i]);
+            left_out++;
+        } else {
+            p->snapshot[kept++] = p->snapshot[i];
+        }
+    }
+    p->count = kept;
+    return left_out;
+}
+
 static int show(const struct options *o)
 {
     struct processes p;
@@ -272,7 +304,10 @@ static int show(const struct options *o)
         if (!o->pid)
             jobs(&p, job_page, &colour);
     } else if (p.count) {
+        size_t left_out = shorten(&p);
         zr_overview(stdout, p.snapshot, p.count, colour);
+        if (left_out)
+            printf("and %zu more that are finished: zeroute stat --all\n", left_out);
         jobs(&p, job_line, NULL);
     }
     if (!o->pid && !o->json && !o->prometheus) {

@@ -264,11 +264,14 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
         const struct zeroute_process *p = &s[i]->process;
         char pid[16], age[ZR_TEXT_SIZE], cell[5][ZR_TEXT_SIZE];
         snprintf(pid, sizeof pid, "%d", p->pid ? p->pid : p->pid_inside);
+        bool ended = p->state == ZEROUTE_FINISHED; /* what it held it holds no more */
+        zr_text_bytes(cell[0], value(s[i], "allocated_bytes.all.current"));
+        zr_text_bytes(cell[2], value(s[i], "reserved_bytes.all.current"));
         zr_table_row(t, pid, state[p->state],
                      zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
-                     zr_text_bytes(cell[0], value(s[i], "allocated_bytes.all.current")),
+                     ended ? "-" : cell[0],
                      zr_text_bytes(cell[1], value(s[i], "allocated_bytes.all.peak")),
-                     zr_text_bytes(cell[2], value(s[i], "reserved_bytes.all.current")),
+                     ended ? "-" : cell[2],
                      zr_text_count(cell[3], zr_calls_total(s[i])),
                      zr_text_count(cell[4], zr_failures_total(s[i])), *p->rank ? p->rank : "-",
                      p->command);
