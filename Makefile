@@ -131,6 +131,14 @@ tests: all $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(
 test: tests
 	test/run $(T)
 
+# --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
+BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
+$(B)/bench/%: test/bench/%.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $< -o $@ $(BENCH_LDFLAGS_$*) -lze_loader -ldl -lpthread -lm
+bench: all $(BENCH_BIN)
+	test/bench/run $(T)
+
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------
 $(B)/libzeroute-reader.a: $(B)/tool/tools/reader.o $(B)/tool/tools/reader_list.o
 	rm -f $@; $(AR) rcs $@ $^
