@@ -7,16 +7,17 @@ static struct gpu gpu;
 static void an_immediate_list_is_asynchronous(void)
 {
     ze_command_list_handle_t list = immediate(&gpu, 0, false);
-    ze_event_handle_t done = new_event(&gpu);
+    ze_event_handle_t gate = new_event(&gpu), done = new_event(&gpu);
     char *p = on_card(&gpu, 0, 4096), host[4096], back[4096];
     memset(host, 'h', sizeof(host));
     memset(back, 0, sizeof(back));
-    uint64_t start = now_ms();
-    OK(zeCommandListAppendMemoryCopy(list, p, host, sizeof(host), NULL, 0, NULL));
+    OK(zeCommandListAppendMemoryCopy(list, p, host, sizeof(host), NULL, 1, &gate));
     OK(zeCommandListAppendMemoryCopy(list, back, p, sizeof(host), done, 0, NULL));
     GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
     GIVES(ZE_RESULT_NOT_READY, zeEventHostSynchronize(done, 0));
     GIVES(ZE_RESULT_NOT_READY, zeEventHostSynchronize(done, 1000000));
+    uint64_t start = now_ms();
+    OK(zeEventHostSignal(gate));
     OK(zeEventHostSynchronize(done, UINT64_MAX));
     EXPECT(now_ms() - start >= 200);
     EXPECT(memcmp(host, back, sizeof(host)) == 0);
@@ -26,6 +27,7 @@ static void an_immediate_list_is_asynchronous(void)
     OK(zeEventHostReset(done));
     GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
     OK(zeEventDestroy(done));
+    OK(zeEventDestroy(gate));
     OK(zeCommandListDestroy(list));
     OK(zeMemFree(gpu.context, p));
 }
@@ -57,7 +59,8 @@ static void lists_run_on_queues_and_signal_fences(void)
     uint64_t *stamp = NULL;
     OK(zeMemAllocHost(gpu.context, &host_desc, sizeof(*stamp), 0, (void **)&stamp));
     *stamp = 0;
-    OK(zeCommandListAppendMemoryFill(list, p, "x", 1, 4 * MIB, NULL, 0, NULL));
+    ze_event_handle_t gate = new_event(&gpu);
+    OK(zeCommandListAppendMemoryFill(list, p, "x", 1, 4 * MIB, NULL, 1, &gate));
     OK(zeCommandListAppendBarrier(list, NULL, 0, NULL));
     OK(zeCommandListAppendMemoryCopy(list, back, p + 4 * MIB - 16, 16, NULL, 0, NULL));
     OK(zeCommandListAppendWriteGlobalTimestamp(list, stamp, NULL, 0, NULL));
@@ -68,11 +71,14 @@ static void lists_run_on_queues_and_signal_fences(void)
         GIVES(ZE_RESULT_NOT_READY, zeFenceQueryStatus(fence));
         GIVES(ZE_RESULT_NOT_READY, zeFenceHostSynchronize(fence, 1000));
         GIVES(ZE_RESULT_NOT_READY, zeCommandQueueSynchronize(queue, 0));
+        OK(zeEventHostSignal(gate));
         OK(zeFenceHostSynchronize(fence, UINT64_MAX));
         OK(zeCommandQueueSynchronize(queue, UINT64_MAX));
         EXPECT(memcmp(back, "xxxxxxxxxxxxxxxx", 16) == 0 && *stamp != 0);
         OK(zeFenceReset(fence));
+        OK(zeEventHostReset(gate));
     }
+    OK(zeEventDestroy(gate));
     OK(zeCommandListReset(list));
     OK(zeCommandListDestroy(list));
     OK(zeFenceDestroy(fence));

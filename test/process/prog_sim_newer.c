@@ -67,10 +67,13 @@ int main(void)
     if (synchronize) {
         char back = 0;
         p[0] = 's';
-        OK(zeCommandListAppendMemoryCopy(list, &back, p, 1, NULL, 0, NULL));
+        ze_event_handle_t gate = new_event(&gpu);
+        OK(zeCommandListAppendMemoryCopy(list, &back, p, 1, NULL, 1, &gate));
         GIVES(ZE_RESULT_NOT_READY, synchronize(list, 0));
+        OK(zeEventHostSignal(gate));
         OK(synchronize(list, UINT64_MAX));
         EXPECT(back == 's');
+        OK(zeEventDestroy(gate));
     }
     FIND("zeCommandListGetDeviceHandle", list_device);
     if (list_device) {

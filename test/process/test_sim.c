@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char here[PATH_MAX - 64]; /* .../build/test/process */
@@ -122,9 +123,27 @@ START_TEST(commands_take_their_time_and_keep_their_order)
 }
 END_TEST
 
+static double seconds(const char *knobs)
+{
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    expect_success(knobs, "sim_hello");
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
+}
+
+/* sim_hello allocates and frees four times and moves 12.6 MB. */
+START_TEST(calls_and_copies_cost_what_they_are_told)
+{
+    ck_assert_double_ge(seconds("copy_rate:10MB/s"), 1.2);
+    ck_assert_double_ge(seconds("alloc_cost:50ms,free_cost:50ms"), 0.4);
+    ck_assert_double_ge(seconds("alloc_cost:90us,copy_cost:50ms"), 0.4);
+}
+END_TEST
+
 START_TEST(a_free_waits_defers_or_shows)
 {
-    expect_success("copy_cost:150ms", "sim_reuse");
+    expect_success("copy_cost:1ms", "sim_reuse");
     ck_assert_ptr_nonnull(strstr(said, "freed before it ran"));
 }
 END_TEST
@@ -266,6 +285,7 @@ int main(int argc, char **argv)
     tcase_add_test(cases, with_spill_it_goes_to_the_host);
     tcase_add_test(cases, another_process_opens_a_handle);
     tcase_add_test(cases, commands_take_their_time_and_keep_their_order);
+    tcase_add_test(cases, calls_and_copies_cost_what_they_are_told);
     tcase_add_test(cases, a_free_waits_defers_or_shows);
     tcase_add_test(cases, physical_memory_is_mapped_into_reservations);
     tcase_add_test(cases, an_export_is_mirrored);

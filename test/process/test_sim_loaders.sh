@@ -19,7 +19,7 @@ on_two() { # on_two LOADER SETTING PROGRAM
         env "ZE_ENABLE_ALT_DRIVERS=$driver,$second" "$B/test/process/$3"
 }
 has() { # has LOADER FUNCTION
-    on "$1" copy_cost:100ms sim_newer | grep -qx "$2"
+    on "$1" devices:1 sim_newer | grep -qx "$2"
 }
 
 there() { test/bed --on sim --loader "$1" --setup; }
@@ -33,7 +33,7 @@ while read -r loader _; do
     promise "$loader: commands run" on "$loader" copy_cost:100ms sim_commands
     promise "$loader: handles pass between processes" on "$loader" devices:2 sim_ipc
     promise "$loader: virtual memory is mapped" on "$loader" vram:1GiB sim_virtual
-    promise "$loader: newer entry points work" on "$loader" copy_cost:100ms sim_newer
+    promise "$loader: newer entry points work" on "$loader" devices:1 sim_newer
     promise "$loader: a failure can be injected" on "$loader" fail:zeMemFree@9=0x70000001 sim_hello
     promise "$loader: two drivers" on_two "$loader" ddi_handles:off sim_two
     promise "$loader: two drivers, called through handles" on_two "$loader" ddi_handles:on sim_two
