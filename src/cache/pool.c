@@ -276,6 +276,7 @@ static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void
     struct object o = {0};
     int code = 0;
 
+    size += size == 0;
     if (unlikely(size > SIZE_MAX / 4 || alignment > SIZE_MAX / 4))
         return pool->backing.alloc(pool->backing.arg, size, out);
     zr_lock(&pool->lock);
