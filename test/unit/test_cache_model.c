@@ -307,7 +307,7 @@ START_TEST(split_blocks_agree_with_a_plain_list)
                 continue;
             }
             if (align)
-                HOLDS((uintptr_t)p & (align - 1) == 0);
+                HOLDS(((uintptr_t)p & (align - 1)) == 0);
             HOLDS(zr_pool_usable(pool, p) >= size);
             check_new(p, zr_pool_usable(pool, p));
             live[lives].p = p;
