@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The library as it was built here, on the C library of Debian 11 (glibc 2.31): loaded, bound to, counting.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+made=$B/test/old
+libc=$(test/driver/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
+[ -n "$libc" ] && [ -x "$libc/ld-linux-x86-64.so.2" ] || { echo "no Debian 11 libc to be had"; exit 77; }
+mkdir -p "$made"
+${CC:-cc} -std=gnu11 -O1 -shared -fPIC -Wl,-soname,libze_loader.so.1 test/process/tiny_loader.c -o "$made/libze_loader.so.1" &&
+    ${CC:-cc} -std=gnu11 -O1 -fno-stack-protector -nostartfiles test/process/old_program.c -o "$made/program" \
+        "$made/libze_loader.so.1" -Wl,--no-as-needed -l:libdl.so.2 || exit 1
+
+on_old() { # on_old PRELOAD: what the program prints there
+    (exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" ${1:+--preload "$1"} "$made/program")
+}
+exec_old() { # under the process id of the shell
+    exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" --preload "$PWD/$B/libzeroute.so" "$made/program"
+}
+the_program_runs_there() {
+    [ "$(on_old '')" = "$(printf 'plt 0x78000007\ndlsym 0x78000007')" ]
+}
+it_runs_there_with_us() {
+    [ "$(on_old "$PWD/$B/libzeroute.so" 2>&1)" = "$(on_old '')" ]
+}
+with_every_symbol_bound_at_start() {
+    [ "$(LD_BIND_NOW=1 on_old "$PWD/$B/libzeroute.so" 2>&1)" = "$(on_old '')" ]
+}
+both_calls_are_counted() {
+    local pid json
+    ZEROUTE_CONF=preset:observe exec_old >"$made/printed" &
+    pid=$!
+    wait $pid
+    json=$("$B/zeroute" stat $pid --json) || { echo "no statistics of $pid: $json"; return 1; }
+    grep -qE '"calls.zeMemFree.plt": ?1\b' <<<"$json" && grep -qE '"calls.zeMemFree.dlsym": ?1\b' <<<"$json" ||
+        { echo "$json" | grep -o '"calls[^,]*: *[1-9][^,]*'; return 1; }
+    rm -f /dev/shm/zeroute.$pid.*
+}
+
+promise "the program runs on Debian 11's libc" the_program_runs_there
+promise "and with the preload" it_runs_there_with_us
+promise "and with every symbol bound at start" with_every_symbol_bound_at_start
+promise "both its calls are counted" both_calls_are_counted
+kept
