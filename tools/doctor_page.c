@@ -122,7 +122,9 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
                 zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, use->vram.resident),
                 zr_bytes_text(x, sizeof x, use->gtt.total));
     }
-    if (!c->memory.card_count)
+    if (c->memory.fdinfo_error)
+        fprintf(to, "  cards: not known, the descriptors cannot be read\n");
+    else if (!c->memory.card_count)
         fprintf(to, "  no card is open%s\n", c->pid ? " in this process" : " in any process that can be read");
     if (c->meminfo_there)
         fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s", zr_bytes_text(a, sizeof a, c->meminfo.gpu_active),
@@ -154,6 +156,15 @@ static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, uns
         fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i], zr_answer_names[d->links[i].answer]);
         wrapped(to, 41, width, d->links[i].why);
     }
+}
+
+static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d)
+{
+    bool wanted = zr_case_cards(c) > 0 || d->mirror.state != ZR_MIRROR_NONE;
+
+    for (unsigned i = 0; i < ZR_REMEDIES; i++)
+        wanted |= d->remedies[i].in_force;
+    return wanted;
 }
 
 static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
@@ -213,7 +224,8 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
     show_stack(to, c, colour, width);
     show_memory(to, c, colour);
     show_mirror(to, d, colour, width);
-    show_remedies(to, d, colour, width);
+    if (needs_remedies(c, d))
+        show_remedies(to, d, colour, width);
     show_findings(to, d, colour, width);
     fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)], zr_plain(colour));
 }

@@ -247,6 +247,28 @@ START_TEST(what_the_user_set_against_eager_backing_is_kept_and_named)
 }
 END_TEST
 
+/* What the driver itself sees is checked in the program; these are the books. */
+static const struct {
+    const char *name;
+    uint64_t owner, peer, withheld;
+} residencies[] = {{"peer", 2, 3, 3},    {"evict", 1, 1, 1},   {"tile", 2, 0, 0}, {"virtual", 0, 0, 0},
+                   {"imported", 0, 0, 0}, {"foreign", 1, 2, 2}, {"wrong", 0, 0, 0}};
+enum { RESIDENCIES = sizeof residencies / sizeof *residencies };
+
+START_TEST(owner_withholds_peers_and_lets_all_else_through)
+{
+    const char *settings[] = {"ZEROUTE_CONF=preset:mitigate", "ZE_SIMGPU=devices:2,tiles:2,mirror:on", NULL};
+    const char *argv[] = {"residency", residencies[_i].name, NULL};
+    struct child *c = child_run(settings, argv);
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "residency.owner.asked_calls"), residencies[_i].owner);
+    ck_assert_uint_eq(child_count(c, "residency.peer.asked_calls"), residencies[_i].peer);
+    ck_assert_uint_eq(child_count(c, "residency.peer.withheld_calls"), residencies[_i].withheld);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(the_process_tells_host_memory_against_its_start)
 {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:observe", NULL);
@@ -292,6 +314,7 @@ int main(void)
     tcase_add_test(t, a_caller_that_is_named_is_let_through);
     tcase_add_test(t, eager_backing_works_in_a_program_that_is_linked_to_the_loader);
     tcase_add_test(t, what_the_user_set_against_eager_backing_is_kept_and_named);
+    tcase_add_loop_test(t, owner_withholds_peers_and_lets_all_else_through, 0, RESIDENCIES);
     tcase_add_test(t, the_process_tells_host_memory_against_its_start);
     tcase_add_test(t, below_the_host_floor_device_memory_is_refused_counted_and_said);
     suite_add_tcase(suite, t);
