@@ -139,19 +139,19 @@ static void stop_watching(const bool *watching)
         zr_thread.watch = zr_thread.inside = 0;
 }
 
-/* One probe. The guard goes even when the runtime throws. */
-static bool watch(const struct zr_runtime *runtime, const struct zr_request *request, zr_probe probe,
-                  size_t size)
+/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when something throws. */
+static bool watch(bool (*act)(void *arg), void *arg, size_t size)
 {
     bool watching __attribute__((cleanup(stop_watching))) = true;
 
     memset(&seen, 0, sizeof seen);
     seen.size = size;
-    zr_thread.watch = zr_thread.inside = 1; /* ours, not the program's: uncounted, and never from what we keep */
-    return probe(runtime, request, size) && seen.allocated && seen.freed;
+    zr_thread.watch = zr_thread.inside = 1;
+    return act(arg) && seen.allocated && seen.freed;
 }
 
-static const struct zr_habit *remember(void)
+/* Devices by number, once the watching is over. */
+static void number_devices(void)
 {
     struct zr_call call = {.door = seen.habit.door};
 
@@ -162,6 +162,34 @@ static const struct zr_habit *remember(void)
         if (n < 64)
             seen.habit.resident_on |= UINT64_C(1) << n;
     }
+}
+
+bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out)
+{
+    if (!watch(act, arg, size))
+        return false;
+    number_devices();
+    *out = seen.habit;
+    return true;
+}
+
+struct native {
+    const struct zr_runtime *runtime;
+    const struct zr_request *request;
+    zr_probe probe;
+    size_t size;
+};
+
+static bool ask_runtime(void *arg)
+{
+    const struct native *n = arg;
+
+    return n->probe(n->runtime, n->request, n->size);
+}
+
+static const struct zr_habit *remember(void)
+{
+    number_devices();
     for (unsigned i = 0; i < learnt_count; i++)
         if (memcmp(&learnt[i], &seen.habit, sizeof seen.habit) == 0)
             return &learnt[i];
@@ -264,8 +292,11 @@ static __attribute__((noinline, cold)) const struct zr_habit *learn(const struct
         zr_count(ZR_F_PASSED_BACKEND, 1);
         return keep(want, false);
     }
-    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4)
-        watched = watch(runtime, request, probe, mib << 20);
+    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4) {
+        struct native native = {runtime, request, probe, mib << 20};
+
+        watched = watch(ask_runtime, &native, native.size);
+    }
     /* Not even one block to be had now: the card is full, which says nothing of the next time. */
     return watched ? keep(want, true) : NULL;
 }

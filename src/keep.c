@@ -180,15 +180,18 @@ static inline struct zr_cache *the_cache(void)
     return likely(c) ? c : make_cache();
 }
 
-/* cache_limit of this device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
-static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct zr_call *call,
-                                                     unsigned account, ze_device_handle_t device)
+uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
 {
     uint64_t total = device ? zr_device_memory(call, device) : 0;
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
 
-    zr_cache_set_limit(c, account,
-                       zr_config.cache_limit.set ? zr_amount_of(&zr_config.cache_limit, total) : usual);
+    return zr_config.cache_limit.set ? zr_amount_of(&zr_config.cache_limit, total) : usual;
+}
+
+static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct zr_call *call,
+                                                     unsigned account, ze_device_handle_t device)
+{
+    zr_cache_set_limit(c, account, zr_cache_share(call, device));
     __atomic_store_n(&limited[account], true, __ATOMIC_RELEASE);
 }
 

@@ -9,12 +9,19 @@ static inline bool is_full(ze_result_t result)
     return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
+bool zr_policy_trim(struct zr_call *call, unsigned number)
+{
+    uint64_t bytes = zr_keep_trim(call, number);
+
+    return zr_pools_trim(number) + bytes != 0;
+}
+
 /* What is kept counts too: it is given back before anybody is refused. */
 bool zr_policy_within_limit(struct zr_call *call, unsigned number, ze_device_handle_t device,
                             uint64_t bytes)
 {
     return likely(zr_limit_take(call, number, device, bytes)) ||
-           (zr_keep_trim(call, number) && zr_limit_take(call, number, device, bytes));
+           (zr_policy_trim(call, number) && zr_limit_take(call, number, device, bytes));
 }
 
 ze_result_t zr_policy_refused(enum zr_entry entry)
@@ -54,7 +61,7 @@ ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_
         return zr_policy_refused(ZR_E_zeMemAllocDevice);
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
-    if (unlikely(is_full(result)) && zr_keep_trim(call, number)) {
+    if (unlikely(is_full(result)) && zr_policy_trim(call, number)) {
         zr_count(ZR_F_CACHE_RETRIES, 1);
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
         result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
@@ -132,7 +139,7 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
 
 void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device)
 {
-    zr_keep_trim(call, device ? zr_device_number(call, device) : ZR_UNKNOWN_DEVICE);
+    zr_policy_trim(call, device ? zr_device_number(call, device) : ZR_UNKNOWN_DEVICE);
 }
 
 static void least(uint64_t *value, uint64_t bound)
@@ -167,6 +174,7 @@ void zr_fork_child_policy(void)
     zr_cache_fork_child();
     zr_fork_child_device();
     zr_fork_child_keep();
+    zr_fork_child_pool();
     zr_fork_child_limit();
     zr_fork_child_habit();
     zr_fork_child_runtime();

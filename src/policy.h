@@ -31,6 +31,8 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
 enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc);
 /* Before the driver is asked how much memory is free: what we keep must not look used. NULL: all devices. */
 void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device);
+/* Gives back all that is kept for a device, or for all (ZR_UNKNOWN_DEVICE), wherever it is kept. */
+bool zr_policy_trim(struct zr_call *call, unsigned number);
 /* After it has answered: with a limit set, total and free are told as the limit leaves them. */
 void zr_policy_tell_limit(struct zr_call *call, ze_device_handle_t device, uint64_t *total, uint64_t *free);
 /* Before a context goes: what we keep for it goes back to the driver. */
@@ -69,6 +71,8 @@ void zr_keep_moved(struct zr_block *b);
 /* Gives back what is kept for a device, or for all (ZR_UNKNOWN_DEVICE). Returns the bytes. */
 uint64_t zr_keep_trim(struct zr_call *call, unsigned number);
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context);
+/* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
+uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device);
 void zr_fork_child_keep(void);
 
 /* --- limit.c: what the process holds of each device, and the knob `limit` ---------------------------------- */
@@ -246,6 +250,10 @@ static inline ze_result_t zr_plain_free_ext(struct zr_call *call, ze_context_han
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     return zr_plain_finish_free(b, ZR_DOWN(call, zeMemFreeExt, b ? b->held : 0, (context, desc, ptr)));
 }
+/* --- pool.c: pools of ours behind a SYCL runtime (pool.h) ------------------------------------------------ */
+/* As zr_keep_trim, for what these keep. */
+uint64_t zr_pools_trim(unsigned number);
+void zr_fork_child_pool(void);
 
 /* --- residency.c ---------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,

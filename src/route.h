@@ -29,6 +29,8 @@ struct zr_runtime {
 
 /* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns when known. */
 struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
+/* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
+zr_function zr_definition(const char *symbol, const void *caller);
 /* A further function of this runtime, or NULL. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
 void zr_fork_child_runtime(void);
@@ -69,6 +71,8 @@ typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_reque
  */
 const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
                                    zr_probe probe);
+/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing was seen. */
+bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
 /* What was learnt last for this context and device, or NULL. */
 const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);
 /* Peer access was switched on or off: residency is asked differently from now on. */

@@ -115,7 +115,7 @@ static bool fill(struct zr_runtime *r)
 }
 
 /* Under the lock. The first runtime that is used is ours, later ones pass through. */
-static struct zr_runtime *know(const void *function)
+static struct zr_runtime *know(zr_function function)
 {
     struct library l = {.address = (uintptr_t)function};
     struct zr_runtime *r = NULL;
@@ -150,9 +150,11 @@ static struct zr_runtime *know(const void *function)
     return r;
 }
 
-/* The definition that the caller would be bound to without us: its own dependencies, then the global scope. */
-static void *definition(const char *symbol, const void *caller)
+zr_function zr_definition(const char *symbol, const void *caller)
 {
+    /* Python loads a runtime for itself alone: it is in nobody's scope but its own. */
+    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1",
+                                        "libumf.so.0"};
     void *p = NULL;
     Dl_info info;
     void *own;
@@ -166,24 +168,21 @@ static void *definition(const char *symbol, const void *caller)
     }
     if (!p)
         p = zr_real_dlsym(RTLD_NEXT, symbol);
-    for (char n = '0' + NEWEST; !p && n >= '0' + OLDEST; n--) {
-        char soname[] = "libsycl.so.?";
-
-        soname[sizeof soname - 2] = n;
-        own = dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
+    for (size_t i = 0; !p && i < sizeof usual / sizeof usual[0]; i++) {
+        own = dlopen(usual[i], RTLD_LAZY | RTLD_NOLOAD);
         if (own) {
             p = zr_real_dlsym(own, symbol);
             dlclose(own);
         }
     }
     dlerror();
-    return p;
+    return ZR_FUNCTION(p);
 }
 
 static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form form, const void *caller,
                                                                size_t site)
 {
-    void *function = definition(symbols[form], caller);
+    zr_function function = zr_definition(symbols[form], caller);
     struct zr_runtime *r;
 
     if (!function)

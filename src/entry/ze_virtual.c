@@ -88,7 +88,7 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     if (on_device && unlikely(!zr_policy_within_limit(&call, number, device, size)))
         return zr_policy_refused(ZR_E_zePhysicalMemCreate);
     ze_result_t result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
-    if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && zr_keep_trim(&call, number)) {
+    if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && zr_policy_trim(&call, number)) {
         zr_count(ZR_F_CACHE_RETRIES, 1);
         result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
     }

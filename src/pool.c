@@ -1,0 +1,233 @@
+/*
+ * Pools of ours behind the SYCL runtime: memory from the runtime's own provider (and so from zeMemAllocDevice,
+ * under the eyes of our entry points), kept by the slab and split allocator.
+ *
+ * `reuse` decides what is kept: by default what the runtime's own pool would reuse at once; larger blocks go
+ * straight to the provider and back, which may wait for the device as it always did.
+ */
+#include "pool.h"
+
+#include "cache/pages.h"
+#include "cache/pool.h"
+
+enum {
+    POOLS = 64,
+    GRAIN = 512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
+    PROBE = 64 << 10,
+    /* A block that the provider gave for one request alone. */
+    ZR_BLOCK_DIRECT = 1 << 11
+};
+
+struct zr_umf_pool {
+    struct zr_umf umf;
+    void *provider;
+    struct zr_pool *kept;
+    size_t reuses_up_to;
+    unsigned number; /* of the device */
+    bool used;
+};
+
+static struct zr_umf_pool pools[POOLS];
+static struct zr_lock lock;
+static __thread unsigned asked; /* how often this thread's provider was asked */
+
+/* --- the provider below ------------------------------------------------------------------------------------ */
+
+/* What the provider does is seen at our doors, even when a door of ours has led here. */
+struct below {
+    uint32_t inside, pooled;
+};
+
+static struct below enter_below(void)
+{
+    struct below was = {zr_thread.inside, zr_thread.pooled};
+
+    zr_thread.inside = 0;
+    zr_thread.pooled = 1;
+    return was;
+}
+
+static void leave_below(const struct below *was)
+{
+    zr_thread.inside = was->inside;
+    zr_thread.pooled = was->pooled;
+}
+
+static int provider_alloc(const struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+{
+    struct below was __attribute__((cleanup(leave_below))) = enter_below();
+
+    asked++;
+    return p->umf.alloc(p->provider, size, alignment, out);
+}
+
+static int provider_free(const struct zr_umf_pool *p, void *ptr, size_t size)
+{
+    struct below was __attribute__((cleanup(leave_below))) = enter_below();
+
+    return p->umf.free(p->provider, ptr, size);
+}
+
+static int backing_alloc(void *arg, size_t size, void **out)
+{
+    return provider_alloc(arg, size, 0, out);
+}
+
+static int backing_free(void *arg, void *ptr, size_t size)
+{
+    return provider_free(arg, ptr, size);
+}
+
+/* --- making and giving back ---------------------------------------------------------------------------------- */
+
+static bool probe(void *arg)
+{
+    struct zr_umf_pool *p = arg;
+    void *ptr = NULL;
+
+    return p->umf.alloc(p->provider, PROBE, 0, &ptr) == 0 && p->umf.free(p->provider, ptr, PROBE) == 0;
+}
+
+static void set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
+{
+    struct zr_call call = {.door = h->door};
+
+    zr_pool_set_limits(p->kept, zr_cache_share(&call, h->device), (uint32_t)(zr_config.cache_idle / 1000000));
+}
+
+struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, size_t reuses_up_to)
+{
+    struct zr_umf_pool *p = NULL;
+    struct zr_habit habit;
+
+    zr_lock(&lock);
+    for (int i = 0; i < POOLS && !p; i++)
+        if (!pools[i].used)
+            p = &pools[i];
+    if (p) {
+        p->used = true;
+        p->umf = *umf;
+        p->provider = provider;
+        p->reuses_up_to = reuses_up_to;
+        p->number = ZR_UNKNOWN_DEVICE;
+        p->kept = NULL;
+    }
+    zr_unlock(&lock);
+    if (!p)
+        return NULL;
+    /* Only a provider whose blocks are device memory that we see is ours. */
+    if (zr_habit_watch(probe, p, PROBE, &habit)) {
+        struct zr_pool_backing backing = {p, backing_alloc, backing_free};
+
+        p->kept = zr_pool_new(&backing);
+        if (p->kept)
+            set_limits(p, &habit);
+        __atomic_store_n(&p->number, habit.number, __ATOMIC_RELEASE);
+    }
+    if (p->kept)
+        return p;
+    p->used = false;
+    return NULL;
+}
+
+void zr_umf_pool_delete(struct zr_umf_pool *p)
+{
+    p->number = ZR_UNKNOWN_DEVICE;
+    zr_pool_delete(p->kept);
+    __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
+}
+
+static uint64_t trim_others(const struct zr_umf_pool *but, unsigned number)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < POOLS; i++) {
+        unsigned n = __atomic_load_n(&pools[i].number, __ATOMIC_ACQUIRE);
+
+        if (&pools[i] != but && __atomic_load_n(&pools[i].used, __ATOMIC_ACQUIRE) &&
+            n != ZR_UNKNOWN_DEVICE && (number == ZR_UNKNOWN_DEVICE || n == number))
+            bytes += zr_pool_trim(pools[i].kept, 0);
+    }
+    return bytes;
+}
+
+uint64_t zr_umf_pool_trim(struct zr_umf_pool *p, uint64_t keep)
+{
+    return zr_pool_trim(p->kept, keep);
+}
+
+/* Inside a pool its lock is held: there it gives back itself before it fails. */
+uint64_t zr_pools_trim(unsigned number)
+{
+    return zr_thread.pooled ? 0 : trim_others(NULL, number);
+}
+
+/* --- requests ------------------------------------------------------------------------------------------------ */
+
+static bool is_direct(const struct zr_umf_pool *p, size_t size)
+{
+    return !zr_config.cache || (zr_config.reuse == ZR_REUSE_RUNTIME && size > p->reuses_up_to);
+}
+
+static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+{
+    struct zr_block *b;
+    int code;
+
+    if (!is_direct(p, size))
+        return zr_pool_malloc(p->kept, (size + GRAIN - 1) & ~(size_t)(GRAIN - 1),
+                              alignment < GRAIN ? GRAIN : alignment, out);
+    code = provider_alloc(p, size, alignment, out);
+    b = code == 0 ? zr_map_base(*out) : NULL;
+    if (b)
+        zr_block_mark(b, ZR_BLOCK_DIRECT);
+    return code;
+}
+
+int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+{
+    unsigned before = asked;
+    int code = once(p, size, alignment, out);
+
+    if (unlikely(code != 0) && trim_others(is_direct(p, size) ? NULL : p, p->number)) {
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+        code = once(p, size, alignment, out);
+    }
+    if (unlikely(code != 0))
+        return code;
+    zr_count(asked == before ? ZR_F_CACHE_HITS : ZR_F_CACHE_MISSES, 1);
+    zr_book(ZR_KIND_DEVICE, p->number, zr_umf_pool_usable(p, *out));
+    return 0;
+}
+
+static struct zr_block *direct(const void *ptr)
+{
+    struct zr_block *b = zr_map_base(ptr);
+
+    return b && __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_DIRECT ? b : NULL;
+}
+
+size_t zr_umf_pool_usable(struct zr_umf_pool *p, const void *ptr)
+{
+    struct zr_block *b = direct(ptr);
+
+    return b ? b->size : zr_pool_usable(p->kept, ptr);
+}
+
+bool zr_umf_pool_free(struct zr_umf_pool *p, void *ptr)
+{
+    size_t size = zr_umf_pool_usable(p, ptr);
+
+    if (direct(ptr) ? provider_free(p, ptr, size) != 0 : zr_pool_free(p->kept, ptr) != ZR_FREED) {
+        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
+        return false;
+    }
+    zr_unbook(ZR_KIND_DEVICE, p->number, size);
+    return true;
+}
+
+void zr_fork_child_pool(void)
+{
+    zr_pool_fork_child();
+    lock = (struct zr_lock){0};
+}
