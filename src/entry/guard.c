@@ -268,10 +268,10 @@ static unsigned release_of(void *handle)
 }
 
 /* The file behind a loader, for people. */
-static const char *loader_path(void)
+static const char *loader_path(void *handle)
 {
     static char path[256];
-    zr_function init = of_loader("zeInit");
+    zr_function init = handle ? ZR_FUNCTION(zr_real_dlsym(handle, "zeInit")) : of_loader("zeInit");
     Dl_info info;
 
     if (!path[0] && init && dladdr(ZR_POINTER(init), &info) && info.dli_fname) {
@@ -305,7 +305,7 @@ static void called(enum gap gap)
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
         zr_say("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
                "(libze1) to %s or newer",
-               loader_path(), gaps[gap].name, gaps[gap].since);
+               loader_path(NULL), gaps[gap].name, gaps[gap].since);
 }
 
 static bool is_adapter(const void *caller)
@@ -319,13 +319,6 @@ static bool is_adapter(const void *caller)
     return false;
 }
 
-/* Success without an entry: the static loader then asks for every function by name. */
-static ze_result_t empty_table(ze_api_version_t version, void *table)
-{
-    (void)version;
-    return table ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-}
-
 static bool is_getter(const char *name)
 {
     const char *tail = strstr(name, "ProcAddrTable");
@@ -335,16 +328,20 @@ static bool is_getter(const char *name)
 
 /*
  * What an old loader has and a newer static loader must not call: its entry to the tracing layer crashes
- * before 1.20, and before 1.9 its tables hold functions for wrapped handles while zeDriverGet hands out bare ones.
+ * before 1.20, and before 1.9 its tables hold functions for wrapped handles while zeDriverGet hands out bare ones:
+ * without the tables the static loader gives up, and the program finds no device instead of crashing.
  */
-static bool crashes(const char *name, unsigned release, void **answer)
+static bool crashes(void *handle, const char *name, unsigned release, void **answer)
 {
     if (release < 1020 && strcmp(name, "zelLoaderTracingLayerInit") == 0) {
         *answer = NULL;
         return true;
     }
     if (release < 1009 && is_getter(name)) {
-        *answer = ZR_POINTER(empty_table);
+        zr_say("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
+               "device: install loader (libze1) 1.16 or newer",
+               loader_path(handle));
+        *answer = NULL;
         return true;
     }
     return false;
@@ -359,7 +356,7 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
     zr_config_load();
     if (!zr_config.guard || !is_adapter(caller) || !zr_real_dlsym(handle, "zeInit"))
         return false;
-    if (crashes(name, release_of(handle), answer))
+    if (crashes(handle, name, release_of(handle), answer))
         return true;
     if (gap == GAPS || !gaps[gap].stub || zr_real_dlsym(handle, name))
         return false;
