@@ -171,7 +171,7 @@ static void *map_in_zone(int fd, uint64_t size)
             atomic_store(&zone_next, ZONE_START);
             continue;
         }
-        void *hint = (void *)(uintptr_t)at; // NOLINT
+        void *hint = (void *)(uintptr_t)at;
         void *map = mmap(hint, size, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, 0);
         if (map != MAP_FAILED)
@@ -216,7 +216,7 @@ int xs_gem_mmap_offset(struct xs_client *client, struct xe_gem_mmap_offset *arg)
 
 static void *raw_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
 {
-    return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset); // NOLINT
+    return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
 }
 
 void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags,

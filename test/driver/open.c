@@ -320,7 +320,7 @@ static void *map(void *addr, size_t length, int prot, int flags, int fd, off_t o
 {
     struct xs_client *client = flags & MAP_ANONYMOUS ? NULL : xs_client_of(fd);
     if (!client)
-        return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset); // NOLINT
+        return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
     void *result = xs_gem_mmap(client, addr, length, prot, flags, offset);
     xs_client_put(client);
     return result;

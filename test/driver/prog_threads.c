@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     count = count > 64 ? 64 : count;
     start();
     for (unsigned i = 0; i < count; i++)
-        EXPECT(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i), 0); // NOLINT
+        EXPECT(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i), 0);
     for (unsigned i = 0; i < count; i++)
         EXPECT(pthread_join(threads[i], NULL), 0);
     CHECK(zeContextDestroy(context));

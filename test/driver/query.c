@@ -42,7 +42,7 @@ static int answer(struct xe_device_query *query, const void *data, size_t size)
     }
     if (query->size != size)
         return -EINVAL;
-    memcpy((void *)(uintptr_t)query->data, data, size); // NOLINT
+    memcpy((void *)(uintptr_t)query->data, data, size);
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int engine_cycles(struct xe_device_query *query)
 {
     struct xe_engine_cycles out = {0};
     if (query->size == sizeof(out))
-        memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out)); // NOLINT
+        memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out));
     uint64_t before = clock_ns(out.clockid);
     out.engine_cycles = xs_clock_cycles();
     out.cpu_timestamp = before;
@@ -154,7 +154,7 @@ static int firmware(struct xe_device_query *query)
 {
     struct xe_uc_fw_version out = {0};
     if (query->size == sizeof(out))
-        memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out)); // NOLINT
+        memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out));
     if (out.uc_type)
         return -ENODEV;
     out.major_ver = 70;

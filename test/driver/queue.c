@@ -61,8 +61,7 @@ static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct x
             return xs_vm_write(vm, sync->addr, &sync->timeline_value, 8) ? 0 : -EFAULT;
         if (!sync->addr || sync->addr % 8)
             return -EINVAL;
-        __atomic_store_n((uint64_t *)(uintptr_t)sync->addr, sync->timeline_value, // NOLINT
-                         __ATOMIC_RELEASE);
+        __atomic_store_n((uint64_t *)(uintptr_t)sync->addr, sync->timeline_value, __ATOMIC_RELEASE);
         xs_event_bump(sync->addr & XS_ADDRESS_MASK);
         return 0;
     default:
@@ -72,7 +71,7 @@ static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct x
 
 int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count)
 {
-    const struct xe_sync *list = (void *)(uintptr_t)syncs; // NOLINT
+    const struct xe_sync *list = (void *)(uintptr_t)syncs;
     wait_in_syncs(client, list, count, NULL);
     for (uint32_t i = 0; i < count; i++) {
         int error = signal_one(client, NULL, &list[i]);
@@ -114,7 +113,7 @@ static void *carry_out(void *arg)
 
 int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *create)
 {
-    const struct xe_engine_instance *engine = (void *)(uintptr_t)create->instances; // NOLINT
+    const struct xe_engine_instance *engine = (void *)(uintptr_t)create->instances;
     if (create->width != 1 || !create->num_placements)
         return -EINVAL;
     struct xs_vm *vm = xs_vm_get(client, create->vm_id);
@@ -197,7 +196,7 @@ int xs_queue_exec(struct xs_client *client, struct xe_exec *exec)
     job->address = exec->num_batch_buffer ? exec->address : 0;
     job->sync_count = exec->num_syncs;
     if (bytes)
-        memcpy(job->syncs, (void *)(uintptr_t)exec->syncs, bytes); // NOLINT
+        memcpy(job->syncs, (void *)(uintptr_t)exec->syncs, bytes);
     pthread_mutex_lock(&client->lock);
     struct xs_queue *queue = xs_table_get(&client->queues, exec->exec_queue_id);
     int error = queue ? 0 : -ENOENT;
@@ -222,7 +221,7 @@ int xs_queue_exec(struct xs_client *client, struct xe_exec *exec)
 
 static bool fence_met(const struct xe_wait_user_fence *wait)
 {
-    uint64_t now = __atomic_load_n((uint64_t *)(uintptr_t)wait->addr, __ATOMIC_ACQUIRE); // NOLINT
+    uint64_t now = __atomic_load_n((uint64_t *)(uintptr_t)wait->addr, __ATOMIC_ACQUIRE);
     uint64_t want = wait->value & wait->mask;
     now &= wait->mask;
     switch (wait->op) {

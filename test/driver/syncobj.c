@@ -129,8 +129,8 @@ static int wait_all(struct xs_client *client, const uint32_t *handles, const uin
 static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, uint32_t count,
                    uint64_t value)
 {
-    const uint32_t *list = (void *)(uintptr_t)handles; // NOLINT
-    const uint64_t *at = (void *)(uintptr_t)points;    // NOLINT
+    const uint32_t *list = (void *)(uintptr_t)handles;
+    const uint64_t *at = (void *)(uintptr_t)points;
     int error = 0;
     for (uint32_t i = 0; i < count && !error; i++)
         error = xs_syncobj_signal(client, list[i], at ? at[i] : value);
@@ -139,8 +139,8 @@ static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, 
 
 static int query(struct xs_client *client, struct xe_drm_syncobj_timeline_array *arg)
 {
-    const uint32_t *handles = (void *)(uintptr_t)arg->handles; // NOLINT
-    uint64_t *points = (void *)(uintptr_t)arg->points;         // NOLINT
+    const uint32_t *handles = (void *)(uintptr_t)arg->handles;
+    uint64_t *points = (void *)(uintptr_t)arg->points;
     int error = 0;
     pthread_mutex_lock(&client->lock);
     for (uint32_t i = 0; i < arg->count_handles && !error; i++) {
@@ -170,15 +170,14 @@ int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg)
     }
     case XE_NR_SYNCOBJ_WAIT: {
         struct xe_drm_syncobj_wait *wait = arg;
-        return wait_all(
-            client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles, // NOLINT
-            wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL, &wait->first_signaled);
+        return wait_all(client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles,
+                        wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
+                        &wait->first_signaled);
     }
     case XE_NR_SYNCOBJ_TIMELINE_WAIT: {
         struct xe_drm_syncobj_timeline_wait *wait = arg;
-        return wait_all(client, (void *)(uintptr_t)wait->handles,             // NOLINT
-                        (void *)(uintptr_t)wait->points, wait->count_handles, // NOLINT
-                        wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
+        return wait_all(client, (void *)(uintptr_t)wait->handles, (void *)(uintptr_t)wait->points,
+                        wait->count_handles, wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
                         &wait->first_signaled);
     }
     case XE_NR_SYNCOBJ_RESET:

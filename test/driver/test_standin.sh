@@ -14,9 +14,10 @@ alone() {
     local root=$folder/root
     rm -rf "$root" && mkdir "$root"
     env XE_STANDIN="cards:3,vram:1GiB${1:+,$1}" ZEROUTE_ROOT="$root" XE_STANDIN_COUNTS="$folder/counts" \
-        LD_PRELOAD="$PWD/$build/libxe_standin.so" "$build/test/driver/ioctl"
+        LD_PRELOAD="$PWD/$build/libxe_standin.so" "$build/test/driver/${2:-ioctl}"
 }
-raw_promises_are_kept() { alone '' | grep >/dev/null ' 0 failed'; }
+raw_promises_are_kept() { alone '' ioctl | grep >/dev/null ' 0 failed'; }
+commands_are_carried_out() { alone '' batch | grep >/dev/null ' 0 failed'; }
 raw_promises_are_kept_with_real_pages() { alone touch:on | grep >/dev/null ' 0 failed'; }
 before_6_18_there_is_no_mirror() {
     alone kernel:6.17 >"$folder/out" && return 1 # the promise of the mirror is broken there
@@ -26,8 +27,9 @@ count() { awk -v key="$1" '$1 == key { print $2 }' "$folder/counts"; }
 every_call_is_counted() {
     alone '' >/dev/null || return
     [ "$(count gem_create)" -gt 10 ] && [ "$(count prime_import)" -gt 3 ] &&
-        same "$(count mirrored_bytes)" $((66 * 1024 * 1024)) &&
-        same "$(count copies) $(count copy_bytes)" '1 1000000'
+        same "$(count mirrored_bytes)" $((66 * 1024 * 1024)) || return
+    alone '' batch >/dev/null || return
+    same "$(count copies) $(count copy_bytes) $(count fills)" '1 1000000 3'
 }
 processes_without_a_folder_are_their_own_machine() {
     env -u ZEROUTE_ROOT XE_STANDIN=cards:1 LD_PRELOAD="$PWD/$build/libxe_standin.so" cat /dev/null
@@ -67,6 +69,7 @@ a_slow_copy_is_slow() { [ "$(on 1 copy_cost:300ms slow)" -ge 300 ]; }
 a_small_copy_is_not() { [ "$(on 1 copy_cost:3s,copy_floor:1GiB slow)" -lt 2500 ]; }
 
 promise raw_promises_are_kept raw_promises_are_kept
+promise commands_are_carried_out commands_are_carried_out
 promise raw_promises_are_kept_with_real_pages raw_promises_are_kept_with_real_pages
 promise before_6_18_there_is_no_mirror before_6_18_there_is_no_mirror
 promise every_call_is_counted every_call_is_counted

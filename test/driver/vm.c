@@ -269,7 +269,7 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
     if (!vm)
         return -ENOENT;
     const struct xe_bind_op *ops =
-        bind->num_binds == 1 ? &bind->bind : (void *)(uintptr_t)bind->vector_of_binds; // NOLINT
+        bind->num_binds == 1 ? &bind->bind : (void *)(uintptr_t)bind->vector_of_binds;
     int error = 0;
     for (uint32_t i = 0; i < bind->num_binds && !error; i++)
         error = apply(client, vm, &ops[i]);
@@ -293,7 +293,7 @@ bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
         uint64_t offset = b->offset + (address - b->start);
         if (b->bo)
             xs_bo_ref(b->bo);
-        span->at = (uint8_t *)(uintptr_t)offset; // NOLINT
+        span->at = (uint8_t *)(uintptr_t)offset;
     }
     pthread_rwlock_unlock(&vm->lock);
     if (span->bo) {
@@ -362,7 +362,7 @@ bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length)
 bool xs_vm_write(struct xs_vm *vm, uint64_t address, const void *in, size_t length)
 {
     uint64_t word;
-    uint8_t *from = (uint8_t *)(uintptr_t)in; // NOLINT: only read from
+    uint8_t *from = (uint8_t *)(uintptr_t)in;
     if (length == 8 || length == 4) {
         memcpy(&word, in, length);
         from = (uint8_t *)&word;
