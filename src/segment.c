@@ -221,6 +221,7 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks)
     h->shard_size = sizeof(struct zr_shard);
     h->shard_count = 1;
     h->shard_generation = offsetof(struct zr_shard, generation);
+    h->shard_group = offsetof(struct zr_shard, fields);
     h->shard_activity = offsetof(struct zr_shard, activity);
     h->buckets = ZEROUTE_BUCKETS;
     h->fingerprint_offset = FINGERPRINT_AT;

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define RETRIES 100
+#define RETRIES 1000
+#define RETRIES_AT_ONCE 64 /* then with 100 us between: a writer that lost its processor needs some time */
 #define DERIVED 5 /* fields that follow a histogram */
 #define SIZE_MAX_SANE ((uint64_t)1 << 30)
 
@@ -188,15 +190,23 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
     return false;
 }
 
-/* One shard, whole: again while a booking was being written, but not for ever (the writer may be dead). */
+/*
+ * One shard. The part that its generation guards is read again while a booking was being written, but not for ever:
+ * the writer may be dead.
+ */
 static bool read_shard(int fd, const struct zeroute_segment_header *h, unsigned n, char *out)
 {
     uint64_t at = h->shards_offset + n * h->shard_size, after = 0;
-    for (int i = 0; i < RETRIES; i++) {
-        if (!read_at(fd, out, h->shard_size, at) ||
+    uint64_t group = h->shard_group < h->shard_size ? h->shard_group : h->shard_size;
+    if (!read_at(fd, out + group, h->shard_size - group, at + group))
+        return false;
+    for (int i = 0; i < RETRIES && group; i++) {
+        if (i >= RETRIES_AT_ONCE)
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        if (!read_at(fd, out, group, at) ||
             !read_at(fd, &after, sizeof after, at + h->shard_generation))
             return false;
-        uint64_t before = word(out, h->shard_size, h->shard_generation);
+        uint64_t before = word(out, group, h->shard_generation);
         if (before == after && !(before & 1))
             break;
     }
@@ -209,7 +219,7 @@ static const char *read_text(int fd, struct zeroute_snapshot *s, uint64_t offset
     const char *text = "";
     if (room <= sizeof head || room > SIZE_MAX_SANE)
         return text;
-    for (int i = 0; i < RETRIES; i++) {
+    for (int i = 0; i < RETRIES_AT_ONCE; i++) {
         uint64_t generation;
         if (!read_at(fd, &head, sizeof head, offset))
             return "";

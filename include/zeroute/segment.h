@@ -107,6 +107,8 @@ struct zeroute_segment_header {
     /* The writer's clock: nanoseconds = (ticks - clock_ticks) * 1e9 / clock_hz, from created_ns on. */
     uint64_t clock_hz;
     uint64_t clock_ticks;
+    /* The first bytes of a shard, this many, are what its generation guards: short, to be read in one go. */
+    uint64_t shard_group;
 };
 
 #endif

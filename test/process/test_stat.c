@@ -152,6 +152,33 @@ START_TEST(a_live_process_is_shown_while_it_runs)
 }
 END_TEST
 
+START_TEST(figures_that_belong_together_agree_while_they_change)
+{
+    static const char *const argv[] = {"run_work", "keep", "1", "busy", "wait", "calm", NULL};
+    char path[320], why[256];
+    uint64_t calls = 0;
+    struct worker w = begin(argv);
+    ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_LIVE);
+    for (int i = 0; i < 300; i++) {
+        struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+        ck_assert_msg(s != NULL, "%s", why);
+        uint64_t bytes = zeroute_value(s, "allocated_bytes.all.current", 0);
+        uint64_t blocks = zeroute_value(s, "allocation.all.current", 0);
+        uint64_t now = zeroute_value(s, "calls.zeMemAllocDevice.plt", 0);
+        /* One block is kept; each of two threads has one or none. */
+        ck_assert_uint_ge(bytes, 1 << 20);
+        ck_assert_uint_le(bytes, 3 << 20);
+        ck_assert_uint_eq(bytes, blocks << 20);
+        ck_assert_uint_ge(zeroute_value(s, "allocated_bytes.all.peak", 0), bytes);
+        ck_assert_uint_ge(now, calls);
+        calls = now;
+        zeroute_snapshot_free(s);
+    }
+    go_on(&w);
+    ck_assert_int_eq(finish(&w), 0);
+}
+END_TEST
+
 START_TEST(a_killed_process_is_finished_even_before_it_is_collected)
 {
     struct worker w = begin(keep_and_wait);
@@ -352,6 +379,7 @@ int main(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_live_process_is_shown_while_it_runs);
+    tcase_add_test(t, figures_that_belong_together_agree_while_they_change);
     tcase_add_test(t, a_killed_process_is_finished_even_before_it_is_collected);
     tcase_add_test(t, a_process_that_closed_all_its_descriptors_is_still_alive);
     tcase_add_test(t, a_program_that_was_replaced_by_exec_is_finished);

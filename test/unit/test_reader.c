@@ -64,6 +64,7 @@ static void begin(void)
         .shard_count = 3,
         .buckets = ZEROUTE_BUCKETS,
         .shard_activity = 8,
+        .shard_group = 1024,
         .fingerprint_offset = GLOBALS + 512,
         .fingerprint_size = 512,
     };
@@ -276,6 +277,8 @@ START_TEST(sizes_that_lie_are_refused_or_harmless)
         {offsetof(struct zeroute_segment_header, fingerprint_offset), 8, UINT64_MAX},
         {offsetof(struct zeroute_segment_header, fingerprint_size), 8, UINT64_MAX},
         {offsetof(struct zeroute_segment_header, shard_generation), 4, UINT32_MAX},
+        {offsetof(struct zeroute_segment_header, shard_group), 8, UINT64_MAX},
+        {offsetof(struct zeroute_segment_header, shard_group), 8, 0},
     };
     for (size_t i = 0; i < sizeof lie / sizeof *lie; i++) {
         unlink(path);

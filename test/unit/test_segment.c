@@ -86,7 +86,8 @@ START_TEST(the_layout_is_pinned)
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shards_offset), 560);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_count), 576);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, clock_hz), 608);
-    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 624);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_group), 624);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 632);
 }
 END_TEST
 
