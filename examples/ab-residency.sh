@@ -1,0 +1,20 @@
+#!/bin/sh
+# The second mistake: a change of path was taken for the cure, when it was the residency that went with it.
+# The program that is compared asks for no peer residency under route:sycl, as such a path would.
+# Needs `make tests` for the program that is compared.
+set -u
+B=${B:-build}
+card=devices:2,mirror:on
+ab() {
+    echo
+    echo "\$ zeroute ab --primary host.mirror $* -- ab_work"
+    "$B/zeroute" ab --sim=$card --runs 5 --primary host.mirror --same-output "$@" -- \
+        "$B/test/process/ab_work" hold=100 sycl_drops=1
+    echo "(exit code $?)"
+}
+
+echo "The mirror is gone under the other path, but residency moved with it: no verdict about the path."
+ab --a route:native --b route:sycl
+echo
+echo "Residency alone: the difference, with its size."
+ab --a residency:asked --b residency:owner
