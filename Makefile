@@ -113,6 +113,17 @@ PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
 PROG_LDFLAGS_ab_work := -lm
 
+# The guard's tests: a loader with and one without the functions of guard.def, asked by an adapter and by a stranger.
+PROG_LDFLAGS_gap := -Wl,--as-needed
+GAP := $(B)/test/gap/old/libze_loader.so.1 $(B)/test/gap/new/libze_loader.so.1 \
+       $(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so
+$(B)/test/gap/old/libze_loader.so.1 $(B)/test/gap/new/libze_loader.so.1: test/process/gap/loader.c src/guard.def
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -Isrc $(CFLAGS) $(if $(findstring /old/,$@),-DWITHOUT_ALL) -fPIC -shared -Wl,-soname,$(@F) $< -o $@
+$(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so: test/process/gap/asker.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -ldl
+
 # A second driver in one process: the same one under another name.
 $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
@@ -127,7 +138,7 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
-tests: all $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
+tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
 test: tests
 	test/run $(T)
 

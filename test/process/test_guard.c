@@ -1,0 +1,79 @@
+/*
+ * The loader gap, row by row: what an adapter gets from a loader that lacks a function, and that nobody else does.
+ * The real runtimes on the real loaders are in test/sycl.
+ */
+#include "child.h"
+
+static struct child *gap(const char *loader, const char *asker, const char *age, const char *kind,
+                         const char *conf)
+{
+    char at[PATH_MAX], by[PATH_MAX];
+    const char *settings[] = {conf, NULL};
+    const char *argv[] = {"gap", at, by, age, kind, NULL};
+
+    snprintf(at, sizeof at, "%s", build_path(loader));
+    snprintf(by, sizeof by, "%s", build_path(asker));
+    return child_run(settings, argv);
+}
+
+#define OLD "test/gap/old/libze_loader.so.1"
+#define NEW "test/gap/new/libze_loader.so.1"
+#define ADAPTER "test/gap/libur_adapter_level_zero_v2.so.0"
+#define STRANGER "test/gap/libstranger.so"
+
+START_TEST(an_adapter_on_an_old_loader_gets_an_answer_for_every_row)
+{
+    struct child *c = gap(OLD, ADAPTER, "old", "guarded", "ZEROUTE_CONF=guard:on");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "upgrade the loader (libze1) to") != NULL, "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(others_still_see_null)
+{
+    struct child *c = gap(OLD, STRANGER, "old", "bare", "ZEROUTE_CONF=guard:on");
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(guard_off_leaves_null_to_adapters_too)
+{
+    struct child *c = gap(OLD, ADAPTER, "old", "bare", "ZEROUTE_CONF=guard:off");
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of)
+{
+    struct child *c = gap(NEW, ADAPTER, "new", "guarded", "ZEROUTE_CONF=guard:on");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "zeroute:") == NULL, "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("guard");
+    TCase *t = tcase_create("guard");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, an_adapter_on_an_old_loader_gets_an_answer_for_every_row);
+    tcase_add_test(t, others_still_see_null);
+    tcase_add_test(t, guard_off_leaves_null_to_adapters_too);
+    tcase_add_test(t, a_loader_that_has_the_function_is_not_stood_in_front_of);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
