@@ -108,7 +108,8 @@ $(B)/test/calls: test/differ/calls.c
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,handle noload default table static deep local,$(eval PROG_LDFLAGS_bind_$p := -Wl,--as-needed))
+$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_local tables,\
+  $(eval PROG_LDFLAGS_$p := -Wl,--as-needed))
 PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
 PROG_LDFLAGS_ab_work := -lm

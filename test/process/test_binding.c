@@ -131,6 +131,17 @@ START_TEST(a_loader_that_is_deep_bound_itself_is_reported_as_unseen)
 }
 END_TEST
 
+START_TEST(every_wrapper_leads_to_the_place_that_the_table_names)
+{
+    const char *argv[] = {"tables", build_path("test/process/libfake_driver.so"), NULL};
+    const char *settings[] = {"ZEROUTE_CONF=preset:observe", NULL};
+    struct child *c = child_run(settings, argv);
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("binding");
@@ -144,6 +155,7 @@ int main(void)
     tcase_add_loop_test(t, data_is_intact_under_the_default_knobs, 0, BINDINGS);
     tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
     tcase_add_test(t, a_loader_that_is_deep_bound_itself_is_reported_as_unseen);
+    tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
