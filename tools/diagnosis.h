@@ -17,6 +17,7 @@ struct zr_counted {
     uint64_t calls;
     uint64_t allocated; /* device bytes the process holds, mapped physical memory included */
     uint64_t peer_asked_calls, peer_withheld_calls, ipc_exports;
+    uint64_t too_large_calls; /* failed with UNSUPPORTED_SIZE */
     uint64_t gpu_active_start, mem_available_start;
     char knobs[512];
     char hooks[256];

@@ -62,6 +62,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->peer_asked_calls = zeroute_value(s, "residency.peer.asked_calls", 0);
     to->peer_withheld_calls = zeroute_value(s, "residency.peer.withheld_calls", 0);
     to->ipc_exports = zeroute_value(s, "ipc.exports", 0);
+    to->too_large_calls = zeroute_value(s, "failures.code.0x78000009", 0);
     to->gpu_active_start = zeroute_value(s, "host.gpu_active_start_bytes", ZR_ABSENT);
     to->mem_available_start = zeroute_value(s, "host.mem_available_start_bytes", ZR_ABSENT);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

@@ -188,8 +188,8 @@ static void show_line(FILE *to, const char *head, const char *text, unsigned wid
 {
     if (!text)
         return;
-    fprintf(to, "           %-7s", head);
-    wrapped(to, 18, width, text);
+    fprintf(to, "           %-8s", head);
+    wrapped(to, 19, width, text);
 }
 
 static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)

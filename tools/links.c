@@ -205,6 +205,13 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     lost = c->meminfo_there ? lost_bytes(c, &by) : ZR_ABSENT;
     out->bytes = lost;
+    /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
+    if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
+        out->state = ZR_MIRROR_NONE;
+        out->bytes = 0;
+        snprintf(out->why, sizeof out->why, c->pid ? "the process has no card open" : "there is no Intel card");
+        return;
+    }
     if (lost == ZR_ABSENT) {
         out->state = ZR_MIRROR_UNKNOWN;
         snprintf(out->why, sizeof out->why, "/proc/meminfo tells neither GPUActive nor what is lost");

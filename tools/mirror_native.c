@@ -45,6 +45,7 @@ static bool failed(const char *call, ze_result_t result, char *why, size_t size)
     snprintf(why, size, "%s: error 0x%x%s", call, (unsigned)result,
              result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY     ? " (out of host memory)"
              : result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ? " (out of device memory)"
+             : result == ZE_RESULT_ERROR_UNINITIALIZED        ? " (no driver or no card; --sim needs neither)"
                                                               : "");
     return true;
 }

@@ -84,9 +84,10 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
         zr_table_print(table, to, colour);
         fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n");
     }
-    if (*r->stopped)
+    if (*r->stopped && r->count)
         fprintf(to, "stopped early: %s\n", r->stopped);
-    fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
+    if (r->count)
+        fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
             slope_text(active, sizeof active, r->by_active, &r->active),
             slope_text(available, sizeof available, r->by_available, &r->available), r->data);
     fprintf(to, "verdict: %s%s%s (%s)\n", r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),

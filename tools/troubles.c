@@ -184,7 +184,14 @@ static void check_cards(const struct zr_case *c, struct zr_findings *to)
         if (!strcmp(card->driver, "xe"))
             f->source = zr_facts[ZR_FACT_SMALL_BAR_REFUSED].source;
     }
-    if (alchemist && !zr_case_env_on(c, "UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS")) {
+    if (c->counted.found && c->counted.too_large_calls) {
+        f = zr_finding_add(to, ZR_WARNING, "single-allocation", "single allocations were larger than the device allows");
+        zr_finding_says(&f->seen, "%" PRIu64 " calls failed with UNSUPPORTED_SIZE", c->counted.too_large_calls);
+        zr_finding_says(&f->todo, "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, or allocate in parts (PyTorch: "
+                                  "PYTORCH_ALLOC_CONF=expandable_segments:True)");
+        zr_finding_says(&f->price, "oneCCL refuses memory of expandable segments (reported)");
+        f->source = zr_facts[ZR_FACT_SINGLE_ALLOCATION].source;
+    } else if (alchemist && !zr_case_env_on(c, "UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS")) {
         f = zr_finding_add(to, ZR_NOTE, "single-allocation",
                            "one allocation of more than 4 GiB fails on this card by default");
         zr_finding_says(&f->seen, "an Alchemist card, UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS not set");
