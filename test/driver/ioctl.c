@@ -72,6 +72,7 @@ int xs_ioctl(struct xs_client *client, unsigned long request, void *arg)
 {
     if (_IOC_TYPE(request) != 'd')
         return -ENOTTY;
+    xs_count(XS_C_ioctls, 1);
     int result = dispatch(client, (unsigned)_IOC_NR(request), arg);
     if (xs_unlikely(xs_config.log))
         xs_say("card %u ioctl 0x%02x -> %d", client->card, (unsigned)_IOC_NR(request), result);

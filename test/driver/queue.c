@@ -166,6 +166,7 @@ int xs_queue_destroy(struct xs_client *client, uint32_t id)
     if (!queue)
         return -ENOENT;
     xs_queue_drop(queue);
+    xs_count(XS_C_exec_queue_destroy, 1);
     return 0;
 }
 

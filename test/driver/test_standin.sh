@@ -24,6 +24,10 @@ before_6_18_there_is_no_mirror() {
     grep 'an_exported_deferred_buffer.*GPUActive' "$folder/out"
 }
 count() { awk -v key="$1" '$1 == key { print $2 }' "$folder/counts"; }
+beyond_vram_it_spills_if_asked_to() {
+    alone spill:on >"$folder/out" && return 1 # ENOSPC is what does not come
+    grep 'full_vram_is_enospc.*XE_NR_GEM_CREATE' "$folder/out" && [ "$(count gem_create_spilled)" -gt 0 ]
+}
 every_call_is_counted() {
     alone '' >/dev/null || return
     [ "$(count gem_create)" -gt 10 ] && [ "$(count prime_import)" -gt 3 ] &&
@@ -72,6 +76,7 @@ promise raw_promises_are_kept raw_promises_are_kept
 promise commands_are_carried_out commands_are_carried_out
 promise raw_promises_are_kept_with_real_pages raw_promises_are_kept_with_real_pages
 promise before_6_18_there_is_no_mirror before_6_18_there_is_no_mirror
+promise beyond_vram_it_spills_if_asked_to beyond_vram_it_spills_if_asked_to
 promise every_call_is_counted every_call_is_counted
 promise processes_without_a_folder_are_their_own_machine processes_without_a_folder_are_their_own_machine
 promise a_bad_key_is_named_and_not_fatal a_bad_key_is_named_and_not_fatal

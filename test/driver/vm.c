@@ -175,6 +175,7 @@ int xs_vm_destroy(struct xs_client *client, uint32_t id)
     if (!vm)
         return -ENOENT;
     xs_vm_unref(vm);
+    xs_count(XS_C_vm_destroy, 1);
     return 0;
 }
 
