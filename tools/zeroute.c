@@ -77,6 +77,8 @@ static int list(const char *what)
 {
     if (strcmp(what, "commands") == 0) {
         for (size_t i = 0; i < COMMANDS; i++) {
+            if (!*commands[i].help)
+                continue;
             print_name(commands[i].name, 0);
             printf("\t%s\n", commands[i].help);
         }
