@@ -1,0 +1,163 @@
+/* What is booked, and what residency:owner does to it. */
+#include "child.h"
+
+static struct child *run(const char *conf)
+{
+    static char driver[PATH_MAX + 32];
+    const char *settings[] = {driver, "ZE_SIMGPU=devices:2", conf, NULL};
+    const char *argv[] = {"books", NULL};
+
+    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+    return child_run(settings, argv);
+}
+
+#define MIB(n) ((uint64_t)(n) << 20)
+#define counts(c, name, wanted)                                                                    \
+    ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                  \
+                  (unsigned long long)child_count(c, name), (unsigned long long)(wanted))
+
+START_TEST(residency_is_counted_by_owner_and_peer)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    counts(c, "residency.owner.asked_calls", 1);
+    counts(c, "residency.peer.asked_calls", 3);
+    counts(c, "residency.peer.asked_bytes", MIB(6));
+    counts(c, "residency.peer.granted_calls", 3);
+    counts(c, "residency.peer.withheld_calls", 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(residency_owner_withholds_peers_and_keeps_evictions_in_step)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:mitigate");
+
+    child_ok(c);
+    counts(c, "residency.owner.asked_calls", 1);
+    counts(c, "residency.peer.asked_calls", 3);
+    counts(c, "residency.peer.withheld_calls", 3);
+    counts(c, "residency.peer.withheld_bytes", MIB(6));
+    counts(c, "residency.peer.granted_calls", 0);
+    counts(c, "residency.evict_calls", 2);
+    counts(c, "residency.evict_withheld_calls", 1);
+    counts(c, "callers.books.withheld_calls", 3);
+    counts(c, "callers.books.withheld_bytes", MIB(6));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_named_caller_is_let_through)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+books");
+
+    child_ok(c);
+    counts(c, "residency.peer.withheld_calls", 0);
+    counts(c, "residency.peer.granted_calls", 3);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_caller_that_is_only_named_alike_is_not)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:book+booksx+libccl.so");
+
+    child_ok(c);
+    counts(c, "residency.peer.withheld_calls", 3);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(virtual_memory_shows)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    counts(c, "virtual_bytes.reserved.allocated", MIB(8));
+    counts(c, "virtual_bytes.reserved.current", 0);
+    counts(c, "virtual_bytes.mapped.allocated", MIB(2));
+    counts(c, "virtual_bytes.mapped.current", 0);
+    counts(c, "allocated_bytes.physical.allocated", MIB(2));
+    counts(c, "device.1.allocated_bytes.all.allocated", MIB(3));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(exports_and_imports_show)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    counts(c, "ipc.exports", 2);
+    counts(c, "ipc.export_bytes", MIB(3));
+    counts(c, "ipc.imports", 1);
+    counts(c, "ipc.closes", 1);
+    counts(c, "imported_bytes.all.allocated", MIB(3));
+    counts(c, "imported_bytes.all.current", 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_the_driver_refuses_is_not_booked)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    counts(c, "failures.zeMemAllocDevice", 1);
+    counts(c, "failures.zeMemFree", 1);
+    counts(c, "allocated_bytes.all.allocated", MIB(4 + 1 + 1 + 2 + 3));
+    counts(c, "allocated_bytes.all.freed", MIB(4 + 1 + 1 + 2 + 3));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:observe,inject:zeMemAllocDevice@1=0x70000003");
+
+    ck_assert_int_eq(WEXITSTATUS(c->status), 1);
+    ck_assert_ptr_nonnull(strstr(c->out, "0x70000003"));
+    counts(c, "failures.zeMemAllocDevice", 1);
+    counts(c, "inject.failed_calls", 1);
+    counts(c, "allocated_bytes.all.allocated", 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(the_default_knobs_keep_the_same_books)
+{
+    struct child *c = run("ZEROUTE_CONF=preset:reroute");
+
+    child_ok(c);
+    counts(c, "allocated_bytes.all.allocated", MIB(4 + 1 + 1 + 2 + 3));
+    counts(c, "allocated_bytes.all.current", 0);
+    counts(c, "ipc.exports", 2);
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("books");
+    TCase *t = tcase_create("books");
+    SRunner *r;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, residency_is_counted_by_owner_and_peer);
+    tcase_add_test(t, residency_owner_withholds_peers_and_keeps_evictions_in_step);
+    tcase_add_test(t, a_named_caller_is_let_through);
+    tcase_add_test(t, a_caller_that_is_only_named_alike_is_not);
+    tcase_add_test(t, virtual_memory_shows);
+    tcase_add_test(t, exports_and_imports_show);
+    tcase_add_test(t, what_the_driver_refuses_is_not_booked);
+    tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
+    tcase_add_test(t, the_default_knobs_keep_the_same_books);
+    suite_add_tcase(s, t);
+    r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? 1 : 0;
+}
