@@ -394,7 +394,7 @@ static int carry_out(struct options *o)
             code = ZR_EXIT_OWN;
         } else if (zr_ab_interrupted) {
             ab->interrupted = true;
-            ab->n_runs--; /* the run under way does not count; its memory goes with the process */
+            zr_ab_run_drop(ab); /* the run under way does not count */
             break;
         } else if (ab->run[ab->n_runs - 1].status) {
             code = EXIT_COMMAND_FAILED;
@@ -448,8 +448,9 @@ static bool write_file(const char *path, const struct zr_ab *ab, const struct zr
 
     if (f) {
         report(f, ab, an);
-        fine = !ferror(f);
-        fine &= (*path ? fclose(f) : fflush(f)) == 0;
+        fine = fflush(f) == 0 && !ferror(f);
+        if (*path)
+            fine &= fclose(f) == 0;
     }
     if (!fine)
         zr_complain("ab", "cannot write %s: %s", *path ? path : "the report", strerror(errno));

@@ -119,6 +119,7 @@ size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name); /* n_metric
 size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit,
                         enum zr_ab_better better, const char *help);
 struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab);
+void zr_ab_run_drop(struct zr_ab *ab); /* the last one */
 bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit status 0 */
 /* The values of one metric in one arm, in order of time; to be freed. */
 double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n);

@@ -184,6 +184,11 @@ static void clear_run(struct zr_ab_run *run)
     zr_pairs_clear(&run->fields);
 }
 
+void zr_ab_run_drop(struct zr_ab *ab)
+{
+    clear_run(&ab->run[--ab->n_runs]);
+}
+
 void zr_ab_clear(struct zr_ab *ab)
 {
     for (char **word = ab->command; word && *word; word++)

@@ -214,10 +214,11 @@ void zr_bootstrap_compare(const double *a, size_t na, const double *b, size_t nb
     if (na == 0 || nb == 0)
         return;
     double *sa = sorted_copy(a, na), *sb = sorted_copy(b, nb);
-    double *draws = malloc(2 * ZR_AB_RESAMPLES * sizeof(*draws)), *ratios = draws + ZR_AB_RESAMPLES;
+    double *draws = malloc(ZR_AB_RESAMPLES * sizeof(*draws));
+    double *ratios = malloc(ZR_AB_RESAMPLES * sizeof(*ratios));
     unsigned *count = malloc((na > nb ? na : nb) * sizeof(*count));
 
-    if (!draws || !count)
+    if (!draws || !ratios || !count)
         abort();
     zr_random_seed(&r, seed);
     for (size_t i = 0; i < ZR_AB_RESAMPLES; i++) {
@@ -230,6 +231,7 @@ void zr_bootstrap_compare(const double *a, size_t na, const double *b, size_t nb
     free(sa);
     free(sb);
     free(draws);
+    free(ratios);
     free(count);
 }
 

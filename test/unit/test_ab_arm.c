@@ -1,35 +1,50 @@
 /* Arms, factors and the plan, from their texts. */
 #include "unit/ab_fixture.h"
 
-static struct zr_ab_arm arm;
+static struct zr_ab ab;
+static struct zr_ab_arm *const arm = &ab.arm[0];
+
+static void clear(void)
+{
+    zr_ab_clear(&ab);
+}
 
 static void parse(const char *text)
 {
-    arm = (struct zr_ab_arm){.name = arm.name};
-    char *wrong = zr_ab_arm_parse(&arm, text);
+    clear();
+    ab.n_arms = 1;
+    char *wrong = zr_ab_arm_parse(arm, text);
     ck_assert_msg(!wrong, "%s: %s", text, wrong);
 }
 
 static void refuse(const char *text, const char *expected)
 {
-    arm = (struct zr_ab_arm){0};
-    char *wrong = zr_ab_arm_parse(&arm, text);
+    clear();
+    ab.n_arms = 1;
+    char *wrong = zr_ab_arm_parse(arm, text);
     ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text, wrong ? wrong : "no complaint");
     free(wrong);
 }
 
+static void knobs_are(const char *expected)
+{
+    char *knobs = zr_ab_knobs(arm);
+    ck_assert_str_eq(knobs, expected);
+    free(knobs);
+}
+
 static void has(size_t i, enum zr_ab_kind kind, const char *key, const char *value)
 {
-    ck_assert_uint_lt(i, arm.n_items);
-    ck_assert_int_eq(arm.items[i].kind, kind);
-    ck_assert_str_eq(arm.items[i].key, key);
-    ck_assert_str_eq(arm.items[i].value, value);
+    ck_assert_uint_lt(i, arm->n_items);
+    ck_assert_int_eq(arm->items[i].kind, kind);
+    ck_assert_str_eq(arm->items[i].key, key);
+    ck_assert_str_eq(arm->items[i].value, value);
 }
 
 START_TEST(knobs_stand_between_commas)
 {
     parse("route:native,cache:off");
-    ck_assert_uint_eq(arm.n_items, 2);
+    ck_assert_uint_eq(arm->n_items, 2);
     has(0, ZR_AB_KNOB, "route", "native");
     has(1, ZR_AB_KNOB, "cache", "off");
 }
@@ -38,7 +53,7 @@ END_TEST
 START_TEST(a_variable_may_have_commas)
 {
     parse("env:ZE_AFFINITY_MASK=0,1");
-    ck_assert_uint_eq(arm.n_items, 1);
+    ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZE_AFFINITY_MASK", "0,1");
 }
 END_TEST
@@ -46,7 +61,7 @@ END_TEST
 START_TEST(a_comma_before_another_item_ends_a_variable)
 {
     parse("env:ZE_AFFINITY_MASK=0,1,route:sycl,env:A=b=c,mitigate");
-    ck_assert_uint_eq(arm.n_items, 4);
+    ck_assert_uint_eq(arm->n_items, 4);
     has(0, ZR_AB_ENV, "ZE_AFFINITY_MASK", "0,1");
     has(1, ZR_AB_KNOB, "route", "sycl");
     has(2, ZR_AB_ENV, "A", "b=c");
@@ -57,7 +72,7 @@ END_TEST
 START_TEST(an_escaped_comma_never_ends_a_variable)
 {
     parse("env:ZEROUTE_X=cache:on\\,route:sycl");
-    ck_assert_uint_eq(arm.n_items, 1);
+    ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZEROUTE_X", "cache:on,route:sycl");
 }
 END_TEST
@@ -65,7 +80,7 @@ END_TEST
 START_TEST(a_simulated_gpu_can_be_declared_whole)
 {
     parse("env:ZE_SIMGPU=devices:2,mirror:on,version:1.6.33000");
-    ck_assert_uint_eq(arm.n_items, 1);
+    ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZE_SIMGPU", "devices:2,mirror:on,version:1.6.33000");
 }
 END_TEST
@@ -73,7 +88,7 @@ END_TEST
 START_TEST(a_command_takes_the_rest)
 {
     parse("route:auto,cmd:python train.py --mode=a,b");
-    ck_assert_uint_eq(arm.n_items, 2);
+    ck_assert_uint_eq(arm->n_items, 2);
     has(1, ZR_AB_CMD, "", "python train.py --mode=a,b");
 }
 END_TEST
@@ -89,10 +104,10 @@ END_TEST
 START_TEST(items_of_a_repeated_option_add_up)
 {
     parse("env:A=1");
-    char *wrong = zr_ab_arm_parse(&arm, "env:B=2");
+    char *wrong = zr_ab_arm_parse(arm, "env:B=2");
     ck_assert(!wrong);
-    ck_assert_uint_eq(arm.n_items, 2);
-    ck_assert_str_eq(arm.text, "env:A=1,env:B=2");
+    ck_assert_uint_eq(arm->n_items, 2);
+    ck_assert_str_eq(arm->text, "env:A=1,env:B=2");
 }
 END_TEST
 
@@ -115,19 +130,19 @@ END_TEST
 START_TEST(every_arm_starts_from_observe)
 {
     parse("env:A=1");
-    ck_assert_str_eq(zr_ab_knobs(&arm), "route:native,cache:off");
+    knobs_are("route:native,cache:off");
     parse("route:auto");
-    ck_assert_str_eq(zr_ab_knobs(&arm), "route:auto,cache:off");
+    knobs_are("route:auto,cache:off");
     parse("reroute,residency:owner");
-    ck_assert_str_eq(zr_ab_knobs(&arm), "route:auto,cache:on,residency:owner");
-    ck_assert_str_eq(zr_ab_knob_value(&arm, "cache_idle"), "1s");
+    knobs_are("route:auto,cache:on,residency:owner");
+    char *idle = zr_ab_knob_value(arm, "cache_idle");
+    ck_assert_str_eq(idle, "1s");
+    free(idle);
 }
 END_TEST
 
 START_TEST(factors_become_all_combinations)
 {
-    struct zr_ab ab = {0};
-
     ck_assert(!zr_ab_factor_parse(&ab.factor[0], "path=route:native|route:sycl"));
     ck_assert(!zr_ab_factor_parse(&ab.factor[1], "cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1"));
     ab.n_factors = 2;
@@ -141,18 +156,20 @@ START_TEST(factors_become_all_combinations)
 }
 END_TEST
 
+static void refuse_factor(const char *text, const char *expected)
+{
+    clear();
+    ab.n_factors = 1;
+    char *wrong = zr_ab_factor_parse(&ab.factor[0], text);
+    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text, wrong ? wrong : "no complaint");
+    free(wrong);
+}
+
 START_TEST(a_bad_factor_is_refused)
 {
-    struct zr_ab_factor f = {0};
-    char *wrong = zr_ab_factor_parse(&f, "path=route:native");
-
-    ck_assert(wrong && strstr(wrong, "one level"));
-    f = (struct zr_ab_factor){0};
-    wrong = zr_ab_factor_parse(&f, "route:native|route:sycl");
-    ck_assert(wrong && strstr(wrong, "expected NAME=SETTING|SETTING"));
-    f = (struct zr_ab_factor){0};
-    wrong = zr_ab_factor_parse(&f, "path=route:native|route:quick");
-    ck_assert(wrong && strstr(wrong, "bad value route:quick"));
+    refuse_factor("path=route:native", "one level");
+    refuse_factor("route:native|route:sycl", "expected NAME=SETTING|SETTING");
+    refuse_factor("path=route:native|route:quick", "bad value route:quick");
 }
 END_TEST
 
@@ -162,8 +179,10 @@ START_TEST(abba_runs_every_second_round_backwards)
     size_t *plan = zr_ab_plan(2, 3, false, 1);
 
     ck_assert_mem_eq(plan, two, sizeof(two));
+    free(plan);
     plan = zr_ab_plan(3, 2, false, 1);
     ck_assert_mem_eq(plan, three, sizeof(three));
+    free(plan);
 }
 END_TEST
 
@@ -175,20 +194,26 @@ START_TEST(random_order_has_every_arm_in_every_round_and_follows_the_seed)
     ck_assert_mem_ne(x, z, 150 * sizeof(*x));
     for (size_t round = 0; round < 50; round++)
         ck_assert_uint_eq(1u << x[3 * round] | 1u << x[3 * round + 1] | 1u << x[3 * round + 2], 7);
+    free(x);
+    free(y);
+    free(z);
 }
 END_TEST
 
 static void declares(const char *a, const char *b, size_t n, const char *text)
 {
-    struct zr_ab_arm one = {0}, two = {0};
     char *texts[8] = {0};
 
-    ck_assert(!zr_ab_arm_parse(&one, a));
-    ck_assert(!zr_ab_arm_parse(&two, b));
-    ck_assert_msg(zr_ab_declared(&one, &two, texts, 8) == n, "%s against %s: %zu, %s", a, b,
-                  zr_ab_declared(&one, &two, texts, 8), texts[0] ? texts[0] : "");
+    clear();
+    ab.n_arms = 2;
+    ck_assert(!zr_ab_arm_parse(&ab.arm[0], a));
+    ck_assert(!zr_ab_arm_parse(&ab.arm[1], b));
+    size_t got = zr_ab_declared(&ab.arm[0], &ab.arm[1], texts, 8);
+    ck_assert_msg(got == n, "%s against %s: %zu, %s", a, b, got, texts[0] ? texts[0] : "");
     if (text)
         ck_assert_str_eq(texts[0], text);
+    for (size_t i = 0; i < got && i < 8; i++)
+        free(texts[i]);
 }
 
 START_TEST(declared_differences_are_counted)
@@ -215,6 +240,7 @@ int main(void)
     Suite *s = suite_create("ab_arm");
     TCase *t = tcase_create("arms");
 
+    tcase_add_checked_fixture(t, NULL, clear);
     tcase_add_test(t, knobs_stand_between_commas);
     tcase_add_test(t, a_variable_may_have_commas);
     tcase_add_test(t, a_comma_before_another_item_ends_a_variable);

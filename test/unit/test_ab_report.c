@@ -6,7 +6,7 @@
 
 static struct zr_ab ab;
 static struct zr_ab_analysis an;
-static char path[] = "/tmp/zeroute-test-ab.XXXXXX";
+static char path[64];
 
 static void begin(void)
 {
@@ -49,6 +49,7 @@ static char *report(void (*write)(FILE *, const struct zr_ab *, const struct zr_
 
 static void save(const char *text)
 {
+    strcpy(path, "/tmp/zeroute-test-ab.XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
