@@ -5,8 +5,8 @@
 // streams before it gives segments back, and on a null pointer frees what it caches and asks once more.
 //
 // It keeps its own books. Before and after each act it prints one line that a test compares with the segment:
-//   books <act> <device> <live bytes> ...
-// and, where ZEROUTE_STAT names a command, runs "$ZEROUTE_STAT <pid>" and waits for it, so that the figures
+//   books <act> <allocations asked> <frees asked> <live bytes of card 0> <of card 1> ...
+// and, where ZEROUTE_STAT names a command, runs "$ZEROUTE_STAT <pid> <act>" and waits for it, so that the figures
 // of both sides belong to the same moment. Data in every segment is compared before it is given back.
 // Exit code: 0 all right, 1 something was wrong (said on stderr), 2 wrong arguments.
 
@@ -28,6 +28,7 @@ constexpr size_t kSmallBlock = 1 * MiB, kSmallSegment = 2 * MiB;
 constexpr size_t kLargeBlock = 10 * MiB, kLargeSegment = 20 * MiB, kRound = 2 * MiB;
 
 int failures;
+size_t asked, given_back; // calls of aligned_alloc_device and of free, for device memory
 
 void expect(bool ok, const char *what)
 {
@@ -109,6 +110,7 @@ class Card
                 continue;
             check(s);
             sycl::free(s.base, context_);
+            given_back++;
             live_bytes -= s.size;
             s.base = nullptr;
         }
@@ -130,6 +132,7 @@ class Card
     char *grab(size_t n)
     {
         char *p = static_cast<char *>(sycl::aligned_alloc_device(512, n, device_, context_));
+        asked++;
         expect(reinterpret_cast<uintptr_t>(p) % 512 == 0, "a segment is not aligned to 512 bytes");
         return p;
     }
@@ -163,7 +166,7 @@ std::vector<Card> cards;
 
 void books(const char *act)
 {
-    std::printf("books %s", act);
+    std::printf("books %s %zu %zu", act, asked, given_back);
     for (size_t i = 0; i < cards.size(); i++)
         std::printf(" %zu", cards[i].live_bytes);
     std::printf("\n");
@@ -215,6 +218,7 @@ void copies()
     std::vector<char *> there;
     for (Card &card : cards) {
         char *p = static_cast<char *>(sycl::aligned_alloc_device(512, n, card.device(), card.context()));
+        asked++;
         expect(p != nullptr, "24 MiB were refused");
         card.live_bytes += n;
         there.push_back(p);
@@ -237,6 +241,7 @@ void copies()
     for (size_t i = 0; i < cards.size(); i++) {
         // Freed by a thread that did not allocate, through the queue's form.
         std::thread([&] { sycl::free(there[i], cards[i].queue()); }).join();
+        given_back++;
         cards[i].live_bytes -= n;
     }
     sycl::free(pinned, cards[0].context());
@@ -296,6 +301,7 @@ void expandable()
     for (size_t i = 0; i < 3; i++) {
         pieces.emplace_back(card.device(), card.context(), piece);
         pieces.back().map(base + i * piece, piece, ex::address_access_mode::read_write);
+        card.live_bytes += piece;
     }
     std::vector<unsigned char> in(3 * MiB, 0x5a), out(3 * MiB);
     char *across = reinterpret_cast<char *>(base + piece - MiB);
@@ -305,6 +311,7 @@ void expandable()
     books("expandable");
     for (size_t i = 0; i < 3; i++)
         ex::unmap(reinterpret_cast<void *>(base + i * piece), piece, card.context());
+    card.live_bytes -= pieces.size() * piece;
     pieces.clear();
     ex::free_virtual_mem(base, total, card.context());
     books("expandable_freed");

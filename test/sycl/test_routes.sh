@@ -1,0 +1,133 @@
+#!/bin/bash
+# Every route through real SYCL runtimes, with a client that allocates as PyTorch does (torchlike.cpp; dpctl_books.py
+# for the runtime that comes without headers): data right, books equal at every step, calls seen once.
+#
+#   test/sycl/test_routes.sh [--all]     --all: every runtime with headers, both adapters, one, two and four cards
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+all=
+[ "${1:-}" != --all ] || all=1
+
+test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+    code=$?
+    tail -n 1 "$dir/setup"
+    exit $code
+}
+python=$(test/sycl/env.sh --python) || exit $?
+# UMF 0.11 opens the loader by the name that a development package has.
+mkdir "$dir/lib"
+base=$(test/driver/fetch.sh driver) || exit $?
+[ "$base" = system ] || ln -s "$base/lib/libze_loader.so.1" "$dir/lib/libze_loader.so"
+
+conf() {
+    case $1 in
+    pool-path) echo route:pool,cache:off ;;
+    *) awk -v n="$1" '$1 == n { print $2 }' test/settings ;;
+    esac
+}
+
+# client RUNTIME: the command that runs it, built when need be; 77 when the runtime cannot be had
+client() {
+    local sycl program=$B/sycl/torchlike-$1
+    sycl=$(test/sycl/env.sh "$1" 2>"$dir/why") || { tail -n 1 "$dir/why"; return 77; }
+    if [ "$1" = 2024.2.1 ]; then
+        echo "env PYTHONPATH=$sycl/site $python test/sycl/dpctl_books.py"
+        return
+    fi
+    if [ test/sycl/torchlike.cpp -nt "$program" ]; then
+        command -v g++ >/dev/null || { echo "no g++"; return 77; }
+        mkdir -p "$B/sycl"
+        g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/torchlike.cpp -o "$program" "$sycl"/lib/libsycl.so.[0-9] \
+            -Wl,--allow-shlib-undefined -lpthread || return 1
+    fi
+    echo "$program"
+}
+
+# cell RUNTIME ADAPTER CARDS SETTING EXPECTED-ROUTE
+cell() {
+    local runtime=$1 v2=$(($2 - 1)) cards=$3 setting=$4 expected=$5 command here code=0 line
+    here=$dir/$runtime-v$2-$cards-$setting
+    command=$(client "$runtime") || { code=$?; echo "$command"; return $code; }
+    mkdir "$here"
+    # shellcheck disable=SC2086
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$(conf "$setting") \
+        ZEROUTE_STAT="test/sycl/snapshot $B/zeroute $here" \
+        LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
+        timeout 120 test/bed --on intel --cards "$cards" --runtime "$runtime" \
+        "$B/zeroute" run --no-summary -- $command >"$here/out" 2>"$here/err" || code=$?
+    if [ $code = 0 ]; then
+        line=$(test/sycl/books "$here" "$setting" 2>"$here/why") || code=$?
+    else
+        line="exit code $code"
+    fi
+    if [ $code = 0 ] && [ "${line%% *}" != "$expected" ]; then
+        echo "served by ${line%% *}, not by $expected" >"$here/why"
+        code=1
+    fi
+    echo "| $runtime | v$2 | $cards | $setting | $line$([ $code = 0 ] || echo ": WRONG") |" >>"$dir/table"
+    [ $code = 0 ] || { cat "$here/out" "$here/err"; cat "$here/why" 2>/dev/null; }
+    return $code
+}
+
+row() { # row RUNTIME ADAPTER CARDS SETTINGS...
+    local runtime=$1 adapter=$2 cards=$3 setting route pool=pool
+    shift 3
+    # Pools are asked for by name from UMF 0.11 on: runtimes before 2025.2 hold UMF inside.
+    case $runtime in 2024.* | 2025.[01].*) pool=sycl ;; esac
+    for setting; do
+        case $setting in
+        native-cache | observe) route=native ;;
+        sycl-cache | path) route=sycl ;;
+        pool-cache | pool-path) route=${pool/sycl/native} ;;
+        *) route=$pool ;;
+        esac
+        promise "$runtime, adapter v$adapter, $cards cards, $setting" cell "$runtime" "$adapter" "$cards" "$setting" $route
+    done
+}
+
+# Host pages behind device memory while the client holds all that it asked for, on two cards.
+gpu_active() { awk '{ print $2 }' "$dir/2026.2.0-v$1-2-$2/tensors.gpu"; }
+pages_as_they_were() {
+    local native routed
+    native=$(gpu_active "$1" observe) routed=$(gpu_active "$1" "$2")
+    [ -n "$native" ] && [ "$native" -gt 0 ] && same "$routed" "$native"
+}
+
+routes=(native-cache sycl-cache pool-cache reroute vouched path pool-path)
+if [ $all ]; then
+    for runtime in 2025.2.1 2025.3.1 2026.0.0 2026.1.2 2026.2.0; do
+        for adapter in 1 2; do
+            for cards in 1 2 4; do
+                row $runtime $adapter $cards observe "${routes[@]}"
+            done
+        done
+    done
+    row 2024.2.1 1 2 "${routes[@]}"
+else
+    row 2026.2.0 2 2 observe "${routes[@]}"
+    row 2026.2.0 1 2 observe "${routes[@]}"
+    row 2026.2.0 2 1 sycl-cache pool-cache vouched
+    row 2026.2.0 1 1 sycl-cache pool-cache
+    row 2026.2.0 2 4 sycl-cache reroute
+    row 2025.3.1 2 2 native-cache sycl-cache reroute path
+    row 2025.3.1 1 2 sycl-cache reroute
+    row 2025.2.1 2 2 sycl-cache reroute
+    row 2025.2.1 1 2 native-cache sycl-cache reroute path
+    row 2024.2.1 1 2 native-cache sycl-cache reroute path
+fi
+for adapter in 1 2; do
+    for setting in path pool-path; do
+        promise "adapter v$adapter, $setting: host pages as the runtime has them" pages_as_they_were $adapter $setting
+    done
+done
+
+echo "| runtime | adapter | cards | setting | result |"
+echo "| --- | --- | --- | --- | --- |"
+cat "$dir/table"
+kept
