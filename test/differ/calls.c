@@ -141,7 +141,7 @@ static void op_allocate(void)
     *s = (struct slot){.ptr = p, .size = size, .kind = kind, .device = device, .context = context};
     if (alignment > 1 && !(alignment & (alignment - 1)))
         out(" %s", (uintptr_t)p % alignment ? "MISALIGNED" : "aligned");
-    else if (size > MIB && kind == DEVICE)
+    else if (size > 2 * MIB && kind == DEVICE)
         out(" %s", (uintptr_t)p % (64 * KIB) ? "MISALIGNED" : "aligned");
 }
 
