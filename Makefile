@@ -108,10 +108,12 @@ $(B)/test/calls: test/differ/calls.c
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_local tables,\
+$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_local tables two_loaders,\
   $(eval PROG_LDFLAGS_$p := -Wl,--as-needed))
 PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
+PROG_LDFLAGS_throw = -rdynamic
+PLIB_LDFLAGS_thrower = -fexceptions -Wl,--no-as-needed -lgcc_s -Wl,--as-needed
 PROG_LDFLAGS_ab_work := -lm
 
 # The guard's tests: a loader with and one without the functions of guard.def, asked by an adapter and by a stranger.

@@ -131,6 +131,51 @@ START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see)
 }
 END_TEST
 
+/* The guard that keeps a call from being counted twice must not stay behind. */
+START_TEST(what_is_thrown_through_us_leaves_nothing_behind)
+{
+    struct child *c = run(preload(library_path(), build_path("test/process/libthrower.so")), "throw");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.plt"), 6);
+    ck_assert_uint_eq(child_count(c, "calls.zeMemFree.plt"), 6);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(frees_at_the_end_of_the_process_reach_the_driver)
+{
+    struct child *c = run(preload(library_path(), NULL), "exit");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "stage 0: 0\nstage 1: 0\nstage 2: 0\n"), "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(each_copy_of_the_loader_gets_its_own_calls)
+{
+    char directory[PATH_MAX], copy[PATH_MAX + 32], command[3 * PATH_MAX];
+    const char *settings[] = {driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", NULL};
+    const char *argv[] = {"two_loaders", copy, NULL};
+    struct child *c;
+
+    snprintf(directory, sizeof directory, "%s.%d", build_path("test/process/copy"), (int)getpid());
+    snprintf(copy, sizeof copy, "%s/libze_loader.so.1", directory);
+    snprintf(command, sizeof command,
+             "mkdir -p %s && cp -L \"$(ldd %s | awk '/libze_loader.so.1/ {print $3}')\" %s", directory,
+             build_path("test/process/bind_plt"), copy);
+    ck_assert_int_eq(system(command), 0);
+    c = child_run(settings, argv);
+    child_ok(c);
+    ck_assert_msg(strcmp(c->out, "2 devices\n2 devices\n2 devices\n") == 0, "%s", c->out);
+    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.dlsym"), 18);
+    unlink(copy);
+    rmdir(directory);
+    child_free(c);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("dlsym");
@@ -146,6 +191,9 @@ int main(void)
     tcase_add_loop_test(t, another_interposer_of_dlsym_after_us_is_asked_too, 0, BOUND);
     tcase_add_test(t, another_interposer_of_level_zero_before_us_sees_what_we_see);
     tcase_add_test(t, another_interposer_of_level_zero_after_us_sees_what_we_see);
+    tcase_add_test(t, what_is_thrown_through_us_leaves_nothing_behind);
+    tcase_add_test(t, frees_at_the_end_of_the_process_reach_the_driver);
+    tcase_add_test(t, each_copy_of_the_loader_gets_its_own_calls);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
