@@ -1,7 +1,7 @@
 /*
- * The host's side of device memory, from inside the process: what the machine has left, the floor below which
- * device memory is refused, and backing:eager. Everything is read with plain read(2), and only when the process
- * does something slow anyway.
+ * The host's side of device memory, from inside the process: what the machine has left, the floor
+ * below which device memory is refused, and backing:eager. Everything is read with plain read(2),
+ * and only when the process does something slow anyway.
  */
 #include "zeroute.h"
 
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FLOOR_EVERY_NS 10000000u /* host_floor must be in time... */
+#define FLOOR_EVERY_NS 10000000u               /* host_floor must be in time... */
 #define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* ...for a process that allocates fast, too */
 
 #define ABSENT UINT64_MAX
@@ -96,7 +96,8 @@ static uint64_t cgroup_bytes(void)
             continue;
         char *group = line + strlen(lines[v]);
         int length = (int)strcspn(group, "\n");
-        snprintf(path, sizeof path, "%s%.*s/%s", mounts[v], length > 1 ? length : 0, group, files[v]);
+        snprintf(path, sizeof path, "%s%.*s/%s", mounts[v], length > 1 ? length : 0, group,
+                 files[v]);
         if (slurp(path, value, sizeof value))
             return number(value);
         snprintf(path, sizeof path, "%s/%s", mounts[v], files[v]);
@@ -136,7 +137,8 @@ void zr_host_start(void)
 void zr_host_sample(uint64_t next)
 {
     uint64_t due = atomic_load_explicit(&zr_host_due, memory_order_relaxed);
-    if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next))
+    if (due >= next || !zr_stats_is_open() ||
+        !atomic_compare_exchange_strong(&zr_host_due, &due, next))
         return;
     int saved = errno;
     sample();
@@ -150,7 +152,8 @@ void zr_fork_child_host(void)
     atomic_store(&zr_host_due, 0);
 }
 
-/* --- host_floor ------------------------------------------------------------------------------------------ */
+/* --- host_floor
+ * ------------------------------------------------------------------------------------------ */
 
 static uint64_t floor_of(const char *meminfo)
 {
@@ -181,14 +184,16 @@ bool zr_host_refuses_slow(uint64_t bytes)
     bool refuse = available < atomic_load_explicit(&least, memory_order_relaxed);
     if (refuse) {
         zr_count(ZR_F_HOST_FLOOR_REFUSED_CALLS, 1);
-        zr_say("host memory is below host_floor: device allocations fail with OUT_OF_HOST_MEMORY until "
+        zr_say("host memory is below host_floor: device allocations fail with OUT_OF_HOST_MEMORY "
+               "until "
                "there is more");
     }
     errno = saved;
     return refuse;
 }
 
-/* --- backing:eager ---------------------------------------------------------------------------------------- */
+/* --- backing:eager
+ * ---------------------------------------------------------------------------------------- */
 
 static int is_driver(struct dl_phdr_info *info, size_t size, void *found)
 {
@@ -236,21 +241,23 @@ void zr_host_back_eagerly(void)
     if (!master)
         setenv("NEOReadDebugKeys", "1", 0);
     if (is_loaded("libze_intel_gpu.so") && (!key || !master)) {
-        snprintf(backing, sizeof backing, "asked, too late: the driver was there before zeroute saw it");
+        snprintf(backing, sizeof backing,
+                 "asked, too late: the driver was there before zeroute saw it");
         zr_say("backing:eager comes too late, the driver is loaded already: use zeroute run");
     } else if (key_on || master_off) {
-        snprintf(backing, sizeof backing, "asked, set by the user: %s=%s", key_on ? name : "NEOReadDebugKeys",
-                 key_on ? key : master);
+        snprintf(backing, sizeof backing, "asked, set by the user: %s=%s",
+                 key_on ? name : "NEOReadDebugKeys", key_on ? key : master);
         zr_say("backing:eager: %s=%s is set already and kept; memory is not backed eagerly",
                key_on ? name : "NEOReadDebugKeys", key_on ? key : master);
     } else {
-        snprintf(backing, sizeof backing, "eager: NEOReadDebugKeys=1 %s=0", key ? name : "EnableDeferBacking");
+        snprintf(backing, sizeof backing, "eager: NEOReadDebugKeys=1 %s=0",
+                 key ? name : "EnableDeferBacking");
     }
 }
 
 /*
- * A program that is linked to the loader calls zeInit past us: its environment must be right before main. Costs
- * every other process one look at the environment.
+ * A program that is linked to the loader calls zeInit past us: its environment must be right before
+ * main. Costs every other process one look at the environment.
  */
 __attribute__((constructor)) static void before_main(void)
 {

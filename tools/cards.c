@@ -23,8 +23,8 @@ static char *text_of(const char *node, const char *file)
 {
     char path[1024];
 
-    return zr_read_whole(
-        zr_root_path(path, sizeof path, "/sys/class/drm/%s/device/%s", node, file), NULL);
+    return zr_read_whole(zr_root_path(path, sizeof path, "/sys/class/drm/%s/device/%s", node, file),
+                         NULL);
 }
 
 static uint64_t number_of(const char *node, const char *file, uint64_t otherwise)

@@ -1,6 +1,6 @@
 /*
- * From what was read to what it means: the three links of the host mirror, whether there is one now,
- * which remedies this stack offers, and known trouble. Pure: reads a zr_case, prints nothing.
+ * From what was read to what it means: the three links of the host mirror, whether there is one
+ * now, which remedies this stack offers, and known trouble. Pure: reads a zr_case, prints nothing.
  */
 #ifndef ZEROUTE_TOOLS_DIAGNOSIS_H
 #define ZEROUTE_TOOLS_DIAGNOSIS_H

@@ -13,10 +13,11 @@
 
 static const char usage[] =
     "Usage: zeroute doctor [--json] [PID]\n"
-    "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its device memory\n"
-    "and the host memory behind it: which stack is loaded, which links of the host mirror are there, whether\n"
-    "host memory is mirrored now, the smallest remedy for this stack and its price, and known trouble.\n"
-    "Nothing is changed, loaded or run.\n"
+    "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its\n"
+    "device memory and the host memory behind it: which stack is loaded, which links of the host\n"
+    "mirror are there, whether host memory is mirrored now, the smallest remedy for this stack "
+    "and\n"
+    "its price, and known trouble. Nothing is changed, loaded or run.\n"
     "\n"
     "  --json    everything that was found, on stdout\n"
     "  --facts   what is known about versions, and from where\n"
@@ -25,18 +26,20 @@ static const char usage[] =
     "Exit code: 0 nothing to do, 1 something to do, 2 cannot tell (or wrong usage).\n"
     "\n"
     "Examples:\n"
-    "  zeroute doctor                 the machine, and what a program started from here would get\n"
+    "  zeroute doctor                 the machine, and what a program started here would get\n"
     "  zeroute doctor 4242            a process\n"
     "  sudo zeroute doctor 4242       somebody else's\n"
     "  zeroute doctor --json 4242 | jq .findings\n";
 
-/* --- gathering -------------------------------------------------------------------------------------- */
+/* --- gathering
+ * -------------------------------------------------------------------------------------- */
 
 static void read_command(struct zr_case *c)
 {
     char path[256];
     size_t length = 0;
-    char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
+    char *text =
+        zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
 
     for (size_t i = 0; text && i + 1 < length; i++) {
         if (!isprint((unsigned char)text[i]))
@@ -85,7 +88,8 @@ static void read_counted(struct zr_case *c)
 
         if (list->process[i].pid != c->pid || list->process[i].state == ZEROUTE_FINISHED)
             continue;
-        s = list->process[i].readable ? zeroute_snapshot_new(&list->process[i], why, sizeof why) : NULL;
+        s = list->process[i].readable ? zeroute_snapshot_new(&list->process[i], why, sizeof why)
+                                      : NULL;
         if (s)
             take_counted(&c->counted, s);
         else
@@ -123,7 +127,8 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
     add_region(&card->system, &use->system);
 }
 
-/* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
+/* All processes that may be read, added up: a DRM client that two processes share is
+ * counted twice. */
 static void read_machine(struct zr_case *c)
 {
     char path[256];
@@ -134,7 +139,8 @@ static void read_machine(struct zr_case *c)
     while (listing && (entry = readdir(listing))) {
         struct zr_process_memory one;
 
-        if (!isdigit((unsigned char)entry->d_name[0]) || !zr_process_memory_read(atoi(entry->d_name), &one))
+        if (!isdigit((unsigned char)entry->d_name[0]) ||
+            !zr_process_memory_read(atoi(entry->d_name), &one))
             continue;
         for (unsigned i = 0; i < one.card_count; i++)
             add_use(&c->memory, &one.cards[i]);
@@ -167,16 +173,18 @@ static bool gather(struct zr_case *c, pid_t pid)
     return true;
 }
 
-/* --- the command ------------------------------------------------------------------------------------- */
+/* --- the command
+ * ------------------------------------------------------------------------------------- */
 
 static int show_facts(void)
 {
     for (unsigned i = 0; i < ZR_FACTS; i++) {
         const struct zr_fact *f = &zr_facts[i];
 
-        printf("%-8s %s%s%s%s%s\n         %s\n         source: %s\n", f->part, *f->from || *f->before ? "" : "any version",
-               *f->from ? "from " : "", f->from, *f->before ? (*f->from ? ", before " : "before ") : "", f->before,
-               f->what, f->source);
+        printf("%-8s %s%s%s%s%s\n         %s\n         source: %s\n", f->part,
+               *f->from || *f->before ? "" : "any version", *f->from ? "from " : "", f->from,
+               *f->before ? (*f->from ? ", before " : "before ") : "", f->before, f->what,
+               f->source);
     }
     return 0;
 }

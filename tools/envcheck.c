@@ -93,8 +93,8 @@ static int index_of(const char *name)
 /* Whether a variable is meant for the stack at all, by how its name starts. */
 static bool is_of_the_stack(const char *name)
 {
-    static const char *const starts[] = {"SYCL_", "UR_",  "ZE_",  "ZES_",     "ZET_",
-                                         "ZEL_",  "UMF_", "CCL_", "NEO",      "Neo",
+    static const char *const starts[] = {"SYCL_", "UR_",           "ZE_",      "ZES_",    "ZET_",
+                                         "ZEL_",  "UMF_",          "CCL_",     "NEO",     "Neo",
                                          "neo",   "ONEAPI_DEVICE", "ZEROUTE_", "PYTORCH_"};
 
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {

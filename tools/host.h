@@ -22,7 +22,8 @@ struct zr_meminfo {
     uint64_t available;
     uint64_t gpu_active;
     uint64_t gpu_reclaim;
-    /* in use, and not told as anything: what drivers hold shows here on kernels without gpu_active */
+    /* in use, and not told as anything: what drivers hold shows here on kernels without
+     * gpu_active */
     uint64_t unaccounted;
 };
 
@@ -49,8 +50,8 @@ struct zr_process_memory {
     uint64_t cgroup_limit; /* absent: no limit, or the kernel offers none */
     unsigned card_count;
     struct zr_card_use cards[ZR_CARDS_MAX];
-    unsigned dmabuf_fds;   /* descriptors of shared buffers that are open */
-    int fdinfo_error;      /* errno of the listing; 0: it was read */
+    unsigned dmabuf_fds; /* descriptors of shared buffers that are open */
+    int fdinfo_error;    /* errno of the listing; 0: it was read */
 };
 
 /* "$ZEROUTE_ROOT" followed by the formatted path; returns out. */

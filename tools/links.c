@@ -82,15 +82,16 @@ static void find_backing(const struct zr_case *c, struct zr_link *link)
     }
     if (!zr_fact_holds(ZR_FACT_DEFERS_BACKING, c->stack.driver)) {
         link->answer = ZR_NO;
-        snprintf(link->why, sizeof link->why, "driver %s does not defer backing, 26.09 was the first",
-                 version);
+        snprintf(link->why, sizeof link->why,
+                 "driver %s does not defer backing, 26.09 was the first", version);
     } else if (battlemage) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "driver %s on Battlemage, EnableDeferBacking not set",
                  version);
     } else if (cards_known) {
         link->answer = ZR_NO;
-        snprintf(link->why, sizeof link->why, "driver %s defers backing on Battlemage only", version);
+        snprintf(link->why, sizeof link->why, "driver %s defers backing on Battlemage only",
+                 version);
     } else {
         link->answer = ZR_UNKNOWN;
         snprintf(link->why, sizeof link->why,
@@ -122,7 +123,8 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
                  (unsigned long long)counted->ipc_exports);
     } else if (counted->found && counted->peer_asked_calls > counted->peer_withheld_calls) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "residency on other cards was asked %llu times and granted",
+        snprintf(link->why, sizeof link->why,
+                 "residency on other cards was asked %llu times and granted",
                  (unsigned long long)(counted->peer_asked_calls - counted->peer_withheld_calls));
     } else if (counted->found && counted->peer_withheld_calls) {
         link->answer = ZR_NO;
@@ -135,9 +137,12 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     } else if (cards == 1) {
         say(link, ZR_NO, "one card only");
     } else if (cards == 0) {
-        say(link, ZR_UNKNOWN, c->pid ? "no card of this process can be seen" : "no card is shown in /sys");
-    } else if (c->stack.adapter == 2 && zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P")) {
-        say(link, ZR_NO, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1, until peer access is enabled");
+        say(link, ZR_UNKNOWN,
+            c->pid ? "no card of this process can be seen" : "no card is shown in /sys");
+    } else if (c->stack.adapter == 2 &&
+               zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P")) {
+        say(link, ZR_NO,
+            "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1, until peer access is enabled");
     } else if (c->pid && imports_of(c) >= (UINT64_C(64) << 20)) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%u cards, and they import %s", cards, imports);
@@ -205,16 +210,20 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     lost = c->meminfo_there ? lost_bytes(c, &by) : ZR_ABSENT;
     out->bytes = lost;
-    /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
-    if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
+    /* Other owners of memory that /proc does not tell, as file systems with caches of their own,
+     * are not our matter. */
+    if (!c->memory.card_count &&
+        !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
         out->state = ZR_MIRROR_NONE;
         out->bytes = 0;
-        snprintf(out->why, sizeof out->why, c->pid ? "the process has no card open" : "there is no Intel card");
+        snprintf(out->why, sizeof out->why,
+                 c->pid ? "the process has no card open" : "there is no Intel card");
         return;
     }
     if (lost == ZR_ABSENT) {
         out->state = ZR_MIRROR_UNKNOWN;
-        snprintf(out->why, sizeof out->why, "/proc/meminfo tells neither GPUActive nor what is lost");
+        snprintf(out->why, sizeof out->why,
+                 "/proc/meminfo tells neither GPUActive nor what is lost");
         return;
     }
     zr_bytes_text(a, sizeof a, lost);
@@ -222,8 +231,7 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
              c->pid ? "the process" : "readable processes", b);
     /* Without GPUActive the figure is rough: ask for more before calling it a loss. */
-    if (lost < noise * (precise ? 1 : 4) ||
-        (vram != ZR_ABSENT && lost < vram / (precise ? 10 : 2)))
+    if (lost < noise * (precise ? 1 : 4) || (vram != ZR_ABSENT && lost < vram / (precise ? 10 : 2)))
         out->state = precise || !all ? ZR_MIRROR_NONE : ZR_MIRROR_UNKNOWN;
     else if (vram == ZR_ABSENT || vram < noise)
         out->state = precise ? ZR_MIRROR_UNEXPLAINED : ZR_MIRROR_UNKNOWN;

@@ -6,8 +6,8 @@
 const char *const zr_share_names[] = {"peer", "ipc", "none"};
 const char *const zr_verdict_names[] = {"not mirrored", "mirrored", "cannot tell"};
 
-/* Less than a tenth of a byte per byte is the driver's own book-keeping; a slope must also stand out from
- * its error. */
+/* Less than a tenth of a byte per byte is the driver's own book-keeping; a slope must also stand
+ * out from its error. */
 static enum zr_verdict verdict_of(const struct zr_line *line)
 {
     double error = isnan(line->error) ? 0 : line->error;
@@ -52,14 +52,17 @@ void zr_mirror_judge(struct zr_mirror_result *r)
     apart = r->by_active && r->by_available ? fabs(r->active.slope - r->available.slope) : 0;
     allowed = 0.1 + (r->count > 2 ? 2 * (r->active.error + r->available.error) : 0);
     if (r->verdict == ZR_CANNOT_TELL)
-        snprintf(r->why, sizeof r->why, "the slope does not stand out: other load, or too small steps");
+        snprintf(r->why, sizeof r->why,
+                 "the slope does not stand out: other load, or too small steps");
     else if (!r->by_active)
         snprintf(r->why, sizeof r->why, "by MemAvailable alone: this kernel tells no GPUActive");
     else if (r->by_available && apart > allowed)
         snprintf(r->why, sizeof r->why,
-                 "by GPUActive; MemAvailable says %.2f: other load on the machine, or a loss that GPUActive "
+                 "by GPUActive; MemAvailable says %.2f: other load on the machine, or a loss that "
+                 "GPUActive "
                  "does not show",
                  r->available.slope);
     else
-        snprintf(r->why, sizeof r->why, "by GPUActive%s", r->by_available ? ", MemAvailable agrees" : "");
+        snprintf(r->why, sizeof r->why, "by GPUActive%s",
+                 r->by_available ? ", MemAvailable agrees" : "");
 }

@@ -1,6 +1,6 @@
 /*
- * zeroute mirror-test: what one measurement is made of. A worker process allocates in steps and prints a line
- * after each; the command reads the lines, fits a line through them and judges.
+ * zeroute mirror-test: what one measurement is made of. A worker process allocates in steps and
+ * prints a line after each; the command reads the lines, fits a line through them and judges.
  */
 #ifndef ZEROUTE_TOOLS_MIRROR_H
 #define ZEROUTE_TOOLS_MIRROR_H
@@ -18,8 +18,8 @@ extern const char *const zr_share_names[];
 
 /* What is measured. */
 struct zr_mirror_plan {
-    const char *label;     /* of a row of --all; "" otherwise */
-    const char *route;     /* native: Level Zero calls; auto, pool, sycl: SYCL's allocation functions */
+    const char *label; /* of a row of --all; "" otherwise */
+    const char *route; /* native: Level Zero calls; auto, pool, sycl: SYCL's allocation functions */
     const char *residency; /* knobs of the preload */
     const char *backing;
     const char *variables; /* "NAME=VALUE NAME=VALUE" for the worker, or NULL */
@@ -50,9 +50,9 @@ struct zr_mirror_result {
     struct zr_line active;        /* GPUActive over device bytes */
     struct zr_line available;     /* drop of MemAvailable over device bytes */
     enum zr_verdict verdict;
-    char why[256];      /* of the verdict */
-    char stopped[200];  /* why the worker ended early, or "" */
-    char data[32];      /* intact, damaged, unchecked */
+    char why[256];     /* of the verdict */
+    char stopped[200]; /* why the worker ended early, or "" */
+    char data[32];     /* intact, damaged, unchecked */
     char driver[64];
     char device[96];
 };
@@ -60,7 +60,8 @@ struct zr_mirror_result {
 /* Fits and judges what was measured: fills in everything from by_active to why. */
 void zr_mirror_judge(struct zr_mirror_result *result);
 
-/* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in stopped. */
+/* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in
+ * stopped. */
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result);
 
 /* What the worker prints, and how it is read again. */
@@ -84,14 +85,15 @@ struct zr_mirror_route {
 };
 
 /* False with the reason when the route cannot be had. */
-bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why,
-                           size_t size);
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why,
-                         size_t size);
+bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
+                           char *why, size_t size);
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
+                         char *why, size_t size);
 
 /* Output. */
 void zr_mirror_show(FILE *to, const struct zr_mirror_result *result);
-void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown);
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                          bool markdown);
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count);
 
 #endif

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The command itself, to be started again. Through an ld-linux that was called by hand the link names
- * that instead. */
+/* The command itself, to be started again. Through an ld-linux that was called by hand the link
+ * names that instead. */
 static void own_path(char *out, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", out, size - 1);
@@ -70,8 +70,15 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
 {
     bool native = !strcmp(plan->route, "native");
     char self[4096], conf[256], share[8], cards[8], count[8], step[24], keep[24], kept[128];
-    char *argv[] = {self,  (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards,
-                    count, step,                      keep,                           NULL};
+    char *argv[] = {self,
+                    (char[]){"mirror-worker"},
+                    (char *)(uintptr_t)plan->route,
+                    share,
+                    cards,
+                    count,
+                    step,
+                    keep,
+                    NULL};
 
     own_path(self, sizeof self);
     snprintf(share, sizeof share, "%d", (int)plan->share);
@@ -128,7 +135,8 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
     result->plan = *plan;
     snprintf(result->data, sizeof result->data, "unchecked");
     if (!zr_find_file("libzeroute.so", library, sizeof library)) {
-        snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s", library);
+        snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s",
+                 library);
         return;
     }
     fflush(stdout);

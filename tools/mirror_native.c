@@ -45,8 +45,9 @@ static bool failed(const char *call, ze_result_t result, char *why, size_t size)
     snprintf(why, size, "%s: error 0x%x%s", call, (unsigned)result,
              result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY     ? " (out of host memory)"
              : result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ? " (out of device memory)"
-             : result == ZE_RESULT_ERROR_UNINITIALIZED        ? " (no driver or no card; --sim needs neither)"
-                                                              : "");
+             : result == ZE_RESULT_ERROR_UNINITIALIZED
+                 ? " (no driver or no card; --sim needs neither)"
+                 : "");
     return true;
 }
 
@@ -111,26 +112,28 @@ static void describe(struct zr_mirror_route *route)
         snprintf(route->device, sizeof route->device, "%.90s", of_device.name);
     route->vram = ZR_ABSENT;
     for (unsigned i = 0; i < device_count; i++) {
-        ze_device_memory_properties_t memory[4] = {{.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES}};
+        ze_device_memory_properties_t memory[4] = {
+            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES}};
         uint32_t count = 4;
 
-        if (ze.zeDeviceGetMemoryProperties(devices[i], &count, memory) == ZE_RESULT_SUCCESS && count &&
-            memory[0].totalSize < route->vram)
+        if (ze.zeDeviceGetMemoryProperties(devices[i], &count, memory) == ZE_RESULT_SUCCESS &&
+            count && memory[0].totalSize < route->vram)
             route->vram = memory[0].totalSize;
     }
 }
 
-/* As Unified Runtime does after every device allocation: resident on the owner and on every peer that
- * can reach it. */
+/* As Unified Runtime does after every device allocation: resident on the owner and on every peer
+ * that can reach it. */
 static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *why, size_t size)
 {
     for (unsigned i = 0; i < device_count; i++) {
         ze_bool_t reaches = i == owner;
 
-        if (i != owner && ze.zeDeviceCanAccessPeer(devices[i], devices[owner], &reaches) != ZE_RESULT_SUCCESS)
+        if (i != owner &&
+            ze.zeDeviceCanAccessPeer(devices[i], devices[owner], &reaches) != ZE_RESULT_SUCCESS)
             reaches = false;
         if (reaches &&
             failed("zeContextMakeMemoryResident",
@@ -156,13 +159,15 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     case ZR_SHARE_IPC:
         /* the owner's own residency first, as any user of the block would have it */
         if (failed("zeContextMakeMemoryResident",
-                   ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why, size) ||
+                   ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why,
+                   size) ||
             failed("zeMemGetIpcHandle", ze.zeMemGetIpcHandle(context, block, &handle), why, size))
             return NULL;
         return block;
     case ZR_SHARE_NONE:
         return failed("zeContextMakeMemoryResident",
-                      ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why, size)
+                      ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why,
+                      size)
                    ? NULL
                    : block;
     }
@@ -176,7 +181,8 @@ static size_t end_size(uint64_t bytes)
 
 static bool copy(unsigned card, void *to, const void *from, size_t size)
 {
-    return ze.zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS;
+    return ze.zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL) ==
+           ZE_RESULT_SUCCESS;
 }
 
 static void fill(unsigned char *to, size_t size, unsigned seed)
@@ -192,7 +198,8 @@ static bool write_ends(unsigned card, void *block, uint64_t bytes, unsigned seed
     if (!staging || !lists[card])
         return false;
     fill(staging, size, seed);
-    return copy(card, block, staging, size) && copy(card, (char *)block + bytes - size, staging, size);
+    return copy(card, block, staging, size) &&
+           copy(card, (char *)block + bytes - size, staging, size);
 }
 
 static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same)
@@ -206,7 +213,8 @@ static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned see
     if (!copy(card, staging, block, size) ||
         !copy(card, staging + ENDS, (char *)block + bytes - size, size))
         return false;
-    *same = !memcmp(staging, staging + 2 * ENDS, size) && !memcmp(staging + ENDS, staging + 2 * ENDS, size);
+    *same = !memcmp(staging, staging + 2 * ENDS, size) &&
+            !memcmp(staging + ENDS, staging + 2 * ENDS, size);
     return true;
 }
 
@@ -240,13 +248,14 @@ static void open_lists(void)
         staging = memory;
     for (unsigned i = 0; i < device_count; i++) {
         queue.ordinal = copy_group(devices[i]);
-        if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) != ZE_RESULT_SUCCESS)
+        if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) !=
+            ZE_RESULT_SUCCESS)
             lists[i] = NULL;
     }
 }
 
-bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why,
-                           size_t size)
+bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
+                           char *why, size_t size)
 {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
 

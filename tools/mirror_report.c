@@ -63,14 +63,16 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
     char step[32], a[32], b[32], c[32], d[32], e[32], n[16], active[48], available[48];
     struct zr_table *table;
 
-    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n", zr_bold(colour),
-            plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency, plan->backing,
-            zr_share_names[plan->share], plan->count, zr_bytes_text(step, sizeof step, plan->step),
-            plan->variables ? ", " : "", plan->variables ? plan->variables : "", zr_plain(colour));
+    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n",
+            zr_bold(colour), plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency,
+            plan->backing, zr_share_names[plan->share], plan->count,
+            zr_bytes_text(step, sizeof step, plan->step), plan->variables ? ", " : "",
+            plan->variables ? plan->variables : "", zr_plain(colour));
     if (*r->driver || *r->device)
         fprintf(to, "%s, driver %s\n", r->device, r->driver);
     if (r->count) {
-        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS", ">imports", (const char *)NULL);
+        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS",
+                             ">imports", (const char *)NULL);
         for (unsigned i = 0; i < r->count; i++) {
             const struct zr_mirror_step *s = &r->step[i];
 
@@ -88,16 +90,18 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
         fprintf(to, "stopped early: %s\n", r->stopped);
     if (r->count)
         fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
-            slope_text(active, sizeof active, r->by_active, &r->active),
-            slope_text(available, sizeof available, r->by_available, &r->available), r->data);
-    fprintf(to, "verdict: %s%s%s (%s)\n", r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
+                slope_text(active, sizeof active, r->by_active, &r->active),
+                slope_text(available, sizeof available, r->by_available, &r->available), r->data);
+    fprintf(to, "verdict: %s%s%s (%s)\n",
+            r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
             zr_verdict_names[r->verdict], zr_plain(colour), r->why);
 }
 
-/* --- the table of --all --------------------------------------------------------------------------- */
+/* --- the table of --all
+ * --------------------------------------------------------------------------- */
 
-static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results, unsigned count,
-                                              const char *label, unsigned cards)
+static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results,
+                                              unsigned count, const char *label, unsigned cards)
 {
     for (unsigned i = 0; i < count; i++) {
         if (!strcmp(results[i].plan.label, label) && results[i].plan.cards == cards)
@@ -146,7 +150,8 @@ static unsigned columns_of(const struct zr_mirror_result *results, unsigned coun
 }
 
 /* Each reason once, with the first cell that has it. */
-static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
+static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                         bool markdown)
 {
     for (unsigned i = 0; i < count; i++) {
         unsigned others = 0;
@@ -162,15 +167,16 @@ static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsig
         }
         if (told)
             continue;
-        fprintf(to, "%snot available: %s, %u card%s", markdown ? "- " : "", results[i].plan.label, results[i].plan.cards,
-                results[i].plan.cards == 1 ? "" : "s");
+        fprintf(to, "%snot available: %s, %u card%s", markdown ? "- " : "", results[i].plan.label,
+                results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s");
         if (others)
             fprintf(to, ", and %u more", others);
         fprintf(to, ": %s\n", results[i].why);
     }
 }
 
-void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                          bool markdown)
 {
     unsigned cards[4], columns = columns_of(results, count, cards), width = 0;
     bool colour = !markdown && zr_colour(to);
@@ -181,10 +187,11 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
 
         width = length > width ? length : width;
     }
-    fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour), markdown ? "\n| " : "",
-            (int)width, "setting");
+    fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour),
+            markdown ? "\n| " : "", (int)width, "setting");
     for (unsigned k = 0; k < columns; k++)
-        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k], cards[k] == 1 ? "card " : "cards");
+        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k],
+                cards[k] == 1 ? "card " : "cards");
     fprintf(to, "%s\n", markdown ? " |" : "");
     if (markdown) {
         fprintf(to, "| ---");
@@ -198,7 +205,8 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
         fprintf(to, "%s%-*s", markdown ? "| " : "", (int)width, results[i].plan.label);
         for (unsigned k = 0; k < columns; k++)
             fprintf(to, "%s%11s", markdown ? " | " : "  ",
-                    cell_text(text, sizeof text, cell_of(results, count, results[i].plan.label, cards[k])));
+                    cell_text(text, sizeof text,
+                              cell_of(results, count, results[i].plan.label, cards[k])));
         fprintf(to, "%s\n", markdown ? " |" : "");
     }
     if (markdown)
@@ -206,7 +214,8 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
     show_reasons(to, results, count, markdown);
 }
 
-/* --- JSON -------------------------------------------------------------------------------------------- */
+/* --- JSON
+ * -------------------------------------------------------------------------------------------- */
 
 static void amount(struct zr_json *j, const char *key, uint64_t bytes)
 {

@@ -1,7 +1,8 @@
 /*
- * The route of programs that allocate through SYCL, as PyTorch does: aligned_alloc_device(512, n) in the platform's
- * default context, which holds all cards. The runtime is found at run time and called by its C++ names from C; they
- * have been the same from 2024.2 (soname 7) to 2026.2 (soname 9). What throws ends the worker, and that is told.
+ * The route of programs that allocate through SYCL, as PyTorch does: aligned_alloc_device(512, n)
+ * in the platform's default context, which holds all cards. The runtime is found at run time and
+ * called by its C++ names from C; they have been the same from 2024.2 (soname 7) to 2026.2 (soname
+ * 9). What throws ends the worker, and that is told.
  */
 #include "mirror.h"
 
@@ -42,13 +43,14 @@ static const struct {
     {&sycl.get_devices, "_ZNK4sycl3_V18platform11get_devicesENS0_4info11device_typeE"},
     {&sycl.get_backend, "_ZNK4sycl3_V18platform11get_backendEv"},
     {&sycl.get_default_context, "_ZNK4sycl3_V18platform30ext_oneapi_get_default_contextEv"},
-    {&sycl.aligned_alloc_device, "_ZN4sycl3_V120aligned_alloc_deviceEmmRKNS0_6deviceERKNS0_7contextERKNS0_6detail13code_"
-                                 "locationE"},
+    {&sycl.aligned_alloc_device,
+     "_ZN4sycl3_V120aligned_alloc_deviceEmmRKNS0_6deviceERKNS0_7contextERKNS0_6detail13code_"
+     "locationE"},
 };
 
 static const struct runtime {
     const char *soname;
-    unsigned gpu;          /* info::device_type::gpu */
+    unsigned gpu; /* info::device_type::gpu */
     unsigned device_size;
 } runtimes[] = {{"libsycl.so.9", 3, 8}, {"libsycl.so.8", 3, 16}, {"libsycl.so.7", 4, 16}};
 
@@ -80,7 +82,8 @@ static bool resolve(char *why, size_t size)
     return true;
 }
 
-/* A runtime without adapter v2 takes v1 when asked for v2, silently: the row would carry the wrong name. */
+/* A runtime without adapter v2 takes v1 when asked for v2, silently: the row would carry the wrong
+ * name. */
 static bool lacks_v2(void)
 {
     const char *asked = getenv("SYCL_UR_USE_LEVEL_ZERO_V2");
@@ -91,10 +94,12 @@ static bool lacks_v2(void)
     return lacks;
 }
 
-static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
+static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why,
+                      size_t size)
 {
     static const struct code_location where = {"", "", 0, 0};
-    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size, &context, &where);
+    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size,
+                                            &context, &where);
 
     (void)plan;
     if (!block)
@@ -102,20 +107,23 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     return block;
 }
 
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
+                         char *why, size_t size)
 {
     struct vector platforms = {0};
     unsigned found;
 
     if (plan->share != ZR_SHARE_PEER) {
-        snprintf(why, size, "SYCL shares with every peer by itself: --share %s is for --route native",
+        snprintf(why, size,
+                 "SYCL shares with every peer by itself: --share %s is for --route native",
                  zr_share_names[plan->share]);
         return false;
     }
     if (!resolve(why, size))
         return false;
     sycl.get_platforms(&platforms);
-    for (char *at = platforms.begin; at < platforms.end && devices.begin == devices.end; at += sizeof(struct object)) {
+    for (char *at = platforms.begin; at < platforms.end && devices.begin == devices.end;
+         at += sizeof(struct object)) {
         const struct object *platform = (const struct object *)(void *)at;
 
         if (sycl.get_backend(platform) != LEVEL_ZERO)

@@ -11,27 +11,29 @@
 
 static const char usage[] =
     "Usage: zeroute mirror-test [options]\n"
-    "Allocates device memory in steps and prints after each how much host memory it took: the growth of\n"
-    "GPUActive, the drop of MemAvailable, VmRSS, and what the cards import. Then the slope with its error\n"
-    "and a verdict. Nothing of the process is left when it ends.\n"
+    "Allocates device memory in steps and prints after each how much host memory it took:\n"
+    "the growth of GPUActive, the drop of MemAvailable, VmRSS, and what the cards import.\n"
+    "Then the slope with its error, and a verdict. It leaves nothing behind.\n"
     "\n"
-    "  --route R        native: Level Zero calls (default); runtime: SYCL's functions as they are;\n"
-    "                   pool, sycl, auto: SYCL's functions, served by zeroute\n"
+    "  --route R        native: Level Zero calls (default); runtime: SYCL's functions as they\n"
+    "                   are; pool, sycl, auto: SYCL's functions, served by zeroute\n"
     "  --residency R    asked (default), owner\n"
     "  --backing B      asked (default), eager\n"
-    "  --share S        peer: resident on every card that can reach it, as the SYCL runtime does (default);\n"
-    "                   ipc: an IPC handle of every block; none\n"
+    "  --share S        peer: resident on every card that can reach it, as the SYCL runtime\n"
+    "                   does (default); ipc: an IPC handle of every block; none\n"
     "  --cards N[,N..]  cards in the process's context (default 2; with --all 1,2,4)\n"
     "  --step SIZE      one block (default 2GiB), each on the next card in turn\n"
     "  --count N        blocks (default 6)\n"
     "  --keep SIZE      MemAvailable that is never touched: stops before (default 4GiB)\n"
-    "  --all            every setting that is known to matter, each number of cards, fresh processes; a table\n"
+    "  --all            every setting that is known to matter, each number of cards, in fresh\n"
+    "                   processes; a table\n"
     "  --sim[=SPEC]     on the simulated GPU (SPEC as for ZE_SIMGPU; default mirror:on)\n"
     "  --json           everything measured, on stdout\n"
     "  --markdown       the table for an issue report\n"
     "  --help\n"
     "\n"
-    "Exit code: 0 not mirrored, 1 mirrored, 2 cannot tell or wrong usage. With --all: of the first row.\n"
+    "Exit code: 0 not mirrored, 1 mirrored, 2 cannot tell or wrong usage. With --all: that of\n"
+    "the first row.\n"
     "\n"
     "Examples:\n"
     "  zeroute mirror-test                          as this machine is\n"
@@ -40,39 +42,11 @@ static const char usage[] =
     "  zeroute mirror-test --all --markdown         the table for a report\n"
     "  zeroute mirror-test --sim --step 64MiB --keep 1GiB\n";
 
-/* What --all walks through: the settings that people use against the mirror, each one step from the first. */
 static const struct zr_mirror_plan settings[] = {
-    {.label = "as asked", .route = "native", .residency = "asked", .backing = "asked"},
-    {.label = "residency:owner", .route = "native", .residency = "owner", .backing = "asked"},
-    {.label = "backing:eager (EnableDeferBacking=0)", .route = "native", .residency = "asked", .backing = "eager"},
-    {.label = "no peer access (ForceZeDeviceCanAccessPerReturnValue=0)", .route = "native", .residency = "asked",
-     .backing = "asked", .variables = "NEOReadDebugKeys=1 ForceZeDeviceCanAccessPerReturnValue=0"},
-    {.label = "nothing shared", .route = "native", .residency = "asked", .backing = "asked", .share = ZR_SHARE_NONE},
-    {.label = "IPC, as asked", .route = "native", .residency = "asked", .backing = "asked", .share = ZR_SHARE_IPC},
-    {.label = "IPC, residency:owner", .route = "native", .residency = "owner", .backing = "asked",
-     .share = ZR_SHARE_IPC},
-    {.label = "IPC, backing:eager", .route = "native", .residency = "asked", .backing = "eager",
-     .share = ZR_SHARE_IPC},
-    {.label = "SYCL v2, as asked", .route = "runtime", .residency = "asked", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1"},
-    {.label = "SYCL v2, SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1", .route = "runtime", .residency = "asked",
-     .backing = "asked", .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1 SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1"},
-    {.label = "SYCL v2, residency:owner", .route = "runtime", .residency = "owner", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1"},
-    {.label = "SYCL v2, backing:eager", .route = "runtime", .residency = "asked", .backing = "eager",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1"},
-    {.label = "SYCL v2, route:pool", .route = "pool", .residency = "asked", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1"},
-    {.label = "SYCL v2, route:sycl", .route = "sycl", .residency = "asked", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=1"},
-    {.label = "SYCL v1, as asked", .route = "runtime", .residency = "asked", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=0"},
-    {.label = "SYCL v1, UR_L0_USM_RESIDENT=0x1", .route = "runtime", .residency = "asked", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=0 UR_L0_USM_RESIDENT=0x1"},
-    {.label = "SYCL v1, residency:owner", .route = "runtime", .residency = "owner", .backing = "asked",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=0"},
-    {.label = "SYCL v1, backing:eager", .route = "runtime", .residency = "asked", .backing = "eager",
-     .variables = "SYCL_UR_USE_LEVEL_ZERO_V2=0"},
+#define ZR_SETTING(l, r, d, b, s, v)                                                               \
+    {.label = l, .route = r, .residency = d, .backing = b, .share = ZR_SHARE_##s, .variables = v},
+#include "mirror_settings.def"
+#undef ZR_SETTING
 };
 enum { SETTINGS = sizeof settings / sizeof *settings, COLUMNS = 4 };
 
@@ -90,7 +64,8 @@ static bool one_of(const char *what, const char *value, const char *const *allow
     for (const char *const *a = allowed; *a; a++) {
         if (!strcmp(*a, value))
             return true;
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", a == allowed ? "" : ", ", *a);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", a == allowed ? "" : ", ",
+                 *a);
     }
     zr_complain("mirror-test", "--%s %s: expected one of %s", what, value, list);
     return false;
@@ -103,8 +78,10 @@ static bool take_cards(struct options *o, const char *list)
         char *end;
         unsigned long n = strtoul(list, &end, 10);
 
-        if (end == list || n < 1 || n > ZR_CARDS_MAX || o->card_count == COLUMNS || (*end && *end != ',')) {
-            zr_complain("mirror-test", "--cards %s: expected up to %d numbers from 1 to %d, as 1,2,4", list,
+        if (end == list || n < 1 || n > ZR_CARDS_MAX || o->card_count == COLUMNS ||
+            (*end && *end != ',')) {
+            zr_complain("mirror-test",
+                        "--cards %s: expected up to %d numbers from 1 to %d, as 1,2,4", list,
                         COLUMNS, ZR_CARDS_MAX);
             return false;
         }
@@ -128,7 +105,8 @@ static bool take_count(const char *value, unsigned *out)
     unsigned long n = strtoul(value, &end, 10);
 
     if (!*value || *end || n < 2 || n > ZR_STEPS_MAX) {
-        zr_complain("mirror-test", "--count %s: expected a number from 2 to %d", value, ZR_STEPS_MAX);
+        zr_complain("mirror-test", "--count %s: expected a number from 2 to %d", value,
+                    ZR_STEPS_MAX);
         return false;
     }
     *out = (unsigned)n;
@@ -182,22 +160,17 @@ static bool take_option(struct options *o, int option, const char *value)
     }
 }
 
-static const struct option longs[] = {{"route", required_argument, NULL, 'r'},
-                                      {"residency", required_argument, NULL, 'o'},
-                                      {"backing", required_argument, NULL, 'b'},
-                                      {"share", required_argument, NULL, 's'},
-                                      {"cards", required_argument, NULL, 'c'},
-                                      {"step", required_argument, NULL, 'p'},
-                                      {"count", required_argument, NULL, 'n'},
-                                      {"keep", required_argument, NULL, 'k'},
-                                      {"all", no_argument, NULL, 'a'},
-                                      {"sim", optional_argument, NULL, 'S'},
-                                      {"json", no_argument, NULL, 'j'},
-                                      {"markdown", no_argument, NULL, 'm'},
-                                      {"help", no_argument, NULL, 'h'},
-                                      {NULL, 0, NULL, 0}};
+static const struct option longs[] = {
+    {"route", required_argument, NULL, 'r'},   {"residency", required_argument, NULL, 'o'},
+    {"backing", required_argument, NULL, 'b'}, {"share", required_argument, NULL, 's'},
+    {"cards", required_argument, NULL, 'c'},   {"step", required_argument, NULL, 'p'},
+    {"count", required_argument, NULL, 'n'},   {"keep", required_argument, NULL, 'k'},
+    {"all", no_argument, NULL, 'a'},           {"sim", optional_argument, NULL, 'S'},
+    {"json", no_argument, NULL, 'j'},          {"markdown", no_argument, NULL, 'm'},
+    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
 
-/* --- the simulated GPU, with a /proc of its own --------------------------------------------------------- */
+/* --- the simulated GPU, with a /proc of its own
+ * --------------------------------------------------------- */
 
 static char sim_root[] = "/tmp/zeroute-mirror-XXXXXX";
 
@@ -239,7 +212,8 @@ static void end_sim(void)
         nftw(sim_root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* --- running ---------------------------------------------------------------------------------------------- */
+/* --- running
+ * ---------------------------------------------------------------------------------------------- */
 
 static void tell(const struct options *o, const struct zr_mirror_plan *plan)
 {
@@ -297,7 +271,8 @@ static int code_of(const struct options *o, const struct zr_mirror_result *resul
     static const int codes[] = {[ZR_NOT_MIRRORED] = 0, [ZR_MIRRORED] = 1, [ZR_CANNOT_TELL] = 2};
     int code = 0;
 
-    for (unsigned i = 0; i < count && !(o->all && strcmp(results[i].plan.label, settings[0].label)); i++) {
+    for (unsigned i = 0; i < count && !(o->all && strcmp(results[i].plan.label, settings[0].label));
+         i++) {
         int one = codes[results[i].verdict];
 
         code = one == 1 || code == 1 ? 1 : one > code ? one : code;

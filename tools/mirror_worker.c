@@ -1,7 +1,7 @@
 /*
- * The process that is measured: `zeroute mirror-worker`, started by mirror-test under the preload. It prints
- *   info DRIVER|DEVICE, then step ... for the baseline and after every step, then data WORD,
- * and stop REASON when it ended early. It frees nothing: its end does.
+ * The process that is measured: `zeroute mirror-worker`, started by mirror-test under the preload.
+ * It prints info DRIVER|DEVICE, then step ... for the baseline and after every step, then data
+ * WORD, and stop REASON when it ended early. It frees nothing: its end does.
  */
 #include "mirror.h"
 
@@ -23,9 +23,9 @@ static void print_amount(FILE *to, uint64_t bytes)
 
 void zr_mirror_print_step(FILE *to, const struct zr_mirror_step *step)
 {
-    const uint64_t amounts[] = {step->device,          step->host.total,       step->host.available,
-                                step->host.gpu_active, step->host.gpu_reclaim, step->rss,
-                                step->imports,         step->vram};
+    const uint64_t amounts[] = {
+        step->device,           step->host.total, step->host.available, step->host.gpu_active,
+        step->host.gpu_reclaim, step->rss,        step->imports,        step->vram};
 
     fputs("step", to);
     for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++)
@@ -36,9 +36,9 @@ void zr_mirror_print_step(FILE *to, const struct zr_mirror_step *step)
 
 bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step)
 {
-    uint64_t *const amounts[] = {&step->device,          &step->host.total,       &step->host.available,
-                                 &step->host.gpu_active, &step->host.gpu_reclaim, &step->rss,
-                                 &step->imports,         &step->vram};
+    uint64_t *const amounts[] = {
+        &step->device,           &step->host.total, &step->host.available, &step->host.gpu_active,
+        &step->host.gpu_reclaim, &step->rss,        &step->imports,        &step->vram};
 
     if (strncmp(line, "step ", 5))
         return false;
@@ -95,7 +95,8 @@ static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t
     }
     if (now.available >= plan->keep && now.available - plan->keep >= plan->step)
         return false;
-    snprintf(why, size, "%s of host memory left, %s are kept (--keep) and a step may take %.0f MiB more",
+    snprintf(why, size,
+             "%s of host memory left, %s are kept (--keep) and a step may take %.0f MiB more",
              zr_bytes_text(left, sizeof left, now.available),
              zr_bytes_text(keep, sizeof keep, plan->keep), (double)plan->step / (1 << 20));
     return true;
@@ -113,8 +114,9 @@ struct block {
     bool written;
 };
 
-static const char *check_data(const struct zr_mirror_route *route, const struct zr_mirror_plan *plan,
-                              const struct block *blocks, unsigned count)
+static const char *check_data(const struct zr_mirror_route *route,
+                              const struct zr_mirror_plan *plan, const struct block *blocks,
+                              unsigned count)
 {
     unsigned checked = 0;
 
@@ -152,7 +154,8 @@ static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *rout
             stop("the card is nearly full");
             break;
         }
-        blocks[done] = (struct block){route->allocate(plan, card, plan->step, why, sizeof why), card, false};
+        blocks[done] =
+            (struct block){route->allocate(plan, card, plan->step, why, sizeof why), card, false};
         if (!blocks[done].memory) {
             stop(why);
             break;
@@ -193,8 +196,8 @@ int zr_cmd_mirror_worker(int argc, char **argv)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    if (!(strcmp(plan.route, "native") ? zr_mirror_open_sycl : zr_mirror_open_native)(&plan, &route, why,
-                                                                                     sizeof why)) {
+    if (!(strcmp(plan.route, "native") ? zr_mirror_open_sycl
+                                       : zr_mirror_open_native)(&plan, &route, why, sizeof why)) {
         stop(why);
         return 0;
     }

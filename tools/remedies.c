@@ -15,7 +15,8 @@ static const struct zr_remedy table[ZR_REMEDIES] = {
                   "ends as soon as the program enables peer access, as PyTorch does at its first "
                   "copy between cards",
                   false, false, false, false},
-    [EAGER] = {"eager", "NEOReadDebugKeys=1 EnableDeferBacking=0 (zeroute run --preset eager sets them)",
+    [EAGER] = {"eager",
+               "NEOReadDebugKeys=1 EnableDeferBacking=0 (zeroute run --preset eager sets them)",
                "backing",
                "debug keys of the driver, not meant for production; set before the driver loads",
                false, false, false, false},
@@ -24,10 +25,11 @@ static const struct zr_remedy table[ZR_REMEDIES] = {
                      false, false, false},
     [NO_PEERS] = {"no-peers", "NEOReadDebugKeys=1 ForceZeDeviceCanAccessPerReturnValue=0", "export",
                   "no peer access at all; debug keys of the driver", false, false, false, false},
-    [OWNER] = {"owner", "zeroute run --preset mitigate (residency:owner)", "export",
-               "a buffer copied between cards is still mirrored; a pointer stored in memory may not "
-               "work on another card",
-               true, false, false, false},
+    [OWNER] =
+        {"owner", "zeroute run --preset mitigate (residency:owner)", "export",
+         "a buffer copied between cards is still mirrored; a pointer stored in memory may not "
+         "work on another card",
+         true, false, false, false},
 };
 
 static bool key_is(const struct zr_case *c, const char *key, long long wanted)
@@ -89,7 +91,8 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
     r[OWNER].in_force = knob_is(c, "residency:owner");
 }
 
-/* The least change that holds. Exports by IPC are not ended by anything that ends peer residency. */
+/* The least change that holds. Exports by IPC are not ended by anything that ends peer
+ * residency. */
 void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
                       struct zr_remedy remedies[ZR_REMEDIES])
 {

@@ -25,7 +25,7 @@ static const char *const files[ZR_PARTS] = {
 #undef ZR_PART
 };
 
-/* --- the environment ---------------------------------------------------------------------------- */
+/* --- the environment -------------------------------------------------------------------------- */
 
 const char *zr_environ_next(const struct zr_environ *from, const char *last)
 {
@@ -74,7 +74,7 @@ static void take_own_environ(struct zr_environ *to)
     }
 }
 
-/* --- one library -------------------------------------------------------------------------------- */
+/* --- one library ------------------------------------------------------------------------------ */
 
 static const char *base_of(const char *path)
 {
@@ -199,7 +199,7 @@ static void add(struct zr_stack *stack, const char *path, const char *file)
     inspect(&stack->parts[part], (enum zr_part)part);
 }
 
-/* --- what follows from the libraries ------------------------------------------------------------ */
+/* --- what follows from the libraries ---------------------------------------------------------- */
 
 static bool is_on(const char *value)
 {
@@ -218,8 +218,8 @@ static void choose_adapter(struct zr_stack *stack)
         stack->adapter_why = "the only one loaded";
     } else if (v1 && (asked || asked_loader)) {
         stack->adapter = is_on(asked) || is_on(asked_loader) ? 2 : 1;
-        stack->adapter_why = asked ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so"
-                                   : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
+        stack->adapter_why =
+            asked ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so" : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
     } else if (v1 && stack->runtime.count) {
         stack->adapter = zr_fact_holds(ZR_FACT_DEFAULT_V2, stack->runtime) ? 2 : 1;
         stack->adapter_why = stack->adapter == 2 ? "the default on Battlemage and later"
@@ -257,10 +257,10 @@ static void conclude(struct zr_stack *stack)
     find_binding(stack);
 }
 
-/* --- a process ---------------------------------------------------------------------------------- */
+/* --- a process -------------------------------------------------------------------------------- */
 
-/* In a container the path means something else: the process's own root first. A root for tests may hold /proc
- * alone. */
+/* In a container the path means something else: the process's own root first. A root for tests may
+ * hold /proc alone. */
 static bool find_file(char *out, size_t size, pid_t pid, const char *path)
 {
     zr_root_path(out, size, "/proc/%d/root%s", (int)pid, path);
@@ -315,7 +315,7 @@ void zr_stack_of_process(struct zr_stack *out, pid_t pid)
     conclude(out);
 }
 
-/* --- the machine -------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 static void add_folder(struct zr_stack *stack, const char *folder)
 {
@@ -367,7 +367,8 @@ void zr_stack_of_machine(struct zr_stack *out)
             add_folder(out, folder);
         }
     }
-    add_folders(out, "/usr/local/lib:/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu:/usr/lib64:/usr/lib");
+    add_folders(
+        out, "/usr/local/lib:/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu:/usr/lib64:/usr/lib");
     conclude(out);
 }
 

@@ -1,6 +1,7 @@
 /*
- * Two cards, a block on each and a bystander, all made resident on both cards as a SYCL runtime does; then a copy
- * from card to card, byte for byte. Prints GPUActive before and after the copy, and whether the bytes are right.
+ * Two cards, a block on each and a bystander, all made resident on both cards as a SYCL runtime
+ * does; then a copy from card to card, byte for byte. Prints GPUActive before and after the copy,
+ * and whether the bytes are right.
  */
 #include <level_zero/ze_api.h>
 #include <stdbool.h>
@@ -86,11 +87,14 @@ int main(void)
         host[i] = (unsigned char)(i * 7 + (i >> 11));
     MUST(zeCommandListAppendMemoryCopy(lists[FIRST], blocks[FIRST], host, BLOCK, NULL, 0, NULL));
     before = gpu_active_kib();
-    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], blocks[SECOND], blocks[FIRST], BLOCK, NULL, 0, NULL));
-    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], host + BLOCK, blocks[SECOND], BLOCK, NULL, 0, NULL));
+    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], blocks[SECOND], blocks[FIRST], BLOCK, NULL, 0,
+                                       NULL));
+    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], host + BLOCK, blocks[SECOND], BLOCK, NULL, 0,
+                                       NULL));
     same = !memcmp(host, host + BLOCK, BLOCK);
     printf("before %lu after %lu %s\n", before, gpu_active_kib(), same ? "same" : "different");
-    /* what was answered can be taken back; Intel's driver refuses this for a peer that it granted */
+    /* what was answered can be taken back; Intel's driver refuses this for a peer that it
+     * granted */
     zeContextEvictMemory(context, cards[SECOND], blocks[FIRST], BLOCK);
     MUST(zeMemFree(context, blocks[FIRST]));
     MUST(zeMemFree(context, blocks[SECOND]));

@@ -1,6 +1,6 @@
 /*
- * What residency:owner withholds and what it lets through, as the simulated driver sees it (two cards of two
- * tiles). Usage: residency CASE; each case leaves its counters to the suite.
+ * What residency:owner withholds and what it lets through, as the simulated driver sees it (two
+ * cards of two tiles). Usage: residency CASE; each case leaves its counters to the suite.
  */
 #include "sim.h"
 
@@ -124,8 +124,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"peer", peer},         {"evict", evict},     {"tile", tile},  {"virtual", virtual},
-                 {"imported", imported}, {"foreign", foreign}, {"wrong", wrong}};
+    } cases[] = {{"peer", peer},       {"evict", evict},       {"tile", tile},
+                 {"virtual", virtual}, {"imported", imported}, {"foreign", foreign},
+                 {"wrong", wrong}};
 
     gpu = first_gpu();
     for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++) {

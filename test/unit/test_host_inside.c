@@ -1,4 +1,5 @@
-/* Promises of src/host.c: the floor under host memory, and backing:eager's way into the environment. */
+/* Promises of src/host.c: the floor under host memory, and backing:eager's way into the
+ * environment. */
 #include "zeroute.h"
 
 #include <check.h>
