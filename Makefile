@@ -167,7 +167,7 @@ install: all $(B)/libzeroute-reader.a
 	install -m 644 completion/zeroute.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zeroute
 
 lint:
-	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability --inline-suppr \
+	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	  -D__x86_64__ -D_GNU_SOURCE -Iinclude -Isrc -Itools src tools include
 
 clean:

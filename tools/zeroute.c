@@ -106,7 +106,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         if (argc > 2 && argv[2][0] != '-') {
-            char ask[] = "--help";
+            static char ask[] = "--help";
+
             argv[1] = argv[2];
             argv[2] = ask;
             argc = 3;

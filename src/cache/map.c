@@ -223,7 +223,7 @@ static __attribute__((noinline, cold)) void clean(struct zr_map_leaf *leaf)
 /* The greatest set bit below `end`, or -1. */
 static int last_bit(const uint64_t *words, int end)
 {
-    for (int i = (end - 1) >> 6; i >= 0; i--) {
+    for (int i = end > 0 ? (end - 1) / 64 : -1; i >= 0; i--) {
         uint64_t w = load(&words[i]);
 
         if (end - i * 64 < 64)
@@ -237,10 +237,11 @@ static int last_bit(const uint64_t *words, int end)
 /* The greatest page below `end` in which a base was seen, or -1: at most 18 words are looked at. */
 static int last_page(struct zr_map_leaf *leaf, int end)
 {
-    int word = (end - 1) >> 6, bit;
+    int word, bit;
 
     if (end <= 0)
         return -1;
+    word = (end - 1) / 64;
     bit = last_bit(&leaf->seen[word], end - word * 64);
     if (bit >= 0)
         return word * 64 + bit;
