@@ -164,7 +164,8 @@ static bool fail(const char *what, const char *path, int fd, void *map)
     zr_segment = (struct zr_segment){.fd = -1};
     fields_reserved = 0;
     zr_say("no statistics of this process: cannot %s %s: %s", what, path,
-           e == ENOSPC ? "the file system is full" : strerror(e));
+           e == ENOSPC ? "the file system is full ('zeroute gc' removes what finished processes left)"
+                       : strerror(e));
     return false;
 }
 
@@ -184,6 +185,12 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks)
     }
     if (fd < 0)
         return fail("create", path, -1, MAP_FAILED);
+    /* Beyond its limit for files a process is killed, not told. */
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < FILE_SIZE) {
+        errno = EFBIG;
+        return fail("prepare", path, fd, MAP_FAILED);
+    }
     fd = move_high(fd);
     struct statx x;
     if (fchmod(fd, 0600) || ftruncate(fd, (off_t)FILE_SIZE) ||

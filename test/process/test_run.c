@@ -479,6 +479,13 @@ START_TEST(a_dev_shm_that_fills_up_later_loses_no_count)
 }
 END_TEST
 
+START_TEST(few_descriptors_are_enough)
+{
+    ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"ulimit -n 20; $W alloc 5\""), 0);
+    ck_assert_int_eq(number(0, "allocation.all.allocated"), 5);
+}
+END_TEST
+
 START_TEST(a_read_only_dev_shm_is_said_once)
 {
     int code = sh(WITH_SHM "mount -o remount,ro /dev/shm; exec '$Z' run --sim -- '$W' alloc 5'", "1m");
@@ -521,6 +528,7 @@ int main(void)
     tcase_add_test(t, multiprocessing_works_by_fork_and_by_spawn);
     tcase_add_test(t, a_full_dev_shm_costs_the_statistics_and_nothing_else);
     tcase_add_test(t, a_dev_shm_that_fills_up_later_loses_no_count);
+    tcase_add_test(t, few_descriptors_are_enough);
     tcase_add_test(t, a_read_only_dev_shm_is_said_once);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

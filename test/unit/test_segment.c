@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -389,6 +390,17 @@ START_TEST(a_child_of_raw_clone_is_seen_too)
 }
 END_TEST
 
+START_TEST(a_small_limit_for_files_kills_nobody)
+{
+    struct rlimit limit = {100000, 100000};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(!zr_stats_open());
+    zr_book(ZR_KIND_DEVICE, 0, MIB);
+    zr_count_caller((const void *)(uintptr_t)take, 1);
+    ck_assert_ptr_null(zr_segment.header);
+}
+END_TEST
+
 START_TEST(errno_is_as_the_caller_left_it)
 {
     errno = 4711;
@@ -422,6 +434,7 @@ int main(void)
     tcase_add_test(t, texts_and_the_fingerprint_can_be_read);
     tcase_add_test(t, a_forked_child_starts_with_nothing_and_leaves_the_parents_alone);
     tcase_add_test(t, a_child_of_raw_clone_is_seen_too);
+    tcase_add_test(t, a_small_limit_for_files_kills_nobody);
     tcase_add_test(t, errno_is_as_the_caller_left_it);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
