@@ -94,8 +94,10 @@ static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
     }
     for (size_t e = 0; an->verdict && e < an->n_effects; e++) {
         char *sentence = zr_ab_effect_sentence(ab, an, e);
-        paragraph(f, sentence, "primary");
+        char *whole = zr_ab_text("%s: %s", ab->metric[an->primary].name, sentence);
+        paragraph(f, whole, "primary");
         free(sentence);
+        free(whole);
     }
     for (size_t i = 0; i < an->n_remarks; i++)
         paragraph(f, an->remark[i], "soft");
@@ -236,7 +238,7 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
         return;
     }
     fprintf(f, "<td class=\"n soft\">%s</td>", zr_ab_interval_text(low, m->unit, c->median_interval));
-    if (arm == 0 || isnan(c->difference)) {
+    if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         fputs("<td></td><td></td><td></td><td></td></tr>\n", f);
         return;
     }

@@ -105,9 +105,9 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
 
     fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, label, wide.arm, wide.arm, ab->arm[arm].name,
             zr_ab_number(median, m->unit, c->median));
-    if (arm == 0 || isnan(c->difference)) {
+    if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         zr_ab_interval_text(interval, m->unit, c->median_interval);
-        fprintf(f, "  %9s  %-24s %s\n", "", arm ? "" : interval, row->drifts && !arm ? "drifts" : "");
+        fprintf(f, "  %*s  %-24s %s\n", ab->n_factors ? 0 : 9, "", interval, row->drifts && !arm ? "drifts" : "");
         return;
     }
     if (isfinite(c->change)) {
@@ -125,8 +125,8 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
 
 static void columns(FILE *f, const struct zr_ab *ab, const char *first, struct layout wide)
 {
-    fprintf(f, "\n  %-*.*s %-*s %10s  %9s  %-24s %8s\n", wide.name, wide.name, first, wide.arm, "", "median",
-            ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
+    fprintf(f, "\n  %-*.*s %-*s %10s  %*s  %-24s %8s\n", wide.name, wide.name, first, wide.arm, "", "median",
+            ab->n_factors ? 0 : 9, ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
 }
 
 /* By setting, in full: this is the table that a reader came for. */
@@ -149,17 +149,22 @@ static void primary(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
 
 static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    struct layout wide = {25, ab->n_factors ? 24 : 2};
+    struct layout wide = {25, 2};
     char text[ZR_AB_WORD];
 
+    for (size_t arm = 0; arm < ab->n_arms; arm++) {
+        int n = (int)strlen(ab->arm[arm].name);
+        wide.arm = n > wide.arm && n <= 48 ? n : wide.arm;
+    }
     columns(f, ab, "other metrics", wide);
     for (size_t m = 0; m < ab->n_metrics; m++) {
         const struct zr_ab_row *row = &an->row[m];
         if (row->primary || zr_ab_dull(ab, row))
             continue;
         if (row->constant)
-            fprintf(f, "  %-*.*s %-*s %10s  %9s  the same in every run\n", wide.name, wide.name, ab->metric[m].name,
-                    wide.arm, "", zr_ab_number(text, ab->metric[m].unit, row->arm[0].median), "");
+            fprintf(f, "  %-*.*s %-*s %10s  %*s  the same in every run\n", wide.name, wide.name, ab->metric[m].name,
+                    wide.arm, "", zr_ab_number(text, ab->metric[m].unit, row->arm[0].median),
+                    ab->n_factors ? 0 : 9, "");
         for (size_t arm = 0; arm < ab->n_arms && !row->constant; arm++)
             arm_line(f, ab, an, m, arm, arm ? "" : ab->metric[m].name, wide);
     }
