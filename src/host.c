@@ -152,8 +152,7 @@ void zr_fork_child_host(void)
     atomic_store(&zr_host_due, 0);
 }
 
-/* --- host_floor
- * ------------------------------------------------------------------------------------------ */
+/* --- host_floor ------------------------------------------------------------------------------ */
 
 static uint64_t floor_of(const char *meminfo)
 {
@@ -192,8 +191,7 @@ bool zr_host_refuses_slow(uint64_t bytes)
     return refuse;
 }
 
-/* --- backing:eager
- * ---------------------------------------------------------------------------------------- */
+/* --- backing:eager --------------------------------------------------------------------------- */
 
 static int is_driver(struct dl_phdr_info *info, size_t size, void *found)
 {

@@ -31,8 +31,7 @@ static const char usage[] =
     "  sudo zeroute doctor 4242       somebody else's\n"
     "  zeroute doctor --json 4242 | jq .findings\n";
 
-/* --- gathering
- * -------------------------------------------------------------------------------------- */
+/* --- gathering ------------------------------------------------------------------------------- */
 
 static void read_command(struct zr_case *c)
 {
@@ -173,8 +172,7 @@ static bool gather(struct zr_case *c, pid_t pid)
     return true;
 }
 
-/* --- the command
- * ------------------------------------------------------------------------------------- */
+/* --- the command ----------------------------------------------------------------------------- */
 
 static int show_facts(void)
 {

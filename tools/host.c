@@ -177,7 +177,7 @@ int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_memin
     return drop;
 }
 
-/* --- fdinfo ----------------------------------------------------------------------------------- */
+/* --- fdinfo ---------------------------------------------------------------------------------- */
 
 struct client {
     char pdev[32];
@@ -317,7 +317,7 @@ static void read_descriptors(pid_t pid, struct zr_process_memory *out)
     closedir(listing);
 }
 
-/* --- cgroup and the process itself ------------------------------------------------------------ */
+/* --- cgroup and the process itself ----------------------------------------------------------- */
 
 static uint64_t number_in(const char *path)
 {
@@ -405,7 +405,7 @@ bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out)
     return true;
 }
 
-/* --- arithmetic ------------------------------------------------------------------------------- */
+/* --- arithmetic ------------------------------------------------------------------------------ */
 
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out)
 {

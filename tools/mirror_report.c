@@ -97,8 +97,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
             zr_verdict_names[r->verdict], zr_plain(colour), r->why);
 }
 
-/* --- the table of --all
- * --------------------------------------------------------------------------- */
+/* --- the table of --all ---------------------------------------------------------------------- */
 
 static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results,
                                               unsigned count, const char *label, unsigned cards)
@@ -214,8 +213,7 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
     show_reasons(to, results, count, markdown);
 }
 
-/* --- JSON
- * -------------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------ */
 
 static void amount(struct zr_json *j, const char *key, uint64_t bytes)
 {

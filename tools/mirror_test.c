@@ -169,8 +169,7 @@ static const struct option longs[] = {
     {"json", no_argument, NULL, 'j'},          {"markdown", no_argument, NULL, 'm'},
     {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
 
-/* --- the simulated GPU, with a /proc of its own
- * --------------------------------------------------------- */
+/* --- the simulated GPU, with a /proc of its own ---------------------------------------------- */
 
 static char sim_root[] = "/tmp/zeroute-mirror-XXXXXX";
 
@@ -212,8 +211,7 @@ static void end_sim(void)
         nftw(sim_root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* --- running
- * ---------------------------------------------------------------------------------------------- */
+/* --- running --------------------------------------------------------------------------------- */
 
 static void tell(const struct options *o, const struct zr_mirror_plan *plan)
 {

@@ -25,7 +25,7 @@ static const char *const files[ZR_PARTS] = {
 #undef ZR_PART
 };
 
-/* --- the environment -------------------------------------------------------------------------- */
+/* --- the environment ------------------------------------------------------------------------- */
 
 const char *zr_environ_next(const struct zr_environ *from, const char *last)
 {
@@ -74,7 +74,7 @@ static void take_own_environ(struct zr_environ *to)
     }
 }
 
-/* --- one library ------------------------------------------------------------------------------ */
+/* --- one library ----------------------------------------------------------------------------- */
 
 static const char *base_of(const char *path)
 {
@@ -199,7 +199,7 @@ static void add(struct zr_stack *stack, const char *path, const char *file)
     inspect(&stack->parts[part], (enum zr_part)part);
 }
 
-/* --- what follows from the libraries ---------------------------------------------------------- */
+/* --- what follows from the libraries --------------------------------------------------------- */
 
 static bool is_on(const char *value)
 {
@@ -257,7 +257,7 @@ static void conclude(struct zr_stack *stack)
     find_binding(stack);
 }
 
-/* --- a process -------------------------------------------------------------------------------- */
+/* --- a process ------------------------------------------------------------------------------- */
 
 /* In a container the path means something else: the process's own root first. A root for tests may
  * hold /proc alone. */
@@ -315,7 +315,7 @@ void zr_stack_of_process(struct zr_stack *out, pid_t pid)
     conclude(out);
 }
 
-/* --- the machine ------------------------------------------------------------------------------ */
+/* --- the machine ----------------------------------------------------------------------------- */
 
 static void add_folder(struct zr_stack *stack, const char *folder)
 {

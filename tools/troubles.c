@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- the preload and its hooks ---------------------------------------------------------------- */
+/* --- the preload and its hooks --------------------------------------------------------------- */
 
 /* Why calls may pass us by, from what is loaded. */
 static const char *likely_bypass(const struct zr_case *c, const char **todo)
@@ -69,7 +69,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to)
     zr_finding_says(&f->todo, "%s", todo);
 }
 
-/* --- versions that do not go together --------------------------------------------------------- */
+/* --- versions that do not go together -------------------------------------------------------- */
 
 static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact,
                            const char *needs)
@@ -173,7 +173,7 @@ static void check_skiplists(const struct zr_case *c, struct zr_findings *to)
     }
 }
 
-/* --- cards ------------------------------------------------------------------------------------ */
+/* --- cards ----------------------------------------------------------------------------------- */
 
 static void check_cards(const struct zr_case *c, struct zr_findings *to)
 {
@@ -250,7 +250,7 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to)
     }
 }
 
-/* --- IPC -------------------------------------------------------------------------------------- */
+/* --- IPC ------------------------------------------------------------------------------------- */
 
 static void check_ipc(const struct zr_case *c, struct zr_findings *to)
 {
@@ -283,7 +283,7 @@ static void check_ipc(const struct zr_case *c, struct zr_findings *to)
     }
 }
 
-/* --- the environment -------------------------------------------------------------------------- */
+/* --- the environment ------------------------------------------------------------------------- */
 
 static void add_variable(void *to, const struct zr_env_report *what)
 {

@@ -8,8 +8,7 @@
 static char root[] = "/tmp/zeroute-doctor-XXXXXX";
 enum { PID = 4242 };
 
-/* --- laying out a machine
- * ----------------------------------------------------------------------------- */
+/* --- laying out a machine -------------------------------------------------------------------- */
 
 static void lay_bytes(const char *path, const void *bytes, size_t size)
 {
@@ -166,8 +165,7 @@ static void clear(void)
     nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* --- asking
- * ------------------------------------------------------------------------------------------- */
+/* --- asking ---------------------------------------------------------------------------------- */
 
 static struct child *ask(const char *pid, const char *form)
 {
@@ -214,8 +212,7 @@ static bool remedy_is(const struct child *c, const char *id, const char *fact)
     return strstr(object, fact) != NULL;
 }
 
-/* --- the mirror
- * --------------------------------------------------------------------------------------- */
+/* --- the mirror ------------------------------------------------------------------------------ */
 
 START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price)
 {
@@ -333,8 +330,7 @@ START_TEST(a_kernel_without_gpuactive_is_not_taken_for_no_mirror)
 }
 END_TEST
 
-/* --- known trouble
- * ------------------------------------------------------------------------------------ */
+/* --- known trouble --------------------------------------------------------------------------- */
 
 START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do)
 {
@@ -413,8 +409,7 @@ START_TEST(a_preload_that_tells_nothing_is_a_warning)
 }
 END_TEST
 
-/* --- the command
- * --------------------------------------------------------------------------------------- */
+/* --- the command ----------------------------------------------------------------------------- */
 
 START_TEST(the_machine_is_looked_at_without_a_process)
 {

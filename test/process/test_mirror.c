@@ -29,8 +29,7 @@ static void clear(void)
     nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* --- mirror-test
- * ------------------------------------------------------------------------------------ */
+/* --- mirror-test ----------------------------------------------------------------------------- */
 
 static struct child *mirror_test(const char *const *options)
 {
@@ -173,8 +172,7 @@ START_TEST(wrong_usage_is_told_with_what_was_expected)
 }
 END_TEST
 
-/* --- the policies themselves
- * ------------------------------------------------------------------------- */
+/* --- the policies themselves ----------------------------------------------------------------- */
 
 static struct child *copy_between_cards(const char *conf, const char *more)
 {
