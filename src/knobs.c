@@ -360,6 +360,14 @@ void zr_preset_set(struct zr_config *c, const struct zr_preset *p)
     zr_knobs_parse(c, p->settings, NULL, NULL);
 }
 
+static void unknown_preset(const char *name, size_t length, char *why, size_t size)
+{
+    size_t used = (size_t)snprintf(why, size, "unknown preset '%.*s': expected one of ",
+                                   (int)(length > 64 ? 64 : length), name);
+    for (size_t i = 0; i < zr_preset_count && used < size; i++)
+        used += (size_t)snprintf(why + used, size - used, "%s%s", i ? ", " : "", zr_presets[i].name);
+}
+
 static bool parse_item(struct zr_config *c, const char *s, size_t length,
                        void (*bad)(const char *, void *), void *data)
 {
@@ -387,9 +395,7 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length,
             if (p)
                 zr_preset_set(c, p);
             else
-                snprintf(why, sizeof why,
-                         "unknown preset '%.*s': expected observe, reroute, path, mitigate or eager",
-                         (int)(value_length > 64 ? 64 : value_length), value);
+                unknown_preset(value, value_length, why, sizeof why);
         } else {
             good = zr_knob_set(c, key, key_length, value, value_length, why, sizeof why);
         }

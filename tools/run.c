@@ -118,16 +118,12 @@ static const char *value_of(int argc, char **argv, int *i, size_t name_length)
 
 static bool set_preset(struct options *o, const char *name)
 {
-    const struct zr_preset *p = zr_preset_find(name, strlen(name));
-    if (p) {
-        zr_preset_set(&o->config, p);
-        return true;
-    }
-    char all[128] = "";
-    for (size_t i = 0; i < zr_preset_count; i++)
-        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "",
-                 zr_presets[i].name);
-    zr_complain("run", "unknown preset '%s': expected one of %s", name, all);
+    static char from_option[] = "--preset";
+    char item[128];
+    snprintf(item, sizeof item, "preset:%.100s", name);
+    if (!strpbrk(name, ",:="))
+        return zr_knobs_parse(&o->config, item, bad_setting, from_option);
+    zr_complain("run", "--preset: unknown preset '%s'", name);
     return false;
 }
 
