@@ -409,6 +409,106 @@ START_TEST(a_preload_that_tells_nothing_is_a_warning)
 }
 END_TEST
 
+/* --- a live process ---------------------------------------------------------------------------- */
+
+struct live {
+    pid_t pid;
+    int in; /* closing it ends the process */
+};
+
+static struct live start(const char *conf, const char *preload)
+{
+    struct live l;
+    int in[2], out[2];
+    char word[16] = "";
+
+    ck_assert_int_eq(pipe(in) | pipe(out), 0);
+    l.pid = fork();
+    if (!l.pid) {
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        close(in[1]);
+        close(out[0]);
+        setenv("ZEROUTE_ROOT", root, 1);
+        setenv("ZE_ENABLE_ALT_DRIVERS", build_path("libze_simgpu.so"), 1);
+        setenv("ZE_SIMGPU", "devices:2,mirror:on", 1);
+        setenv("ZEROUTE_CONF", conf, 1);
+        setenv("LD_PRELOAD", preload, 1);
+        execl(build_path("test/process/doctor_hold"), "doctor_hold", (char *)NULL);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    l.in = in[1];
+    ck_assert_int_gt(read(out[0], word, sizeof word - 1), 0);
+    close(out[0]);
+    ck_assert_str_eq(word, "ready\n");
+    return l;
+}
+
+/* Its segment goes with it. */
+static void end(struct live *l)
+{
+    struct child *gone = calloc(1, sizeof *gone);
+
+    close(l->in);
+    waitpid(l->pid, NULL, 0);
+    child_read(gone, l->pid);
+    child_free(gone);
+}
+
+static struct child *look_at(const struct live *l, int code)
+{
+    char pid[16];
+    struct child *c;
+
+    snprintf(pid, sizeof pid, "%d", (int)l->pid);
+    c = ask(pid, "--json");
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code,
+                  "status %#x, not %d: %.3000s", (unsigned)c->status, code, c->out);
+    return c;
+}
+
+START_TEST(a_live_process_is_seen_with_and_without_the_preload)
+{
+    struct live l = start("preset:observe", build_path("libzeroute.so"));
+    struct child *c = look_at(&l, 1);
+
+    says(c, "\"preloaded\": true");
+    says(c, "residency on other cards was asked 3 times and granted");
+    says(c, "\"state\": \"there\"");
+    says(c, "\"bytes\": 402653184");
+    ck_assert(!finds(c, "preload-bypassed"));
+    child_free(c);
+    end(&l);
+
+    l = start("", "");
+    c = look_at(&l, 1);
+    says(c, "\"preloaded\": false");
+    says(c, "\"state\": \"there\"");
+    says(c, "\"vram_total_bytes\": 268435456");
+    child_free(c);
+    end(&l);
+}
+END_TEST
+
+START_TEST(a_live_process_under_either_remedy_has_nothing_to_do)
+{
+    static const char *const remedies[][2] = {{"preset:mitigate", "owner"},
+                                              {"preset:eager", "eager"}};
+
+    for (unsigned i = 0; i < 2; i++) {
+        struct live l = start(remedies[i][0], build_path("libzeroute.so"));
+        struct child *c = look_at(&l, 0);
+
+        says(c, "\"state\": \"none\"");
+        ck_assert(remedy_is(c, remedies[i][1], "\"in_force\": true"));
+        child_free(c);
+        end(&l);
+    }
+}
+END_TEST
+
 /* --- the command ----------------------------------------------------------------------------- */
 
 START_TEST(the_machine_is_looked_at_without_a_process)
@@ -498,6 +598,8 @@ int main(void)
     tcase_add_test(t, a_loader_that_is_too_old_for_the_runtime_is_told);
     tcase_add_test(t, what_cannot_be_read_is_said_and_the_code_is_2);
     tcase_add_test(t, a_preload_that_tells_nothing_is_a_warning);
+    tcase_add_test(t, a_live_process_is_seen_with_and_without_the_preload);
+    tcase_add_test(t, a_live_process_under_either_remedy_has_nothing_to_do);
     tcase_add_test(t, the_machine_is_looked_at_without_a_process);
     tcase_add_test(t, the_page_fits_and_ends_with_a_verdict);
     tcase_add_test(t, a_process_that_is_not_there_and_wrong_usage_are_2);
