@@ -25,10 +25,12 @@ while IFS=$'\t' read -r name _ help; do
     tr '\n' ' ' <man/zeroute-run.1 | grep -qF ".B $name ($help"
     promise "man/zeroute-run.1 describes the preset $name as knobs.def does" $?
 done < <("$B/zeroute" --list presets)
-while IFS=$'\t' read -r name _; do
+while IFS=$'\t' read -r name help; do
+    grep -A1 -F ".BR zeroute\\-${name//-/\\-} (1)" man/zeroute.1 | grep -qxF "$help"
+    promise "man/zeroute.1 lists $name as commands.def does" $?
     [ -f "man/zeroute-$name.1" ]
     promise "there is a man page for $name" $?
-    "$B/zeroute" "$name" --help | grep -q example
+    "$B/zeroute" "$name" --help | grep -qi example
     promise "zeroute $name --help has examples" $?
 done < <("$B/zeroute" --list commands)
 for page in man/*.1; do
