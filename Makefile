@@ -150,6 +150,10 @@ BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
 $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ $(BENCH_LDFLAGS_$*) -lze_loader -ldl -lpthread -lm
+# The allocators themselves, beside others: linked in as they are in the preload.
+$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c))
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -ldl -lpthread
 bench: all $(BENCH_BIN)
 	test/bench/run $(T)
 

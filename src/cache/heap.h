@@ -25,6 +25,7 @@ struct magazine {
     struct zr_block *reserve;
     uint32_t count; /* in `head` */
     uint32_t full;  /* so many make a run */
+    uint64_t spare; /* 32 bytes: found by a shift */
 };
 
 struct magazines {

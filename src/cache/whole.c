@@ -60,9 +60,11 @@ static inline void count_one(uint64_t *counter)
 static inline void note(struct zr_freed_block *was, const struct zr_block *b)
 {
     was->size = b->size;
-    was->device = b->device;
-    was->kind = b->kind;
+    memcpy(&was->device, &b->device, sizeof was->device + sizeof was->kind);
 }
+_Static_assert(offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
+                   offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2,
+               "device and kind are copied in one");
 
 /* Every call that cannot go straight on ends in a tail call: nothing is saved on the stack for it. */
 struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, size_t size, int *code)
@@ -71,6 +73,7 @@ struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, si
     struct zr_block *b;
     struct magazine *m;
     struct way *w;
+    uint64_t hits;
 
     if (unlikely(!h || size - 1 >= ZR_CLASS_LIMIT))
         return alloc_slow(c, key, size, code);
@@ -86,25 +89,31 @@ struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, si
     m->head = b->link;
     m->count--;
     add_kept(w->allowance, -b->held);
-    count_one(&h->hits);
+    hits = h->hits + 1;
+    __atomic_store_n(&h->hits, hits, __ATOMIC_RELAXED);
     heap_leave(h);
     hand_out(b, key, size);
-    if (unlikely((h->hits & h->patience) == 0))
+    if (unlikely((hits & h->patience) == 0))
         return zr_tick(h, b);
     return b;
 }
 
-enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was)
+/* Once the block is found. Inlined twice: where its page holds one block, and where it holds several. */
+static inline __attribute__((always_inline)) enum zr_freed
+free_block(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was, struct zr_block *b)
 {
     struct heap *h = zr_heaps[c->id];
+    uint64_t word, kept, frees;
     struct magazines *mags;
     struct magazine *m;
     struct allowance *a;
-    struct zr_block *b;
-    uint64_t word = 0;
 
-    b = zr_map_look(p, &word);
-    if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE || !keep ||
+    if (unlikely(!b))
+        return free_odd(c, NULL, 0, p, keep, was);
+    word = zr_block_word(b);
+    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        return free_odd(c, NULL, 0, p, keep, was);
+    if (unlikely(zr_word_state(word) != ZR_BLOCK_LIVE || !keep ||
                  (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & 0xffff) != ZR_BLOCK_OURS))
         return free_odd(c, b, word, p, keep, was);
     note(was, b);
@@ -114,19 +123,46 @@ enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_fr
         return keep_slow(c, b, was);
     mags = h->by_key[b->key];
     a = &h->account[b->device];
-    m = mags ? &mags->of[b->size_class] : NULL;
-    if (unlikely(!m || m->count == m->full || a->kept + b->held > a->allowed)) {
+    kept = a->kept + b->held;
+    if (unlikely(!mags || kept > a->allowed)) {
         heap_leave(h);
         return keep_slow(c, b, was);
     }
+    m = &mags->of[b->size_class];
+    if (unlikely(m->count == m->full)) {
+        heap_leave(h);
+        return keep_slow(c, b, was);
+    }
+    m->count++;
+    __atomic_store_n(&b->link, m->head, __ATOMIC_RELAXED);
+    m->head = b;
+    __atomic_store_n(&a->kept, kept, __ATOMIC_RELAXED);
     b->stamp = h->now;
-    push(m, b);
-    add_kept(a, b->held);
-    h->frees++;
+    frees = ++h->frees;
     heap_leave(h);
-    if (unlikely((h->frees & h->patience) == 0))
+    if (unlikely((frees & h->patience) == 0))
         return tick_freed(h);
     return ZR_FREED;
+}
+
+static __attribute__((noinline)) enum zr_freed free_among_several(struct zr_cache *c, void *p, bool keep,
+                                                                  struct zr_freed_block *was,
+                                                                  uint64_t slot)
+{
+    return free_block(c, p, keep, was, zr_map_descend(slot, (uintptr_t)p));
+}
+
+enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was)
+{
+    struct zr_map_leaf *leaf = zr_map_leaf_of((uintptr_t)p);
+    uint64_t slot;
+
+    if (unlikely(!leaf))
+        return free_odd(c, NULL, 0, p, keep, was);
+    slot = __atomic_load_n(&leaf->slot[(uintptr_t)p >> 16 & 0xffff], __ATOMIC_ACQUIRE);
+    if (unlikely(slot & 1))
+        return free_among_several(c, p, keep, was, slot);
+    return free_block(c, p, keep, was, (struct zr_block *)(slot & 0xffffffffffff));
 }
 
 static enum zr_freed tick_freed(struct heap *h)

@@ -1,0 +1,487 @@
+/*
+ * Our allocators beside others, in one process, on the same patterns and over a driver that costs nothing.
+ * One line of JSON per figure on stdout: ns per allocation and free.
+ *
+ * Rounds are interleaved: every allocator runs for a few milliseconds in each, and the lowest of three
+ * medians counts, so that what else the machine does hits all alike.
+ */
+#include "cache/cache.h"
+#include "cache/pool.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MEDIANS = 3, ROUNDS = 5, LIVE = 1000, ALLOCATORS = 8, HANDED = 512 };
+static const double slice_ns = 3e6;
+
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* --- the driver that costs nothing ----------------------------------------------------------------------------- */
+static uintptr_t next_address = 0x500000000000;
+
+static void *address(size_t size)
+{
+    return (void *)__atomic_fetch_add(&next_address, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
+}
+
+static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+{
+    (void)arg, (void)key;
+    *out = address(size);
+    return 0;
+}
+
+static int block_free(void *arg, const struct zr_block *b)
+{
+    (void)arg, (void)b;
+    return 0;
+}
+
+static bool never_full(int code)
+{
+    (void)code;
+    return false;
+}
+
+static int segment_alloc(void *arg, size_t size, void **out)
+{
+    (void)arg;
+    *out = address(size);
+    return 0;
+}
+
+static int segment_free(void *arg, void *p, size_t size)
+{
+    (void)arg, (void)p, (void)size;
+    return 0;
+}
+
+/* --- the allocators --------------------------------------------------------------------------------------------- */
+static struct zr_cache *cache;
+static struct zr_pool *pool;
+static const struct zr_key key = {.context = (void *)0x1230, .device = (void *)0x4560, .account = 1};
+
+static void *whole_get(size_t size)
+{
+    int code;
+    struct zr_block *b = zr_cache_alloc(cache, &key, size, &code);
+
+    return (void *)b->base;
+}
+
+static void whole_put(void *p)
+{
+    struct zr_freed_block was;
+
+    zr_cache_free(cache, p, true, &was);
+}
+
+static void *pool_get(size_t size)
+{
+    void *p = NULL;
+
+    zr_pool_malloc(pool, size, 0, &p);
+    return p;
+}
+
+static void pool_put(void *p)
+{
+    zr_pool_free(pool, p);
+}
+
+/* UMF's C interface, as much of it as is used here (ops of version 1.0). */
+struct umf_provider_ops {
+    uint32_t version;
+    int (*initialize)(const void *params, void **provider);
+    int (*finalize)(void *provider);
+    int (*alloc)(void *provider, size_t size, size_t alignment, void **out);
+    int (*free)(void *provider, void *p, size_t size);
+    void (*last_error)(void *provider, const char **message, int32_t *code);
+    int (*recommended_page)(void *provider, size_t size, size_t *page);
+    int (*min_page)(void *provider, const void *p, size_t *page);
+    int (*name)(void *provider, const char **name);
+    void *optional[16];
+};
+
+static int umf_start(const void *params, void **provider)
+{
+    (void)params;
+    *provider = &next_address;
+    return 0;
+}
+
+static int umf_end(void *provider)
+{
+    (void)provider;
+    return 0;
+}
+
+static int umf_alloc(void *provider, size_t size, size_t alignment, void **out)
+{
+    (void)provider, (void)alignment;
+    *out = address(size);
+    return 0;
+}
+
+static int umf_free(void *provider, void *p, size_t size)
+{
+    (void)provider, (void)p, (void)size;
+    return 0;
+}
+
+static void umf_last_error(void *provider, const char **message, int32_t *code)
+{
+    (void)provider;
+    *message = "";
+    *code = 0;
+}
+
+static int umf_page(void *provider, size_t size, size_t *page)
+{
+    (void)provider, (void)size;
+    *page = 65536;
+    return 0;
+}
+
+static int umf_min_page(void *provider, const void *p, size_t *page)
+{
+    (void)provider, (void)p;
+    *page = 65536;
+    return 0;
+}
+
+static int umf_name(void *provider, const char **name)
+{
+    (void)provider;
+    *name = "nothing";
+    return 0;
+}
+
+static const struct umf_provider_ops umf_ops = {.version = 1 << 16,
+                                                .initialize = umf_start,
+                                                .finalize = umf_end,
+                                                .alloc = umf_alloc,
+                                                .free = umf_free,
+                                                .last_error = umf_last_error,
+                                                .recommended_page = umf_page,
+                                                .min_page = umf_min_page,
+                                                .name = umf_name};
+static void *umf_pool;
+static void *(*umf_pool_malloc)(void *pool, size_t size);
+static int (*umf_pool_free)(void *pool, void *p);
+
+static void *disjoint_get(size_t size)
+{
+    return umf_pool_malloc(umf_pool, size);
+}
+
+static void disjoint_put(void *p)
+{
+    umf_pool_free(umf_pool, p);
+}
+
+
+static bool open_umf(void)
+{
+    void *lib = dlopen("libumf.so.1", RTLD_NOW), *params = NULL, *provider = NULL;
+    int (*create_provider)(const void *, const void *, void **);
+    int (*create_params)(void **);
+    int (*set)(void *, size_t);
+    const void *(*ops)(void);
+    int (*create_pool)(const void *, void *, const void *, uint32_t, void **);
+
+    if (!lib)
+        return false;
+    *(void **)&create_provider = dlsym(lib, "umfMemoryProviderCreate");
+    *(void **)&create_params = dlsym(lib, "umfDisjointPoolParamsCreate");
+    *(void **)&ops = dlsym(lib, "umfDisjointPoolOps");
+    *(void **)&create_pool = dlsym(lib, "umfPoolCreate");
+    *(void **)&umf_pool_malloc = dlsym(lib, "umfPoolMalloc");
+    *(void **)&umf_pool_free = dlsym(lib, "umfPoolFree");
+    if (!create_provider || !create_params || !ops || !create_pool || create_provider(&umf_ops, NULL, &provider) ||
+        create_params(&params))
+        return false;
+    /* All sizes pooled and nothing given back: its best case. Slabs and buckets as the SYCL runtime has them. */
+    *(void **)&set = dlsym(lib, "umfDisjointPoolParamsSetMaxPoolableSize");
+    set(params, (size_t)1 << 30);
+    *(void **)&set = dlsym(lib, "umfDisjointPoolParamsSetCapacity");
+    set(params, 4096);
+    *(void **)&set = dlsym(lib, "umfDisjointPoolParamsSetSlabMinSize");
+    set(params, 65536);
+    *(void **)&set = dlsym(lib, "umfDisjointPoolParamsSetMinBucketSize");
+    set(params, 64);
+    return create_pool(ops(), provider, params, 0, &umf_pool) == 0;
+}
+
+static struct allocator {
+    const char *name;
+    void *(*get)(size_t size);
+    void (*put)(void *p);
+} allocator[ALLOCATORS];
+static int allocators;
+
+static void add(const char *name, void *(*get)(size_t), void (*put)(void *))
+{
+    allocator[allocators++] = (struct allocator){name, get, put};
+}
+
+static void add_library(const char *name, const char *file, const char *get, const char *put)
+{
+    void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL), *a = lib ? dlsym(lib, get) : NULL;
+    void *b = lib ? dlsym(lib, put) : NULL;
+    struct allocator found = {.name = name};
+
+    if (!a || !b) {
+        fprintf(stderr, "cache: skipped: %s: %s\n", name, lib ? "functions missing" : dlerror());
+        return;
+    }
+    memcpy(&found.get, &a, sizeof a);
+    memcpy(&found.put, &b, sizeof b);
+    allocator[allocators++] = found;
+}
+
+/* --- patterns: each does n steps and is timed from outside ---------------------------------------------------------- */
+struct work {
+    const struct allocator *a;
+    size_t size;
+    size_t steps;
+    size_t lives;
+    void **live;
+    double ns;
+    pthread_barrier_t *gate;
+};
+
+static void run_pair(struct work *w)
+{
+    for (size_t i = 0; i < w->steps; i++)
+        w->a->put(w->a->get(w->size));
+}
+
+static void run_live(struct work *w)
+{
+    uint64_t r = 88172645463325252u;
+
+    for (size_t i = 0; i < w->steps; i++) {
+        void **at;
+
+        r ^= r << 13, r ^= r >> 7, r ^= r << 17;
+        at = &w->live[r % w->lives];
+        w->a->put(*at);
+        *at = w->a->get(w->size);
+    }
+}
+
+static void (*pattern)(struct work *w);
+
+static void *timed(void *arg)
+{
+    struct work *w = arg;
+    double start;
+
+    for (size_t i = 0; i < w->lives; i++)
+        w->live[i] = w->a->get(w->size);
+    pthread_barrier_wait(w->gate);
+    start = now_ns();
+    pattern(w);
+    w->ns = (now_ns() - start) / (double)w->steps;
+    pthread_barrier_wait(w->gate);
+    for (size_t i = 0; i < w->lives; i++)
+        w->a->put(w->live[i]);
+    return NULL;
+}
+
+/* ns per step of one thread while `threads` of them run. */
+static double measure(const struct allocator *a, size_t size, int threads, size_t steps, size_t lives)
+{
+    static void *live[2][LIVE];
+    pthread_barrier_t gate;
+    pthread_t other;
+    struct work w[2];
+
+    pthread_barrier_init(&gate, NULL, (unsigned)threads);
+    for (int i = 0; i < threads; i++)
+        w[i] = (struct work){a, size, steps, lives, live[i], 0, &gate};
+    if (threads == 2)
+        pthread_create(&other, NULL, timed, &w[1]);
+    timed(&w[0]);
+    if (threads == 2)
+        pthread_join(other, NULL);
+    pthread_barrier_destroy(&gate);
+    return threads == 2 ? (w[0].ns + w[1].ns) / 2 : w[0].ns;
+}
+
+/* One thread allocates, another frees: a ring between them. */
+struct ring {
+    const struct allocator *a;
+    size_t size, steps;
+    void *volatile slot[HANDED];
+};
+
+static void *free_from(void *arg)
+{
+    struct ring *r = arg;
+
+    for (size_t i = 0; i < r->steps; i++) {
+        void *p;
+
+        while (!(p = __atomic_load_n(&r->slot[i % HANDED], __ATOMIC_ACQUIRE)))
+            sched_yield();
+        __atomic_store_n(&r->slot[i % HANDED], NULL, __ATOMIC_RELEASE);
+        r->a->put(p);
+    }
+    return NULL;
+}
+
+static double measure_handed(const struct allocator *a, size_t size, size_t steps)
+{
+    static struct ring r;
+    pthread_t other;
+    double start = now_ns();
+
+    r = (struct ring){.a = a, .size = size, .steps = steps};
+    pthread_create(&other, NULL, free_from, &r);
+    for (size_t i = 0; i < steps; i++) {
+        while (__atomic_load_n(&r.slot[i % HANDED], __ATOMIC_ACQUIRE))
+            sched_yield();
+        __atomic_store_n(&r.slot[i % HANDED], a->get(size), __ATOMIC_RELEASE);
+    }
+    pthread_join(other, NULL);
+    return (now_ns() - start) / (double)steps;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+enum { PAIR, LIVING, HANDING };
+
+static double once(int kind, const struct allocator *a, size_t size, int threads, size_t steps)
+{
+    pattern = kind == LIVING ? run_live : run_pair;
+    if (kind == HANDING)
+        return measure_handed(a, size, steps);
+    return measure(a, size, threads, steps, kind == LIVING ? LIVE : 0);
+}
+
+static void compare(int kind, const char *name, size_t size, int threads)
+{
+    double best[ALLOCATORS] = {0}, slice[ALLOCATORS][ROUNDS];
+    size_t steps[ALLOCATORS];
+
+    for (int i = 0; i < allocators; i++) {
+        double ns = once(kind, &allocator[i], size, threads, 200);
+
+        steps[i] = (size_t)(slice_ns / ns) + 100;
+        if (steps[i] > 200000)
+            steps[i] = 200000;
+    }
+    for (int m = 0; m < MEDIANS; m++) {
+        for (int round = 0; round < ROUNDS; round++)
+            for (int i = 0; i < allocators; i++)
+                slice[i][round] = once(kind, &allocator[i], size, threads, steps[i]);
+        for (int i = 0; i < allocators; i++) {
+            qsort(slice[i], ROUNDS, sizeof(double), by_value);
+            if (m == 0 || slice[i][ROUNDS / 2] < best[i])
+                best[i] = slice[i][ROUNDS / 2];
+        }
+    }
+    for (int i = 0; i < allocators; i++)
+        printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f}\n",
+               name, size, threads, allocator[i].name, best[i]);
+    fflush(stdout);
+}
+
+/* --- lookups and frees among many live blocks ------------------------------------------------------------------------- */
+static double measure_many(size_t count, bool shuffled, bool frees, double *lookup)
+{
+    void **p = malloc(count * sizeof *p);
+    double start, ns;
+    size_t found = 0;
+    uint64_t r = 1;
+
+    for (size_t i = 0; i < count; i++)
+        p[i] = whole_get(65536);
+    for (size_t i = count; shuffled && i-- > 1;) {
+        size_t j = (r = r * 6364136223846793005u + 1442695040888963407u) % (i + 1);
+        void *t = p[i];
+
+        p[i] = p[j], p[j] = t;
+    }
+    start = now_ns();
+    for (size_t i = 0; i < count; i++)
+        found += zr_map_base(p[i]) != NULL;
+    *lookup = (now_ns() - start) / (double)count;
+    start = now_ns();
+    for (size_t i = 0; i < count; i++)
+        whole_put(p[i]);
+    ns = (now_ns() - start) / (double)count;
+    free(p);
+    (void)frees;
+    return found == count ? ns : 0;
+}
+
+static void compare_many(void)
+{
+    static const size_t counts[] = {1000, 1000000};
+
+    for (int order = 0; order < 2; order++)
+        for (int i = 0; i < 2; i++) {
+            double best_free = 1e9, best_look = 1e9, look;
+
+            for (int round = 0; round < (i ? 5 : 500); round++) {
+                double ns = measure_many(counts[i], order, true, &look);
+
+                best_free = ns < best_free ? ns : best_free;
+                best_look = look < best_look ? look : best_look;
+            }
+            printf("{\"pattern\": \"%s\", \"live\": %zu, \"allocator\": \"zeroute\", \"lookup_ns\": %.2f, "
+                   "\"free_ns\": %.2f}\n",
+                   order ? "many, any order" : "many, in order", counts[i], best_look, best_free);
+            fflush(stdout);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t sizes[] = {64, 4096, 65536, 1 << 20, 20 << 20, 64 << 20};
+    const struct zr_backing backing = {NULL, block_alloc, block_free, never_full};
+    const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
+    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+
+    cache = zr_cache_new(&backing);
+    pool = zr_pool_new(&segments);
+    if (!cache || !pool)
+        return 1;
+    zr_cache_set_idle(cache, UINT32_MAX);
+    add("zeroute", whole_get, whole_put);
+    add("zeroute pool", pool_get, pool_put);
+    if (open_umf())
+        add("umf disjoint", disjoint_get, disjoint_put);
+    else
+        fprintf(stderr, "cache: skipped: umf disjoint: libumf.so.1 not found\n");
+    add_library("mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_free");
+    add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
+    add("glibc", malloc, free);
+    for (int threads = 1; threads <= 2; threads++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += quick ? 3 : 1) {
+            compare(PAIR, "pair", sizes[i], threads);
+            compare(LIVING, "live", sizes[i], threads);
+        }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += quick ? 3 : 1)
+        compare(HANDING, "handed over", sizes[i], 2);
+    compare_many();
+    return 0;
+}
