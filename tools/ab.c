@@ -388,14 +388,18 @@ static int carry_out(struct options *o)
     for (size_t i = 0; i < all && !code; i++) {
         bool warmup = i < o->warmup * ab->n_arms;
         size_t arm = warmup ? warm[i] : plan[i - o->warmup * ab->n_arms];
+        size_t before = ab->n_runs;
         progress(o, i, all, arm, warmup, since);
-        if (!zr_ab_shell(ab, arm, "prepare", o->prepare) ||
-            !zr_ab_run_one(ab, &o->how, arm, i + 1, warmup)) {
-            code = ZR_EXIT_OWN;
-        } else if (zr_ab_interrupted) {
+        bool made = !zr_ab_interrupted && zr_ab_shell(ab, arm, "prepare", o->prepare) &&
+                    zr_ab_run_one(ab, &o->how, arm, i + 1, warmup);
+        if (zr_ab_interrupted) {
             ab->interrupted = true;
-            zr_ab_run_drop(ab); /* the run under way does not count */
+            if (ab->n_runs > before)
+                zr_ab_run_drop(ab); /* the run under way does not count */
             break;
+        }
+        if (!made) {
+            code = ZR_EXIT_OWN;
         } else if (ab->run[ab->n_runs - 1].status) {
             code = EXIT_COMMAND_FAILED;
         }

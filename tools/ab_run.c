@@ -205,6 +205,28 @@ static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struc
     free(errors);
 }
 
+/* Firmware of the cards, where debugfs may be read: "wanted 70.29.2, found 70.44.1" tells the version. */
+static void firmware(struct zr_ab_run *run)
+{
+    static const char *const parts[] = {"guc", "huc", "gsc"};
+
+    for (int card = 0; card < 16; card++)
+        for (int gt = 0; gt < 2; gt++)
+            for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+                char path[512], *text, *found;
+                zr_root_path(path, sizeof(path), "/sys/kernel/debug/dri/%d/gt%d/uc/%s_info", card, gt, parts[i]);
+                text = zr_read_whole(path, NULL);
+                found = text ? strstr(text, "found ") : NULL;
+                if (found) {
+                    char *key = zr_ab_text("card.dri%d.gt%d.%s_firmware", card, gt, parts[i]);
+                    found[6 + strspn(found + 6, "0123456789.")] = 0;
+                    zr_pairs_set(&run->fingerprint, key, found + 6);
+                    free(key);
+                }
+                free(text);
+            }
+}
+
 /* What is known without looking inside: kernel, command, and in the arm none the libraries. */
 static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
                                 char *const *argv)
@@ -218,6 +240,7 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, c
         zr_pairs_set(&run->fingerprint, "kernel", kernel);
     }
     zr_pairs_set(&run->fingerprint, "command", command);
+    firmware(run);
     for (size_t i = 0; i < w->libraries.n; i++) {
         struct zr_elf elf;
         const char *name = w->libraries.at[i].name;

@@ -257,7 +257,7 @@ START_TEST(fewer_than_five_runs_give_figures_and_no_verdict)
 {
     exits(3, "$Z ab --sim --runs 2 --warmup 0 --a route:native --b route:sycl -- $W");
     says(out, "a has 2 runs that count: a verdict needs at least 5");
-    says(out, "wall ");
+    says(out, "wall, the primary metric");
 }
 END_TEST
 
@@ -294,6 +294,19 @@ START_TEST(a_wrapper_that_resets_a_knob_is_found_out)
              "env ZEROUTE_CONF=route:native,cache:off,residency:asked $W");
     says(out, "knob.residency");
     says(out, "in b: asked, declared owner");
+}
+END_TEST
+
+START_TEST(another_kernel_and_other_firmware_between_runs_are_named)
+{
+    exits(3, "mkdir -p root/proc/sys/kernel root/sys/kernel/debug/dri/0/gt0/uc && export ZEROUTE_ROOT=$PWD/root && "
+             "$Z ab --runs 5 --warmup 0 --json=j --prepare 'case $ZEROUTE_ARM in a) v=6.17.0 g=70.29.2;; *) v=6.18.0 g=70.44.1;; "
+             "esac; echo $v >root/proc/sys/kernel/osrelease; printf \"GuC firmware: xe/bmg_guc_70.bin\\n\\twanted 70.0.0, "
+             "found $g\\n\" >root/sys/kernel/debug/dri/0/gt0/uc/guc_info' --a none --b none -- true");
+    load();
+    ck_assert_str_eq(status_of("kernel"), "undeclared");
+    ck_assert_str_eq(status_of("card.dri0.gt0.guc_firmware"), "undeclared");
+    says(out, "a: 70.29.2\n              b: 70.44.1");
 }
 END_TEST
 
@@ -488,6 +501,7 @@ int main(void)
     tcase_add_test(run, backing_eager_declares_the_drivers_keys);
     tcase_add_test(run, a_library_folder_is_declared_with_what_lies_in_it);
     tcase_add_test(run, two_builds_of_the_driver_behind_a_command_are_named);
+    tcase_add_test(run, another_kernel_and_other_firmware_between_runs_are_named);
     tcase_add_test(run, a_wrapper_that_resets_a_knob_is_found_out);
     tcase_add_test(command, setup_prepare_and_cleanup_are_run_as_in_hyperfine);
     tcase_add_test(command, a_run_waits_for_the_baseline_and_says_so);
