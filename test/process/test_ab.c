@@ -394,8 +394,11 @@ END_TEST
 START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
 {
     static const char *const names[] = {"host.mirror", "wall", "host.per_device_byte"};
-    if (sh("command -v chromium || command -v chromium-browser || command -v google-chrome") != 0)
+    if (sh("command -v chromium || command -v chromium-browser || command -v google-chrome") != 0) {
+        const char *ci = getenv("CI");
+        ck_assert_msg(!ci || strcmp(ci, "true"), "no browser here, and CI expects one");
         return;
+    }
     char browser[256];
     snprintf(browser, sizeof browser, "%.*s", (int)strcspn(out, "\n"), out);
     exits(0, "$Z ab --sim=" NEW " --runs 6 --primary host.mirror --json=j --html=h.html --a residency:asked "
