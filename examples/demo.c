@@ -1,7 +1,7 @@
 /*
- * A small Level Zero program, as anybody might write one: finds the GPUs, then works in steps as a training loop
- * does: gets device memory, fills it from the host, copies it on the device and to the next card, brings it back,
- * compares every byte, and gives the memory back.
+ * A small Level Zero program, as anybody might write one: finds the GPUs, then works in steps as a
+ * training loop does: gets device memory, fills it from the host, copies it on the device and to
+ * the next card, brings it back, compares every byte, and gives the memory back.
  *
  *   demo [STEPS]      10 steps
  *   demo --probe      exit code 0 if there is a GPU, 77 if not

@@ -1,7 +1,7 @@
 /*
- * Which library a call came from. Each thread keeps what it learnt about return addresses in a small direct-mapped
- * table; the list of libraries is walked on a miss, and looked at again from time to time because libraries come
- * and go.
+ * Which library a call came from. Each thread keeps what it learnt about return addresses in a
+ * small direct-mapped table; the list of libraries is walked on a miss, and looked at again from
+ * time to time because libraries come and go.
  */
 #include "zeroute.h"
 
@@ -29,7 +29,7 @@ static unsigned long long seen_generation;
 
 extern char *program_invocation_short_name;
 
-/* --- the libraries ------------------------------------------------------------------------------------- */
+/* --- the libraries ---------------------------------------------------------------------------- */
 
 struct search {
     uintptr_t address;

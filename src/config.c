@@ -1,4 +1,6 @@
-/* The knobs in force: environment and file, read at the first touch of Level Zero and never before. */
+/*
+ * The knobs in force: environment and file, read at the first touch of Level Zero and never before.
+ */
 #include "zeroute.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /*
- * What this process runs on: libraries of the stack with path and build id, versions, kernel, cards, knobs, and
- * the environment variables that the stack listens to. Two runs are compared by it before their numbers are.
+ * What this process runs on: libraries of the stack with path and build id, versions, kernel,
+ * cards, knobs, and the environment variables that the stack listens to. Two runs are compared by
+ * it before their numbers are.
  */
 #include "zeroute.h"
 
@@ -59,7 +60,7 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
     return false;
 }
 
-/* --- libraries ----------------------------------------------------------------------------------------- */
+/* --- libraries -------------------------------------------------------------------------------- */
 
 static void build_id(const struct dl_phdr_info *info, char *out, size_t size)
 {
@@ -115,7 +116,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* --- cards ---------------------------------------------------------------------------------------------- */
+/* --- cards ------------------------------------------------------------------------------------ */
 
 static bool read_word(const char *path, char *out, size_t size)
 {
@@ -150,7 +151,7 @@ static void cards(void)
     }
 }
 
-/* --- environment ----------------------------------------------------------------------------------------- */
+/* --- environment ------------------------------------------------------------------------------ */
 
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
 static bool is_debug_key(const char *s)
@@ -182,7 +183,7 @@ static void environment(void)
     }
 }
 
-/* --- all of it -------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 void zr_fingerprint_refresh(void)
 {

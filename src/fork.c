@@ -1,7 +1,7 @@
 /*
- * A child of fork starts with nothing of ours. Two ways to know: the atfork handler, and a word on a page that
- * the kernel wipes in every child with a memory of its own, which sees raw clone too. vfork and posix_spawn
- * share the parent's memory until exec and change nothing.
+ * A child of fork starts with nothing of ours. Two ways to know: the atfork handler, and a word on
+ * a page that the kernel wipes in every child with a memory of its own, which sees raw clone too.
+ * vfork and posix_spawn share the parent's memory until exec and change nothing.
  */
 #include "zeroute.h"
 
@@ -38,7 +38,10 @@ void zr_fork_arm(void)
     errno = saved;
 }
 
-/* One thread is left, and any lock may be held by one that is not: everything is set back, nothing is waited for. */
+/*
+ * One thread is left, and any lock may be held by one that is not: everything is set back, nothing
+ * is waited for.
+ */
 void zr_fork_child(void)
 {
     int saved = errno;

@@ -1,4 +1,7 @@
-/* The knobs: one table, and how their values are read and written. Used by the preload and by the command. */
+/*
+ * The knobs: one table, and how their values are read and written. Used by the preload and by the
+ * command.
+ */
 #include "knobs.h"
 
 #include <stdio.h>
@@ -95,7 +98,7 @@ const struct zr_preset *zr_preset_find(const char *name, size_t length)
     return NULL;
 }
 
-/* --- values -------------------------------------------------------------------------------------------- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 /* A decimal number with an optional fraction, in millionths; moves s past it. */
 static bool millionths(const char **s, const char *end, zr_u128 *out)
@@ -430,7 +433,7 @@ bool zr_knobs_parse_lines(struct zr_config *c, const char *text,
     return good;
 }
 
-/* --- writing ------------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 struct out {
     char *at;

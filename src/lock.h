@@ -1,4 +1,7 @@
-/* A lock of four bytes on a futex: no libpthread, and all zero (a forked child's reset) is unlocked. */
+/*
+ * A lock of four bytes on a futex: no libpthread, and all zero (a forked child's reset) is
+ * unlocked.
+ */
 #ifndef ZEROUTE_LOCK_H
 #define ZEROUTE_LOCK_H
 
@@ -25,7 +28,10 @@ static inline void zr_lock(struct zr_lock *l)
     if (atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire,
                                                 memory_order_relaxed))
         return;
-    /* Our critical sections are short: the holder is most often gone before a system call would be made. */
+    /*
+     * Our critical sections are short: the holder is most often gone before a system call would be
+     * made.
+     */
     for (int spin = 0; spin < 100; spin++) {
         __builtin_ia32_pause();
         if (atomic_load_explicit(&l->word, memory_order_relaxed) == 0)

@@ -1,4 +1,7 @@
-/* The segment's file: made at the first device operation, described field by field, let go of in a child. */
+/*
+ * The segment's file: made at the first device operation, described field by field, let go of in a
+ * child.
+ */
 #include "zeroute.h"
 
 #include <fcntl.h>
@@ -81,7 +84,10 @@ static void command_line(char *out, size_t size)
             out[i] = ' ';
 }
 
-/* What launchers tell their ranks: the first variables found name the job and this process's place in it. */
+/*
+ * What launchers tell their ranks: the first variables found name the job and this process's place
+ * in it.
+ */
 static void job(struct zeroute_segment_header *h)
 {
     static const struct {
@@ -260,7 +266,7 @@ void zr_segment_abandon(void)
     fields_reserved = 0;
 }
 
-/* --- the table of fields ----------------------------------------------------------------------------- */
+/* --- the table of fields ---------------------------------------------------------------------- */
 
 bool zr_segment_describe(const struct zeroute_segment_field *f)
 {
@@ -296,7 +302,10 @@ static void describe(const char *name, uint16_t type, uint16_t place, size_t off
     zr_segment_describe(&f);
 }
 
-/* A series of cells in the shards, as name.{current,peak,allocated,freed}; peak_at 0: it has no peak. */
+/*
+ * A series of cells in the shards, as name.{current,peak,allocated,freed}; peak_at 0: it has no
+ * peak.
+ */
 struct account {
     const char *prefix, *name, *unit, *help;
     size_t plus, minus, stride, count, peak_at;

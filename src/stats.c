@@ -1,4 +1,7 @@
-/* Counting, the part that is not inline: threads and their shards, peaks, latencies, named counters. */
+/*
+ * Counting, the part that is not inline: threads and their shards, peaks, latencies, named
+ * counters.
+ */
 #include "zeroute.h"
 
 #include <cpuid.h>
@@ -7,7 +10,8 @@
 #include <sys/mman.h>
 
 __thread uintptr_t zr_shard_word = ZR_SHARD_UNCLAIMED;
-static __thread bool thread_ended; /* its shard is given back: whatever it still counts goes to shard 0 */
+/* Its shard is given back: whatever it still counts goes to shard 0. */
+static __thread bool thread_ended;
 static __thread int claimed = -1;
 static __thread bool exit_known; /* give_back will be called when this thread ends */
 
@@ -20,7 +24,10 @@ static _Atomic int state; /* 0 not tried, 1 open, 2 off */
 static unsigned shards_used = 1;
 static unsigned free_list[ZR_SHARDS], free_count;
 
-/* Pages of a shard's histograms that are reserved, a bit for each; written by the owner of the shard alone. */
+/*
+ * Pages of a shard's histograms that are reserved, a bit for each; written by the owner of the
+ * shard alone.
+ */
 static uint64_t latency_reserved[ZR_SHARDS];
 static _Atomic uint64_t shared_latency_reserved;
 #define LATENCY_PER_PAGE (4096 / sizeof(struct zeroute_segment_histogram))
@@ -47,7 +54,7 @@ const char *zr_entry_name(enum zr_entry e)
     return entry_names[e];
 }
 
-/* --- latency: called after a driver call, so some ten nanoseconds do not matter ------------------------ */
+/* --- latency: called after a driver call, so some ten nanoseconds do not matter --------------- */
 
 static unsigned bucket_of(uint64_t ns)
 {
@@ -112,7 +119,7 @@ void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
         zr_host_sample(to + clock_hz / 10);
 }
 
-/* --- shards -------------------------------------------------------------------------------------------- */
+/* --- shards ----------------------------------------------------------------------------------- */
 
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle __attribute__((visibility("hidden")));
@@ -207,7 +214,10 @@ bool zr_stats_open(void)
     return atomic_load(&state) == 1;
 }
 
-/* The thread's word after trying for a shard: what is counted before the segment is there is not lost. */
+/*
+ * The thread's word after trying for a shard: what is counted before the segment is there is not
+ * lost.
+ */
 static uintptr_t word(void)
 {
     if (zr_shard_word != ZR_SHARD_UNCLAIMED)
@@ -217,7 +227,10 @@ static uintptr_t word(void)
         return ZR_SHARD_OFF;
     }
     int saved = errno;
-    /* Outside our lock: libc takes the loader's, which a thread inside dlopen may hold while it counts. */
+    /*
+     * Outside our lock: libc takes the loader's, which a thread inside dlopen may hold while it
+     * counts.
+     */
     if (!exit_known && !thread_ended)
         exit_known = __cxa_thread_atexit_impl(give_back, NULL, &__dso_handle) == 0;
     zr_lock(&lock);
@@ -239,11 +252,12 @@ void zr_add_slow(size_t offset, uint64_t n)
         zr_relaxed_add(at, n);
 }
 
-/* --- booking ------------------------------------------------------------------------------------------- */
+/* --- booking ---------------------------------------------------------------------------------- */
 
 /*
- * This thread is higher than it was: is the process? With one thread every new high comes here and the peak is
- * exact; with several, each looks after every 256 KiB, and the peak may lack that and the slack per thread.
+ * This thread is higher than it was: is the process? With one thread every new high comes here and
+ * the peak is exact; with several, each looks after every 256 KiB, and the peak may lack that and
+ * the slack per thread.
  */
 void zr_peak_slow(struct zr_shard *s, unsigned device)
 {
@@ -329,7 +343,7 @@ void zr_book_reserved(unsigned device, int64_t bytes)
     }
 }
 
-/* --- gauges, texts, names that come at run time ---------------------------------------------------------- */
+/* --- gauges, texts, names that come at run time ----------------------------------------------- */
 
 void zr_gauge(enum zr_gauge g, uint64_t value)
 {

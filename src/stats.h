@@ -1,6 +1,6 @@
 /*
- * Counting: one shard per thread, written by that thread alone with plain loads and stores (about 1 ns, no
- * line that another thread writes). Readers add the shards up.
+ * Counting: one shard per thread, written by that thread alone with plain loads and stores (about 1
+ * ns, no line that another thread writes). Readers add the shards up.
  */
 #ifndef ZEROUTE_STATS_H
 #define ZEROUTE_STATS_H
@@ -48,7 +48,10 @@ struct zr_cell {
     uint64_t allocations, frees; /* blocks */
 };
 
-/* What one thread has booked, net, and how far it may rise before the peak of all must be looked at. */
+/*
+ * What one thread has booked, net, and how far it may rise before the peak of all must be looked
+ * at.
+ */
 struct zr_level {
     int64_t now, mark;
 };
@@ -67,31 +70,38 @@ struct zr_shard {
 };
 
 /*
- * This thread's shard. The lowest bit set means that there is none to write to with plain stores: not claimed
- * yet, statistics off, or the shared shard 0.
+ * This thread's shard. The lowest bit set means that there is none to write to with plain stores:
+ * not claimed yet, statistics off, or the shared shard 0.
  */
 extern __thread uintptr_t zr_shard_word;
 #define ZR_SHARD_UNCLAIMED ((uintptr_t)1)
 #define ZR_SHARD_OFF ((uintptr_t)3)
 
-/* At the first device operation: makes the segment. Idempotent. False: stats:off, or it failed (said once). */
+/*
+ * At the first device operation: makes the segment. Idempotent. False: stats:off, or it failed
+ * (said once).
+ */
 bool zr_stats_open(void);
 /* As zr_stats_open, without making it: is there a segment? */
 bool zr_stats_is_open(void);
 void zr_gauge(enum zr_gauge g, uint64_t value);
 void zr_text(enum zr_text t, const char *text);
 /*
- * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for zr_count_named, the same
- * one for the same name. Cold: takes a lock. When the table is full, -1, which zr_count_named ignores.
+ * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for
+ * zr_count_named, the same one for the same name. Cold: takes a lock. When the table is full, -1,
+ * which zr_count_named ignores.
  */
 int zr_named(const char *name, const char *unit, const char *help);
 /* failures.<entry> and failures.code.<code>. */
 void zr_count_failure_code(enum zr_entry e, uint32_t code);
-/* reserved_bytes.all and of the device: what we hold from the driver, cached or handed out. On driver calls only. */
+/*
+ * reserved_bytes.all and of the device: what we hold from the driver, cached or handed out. On
+ * driver calls only.
+ */
 void zr_book_reserved(unsigned device, int64_t bytes);
 /*
- * The driver's part of a call, between two readings of zr_ticks(). `weight`: how many calls it stands for, when
- * others were not timed.
+ * The driver's part of a call, between two readings of zr_ticks(). `weight`: how many calls it
+ * stands for, when others were not timed.
  */
 void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
 const char *zr_entry_name(enum zr_entry e);
@@ -174,7 +184,10 @@ static inline bool zr_level_add(struct zr_level *l, int64_t n)
     return now > l->mark;
 }
 
-/* How far a thread may fall before its mark follows: what the peak of several threads may lack, per thread. */
+/*
+ * How far a thread may fall before its mark follows: what the peak of several threads may lack, per
+ * thread.
+ */
 #define ZR_PEAK_SLACK_BYTES ((int64_t)64 << 20)
 #define ZR_PEAK_SLACK_BLOCKS ((int64_t)1024)
 
@@ -186,7 +199,10 @@ static inline void zr_level_sub(struct zr_level *l, int64_t n, int64_t slack)
         l->mark = now + slack;
 }
 
-/* The driver or the cache has given out memory: allocated_bytes.*, allocation.*, of all and of the device. */
+/*
+ * The driver or the cache has given out memory: allocated_bytes.*, allocation.*, of all and of the
+ * device.
+ */
 static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
 {
     uintptr_t w = zr_shard_word;

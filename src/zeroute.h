@@ -1,6 +1,6 @@
 /*
- * The map of the preload: what crosses files, grouped by the file that defines it.
- * Way of an allocation: entry/ -> policy -> cache/ -> driver. stats and trace are written from the side.
+ * The map of the preload: what crosses files, grouped by the file that defines it. Way of an
+ * allocation: entry/ -> policy -> cache/ -> driver. stats and trace are written from the side.
  */
 #ifndef ZEROUTE_INTERNAL_H
 #define ZEROUTE_INTERNAL_H
@@ -27,7 +27,10 @@
 /* How a call came to us. */
 enum zr_way { ZR_WAY_PLT, ZR_WAY_DLSYM, ZR_WAY_TABLE, ZR_WAY_SYCL, ZR_WAY_POOL, ZR_WAYS };
 
-/* Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc, ... */
+/*
+ * Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc,
+ * ...
+ */
 enum zr_entry {
 #define ZR_ENTRY(name, ...) ZR_E_##name,
 #include "entries.def"
@@ -40,28 +43,31 @@ enum zr_entry {
     ZR_ENTRIES
 };
 
-/* --- config.c: the knobs in force; all zero before zr_config_load(), read-only after it ------------- */
+/* --- config.c: the knobs in force; all zero before zr_config_load(), read-only after it ------- */
 extern struct zr_config zr_config;
 /* At the first touch of Level Zero, never before: environment and file. Idempotent, any thread. */
 void zr_config_load(void);
 
 /*
- * Nothing is kept: what we hold from the driver is what the process holds from us. Then reserved_bytes is
- * another name for allocated_bytes, and booking it costs nothing.
+ * Nothing is kept: what we hold from the driver is what the process holds from us. Then
+ * reserved_bytes is another name for allocated_bytes, and booking it costs nothing.
  */
 static inline bool zr_reserved_is_allocated(void)
 {
     return !zr_config.cache && (zr_config.route == ZR_ROUTE_NATIVE || zr_config.route == ZR_ROUTE_SYCL);
 }
 
-/* --- say.c ------------------------------------------------------------------------------------------ */
-/* One line on stderr by write(2), "zeroute: " in front; each message once in a process. errno is kept. */
+/* --- say.c ------------------------------------------------------------------------------------ */
+/*
+ * One line on stderr by write(2), "zeroute: " in front; each message once in a process. errno is
+ * kept.
+ */
 void zr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- stats.c: counters in the segment; the inline part is stats.h ------------------------------------ */
+/* --- stats.c: counters in the segment; the inline part is stats.h ----------------------------- */
 #include "stats.h"
 
-/* --- segment.c: the file behind the counters; only stats.c and fingerprint.c write through it ---------- */
+/* --- segment.c: the file behind the counters; only stats.c and fingerprint.c write through it - */
 struct zr_globals {
     uint64_t unused; /* so that no offset is 0, which stands for none */
     uint64_t peak_bytes, peak_blocks, peak_device[ZR_DEVICES];
@@ -84,11 +90,17 @@ struct zr_segment {
 };
 extern struct zr_segment zr_segment;
 #define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
-/* Makes the file, its table of fields and shard 0. On failure false, with nothing left behind and said once. */
+/*
+ * Makes the file, its table of fields and shard 0. On failure false, with nothing left behind and
+ * said once.
+ */
 bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks);
 /* In a forked child: lets go of the parent's file without touching it. */
 void zr_segment_abandon(void);
-/* Gets real pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
+/*
+ * Gets real pages behind a part of the mapping, so that a full /dev/shm is an error here and no
+ * SIGBUS later.
+ */
 bool zr_segment_reserve(const void *start, size_t size);
 static inline struct zr_shard *zr_segment_shard(unsigned n)
 {
@@ -99,9 +111,10 @@ bool zr_segment_describe(const struct zeroute_segment_field *f);
 /* The fields of device n. */
 void zr_segment_describe_device(unsigned n);
 /* Replaces a text under its generation number; cut at size. */
-void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text,
+                           size_t length);
 
-/* --- callers.c -------------------------------------------------------------------------------------- */
+/* --- callers.c -------------------------------------------------------------------------------- */
 struct zr_site {
     const void *address;
     uint32_t calls, bytes; /* where its counters lie in a shard */
@@ -120,7 +133,10 @@ static inline unsigned zr_site_of(const void *address)
     return (unsigned)((a ^ a >> 9) & 255);
 }
 
-/* callers.<soname>.calls and .bytes of the library that holds the address. About 2 ns when seen before. */
+/*
+ * callers.<soname>.calls and .bytes of the library that holds the address. About 2 ns when seen
+ * before.
+ */
 static inline void zr_count_caller(const void *return_address, uint64_t bytes)
 {
     struct zr_sites *t = zr_sites;
@@ -138,34 +154,47 @@ static inline void zr_count_caller(const void *return_address, uint64_t bytes)
 /* The library's name ("libccl.so.1"), never NULL; valid for the life of the process. Cold. */
 const char *zr_caller_name(const void *address);
 
-/* --- fingerprint.c: what this process runs on, for comparing runs ------------------------------------ */
-/* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
+/* --- fingerprint.c: what this process runs on, for comparing runs ----------------------------- */
+/*
+ * Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or
+ * gone.
+ */
 void zr_fingerprint_refresh(void);
-/* A fact that only the caller knows ("driver.version", "1.6.33578"); kept for every later refresh. */
+/*
+ * A fact that only the caller knows ("driver.version", "1.6.33578"); kept for every later refresh.
+ */
 void zr_fingerprint_note(const char *key, const char *value);
 
-/* --- host.c: host memory behind device memory ---------------------------------------------------------- */
+/* --- host.c: host memory behind device memory ------------------------------------------------- */
 /* When the segment is made: the baseline that readers compare with. */
 void zr_host_start(void);
 /* After something slow (a driver call), when zr_ticks() has come to zr_host_due: host figures for readers. About
  * 50 us; `next` is when the next is due. */
 extern _Atomic uint64_t zr_host_due;
 void zr_host_sample(uint64_t next);
-/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted and said. */
+/*
+ * host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted and said.
+ */
 bool zr_host_refuses_slow(uint64_t bytes);
 static inline bool zr_host_refuses(uint64_t bytes)
 {
     return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
 }
-/* backing:eager: into the environment, before the driver reads it; what the user set himself is kept. */
+/*
+ * backing:eager: into the environment, before the driver reads it; what the user set himself is
+ * kept.
+ */
 void zr_host_back_eagerly(void);
 
-/* --- fork.c: a child starts with nothing of ours ----------------------------------------------------- */
+/* --- fork.c: a child starts with nothing of ours ---------------------------------------------- */
 extern const volatile uint32_t *zr_fork_word;
 /* Once, cold, before anything that a child must not inherit is made. */
 void zr_fork_arm(void);
 void zr_fork_child(void);
-/* At every door of ours, before any lock or table is touched: sees fork, and raw clone too. One load. */
+/*
+ * At every door of ours, before any lock or table is touched: sees fork, and raw clone too. One
+ * load.
+ */
 static inline void zr_fork_check(void)
 {
     if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_RELAXED) == 0))

@@ -16,7 +16,10 @@ bool zr_gc_remove(const struct zeroute_process *p)
     return zeroute_state_now(p) == ZEROUTE_FINISHED && unlink(p->path) == 0;
 }
 
-/* A file that never became a segment and that nobody holds: its maker died in the first millisecond. */
+/*
+ * A file that never became a segment and that nobody holds: its maker died in the first
+ * millisecond.
+ */
 static bool abandoned(const struct zeroute_process *p, const struct stat *st, time_t now)
 {
     return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() &&
@@ -24,8 +27,8 @@ static bool abandoned(const struct zeroute_process *p, const struct stat *st, ti
 }
 
 /*
- * How long a process has been finished is in no file. The time stamp of its segment stands in for it: the first
- * command that finds it finished sets it.
+ * How long a process has been finished is in no file. The time stamp of its segment stands in for
+ * it: the first command that finds it finished sets it.
  */
 void zr_gc_old(void)
 {

@@ -1,4 +1,6 @@
-/* Starting a program and being as little in its way as can be: signals, stops and ends go through. */
+/*
+ * Starting a program and being as little in its way as can be: signals, stops and ends go through.
+ */
 #include "launch.h"
 
 #include <errno.h>
@@ -11,8 +13,8 @@
 #include <unistd.h>
 
 /*
- * The child stays in our process group, so the terminal's own signals reach it without us; only what was sent to
- * us alone is passed on.
+ * The child stays in our process group, so the terminal's own signals reach it without us; only
+ * what was sent to us alone is passed on.
  */
 static void forward(const siginfo_t *info, pid_t child)
 {

@@ -9,9 +9,9 @@
 #define ZR_EXIT_NOT_FOUND 127
 
 /*
- * Runs argv[0], looked for in PATH, with our environment, and waits. Signals sent to us go to it; where it stops
- * we stop. Returns its wait status; when it could not be executed, *exec_error is the errno and the status is
- * worth nothing.
+ * Runs argv[0], looked for in PATH, with our environment, and waits. Signals sent to us go to it;
+ * where it stops we stop. Returns its wait status; when it could not be executed, *exec_error is
+ * the errno and the status is worth nothing.
  */
 int zr_launch(char *const *argv, int *exec_error);
 /* Ends like the program did: returns its exit code, or dies of its signal. */

@@ -64,7 +64,10 @@ void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count)
         for (size_t f = 0; f < s[i]->field_count; f++) {
             const struct zeroute_field *field = &s[i]->field[f];
             char metric[160];
-            /* All samples of one metric must stand together: the first process that has it prints them. */
+            /*
+             * All samples of one metric must stand together: the first process that has it prints
+             * them.
+             */
             if (!is_number(field) || seen_before(s, i, field->name))
                 continue;
             metric_name(metric, sizeof metric, field);

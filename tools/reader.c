@@ -1,4 +1,7 @@
-/* zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone, for anybody. */
+/*
+ * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone,
+ * for anybody.
+ */
 #include "zeroute/reader.h"
 
 #include <errno.h>
@@ -11,7 +14,8 @@
 #include <unistd.h>
 
 #define RETRIES 1000
-#define RETRIES_AT_ONCE 64 /* then with 100 us between: a writer that lost its processor needs some time */
+/* Then with 100 us between: a writer that lost its processor needs some time. */
+#define RETRIES_AT_ONCE 64
 #define DERIVED 5 /* fields that follow a histogram */
 #define SIZE_MAX_SANE ((uint64_t)1 << 30)
 
@@ -54,7 +58,7 @@ void zeroute_snapshot_free(struct zeroute_snapshot *s)
     free(s);
 }
 
-/* --- histograms ---------------------------------------------------------------------------------------- */
+/* --- histograms ------------------------------------------------------------------------------- */
 
 uint64_t zeroute_bucket_floor(unsigned bucket)
 {
@@ -118,7 +122,7 @@ static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
     return true;
 }
 
-/* --- the file ------------------------------------------------------------------------------------------ */
+/* --- the file --------------------------------------------------------------------------------- */
 
 static bool read_at(int fd, void *out, size_t size, uint64_t offset)
 {
@@ -191,8 +195,8 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
 }
 
 /*
- * One shard. The part that its generation guards is read again while a booking was being written, but not for ever:
- * the writer may be dead.
+ * One shard. The part that its generation guards is read again while a booking was being written,
+ * but not for ever: the writer may be dead.
  */
 static bool read_shard(int fd, const struct zeroute_segment_header *h, unsigned n, char *out)
 {
@@ -445,7 +449,7 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
     return s;
 }
 
-/* --- asking -------------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name)
 {
@@ -469,7 +473,7 @@ const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key)
     return NULL;
 }
 
-/* --- adding up ------------------------------------------------------------------------------------------ */
+/* --- adding up -------------------------------------------------------------------------------- */
 
 static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field *from, size_t n)
 {

@@ -105,8 +105,8 @@ static bool locked(int fd)
 }
 
 /*
- * After exec the pid and the start time are the same, and the segment is a finished program's: the new one does not
- * have it mapped. What may not be looked at is taken to have it.
+ * After exec the pid and the start time are the same, and the segment is a finished program's: the
+ * new one does not have it mapped. What may not be looked at is taken to have it.
  */
 static bool maps_it(int pid, const struct zeroute_process *p)
 {
@@ -129,7 +129,10 @@ static bool maps_it(int pid, const struct zeroute_process *p)
     return found || lines == 0;
 }
 
-/* Alive is what holds its lock, or is that very process. What cannot be seen from here is not called dead. */
+/*
+ * Alive is what holds its lock, or is that very process. What cannot be seen from here is not
+ * called dead.
+ */
 static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id,
                                 uint64_t own_namespace, const char *own_boot)
 {
@@ -245,7 +248,10 @@ static void scan(struct search *s, const char *directory)
         closedir(d);
 }
 
-/* Other mount namespaces, each once: a container's /dev/shm is reached through any of its processes. */
+/*
+ * Other mount namespaces, each once: a container's /dev/shm is reached through any of its
+ * processes.
+ */
 static void scan_containers(struct search *s)
 {
     char path[64];

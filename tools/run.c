@@ -127,7 +127,10 @@ static bool set_preset(struct options *o, const char *name)
     return false;
 }
 
-/* Options in one pass; presets in a first one of their own, for flags are stronger wherever they stand. */
+/*
+ * Options in one pass; presets in a first one of their own, for flags are stronger wherever they
+ * stand.
+ */
 static bool options(struct options *o, int argc, char **argv, bool presets)
 {
     int i = 1;
@@ -185,9 +188,12 @@ static bool options(struct options *o, int argc, char **argv, bool presets)
     return true;
 }
 
-/* --- what the program is given ------------------------------------------------------------------------ */
+/* --- what the program is given ---------------------------------------------------------------- */
 
-/* backing:eager has to be there before the driver is loaded; what the user set himself is kept, and named. */
+/*
+ * backing:eager has to be there before the driver is loaded; what the user set himself is kept, and
+ * named.
+ */
 static void eager_backing(void)
 {
     char kept[256];
@@ -195,7 +201,7 @@ static void eager_backing(void)
         zr_complain("run", "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
 }
 
-/* --- what is shown at the end --------------------------------------------------------------------------- */
+/* --- what is shown at the end ----------------------------------------------------------------- */
 
 static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count)
 {

@@ -208,7 +208,10 @@ static void print_json(const struct processes *p, bool with_jobs)
     zr_json_close(&j, '}');
 }
 
-/* Leaves only the process that was asked for: by its pid here, else by its pid in its container; the newest. */
+/*
+ * Leaves only the process that was asked for: by its pid here, else by its pid in its container;
+ * the newest.
+ */
 static int choose(struct processes *p, int pid)
 {
     struct zeroute_snapshot *best = NULL;

@@ -8,12 +8,12 @@
 #include <stdio.h>
 #include <zeroute/reader.h>
 
-/* --- one function for each subcommand; argv[0] is its name ------------------------------------------- */
+/* --- one function for each subcommand; argv[0] is its name ------------------------------------ */
 #define ZR_COMMAND(name, help) int zr_cmd_##name(int argc, char **argv);
 #include "commands.def"
 #undef ZR_COMMAND
 
-/* --- json.c: a writer; commas and indentation by itself ---------------------------------------------- */
+/* --- json.c: a writer; commas and indentation by itself --------------------------------------- */
 struct zr_json {
     FILE *out;
     int depth;
@@ -33,14 +33,14 @@ void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s);
 /* A whole process as an object: pid, command, state, fields, fingerprint. */
 void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s);
 
-/* --- text.c: numbers for people; each returns its buffer --------------------------------------------- */
+/* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
 #define ZR_TEXT_SIZE 32
 const char *zr_text_bytes(char *out, uint64_t bytes); /* 1.50 GiB */
 const char *zr_text_time(char *out, uint64_t ns);     /* 12.3 us */
 const char *zr_text_count(char *out, uint64_t n);     /* 1,234,567 */
 const char *zr_text_age(char *out, uint64_t ns);      /* 3m 20s */
 
-/* --- table.c ----------------------------------------------------------------------------------------- */
+/* --- table.c ---------------------------------------------------------------------------------- */
 struct zr_table;
 /* Column heads, NULL last; one that begins with > is aligned to the right. */
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
@@ -56,7 +56,7 @@ const char *zr_dim(bool colour);
 const char *zr_red(bool colour);
 const char *zr_plain(bool colour);
 
-/* --- summary.c: a process on one page ---------------------------------------------------------------- */
+/* --- summary.c: a process on one page --------------------------------------------------------- */
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
 /* One line for each process, most memory first or as given. */
 void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour);
@@ -64,27 +64,36 @@ uint64_t zr_calls_of(const struct zeroute_snapshot *s, const char *entry);
 uint64_t zr_calls_total(const struct zeroute_snapshot *s);
 uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 
-/* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside --- */
+/* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
 void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s);
 
-/* --- prometheus.c ------------------------------------------------------------------------------------- */
+/* --- prometheus.c ----------------------------------------------------------------------------- */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
 
-/* --- gc.c --------------------------------------------------------------------------------------------- */
-/* Removes what has been finished for ten minutes; what is newly found finished starts its ten minutes. */
+/* --- gc.c ------------------------------------------------------------------------------------- */
+/*
+ * Removes what has been finished for ten minutes; what is newly found finished starts its ten
+ * minutes.
+ */
 void zr_gc_old(void);
 bool zr_gc_remove(const struct zeroute_process *p);
 
-/* --- find.c: files that belong to the command ---------------------------------------------------------- */
-/* A file installed with the command ("libzeroute.so"): beside it, or in ../lib. False: not found, `out` says where. */
+/* --- find.c: files that belong to the command ------------------------------------------------- */
+/*
+ * A file installed with the command ("libzeroute.so"): beside it, or in ../lib. False: not found,
+ * `out` says where.
+ */
 bool zr_find_file(const char *name, char *out, size_t size);
 /* Is it an ELF shared object for x86-64? If not, `why` says what it is. */
 bool zr_check_library(const char *path, char *why, size_t size);
-/* Is it a program, looked for in PATH, into which nothing can be preloaded because it needs no loader? */
+/*
+ * Is it a program, looked for in PATH, into which nothing can be preloaded because it needs no
+ * loader?
+ */
 bool zr_is_static(const char *program);
 
-/* --- zeroute.c ----------------------------------------------------------------------------------------- */
+/* --- zeroute.c -------------------------------------------------------------------------------- */
 /* "zeroute NAME: ..." on stderr. */
 void zr_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

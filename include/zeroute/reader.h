@@ -1,6 +1,6 @@
 /*
- * Reading segments: which processes there are, and what each has counted. Plain C, libc alone; the reader never
- * writes to a segment, and the writer never notices it.
+ * Reading segments: which processes there are, and what each has counted. Plain C, libc alone; the
+ * reader never writes to a segment, and the writer never notices it.
  *
  *     struct zeroute_list *list = zeroute_list_new();
  *     for (size_t i = 0; i < list->count; i++) {
@@ -13,8 +13,8 @@
  *     }
  *     zeroute_list_free(list);
  *
- * Not for use inside a process that writes a segment itself: closing a descriptor of the file drops its lock
- * (readers then still know the process by its pid and start time).
+ * Not for use inside a process that writes a segment itself: closing a descriptor of the file drops
+ * its lock (readers then still know the process by its pid and start time).
  */
 #ifndef ZEROUTE_READER_H
 #define ZEROUTE_READER_H
@@ -58,7 +58,10 @@ struct zeroute_list {
     struct zeroute_process *process; /* oldest first */
 };
 
-/* All segments that can be found from here, those in containers included. NULL only when out of memory. */
+/*
+ * All segments that can be found from here, those in containers included. NULL only when out of
+ * memory.
+ */
 struct zeroute_list *zeroute_list_new(void);
 void zeroute_list_free(struct zeroute_list *list);
 /* Is it the process of that segment still? Asks again, for a process from the list. */
@@ -71,7 +74,7 @@ struct zeroute_field {
     enum zeroute_type type;
     uint64_t value;
     const char *text;        /* ZEROUTE_TEXT */
-    const uint64_t *buckets; /* ZEROUTE_HISTOGRAM: ZEROUTE_BUCKETS of them, see zeroute_bucket_floor */
+    const uint64_t *buckets; /* ZEROUTE_HISTOGRAM: ZEROUTE_BUCKETS of them */
 };
 
 /* One line of the fingerprint. */
@@ -92,8 +95,9 @@ struct zeroute_snapshot {
 };
 
 /*
- * All fields of a process. A histogram NAME is followed by the fields NAME.calls, .sum_ns, .p50_ns, .p99_ns and
- * .max_ns, worked out from it. Gauges are never below zero. NULL, with the reason, when it cannot be read.
+ * All fields of a process. A histogram NAME is followed by the fields NAME.calls, .sum_ns, .p50_ns,
+ * .p99_ns and .max_ns, worked out from it. Gauges are never below zero. NULL, with the reason, when
+ * it cannot be read.
  */
 struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why,
                                               size_t why_size);
@@ -102,8 +106,9 @@ struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, s
 void zeroute_snapshot_free(struct zeroute_snapshot *s);
 
 /*
- * Adds `other` to `sum`, field by field: counters, gauges and peaks (so an upper bound), histograms; texts stay
- * as they are in `sum` where both agree and read "differ" where not. False when out of memory.
+ * Adds `other` to `sum`, field by field: counters, gauges and peaks (so an upper bound),
+ * histograms; texts stay as they are in `sum` where both agree and read "differ" where not. False
+ * when out of memory.
  */
 bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other);
 

@@ -1,13 +1,14 @@
 /*
  * The segment: one file per process, /dev/shm/zeroute.<pid>.<nonce>, written by that process alone.
  *
- * Contract. Everything a reader needs is found through the header's offsets and sizes: a reader must
- * use header_size, field_size and the offsets as it finds them, and skip types it does not know.
- * Fields may be added at any time, also while the process runs; none changes its meaning under the same
- * layout version. All integers are little-endian; counters are 8-byte aligned and only grow.
+ * Contract. Everything a reader needs is found through the header's offsets and sizes: a reader
+ * must use header_size, field_size and the offsets as it finds them, and skip types it does not
+ * know. Fields may be added at any time, also while the process runs; none changes its meaning
+ * under the same layout version. All integers are little-endian; counters are 8-byte aligned and
+ * only grow.
  *
- * Reading: use pread(2), not mmap(2): pages that the writer has not reserved yet read as zeros then,
- * and cost nothing. zeroute/reader.h does all of this.
+ * Reading: use pread(2), not mmap(2): pages that the writer has not reserved yet read as zeros
+ * then, and cost nothing. zeroute/reader.h does all of this.
  */
 #ifndef ZEROUTE_SEGMENT_H
 #define ZEROUTE_SEGMENT_H
@@ -16,7 +17,8 @@
 
 #define ZEROUTE_SEGMENT_DIR "/dev/shm"
 #define ZEROUTE_SEGMENT_PREFIX "zeroute."
-#define ZEROUTE_SEGMENT_MAGIC 0x31544f5245535a5aull /* written last: a file without it is not ready */
+/* Written last: a file without it is not ready. */
+#define ZEROUTE_SEGMENT_MAGIC 0x31544f5245535a5aull
 #define ZEROUTE_SEGMENT_LAYOUT 1u
 
 /* The writer holds a POSIX write lock on this byte for its whole life; readers ask with F_GETLK. */
@@ -45,19 +47,29 @@ struct zeroute_segment_field {
     uint16_t type;
     uint16_t place;
     uint32_t offset;
-    uint32_t stride; /* of a text: its room, this head included; else the value is the sum of `count` words, `stride` bytes apart */
+    /*
+     * The value is the sum of `count` words, `stride` bytes apart. Of a text: its room, its head
+     * included.
+     */
+    uint32_t stride;
     uint32_t count;
-    /* 0, or the offset of a second series with the same stride and count, to be subtracted (gauges). */
+    /*
+     * 0, or the offset of a second series with the same stride and count, to be subtracted
+     * (gauges).
+     */
     uint32_t minus;
-    /* For a peak, 0 or the offset of the series in the shards whose present value it is at least. */
+    /*
+     * For a peak, 0 or the offset of the series in the shards whose present value it is at least.
+     */
     uint32_t present;
     uint32_t reserved[2];
 };
 
 #define ZEROUTE_BUCKETS 126
 /*
- * Nanoseconds in logarithmic buckets, four to the octave: bucket 0 holds all below 16 ns, bucket i holds
- * [16 * 2^((i-1)/4), 16 * 2^(i/4)) with linear quarters inside an octave, the last one all above.
+ * Nanoseconds in logarithmic buckets, four to the octave: bucket 0 holds all below 16 ns, bucket i
+ * holds [16 * 2^((i-1)/4), 16 * 2^(i/4)) with linear quarters inside an octave, the last one all
+ * above.
  */
 struct zeroute_segment_histogram {
     uint64_t sum_ns;
@@ -65,7 +77,10 @@ struct zeroute_segment_histogram {
     uint64_t buckets[ZEROUTE_BUCKETS];
 };
 
-/* Before a text, which follows at once. Texts change rarely: odd generation means that one is being written. */
+/*
+ * Before a text, which follows at once. Texts change rarely: odd generation means that one is being
+ * written.
+ */
 struct zeroute_segment_text {
     uint64_t generation;
     uint32_t length;
@@ -99,15 +114,20 @@ struct zeroute_segment_header {
     uint64_t shards_offset;
     uint64_t shard_size;
     uint32_t shard_count; /* grows; shards ever used, the first one always there */
-    uint32_t shard_generation; /* offset in a shard of its generation: odd while a group is written */
+    uint32_t shard_generation; /* offset in a shard of its generation: odd while it books */
     uint32_t shard_activity; /* offset in a shard of the clock at its last driver call */
     uint32_t buckets;
     uint64_t fingerprint_offset; /* a zeroute_segment_text of "key\tvalue\n" lines */
     uint64_t fingerprint_size;
-    /* The writer's clock: nanoseconds = (ticks - clock_ticks) * 1e9 / clock_hz, from created_ns on. */
+    /*
+     * The writer's clock: nanoseconds = (ticks - clock_ticks) * 1e9 / clock_hz, from created_ns on.
+     */
     uint64_t clock_hz;
     uint64_t clock_ticks;
-    /* The first bytes of a shard, this many, are what its generation guards: short, to be read in one go. */
+    /*
+     * The first bytes of a shard, this many, are what its generation guards: short, to be read in
+     * one go.
+     */
     uint64_t shard_group;
 };
 

@@ -1,4 +1,7 @@
-/* The command around a program: its ends, its messages, its statistics, and what is left when it is gone. */
+/*
+ * The command around a program: its ends, its messages, its statistics, and what is left when it is
+ * gone.
+ */
 
 #include <check.h>
 #include <limits.h>
@@ -25,7 +28,9 @@ static void read_all(const char *name, char *to, size_t size)
         fclose(f);
 }
 
-/* Runs a line of shell in a folder of the test's own; Z is the command, W the program that works. */
+/*
+ * Runs a line of shell in a folder of the test's own; Z is the command, W the program that works.
+ */
 __attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
 {
     char line[4096], whole[4 * PATH_MAX + 8192];
@@ -79,7 +84,7 @@ static void teardown(void)
     ck_assert_int_eq(system(line), 0);
 }
 
-/* --- ends ------------------------------------------------------------------------------------------------ */
+/* --- ends ------------------------------------------------------------------------------------- */
 
 START_TEST(the_exit_code_is_the_programs_own)
 {
@@ -186,7 +191,7 @@ START_TEST(who_kills_us_hard_kills_the_program)
 }
 END_TEST
 
-/* --- refusals ---------------------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 START_TEST(a_bad_knob_is_refused_before_anything_starts)
 {
@@ -262,7 +267,7 @@ START_TEST(the_library_itself_warns_of_a_bad_knob_once_and_goes_on)
 }
 END_TEST
 
-/* --- settings ---------------------------------------------------------------------------------------------- */
+/* --- settings --------------------------------------------------------------------------------- */
 
 START_TEST(flag_beats_preset_beats_environment_beats_file)
 {
@@ -311,7 +316,7 @@ START_TEST(help_and_version_are_there_for_every_command)
 }
 END_TEST
 
-/* --- statistics -------------------------------------------------------------------------------------------- */
+/* --- statistics ------------------------------------------------------------------------------- */
 
 START_TEST(a_process_that_never_touches_level_zero_leaves_nothing)
 {
@@ -402,7 +407,7 @@ START_TEST(a_run_inside_a_run_is_in_both)
 }
 END_TEST
 
-/* --- fork and its kin ---------------------------------------------------------------------------------------- */
+/* --- fork and its kin ------------------------------------------------------------------------- */
 
 START_TEST(a_forked_child_has_its_own_books)
 {
@@ -451,7 +456,7 @@ START_TEST(multiprocessing_works_by_fork_and_by_spawn)
 }
 END_TEST
 
-/* --- a bad place for a segment ------------------------------------------------------------------------------- */
+/* --- a bad place for a segment ---------------------------------------------------------------- */
 
 /* The line runs with a /dev/shm of its own, of this size; 77 where that is not allowed. */
 #define WITH_SHM "unshare -m true 2>/dev/null || exit 77; unshare -m sh -c 'mount -t tmpfs -o size=%s none /dev/shm; "

@@ -1,4 +1,7 @@
-/* Looking at processes from outside: who lives, who is finished, who may not be read, and what is removed when. */
+/*
+ * Looking at processes from outside: who lives, who is finished, who may not be read, and what is
+ * removed when.
+ */
 #include "zeroute/reader.h"
 
 #include <check.h>

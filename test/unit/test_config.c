@@ -1,4 +1,6 @@
-/* The knobs: what is understood, what is refused and in which words, and which setting is stronger. */
+/*
+ * The knobs: what is understood, what is refused and in which words, and which setting is stronger.
+ */
 #include "knobs.h"
 
 #include <check.h>

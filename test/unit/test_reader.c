@@ -1,4 +1,7 @@
-/* The reader against files that no present writer makes: of tomorrow, of yesterday, damaged, or half written. */
+/*
+ * The reader against files that no present writer makes: of tomorrow, of yesterday, damaged, or
+ * half written.
+ */
 #include "zeroute/reader.h"
 
 #include <check.h>

@@ -1,4 +1,6 @@
-/* The segment: a layout that readers of other versions rely on, and counts that a reader can trust. */
+/*
+ * The segment: a layout that readers of other versions rely on, and counts that a reader can trust.
+ */
 #include "zeroute.h"
 #include "zeroute/reader.h"
 
