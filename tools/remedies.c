@@ -72,6 +72,10 @@ static void find_offered(const struct zr_case *c, struct zr_remedy *r)
     r[EAGER].offered = stack->parts[ZR_PART_SIMGPU].there || !stack->driver.count ||
                        zr_fact_holds(ZR_FACT_KNOWS_DEFER_KEY, stack->driver);
     r[V1_RESIDENT].offered = sycl && v1;
+    if (stack->adapter == 1) {
+        r[V1_RESIDENT].setting = "UR_L0_USM_RESIDENT=0x1";
+        r[V1_RESIDENT].price = "buffers copied between cards are still mirrored";
+    }
     r[NO_PEERS].offered = stack->parts[ZR_PART_DRIVER].there;
     r[OWNER].offered = true;
 }
@@ -110,6 +114,9 @@ void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LIN
         remedies[ONE_CARD].smallest = true;
     else if (remedies[RESTRICT].offered)
         remedies[RESTRICT].smallest = true;
+    else if (c->stack.adapter == 1 &&
+             zr_library_mentions(&c->stack.parts[ZR_PART_UR_V1], "UR_L0_USM_RESIDENT"))
+        remedies[V1_RESIDENT].smallest = true;
     else
         remedies[OWNER].smallest = true;
 }

@@ -246,6 +246,21 @@ START_TEST(a_runtime_that_offers_nothing_gets_residency_owner)
 }
 END_TEST
 
+START_TEST(adapter_v1_has_a_variable_of_its_own)
+{
+    struct child *c;
+
+    usual();
+    meminfo(12);
+    environment("SYCL_UR_USE_LEVEL_ZERO_V2=0");
+    c = doctor(1);
+    says(c, "\"adapter\": 1");
+    ck_assert(remedy_is(c, "v1-resident", "\"smallest\": true"));
+    says(c, "UR_L0_USM_RESIDENT=0x1 (zeroute is not needed for this)");
+    child_free(c);
+}
+END_TEST
+
 START_TEST(a_process_that_uses_one_of_its_cards_needs_only_a_mask)
 {
     struct child *c;
@@ -588,6 +603,7 @@ int main(void)
     tcase_set_timeout(t, 30);
     tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
     tcase_add_test(t, a_runtime_that_offers_nothing_gets_residency_owner);
+    tcase_add_test(t, adapter_v1_has_a_variable_of_its_own);
     tcase_add_test(t, a_process_that_uses_one_of_its_cards_needs_only_a_mask);
     tcase_add_test(t, exports_by_ipc_are_ended_by_eager_backing_alone);
     tcase_add_test(t, a_loss_that_the_links_do_not_explain_is_never_called_fine);
