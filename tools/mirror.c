@@ -19,7 +19,7 @@ static enum zr_verdict verdict_of(const struct zr_line *line)
 
 static void fit(struct zr_mirror_result *r)
 {
-    double x[ZR_STEPS_MAX + 1], active[ZR_STEPS_MAX + 1], drop[ZR_STEPS_MAX + 1];
+    double x[ZR_STEPS_MAX + 1] = {0}, active[ZR_STEPS_MAX + 1] = {0}, drop[ZR_STEPS_MAX + 1] = {0};
     bool has_active = true, has_available = true;
 
     for (unsigned i = 0; i < r->count; i++) {
