@@ -104,6 +104,14 @@ preload_set_inside_keeps_the_beds_own() {
     bed env "LD_PRELOAD=$PWD/build/libzeroute.so" sh -c \
         'grep -q libzeroute /proc/self/maps && grep -q libxe_standin /proc/self/maps'
 }
+the_command_runs_programs_inside() {
+    [ -x build/zeroute ] || { echo "no command built"; return 77; }
+    bed build/zeroute run -- sh -c 'grep -q libzeroute /proc/self/maps && grep -q libxe_standin /proc/self/maps'
+}
+two_drivers_share_a_process() {
+    [ -x build/test/process/bind_plt ] || { echo "no test programs built"; return 77; }
+    same "$(test/bed --on sim,intel --cards 2 build/test/process/bind_plt)" "4 devices"
+}
 an_emptied_environment_leaves_the_bed() {
     ! bed env -i sh -c 'grep -q libxe_standin /proc/self/maps'
 }
