@@ -96,7 +96,6 @@ static void job(struct zeroute_segment_header *h)
         {"torchrun", "TORCHELASTIC_RUN_ID", "MASTER_PORT", "RANK"},
         {"pmix", "PMIX_NAMESPACE", NULL, "PMIX_RANK"},
         {"openmpi", "OMPI_MCA_ess_base_jobid", NULL, "OMPI_COMM_WORLD_RANK"},
-        {"hydra", "HYDI_CONTROL_FD", NULL, "PMI_RANK"},
         {"pmi", "PMI_JOBID", NULL, "PMI_RANK"},
         {"pmi", "PMI_PORT", NULL, "PMI_RANK"},
         {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"},
@@ -111,6 +110,12 @@ static void job(struct zeroute_segment_header *h)
                  step ? step : "");
         copy(h->rank, sizeof h->rank, rank);
         return;
+    }
+    /* A launcher that names its ranks and not the job: they share its session, on this machine. */
+    const char *rank = secure_getenv("PMI_RANK");
+    if (rank) {
+        snprintf(h->job_id, sizeof h->job_id, "mpi:session %d", (int)getsid(0));
+        copy(h->rank, sizeof h->rank, rank);
     }
 }
 

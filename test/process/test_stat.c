@@ -340,6 +340,60 @@ START_TEST(the_ranks_of_a_job_are_added_up)
 }
 END_TEST
 
+START_TEST(ranks_without_a_job_name_are_known_by_their_session)
+{
+    ck_assert_int_eq(sh("setsid -w sh -c 'for r in 0 1; do PMI_RANK=$r LD_PRELOAD='$B'/libzeroute.so "
+                        "ZE_ENABLE_ALT_DRIVERS='$B'/libze_simgpu.so '$W' keep 2 & done; wait; echo $$'"),
+                     0);
+    int session = atoi(out);
+    ck_assert_int_eq(sh("$Z stat | grep -q 'job mpi:session %d: 2 processes'", session), 0);
+}
+END_TEST
+
+START_TEST(a_library_in_the_place_of_another_is_soon_known)
+{
+    /* Two libraries, one after the other, most likely at the same addresses. */
+    ck_assert_int_eq(
+        sh("cat >l.c <<'E'\n"
+           "#include <level_zero/ze_api.h>\n"
+           "void go(ze_context_handle_t c, ze_device_handle_t d)\n"
+           "{\n"
+           "    ze_device_mem_alloc_desc_t x = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};\n"
+           "    void *p = 0;\n"
+           "    zeMemAllocDevice(c, &x, 4096, 0, d, &p);\n"
+           "    zeMemFree(c, p);\n"
+           "}\n"
+           "E\n"
+           "cat >m.c <<'E'\n"
+           "#include <dlfcn.h>\n"
+           "#include <level_zero/ze_api.h>\n"
+           "int main(void)\n"
+           "{\n"
+           "    const char *names[] = {\"./libone.so\", \"./libtwo.so\"};\n"
+           "    ze_driver_handle_t r; ze_device_handle_t d; ze_context_handle_t c; uint32_t n = 1;\n"
+           "    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};\n"
+           "    zeInit(0); zeDriverGet(&n, &r); n = 1; zeDeviceGet(r, &n, &d);\n"
+           "    zeContextCreate(r, &desc, &c);\n"
+           "    for (int i = 0; i < 2; i++) {\n"
+           "        void *h = dlopen(names[i], RTLD_NOW);\n"
+           "        void (*go)(ze_context_handle_t, ze_device_handle_t) = dlsym(h, \"go\");\n"
+           "        for (int k = 0; k < 4000; k++) go(c, d);\n"
+           "        dlclose(h);\n"
+           "    }\n"
+           "    return 0;\n"
+           "}\n"
+           "E\n"
+           "for l in one two; do cc -shared -fPIC l.c -o lib$l.so -Wl,-soname,lib$l.so -lze_loader || exit; "
+           "done; cc m.c -o m -lze_loader -ldl && $Z run --sim --json j -- ./m && python3 - <<'E'\n"
+           "import json\n"
+           "f = json.load(open('j'))['processes'][0]['fields']\n"
+           "one, two = f['callers.libone.so.calls'], f['callers.libtwo.so.calls']\n"
+           "assert one + two == 16000 and 6900 < two <= 8000, (one, two)\n"
+           "E"),
+        0);
+}
+END_TEST
+
 START_TEST(prometheus_gets_base_units_and_totals)
 {
     struct worker w = begin(keep_and_wait);
@@ -393,6 +447,8 @@ int main(void)
     tcase_add_test(t, another_users_process_is_named_as_not_readable);
     tcase_add_test(t, a_process_in_a_container_is_found_and_known_to_live);
     tcase_add_test(t, the_ranks_of_a_job_are_added_up);
+    tcase_add_test(t, ranks_without_a_job_name_are_known_by_their_session);
+    tcase_add_test(t, a_library_in_the_place_of_another_is_soon_known);
     tcase_add_test(t, prometheus_gets_base_units_and_totals);
     tcase_add_test(t, watching_goes_on_until_it_is_interrupted);
     tcase_add_test(t, an_unknown_process_is_said_to_be_so);
