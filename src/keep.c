@@ -27,11 +27,15 @@ static struct {
     uint32_t door;
 } door_of[CONTEXTS];
 
-/* The call that this thread is in, and the free that it was asked for. */
-static __thread struct {
+/*
+ * The call that this thread is in, and the free that it was asked for. Calls nest: to make room, a pool may
+ * be trimmed, whose provider frees through our doors.
+ */
+static __thread struct now {
     struct zr_call *call;
     const void *freeing;
     const ze_memory_free_ext_desc_t *desc;
+    bool refused; /* the limit has refused the last allocation */
 } now;
 
 /*
@@ -111,12 +115,13 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     int code;
 
     (void)arg;
-    if (counted && !zr_limit_take(call, key->account, key->device, size)) {
-        zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
+    now.refused = counted && !zr_limit_take(call, key->account, key->device, size);
+    if (now.refused)
         return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-    }
     code = down_alloc(call, key, size, out);
     if (code == 0) {
+        /* Still in the books: it went back to the driver on a way that we did not see. */
+        zr_registry_gone(zr_map_take(*out));
         note_door(key->context, call->door);
         if (counted)
             zr_book_reserved(key->account, (int64_t)size);
@@ -232,6 +237,29 @@ static inline struct site *site_of(const void *caller, ze_context_handle_t conte
 /* --- for the doors ------------------------------------------------------------------------------------------ */
 
 /*
+ * This cache has nothing left for the device: what pools of ours keep goes too. Nothing kept there either: the
+ * answer stands, and a refusal on behalf of the limit is counted.
+ */
+static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cache *c, struct zr_call *call,
+                                                                  const struct zr_key *key, size_t size,
+                                                                  int *code)
+{
+    struct zr_block *b = NULL;
+    bool refused = now.refused;
+
+    if (key->kind == ZR_KIND_DEVICE && zr_pools_trim(key->account)) {
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+        now.call = call;
+        b = zr_cache_alloc(c, key, size, code);
+        now.call = NULL;
+        refused = now.refused;
+    }
+    if (!b && refused && key->kind == ZR_KIND_DEVICE)
+        zr_policy_refused(ZR_E_zeMemAllocDevice);
+    return b;
+}
+
+/*
  * A block of this key, booked. False: no memory for our own books, the caller goes to the driver itself.
  * On a hit the block is resident where the key says; a new one is resident nowhere yet.
  */
@@ -245,6 +273,8 @@ static inline bool serve(struct zr_cache *c, struct zr_call *call, const struct 
     now.call = call;
     b = zr_cache_alloc(c, key, size, &code);
     now.call = NULL;
+    if (unlikely(!b) && is_full(code))
+        b = once_more(c, call, key, size, &code);
     *hit = b && code == HIT;
     if (unlikely(!b)) {
         *result = (ze_result_t)code;
@@ -278,7 +308,8 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
     unsigned number;
     bool hit;
 
-    if (unlikely(!context || !desc || !device || !out || !size || !align_code(alignment, &key.align)))
+    if (unlikely(!context || !desc || !device || !out || !size || !align_code(alignment, &key.align) ||
+                 desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC))
         return false;
     if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key.extra)) {
         zr_count(ZR_F_PASSED_PNEXT, 1);
@@ -310,7 +341,8 @@ bool zr_keep_alloc_host(struct zr_call *call, ze_context_handle_t context,
     struct zr_cache *c;
     bool hit;
 
-    if (!context || !desc || desc->pNext || !out || !size || !align_code(alignment, &key.align))
+    if (!context || !desc || desc->pNext || !out || !size || !align_code(alignment, &key.align) ||
+        desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
         return false;
     c = the_cache();
     if (!c)
@@ -390,15 +422,16 @@ bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
     struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
     bool waits = desc && (desc->freePolicy || desc->pNext);
     struct zr_freed_block was = {0};
+    struct zr_call *outer = now.call;
     enum zr_freed freed;
 
-    if (unlikely(!c || !ptr))
+    if (unlikely(!c || !ptr || !context))
         return false;
     now.call = call;
     now.desc = desc;
     now.freeing = ptr;
     freed = zr_cache_free(c, ptr, !waits, &was);
-    now.call = NULL;
+    now.call = outer;
     now.desc = NULL;
     *result = ZE_RESULT_SUCCESS;
     switch (freed) {

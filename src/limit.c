@@ -39,6 +39,12 @@ uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total)
     return (uint64_t)((zr_u128)total * amount->percent_x100 / 10000);
 }
 
+/* A device without a number is booked as the first one, and so it is counted there. */
+static unsigned counted_as(unsigned number)
+{
+    return number == ZR_UNKNOWN_DEVICE ? 0 : number;
+}
+
 uint64_t zr_limit_of(struct zr_call *call, unsigned number, ze_device_handle_t device)
 {
     uint64_t limit;
@@ -63,8 +69,10 @@ bool zr_limit_take(struct zr_call *call, unsigned number, ze_device_handle_t dev
     uint64_t limit = zr_limit_of(call, number, device);
     uint64_t used;
 
-    if (likely(limit == UINT64_MAX))
+    if (likely(limit == UINT64_MAX)) {
+        zr_limit_add(number, bytes);
         return true;
+    }
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
     do {
         if (bytes > limit || used > limit - bytes)
@@ -78,6 +86,7 @@ void zr_limit_drop(unsigned number, uint64_t bytes)
 {
     uint64_t used;
 
+    number = counted_as(number);
     if (likely(!zr_config.limit.set) || number >= DEVICES)
         return;
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
@@ -88,6 +97,7 @@ void zr_limit_drop(unsigned number, uint64_t bytes)
 
 void zr_limit_add(unsigned number, uint64_t bytes)
 {
+    number = counted_as(number);
     if (unlikely(zr_config.limit.set) && number < DEVICES)
         __atomic_fetch_add(&account[number].used, bytes, __ATOMIC_RELAXED);
 }

@@ -132,7 +132,9 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     ze_result_t result;
 
     zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : zr_free_policy_field(desc), 1);
-    if (zr_config.cache && zr_keep_free(call, context, desc, ptr, &result))
+    /* Without a descriptor, or with another one, the answer is the driver's. */
+    if (zr_config.cache && desc && desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC &&
+        zr_keep_free(call, context, desc, ptr, &result))
         return result;
     return zr_plain_free_ext(call, context, desc, ptr);
 }
@@ -166,7 +168,8 @@ void zr_policy_tell_limit(struct zr_call *call, ze_device_handle_t device, uint6
 
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context)
 {
-    zr_keep_drop_context(call, context);
+    if (context)
+        zr_keep_drop_context(call, context);
 }
 
 void zr_fork_child_policy(void)

@@ -6,12 +6,21 @@
  */
 #include "policy.h"
 
+/*
+ * What the process holds of a block. A block of the cache that has lost its context comes here with more
+ * behind it than was asked for; a handle has no size.
+ */
+static uint64_t asked_for(const struct zr_block *b)
+{
+    return b->flags & ZR_BLOCK_HANDLE ? b->held : b->size;
+}
+
 void zr_registry_book_slow(const struct zr_block *b)
 {
     if (b->flags & ZR_BLOCK_FOREIGN)
         return;
     if (!(b->flags & ZR_BLOCK_POOLED))
-        zr_book(b->kind, b->device, b->held);
+        zr_book(b->kind, b->device, asked_for(b));
     if (b->kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())
         zr_book_reserved(b->device, (int64_t)b->held);
 }
@@ -23,7 +32,7 @@ void zr_registry_unbook_slow(const struct zr_block *b)
     if (b->kind == ZR_KIND_DEVICE || b->kind == ZR_KIND_PHYSICAL || b->kind == ZR_KIND_IMPORTED)
         zr_limit_drop(b->device, b->held);
     if (!(b->flags & ZR_BLOCK_POOLED))
-        zr_unbook(b->kind, b->device, b->held);
+        zr_unbook(b->kind, b->device, asked_for(b));
     if (b->kind == ZR_KIND_VIRTUAL && b->peers)
         zr_unbook(ZR_KIND_MAPPED, 0, b->peers);
     if (b->kind < ZR_KINDS_ON_DEVICE && !zr_reserved_is_allocated())

@@ -112,7 +112,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return ZE_RESULT_SUCCESS;
         }
     }
-    if (b && zr_keep_is_resident(b, asking)) {
+    if (b && zr_keep_is_resident(b, asking) && context && size) {
         zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
@@ -138,6 +138,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
     struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : zr_map_find(ptr);
     uint64_t bit = asking < 64 ? (uint64_t)1 << asking : 0;
     uint32_t withheld = b ? withheld_bit(asking) : 0;
+    ze_result_t result;
 
     zr_count(ZR_F_RESIDENCY_EVICT_CALLS, 1);
     if (withheld && !(__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit) &&
@@ -145,9 +146,10 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         zr_count(ZR_F_RESIDENCY_EVICT_WITHHELD_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
-    if (b && b->kind == ZR_KIND_DEVICE) {
+    result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+    if (b && b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {
         __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
         zr_keep_moved(b);
     }
-    return ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+    return result;
 }

@@ -249,12 +249,14 @@ static unsigned release_number(const char *text)
 /* The loader's release by what it exports: the newest mark that is there. Some 0.1 ms, once per loader. */
 static unsigned release_of(void *handle)
 {
-    static void *known_handle;
-    static unsigned known_release;
+    enum { ADDRESS_BITS = 48 };
+    static uint64_t known; /* atomic: release and handle in one word, so that they belong together */
+    uint64_t of = (uint64_t)(uintptr_t)handle & ((UINT64_C(1) << ADDRESS_BITS) - 1);
+    uint64_t seen = __atomic_load_n(&known, __ATOMIC_RELAXED);
     unsigned release = 1008;
 
-    if (__atomic_load_n(&known_handle, __ATOMIC_ACQUIRE) == handle)
-        return known_release;
+    if (seen >> ADDRESS_BITS && (seen & ((UINT64_C(1) << ADDRESS_BITS) - 1)) == of)
+        return (unsigned)(seen >> ADDRESS_BITS);
     for (int i = GAPS - 1; i >= 0; i--) {
         if (release_number(gaps[i].since) <= release || !zr_real_dlsym(handle, gaps[i].name))
             continue;
@@ -262,8 +264,7 @@ static unsigned release_of(void *handle)
         break;
     }
     dlerror();
-    known_release = release;
-    __atomic_store_n(&known_handle, handle, __ATOMIC_RELEASE);
+    __atomic_store_n(&known, (uint64_t)release << ADDRESS_BITS | of, __ATOMIC_RELAXED);
     return release;
 }
 

@@ -70,7 +70,7 @@ ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const voi
     ptr = zr_keep_asked_about(&call, context, ptr);
     ze_result_t result =
         ZR_DOWN(&call, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
-    if (result == ZE_RESULT_SUCCESS && unlikely(properties->pNext) &&
+    if (result == ZE_RESULT_SUCCESS && properties && unlikely(properties->pNext) &&
         zr_chain_has(properties, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD))
         zr_registry_exported(ptr);
     return result;

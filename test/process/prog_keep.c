@@ -1,0 +1,420 @@
+/*
+ * What must stay true for a process whose freed blocks are kept (DESIGN.md 1.6): one promise per run, named by the
+ * first argument. Two simulated cards in one context, calls counted.
+ */
+#include "sim.h"
+
+#include <sys/wait.h>
+
+static struct gpu gpu;
+
+static uint64_t allocs(void)
+{
+    return figure(&gpu, "calls.zeMemAllocDevice");
+}
+
+static uint64_t frees(void)
+{
+    return figure(&gpu, "calls.zeMemFree");
+}
+
+static uint64_t ext_frees(void)
+{
+    return figure(&gpu, "calls.zeMemFreeExt");
+}
+
+static void release(void *p)
+{
+    OK(zeMemFree(gpu.context, p));
+}
+
+static ze_result_t release_with(void *p, uint32_t policy)
+{
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
+
+    return zeMemFreeExt(gpu.context, &desc, p);
+}
+
+static void reuse(void)
+{
+    void *p = on_card(&gpu, 0, 3 * MIB);
+    uint64_t before = allocs();
+
+    release(p);
+    EXPECT(on_card(&gpu, 0, 3 * MIB) == p);
+    EXPECT(allocs() == before && frees() == 0);
+    release(p);
+}
+
+/* Blocking, deferred: a command may still use it. */
+static void policies(void)
+{
+    for (uint32_t policy = 1; policy <= 2; policy++) {
+        uint64_t before = ext_frees();
+
+        OK(release_with(on_card(&gpu, 0, MIB), policy));
+        EXPECT(ext_frees() == before + 1);
+    }
+    uint64_t before = ext_frees() + frees();
+    OK(release_with(on_card(&gpu, 0, MIB), 0));
+    EXPECT(ext_frees() + frees() == before);
+}
+
+static void exported(void)
+{
+    void *p = on_card(&gpu, 0, MIB);
+    ze_ipc_mem_handle_t handle;
+
+    OK(zeMemGetIpcHandle(gpu.context, p, &handle));
+    release(p);
+    EXPECT(frees() == 1);
+    EXPECT(figure(&gpu, "vram.0") == 0);
+}
+
+static size_t range(const char *p, void **base)
+{
+    size_t size = 0;
+
+    *base = NULL;
+    return zeMemGetAddressRange(gpu.context, p, base, &size) == ZE_RESULT_SUCCESS ? size : 0;
+}
+
+static ze_memory_type_t type_of(const void *p)
+{
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_device_handle_t device = NULL;
+
+    if (zeMemGetAllocProperties(gpu.context, p, &properties, &device) != ZE_RESULT_SUCCESS)
+        return ZE_MEMORY_TYPE_UNKNOWN;
+    return properties.type;
+}
+
+/* Of a size that no class has: what lies behind it is nobody's. */
+static void questions(void)
+{
+    size_t size = 3 * MIB + 5 * KIB;
+    char *p = on_card(&gpu, 0, size);
+    ze_ipc_mem_handle_t handle;
+    void *base;
+
+    EXPECT(range(p, &base) == size && base == p);
+    EXPECT(range(p + size / 2, &base) == size && base == p);
+    EXPECT(range(p + size - 1, &base) == size && base == p);
+    EXPECT(range(p + size, &base) == 0);
+    EXPECT(type_of(p + size - 1) == ZE_MEMORY_TYPE_DEVICE);
+    EXPECT(type_of(p + size) == ZE_MEMORY_TYPE_UNKNOWN);
+    EXPECT(zeMemGetIpcHandle(gpu.context, p + size, &handle) != ZE_RESULT_SUCCESS);
+    release(p);
+    EXPECT(frees() == 0);
+    EXPECT(range(p, &base) == 0 && range(p + 5, &base) == 0);
+    EXPECT(type_of(p) == ZE_MEMORY_TYPE_UNKNOWN);
+    EXPECT(zeMemGetIpcHandle(gpu.context, p, &handle) != ZE_RESULT_SUCCESS);
+}
+
+static void misuse(void)
+{
+    char *p = on_card(&gpu, 0, MIB);
+    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_context_handle_t other;
+    int local;
+
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p + 64));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, &local));
+    release(p);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p + 64));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, release_with(p, 1));
+    EXPECT(frees() == 0);
+    OK(zeContextCreate(gpu.driver, &desc, &other));
+    OK(zeMemFree(other, on_card(&gpu, 0, MIB)));
+    EXPECT(frees() == 0 && on_card(&gpu, 0, MIB) == p);
+}
+
+/* Each as the bare driver answers, with blocks kept that would fit. */
+static void wrong_arguments(void)
+{
+    ze_device_handle_t card = gpu.card[0];
+    void *p = on_card(&gpu, 0, MIB), *out = &gpu;
+
+    release(p);
+    p = on_card(&gpu, 0, 2 * MIB);
+    for (int round = 0; round < 2; round++) {
+        unsigned n = 0, code[12];
+        uint64_t before = allocs();
+
+        code[n++] = zeMemAllocDevice(gpu.context, &device_desc, 0, 0, card, &out);
+        code[n++] = zeMemAllocDevice(gpu.context, &device_desc, MIB, 3, card, &out);
+        code[n++] = zeMemAllocDevice(gpu.context, NULL, MIB, 0, card, &out);
+        code[n++] = zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, card, NULL);
+        code[n++] = zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, NULL, &out);
+        for (unsigned i = 0; i < n; i++) {
+            printf("%x ", code[i]);
+            EXPECT(code[i] != 0);
+        }
+        EXPECT(out == &gpu);
+        EXPECT(allocs() >= before + n);
+        code[0] = zeMemFreeExt(gpu.context, NULL, p);
+        code[1] = zeMemFree(gpu.context, NULL);
+        printf("%x %x\n", code[0], code[1]);
+        EXPECT(ext_frees() == 1u + (unsigned)round && code[0] != 0 && code[1] != 0);
+    }
+    release(p); /* is still whole */
+    EXPECT(on_card(&gpu, 0, 2 * MIB) == p);
+}
+
+/* A descriptor with something chained to it that we do not know. */
+static void chained(void)
+{
+    struct {
+        uint32_t stype;
+        const void *next;
+    } unknown = {0x7fff0001, NULL};
+    ze_device_mem_alloc_desc_t desc = device_desc;
+    uint64_t before;
+    void *p;
+
+    release(on_card(&gpu, 0, MIB));
+    before = allocs();
+    desc.pNext = &unknown;
+    OK(zeMemAllocDevice(gpu.context, &desc, MIB, 0, gpu.card[0], &p));
+    EXPECT(allocs() == before + 1);
+    release(p);
+    EXPECT(frees() == 1);
+}
+
+/* Larger than what the driver takes from slabs, which are resident as a whole. */
+#define BLOCK (4 * MIB)
+
+static __attribute__((noinline)) void *resident_on_both(size_t size)
+{
+    void *p = on_card(&gpu, 0, size);
+
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, size));
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, size));
+    return p;
+}
+
+/* One place that asks for the peer, and another that does not. */
+static void peers(void)
+{
+    void *p = NULL, *q;
+    uint64_t before;
+
+    for (int i = 0; i < 4; i++) {
+        p = resident_on_both(BLOCK);
+        release(p);
+    }
+    before = figure(&gpu, "calls.zeContextMakeMemoryResident");
+    EXPECT(resident_on_both(BLOCK) == p);
+    EXPECT(figure(&gpu, "calls.zeContextMakeMemoryResident") == before);
+    EXPECT(residency(&gpu, p) == 3);
+    release(p);
+    EXPECT(residency(&gpu, p) == 3);
+    OK(zeMemAllocDevice(gpu.context, &device_desc, BLOCK, 0, gpu.card[0], &q));
+    EXPECT(q != p && residency(&gpu, q) != 3);
+}
+
+/* What was evicted is not answered from the books. */
+static void evicted(void)
+{
+    void *p = NULL;
+
+    for (int i = 0; i < 4; i++) {
+        p = resident_on_both(BLOCK);
+        OK(zeContextEvictMemory(gpu.context, gpu.card[1], p, BLOCK));
+        EXPECT((residency(&gpu, p) & 2) == 0);
+        OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, BLOCK));
+        EXPECT(residency(&gpu, p) == 3);
+        OK(zeContextEvictMemory(gpu.context, gpu.card[1], p, BLOCK));
+        release(p);
+        EXPECT((residency(&gpu, p) & 2) == 0);
+    }
+    p = resident_on_both(BLOCK);
+    EXPECT(residency(&gpu, p) == 3);
+}
+
+static void owner_only(void)
+{
+    for (int i = 0; i < 4; i++) {
+        void *p = resident_on_both(BLOCK);
+
+        EXPECT((residency(&gpu, p) & 2) == 0);
+        release(p);
+    }
+}
+
+/* The cards hold 64 MiB. */
+static void full(void)
+{
+    void *p = on_card(&gpu, 0, 40 * MIB), *q = NULL;
+
+    release(p);
+    EXPECT(frees() == 0);
+    p = on_card(&gpu, 0, 60 * MIB);
+    EXPECT(frees() == 1);
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+          zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, gpu.card[0], &q));
+    EXPECT(q == NULL);
+    q = on_card(&gpu, 1, 40 * MIB);
+    release(p);
+    release(q);
+}
+
+static void context_destroyed(void)
+{
+    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_context_handle_t first = gpu.context;
+    void *kept[8], *other;
+
+    other = on_card(&gpu, 0, MIB);
+    release(other);
+    OK(zeContextCreate(gpu.driver, &desc, &gpu.context));
+    for (int i = 0; i < 8; i++)
+        kept[i] = on_card(&gpu, (unsigned)i % 2, (size_t)(i + 1) * MIB);
+    for (int i = 0; i < 8; i++)
+        release(kept[i]);
+    EXPECT(frees() == 0);
+    OK(zeContextDestroy(gpu.context));
+    EXPECT(frees() == 8);
+    gpu.context = first;
+    EXPECT(on_card(&gpu, 0, MIB) == other);
+    release(other);
+}
+
+/* Blocks that outlive their context: counted once, and gone when they are freed through another one. */
+static void orphans(void)
+{
+    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_context_handle_t first = gpu.context;
+    void *p;
+
+    OK(zeContextCreate(gpu.driver, &desc, &gpu.context));
+    p = on_card(&gpu, 0, 3 * MIB + 5 * KIB);
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeContextDestroy(NULL));
+    release(p);
+    EXPECT(frees() == 0); /* kept: a wrong argument has forgotten nothing */
+    EXPECT(on_card(&gpu, 0, 3 * MIB + 5 * KIB) == p);
+    OK(zeContextDestroy(gpu.context));
+    gpu.context = first;
+    printf("after: %x\n", (unsigned)zeMemFree(gpu.context, p));
+}
+
+static void forked(void)
+{
+    void *p = on_card(&gpu, 0, MIB), *q = on_card(&gpu, 0, 2 * MIB);
+    int status;
+    pid_t pid;
+
+    release(p);
+    pid = fork();
+    if (pid == 0) {
+        void *mine = NULL;
+        /* Nothing that the parent keeps: the child's own driver may well refuse all of it. */
+        if (zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[0], &mine) == ZE_RESULT_SUCCESS)
+            _exit(mine == p);
+        _exit(0);
+    }
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    EXPECT(on_card(&gpu, 0, MIB) == p);
+    release(p);
+    release(q);
+}
+
+/* Of everything over 10 MiB it is refused; what is kept makes room first. */
+static void limited(void)
+{
+    void *p = on_card(&gpu, 0, 6 * MIB), *q = NULL;
+    ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 8 * MIB};
+    ze_physical_mem_handle_t physical;
+
+    release(p);
+    p = on_card(&gpu, 0, 8 * MIB);
+    for (int i = 0; i < 3; i++)
+        GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+              zeMemAllocDevice(gpu.context, &device_desc, 4 * MIB, 0, gpu.card[0], &q));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+          zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
+    q = on_card(&gpu, 1, 8 * MIB);
+    release(p);
+    OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
+    OK(zePhysicalMemDestroy(gpu.context, physical));
+    p = on_card(&gpu, 0, 9 * MIB + 900 * KIB);
+    release(p);
+    release(q);
+    for (int i = 0; i < 100; i++) {
+        p = on_card(&gpu, 0, (size_t)(i % 10 + 1) * MIB - 3 * KIB);
+        OK(i % 2 ? release_with(p, 1) : zeMemFree(gpu.context, p));
+    }
+    p = on_card(&gpu, 0, 10 * MIB);
+    release(p);
+}
+
+static void queried(void)
+{
+    struct {
+        uint32_t stype;
+        void *next;
+        uint64_t bytes;
+    } usable = {0x20041, NULL, 0};
+    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
+
+    release(on_card(&gpu, 0, MIB));
+    release(on_card(&gpu, 1, MIB));
+    if (zeDeviceGetProperties(gpu.card[0], &properties) == ZE_RESULT_SUCCESS)
+        EXPECT(frees() == 1);
+}
+
+static void nothing_kept(void)
+{
+    for (int i = 0; i < 3; i++)
+        release(on_card(&gpu, 0, 3 * MIB + (size_t)i));
+    EXPECT(frees() == 3);
+    EXPECT(figure(&gpu, "vram.0") == 0);
+}
+
+/* One page at a time is noticed at the next call. */
+static void idle(void)
+{
+    void *p = on_card(&gpu, 0, MIB);
+
+    release(p);
+    for (int i = 0; i < 200 && frees() == 0; i++) {
+        pause_ms(10);
+        release(on_card(&gpu, 0, 4 * KIB));
+    }
+    EXPECT(frees() > 0);
+}
+
+static void host(void)
+{
+    void *p, *q;
+
+    OK(zeMemAllocHost(gpu.context, &host_desc, MIB, 0, &p));
+    release(p);
+    OK(zeMemAllocHost(gpu.context, &host_desc, MIB, 0, &q));
+    EXPECT(p == q && frees() == 0);
+    memset(q, 1, MIB);
+    release(q);
+}
+
+static const struct {
+    const char *name;
+    void (*keep)(void);
+} promises[] = {{"reuse", reuse},       {"policies", policies}, {"exported", exported},
+                {"questions", questions}, {"misuse", misuse},   {"wrong_arguments", wrong_arguments},
+                {"chained", chained},   {"peers", peers},       {"evicted", evicted},
+                {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},
+                {"orphans", orphans},   {"forked", forked},     {"limited", limited},
+                {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
+                {"host", host}};
+
+int main(int argc, char **argv)
+{
+    gpu = first_gpu();
+    for (size_t i = 0; argc > 1 && i < sizeof promises / sizeof *promises; i++)
+        if (strcmp(argv[1], promises[i].name) == 0) {
+            promises[i].keep();
+            return 0;
+        }
+    return 2;
+}

@@ -1,0 +1,100 @@
+/* What must stay true for a process whose freed blocks are kept (DESIGN.md 1.6), on the simulated GPU. */
+#include "child.h"
+
+static struct child *run(const char *conf, const char *promise)
+{
+    static char driver[PATH_MAX + 32];
+    const char *settings[] = {driver, "ZE_SIMGPU=devices:2,count:on,vram:64MiB", conf, NULL};
+    const char *argv[] = {"keep", promise, NULL};
+    struct child *c;
+
+    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+    c = child_run(settings, argv);
+    child_ok(c);
+    return c;
+}
+
+static uint64_t value(const struct child *c, const char *name)
+{
+    return child_count(c, "%s", name);
+}
+
+/* PROMISE(test, settings, promise of prog_keep.c): it holds, and no book has gone below zero. */
+#define LASTING ",cache_idle:60s"
+#define PROMISES(X)                                                                                            \
+    X(a_freed_block_is_handed_out_again, "route:native,cache:on" LASTING, "reuse")                             \
+    X(a_free_with_a_policy_goes_to_the_driver, "route:native,cache:on" LASTING, "policies")                    \
+    X(a_block_with_an_ipc_handle_is_really_freed, "route:native,cache:on" LASTING, "exported")                 \
+    X(answers_end_at_the_size_that_was_asked_for, "route:native,cache:on" LASTING, "questions")                \
+    X(frees_of_free_interior_and_unknown_pointers_are_refused, "route:native,cache:on" LASTING, "misuse")      \
+    X(wrong_arguments_reach_the_driver, "route:native,cache:on" LASTING, "wrong_arguments")                    \
+    X(what_is_chained_and_unknown_passes_through, "route:native,cache:on" LASTING, "chained")                  \
+    X(a_block_on_peers_goes_only_to_who_would_ask_for_them, "route:native,cache:on" LASTING, "peers")          \
+    X(an_evicted_block_is_made_resident_again, "route:native,cache:on" LASTING, "evicted")                     \
+    X(residency_owner_holds_for_kept_blocks_too, "route:native,cache:on,residency:owner" LASTING, "owner_only") \
+    X(a_full_card_gets_back_what_is_kept, "route:native,cache:on" LASTING, "full")                             \
+    X(a_context_takes_its_blocks_with_it, "route:native,cache:on" LASTING, "context_destroyed")                \
+    X(a_child_of_fork_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "forked")                   \
+    X(a_query_of_free_memory_trims_first, "route:native,cache:on" LASTING, "queried")                          \
+    X(a_small_cache_limit_keeps_nothing, "route:native,cache:on,cache_limit:4KiB" LASTING, "nothing_kept")     \
+    X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
+    X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
+    X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")
+
+#define PROMISE(test, conf, promise)                                                               \
+    START_TEST(test)                                                                               \
+    {                                                                                              \
+        struct child *c = run("ZEROUTE_CONF=" conf, promise);                                      \
+                                                                                                   \
+        ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                      \
+        ck_assert_uint_lt(value(c, "reserved_bytes.all.current"), 1u << 30);                       \
+        child_free(c);                                                                             \
+    }                                                                                              \
+    END_TEST
+PROMISES(PROMISE)
+
+START_TEST(a_limit_refuses_in_time_and_counts_once)
+{
+    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:10MiB", "limited");
+
+    ck_assert_uint_eq(value(c, "limit.refused_calls"), 4);
+    ck_assert_uint_eq(value(c, "failures.zeMemAllocDevice"), 3);
+    ck_assert_uint_eq(value(c, "failures.zePhysicalMemCreate"), 1);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
+    child_free(c);
+    c = run("ZEROUTE_CONF=route:native,cache:off,limit:16%", "limited");
+    ck_assert_uint_eq(value(c, "limit.refused_calls"), 4);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
+{
+    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:32MiB", "orphans");
+
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
+    ck_assert_uint_eq(value(c, "reserved_bytes.all.current"), 0);
+    child_free(c);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("keep");
+    TCase *t = tcase_create("keep");
+    SRunner *runner;
+    int failed;
+
+    tcase_set_timeout(t, 60);
+#define ADD(test, conf, promise) tcase_add_test(t, test);
+    PROMISES(ADD)
+    tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
+    tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
+    suite_add_tcase(suite, t);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
