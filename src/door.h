@@ -44,7 +44,7 @@ struct zr_thread {
     uint32_t door;
     uint32_t way;    /* enum zr_way */
     uint32_t inside; /* this thread is in one of our implementations */
-    uint32_t turn;   /* counts small calls: one in 16 is timed */
+    uint32_t turn;   /* counts small calls: one in 64 is timed */
     uint32_t pooled; /* in a pool of ours, which keeps memory itself */
     uint32_t watch;  /* a runtime is being watched (habit.c) */
 };
@@ -58,6 +58,7 @@ extern const char *const zr_getter_name[ZR_TABLES];
 extern const zr_getter zr_getter_function[ZR_LIBRARIES][ZR_TABLES];
 /* The library that a set of table doors belongs to, -1 for none. */
 int zr_table_library(unsigned set);
+void zr_fork_child_table(void);
 /* A door of way "table" in front of one function; the function itself when all places are taken. */
 zr_function zr_table_door(unsigned entry, zr_function original);
 
@@ -79,13 +80,18 @@ enum {
     ZR_DECIDING = 8   /* the policy has a say in allocations, or memory may be kept */
 };
 extern uint8_t zr_unusual;
-#define zr_exiting (__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & ZR_EXITING)
+static inline bool zr_is(unsigned what)
+{
+    return __atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & what;
+}
+#define zr_exiting zr_is(ZR_EXITING)
 /* Reads the knobs; false when the call is to go straight down. */
 bool zr_settle(void);
 
 enum zr_library_kind { ZR_LIBRARY_OTHER, ZR_LIBRARY_LOADER, ZR_LIBRARY_LAYER, ZR_LIBRARY_DRIVER };
 struct zr_library {
-    uintptr_t base; /* load address; 0: the place is free */
+    uintptr_t base; /* of its first segment; 0: the place is free */
+    uintptr_t end;  /* of a loader's last one: loaders are pinned and known by address from then on */
     enum zr_library_kind kind;
     void *handle;
     zr_function getter[ZR_TABLES];
@@ -137,8 +143,7 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
     call->entered = false;
     if (unlikely(t->inside))
         return false;
-    if (unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & (ZR_UNSETTLED | ZR_EXITING)) &&
-        !zr_settle())
+    if (unlikely(zr_is(ZR_UNSETTLED | ZR_EXITING)) && !zr_settle())
         return false;
     call->entered = true;
     t->inside = 1;
@@ -155,13 +160,13 @@ static inline void zr_leave(struct zr_call *call)
 
 /*
  * Around the driver's part of a call. Reading the clock twice costs more than everything else we do: calls
- * about less than 2 MiB are timed one in 16, once a thread has made 256 of them: rare calls are all timed.
+ * about less than 2 MiB are timed one in 64, once a thread has made 256 of them: rare calls are all timed.
  */
 static inline void zr_start(struct zr_call *call, size_t bytes)
 {
     call->weight = 1;
     if (likely(bytes < (size_t)2 << 20) && likely(zr_thread.turn++ >= 256))
-        call->weight = zr_thread.turn & 15 ? 0 : 16;
+        call->weight = zr_thread.turn & 63 ? 0 : 64;
     if (unlikely(call->weight))
         call->start = zr_ticks();
 }
@@ -188,7 +193,7 @@ static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_
 /* The code that the knob `inject` gives this driver call, or success. */
 static inline ze_result_t zr_injected(enum zr_entry entry)
 {
-    return unlikely(zr_unusual & ZR_INJECTING) ? zr_inject(entry) : ZE_RESULT_SUCCESS;
+    return unlikely(zr_is(ZR_INJECTING)) ? zr_inject(entry) : ZE_RESULT_SUCCESS;
 }
 
 /* The driver's part of a call about this many bytes, timed and its failure counted. */

@@ -19,6 +19,7 @@ static bool touched; /* something of Level Zero has come our way */
 struct found {
     uintptr_t address;
     uintptr_t base; /* of the first segment: never 0, unlike the load bias of a fixed program */
+    uintptr_t end;
     char path[4096];
     char soname[128];
 };
@@ -53,7 +54,7 @@ static int holds(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct found *f = arg;
     const ElfW(Phdr) *dynamic = NULL;
-    uintptr_t low = UINTPTR_MAX;
+    uintptr_t low = UINTPTR_MAX, high = 0;
     bool inside = false;
 
     (void)size;
@@ -67,11 +68,14 @@ static int holds(struct dl_phdr_info *info, size_t size, void *arg)
             continue;
         if (start < low)
             low = start;
+        if (start + p->p_memsz > high)
+            high = start + p->p_memsz;
         inside |= f->address - start < p->p_memsz;
     }
     if (!inside)
         return 0;
     f->base = low;
+    f->end = high;
     copy(f->path, sizeof f->path, info->dlpi_name ? info->dlpi_name : "");
     if (dynamic)
         read_soname(f, info, (const ElfW(Dyn) *)(info->dlpi_addr + dynamic->p_vaddr));
@@ -119,7 +123,7 @@ static enum zr_library_kind kind_of(const struct found *f, void *handle)
 /* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
 static int number_of(const struct found *f, enum zr_library_kind kind, void *handle)
 {
-    touched = true;
+    __atomic_store_n(&touched, true, __ATOMIC_RELAXED);
     for (int n = 0; n < ZR_LIBRARIES; n++) {
         uintptr_t none = 0;
         uintptr_t base = __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE);
@@ -147,6 +151,14 @@ enum zr_library_kind zr_library_of(const void *address, void *handle, int *numbe
     enum zr_library_kind kind;
     void *own = handle && handle != RTLD_DEFAULT ? handle : NULL;
 
+    for (int n = 0; n < ZR_LIBRARIES; n++) {
+        uintptr_t end = __atomic_load_n(&zr_library[n].end, __ATOMIC_ACQUIRE);
+
+        if ((uintptr_t)address < end && (uintptr_t)address >= zr_library[n].base) {
+            *number = n;
+            return ZR_LIBRARY_LOADER;
+        }
+    }
     *number = -1;
     if (!look(&f, address))
         return ZR_LIBRARY_OTHER;
@@ -167,6 +179,8 @@ enum zr_library_kind zr_library_of(const void *address, void *handle, int *numbe
     }
     if (kind == ZR_LIBRARY_LOADER || kind == ZR_LIBRARY_DRIVER)
         *number = number_of(&f, kind, own);
+    if (kind == ZR_LIBRARY_LOADER && *number >= 0 && own)
+        __atomic_store_n(&zr_library[*number].end, f.end, __ATOMIC_RELEASE);
     return kind;
 }
 
@@ -213,7 +227,7 @@ zr_function zr_next(const char *name, const void *caller)
     void *p = zr_real_dlsym(RTLD_NEXT, name);
     void *handle;
 
-    touched = true;
+    __atomic_store_n(&touched, true, __ATOMIC_RELAXED);
     if (!p && (handle = loader_handle(caller)))
         p = zr_real_dlsym(handle, name);
     if (!p)
@@ -253,7 +267,7 @@ bool zr_settle(void)
 {
     uint8_t now = 0;
 
-    if (__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) & ZR_EXITING)
+    if (zr_exiting)
         return false;
     zr_config_load();
     if (zr_config.inject.count)
@@ -287,7 +301,7 @@ __attribute__((destructor)) static void begin_exit(void)
 {
     struct found f;
 
-    if (!touched && dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {
+    if (!__atomic_load_n(&touched, __ATOMIC_RELAXED) && dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {
         zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened deep-bound (RTLD_DEEPBIND)");
         zr_say("Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past "
                "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");

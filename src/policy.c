@@ -176,6 +176,7 @@ void zr_fork_child_policy(void)
 {
     zr_cache_fork_child();
     zr_fork_child_device();
+    zr_fork_child_table();
     zr_fork_child_keep();
     zr_fork_child_pool();
     zr_fork_child_limit();

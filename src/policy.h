@@ -131,7 +131,7 @@ static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_contex
     b->kind = (uint8_t)kind;
     if (unlikely(!zr_map_insert(b)) && !zr_registry_insert_slow(b))
         return;
-    if (unlikely(zr_unusual & ZR_DECIDING || flags & ZR_BLOCK_FOREIGN))
+    if (unlikely(zr_is(ZR_DECIDING) || flags & ZR_BLOCK_FOREIGN))
         zr_registry_book_slow(b);
     else
         zr_book(kind, device, size);
@@ -150,7 +150,7 @@ static inline void zr_registry_gone(struct zr_block *b)
 {
     if (unlikely(!b))
         return;
-    if (unlikely(zr_unusual & ZR_DECIDING || b->flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
+    if (unlikely(zr_is(ZR_DECIDING) || b->flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
         zr_registry_unbook_slow(b);
     else
         zr_unbook(b->kind, b->device, b->held);

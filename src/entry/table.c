@@ -74,7 +74,7 @@ static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
             good = !m || fits(s, e, ZR_FUNCTION(*m));
         }
         if (good) {
-            set_of[s] = base;
+            __atomic_store_n(&set_of[s], base, __ATOMIC_RELEASE);
             return s;
         }
     }
@@ -103,10 +103,17 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
 
 int zr_table_library(unsigned set)
 {
+    uintptr_t base = __atomic_load_n(&set_of[set], __ATOMIC_ACQUIRE);
+
     for (int n = 0; n < ZR_LIBRARIES; n++)
-        if (set_of[set] && zr_library[n].base == set_of[set])
+        if (base && __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE) == base)
             return n;
     return -1;
+}
+
+void zr_fork_child_table(void)
+{
+    lock = (struct zr_lock){0};
 }
 
 zr_function zr_table_door(unsigned entry, zr_function original)
@@ -145,8 +152,9 @@ static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, 
 #define GETTER(n, table)                                                                           \
     static ze_result_t get##n##_##table(ze_api_version_t version, void **out)                      \
     {                                                                                              \
-        return get((zr_getter)zr_library[n].getter[ZR_TABLE_##table], n, ZR_TABLE_##table,         \
-                   version, out);                                                                  \
+        return get((zr_getter)__atomic_load_n(&zr_library[n].getter[ZR_TABLE_##table],             \
+                                              __ATOMIC_ACQUIRE),                                   \
+                   n, ZR_TABLE_##table, version, out);                                             \
     }
 #define ZR_TABLE(table, getter)                                                                    \
     ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                             \

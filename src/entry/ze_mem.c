@@ -11,7 +11,7 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
         zr_habit_saw_alloc(zr_thread.door, context, desc, size, device);
     ZR_ENTER(zeMemAllocDevice, (context, desc, size, alignment, device, out));
     zr_count_caller(call.caller, size);
-    if (likely(!(zr_unusual & ZR_DECIDING)))
+    if (likely(!zr_is(ZR_DECIDING)))
         return zr_plain_alloc_device(&call, context, desc, size, alignment, device, out);
     return zr_policy_alloc_device(&call, context, desc, size, alignment, device, out);
 }
@@ -22,7 +22,7 @@ ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr)
         zr_habit_saw_free(false, 0);
     ZR_ENTER(zeMemFree, (context, ptr));
     zr_count_caller(call.caller, 0);
-    if (likely(!(zr_unusual & ZR_DECIDING)))
+    if (likely(!zr_is(ZR_DECIDING)))
         return zr_plain_free(&call, context, ptr);
     return zr_policy_free(&call, context, ptr);
 }
@@ -34,7 +34,7 @@ ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free
         zr_habit_saw_free(true, desc ? (uint32_t)desc->freePolicy : 0);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
     zr_count_caller(call.caller, 0);
-    if (likely(!(zr_unusual & ZR_DECIDING))) {
+    if (likely(!zr_is(ZR_DECIDING))) {
         zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : zr_free_policy_field(desc), 1);
         return zr_plain_free_ext(&call, context, desc, ptr);
     }
