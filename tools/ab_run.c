@@ -108,21 +108,6 @@ static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_
 
 /* --- what follows from the samples --------------------------------------------------------------------- */
 
-static double peak(const struct zr_ab_watch *w, double base, double sign, size_t offset)
-{
-    double most = NAN;
-
-    for (size_t i = 0; i < w->n; i++) {
-        double v;
-        memcpy(&v, (const char *)&w->sample[i] + offset, sizeof(v));
-        v = sign * (v - base);
-        if (!isnan(v) && !(v <= most))
-            most = v;
-    }
-    return most;
-}
-#define PEAK(w, field, base, sign) peak(w, base, sign, offsetof(struct zr_ab_sample, field))
-
 static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value)
 {
     run->value[zr_ab_metric_index(ab, name)] = value;
@@ -131,8 +116,8 @@ static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name
 static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
                          double base_active, double base_available, const struct rusage *used)
 {
-    double rss = fmax(PEAK(w, rss, 0, 1), 1024.0 * (double)used->ru_maxrss);
-    double active = PEAK(w, gpu_active, base_active, 1), drop = PEAK(w, mem_available, base_available, -1);
+    double rss = fmax(w->most.rss, 1024.0 * (double)used->ru_maxrss);
+    double active = w->most.gpu_active - base_active, drop = base_available - w->most.mem_available;
     const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
     if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
         active = fmax(active, strtod(inside, NULL) - base_active);
@@ -142,7 +127,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
     set_metric(ab, run, "host.rss", rss);
     set_metric(ab, run, "host.gpu_active", isnan(active) ? NAN : fmax(active, 0));
     set_metric(ab, run, "host.available_drop", isnan(drop) ? NAN : fmax(drop, 0));
-    set_metric(ab, run, "host.imports", PEAK(w, imports, 0, 1));
+    set_metric(ab, run, "host.imports", w->most.imports);
     set_metric(ab, run, "host.mirror", mirror);
     if (held > 0)
         set_metric(ab, run, "host.per_device_byte", mirror / held);

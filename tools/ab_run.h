@@ -39,9 +39,12 @@ pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_
                   int out, int err, int *error);
 
 /* --- ab_sample.c ---------------------------------------------------------------------------------------- */
+#define ZR_AB_SAMPLES 512
 struct zr_ab_watch { /* what was seen from outside while a run was under way */
-    struct zr_ab_sample *sample;
-    size_t n;
+    struct zr_ab_sample *sample; /* at most ZR_AB_SAMPLES: a long run is kept more coarsely */
+    size_t n, taken, every;      /* every n-th that was taken is kept */
+    struct zr_ab_sample most;    /* the highest of each, of mem_available the lowest; of all that were taken */
+    struct zr_ab_sample last;    /* what the processes had when they were last looked at */
     struct zr_pairs libraries; /* of the arm none: from /proc/PID/maps */
     struct {
         char pdev[32];

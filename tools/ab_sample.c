@@ -89,6 +89,30 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
     free(children);
 }
 
+/* fmax and fmin take the number where the other is NaN. */
+static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s)
+{
+    if (!w->sample) {
+        w->sample = zr_ab_more(NULL, ZR_AB_SAMPLES, sizeof(*w->sample));
+        w->most = (struct zr_ab_sample){0, NAN, NAN, NAN, NAN, NAN};
+        w->every = 1;
+    }
+    w->most.gpu_active = fmax(w->most.gpu_active, s->gpu_active);
+    w->most.mem_available = fmin(w->most.mem_available, s->mem_available);
+    w->most.rss = fmax(w->most.rss, s->rss);
+    w->most.vram = fmax(w->most.vram, s->vram);
+    w->most.imports = fmax(w->most.imports, s->imports);
+    if (w->taken++ % w->every)
+        return;
+    if (w->n == ZR_AB_SAMPLES) {
+        for (size_t i = 0; i < ZR_AB_SAMPLES / 2; i++)
+            w->sample[i] = w->sample[2 * i];
+        w->n = ZR_AB_SAMPLES / 2;
+        w->every *= 2;
+    }
+    w->sample[w->n++] = *s;
+}
+
 void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries)
 {
     struct zr_ab_sample s = {t, NAN, NAN, NAN, NAN, NAN};
@@ -101,9 +125,13 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
     if (processes) {
         s.rss = 0;
         see_tree(w, &s, pid, 0, libraries);
+        w->last = s;
+    } else { /* looked at more rarely than the machine: as they were */
+        s.rss = w->last.rss;
+        s.vram = w->last.vram;
+        s.imports = w->last.imports;
     }
-    w->sample = zr_ab_more(w->sample, w->n + 1, sizeof(*w->sample));
-    w->sample[w->n++] = s;
+    keep(w, &s);
 }
 
 static double now(void)
