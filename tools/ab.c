@@ -31,56 +31,64 @@ struct options {
 
 static void help(void)
 {
-    fputs("usage: zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGUMENTS]\n"
-          "       zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING [--factor ...] -- COMMAND [ARGUMENTS]\n"
-          "       zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]] [--primary METRIC]\n"
-          "\n"
-          "Runs COMMAND under two or more settings, interleaved, and says what differs - or that nothing does, or\n"
-          "that nobody could tell because more than the declared setting differed between the runs.\n"
-          "\n"
-          "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
-          "  KNOB:VALUE        a knob, for example route:native or residency:owner\n"
-          "  PRESET            observe, reroute, path, mitigate or eager\n"
-          "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item follows it\n"
-          "                    (env:ZE_AFFINITY_MASK=0,1), \\, where one would\n"
-          "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
-          "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
-          "  none              without the preload, measured from outside: the control\n"
-          "An option --a that is given twice adds to the same arm.\n"
-          "\n"
-          "  --runs N          per arm (default 10; fewer than 5 give figures and no verdict)\n"
-          "  --warmup N        rounds before, not counted (default 1)\n"
-          "  --order ORDER     abba (default) or random, by the seed\n"
-          "  --seed N          for the order and the bootstrap (default 1)\n"
-          "  --primary METRIC  the metric that the verdict is about (default wall)\n"
-          "  --metric REGEX    every 'name: number' of the output whose name matches; with a group in the\n"
-          "                    expression, the number that the group matches\n"
-          "  --higher METRIC   more of this metric is better (--lower: less is)\n"
-          "  --same-output     the output must be the same in all runs (--same-output=FILE: this file)\n"
-          "  --allow WHAT      admit a difference by its name in the report; 'together' admits arms that differ\n"
-          "                    in several settings at once\n"
-          "  --effect PERCENT  the size to tell the needed runs for\n"
-          "  --setup, --cleanup COMMAND   shell command once per arm, before and after all runs\n"
-          "  --prepare COMMAND            shell command before each run; ZEROUTE_ARM tells the arm\n"
-          "  --settle SECONDS  how long to wait for memory to be back at its baseline (default 10)\n"
-          "  --interval MS     between samples of memory (default 10)\n"
-          "  --sim[=SPEC]      on a simulated GPU\n"
-          "  --show-output     what the command prints goes to stderr\n"
-          "  --quiet           no progress\n"
-          "  --json[=FILE]     everything raw\n"
-          "  --html FILE       one self-contained page\n"
-          "  --markdown[=FILE] for a pull request\n"
-          "\n"
-          "exit code: 0 a verdict, 3 none (it says why), 1 the command failed, 125 our own failure\n"
-          "\n"
-          "examples:\n"
-          "  zeroute ab --a route:native --b route:auto -- python train.py\n"
-          "  zeroute ab --primary host.mirror --a residency:asked --b residency:owner --same-output \\\n"
-          "      --html report.html -- ./infer\n"
-          "  zeroute ab --factor 'path=route:native|route:sycl' \\\n"
-          "      --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' -- ./train\n"
-          "  zeroute ab --a none --b observe -- ./train           what does watching cost?\n",
-          stdout);
+    fputs(
+        "usage: zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGUMENTS]\n"
+        "       zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING [--factor ...] -- COMMAND "
+        "[ARGUMENTS]\n"
+        "       zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]] [--primary "
+        "METRIC]\n"
+        "\n"
+        "Runs COMMAND under two or more settings, interleaved, and says what differs - or that "
+        "nothing does, or\n"
+        "that nobody could tell because more than the declared setting differed between the runs.\n"
+        "\n"
+        "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
+        "  KNOB:VALUE        a knob, for example route:native or residency:owner\n"
+        "  PRESET            observe, reroute, path, mitigate or eager\n"
+        "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item follows it\n"
+        "                    (env:ZE_AFFINITY_MASK=0,1), \\, where one would\n"
+        "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
+        "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
+        "  none              without the preload, measured from outside: the control\n"
+        "An option --a that is given twice adds to the same arm.\n"
+        "\n"
+        "  --runs N          per arm (default 10; fewer than 5 give figures and no verdict)\n"
+        "  --warmup N        rounds before, not counted (default 1)\n"
+        "  --order ORDER     abba (default) or random, by the seed\n"
+        "  --seed N          for the order and the bootstrap (default 1)\n"
+        "  --primary METRIC  the metric that the verdict is about (default wall)\n"
+        "  --metric REGEX    every 'name: number' of the output whose name matches; with a group "
+        "in the\n"
+        "                    expression, the number that the group matches\n"
+        "  --higher METRIC   more of this metric is better (--lower: less is)\n"
+        "  --same-output     the output must be the same in all runs (--same-output=FILE: this "
+        "file)\n"
+        "  --allow WHAT      admit a difference by its name in the report; 'together' admits arms "
+        "that differ\n"
+        "                    in several settings at once\n"
+        "  --effect PERCENT  the size to tell the needed runs for\n"
+        "  --setup, --cleanup COMMAND   shell command once per arm, before and after all runs\n"
+        "  --prepare COMMAND            shell command before each run; ZEROUTE_ARM tells the arm\n"
+        "  --settle SECONDS  how long to wait for memory to be back at its baseline (default 10)\n"
+        "  --interval MS     between samples of memory (default 10)\n"
+        "  --sim[=SPEC]      on a simulated GPU\n"
+        "  --show-output     what the command prints goes to stderr\n"
+        "  --quiet           no progress\n"
+        "  --json[=FILE]     everything raw\n"
+        "  --html FILE       one self-contained page\n"
+        "  --markdown[=FILE] for a pull request\n"
+        "\n"
+        "exit code: 0 a verdict, 3 none (it says why), 1 the command failed, 125 our own failure\n"
+        "\n"
+        "examples:\n"
+        "  zeroute ab --a route:native --b route:auto -- python train.py\n"
+        "  zeroute ab --primary host.mirror --a residency:asked --b residency:owner --same-output "
+        "\\\n"
+        "      --html report.html -- ./infer\n"
+        "  zeroute ab --factor 'path=route:native|route:sycl' \\\n"
+        "      --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' -- ./train\n"
+        "  zeroute ab --a none --b observe -- ./train           what does watching cost?\n",
+        stdout);
 }
 
 /* --- command line ----------------------------------------------------------------------------------- */
@@ -96,7 +104,8 @@ static bool right(char *message)
     return fine;
 }
 
-static bool whole_number(const char *option, const char *value, size_t least, size_t most, size_t *out)
+static bool whole_number(const char *option, const char *value, size_t least, size_t most,
+                         size_t *out)
 {
     char *end;
 
@@ -106,8 +115,8 @@ static bool whole_number(const char *option, const char *value, size_t least, si
         *out = (size_t)n;
         return true;
     }
-    zr_complain("ab", "bad value '%s' of --%s: expected a whole number from %zu to %zu", value, option, least,
-                most);
+    zr_complain("ab", "bad value '%s' of --%s: expected a whole number from %zu to %zu", value,
+                option, least, most);
     return false;
 }
 
@@ -259,9 +268,9 @@ static bool plain(struct options *o, const char *name, const char *value)
 
 static bool takes_value(const char *name)
 {
-    static const char *const names[] = {"factor", "runs",     "warmup", "order",   "seed",    "primary",
-                                        "metric", "allow",    "effect", "settle",  "interval", "higher",
-                                        "lower",  "setup",    "prepare", "cleanup", "report",  "html"};
+    static const char *const names[] = {
+        "factor", "runs",     "warmup", "order", "seed",  "primary", "metric",  "allow",  "effect",
+        "settle", "interval", "higher", "lower", "setup", "prepare", "cleanup", "report", "html"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (!strcmp(names[i], name))
@@ -292,7 +301,8 @@ static bool parse(struct options *o, int argc, char **argv)
         } else if (name && plain(o, name, value)) {
             fine = true;
         } else {
-            zr_complain("ab", "unknown option '%s': expected one of those that 'zeroute ab --help' lists",
+            zr_complain("ab",
+                        "unknown option '%s': expected one of those that 'zeroute ab --help' lists",
                         argv[i]);
         }
         free(name);
@@ -317,7 +327,8 @@ static bool check(struct options *o)
     struct zr_ab *ab = &o->ab;
 
     if (ab->n_factors && ab->n_arms)
-        return right(zr_ab_text("both arms and factors: expected --a, --b ... or --factor, not both"));
+        return right(
+            zr_ab_text("both arms and factors: expected --a, --b ... or --factor, not both"));
     if (ab->n_factors) {
         if (!right(zr_ab_combine(ab)))
             return false;
@@ -334,7 +345,8 @@ static bool check(struct options *o)
             free(*word);
         free(owned);
         if (empty)
-            return right(zr_ab_text("no command: expected zeroute ab [OPTIONS] -- COMMAND [ARGUMENTS]"));
+            return right(
+                zr_ab_text("no command: expected zeroute ab [OPTIONS] -- COMMAND [ARGUMENTS]"));
     }
     return true;
 }
@@ -355,7 +367,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void progress(const struct options *o, size_t done, size_t all, size_t arm, bool warmup, double since)
+static void progress(const struct options *o, size_t done, size_t all, size_t arm, bool warmup,
+                     double since)
 {
     char left[ZR_AB_WORD] = "";
 
@@ -364,7 +377,8 @@ static void progress(const struct options *o, size_t done, size_t all, size_t ar
     if (done) {
         char text[ZR_AB_WORD];
         snprintf(left, sizeof(left), ", about %.100s left",
-                 zr_ab_number(text, ZR_AB_SECONDS, round((now() - since) / (double)done * (double)(all - done))));
+                 zr_ab_number(text, ZR_AB_SECONDS,
+                              round((now() - since) / (double)done * (double)(all - done))));
     }
     if (done == all)
         fputs("\r\033[K", stderr);
@@ -425,7 +439,9 @@ static int run_all(struct options *o, int argc, char **argv)
         (o->sim && !zr_simulate("ab", o->sim, root, sizeof(root))))
         return ZR_EXIT_OWN;
     if (getenv("ZEROUTE_CONF") || getenv("ZEROUTE_CONF_FILE"))
-        zr_complain("ab", "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every knob comes from its arm");
+        zr_complain(
+            "ab",
+            "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every knob comes from its arm");
     strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     ab->started = zr_ab_text("%s", started);
     line = zr_ab_quoted(argv);
@@ -470,7 +486,8 @@ static void set_better(struct options *o)
         if (m < o->ab.n_metrics)
             o->ab.metric[m].better = higher ? ZR_AB_HIGHER : ZR_AB_LOWER;
         else
-            zr_complain("ab", "--%s: no metric '%s' was measured", higher ? "higher" : "lower", name);
+            zr_complain("ab", "--%s: no metric '%s' was measured", higher ? "higher" : "lower",
+                        name);
     }
 }
 
@@ -497,7 +514,8 @@ static bool load(struct options *o)
     o->ab = (struct zr_ab){0};
     if (asked.n_arms || asked.n_factors || (asked.command && asked.command[0])) {
         zr_ab_clear(&asked);
-        return right(zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
+        return right(
+            zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
     }
     bool fine = right(zr_ab_load(&o->ab, o->report));
     if (fine && asked.primary) {

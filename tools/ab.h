@@ -105,13 +105,13 @@ struct zr_ab {
     char **allow;
     size_t n_allow;
     uint64_t seed;
-    double effect;         /* size in % that the user asks about; 0: chosen */
+    double effect; /* size in % that the user asks about; 0: chosen */
     bool random_order;
     bool same_output;
     bool interrupted;
-    size_t planned;        /* counted runs per arm */
-    char *started;         /* UTC */
-    char *repeat;          /* the command line to repeat it */
+    size_t planned; /* counted runs per arm */
+    char *started;  /* UTC */
+    char *repeat;   /* the command line to repeat it */
     struct zr_pairs machine;
 };
 void zr_ab_clear(struct zr_ab *ab);
@@ -119,7 +119,7 @@ size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name); /* n_metric
 size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit,
                         enum zr_ab_better better, const char *help);
 struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab);
-void zr_ab_run_drop(struct zr_ab *ab); /* the last one */
+void zr_ab_run_drop(struct zr_ab *ab);          /* the last one */
 bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit status 0 */
 /* The values of one metric in one arm, in order of time; to be freed. */
 double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n);
@@ -137,15 +137,21 @@ char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob);
 bool zr_ab_is_knob(const char *name, size_t length);
 
 /* --- ab_fingerprint.c: do the arms differ in what was declared and in nothing else? ---------------- */
-enum zr_ab_status { ZR_AB_DECLARED, ZR_AB_CONSEQUENCE, ZR_AB_ALLOWED, ZR_AB_UNDECLARED, ZR_AB_UNLIKE };
+enum zr_ab_status {
+    ZR_AB_DECLARED,
+    ZR_AB_CONSEQUENCE,
+    ZR_AB_ALLOWED,
+    ZR_AB_UNDECLARED,
+    ZR_AB_UNLIKE
+};
 
 struct zr_ab_difference {
     enum zr_ab_status status;
-    char *what;      /* name in the fingerprint */
+    char *what;       /* name in the fingerprint */
     size_t arm, than; /* values of `arm` against `than`; the same arm when its runs are not alike */
     char *value, *other; /* "" for absent */
     size_t run, other_run;
-    char *why;       /* the declaration it follows from, or "" */
+    char *why; /* the declaration it follows from, or "" */
 };
 struct zr_ab_differences {
     struct zr_ab_difference *at;
@@ -157,7 +163,8 @@ void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *
                                struct zr_ab_differences *out);
 void zr_ab_differences_clear(struct zr_ab_differences *d);
 /* Items in which two arms differ as declared, as texts; more than one: nobody can tell which did it. */
-size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max);
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts,
+                      size_t max);
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
 
 /* --- ab_mechanism.c: did a knob move more than its own mechanism? ---------------------------------- */
@@ -176,9 +183,9 @@ size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t 
 
 /* --- ab_analysis.c: what a run of numbers says ------------------------------------------------------ */
 enum zr_ab_outcome {
-    ZR_AB_NOT_TESTED,   /* not measured in both arms, or too few runs */
+    ZR_AB_NOT_TESTED,    /* not measured in both arms, or too few runs */
     ZR_AB_NO_DIFFERENCE, /* beyond noise */
-    ZR_AB_UNCLEAR,       /* would differ if it were the only metric: more runs are needed to say so */
+    ZR_AB_UNCLEAR, /* would differ if it were the only metric: more runs are needed to say so */
     ZR_AB_LESS,
     ZR_AB_MORE,
 };
@@ -227,9 +234,11 @@ char *zr_ab_percent(char *out, double change);
 char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i);
 char *zr_ab_p_text(char *out, double p);
 /* "faster", "more", "no difference beyond noise" ... */
-const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output);
+const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o,
+                               bool same_output);
 /* A whole sentence, to be freed. */
-char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
+                     size_t arm);
 /* The other metrics that differ, in one line to be freed; NULL: none does. */
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
 char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);

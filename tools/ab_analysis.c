@@ -170,8 +170,8 @@ static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an)
     const double *values[ZR_AB_ARMS];
     double *owned[ZR_AB_ARMS];
     size_t count[ZR_AB_ARMS];
-    struct zr_design d = {.factors = ab->n_factors, .cells = ab->n_arms, .values = values,
-                          .count = count};
+    struct zr_design d = {
+        .factors = ab->n_factors, .cells = ab->n_arms, .values = values, .count = count};
 
     if (!ab->n_factors || an->primary >= ab->n_metrics)
         return;
@@ -205,13 +205,14 @@ static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
         else if (!run->warmup && !run->invalid && run->status)
             remark(an, "run %zu (%s) failed and is left out", run->number, ab->arm[run->arm].name);
         if (!run->settled && !run->warmup)
-            remark(an, "run %zu (%s) started after %.1f s although memory was not back at its baseline",
+            remark(an,
+                   "run %zu (%s) started after %.1f s although memory was not back at its baseline",
                    run->number, ab->arm[run->arm].name, run->waited);
     }
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (an->counted[arm] < ZR_AB_MIN_RUNS)
-            reason(an, "%s has %zu run%s that count%s: a verdict needs at least %d", ab->arm[arm].name,
-                   an->counted[arm], an->counted[arm] == 1 ? "" : "s",
+            reason(an, "%s has %zu run%s that count%s: a verdict needs at least %d",
+                   ab->arm[arm].name, an->counted[arm], an->counted[arm] == 1 ? "" : "s",
                    an->counted[arm] == 1 ? "s" : "", ZR_AB_MIN_RUNS);
     if (ab->interrupted)
         remark(an, "interrupted: %zu runs per arm were planned", ab->planned);
@@ -232,13 +233,16 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
         if (ab->n_factors)
             ;
         else if (n == 0)
-            remark(an, "%s and %s declare no difference: what is seen is the noise", ab->arm[0].name,
-                   ab->arm[arm].name);
+            remark(an, "%s and %s declare no difference: what is seen is the noise",
+                   ab->arm[0].name, ab->arm[arm].name);
         else if (n > 1 && zr_ab_allowed(ab, "together"))
-            remark(an, "%s differs from %s in %zu things at once (%s): what is found is about all of "
-                   "them together (--allow together)", ab->arm[arm].name, ab->arm[0].name, n, all);
+            remark(an,
+                   "%s differs from %s in %zu things at once (%s): what is found is about all of "
+                   "them together (--allow together)",
+                   ab->arm[arm].name, ab->arm[0].name, n, all);
         else if (n > 1)
-            reason(an, "%s differs from %s in %zu things at once, %s: nobody could tell which one did "
+            reason(an,
+                   "%s differs from %s in %zu things at once, %s: nobody could tell which one did "
                    "it; change one at a time, or use --factor to tell them apart",
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         free(all);
@@ -263,8 +267,8 @@ static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an
         reason(an, "the arms differ in %zu thing%s that nobody declared (listed under fingerprint)",
                undeclared, undeclared == 1 ? "" : "s");
     if (unlike)
-        reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)", unlike,
-               unlike == 1 ? "" : "s");
+        reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)",
+               unlike, unlike == 1 ? "" : "s");
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (ab->arm[arm].none)
             remark(an, "%s runs without the preload: its fingerprint is what shows from outside",
@@ -280,12 +284,15 @@ static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
             if (!one->arm[arm].moved || one->arm[arm].expected)
                 continue;
             if (one->arm[arm].allowed)
-                remark(an, "%s moved %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
+                remark(an,
+                       "%s moved %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
                        ab->arm[arm].text, one->name, one->median[0], one->median[arm], one->name);
             else
-                reason(an, "%s moved more than its own mechanism: %s (%s) went from %.4g to %.4g; with "
-                       "--allow %s the verdict is about both", ab->arm[arm].text, one->name, one->help,
-                       one->median[0], one->median[arm], one->name);
+                reason(an,
+                       "%s moved more than its own mechanism: %s (%s) went from %.4g to %.4g; with "
+                       "--allow %s the verdict is about both",
+                       ab->arm[arm].text, one->name, one->help, one->median[0], one->median[arm],
+                       one->name);
         }
 }
 
@@ -302,8 +309,10 @@ static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an)
                    ab->metric[an->primary].name, row->arm[arm].n, an->counted[arm],
                    ab->arm[arm].name);
     if (row->drifts)
-        remark(an, "%s drifts over the runs (p = %.2g): interleaving spreads that over the arms, but "
-               "the machine was not steady", ab->metric[an->primary].name, row->drift_p);
+        remark(an,
+               "%s drifts over the runs (p = %.2g): interleaving spreads that over the arms, but "
+               "the machine was not steady",
+               ab->metric[an->primary].name, row->drift_p);
 }
 
 void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an)

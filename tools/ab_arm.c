@@ -64,8 +64,9 @@ static bool starts_item(const char *s)
     size_t word = strcspn(s, ",:");
 
     if (s[word] == ':')
-        return find_knob(s, word) || (word == 3 && (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) ||
-                                                    !strncmp(s, "cmd", 3)));
+        return find_knob(s, word) ||
+               (word == 3 &&
+                (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
     return preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
 }
 
@@ -95,8 +96,7 @@ static char *take_text(const char *s, const char **end, bool to_the_end, bool pl
 static char *check_knob(const struct knob *k, const char *value)
 {
     if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH"))
-        return *value ? NULL
-                      : zr_ab_text("knob %s has no value: expected %s", k->name, k->values);
+        return *value ? NULL : zr_ab_text("knob %s has no value: expected %s", k->name, k->values);
     for (const char *s = k->values; *s;) {
         size_t n = strcspn(s, "|");
         if (strlen(value) == n && !memcmp(s, value, n))
@@ -203,9 +203,9 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
             level[n++] = s[0] == '\\' && s[1] == '|' ? *++s : *s;
         level[n] = 0;
         struct zr_ab_arm probe = {0};
-        wrong = factor->n_levels < ZR_AB_LEVELS ? zr_ab_arm_parse(&probe, level)
-                                                : zr_ab_text("factor %s has more than %d levels",
-                                                             factor->name, ZR_AB_LEVELS);
+        wrong = factor->n_levels < ZR_AB_LEVELS
+                    ? zr_ab_arm_parse(&probe, level)
+                    : zr_ab_text("factor %s has more than %d levels", factor->name, ZR_AB_LEVELS);
         if (factor->n_levels < ZR_AB_LEVELS)
             factor->level[factor->n_levels++] = level;
         else
@@ -252,7 +252,8 @@ char *zr_ab_combine(struct zr_ab *ab)
     for (size_t f = 0; f < ab->n_factors; f++)
         cells *= ab->factor[f].n_levels;
     if (cells > ZR_AB_ARMS)
-        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells, ZR_AB_ARMS);
+        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells,
+                          ZR_AB_ARMS);
     for (size_t c = 0; c < cells; c++) {
         struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
         size_t rest = c;

@@ -27,7 +27,8 @@ static void merge(struct zr_pairs *p, const char *name, const char *value)
     for (const char *at = old; (at = strstr(at, value)); at++)
         if ((at == old || at[-1] == ' ') && (at[n] == 0 || !strncmp(at + n, " | ", 3)))
             return;
-    both = strcmp(old, value) < 0 ? zr_ab_text("%s | %s", old, value) : zr_ab_text("%s | %s", value, old);
+    both = strcmp(old, value) < 0 ? zr_ab_text("%s | %s", old, value)
+                                  : zr_ab_text("%s | %s", value, old);
     zr_pairs_set(p, name, both);
     free(both);
 }
@@ -151,8 +152,10 @@ static void latencies(struct zr_ab *ab, struct zr_ab_run *run, const struct zero
         }
     }
     if (longest) {
-        set_metric(ab, run, "latency.p50", fmin(bucket_quantile(buckets, 0.5), 1e-9 * (double)longest));
-        set_metric(ab, run, "latency.p99", fmin(bucket_quantile(buckets, 0.99), 1e-9 * (double)longest));
+        set_metric(ab, run, "latency.p50",
+                   fmin(bucket_quantile(buckets, 0.5), 1e-9 * (double)longest));
+        set_metric(ab, run, "latency.p99",
+                   fmin(bucket_quantile(buckets, 0.99), 1e-9 * (double)longest));
         set_metric(ab, run, "latency.max", 1e-9 * (double)longest);
     }
 }
@@ -235,7 +238,8 @@ void zr_ab_machine(struct zr_ab *ab)
     free(whole);
     snprintf(text, sizeof(text), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     zr_pairs_set(&ab->machine, "processors", text);
-    for (size_t r = 0; r < ab->n_runs; r++) { /* of the first run that tells: the arms may differ in it */
+    for (size_t r = 0; r < ab->n_runs;
+         r++) { /* of the first run that tells: the arms may differ in it */
         const struct zr_pairs *p = &ab->run[r].fingerprint;
         for (size_t i = 0; i < p->n; i++)
             if ((!strncmp(p->at[i].name, "card.", 5) || !strncmp(p->at[i].name, "driver.", 7) ||

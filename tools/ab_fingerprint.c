@@ -136,7 +136,8 @@ static void declare_knobs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, 
     if (by_preset) {
         const struct zr_ab_item *pa = last_item(a, ZR_AB_PRESET, NULL);
         const struct zr_ab_item *pb = last_item(b, ZR_AB_PRESET, NULL);
-        declare(d, zr_ab_text("preset (%s, %s)", pa ? pa->key : "observe", pb ? pb->key : "observe"));
+        declare(d,
+                zr_ab_text("preset (%s, %s)", pa ? pa->key : "observe", pb ? pb->key : "observe"));
     }
 }
 
@@ -166,7 +167,8 @@ static void declare_env(const struct zr_ab_arm *a, const struct zr_ab_arm *b, st
         declare(d, zr_ab_text("NEOReadDebugKeys"));
 }
 
-size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max)
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts,
+                      size_t max)
 {
     struct declared d = {texts, 0, max};
 
@@ -175,11 +177,13 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
     else if (!a->none)
         declare_knobs(a, b, &d);
     declare_env(a, b, &d);
-    const struct zr_ab_item *la = last_item(a, ZR_AB_LIB, NULL), *lb = last_item(b, ZR_AB_LIB, NULL);
+    const struct zr_ab_item *la = last_item(a, ZR_AB_LIB, NULL),
+                            *lb = last_item(b, ZR_AB_LIB, NULL);
     if (!same_item(la, lb))
         declare(&d, zr_ab_text("libraries (%s, %s)", la ? la->value : "as they are",
                                lb ? lb->value : "as they are"));
-    const struct zr_ab_item *ca = last_item(a, ZR_AB_CMD, NULL), *cb = last_item(b, ZR_AB_CMD, NULL);
+    const struct zr_ab_item *ca = last_item(a, ZR_AB_CMD, NULL),
+                            *cb = last_item(b, ZR_AB_CMD, NULL);
     if (!same_item(ca, cb))
         declare(&d, zr_ab_text("the command"));
     return d.n;
@@ -314,7 +318,8 @@ bool zr_ab_allowed(const struct zr_ab *ab, const char *what)
 }
 
 static struct zr_ab_difference *add(struct zr_ab_differences *out, enum zr_ab_status status,
-                                    const char *what, const char *value, const char *other, char *why)
+                                    const char *what, const char *value, const char *other,
+                                    char *why)
 {
     out->at = zr_ab_more(out->at, out->n + 1, sizeof(*out->at));
     struct zr_ab_difference *d = &out->at[out->n++];

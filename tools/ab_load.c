@@ -61,7 +61,8 @@ static char *load_design(struct zr_ab *ab, const struct zr_node *root)
         int u = ZR_AB_SECONDS, b = ZR_AB_LOWER;
         while (u < ZR_AB_PLAIN && unit && strcmp(unit, zr_ab_unit_name((enum zr_ab_unit)u)))
             u++;
-        while (b < ZR_AB_NEITHER && better && strcmp(better, zr_ab_better_name((enum zr_ab_better)b)))
+        while (b < ZR_AB_NEITHER && better &&
+               strcmp(better, zr_ab_better_name((enum zr_ab_better)b)))
             b++;
         const char *name = zr_node_text(one, "name"), *help = zr_node_text(one, "help");
         zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b,
@@ -80,7 +81,8 @@ static double item(const struct zr_node *array, size_t i)
 
 static void load_samples(struct zr_ab_run *run, const struct zr_node *samples)
 {
-    const struct zr_node *t = zr_node_get(samples, "t"), *active = zr_node_get(samples, "gpu_active");
+    const struct zr_node *t = zr_node_get(samples, "t"),
+                         *active = zr_node_get(samples, "gpu_active");
     const struct zr_node *available = zr_node_get(samples, "mem_available");
     const struct zr_node *rss = zr_node_get(samples, "rss"), *vram = zr_node_get(samples, "vram");
     const struct zr_node *imports = zr_node_get(samples, "imports");
@@ -88,9 +90,8 @@ static void load_samples(struct zr_ab_run *run, const struct zr_node *samples)
     run->n_samples = t && t->type == ZR_NODE_ARRAY ? t->n : 0;
     run->sample = zr_ab_more(NULL, run->n_samples, sizeof(*run->sample));
     for (size_t i = 0; i < run->n_samples; i++)
-        run->sample[i] =
-            (struct zr_ab_sample){item(t, i),   item(active, i), item(available, i),
-                                  item(rss, i), item(vram, i),   item(imports, i)};
+        run->sample[i] = (struct zr_ab_sample){item(t, i),   item(active, i), item(available, i),
+                                               item(rss, i), item(vram, i),   item(imports, i)};
 }
 
 static char *load_runs(struct zr_ab *ab, const struct zr_node *runs)
@@ -124,7 +125,8 @@ char *zr_ab_load(struct zr_ab *ab, const char *file)
     struct zr_node *root = zr_node_parse_file(file, &wrong);
     const char *format = zr_node_text(root, "format"), *seed = zr_node_text(root, "seed");
     const char *order = zr_node_text(root, "order");
-    double version = zr_node_number(root, "format_version"), effect = zr_node_number(root, "effect");
+    double version = zr_node_number(root, "format_version"),
+           effect = zr_node_number(root, "effect");
     size_t n;
 
     if (!root)

@@ -127,7 +127,8 @@ static bool number_at(const char *s, double *value)
     return end != s && isfinite(*value);
 }
 
-static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length, double value)
+static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length,
+                 double value)
 {
     while (length && isspace((unsigned char)name[length - 1]))
         length--;
@@ -147,7 +148,8 @@ static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line
     double value;
 
     if (re->re_nsub > 0) {
-        if (!regexec(re, line, 2, m, 0) && m[1].rm_so >= 0 && number_at(line + m[1].rm_so, &value)) {
+        if (!regexec(re, line, 2, m, 0) && m[1].rm_so >= 0 &&
+            number_at(line + m[1].rm_so, &value)) {
             size_t length = (size_t)(m[1].rm_so - m[0].rm_so);
             while (length && strchr(" \t:=", line[(size_t)m[0].rm_so + length - 1]))
                 length--;

@@ -159,7 +159,8 @@ double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *
 
     *n = 0;
     for (size_t r = 0; r < ab->n_runs; r++)
-        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]) && isfinite(ab->run[r].value[metric]))
+        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]) &&
+            isfinite(ab->run[r].value[metric]))
             v[(*n)++] = ab->run[r].value[metric];
     return v;
 }

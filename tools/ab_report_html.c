@@ -7,36 +7,54 @@
 #include <string.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--bg:#fff;--ink:#1d2430;--soft:#5d6776;--line:#dfe3ea;--card:#f7f8fa;"
+    ":root{color-scheme:light "
+    "dark;--bg:#fff;--ink:#1d2430;--soft:#5d6776;--line:#dfe3ea;--card:#f7f8fa;"
     "--good:#0b6b3a;--goodbg:#e5f5ec;--bad:#93340b;--badbg:#fdeee3;"
-    "--c0:#3561c9;--c1:#d9661a;--c2:#2c8f45;--c3:#8b46d6;--c4:#b3903a;--c5:#c2327b;--c6:#0f8fa3;--c7:#7a7a7a}"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171c;--ink:#e6e9ee;--soft:#9aa4b2;--line:#2f3642;"
+    "--c0:#3561c9;--c1:#d9661a;--c2:#2c8f45;--c3:#8b46d6;--c4:#b3903a;--c5:#c2327b;--c6:#0f8fa3;--"
+    "c7:#7a7a7a}"
+    "@media(prefers-color-scheme:dark){:root{--bg:#14171c;--ink:#e6e9ee;--soft:#9aa4b2;--line:#"
+    "2f3642;"
     "--card:#1c2128;--good:#7fd6a3;--goodbg:#15301f;--bad:#f3aa7d;--badbg:#3a2213;"
-    "--c0:#7ea2f5;--c1:#f3985a;--c2:#6ccf85;--c3:#bd8df5;--c4:#dcbd6d;--c5:#ef7fb4;--c6:#5ccbdc;--c7:#b0b0b0}}"
-    "*{box-sizing:border-box}body{margin:0 auto;max-width:1080px;padding:24px 20px 60px;background:var(--bg);"
+    "--c0:#7ea2f5;--c1:#f3985a;--c2:#6ccf85;--c3:#bd8df5;--c4:#dcbd6d;--c5:#ef7fb4;--c6:#5ccbdc;--"
+    "c7:#b0b0b0}}"
+    "*{box-sizing:border-box}body{margin:0 auto;max-width:1080px;padding:24px 20px "
+    "60px;background:var(--bg);"
     "color:var(--ink);font:15px/1.5 system-ui,sans-serif}h1{font-size:22px;margin:0 0 4px}"
-    "h2{font-size:17px;margin:34px 0 8px}p{margin:6px 0}code,.mono{font:13px/1.5 ui-monospace,monospace;"
+    "h2{font-size:17px;margin:34px 0 8px}p{margin:6px 0}code,.mono{font:13px/1.5 "
+    "ui-monospace,monospace;"
     "overflow-wrap:anywhere}.soft{color:var(--soft)}.verdict{border-left:5px solid var(--good);"
     "background:var(--goodbg);padding:12px 16px;margin:18px 0;border-radius:4px}"
     ".verdict.none{border-color:var(--bad);background:var(--badbg)}.verdict strong{font-size:17px}"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
-    "th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}"
-    "th{font-weight:600;color:var(--soft);font-size:13px}td.n,th.n{text-align:right;white-space:nowrap}"
-    "td.mono{max-width:360px}tr.refused td{background:var(--badbg)}tr.first td{border-top:2px solid var(--line)}"
-    ".tag{font-size:12px;padding:1px 7px;border-radius:9px;background:var(--card);border:1px solid var(--line)}"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-"
+    "nums}"
+    "th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid "
+    "var(--line);vertical-align:top}"
+    "th{font-weight:600;color:var(--soft);font-size:13px}td.n,th.n{text-align:right;white-space:"
+    "nowrap}"
+    "td.mono{max-width:360px}tr.refused td{background:var(--badbg)}tr.first td{border-top:2px "
+    "solid var(--line)}"
+    ".tag{font-size:12px;padding:1px 7px;border-radius:9px;background:var(--card);border:1px solid "
+    "var(--line)}"
     ".tag.bad{color:var(--bad);border-color:var(--bad)}.plots{display:grid;gap:14px;"
-    "grid-template-columns:repeat(auto-fill,minmax(320px,1fr))}figure{margin:0;background:var(--card);"
-    "border:1px solid var(--line);border-radius:6px;padding:8px 10px}figcaption{font-size:13px;font-weight:600}"
+    "grid-template-columns:repeat(auto-fill,minmax(320px,1fr))}figure{margin:0;background:var(--"
+    "card);"
+    "border:1px solid var(--line);border-radius:6px;padding:8px "
+    "10px}figcaption{font-size:13px;font-weight:600}"
     "svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.axis{stroke:var(--soft)}"
     ".tick{fill:var(--soft);font-size:11px}.dot{fill:currentColor;fill-opacity:.75}"
-    ".median{stroke:currentColor;stroke-dasharray:5 4;stroke-width:1.4}.line{fill:none;stroke-width:2}"
+    ".median{stroke:currentColor;stroke-dasharray:5 "
+    "4;stroke-width:1.4}.line{fill:none;stroke-width:2}"
     ".arm0{color:var(--c0)}.arm1{color:var(--c1)}.arm2{color:var(--c2)}.arm3{color:var(--c3)}"
     ".arm4{color:var(--c4)}.arm5{color:var(--c5)}.arm6{color:var(--c6)}.arm7{color:var(--c7)}"
     ".active{stroke:var(--c1);color:var(--c1)}.drop{stroke:var(--c3);color:var(--c3)}"
     ".rss{stroke:var(--c7);color:var(--c7)}.vram{stroke:var(--c0);color:var(--c0)}"
-    ".imports{stroke:var(--c2);color:var(--c2)}.key{font-size:13px}.key b{margin-right:14px;font-weight:400}"
-    ".key b::before,.arm::before{content:'';display:inline-block;width:10px;height:10px;border-radius:3px;"
-    "background:currentColor;margin-right:5px}.arm{font-weight:600}details{margin:8px 0}summary{cursor:pointer}"
+    ".imports{stroke:var(--c2);color:var(--c2)}.key{font-size:13px}.key "
+    "b{margin-right:14px;font-weight:400}"
+    ".key "
+    "b::before,.arm::before{content:'';display:inline-block;width:10px;height:10px;border-radius:"
+    "3px;"
+    "background:currentColor;margin-right:5px}.arm{font-weight:600}details{margin:8px "
+    "0}summary{cursor:pointer}"
     "@media print{body{max-width:none}figure{break-inside:avoid}}";
 
 static void arm_name(FILE *f, const struct zr_ab *ab, size_t arm)
@@ -51,14 +69,17 @@ static void head(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *a
     char *command = zr_ab_quoted(ab->command);
 
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>zeroute ab: ", f);
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>zeroute "
+          "ab: ",
+          f);
     zr_html_text(f, command);
     fprintf(f, "</title><style>%s</style></head>\n<body><h1>zeroute ab</h1><p><code>", style);
     zr_html_text(f, command);
     fputs("</code></p><p class=\"soft\">", f);
     zr_html_text(f, ab->started ? ab->started : "");
-    fprintf(f, " &middot; order %s &middot; seed %llu</p><div class=\"wide\"><table><tr><th>arm</th>"
-               "<th>setting</th><th class=\"n\">runs</th></tr>",
+    fprintf(f,
+            " &middot; order %s &middot; seed %llu</p><div class=\"wide\"><table><tr><th>arm</th>"
+            "<th>setting</th><th class=\"n\">runs</th></tr>",
             ab->random_order ? "random" : "ABBA", (unsigned long long)ab->seed);
     for (size_t arm = 0; arm < ab->n_arms; arm++) {
         fputs("<tr><td>", f);
@@ -80,12 +101,13 @@ static void paragraph(FILE *f, const char *text, const char *css)
 
 static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>", an->verdict ? "" : " none",
-            an->verdict ? "Verdict" : "No verdict");
+    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>",
+            an->verdict ? "" : " none", an->verdict ? "Verdict" : "No verdict");
     for (size_t i = 0; i < an->n_reasons; i++)
         paragraph(f, an->reason[i], "reason");
     for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
-        char *sentence = zr_ab_sentence(ab, an, an->primary, arm), *others = zr_ab_others(ab, an, arm);
+        char *sentence = zr_ab_sentence(ab, an, an->primary, arm),
+             *others = zr_ab_others(ab, an, arm);
         paragraph(f, sentence, "primary");
         if (others)
             paragraph(f, others, "soft");
@@ -112,7 +134,8 @@ static const struct zr_ab_run *first_run(const struct zr_ab *ab, size_t arm)
     return NULL;
 }
 
-static const struct zr_ab_difference *difference_in(const struct zr_ab_analysis *an, const char *what)
+static const struct zr_ab_difference *difference_in(const struct zr_ab_analysis *an,
+                                                    const char *what)
 {
     const struct zr_ab_difference *found = NULL;
 
@@ -212,17 +235,19 @@ static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
             if (isnan(one->median[arm]))
                 fputs("<td>-</td>", f);
             else
-                fprintf(f, "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%.6g</td>",
+                fprintf(f,
+                        "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%.6g</td>",
                         one->name, arm, one->median[arm], one->median[arm]);
         fprintf(f, "<td>%s</td></tr>\n",
-                !moved ? "" : own ? "<span class=\"tag\">moved</span>"
-                                  : "<span class=\"tag bad\">moved, not by declaration</span>");
+                !moved ? ""
+                : own  ? "<span class=\"tag\">moved</span>"
+                       : "<span class=\"tag bad\">moved, not by declaration</span>");
     }
     fputs("</table></div>\n", f);
 }
 
-static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
-                         size_t arm)
+static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an,
+                         size_t metric, size_t arm)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_row *row = &an->row[metric];
@@ -234,10 +259,13 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
     fprintf(f, "\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td>", arm, c->median,
             zr_ab_number(text, m->unit, c->median));
     if (row->constant && !row->primary) {
-        fputs("<td class=\"n soft\">the same in every run</td><td></td><td></td><td></td><td></td></tr>\n", f);
+        fputs("<td class=\"n soft\">the same in every "
+              "run</td><td></td><td></td><td></td><td></td></tr>\n",
+              f);
         return;
     }
-    fprintf(f, "<td class=\"n soft\">%s</td>", zr_ab_interval_text(low, m->unit, c->median_interval));
+    fprintf(f, "<td class=\"n soft\">%s</td>",
+            zr_ab_interval_text(low, m->unit, c->median_interval));
     if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         fputs("<td></td><td></td><td></td><td></td></tr>\n", f);
         return;
@@ -249,19 +277,25 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
     } else {
         fprintf(f, "<td class=\"n\">%s%s</td>", c->difference > 0 ? "+" : "",
                 zr_ab_number(text, m->unit, c->difference));
-        fprintf(f, "<td class=\"n\">%s</td>", zr_ab_interval_text(text, m->unit, c->difference_interval));
+        fprintf(f, "<td class=\"n\">%s</td>",
+                zr_ab_interval_text(text, m->unit, c->difference_interval));
     }
     fprintf(f, "<td class=\"n\">%s</td><td>%s</td></tr>\n", zr_ab_p_text(text, c->p_corrected),
-            !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? ""
-                                                           : zr_ab_outcome_word(m, c->outcome, true));
+            !an->verdict || c->outcome == ZR_AB_NOT_TESTED
+                ? ""
+                : zr_ab_outcome_word(m, c->outcome, true));
 }
 
 static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fprintf(f, "<h2>Figures</h2>%s<div class=\"wide\"><table><tr><th>metric</th><th>arm</th>"
-               "<th class=\"n\">median</th><th class=\"n\">95 %% interval</th><th class=\"n\">change</th>"
-               "<th class=\"n\">95 %% interval</th><th class=\"n\">p</th><th></th></tr>\n",
-            an->verdict ? "" : "<p class=\"soft\">Without a verdict: these figures do not tell a cause.</p>");
+    fprintf(
+        f,
+        "<h2>Figures</h2>%s<div class=\"wide\"><table><tr><th>metric</th><th>arm</th>"
+        "<th class=\"n\">median</th><th class=\"n\">95 %% interval</th><th class=\"n\">change</th>"
+        "<th class=\"n\">95 %% interval</th><th class=\"n\">p</th><th></th></tr>\n",
+        an->verdict
+            ? ""
+            : "<p class=\"soft\">Without a verdict: these figures do not tell a cause.</p>");
     for (int pass = 0; pass < 2; pass++)
         for (size_t m = 0; m < ab->n_metrics; m++) {
             const struct zr_ab_row *row = &an->row[m];
@@ -275,7 +309,8 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
                     zr_html_text(f, ab->metric[m].help);
                     fputs("\">", f);
                     zr_html_text(f, ab->metric[m].name);
-                    fprintf(f, "</span>%s%s", row->primary ? " <span class=\"tag\">primary</span>" : "",
+                    fprintf(f, "</span>%s%s",
+                            row->primary ? " <span class=\"tag\">primary</span>" : "",
                             row->drifts ? " <span class=\"tag bad\">drifts</span>" : "");
                 }
                 fputs("</td><td>", f);
@@ -287,8 +322,10 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
                 figure_cells(f, ab, an, m, arm);
             }
         }
-    fputs("</table></div><p class=\"soft\">p: Mann-Whitney U; of metrics other than the primary, corrected for "
-          "their number (Holm). A verdict needs p below 0.01.</p>\n", f);
+    fputs("</table></div><p class=\"soft\">p: Mann-Whitney U; of metrics other than the primary, "
+          "corrected for "
+          "their number (Holm). A verdict needs p below 0.01.</p>\n",
+          f);
 }
 
 static void plots(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
@@ -318,7 +355,8 @@ static void plots(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *
 }
 
 /* The run of an arm whose wall time is nearest to the median, among those that were sampled. */
-static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
+static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an,
+                                       size_t arm)
 {
     size_t wall = zr_ab_metric_index(ab, "wall");
     const struct zr_ab_run *best = NULL;
@@ -346,17 +384,21 @@ static void memory(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis 
         }
     if (!(seconds > 0))
         return;
-    fputs("<h2>Memory over time</h2><p class=\"key\"><b class=\"active\">GPUActive over its baseline</b>"
+    fputs("<h2>Memory over time</h2><p class=\"key\"><b class=\"active\">GPUActive over its "
+          "baseline</b>"
           "<b class=\"drop\">drop of MemAvailable</b><b class=\"rss\">resident memory</b>"
           "<b class=\"vram\">device memory</b><b class=\"imports\">imports</b></p>"
-          "<p class=\"soft\">One run per arm, the one nearest to the median wall time, sampled from outside. "
-          "GPUActive and MemAvailable are the whole machine's.</p><div class=\"plots\">", f);
+          "<p class=\"soft\">One run per arm, the one nearest to the median wall time, sampled "
+          "from outside. "
+          "GPUActive and MemAvailable are the whole machine's.</p><div class=\"plots\">",
+          f);
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if ((run = typical(ab, an, arm))) {
             fprintf(f, "<figure data-memory=\"%zu\"><figcaption>", arm);
             arm_name(f, ab, arm);
             fprintf(f, " <span class=\"soft\">run %zu</span></figcaption>", run->number);
-            zr_svg_memory(f, run, run->sample->mem_available, run->sample->gpu_active, seconds, bytes);
+            zr_svg_memory(f, run, run->sample->mem_available, run->sample->gpu_active, seconds,
+                          bytes);
             fputs("</figure>\n", f);
         }
     fputs("</div>\n", f);

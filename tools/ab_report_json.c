@@ -100,7 +100,8 @@ static void design(struct zr_json *j, const struct zr_ab *ab)
 
 static void samples(struct zr_json *j, const struct zr_ab_run *run)
 {
-    static const char *const names[] = {"t", "gpu_active", "mem_available", "rss", "vram", "imports"};
+    static const char *const names[] = {"t",   "gpu_active", "mem_available",
+                                        "rss", "vram",       "imports"};
 
     named_open(j, "samples", '{');
     for (size_t s = 0; s < sizeof(names) / sizeof(*names); s++) {
@@ -164,7 +165,8 @@ static void comparison(struct zr_json *j, const struct zr_ab_comparison *c, bool
     zr_json_close(j, '}');
 }
 
-static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab,
+                             const struct zr_ab_analysis *an)
 {
     named_open(j, "metrics", '{');
     for (size_t m = 0; m < ab->n_metrics; m++) {
@@ -203,7 +205,8 @@ static void analysed_differences(struct zr_json *j, const struct zr_ab_analysis 
     zr_json_close(j, ']');
 }
 
-static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab,
+                                const struct zr_ab_analysis *an)
 {
     named_open(j, "mechanisms", '[');
     for (size_t m = 0; m < an->n_mechanisms; m++) {
@@ -224,7 +227,8 @@ static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab, const
     zr_json_close(j, ']');
 }
 
-static void analysed_effects(struct zr_json *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void analysed_effects(struct zr_json *j, const struct zr_ab *ab,
+                             const struct zr_ab_analysis *an)
 {
     named_open(j, "effects", '[');
     for (size_t e = 0; e < an->n_effects; e++) {

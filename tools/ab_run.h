@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-struct zr_ab_running { /* how runs are made; the same for all of them */
+struct zr_ab_running {  /* how runs are made; the same for all of them */
     char library[1024]; /* libzeroute.so */
     double interval;    /* seconds between samples */
     double settle;      /* seconds to wait for the baseline */
@@ -25,26 +25,29 @@ extern volatile sig_atomic_t zr_ab_interrupted;
 /* --- ab_run.c ------------------------------------------------------------------------------------------ */
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from ab_metrics.def */
 /* Appends one run to ab->run. False, said, when nothing could be run at all (exit code 125). */
-bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup);
+bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number,
+                   bool warmup);
 /* A shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
 
 /* --- ab_spawn.c ---------------------------------------------------------------------------------------- */
 /* The arm's variables and library paths put into our own environment; for a child after fork. */
 void zr_ab_environment(const struct zr_ab_arm *arm);
-char **zr_ab_words(const char *command); /* split as a shell would, nothing expanded; NULL-terminated */
+char **
+zr_ab_words(const char *command); /* split as a shell would, nothing expanded; NULL-terminated */
 char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned);
 /* Starts argv with its output in these descriptors; -1 with *error set. */
-pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv,
-                  int out, int err, int *error);
+pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm,
+                  char *const *argv, int out, int err, int *error);
 
 /* --- ab_sample.c ---------------------------------------------------------------------------------------- */
 #define ZR_AB_SAMPLES 512
-struct zr_ab_watch { /* what was seen from outside while a run was under way */
+struct zr_ab_watch {             /* what was seen from outside while a run was under way */
     struct zr_ab_sample *sample; /* at most ZR_AB_SAMPLES: a long run is kept more coarsely */
     size_t n, taken, every;      /* every n-th that was taken is kept */
-    struct zr_ab_sample most;    /* the highest of each, of mem_available the lowest; of all that were taken */
-    struct zr_ab_sample last;    /* what the processes had when they were last looked at */
+    struct zr_ab_sample
+        most; /* the highest of each, of mem_available the lowest; of all that were taken */
+    struct zr_ab_sample last;  /* what the processes had when they were last looked at */
     struct zr_pairs libraries; /* of the arm none: from /proc/PID/maps */
     struct {
         char pdev[32];

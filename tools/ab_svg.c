@@ -126,10 +126,11 @@ void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *a
         const struct zr_ab_run *run = &ab->run[r];
         if (!zr_ab_counts(run) || !isfinite(run->value[metric]))
             continue;
-        fprintf(f, "<circle class=\"dot arm%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" data-run=\"%zu\" "
-                   "data-value=\"%.17g\"><title>",
-                run->arm % 8, x_at(x, (double)run->number), y_at(y, run->value[metric]), run->number,
-                run->value[metric]);
+        fprintf(f,
+                "<circle class=\"dot arm%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" data-run=\"%zu\" "
+                "data-value=\"%.17g\"><title>",
+                run->arm % 8, x_at(x, (double)run->number), y_at(y, run->value[metric]),
+                run->number, run->value[metric]);
         zr_html_text(f, ab->arm[run->arm].name);
         fprintf(f, ", run %zu: %s</title></circle>", run->number,
                 zr_ab_number(text, m->unit, run->value[metric]));
@@ -179,7 +180,8 @@ double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, do
 void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active,
                    double most_seconds, double most_bytes)
 {
-    struct axis x = {0, most_seconds > 0 ? most_seconds : 1}, y = {0, most_bytes > 0 ? most_bytes * 1.08 : 1};
+    struct axis x = {0, most_seconds > 0 ? most_seconds : 1},
+                y = {0, most_bytes > 0 ? most_bytes * 1.08 : 1};
 
     open_drawing(f, "memory over time");
     y_axis(f, y, ZR_AB_BYTES);

@@ -122,15 +122,18 @@ static char *needs(const struct zr_ab_comparison *c)
 {
     if (!(c->needed > 0))
         return zr_ab_text("%s", "");
-    return zr_ab_text(" (would need about %.0f runs per arm to see %.3g %%)", c->needed, 100 * c->seen);
+    return zr_ab_text(" (would need about %.0f runs per arm to see %.3g %%)", c->needed,
+                      100 * c->seen);
 }
 
-char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
+                     size_t arm)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_comparison *c = &an->row[metric].arm[arm];
     const char *base = ab->arm[0].name, *name = ab->arm[arm].name;
-    char change[ZR_AB_WORD], from[ZR_AB_WORD], to[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
+    char change[ZR_AB_WORD], from[ZR_AB_WORD], to[ZR_AB_WORD], interval[2 * ZR_AB_WORD],
+        p[ZR_AB_WORD];
     bool alike = outputs_alike(an);
     char *out;
 
@@ -152,23 +155,27 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
     case ZR_AB_NOT_TESTED:
         return zr_ab_text("%s: %s %s, %s %s", m->name, base, from, name, to);
     case ZR_AB_UNCLEAR:
-        return zr_ab_text("%s: unclear between %s and %s: %s to %s, %s, 95 %% interval %s, p = %s after the correction "
-                          "for several comparisons: more runs will tell", m->name, base, name, from, to, change,
-                          interval, p);
+        return zr_ab_text("%s: unclear between %s and %s: %s to %s, %s, 95 %% interval %s, p = %s "
+                          "after the correction "
+                          "for several comparisons: more runs will tell",
+                          m->name, base, name, from, to, change, interval, p);
     case ZR_AB_NO_DIFFERENCE: {
         char *more = needs(c);
-        out = zr_ab_text("%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
-                         "%s, p = %s%s", m->name, base, name, from, to, change, interval, p, more);
+        out = zr_ab_text(
+            "%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
+            "%s, p = %s%s",
+            m->name, base, name, from, to, change, interval, p, more);
         free(more);
         return out;
     }
     default:
         break;
     }
-    return zr_ab_text("%s: %s in %s than in %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)",
-                      m->name, zr_ab_outcome_word(m, c->outcome, alike), name, base,
-                      alike ? goodness(m, c->outcome) : "; the outputs differ, so it is not called better",
-                      from, to, change, interval, p, zr_cliff_word(c->delta), c->delta);
+    return zr_ab_text(
+        "%s: %s in %s than in %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)",
+        m->name, zr_ab_outcome_word(m, c->outcome, alike), name, base,
+        alike ? goodness(m, c->outcome) : "; the outputs differ, so it is not called better", from,
+        to, change, interval, p, zr_cliff_word(c->delta), c->delta);
 }
 
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
@@ -184,14 +191,16 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
             zr_ab_percent(change, c->change);
         else
             zr_ab_number(change, ab->metric[m].unit, c->difference);
-        char *longer = zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
-                                  zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
+        char *longer =
+            zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
+                       zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
         free(out);
         out = longer;
     }
     if (!out)
         return NULL;
-    char *whole = zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
+    char *whole =
+        zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
     free(out);
     return whole;
 }
@@ -225,7 +234,8 @@ char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis 
                      e->order == 1 ? "main effect of" : "interaction of", name,
                      found ? "" : "none beyond noise, ", e->estimate > 0 ? "+" : "",
                      zr_ab_number(estimate, m->unit, e->estimate), strcmp(share, "-") ? ", " : "",
-                     strcmp(share, "-") ? share : "", zr_ab_interval_text(interval, m->unit, e->interval),
+                     strcmp(share, "-") ? share : "",
+                     zr_ab_interval_text(interval, m->unit, e->interval),
                      zr_ab_p_text(p, an->effect_corrected[effect]));
     free(name);
     return out;
@@ -260,7 +270,8 @@ const char *zr_ab_better_name(enum zr_ab_better b)
 
 const char *zr_ab_status_name(enum zr_ab_status s)
 {
-    static const char *const names[] = {"declared", "consequence", "allowed", "undeclared", "unlike"};
+    static const char *const names[] = {"declared", "consequence", "allowed", "undeclared",
+                                        "unlike"};
 
     return names[s];
 }
@@ -277,7 +288,8 @@ char *zr_ab_quoted(char *const *argv)
     char *out = zr_ab_text("%s", "");
 
     for (; argv && *argv; argv++) {
-        const char *safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
+        const char *safe =
+            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
         char *longer, *word = zr_ab_more(NULL, 4 * strlen(*argv) + 3, 1), *w = word;
         if (**argv && (*argv)[strspn(*argv, safe)] == 0) {
             strcpy(word, *argv);

@@ -17,25 +17,28 @@ struct record {
 
 static void help(void)
 {
-    fputs("usage: zeroute diff [--json] [--all] RUN1 RUN2\n"
-          "\n"
-          "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.\n"
-          "\n"
-          "A RUN is a file and, where it holds several, which one:\n"
-          "  FILE        written by 'zeroute run --json FILE' (all its processes together), or holding\n"
-          "              a fingerprint alone\n"
-          "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the first\n"
-          "  FILE#ARM    the first run of that arm\n"
-          "\n"
-          "  --all       figures that are the same, too\n"
-          "  --json      on stdout\n"
-          "\n"
-          "exit code: 0 the fingerprints are the same, 1 they differ, 2 trouble\n"
-          "\n"
-          "examples:\n"
-          "  zeroute diff mine.json yours.json\n"
-          "  zeroute diff report.json#a report.json#b\n",
-          stdout);
+    fputs(
+        "usage: zeroute diff [--json] [--all] RUN1 RUN2\n"
+        "\n"
+        "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.\n"
+        "\n"
+        "A RUN is a file and, where it holds several, which one:\n"
+        "  FILE        written by 'zeroute run --json FILE' (all its processes together), or "
+        "holding\n"
+        "              a fingerprint alone\n"
+        "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the "
+        "first\n"
+        "  FILE#ARM    the first run of that arm\n"
+        "\n"
+        "  --all       figures that are the same, too\n"
+        "  --json      on stdout\n"
+        "\n"
+        "exit code: 0 the fingerprints are the same, 1 they differ, 2 trouble\n"
+        "\n"
+        "examples:\n"
+        "  zeroute diff mine.json yours.json\n"
+        "  zeroute diff report.json#a report.json#b\n",
+        stdout);
 }
 
 static void add_text(struct zr_pairs *p, const char *name, const char *value)
@@ -66,7 +69,8 @@ static void add_number(struct zr_pairs *p, const char *name, double value)
 
 static void take(struct record *r, const struct zr_node *fingerprint, const struct zr_node *figures)
 {
-    for (size_t i = 0; fingerprint && fingerprint->type == ZR_NODE_OBJECT && i < fingerprint->n; i++)
+    for (size_t i = 0; fingerprint && fingerprint->type == ZR_NODE_OBJECT && i < fingerprint->n;
+         i++)
         if (fingerprint->child[i].text)
             add_text(&r->fingerprint, fingerprint->child[i].key, fingerprint->child[i].text);
     for (size_t i = 0; figures && figures->type == ZR_NODE_OBJECT && i < figures->n; i++) {
@@ -118,7 +122,8 @@ static char *load_node(struct record *r, const struct zr_node *root, const char 
     }
     if (processes && processes->type == ZR_NODE_ARRAY) {
         for (size_t i = 0; i < processes->n; i++)
-            take(r, zr_node_get(&processes->child[i], "fingerprint"), zr_node_get(&processes->child[i], "fields"));
+            take(r, zr_node_get(&processes->child[i], "fingerprint"),
+                 zr_node_get(&processes->child[i], "fields"));
         return processes->n ? NULL : zr_ab_text("holds no process that used a device");
     }
     if (zr_node_get(root, "fingerprint"))
@@ -126,7 +131,8 @@ static char *load_node(struct record *r, const struct zr_node *root, const char 
     else
         take(r, root, NULL);
     return r->fingerprint.n ? NULL
-                            : zr_ab_text("is no recorded run: expected a file of zeroute run --json or zeroute ab --json");
+                            : zr_ab_text("is no recorded run: expected a file of zeroute run "
+                                         "--json or zeroute ab --json");
 }
 
 static bool load(struct record *r, const char *text)
@@ -214,7 +220,8 @@ static void show(const struct record *r, const struct zr_ab_differences *d, bool
     else
         printf("The fingerprints differ in %zu thing%s:\n", d->n, d->n == 1 ? "" : "s");
     for (size_t i = 0; i < d->n; i++)
-        printf("  %s\n    first   %s\n    second  %s\n", d->at[i].what, *d->at[i].other ? d->at[i].other : "(not there)",
+        printf("  %s\n    first   %s\n    second  %s\n", d->at[i].what,
+               *d->at[i].other ? d->at[i].other : "(not there)",
                *d->at[i].value ? d->at[i].value : "(not there)");
     show_figures(r, all);
 }
@@ -283,7 +290,8 @@ int zr_cmd_diff(int argc, char **argv)
         else if (argv[i][0] != '-' && files < 2)
             file[files++] = argv[i];
         else {
-            zr_complain("diff", "what is '%s': expected zeroute diff [--json] [--all] RUN1 RUN2", argv[i]);
+            zr_complain("diff", "what is '%s': expected zeroute diff [--json] [--all] RUN1 RUN2",
+                        argv[i]);
             return TROUBLE;
         }
     }

@@ -178,7 +178,8 @@ static bool read_number(struct reader *r, struct zr_node *out)
     return true;
 }
 
-static bool read_word(struct reader *r, const char *word, enum zr_node_type type, struct zr_node *out)
+static bool read_word(struct reader *r, const char *word, enum zr_node_type type,
+                      struct zr_node *out)
 {
     size_t n = strlen(word);
 

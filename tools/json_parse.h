@@ -5,8 +5,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum zr_node_type { ZR_NODE_NULL, ZR_NODE_FALSE, ZR_NODE_TRUE, ZR_NODE_NUMBER, ZR_NODE_TEXT,
-                    ZR_NODE_ARRAY, ZR_NODE_OBJECT };
+enum zr_node_type {
+    ZR_NODE_NULL,
+    ZR_NODE_FALSE,
+    ZR_NODE_TRUE,
+    ZR_NODE_NUMBER,
+    ZR_NODE_TEXT,
+    ZR_NODE_ARRAY,
+    ZR_NODE_OBJECT
+};
 
 struct zr_node {
     enum zr_node_type type;

@@ -20,7 +20,8 @@ static void begin(void)
         run->sample = calloc(3, sizeof(*run->sample));
         run->n_samples = 3;
         for (size_t i = 0; i < 3; i++)
-            run->sample[i] = (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
+            run->sample[i] =
+                (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
         zr_pairs_set(&run->fields, "driver.alloc_calls", "100");
         zr_pairs_set(&run->fields, "residency.peer.granted_calls", run->arm ? "0" : "100");
         zr_pairs_set(&run->fingerprint, "env.UR_LOG", "a \"b\" \\ \t <c>");
@@ -108,7 +109,8 @@ START_TEST(a_file_that_is_no_comparison_is_refused_by_name)
         const char *text, *expected;
     } bad[] = {
         {"{}", "it is not a comparison"},
-        {"{\"format\":\"zeroute ab\",\"format_version\":99}", "its format version is 99: expected at most 1"},
+        {"{\"format\":\"zeroute ab\",\"format_version\":99}",
+         "its format version is 99: expected at most 1"},
         {"{\"format\":\"zeroute ab\",\"format_version\":1}", "no arms"},
         {"{\"format\":", "line 1: expected a value"},
         {"", "expected a value"},
@@ -165,7 +167,8 @@ START_TEST(figures_are_kept_back_where_they_would_mislead)
             zr_pairs_set(&ab.run[r].fingerprint, "driver.version", "25.18");
     zr_ab_analyse(&ab, &an);
     char *text = report(zr_ab_report_terminal, &ab, &an);
-    ck_assert_ptr_nonnull(strstr(text, "undeclared  driver.version\n              a: 26.27\n              b: 25.18"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "undeclared  driver.version\n              a: 26.27\n              b: 25.18"));
     ck_assert_ptr_nonnull(strstr(text, "No verdict"));
     ck_assert_ptr_null(strstr(text, "median"));
     free(text);
@@ -222,7 +225,8 @@ END_TEST
 
 START_TEST(json_is_read_as_the_standard_has_it)
 {
-    static const char text[] = "{\"a\": [1, -2.5e3, true, false, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\": {}}";
+    static const char text[] =
+        "{\"a\": [1, -2.5e3, true, false, null, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\": {}}";
     char *wrong;
     struct zr_node *root = zr_node_parse(text, sizeof(text) - 1, &wrong);
 
@@ -238,16 +242,17 @@ START_TEST(json_is_read_as_the_standard_has_it)
 END_TEST
 
 static const char *const bad_json[] = {
-    "",       "{",        "[1,]",     "{\"a\"}",   "{\"a\":1,}", "01",         "1.",       "1e",
-    "\"",     "\"\\x\"",  "\"\\u12\"", "\"\\ud800\"", "\"\n\"",    "tru",        "1 2",      "{a:1}",
-    "[1 2]",  "-",        "+1",       "\"\\udc00\"", "nul",       "[",          "\"\\u0000\"", "'a'",
+    "",      "{",       "[1,]",      "{\"a\"}",     "{\"a\":1,}", "01",  "1.",          "1e",
+    "\"",    "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\n\"",     "tru", "1 2",         "{a:1}",
+    "[1 2]", "-",       "+1",        "\"\\udc00\"", "nul",        "[",   "\"\\u0000\"", "'a'",
 };
 
 START_TEST(what_is_not_json_is_refused)
 {
     char *wrong;
 
-    ck_assert_msg(!zr_node_parse(bad_json[_i], strlen(bad_json[_i]), &wrong), "%s was taken", bad_json[_i]);
+    ck_assert_msg(!zr_node_parse(bad_json[_i], strlen(bad_json[_i]), &wrong), "%s was taken",
+                  bad_json[_i]);
     ck_assert_ptr_nonnull(strstr(wrong, "line "));
     free(wrong);
 }
@@ -279,7 +284,8 @@ int main(void)
     tcase_add_test(o, numbers_are_found_in_the_output_by_name);
     tcase_add_test(o, the_hash_is_sha256);
     tcase_add_test(j, json_is_read_as_the_standard_has_it);
-    tcase_add_loop_test(j, what_is_not_json_is_refused, 0, (int)(sizeof(bad_json) / sizeof(*bad_json)));
+    tcase_add_loop_test(j, what_is_not_json_is_refused, 0,
+                        (int)(sizeof(bad_json) / sizeof(*bad_json)));
     tcase_add_test(j, depth_is_bounded);
     suite_add_tcase(s, r);
     suite_add_tcase(s, o);
