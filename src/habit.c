@@ -142,7 +142,7 @@ static void stop_watching(const bool *watching)
 /* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when something throws. */
 static bool watch(bool (*act)(void *arg), void *arg, size_t size)
 {
-    bool watching __attribute__((cleanup(stop_watching))) = true;
+    bool watching __attribute__((cleanup(stop_watching), unused)) = true;
 
     memset(&seen, 0, sizeof seen);
     seen.size = size;

@@ -55,7 +55,7 @@ static void leave_below(const struct below *was)
 
 static int provider_alloc(const struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
 {
-    struct below was __attribute__((cleanup(leave_below))) = enter_below();
+    struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
 
     asked++;
     return p->umf.alloc(p->provider, size, alignment, out);
@@ -63,7 +63,7 @@ static int provider_alloc(const struct zr_umf_pool *p, size_t size, size_t align
 
 static int provider_free(const struct zr_umf_pool *p, void *ptr, size_t size)
 {
-    struct below was __attribute__((cleanup(leave_below))) = enter_below();
+    struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
 
     return p->umf.free(p->provider, ptr, size);
 }
