@@ -28,60 +28,6 @@ static struct {
     struct zr_runtime *runtime;
 } sites[SITES];
 
-struct library {
-    uintptr_t address, base;
-    char path[1024];
-    char soname[64];
-};
-
-static void keep(char *to, size_t size, const char *from)
-{
-    size_t n = strnlen(from, size - 1);
-
-    memcpy(to, from, n);
-    to[n] = '\0';
-}
-
-static void read_soname(struct library *l, uintptr_t bias, const ElfW(Dyn) * d)
-{
-    uintptr_t strings = 0;
-    size_t at = 0;
-
-    for (; d->d_tag != DT_NULL; d++) {
-        if (d->d_tag == DT_STRTAB)
-            strings = d->d_un.d_ptr;
-        if (d->d_tag == DT_SONAME)
-            at = d->d_un.d_val;
-    }
-    if (!strings || !at)
-        return;
-    keep(l->soname, sizeof l->soname, (const char *)(strings < bias ? strings + bias : strings) + at);
-}
-
-static int holds(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct library *l = arg;
-    const ElfW(Phdr) *dynamic = NULL;
-    bool inside = false;
-
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-
-        if (p->p_type == PT_DYNAMIC)
-            dynamic = p;
-        if (p->p_type == PT_LOAD)
-            inside |= l->address - (info->dlpi_addr + p->p_vaddr) < p->p_memsz;
-    }
-    if (!inside)
-        return 0;
-    l->base = info->dlpi_addr;
-    keep(l->path, sizeof l->path, info->dlpi_name ? info->dlpi_name : "");
-    if (dynamic)
-        read_soname(l, info->dlpi_addr, (const ElfW(Dyn) *)(info->dlpi_addr + dynamic->p_vaddr));
-    return 1;
-}
-
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
 static unsigned soname_number(const char *soname)
 {
@@ -117,14 +63,15 @@ static bool fill(struct zr_runtime *r)
 /* Under the lock. The first runtime that is used is ours, later ones pass through. */
 static struct zr_runtime *know(zr_function function)
 {
-    struct library l = {.address = (uintptr_t)function};
+    const char *soname = zr_caller_name(ZR_POINTER(function));
     struct zr_runtime *r = NULL;
+    Dl_info library;
 
-    if (!dl_iterate_phdr(holds, &l))
+    if (!dladdr(ZR_POINTER(function), &library))
         return NULL;
     for (int i = 0; i < RUNTIMES; i++) {
         r = &runtimes[i];
-        if (r->handle && r->base == l.base)
+        if (r->handle && r->base == (uintptr_t)library.dli_fbase)
             return r;
         if (!r->handle)
             break;
@@ -132,18 +79,18 @@ static struct zr_runtime *know(zr_function function)
     }
     if (!r)
         return NULL;
-    r->handle = dlopen(l.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    r->handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     if (!r->handle)
         return NULL;
-    r->base = l.base;
-    r->soname = soname_number(l.soname);
+    r->base = (uintptr_t)library.dli_fbase;
+    r->soname = soname_number(soname);
     r->ours = fill(r) && r->soname && r == &runtimes[0];
     if (!r->ours) {
-        const char *why = r != &runtimes[0]  ? "a second SYCL runtime in this process"
-                          : !r->soname       ? "a SYCL runtime of a version that is not known"
-                                             : "a SYCL runtime without all of its USM functions";
+        const char *why = r != &runtimes[0] ? "a second SYCL runtime in this process"
+                          : !r->soname      ? "a SYCL runtime of a version that is not known"
+                                            : "a SYCL runtime without all of its USM functions";
 
-        zr_say("%s (%s): its allocations are left to it", why, l.soname[0] ? l.soname : l.path);
+        zr_say("%s (%s): its allocations are left to it", why, soname);
         if (r == &runtimes[0])
             zr_text(ZR_T_ROUTE_WHY, why);
     }
