@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum {
-    LEVEL_ZERO = 2,   /* sycl::backend::ext_oneapi_level_zero */
     HABITS = 256,     /* pairs of objects that are known at one time */
     LEARNT = 64,      /* different habits: pairs of native handles */
     LAST_SHARED_DEVICE = 8, /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
@@ -237,7 +236,7 @@ static void release(struct pair *p)
 
 static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
 {
-    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == LEVEL_ZERO;
+    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
 }
 
 /* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held meanwhile. */

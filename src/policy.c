@@ -182,4 +182,6 @@ void zr_fork_child_policy(void)
     zr_fork_child_limit();
     zr_fork_child_habit();
     zr_fork_child_runtime();
+    if (zr_fork_child_sycl_ipc)
+        zr_fork_child_sycl_ipc();
 }

@@ -17,6 +17,8 @@ enum zr_sycl_form {
     ZR_SYCL_FORMS
 };
 
+enum { ZR_SYCL_LEVEL_ZERO = 2 }; /* sycl::backend::ext_oneapi_level_zero */
+
 struct zr_runtime {
     uintptr_t base;  /* of libsycl */
     void *handle;
@@ -99,5 +101,8 @@ size_t zr_route_reuses_up_to(void);
 void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller);
 /* False: not a block of this route, leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
+
+/* --- entry/sycl_ipc.c ------------------------------------------------------------------------------------ */
+void zr_fork_child_sycl_ipc(void) __attribute__((weak));
 
 #endif

@@ -72,7 +72,7 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
-        struct zr_request request = {.which = ZR_SYCL_##form, __VA_ARGS__};                                                 \
+        struct zr_request request = {.which = ZR_SYCL_##form, __VA_ARGS__};                        \
         void *out;                                                                                 \
                                                                                                    \
         if (unlikely(!runtime))                                                                    \
@@ -80,6 +80,8 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
         if (likely(!zr_exiting)) {                                                                 \
             zr_fork_check();                                                                       \
             zr_count_call(ZR_E_##entry, ZR_WAY_SYCL);                                              \
+            if (unlikely(!runtime->ours))                                                          \
+                zr_count(ZR_F_PASSED_RUNTIME, 1);                                                  \
             if (is_device(ZR_E_##entry, &request) && serve(runtime, &request, caller, &out))       \
                 return out;                                                                        \
         }                                                                                          \
@@ -101,3 +103,27 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
         ((void (*)parameters)runtime->real[ZR_SYCL_##form])arguments;                              \
     }
 #include "entry/sycl.def"
+
+/*
+ * Peer access decides where the runtime wants blocks resident: what was learnt is learnt anew. The runtime
+ * belongs to the caller, and is found by a function that every runtime has.
+ */
+#define ZR_PEER(entry, symbol)                                                                     \
+    void zr_sycl_##entry(void *device, const void *peer);                                          \
+    EXPORT(entry, symbol) void zr_sycl_##entry(void *device, const void *peer)                     \
+    {                                                                                              \
+        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, __builtin_return_address(0));  \
+        zr_function real = runtime ? zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol) : NULL;   \
+                                                                                                   \
+        if (!real)                                                                                 \
+            return;                                                                                \
+        if (likely(!zr_exiting)) {                                                                 \
+            zr_fork_check();                                                                       \
+            zr_count_call(ZR_E_##entry, ZR_WAY_SYCL);                                              \
+        }                                                                                          \
+        ((void (*)(void *, const void *))real)(device, peer);                                      \
+        if (runtime->ours)                                                                         \
+            zr_habit_forget();                                                                     \
+    }
+ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
+ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")
