@@ -416,11 +416,11 @@ static bool driver_knows(struct zr_call *call, ze_context_handle_t context, void
            base == ptr;
 }
 
-bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
-                  const ze_memory_free_ext_desc_t *desc, void *ptr, ze_result_t *result)
+static inline bool take_back(struct zr_call *call, ze_context_handle_t context,
+                             const ze_memory_free_ext_desc_t *desc, void *ptr, bool keep,
+                             ze_result_t *result)
 {
     struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
-    bool waits = desc && (desc->freePolicy || desc->pNext);
     struct zr_freed_block was = {0};
     struct zr_call *outer = now.call;
     enum zr_freed freed;
@@ -430,7 +430,7 @@ bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
     now.call = call;
     now.desc = desc;
     now.freeing = ptr;
-    freed = zr_cache_free(c, ptr, !waits, &was);
+    freed = zr_cache_free(c, ptr, keep, &was);
     now.call = outer;
     now.desc = NULL;
     *result = ZE_RESULT_SUCCESS;
@@ -460,6 +460,17 @@ bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
     }
     *result = ZE_RESULT_ERROR_INVALID_ARGUMENT;
     return true;
+}
+
+bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
+                  const ze_memory_free_ext_desc_t *desc, void *ptr, ze_result_t *result)
+{
+    return take_back(call, context, desc, ptr, !(desc && (desc->freePolicy || desc->pNext)), result);
+}
+
+bool zr_keep_not(struct zr_call *call, ze_context_handle_t context, void *ptr, ze_result_t *result)
+{
+    return take_back(call, context, NULL, ptr, false, result);
 }
 
 /* --- residency ------------------------------------------------------------------------------------------------ */

@@ -117,6 +117,16 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
     return zr_plain_free(call, context, ptr);
 }
 
+ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr)
+{
+    ze_result_t result;
+
+    zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
+    if (zr_config.cache && zr_keep_not(call, context, ptr, &result))
+        return result;
+    return zr_plain_free(call, context, ptr);
+}
+
 enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc)
 {
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)

@@ -25,6 +25,8 @@ ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t con
                                    const ze_host_mem_alloc_desc_t *host_desc, size_t size,
                                    size_t alignment, ze_device_handle_t device, void **out);
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr);
+/* The same, and the block goes back to the driver. */
+ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr);
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context,
                                const ze_memory_free_ext_desc_t *desc, void *ptr);
 /* The counter of a free with this descriptor. */
@@ -60,6 +62,8 @@ ze_result_t zr_keep_alloc_as(struct zr_call *call, const struct zr_keep_as *as, 
 /* False: not a block of ours and the driver knows it. desc NULL: zeMemFree. */
 bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
                   const ze_memory_free_ext_desc_t *desc, void *ptr, ze_result_t *result);
+/* By zeMemFree, and never kept: the driver may wait for commands in it. */
+bool zr_keep_not(struct zr_call *call, ze_context_handle_t context, void *ptr, ze_result_t *result);
 /* The pointer to ask the driver about: another one where this one is free as far as the process can know. */
 const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t context, const void *ptr);
 /* The range of a block of ours, as it was asked for; false: ask the driver. */

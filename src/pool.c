@@ -7,21 +7,22 @@
  */
 #include "pool.h"
 
-#include "cache/pages.h"
-#include "cache/pool.h"
-
 enum {
     POOLS = 64,
     GRAIN = 512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
     PROBE = 64 << 10,
+    FRONT_SHARE = 4, /* one part in so many of what may be kept lies in front */
     /* A block that the provider gave for one request alone. */
     ZR_BLOCK_DIRECT = 1 << 11
 };
+
+#define ROUNDED(size) (((size) + GRAIN - 1) & ~(size_t)(GRAIN - 1))
 
 struct zr_umf_pool {
     struct zr_umf umf;
     void *provider;
     struct zr_pool *kept;
+    struct zr_front *front;
     size_t reuses_up_to;
     unsigned number; /* of the device */
     bool used;
@@ -88,11 +89,14 @@ static bool probe(void *arg)
     return p->umf.alloc(p->provider, PROBE, 0, &ptr) == 0 && p->umf.free(p->provider, ptr, PROBE) == 0;
 }
 
-static void set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
+static bool set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
 {
     struct zr_call call = {.door = h->door};
+    uint64_t share = zr_cache_share(&call, h->device);
 
-    zr_pool_set_limits(p->kept, zr_cache_share(&call, h->device), (uint32_t)(zr_config.cache_idle / 1000000));
+    zr_pool_set_limits(p->kept, share, (uint32_t)(zr_config.cache_idle / 1000000));
+    p->front = zr_front_new(share / FRONT_SHARE, zr_config.cache_idle);
+    return p->front != NULL;
 }
 
 struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, size_t reuses_up_to)
@@ -111,6 +115,7 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         p->reuses_up_to = reuses_up_to;
         p->number = ZR_UNKNOWN_DEVICE;
         p->kept = NULL;
+        p->front = NULL;
     }
     zr_unlock(&lock);
     if (!p)
@@ -120,9 +125,10 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         struct zr_pool_backing backing = {p, backing_alloc, backing_free};
 
         p->kept = zr_pool_new(&backing);
-        if (p->kept)
-            set_limits(p, &habit);
-        __atomic_store_n(&p->number, habit.number, __ATOMIC_RELEASE);
+        if (p->kept && set_limits(p, &habit))
+            __atomic_store_n(&p->number, habit.number, __ATOMIC_RELEASE);
+        else
+            p->kept = NULL;
     }
     if (p->kept)
         return p;
@@ -134,7 +140,14 @@ void zr_umf_pool_delete(struct zr_umf_pool *p)
 {
     p->number = ZR_UNKNOWN_DEVICE;
     zr_pool_delete(p->kept);
+    zr_front_delete(p->front);
     __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
+}
+
+uint64_t zr_umf_pool_trim(struct zr_umf_pool *p, uint64_t keep)
+{
+    zr_front_drain(p->front, p->kept);
+    return zr_pool_trim(p->kept, keep);
 }
 
 static uint64_t trim_others(const struct zr_umf_pool *but, unsigned number)
@@ -146,14 +159,9 @@ static uint64_t trim_others(const struct zr_umf_pool *but, unsigned number)
 
         if (&pools[i] != but && __atomic_load_n(&pools[i].used, __ATOMIC_ACQUIRE) &&
             n != ZR_UNKNOWN_DEVICE && (number == ZR_UNKNOWN_DEVICE || n == number))
-            bytes += zr_pool_trim(pools[i].kept, 0);
+            bytes += zr_umf_pool_trim(&pools[i], 0);
     }
     return bytes;
-}
-
-uint64_t zr_umf_pool_trim(struct zr_umf_pool *p, uint64_t keep)
-{
-    return zr_pool_trim(p->kept, keep);
 }
 
 /* Inside a pool its lock is held: there it gives back itself before it fails. */
@@ -175,8 +183,7 @@ static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out
     int code;
 
     if (!is_direct(p, size))
-        return zr_pool_malloc(p->kept, (size + GRAIN - 1) & ~(size_t)(GRAIN - 1),
-                              alignment < GRAIN ? GRAIN : alignment, out);
+        return zr_pool_malloc(p->kept, ROUNDED(size), alignment < GRAIN ? GRAIN : alignment, out);
     code = provider_alloc(p, size, alignment, out);
     b = code == 0 ? zr_map_base(*out) : NULL;
     if (b)
@@ -184,19 +191,44 @@ static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out
     return code;
 }
 
-int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
 {
     unsigned before = asked;
+    bool alone = is_direct(p, size);
     int code = once(p, size, alignment, out);
 
-    if (unlikely(code != 0) && trim_others(is_direct(p, size) ? NULL : p, p->number)) {
-        zr_count(ZR_F_CACHE_RETRIES, 1);
-        code = once(p, size, alignment, out);
+    if (unlikely(code != 0)) {
+        bool freed = zr_front_drain(p->front, p->kept);
+
+        if (alone && freed)
+            zr_pool_trim(p->kept, 0);
+        freed |= trim_others(alone ? NULL : p, p->number) != 0;
+        if (freed) {
+            zr_count(ZR_F_CACHE_RETRIES, 1);
+            code = once(p, size, alignment, out);
+        }
     }
     if (unlikely(code != 0))
         return code;
     zr_count(asked == before ? ZR_F_CACHE_HITS : ZR_F_CACHE_MISSES, 1);
-    zr_book(ZR_KIND_DEVICE, p->number, zr_umf_pool_usable(p, *out));
+    if (alone || alignment > GRAIN || !zr_front_note(p->front, *out, ROUNDED(size), size))
+        size = zr_umf_pool_usable(p, *out);
+    zr_book(ZR_KIND_DEVICE, p->number, size);
+    return 0;
+}
+
+/* Books what was asked for; where the block cannot be remembered in front, what it was rounded up to. */
+int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+{
+    void *ptr = NULL;
+
+    if (likely(alignment <= GRAIN && !is_direct(p, size)))
+        ptr = zr_front_take(p->front, ROUNDED(size), size);
+    if (unlikely(!ptr))
+        return from_pool(p, size, alignment, out);
+    *out = ptr;
+    zr_count(ZR_F_CACHE_HITS, 1);
+    zr_book(ZR_KIND_DEVICE, p->number, size);
     return 0;
 }
 
@@ -209,18 +241,46 @@ static struct zr_block *direct(const void *ptr)
 
 size_t zr_umf_pool_usable(struct zr_umf_pool *p, const void *ptr)
 {
-    struct zr_block *b = direct(ptr);
+    size_t size = zr_front_size(p->front, ptr);
+    struct zr_block *b;
 
+    if (likely(size))
+        return size;
+    b = direct(ptr);
     return b ? b->size : zr_pool_usable(p->kept, ptr);
+}
+
+static __attribute__((noinline)) bool to_pool(struct zr_umf_pool *p, void *ptr)
+{
+    struct zr_block *b = direct(ptr);
+    size_t size = b ? b->size : zr_pool_usable(p->kept, ptr);
+
+    if (b ? provider_free(p, ptr, size) != 0 : zr_pool_free(p->kept, ptr) != ZR_FREED) {
+        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
+        return false;
+    }
+    zr_unbook(ZR_KIND_DEVICE, p->number, size);
+    return true;
 }
 
 bool zr_umf_pool_free(struct zr_umf_pool *p, void *ptr)
 {
-    size_t size = zr_umf_pool_usable(p, ptr);
+    size_t size = 0;
 
-    if (direct(ptr) ? provider_free(p, ptr, size) != 0 : zr_pool_free(p->kept, ptr) != ZR_FREED) {
-        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
+    switch (zr_front_give(p->front, ptr, &size)) {
+    case ZR_FRONT_UNKNOWN:
+        return to_pool(p, ptr);
+    case ZR_FRONT_TWICE:
+        zr_count(ZR_F_FREE_INVALID_TWICE, 1);
         return false;
+    case ZR_FRONT_PASSED:
+        zr_pool_free(p->kept, ptr);
+        break;
+    case ZR_FRONT_KEPT_LONG:
+        zr_front_pass_time(p->front, p->kept);
+        break;
+    case ZR_FRONT_KEPT:
+        break;
     }
     zr_unbook(ZR_KIND_DEVICE, p->number, size);
     return true;
@@ -229,5 +289,8 @@ bool zr_umf_pool_free(struct zr_umf_pool *p, void *ptr)
 void zr_fork_child_pool(void)
 {
     zr_pool_fork_child();
+    for (int i = 0; i < POOLS; i++)
+        if (pools[i].used && pools[i].front)
+            zr_front_fork_child(pools[i].front);
     lock = (struct zr_lock){0};
 }

@@ -147,35 +147,35 @@ void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment
     return p;
 }
 
-/* What the runtime would wait for goes back with the runtime's own policy, unless the program vouches. */
-static bool must_wait(const struct zr_block *b, const struct zr_habit **habit)
+/* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
+static inline bool is_reused(const struct zr_block *b)
 {
-    if (zr_config.cache && (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to()))
-        return false;
-    *habit = zr_habit_in(__atomic_load_n(&b->context, __ATOMIC_RELAXED), b->device);
-    return *habit && (*habit)->frees_ext;
+    return zr_config.cache && (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to());
 }
 
+/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
 bool zr_route_free(void *ptr, const void *caller)
 {
-    struct zr_block *b = zr_map_base(ptr);
-    const struct zr_habit *habit = NULL;
+    /* Nothing was ever handed out here unless it was decided so. */
+    bool here = __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL;
+    struct zr_block *b = here ? zr_map_base(ptr) : NULL;
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
 
     if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL))
         return false;
-    bool waits = must_wait(b, &habit);
     ze_context_handle_t context = __atomic_load_n(&b->context, __ATOMIC_RELAXED);
+    const struct zr_habit *habit = zr_habit_in(context, b->device);
 
-    if (!habit)
-        habit = zr_habit_in(context, b->device);
     begin(&call, habit ? habit->door : ZR_DOOR_PLT, caller);
-    if (waits) {
-        desc.freePolicy = habit->free_policy;
+    if (likely(is_reused(b))) {
+        zr_policy_free(&call, context, ptr);
+    } else if (habit && habit->frees_ext) {
+        ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+                                          .freePolicy = habit->free_policy};
+
         zr_policy_free_ext(&call, context, &desc, ptr);
     } else {
-        zr_policy_free(&call, context, ptr);
+        zr_policy_free_to_driver(&call, context, ptr);
     }
     return true;
 }

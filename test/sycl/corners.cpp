@@ -1,0 +1,186 @@
+// Small SYCL programs of one oddity each, host code only. Usage: corners ACT [ARGUMENTS]
+//   reuse BYTES     frees a block while a slow command still writes it, asks for another, and tells what became of it
+//   leak            never frees
+//   peer            switches peer access on and off between allocations
+//   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
+// Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
+#include <sycl/sycl.hpp>
+#if __has_include(<sycl/ext/oneapi/experimental/ipc_memory.hpp>)
+#include <sycl/ext/oneapi/experimental/ipc_memory.hpp>
+#define HAS_IPC 1
+#endif
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+static std::vector<sycl::device> devices;
+static sycl::context *all;
+
+static char *take(size_t size, size_t card = 0)
+{
+    return static_cast<char *>(sycl::aligned_alloc_device(512, size, devices[card], *all));
+}
+
+// The slow command needs copy_cost of the stand-in. The new owner writes a small part, by the other engine and so at
+// once: the part that the slow command, which may go in pieces, writes last.
+static int reuse(size_t size)
+{
+    using clock = std::chrono::steady_clock;
+    const size_t part = 64 << 10;
+    sycl::queue slow(*all, devices[0]), fast(*all, devices[0]);
+    std::vector<unsigned char> old(size, 0xaa), mine(part, 0x55), got(part);
+    // Everything that is made on first use is made before.
+    char *warm = take(size);
+    fast.memset(warm, 0x55, part).wait();
+    sycl::free(warm, *all);
+    char *block = take(size);
+    auto start = clock::now();
+    sycl::event written = slow.memcpy(block, old.data(), size);
+    sycl::free(block, *all);
+    double waited = std::chrono::duration<double, std::milli>(clock::now() - start).count();
+    char *next = take(size);
+    fast.memset(next + size - part, 0x55, part).wait();
+    written.wait();
+    fast.memcpy(got.data(), next + size - part, part).wait();
+    bool hurt = got != mine;
+    sycl::free(next, *all);
+    std::printf("waited %.0f same %d hurt %d\n", waited, next == block, hurt);
+    return 0;
+}
+
+static int leak()
+{
+    for (size_t size : {size_t(512), size_t(2) << 20, size_t(20) << 20})
+        if (!take(size))
+            return 1;
+    return 0;
+}
+
+static int peer()
+{
+    if (devices.size() < 2 ||
+        !devices[0].ext_oneapi_can_access_peer(devices[1], sycl::ext::oneapi::peer_access::access_supported))
+        return 3;
+    const size_t size = 20 << 20;
+    std::vector<unsigned char> in(size, 0x3c), out(size);
+    sycl::queue queue(*all, devices[0]), other(*all, devices[1]);
+    for (int step = 0; step < 3; step++) {
+        if (step == 1)
+            devices[0].ext_oneapi_enable_peer_access(devices[1]);
+        if (step == 2)
+            devices[0].ext_oneapi_disable_peer_access(devices[1]);
+        char *here = take(size), *there = take(size, 1);
+        std::fill(out.begin(), out.end(), 0);
+        queue.memcpy(here, in.data(), size).wait();
+        queue.memcpy(there, here, size).wait();
+        other.memcpy(out.data(), there, size).wait();
+        if (in != out)
+            return 1;
+        sycl::free(here, *all);
+        sycl::free(there, *all);
+    }
+    return 0;
+}
+
+#ifdef HAS_IPC
+namespace ipc = sycl::ext::oneapi::experimental::ipc_memory;
+
+static int importer(const char *file)
+{
+    std::ifstream in(file, std::ios::binary);
+    std::vector<char> raw{std::istreambuf_iterator<char>(in), {}};
+    ipc::handle_data_t data(raw.size());
+    std::memcpy(data.data(), raw.data(), raw.size());
+    sycl::queue queue(*all, devices[0]);
+    std::vector<unsigned char> got(4096), mine(4096, 0x99);
+    char *p = static_cast<char *>(ipc::open(data, *all, devices[0]));
+    queue.memcpy(got.data(), p, got.size()).wait();
+    for (unsigned char c : got)
+        if (c != 0x42)
+            return 1;
+    queue.memcpy(p, mine.data(), mine.size()).wait();
+    ipc::close(p, *all);
+    return 0;
+}
+
+static int exporter(const char *self)
+{
+    // A block's start, an address inside it, and a small block that shares its memory with others below.
+    const struct {
+        size_t size, offset;
+    } cases[] = {{20 << 20, 0}, {20 << 20, 3 << 20}, {4096, 0}, {2 << 20, 1 << 20}};
+    sycl::queue queue(*all, devices[0]);
+    for (auto c : cases) {
+        char *before = take(c.size), *block = take(c.size);
+        std::vector<unsigned char> in(4096, 0x42), out(4096);
+        queue.memset(block, 0, c.size).wait();
+        queue.memcpy(block + c.offset, in.data(), in.size()).wait();
+        auto handle = ipc::get(block + c.offset, *all);
+        auto data = handle.data();
+        std::string file = "/tmp/corners-ipc." + std::to_string(getpid());
+        std::ofstream(file, std::ios::binary).write(reinterpret_cast<char *>(data.data()), data.size());
+        pid_t child = fork();
+        if (child == 0) {
+            const char *bare = std::getenv("CORNERS_BARE");
+            if (bare)
+                setenv("LD_PRELOAD", bare, 1);
+            execl(self, self, "import", file.c_str(), nullptr);
+            _exit(127);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        unlink(file.c_str());
+        if (status != 0) {
+            std::fprintf(stderr, "corners: the importer of %zu at %zu ended with %d\n", c.size, c.offset, status);
+            return 1;
+        }
+        queue.memcpy(out.data(), block + c.offset, out.size()).wait();
+        for (unsigned char byte : out)
+            if (byte != 0x99)
+                return 1;
+        ipc::put(handle, *all);
+        sycl::free(block, *all);
+        sycl::free(before, *all);
+    }
+    return 0;
+}
+#else
+static int importer(const char *) { return 3; }
+static int exporter(const char *) { return 3; }
+#endif
+
+int main(int argc, char **argv)
+{
+    std::string act = argc > 1 ? argv[1] : "";
+    try {
+        devices = sycl::device::get_devices(sycl::info::device_type::gpu);
+        if (devices.empty()) {
+            std::printf("no device\n");
+            return 0;
+        }
+        static sycl::context context = devices[0].get_platform().ext_oneapi_get_default_context();
+        all = &context;
+        if (act == "reuse" && argc > 2)
+            return reuse(std::strtoull(argv[2], nullptr, 10));
+        if (act == "leak")
+            return leak();
+        if (act == "peer")
+            return peer();
+        if (act == "ipc")
+            return exporter(argv[0]);
+        if (act == "import" && argc > 2)
+            return importer(argv[2]);
+    } catch (const std::exception &e) {
+        std::fprintf(stderr, "corners: %s\n", e.what());
+        return 1;
+    }
+    std::fprintf(stderr, "corners: unknown act '%s'\n", act.c_str());
+    return 2;
+}

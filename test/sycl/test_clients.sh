@@ -1,0 +1,124 @@
+#!/bin/bash
+# SYCL programs that are not PyTorch: frees while a command still writes, never frees, no device, another backend, a
+# runtime that nobody knows, two runtimes, peer access, IPC between two processes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+# --- runtimes of our own making: no bed needed -----------------------------------------------------------
+fake() { # fake SONAME BACKEND
+    cc -shared -fPIC -DBACKEND="$2" -Wl,-soname,"$1" -o "$dir/$1" test/sycl/fake_sycl.c
+}
+client() { # client NAME RUNTIME [OPTIONS]
+    local name=$1 runtime=$2
+    shift 2
+    cc -DALONE -DCLIENT=client -o "$dir/$name" test/sycl/fake_client.c "$dir/$runtime" -Wl,-rpath,"$dir" "$@"
+}
+field() { # field NAME: of the last run
+    python3 -c 'import json,sys
+print(json.load(open(sys.argv[1]))["processes"][0]["fields"].get(sys.argv[2], 0))' "$dir/json" "$1"
+}
+under() { "$B/zeroute" run --no-summary --route "$1" --json "$dir/json" -- "${@:2}" 2>"$dir/err"; }
+
+unknown_runtime() {
+    fake libsycl.so.42 2 && client unknown libsycl.so.42 && under auto "$dir/unknown" || return 1
+    same "$(grep -c 'not known (libsycl.so.42)' "$dir/err")" 1 && same "$(wc -l <"$dir/err")" 1 &&
+        same "$(field calls.aligned_alloc_device.sycl)" 10 && same "$(field passed_through.runtime)" 10 &&
+        same "$(field route.why)" "a SYCL runtime of a version that is not known"
+}
+other_backend() {
+    fake libsycl.so.9 1 && client opencl libsycl.so.9 && under sycl "$dir/opencl" || return 1
+    same "$(cat "$dir/err")" "" && same "$(field calls.aligned_alloc_device.sycl)" 10 &&
+        [ "$(field passed_through.backend)" -gt 0 ] && same "$(field cache.misses)" 0
+}
+two_runtimes() {
+    fake libsycl.so.9 1 && fake libsycl.so.8 1 || return 1
+    cc -shared -fPIC -DCLIENT=second -o "$dir/libsecond.so" test/sycl/fake_client.c "$dir/libsycl.so.8" \
+        -Wl,-rpath,"$dir" || return 1
+    cc -DCLIENT=client -DSECOND=second -o "$dir/two" test/sycl/fake_client.c "$dir/libsycl.so.9" "$dir/libsecond.so" \
+        -Wl,-rpath,"$dir" && under sycl "$dir/two" || { cat "$dir/err"; return 1; }
+    same "$(grep -c 'a second SYCL runtime in this process (libsycl.so.8)' "$dir/err")" 1 &&
+        same "$(field calls.aligned_alloc_device.sycl)" 20 && same "$(field passed_through.runtime)" 10
+}
+promise "a runtime that is not known passes through, with one warning and a field" unknown_runtime
+promise "another backend than Level Zero passes through, counted" other_backend
+promise "the second of two runtimes passes through" two_runtimes
+
+# --- the real runtime ------------------------------------------------------------------------------------------
+test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+    code=$?
+    tail -n 1 "$dir/setup"
+    [ $code = 77 ] && [ $promises_broken = 0 ] && exit 77
+    exit 1
+}
+corners=$B/sycl/corners-2026.2.0
+if [ test/sycl/corners.cpp -nt "$corners" ]; then
+    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    mkdir -p "$B/sycl"
+    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$sycl"/lib/libsycl.so.9 \
+        -Wl,--allow-shlib-undefined -lpthread || exit 1
+fi
+on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is "none"
+    local v2=$(($1 - 1)) conf=$2
+    shift 2
+    if [ "$conf" = none ]; then
+        set -- "$corners" "$@"
+    else
+        set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$dir/json" -- "$corners" "$@"
+    fi
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards 2 --runtime 2026.2.0 "$@"
+}
+
+# A command of 100 ms writes a block that is freed at once. Under reuse:runtime the next owner is hurt only where
+# the runtime alone would let him be; where the runtime waits, so do we.
+reuse() { # reuse ADAPTER BYTES
+    local setting out alone='' name code=0
+    # At route:native zeMemFree is the caller's word that no command uses the block (DESIGN.md 1.6).
+    for setting in none route:native,cache:off route:sycl route:pool route:sycl,reuse:vouched route:pool,reuse:vouched; do
+        # Fills by the compute engine on both adapters: the copy engine is busy with the slow command.
+        out=$(UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:100ms on_bed "$1" "$setting" reuse "$2") || return 1
+        echo "| v$1 | $(($2 >> 20)) MiB | ${setting/none/the runtime alone} | ${out//[a-z]* hurt/hurt} | $out |" >>"$dir/table"
+        [ -n "$alone" ] || alone=${out##* }
+        case $setting in *vouched) continue ;; esac
+        [ "${out##* }" -le "$alone" ] || { echo "$setting: $out"; code=1; }
+    done
+    return $code
+}
+for adapter in 1 2; do
+    for size in 2097152 20971520; do
+        promise "adapter v$adapter, $size bytes: reuse:runtime hurts nobody whom the runtime spares" reuse $adapter $size
+    done
+done
+[ ! -e "$dir/table" ] || { echo "| adapter | size | setting | next owner |"; echo "| --- | --- | --- | --- |"
+    sed 's/| hurt [01] | \(.*\)$/| \1/' "$dir/table"; }
+
+never_frees() {
+    on_bed 2 "$1" leak && [ "$(field device.0.allocated_bytes.all.current)" -ge $((20 << 20)) ]
+}
+no_device() { ONEAPI_DEVICE_SELECTOR='opencl:*' on_bed 2 route:auto leak | grep -q 'no device'; }
+switches_peer_access() {
+    on_bed "$1" "$2" peer && same "$(field calls.enable_peer_access.sycl)" 1
+}
+exports() {
+    on_bed "$1" "$2" ipc && same "$(field calls.ipc_memory_get.sycl)" 4 && [ "$(field ipc.exports)" -ge 3 ]
+}
+# The importer runs without us: the runtime's own refusal of a handle that it cannot know, no crash.
+bare_importer() {
+    local out
+    out=$(CORNERS_BARE=$B/libxe_standin.so:$B/libbed_stay.so on_bed "$1" route:sycl ipc 2>&1) && return 1
+    grep -q 'the importer of .* ended with 256' <<<"$out" || { echo "$out"; return 1; }
+}
+promise "a program without a device is left alone" no_device
+for conf in route:native route:sycl route:pool; do
+    promise "$conf: a program that never frees ends well" never_frees $conf
+    for adapter in 1 2; do
+        promise "$conf, adapter v$adapter: peer access on and off" switches_peer_access $adapter $conf
+        promise "$conf, adapter v$adapter: IPC between two processes" exports $adapter $conf
+    done
+done
+promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
+kept
