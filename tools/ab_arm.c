@@ -1,5 +1,6 @@
 /* The arms of a comparison: parsing of settings and factors, the knobs that follow, the plan. */
 #include "ab.h"
+#include "knobs.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -95,8 +96,15 @@ static char *take_text(const char *s, const char **end, bool to_the_end, bool pl
 
 static char *check_knob(const struct knob *k, const char *value)
 {
-    if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH"))
-        return *value ? NULL : zr_ab_text("knob %s has no value: expected %s", k->name, k->values);
+    struct zr_config config;
+    char why[640];
+
+    if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH")) {
+        zr_knobs_default(&config);
+        return zr_knob_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
+                   ? NULL
+                   : zr_ab_text("%s", why);
+    }
     for (const char *s = k->values; *s;) {
         size_t n = strcspn(s, "|");
         if (strlen(value) == n && !memcmp(s, value, n))

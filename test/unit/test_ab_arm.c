@@ -116,6 +116,8 @@ START_TEST(what_is_not_a_setting_is_refused_by_name)
 {
     refuse("rout:native", "unknown setting 'rout:native'");
     refuse("route:fast", "bad value route:fast: expected auto|pool|sycl|native");
+    refuse("limit:lots", "limit");
+    refuse("cache_idle:", "cache_idle");
     refuse("fast", "unknown setting 'fast'");
     refuse("env:NOVALUE", "expected env:NAME=VALUE");
     refuse("env:=x", "expected env:NAME=VALUE");
