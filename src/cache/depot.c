@@ -62,7 +62,7 @@ void zr_depot_put(struct key *k, unsigned size_class, struct zr_block *run, unsi
     run->run_length = (uint8_t)length;
     zr_lock(&k->lock);
     run->run = k->runs[size_class];
-    k->runs[size_class] = run;
+    __atomic_store_n(&k->runs[size_class], run, __ATOMIC_RELAXED);
     zr_unlock(&k->lock);
 }
 
@@ -75,7 +75,7 @@ struct zr_block *zr_depot_get(struct key *k, unsigned size_class)
     zr_lock(&k->lock);
     run = k->runs[size_class];
     if (run)
-        k->runs[size_class] = run->run;
+        __atomic_store_n(&k->runs[size_class], run->run, __ATOMIC_RELAXED);
     zr_unlock(&k->lock);
     return run;
 }

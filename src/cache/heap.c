@@ -203,7 +203,7 @@ static void empty_into_depots(struct heap *h)
 
                 if (!runs[n])
                     continue;
-                a->allowed -= bytes;
+                __atomic_store_n(&a->allowed, a->allowed - bytes, __ATOMIC_RELAXED);
                 __atomic_store_n(&a->kept, a->kept - bytes, __ATOMIC_RELAXED);
                 zr_depot_put(c->key[i], size_class, runs[n], runs[n]->run_length);
             }
@@ -213,7 +213,7 @@ static void empty_into_depots(struct heap *h)
     }
     for (unsigned i = 0; i < ZR_ACCOUNTS; i++) {
         __atomic_fetch_sub(&c->account[i].granted, h->account[i].allowed, __ATOMIC_RELAXED);
-        h->account[i].allowed = 0;
+        __atomic_store_n(&h->account[i].allowed, 0, __ATOMIC_RELAXED);
     }
 }
 

@@ -78,7 +78,7 @@ bool zr_allow(struct heap *h, unsigned account, uint64_t bytes)
         if (!zr_grant(c, account, portion))
             return false;
     }
-    a->allowed += portion;
+    __atomic_store_n(&a->allowed, a->allowed + portion, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -110,7 +110,7 @@ static unsigned cut(struct sweep *s, struct zr_block **list)
         list = &(*list)->link;
     n = 0;
     b = *list;
-    *list = NULL;
+    __atomic_store_n(list, NULL, __ATOMIC_RELAXED);
     while (b) {
         struct zr_block *next = b->link;
 
@@ -164,7 +164,7 @@ static void sweep_heaps(struct sweep *s, struct zr_cache *c)
             if (a->allowed == a->kept || (s->account != ZR_ACCOUNTS && s->account != i))
                 continue;
             __atomic_fetch_sub(&c->account[i].granted, a->allowed - a->kept, __ATOMIC_RELAXED);
-            a->allowed = a->kept;
+            __atomic_store_n(&a->allowed, a->kept, __ATOMIC_RELAXED);
         }
     }
 }

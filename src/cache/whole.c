@@ -238,7 +238,7 @@ static struct zr_block *refill(struct heap *h, struct key *k, struct magazine *m
         run = zr_depot_get(k, size_class);
         if (!run)
             return NULL;
-        a->allowed += run->run_length * run->held;
+        __atomic_store_n(&a->allowed, a->allowed + run->run_length * run->held, __ATOMIC_RELAXED);
         add_kept(a, run->run_length * run->held);
     }
     m->head = run;
@@ -352,7 +352,7 @@ static enum zr_freed keep_slow(struct zr_cache *c, struct zr_block *b, struct zr
                 if (m->reserve) {
                     uint64_t bytes = m->reserve->run_length * m->reserve->held;
 
-                    a->allowed -= bytes;
+                    __atomic_store_n(&a->allowed, a->allowed - bytes, __ATOMIC_RELAXED);
                     add_kept(a, -bytes);
                     zr_depot_put(k, b->size_class, m->reserve, m->reserve->run_length);
                 }

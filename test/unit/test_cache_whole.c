@@ -28,7 +28,7 @@ static int driver_alloc(void *arg, const struct zr_key *key, size_t size, void *
 
     (void)arg;
     __atomic_fetch_add(&driver.allocs, 1, __ATOMIC_RELAXED);
-    driver.last_size = size;
+    __atomic_store_n(&driver.last_size, size, __ATOMIC_RELAXED);
     if (driver.fail_next) {
         driver.fail_next--;
         return driver.fail_code;
@@ -49,11 +49,12 @@ static int driver_alloc(void *arg, const struct zr_key *key, size_t size, void *
 static int driver_free(void *arg, const struct zr_block *b)
 {
     (void)arg;
-    ck_assert_ptr_null(zr_map_base((void *)b->base));
+    if (zr_map_base((void *)b->base))
+        abort(); /* out of the map before it goes back */
     __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
-    driver.last_context = b->context;
-    driver.last_peers = b->peers;
+    __atomic_store_n(&driver.last_context, b->context, __ATOMIC_RELAXED);
+    __atomic_store_n(&driver.last_peers, b->peers, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -473,6 +474,59 @@ START_TEST(of_two_threads_that_free_one_pointer_one_succeeds)
 }
 END_TEST
 
+enum { CHURNERS = 3, CHURN = 4000, HANDS = 32 };
+static void *hands[HANDS]; /* blocks pass from thread to thread through these */
+
+static void *churn(void *arg)
+{
+    uint64_t r = (uintptr_t)arg * 2 + 1;
+    struct zr_freed_block mine;
+    int code;
+
+    for (int i = 0; i < CHURN; i++) {
+        struct zr_key k = key;
+        struct zr_block *b;
+        void *other;
+
+        r = r * 6364136223846793005u + 1442695040888963407u;
+        k.context = (void *)(0x1000 + (r >> 60) % 2 * 16);
+        b = zr_cache_alloc(cache, &k, (size_t)4096 << (r >> 40) % 9, &code);
+        if (zr_map_find((char *)b->base + 1) != b)
+            abort();
+        if ((r >> 50) % 16 == 0)
+            zr_block_mark(b, ZR_BLOCK_EXPORTED);
+        other = __atomic_exchange_n(&hands[(r >> 33) % HANDS], (void *)b->base, __ATOMIC_ACQ_REL);
+        if (other && zr_cache_free(cache, other, (r >> 55) % 8 != 0, &mine) > ZR_FREED_BY_DRIVER)
+            abort();
+    }
+    return NULL;
+}
+
+START_TEST(threads_allocate_free_and_export_while_another_trims)
+{
+    pthread_t thread[CHURNERS];
+
+    zr_cache_set_limit(cache, 1, 8 * MIB);
+    zr_cache_set_idle(cache, 1);
+    memset(hands, 0, sizeof hands);
+    for (uintptr_t i = 0; i < CHURNERS; i++)
+        ck_assert_int_eq(pthread_create(&thread[i], NULL, churn, (void *)i), 0);
+    for (int i = 0; i < 50; i++) {
+        zr_cache_trim(cache, i % 2 ? ZR_ACCOUNTS : 1, i % 3 ? NULL : key.context, (uint32_t)i % 2);
+        zr_cache_kept(cache, 1);
+        usleep(200);
+    }
+    for (int i = 0; i < CHURNERS; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < HANDS; i++)
+        if (hands[i])
+            put(hands[i]);
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    ck_assert_uint_eq(driver.held, 0);
+    ck_assert_uint_eq(zr_cache_kept(cache, 1), 0);
+}
+END_TEST
+
 START_TEST(a_forked_child_starts_with_nothing)
 {
     void *p = get(MIB);
@@ -524,6 +578,7 @@ int main(void)
     tcase_add_test(c, a_thread_that_ends_leaves_its_blocks_to_the_others);
     tcase_add_test(c, a_trim_reaches_into_the_magazines_of_all_threads);
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
+    tcase_add_test(c, threads_allocate_free_and_export_while_another_trims);
     tcase_add_test(c, a_forked_child_starts_with_nothing);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
