@@ -145,6 +145,15 @@ tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_
 test: tests
 	test/run $(T)
 
+# --- fuzzing: clang's fuzzer with the sanitizers, for FUZZ_SECONDS ----------------------------------------
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz:
+	@mkdir -p $(B)/fuzz/corpus
+	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -Itools -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+	  test/fuzz/fuzz_cache.c tools/trace.c $(wildcard src/cache/*.c) -o $(B)/fuzz/cache -lpthread
+	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
+
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
 BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
 $(B)/bench/%: test/bench/%.c
