@@ -1,9 +1,11 @@
 /*
- * What stands before a pool: blocks that were freed a moment ago, by size, and the sizes of those that are
- * out. A program that asks for what it has just given back is answered here, in about 40 instructions for the pair.
+ * What stands before a pool: blocks that were freed a moment ago, by size, and the sizes of those
+ * that are out. A program that asks for what it has just given back is answered here, in about 40
+ * instructions for the pair.
  *
- * Direct-mapped by address and small on purpose: a block that finds its place taken goes to the pool itself.
- * For the pool a block that lies here is still out, so everything here goes back before the pool is trimmed.
+ * Direct-mapped by address and small on purpose: a block that finds its place taken goes to the
+ * pool itself. For the pool a block that lies here is still out, so everything here goes back
+ * before the pool is trimmed.
  */
 #include "pool.h"
 
@@ -23,7 +25,8 @@ struct slot {
 };
 
 struct zr_front {
-    uint32_t busy; /* held for a few instructions: let go of by a plain store, which a waiting lock could not be */
+    uint32_t busy; /* held for a few instructions: let go of by a plain store, which a waiting lock
+                      could not be */
     uint32_t turns;
     uint64_t kept, limit; /* bytes */
     uint64_t idle_ns, last_drain;
@@ -117,7 +120,8 @@ enum zr_front_answer zr_front_give(struct zr_front *f, void *ptr, size_t *asked)
             __atomic_store_n(&s->state, KEPT, __ATOMIC_RELAXED);
             __atomic_store_n(first, (uint16_t)(s - f->slot + 1), __ATOMIC_RELAXED);
             f->kept += s->size;
-            answer = unlikely(++f->turns % TURNS_PER_CLOCK == 0) ? ZR_FRONT_KEPT_LONG : ZR_FRONT_KEPT;
+            answer =
+                unlikely(++f->turns % TURNS_PER_CLOCK == 0) ? ZR_FRONT_KEPT_LONG : ZR_FRONT_KEPT;
         } else {
             __atomic_store_n(&s->ptr, NULL, __ATOMIC_RELAXED);
             __atomic_store_n(&s->state, EMPTY, __ATOMIC_RELAXED);

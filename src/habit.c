@@ -1,20 +1,23 @@
 /*
- * What the runtime asks of Level Zero for a device allocation: through which door, on which native handles, on
- * which devices it then wants the block resident, and how it frees it. Nothing of this is assumed: the
- * runtime is let make one block of its own for each pair of objects, and is watched. So the route alone changes
- * nothing else, whatever adapter, version or environment variable decides about residency.
+ * What the runtime asks of Level Zero for a device allocation: through which door, on which native
+ * handles, on which devices it then wants the block resident, and how it frees it. Nothing of this
+ * is assumed: the runtime is let make one block of its own for each pair of objects, and is
+ * watched. So the route alone changes nothing else, whatever adapter, version or environment
+ * variable decides about residency.
  *
- * A habit belongs to SYCL objects. Their address alone may be another object by now, so a weak reference to
- * each object's control block is kept: while it is, no other object can have that address.
+ * A habit belongs to SYCL objects. Their address alone may be another object by now, so a weak
+ * reference to each object's control block is kept: while it is, no other object can have that
+ * address.
  */
 #include "route.h"
 
 #include <string.h>
 
 enum {
-    HABITS = 256,     /* pairs of objects that are known at one time */
-    LEARNT = 64,      /* different habits: pairs of native handles */
-    LAST_SHARED_DEVICE = 8, /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
+    HABITS = 256, /* pairs of objects that are known at one time */
+    LEARNT = 64,  /* different habits: pairs of native handles */
+    LAST_SHARED_DEVICE =
+        8,            /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
     FIRST_PROBE = 16, /* MiB: over any pool's usual limit, so that it reaches Level Zero */
     LAST_PROBE = 256
 };
@@ -25,14 +28,16 @@ struct control {
     int strong, weak;
 };
 
-/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
+/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation.
+ */
 struct shared {
     void *implementation;
     struct control *control;
 };
 
 struct pair {
-    const void *first, *second; /* control block of queue or context; implementation of the device */
+    const void *first,
+        *second; /* control block of queue or context; implementation of the device */
     struct control *held[2];
     const struct zr_habit *habit; /* NULL: leave it to the runtime */
 };
@@ -55,7 +60,7 @@ static __thread struct {
     bool allocated, freed;
 } seen;
 
-/* --- objects ---------------------------------------------------------------------------------------------- */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 static const struct shared *as_shared(const void *object)
 {
@@ -67,7 +72,8 @@ static void hold(struct control *c)
     __atomic_fetch_add(&c->weak, 1, __ATOMIC_RELAXED);
 }
 
-/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth virtual. */
+/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth
+ * virtual. */
 static void drop(struct control *c)
 {
     enum { DESTROY = 3 };
@@ -97,11 +103,12 @@ static void identify(const struct zr_runtime *runtime, const struct zr_request *
         p->held[1] = as_shared(r->device)->control;
 }
 
-/* --- watching --------------------------------------------------------------------------------------------- */
+/* --- watching --------------------------------------------------------------------------------- */
 
 /* Smaller ones are the runtime's own affairs. */
 void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
-                        const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device)
+                        const ze_device_mem_alloc_desc_t *desc, size_t size,
+                        ze_device_handle_t device)
 {
     if (seen.allocated || size < seen.size)
         return;
@@ -118,7 +125,8 @@ void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
 /* The same call may pass a second door of ours further down. */
 void zr_habit_saw_resident(uint32_t door, ze_device_handle_t device, size_t size)
 {
-    if (seen.allocated && door == seen.habit.door && !seen.freed && size >= seen.size && seen.habit.residents < ZR_HABIT_DEVICES)
+    if (seen.allocated && door == seen.habit.door && !seen.freed && size >= seen.size &&
+        seen.habit.residents < ZR_HABIT_DEVICES)
         seen.habit.resident[seen.habit.residents++] = device;
 }
 
@@ -138,7 +146,8 @@ static void stop_watching(const bool *watching)
         zr_thread.watch = zr_thread.inside = 0;
 }
 
-/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when something throws. */
+/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when
+ * something throws. */
 static bool watch(bool (*act)(void *arg), void *arg, size_t size)
 {
     bool watching __attribute__((cleanup(stop_watching), unused)) = true;
@@ -199,7 +208,7 @@ static const struct zr_habit *remember(void)
     return &learnt[learnt_count - 1];
 }
 
-/* --- the table -------------------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static unsigned place_of(const struct pair *p)
 {
@@ -208,7 +217,8 @@ static unsigned place_of(const struct pair *p)
     return (unsigned)(h >> 4 ^ h >> 13) % HABITS;
 }
 
-/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
+/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are
+ * taken. */
 static struct pair *place(const struct pair *want)
 {
     struct pair *spare = NULL;
@@ -236,10 +246,12 @@ static void release(struct pair *p)
 
 static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
 {
-    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
+    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) ==
+           ZR_SYCL_LEVEL_ZERO;
 }
 
-/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held meanwhile. */
+/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held
+ * meanwhile. */
 static bool known(const struct pair *want, const struct zr_habit **habit)
 {
     struct pair *p;
@@ -275,10 +287,9 @@ static const struct zr_habit *keep(const struct pair *want, bool learn)
     return p ? habit : NULL;
 }
 
-static __attribute__((noinline, cold)) const struct zr_habit *learn(const struct zr_runtime *runtime,
-                                                                    const struct zr_request *request,
-                                                                    const struct pair *want,
-                                                                    zr_probe probe)
+static __attribute__((noinline, cold)) const struct zr_habit *
+learn(const struct zr_runtime *runtime, const struct zr_request *request, const struct pair *want,
+      zr_probe probe)
 {
     const struct zr_habit *habit;
     bool watched = false;
@@ -300,8 +311,8 @@ static __attribute__((noinline, cold)) const struct zr_habit *learn(const struct
     return watched ? keep(want, true) : NULL;
 }
 
-const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
-                                   zr_probe probe)
+const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
+                                   const struct zr_request *request, zr_probe probe)
 {
     struct pair want;
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);

@@ -1,15 +1,16 @@
 /*
- * Pools of ours behind the SYCL runtime: memory from the runtime's own provider (and so from zeMemAllocDevice,
- * under the eyes of our entry points), kept by the slab and split allocator.
+ * Pools of ours behind the SYCL runtime: memory from the runtime's own provider (and so from
+ * zeMemAllocDevice, under the eyes of our entry points), kept by the slab and split allocator.
  *
- * `reuse` decides what is kept: by default what the runtime's own pool would reuse at once; larger blocks go
- * straight to the provider and back, which may wait for the device as it always did.
+ * `reuse` decides what is kept: by default what the runtime's own pool would reuse at once; larger
+ * blocks go straight to the provider and back, which may wait for the device as it always did.
  */
 #include "pool.h"
 
 enum {
     POOLS = 64,
-    GRAIN = 512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
+    GRAIN =
+        512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
     PROBE = 64 << 10,
     FRONT_SHARE = 4, /* one part in so many of what may be kept lies in front */
     /* A block that the provider gave for one request alone. */
@@ -32,7 +33,7 @@ static struct zr_umf_pool pools[POOLS];
 static struct zr_lock lock;
 static __thread unsigned asked; /* how often this thread's provider was asked */
 
-/* --- the provider below ------------------------------------------------------------------------------------ */
+/* --- the provider below ----------------------------------------------------------------------- */
 
 /* What the provider does is seen at our doors, even when a door of ours has led here. */
 struct below {
@@ -79,14 +80,15 @@ static int backing_free(void *arg, void *ptr, size_t size)
     return provider_free(arg, ptr, size);
 }
 
-/* --- making and giving back ---------------------------------------------------------------------------------- */
+/* --- making and giving back ------------------------------------------------------------------- */
 
 static bool probe(void *arg)
 {
     struct zr_umf_pool *p = arg;
     void *ptr = NULL;
 
-    return p->umf.alloc(p->provider, PROBE, 0, &ptr) == 0 && p->umf.free(p->provider, ptr, PROBE) == 0;
+    return p->umf.alloc(p->provider, PROBE, 0, &ptr) == 0 &&
+           p->umf.free(p->provider, ptr, PROBE) == 0;
 }
 
 static bool set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
@@ -170,7 +172,7 @@ uint64_t zr_pools_trim(unsigned number)
     return zr_thread.pooled ? 0 : trim_others(NULL, number);
 }
 
-/* --- requests ------------------------------------------------------------------------------------------------ */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static bool is_direct(const struct zr_umf_pool *p, size_t size)
 {
@@ -191,7 +193,8 @@ static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out
     return code;
 }
 
-static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
+static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t size, size_t alignment,
+                                               void **out)
 {
     unsigned before = asked;
     bool alone = is_direct(p, size);
@@ -217,7 +220,8 @@ static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t siz
     return 0;
 }
 
-/* Books what was asked for; where the block cannot be remembered in front, what it was rounded up to. */
+/* Books what was asked for; where the block cannot be remembered in front, what it was rounded up
+ * to. */
 int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
 {
     void *ptr = NULL;

@@ -15,7 +15,8 @@ struct zr_umf {
 
 struct zr_umf_pool;
 
-/* NULL: the provider's memory is not device memory, or we do not see it at our doors. Makes one block and frees it. */
+/* NULL: the provider's memory is not device memory, or we do not see it at our doors. Makes one
+ * block and frees it. */
 struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, size_t reuses_up_to);
 void zr_umf_pool_delete(struct zr_umf_pool *pool);
 /* 0, or the provider's code after everything that lay unused was given back. */
@@ -25,7 +26,7 @@ size_t zr_umf_pool_usable(struct zr_umf_pool *pool, const void *ptr);
 bool zr_umf_pool_free(struct zr_umf_pool *pool, void *ptr);
 uint64_t zr_umf_pool_trim(struct zr_umf_pool *pool, uint64_t keep);
 
-/* --- front.c: blocks that were freed a moment ago ------------------------------------------------------- */
+/* --- front.c: blocks that were freed a moment ago --------------------------------------------- */
 struct zr_front;
 enum zr_front_answer {
     ZR_FRONT_KEPT,
@@ -34,7 +35,8 @@ enum zr_front_answer {
     ZR_FRONT_TWICE,     /* it is free already */
     ZR_FRONT_UNKNOWN    /* ask the pool */
 };
-/* Keeps up to so many bytes; what lies there for longer than idle_ns goes back. NULL when mmap fails. */
+/* Keeps up to so many bytes; what lies there for longer than idle_ns goes back. NULL when mmap
+ * fails. */
 struct zr_front *zr_front_new(uint64_t limit, uint64_t idle_ns);
 void zr_front_delete(struct zr_front *front);
 /* A block of exactly this size, or NULL. `asked` is told when it is given back. */

@@ -1,10 +1,13 @@
 /*
- * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by what we keep, over
- * zeMemAllocDevice on the runtime's own handles, with the residency that the runtime would ask for.
+ * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by what we
+ * keep, over zeMemAllocDevice on the runtime's own handles, with the residency that the runtime
+ * would ask for.
  */
 #include "route.h"
 
-enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps of device memory unless told otherwise */
+enum {
+    USUAL_POOL_LIMIT = 4 << 20
+}; /* what the runtime's pool keeps of device memory unless told otherwise */
 
 enum decision { UNDECIDED, AT_SYCL, ELSEWHERE };
 
@@ -67,7 +70,8 @@ void zr_route_pool_taken(void)
 {
     if (__atomic_exchange_n(&pool_taken, 1, __ATOMIC_ACQ_REL) == 0) {
         zr_stats_open();
-        tell("pool", zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
+        tell("pool",
+             zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
     }
 }
 
@@ -86,7 +90,7 @@ size_t zr_route_reuses_up_to(void)
     return __atomic_load_n(&pool_limit, __ATOMIC_RELAXED);
 }
 
-/* --- at the SYCL entry points ------------------------------------------------------------------------------- */
+/* --- at the SYCL entry points ----------------------------------------------------------------- */
 
 static void begin(struct zr_call *call, uint32_t door, const void *caller)
 {
@@ -110,14 +114,15 @@ static void mark(void *p)
 static ze_result_t alloc_plain(struct zr_call *call, const struct zr_habit *h, size_t size,
                                size_t alignment, void **out)
 {
-    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
-                                       .flags = h->flags,
-                                       .ordinal = h->ordinal};
+    ze_device_mem_alloc_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = h->flags, .ordinal = h->ordinal};
 
-    return zr_policy_alloc_device_from_driver(call, h->context, &desc, size, alignment, h->device, out);
+    return zr_policy_alloc_device_from_driver(call, h->context, &desc, size, alignment, h->device,
+                                              out);
 }
 
-void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller)
+void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
+                     const void *caller)
 {
     struct zr_keep_as as = {habit->context, habit->device, habit->number,
                             habit->ordinal, habit->flags,  0};
@@ -150,10 +155,12 @@ void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment
 /* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
 static inline bool is_reused(const struct zr_block *b)
 {
-    return zr_config.cache && (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to());
+    return zr_config.cache &&
+           (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to());
 }
 
-/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
+/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for
+ * commands. */
 bool zr_route_free(void *ptr, const void *caller)
 {
     /* Nothing was ever handed out here unless it was decided so. */

@@ -1,13 +1,13 @@
 /*
- * The SYCL route: which runtime a call belongs to, what that runtime does below, and who serves instead.
- * Grouped by file.
+ * The SYCL route: which runtime a call belongs to, what that runtime does below, and who serves
+ * instead. Grouped by file.
  */
 #ifndef ZEROUTE_ROUTE_H
 #define ZEROUTE_ROUTE_H
 
 #include "policy.h"
 
-/* --- runtime.c: the SYCL runtimes in this process ------------------------------------------------------ */
+/* --- runtime.c: the SYCL runtimes in this process --------------------------------------------- */
 enum zr_sycl_form {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
@@ -20,31 +20,33 @@ enum zr_sycl_form {
 enum { ZR_SYCL_LEVEL_ZERO = 2 }; /* sycl::backend::ext_oneapi_level_zero */
 
 struct zr_runtime {
-    uintptr_t base;  /* of libsycl */
+    uintptr_t base; /* of libsycl */
     void *handle;
     unsigned soname; /* libsycl.so.<soname>; 0: one that we do not know */
-    bool ours;       /* known, complete, and the first one that was used: its allocations may be served */
+    bool ours; /* known, complete, and the first one that was used: its allocations may be served */
     signed char (*context_backend)(const void *context);
     signed char (*queue_backend)(const void *queue);
     zr_function real[ZR_SYCL_FORMS];
 };
 
-/* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns when known. */
+/* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns
+ * when known. */
 struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
-/* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
+/* The definition that the caller would be bound to without us: its own dependencies', then the
+ * global one. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
 /* A further function of this runtime, or NULL. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
 void zr_fork_child_runtime(void);
 
-/* --- habit.c: what the runtime asks of Level Zero for a device allocation ------------------------------- */
+/* --- habit.c: what the runtime asks of Level Zero for a device allocation --------------------- */
 struct zr_request {
     enum zr_sycl_form which;
     size_t alignment, size;
-    const void *queue;           /* this, or the two below */
+    const void *queue; /* this, or the two below */
     const void *device, *context;
-    const void *properties;      /* NULL: a form without */
-    int kind;                    /* sycl::usm::alloc, in the forms that name it */
+    const void *properties; /* NULL: a form without */
+    int kind;               /* sycl::usm::alloc, in the forms that name it */
 };
 
 enum { ZR_HABIT_DEVICES = 16 };
@@ -55,25 +57,27 @@ struct zr_habit {
     ze_context_handle_t context; /* as it names them */
     ze_device_handle_t device;
     uint32_t ordinal, flags;
-    uint32_t residents;          /* devices on which it asks for residency, the owner included */
+    uint32_t residents; /* devices on which it asks for residency, the owner included */
     ze_device_handle_t resident[ZR_HABIT_DEVICES];
-    uint64_t resident_on;        /* the same by number */
-    uint16_t number;             /* of the device */
-    bool waits;                  /* frees with a policy that waits for commands */
-    uint32_t free_policy;        /* of zeMemFreeExt; meaningless unless it uses that */
+    uint64_t resident_on; /* the same by number */
+    uint16_t number;      /* of the device */
+    bool waits;           /* frees with a policy that waits for commands */
+    uint32_t free_policy; /* of zeMemFreeExt; meaningless unless it uses that */
     bool frees_ext;
 };
 
 /* A native device allocation and its free by the runtime, for watching; false: it gave none. */
-typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_request *request, size_t size);
+typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_request *request,
+                         size_t size);
 
 /*
  * The habit for these objects; NULL: not Level Zero, or not to be learnt, so leave the call to the
  * runtime. About 3 ns for the objects that this thread used last.
  */
-const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime, const struct zr_request *request,
-                                   zr_probe probe);
-/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing was seen. */
+const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
+                                   const struct zr_request *request, zr_probe probe);
+/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing
+ * was seen. */
 bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
 /* What was learnt last for this context and device, or NULL. */
 const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);
@@ -81,12 +85,13 @@ const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number)
 void zr_habit_forget(void);
 /* Called at the doors while this thread watches (zr_thread.watch). */
 void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
-                        const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
+                        const ze_device_mem_alloc_desc_t *desc, size_t size,
+                        ze_device_handle_t device);
 void zr_habit_saw_resident(uint32_t door, ze_device_handle_t device, size_t size);
 void zr_habit_saw_free(bool ext, uint32_t policy);
 void zr_fork_child_habit(void);
 
-/* --- route.c: who serves SYCL's device allocations ------------------------------------------------------- */
+/* --- route.c: who serves SYCL's device allocations -------------------------------------------- */
 /* True: at the SYCL entry points. Decided at the first allocation, told in the segment. */
 bool zr_route_is_sycl(void);
 /* True: as the runtime's pool, if it lets us. */
@@ -98,11 +103,12 @@ void zr_route_pool_refused(const char *why);
 void zr_route_pool_limit(size_t bytes);
 size_t zr_route_reuses_up_to(void);
 /* NULL when memory is short, as the runtime would answer. */
-void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller);
+void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
+                     const void *caller);
 /* False: not a block of this route, leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
 
-/* --- entry/sycl_ipc.c ------------------------------------------------------------------------------------ */
+/* --- entry/sycl_ipc.c ------------------------------------------------------------------------- */
 void zr_fork_child_sycl_ipc(void) __attribute__((weak));
 
 #endif

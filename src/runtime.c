@@ -1,6 +1,6 @@
 /*
- * The SYCL runtimes in this process. Their ABI is checked, not assumed: a soname that we know, and every
- * function that we stand in front of present. Anything else is passed through.
+ * The SYCL runtimes in this process. Their ABI is checked, not assumed: a soname that we know, and
+ * every function that we stand in front of present. Anything else is passed through.
  */
 #include "dl.h"
 #include "route.h"
@@ -100,8 +100,8 @@ static struct zr_runtime *know(zr_function function)
 zr_function zr_definition(const char *symbol, const void *caller)
 {
     /* Python loads a runtime for itself alone: it is in nobody's scope but its own. */
-    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1",
-                                        "libumf.so.0"};
+    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7",
+                                        "libumf.so.1", "libumf.so.0"};
     void *p = NULL;
     Dl_info info;
     void *own;
@@ -126,8 +126,8 @@ zr_function zr_definition(const char *symbol, const void *caller)
     return ZR_FUNCTION(p);
 }
 
-static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form form, const void *caller,
-                                                               size_t site)
+static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form form,
+                                                               const void *caller, size_t site)
 {
     zr_function function = zr_definition(symbols[form], caller);
     struct zr_runtime *r;

@@ -1,12 +1,13 @@
 /*
- * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). For
- * device memory it gets a table of ours instead; UMF goes on tracking every pointer, so all other calls
- * of SYCL work as before. Host and shared memory keep the table that UMF has.
+ * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider,
+ * ...). For device memory it gets a table of ours instead; UMF goes on tracking every pointer, so
+ * all other calls of SYCL work as before. Host and shared memory keep the table that UMF has.
  *
- * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are left alone.
+ * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are
+ * left alone.
  */
-#include "dl.h"
 #include "pool.h"
+#include "dl.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -22,7 +23,8 @@ enum {
     OPS_1_1 = 1 << 16 | 1
 };
 
-/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results (below). */
+/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results
+ * (below). */
 struct ops {
     uint32_t version;
     int (*initialize)(void *provider, const void *params, void **pool);
@@ -54,14 +56,15 @@ static const struct ops *real_ops;
 static struct zr_umf umf;
 
 static __thread int last_error;
-/* What the adapter has set last in this thread: it makes the pool's parameters, then asks for the ops. */
+/* What the adapter has set last in this thread: it makes the pool's parameters, then asks for the
+ * ops. */
 static __thread struct {
     void *params;
     size_t limit;
     bool device;
 } setting;
 
-/* --- the table ------------------------------------------------------------------------------------------------ */
+/* --- the table -------------------------------------------------------------------------------- */
 
 static struct pool *place(void)
 {
@@ -244,8 +247,8 @@ static size_t pool_usable_0_11(void *pool, const void *ptr)
     size_t size = 0;
 
     if (!p->ours)
-        return ((size_t(*)(void *, const void *))(zr_function)p->theirs->malloc_usable_size)(p->their_pool,
-                                                                                             ptr);
+        return ((size_t(*)(void *, const void *))(zr_function)p->theirs->malloc_usable_size)(
+            p->their_pool, ptr);
     pool_usable(pool, ptr, &size);
     return size;
 }
@@ -272,7 +275,8 @@ static const struct ops *table_for(const struct ops *real, const void *caller)
     }
     zr_lock(&lock);
     if (!real_ops) {
-        umf.alloc = (int (*)(void *, size_t, size_t, void **))zr_definition("umfMemoryProviderAlloc", caller);
+        umf.alloc = (int (*)(void *, size_t, size_t, void **))zr_definition(
+            "umfMemoryProviderAlloc", caller);
         umf.free = (int (*)(void *, void *, size_t))zr_definition("umfMemoryProviderFree", caller);
         if (umf.alloc && umf.free) {
             ours.version = real->version;
@@ -289,7 +293,7 @@ static const struct ops *table_for(const struct ops *real, const void *caller)
     return real;
 }
 
-/* --- what the adapter calls ------------------------------------------------------------------------------------ */
+/* --- what the adapter calls ------------------------------------------------------------------- */
 
 static bool is_adapter(const void *caller)
 {

@@ -1,8 +1,9 @@
 /*
- * SYCL's IPC for blocks of the SYCL route. The runtime asks UMF's tracker about a pointer and refuses ours, so for
- * our blocks the handle is our own: Level Zero's handle of the block, and where in it the pointer lies. A process
- * that runs zeroute opens it; any other hands it to its runtime, which answers that it does not know it.
- * Handles and pointers that are not ours go to the runtime.
+ * SYCL's IPC for blocks of the SYCL route. The runtime asks UMF's tracker about a pointer and
+ * refuses ours, so for our blocks the handle is our own: Level Zero's handle of the block, and
+ * where in it the pointer lies. A process that runs zeroute opens it; any other hands it to its
+ * runtime, which answers that it does not know it. Handles and pointers that are not ours go to the
+ * runtime.
  */
 #include "route.h"
 
@@ -39,13 +40,15 @@ struct opened {
 static struct opened *opened;
 static struct zr_lock lock;
 
-/* --- Level Zero, through our own implementations --------------------------------------------------------------- */
+/* --- Level Zero, through our own implementations ---------------------------------------------- */
 
 static void go_through(uint32_t door, const void *caller)
 {
     zr_thread.caller = caller;
     zr_thread.door = door;
-    zr_thread.way = door == ZR_DOOR_PLT ? ZR_WAY_PLT : door >= ZR_DOOR_TABLE ? ZR_WAY_TABLE : ZR_WAY_DLSYM;
+    zr_thread.way = door == ZR_DOOR_PLT     ? ZR_WAY_PLT
+                    : door >= ZR_DOOR_TABLE ? ZR_WAY_TABLE
+                                            : ZR_WAY_DLSYM;
 }
 
 static bool get(void *ptr, const void *caller, struct handle *out)
@@ -65,7 +68,8 @@ static bool get(void *ptr, const void *caller, struct handle *out)
     memcpy(i->ticket.magic, magic, sizeof magic);
     i->ticket.offset = (uintptr_t)ptr - b->base;
     go_through(i->door, caller);
-    if (zr_on_zeMemGetIpcHandle(i->context, (const void *)b->base, &i->ticket.handle) != ZE_RESULT_SUCCESS) {
+    if (zr_on_zeMemGetIpcHandle(i->context, (const void *)b->base, &i->ticket.handle) !=
+        ZE_RESULT_SUCCESS) {
         free(i);
         return false;
     }
@@ -99,15 +103,16 @@ static void *native(const struct zr_runtime *runtime, const char *symbol, const 
     return f ? ((void *(*)(const void *))f)(object) : NULL;
 }
 
-static bool open_here(const struct zr_runtime *runtime, const void *data, size_t size, const void *context,
-                      const void *device, const void *caller, void **out)
+static bool open_here(const struct zr_runtime *runtime, const void *data, size_t size,
+                      const void *context, const void *device, const void *caller, void **out)
 {
     const struct zr_habit *habit;
     ze_device_handle_t on;
     struct ticket ticket;
     struct opened *o;
 
-    if (!is_ours(data, size) || !runtime->ours || runtime->context_backend(context) != ZR_SYCL_LEVEL_ZERO)
+    if (!is_ours(data, size) || !runtime->ours ||
+        runtime->context_backend(context) != ZR_SYCL_LEVEL_ZERO)
         return false;
     o = calloc(1, sizeof *o);
     if (!o)
@@ -155,7 +160,7 @@ void zr_fork_child_sycl_ipc(void)
     opened = NULL; /* the parent's; its few bytes are let go of */
 }
 
-/* --- what the program calls -------------------------------------------------------------------------------------- */
+/* --- what the program calls ------------------------------------------------------------------- */
 
 /* Found by a function that every runtime has: runtimes before 2026 have no IPC. */
 static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
@@ -233,6 +238,7 @@ void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const
     if (!runtime || open_here(runtime, data, size, context, device, caller, &out))
         return out;
     real = zr_runtime_function(runtime, OPEN);
-    return real ? ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device)
+    return real ? ((void *(*)(const void *, size_t, const void *, const void *))real)(
+                      data, size, context, device)
                 : NULL;
 }
