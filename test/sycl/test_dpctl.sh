@@ -1,11 +1,12 @@
 #!/bin/bash
 # dpctl's own tests give the same results under the preload, test by test.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-out=$(test/sycl/dpctl-suite "$@")
-code=$?
-echo "$out"
-[ $code != 77 ] || exit 77
-rows=$(grep -c '^| v' <<<"$out")
-same=$(grep -cE '^\| v.*\| 0 \|$|^\| v.*\| without \| .*\|  \|$' <<<"$out")
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+test/sycl/dpctl-suite "$@" | tee "$log"
+code=${PIPESTATUS[0]}
+[ "$code" != 77 ] || exit 77
+rows=$(grep -c '^| v' "$log")
+same=$(grep -cE '^\| v.*\| 0 \|$|^\| v.*\| without \| .*\|  \|$' "$log")
 echo "$same passed, $((rows - same)) failed"
-exit $code
+exit "$code"
