@@ -145,6 +145,14 @@ tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_
 test: tests
 	test/run $(T)
 
+# --- the allocators against a plain list, ten million steps each under the sanitizers: half a minute ------
+.PHONY: model
+model:
+	@mkdir -p $(B)/model
+	$(CC) $(filter-out -MMD -MP,$(BASE)) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	  test/unit/test_cache_model.c $(wildcard src/cache/*.c) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
+	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
+
 # --- fuzzing: clang's fuzzer with the sanitizers, for FUZZ_SECONDS ----------------------------------------
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
