@@ -77,7 +77,8 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
 # the runtime alone would let him be; where the runtime waits, so do we.
 reuse() { # reuse ADAPTER BYTES
     local setting out alone='' name code=0
-    # At route:native zeMemFree is the caller's word that no command uses the block (DESIGN.md 1.6).
+    # Left out because it does hurt: route:native,cache:on under v1 with two cards keeps a 20 MiB block that zeMemFree
+    # gave back, for which the driver itself would have waited. There zeMemFree counts as the caller's word (DESIGN.md 1.6).
     for setting in none route:native,cache:off route:sycl route:pool route:sycl,reuse:vouched route:pool,reuse:vouched; do
         # Fills by the compute engine on both adapters: the copy engine is busy with the slow command.
         out=$(UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:100ms on_bed "$1" "$setting" reuse "$2") || return 1
