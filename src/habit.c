@@ -150,8 +150,11 @@ static void stop_watching(const bool *watching)
  * something throws. */
 static bool watch(bool (*act)(void *arg), void *arg, size_t size)
 {
-    bool watching __attribute__((cleanup(stop_watching), unused)) = true;
+    bool watching __attribute__((cleanup(stop_watching))) = !zr_thread.watch;
 
+    /* Within another watch: what is seen now belongs to that one. */
+    if (!watching)
+        return false;
     memset(&seen, 0, sizeof seen);
     seen.size = size;
     zr_thread.watch = zr_thread.inside = 1;
@@ -242,6 +245,8 @@ static void release(struct pair *p)
         if (p->held[i])
             drop(p->held[i]);
     memset(p, 0, sizeof *p);
+    /* What a thread used last is known by these addresses alone. */
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
 }
 
 static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
@@ -259,9 +264,9 @@ static bool known(const struct pair *want, const struct zr_habit **habit)
 
     zr_lock(&lock);
     p = place(want);
-    found = p && p->first == want->first && p->second == want->second;
+    found = !p || (p->first == want->first && p->second == want->second);
     if (found)
-        *habit = p->habit;
+        *habit = p ? p->habit : NULL; /* no place for it: not asked each time, but left to the runtime */
     zr_unlock(&lock);
     return found;
 }
@@ -347,7 +352,6 @@ void zr_habit_forget(void)
     for (unsigned i = 0; i < HABITS; i++)
         if (pairs[i].first)
             release(&pairs[i]);
-    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
     zr_unlock(&lock);
 }
 

@@ -262,6 +262,8 @@ void zr_fork_child_pool(void);
 /* --- residency.c ---------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);
+/* residency:owner, and this caller is not let through. */
+bool zr_residency_withholds(const struct zr_call *call);
 ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size);
 

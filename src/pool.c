@@ -7,6 +7,8 @@
  */
 #include "pool.h"
 
+#include <sched.h>
+
 enum {
     POOLS = 64,
     GRAIN =
@@ -25,7 +27,8 @@ struct zr_umf_pool {
     struct zr_pool *kept;
     struct zr_front *front;
     size_t reuses_up_to;
-    unsigned number; /* of the device */
+    unsigned number;   /* of the device */
+    uint32_t trimming; /* atomic: threads that trim it from outside */
     bool used;
 };
 
@@ -140,7 +143,11 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
 
 void zr_umf_pool_delete(struct zr_umf_pool *p)
 {
-    p->number = ZR_UNKNOWN_DEVICE;
+    zr_lock(&lock);
+    __atomic_store_n(&p->number, ZR_UNKNOWN_DEVICE, __ATOMIC_RELEASE);
+    zr_unlock(&lock);
+    while (__atomic_load_n(&p->trimming, __ATOMIC_ACQUIRE))
+        sched_yield();
     zr_pool_delete(p->kept);
     zr_front_delete(p->front);
     __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
@@ -152,16 +159,30 @@ uint64_t zr_umf_pool_trim(struct zr_umf_pool *p, uint64_t keep)
     return zr_pool_trim(p->kept, keep);
 }
 
+/* True: a pool of this device, that stays until it is let go of. */
+static bool seize(struct zr_umf_pool *p, unsigned number)
+{
+    bool is = false;
+
+    if (!__atomic_load_n(&p->used, __ATOMIC_ACQUIRE))
+        return false;
+    zr_lock(&lock);
+    is = p->used && p->number != ZR_UNKNOWN_DEVICE && (number == ZR_UNKNOWN_DEVICE || p->number == number);
+    if (is)
+        __atomic_fetch_add(&p->trimming, 1, __ATOMIC_RELAXED);
+    zr_unlock(&lock);
+    return is;
+}
+
 static uint64_t trim_others(const struct zr_umf_pool *but, unsigned number)
 {
     uint64_t bytes = 0;
 
     for (int i = 0; i < POOLS; i++) {
-        unsigned n = __atomic_load_n(&pools[i].number, __ATOMIC_ACQUIRE);
-
-        if (&pools[i] != but && __atomic_load_n(&pools[i].used, __ATOMIC_ACQUIRE) &&
-            n != ZR_UNKNOWN_DEVICE && (number == ZR_UNKNOWN_DEVICE || n == number))
-            bytes += zr_umf_pool_trim(&pools[i], 0);
+        if (&pools[i] == but || !seize(&pools[i], number))
+            continue;
+        bytes += zr_umf_pool_trim(&pools[i], 0);
+        __atomic_fetch_sub(&pools[i].trimming, 1, __ATOMIC_RELEASE);
     }
     return bytes;
 }
@@ -174,9 +195,10 @@ uint64_t zr_pools_trim(unsigned number)
 
 /* --- requests --------------------------------------------------------------------------------- */
 
+/* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */
 static bool is_direct(const struct zr_umf_pool *p, size_t size)
 {
-    return !zr_config.cache || (zr_config.reuse == ZR_REUSE_RUNTIME && size > p->reuses_up_to);
+    return !zr_config.cache || size > SIZE_MAX / 4 || (zr_config.reuse == ZR_REUSE_RUNTIME && size > p->reuses_up_to);
 }
 
 static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
@@ -296,5 +318,7 @@ void zr_fork_child_pool(void)
     for (int i = 0; i < POOLS; i++)
         if (pools[i].used && pools[i].front)
             zr_front_fork_child(pools[i].front);
+    for (int i = 0; i < POOLS; i++)
+        pools[i].trimming = 0;
     lock = (struct zr_lock){0};
 }

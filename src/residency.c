@@ -58,7 +58,7 @@ static bool named(const char *list, const char *library)
     return false;
 }
 
-static bool withholds(const struct zr_call *call)
+bool zr_residency_withholds(const struct zr_call *call)
 {
     const char *through = zr_config.peer_callers;
 
@@ -106,7 +106,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
     if (peer) {
         zr_count(ZR_F_RESIDENCY_PEER_ASKED_CALLS, 1);
         zr_count(ZR_F_RESIDENCY_PEER_ASKED_BYTES, size);
-        if (withholds(call)) {
+        if (zr_residency_withholds(call)) {
             zr_block_mark(b, withheld_bit(asking));
             count_withheld(call->caller, size);
             return ZE_RESULT_SUCCESS;

@@ -121,8 +121,15 @@ static ze_result_t alloc_plain(struct zr_call *call, const struct zr_habit *h, s
                                               out);
 }
 
-void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
-                     const void *caller)
+/* The driver refuses for want of memory: that is the answer. Anything else is for the runtime to say. */
+static bool is_short(ze_result_t result)
+{
+    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller,
+                    void **out)
 {
     struct zr_keep_as as = {habit->context, habit->device, habit->number,
                             habit->ordinal, habit->flags,  0};
@@ -133,23 +140,24 @@ void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment
 
     begin(&call, habit->door, caller);
     zr_count_caller(caller, size);
+    *out = NULL;
     if (unlikely(zr_host_refuses(size)))
-        return NULL;
-    if (zr_config.residency == ZR_RESIDENCY_ASKED)
-        as.residents = habit->resident_on;
-    else
-        as.residents = habit->resident_on & UINT64_C(1) << (habit->number & 63);
+        return true;
+    as.residents = habit->resident_on;
+    if (zr_residency_withholds(&call))
+        as.residents &= UINT64_C(1) << (habit->number & 63);
     if (likely(zr_config.cache))
         result = zr_keep_alloc_as(&call, &as, size, alignment, &p, &hit);
     if (unlikely(result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE))
         result = alloc_plain(&call, habit, size, alignment, &p);
     if (unlikely(result != ZE_RESULT_SUCCESS))
-        return NULL;
+        return is_short(result);
     mark(p);
     if (unlikely(!hit))
         for (uint32_t i = 0; i < habit->residents; i++)
             zr_residency_make(&call, habit->context, habit->resident[i], p, size);
-    return p;
+    *out = p;
+    return true;
 }
 
 /* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
@@ -170,6 +178,9 @@ bool zr_route_free(void *ptr, const void *caller)
 
     if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL))
         return false;
+    /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
+    if (unlikely(zr_exiting))
+        return true;
     ze_context_handle_t context = __atomic_load_n(&b->context, __ATOMIC_RELAXED);
     const struct zr_habit *habit = zr_habit_in(context, b->device);
 

@@ -102,9 +102,9 @@ void zr_route_pool_refused(const char *why);
 /* The largest block that the runtime's own pool keeps: what it reuses at once. */
 void zr_route_pool_limit(size_t bytes);
 size_t zr_route_reuses_up_to(void);
-/* NULL when memory is short, as the runtime would answer. */
-void *zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
-                     const void *caller);
+/* *out is NULL when memory is short, as the runtime would answer. False: leave this one to the runtime. */
+bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller,
+                    void **out);
 /* False: not a block of this route, leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
 

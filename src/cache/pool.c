@@ -467,6 +467,9 @@ void zr_pool_thread_exit(void)
 void zr_pool_fork_child(void)
 {
     pools_lock.word = 0;
+    for (unsigned id = 0; id < POOLS; id++)
+        if (pools[id])
+            pools[id]->lock.word = 0;
     memset(pools, 0, sizeof pools);
     memset(fronts, 0, sizeof fronts);
 }

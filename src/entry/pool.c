@@ -134,6 +134,8 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         return NULL;
     }
     last_error = zr_umf_pool_malloc(p->ours, size, alignment, &out);
+    if (unlikely(last_error < 0)) /* no memory for our own books */
+        last_error = UMF_OUT_OF_HOST_MEMORY;
     return last_error == UMF_SUCCESS ? out : NULL;
 }
 

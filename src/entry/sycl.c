@@ -50,8 +50,7 @@ static inline bool serve(const struct zr_runtime *runtime, const struct zr_reque
     habit = zr_habit_of(runtime, r, probe);
     if (!habit)
         return false;
-    *out = zr_route_alloc(habit, r->size, r->alignment, caller);
-    return true;
+    return zr_route_alloc(habit, r->size, r->alignment, caller, out);
 }
 
 static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
