@@ -1,7 +1,6 @@
 /*
  * What stands before a pool: blocks that were freed a moment ago, by size, and the sizes of those
- * that are out. A program that asks for what it has just given back is answered here, in about 40
- * instructions for the pair.
+ * that are out. A program that asks for what it has just given back is answered here.
  *
  * Direct-mapped by address and small on purpose: a block that finds its place taken goes to the
  * pool itself. For the pool a block that lies here is still out, so everything here goes back
