@@ -1,17 +1,24 @@
 /* What must stay true for a process whose freed blocks are kept (DESIGN.md 1.6), on the simulated GPU. */
 #include "child.h"
 
-static struct child *run(const char *conf, const char *promise)
+static struct child *run_program(const char *conf, const char *program, const char *argument)
 {
     static char driver[PATH_MAX + 32];
-    const char *settings[] = {driver, "ZE_SIMGPU=devices:2,count:on,vram:64MiB", conf, NULL};
-    const char *argv[] = {"keep", promise, NULL};
+    bool small = strcmp(program, "keep") == 0;
+    const char *settings[] = {
+        driver, small ? "ZE_SIMGPU=devices:2,count:on,vram:64MiB" : "ZE_SIMGPU=devices:2,count:on", conf, NULL};
+    const char *argv[] = {program, argument, NULL};
     struct child *c;
 
     snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     c = child_run(settings, argv);
     child_ok(c);
     return c;
+}
+
+static struct child *run(const char *conf, const char *promise)
+{
+    return run_program(conf, "keep", promise);
 }
 
 static uint64_t value(const struct child *c, const char *name)
@@ -79,6 +86,21 @@ START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 }
 END_TEST
 
+START_TEST(threads_may_do_everything_at_once)
+{
+    const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on",
+                                "ZEROUTE_CONF=route:native,cache:on,cache_limit:8MiB,cache_idle:1ms"};
+
+    for (int i = 0; i < 2; i++) {
+        struct child *c = run_program(conf[i], "keep_threads", "4000");
+
+        ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
+        ck_assert_uint_eq(value(c, "reserved_bytes.all.current"), 0);
+        child_free(c);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("keep");
@@ -91,6 +113,7 @@ int main(void)
     PROMISES(ADD)
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
+    tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
