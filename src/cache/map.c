@@ -17,6 +17,11 @@ static const unsigned char level_fan[LEVELS] = {0, LARGEST_NODE, 64, 8};
 struct zr_map_root zr_map_low;
 struct zr_map_root *zr_map_high[HIGH_ROOTS]; /* bits 48 to 56, where any above 47 is set */
 
+static unsigned slot_of_page(unsigned page)
+{
+    return zr_map_slot_of((uintptr_t)page << 16);
+}
+
 static unsigned index_of(uintptr_t a, unsigned level)
 {
     return a >> level_shift[level] & (level_fan[level] - 1u);
@@ -137,7 +142,7 @@ bool zr_map_insert(struct zr_block *b)
 
     if (unlikely(!leaf) && !(leaf = make_leaf(a)))
         return false;
-    slot = &leaf->slot[page];
+    slot = &leaf->slot[zr_map_slot_of(a)];
     __atomic_store_n(&b->word, word, __ATOMIC_RELEASE);
     for (;;) {
         uint64_t old = load(slot);
@@ -202,7 +207,7 @@ static __attribute__((noinline, cold)) void clean(struct zr_map_leaf *leaf)
 
         for (uint64_t left = load(&leaf->seen[i]); left; left &= left - 1) {
             uint64_t bit = left & -left;
-            const uint64_t *slot = &leaf->slot[i * 64 + __builtin_ctzll(left)];
+            const uint64_t *slot = &leaf->slot[slot_of_page(i * 64 + (unsigned)__builtin_ctzll(left))];
 
             if (below(load(slot), 0, UINTPTR_MAX))
                 continue;
@@ -262,7 +267,7 @@ static struct zr_block *last_block(struct zr_map_leaf *leaf, int end)
         struct zr_block *b = NULL;
 
         for (int page = last_page(leaf, end); page >= 0 && !b; page = last_page(leaf, page)) {
-            b = below(load(&leaf->slot[page]), 0, UINTPTR_MAX);
+            b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, UINTPTR_MAX);
             empty += !b;
         }
         if (empty > TOO_MANY_EMPTY)
@@ -284,7 +289,7 @@ static struct zr_block *nearest_below(uintptr_t a)
         return NULL;
     leaf = __atomic_load_n(&root->leaf[i], __ATOMIC_ACQUIRE);
     if (leaf) {
-        b = below(load(&leaf->slot[page]), 0, a);
+        b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, a);
         if (b || (b = last_block(leaf, page)))
             return b;
     }

@@ -40,6 +40,17 @@ struct zr_map_root {
     uint64_t seen[ZR_MAP_FAN / 64];
 };
 
+/*
+ * Where the slot of a page lies in its leaf. Blocks that are a power of two apart would otherwise have their slots in
+ * a handful of the processor's cache sets; eight pages side by side still share a line.
+ */
+static inline unsigned zr_map_slot_of(uintptr_t a)
+{
+    unsigned page = a >> 16 & 0xffff;
+
+    return page ^ page >> 7;
+}
+
 extern struct zr_map_root zr_map_low __attribute__((visibility("hidden")));
 extern struct zr_map_root *zr_map_high[512] __attribute__((visibility("hidden")));
 
@@ -70,7 +81,7 @@ static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
 
     if (__builtin_expect(!leaf, 0))
         return NULL;
-    slot = __atomic_load_n(&leaf->slot[a >> 16 & 0xffff], __ATOMIC_ACQUIRE);
+    slot = __atomic_load_n(&leaf->slot[zr_map_slot_of(a)], __ATOMIC_ACQUIRE);
     if (slot & 1)
         b = zr_map_descend(slot, a);
     else

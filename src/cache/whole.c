@@ -159,7 +159,7 @@ enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_fr
 
     if (unlikely(!leaf))
         return free_odd(c, NULL, 0, p, keep, was);
-    slot = __atomic_load_n(&leaf->slot[(uintptr_t)p >> 16 & 0xffff], __ATOMIC_ACQUIRE);
+    slot = __atomic_load_n(&leaf->slot[zr_map_slot_of((uintptr_t)p)], __ATOMIC_ACQUIRE);
     if (unlikely(slot & 1))
         return free_among_several(c, p, keep, was, slot);
     return free_block(c, p, keep, was, (struct zr_block *)(slot & 0xffffffffffff));
