@@ -21,6 +21,7 @@ struct zr_counted {
     uint64_t gpu_active_start, mem_available_start;
     char knobs[512];
     char hooks[256];
+    char guard[512]; /* functions that the loader lacks and that were called, answered by the guard */
     char backing[256]; /* what became of backing:eager: "eager: ..." when it is in force */
 };
 

@@ -55,6 +55,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         const char *field;
         size_t offset, size;
     } texts[] = {{"knobs", offsetof(struct zr_counted, knobs), sizeof to->knobs},
+                 {"guard.functions", offsetof(struct zr_counted, guard), sizeof to->guard},
                  {"hooks", offsetof(struct zr_counted, hooks), sizeof to->hooks},
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 

@@ -82,8 +82,9 @@ static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum
                                           c->stack.parts[ZR_PART_LOADER].version,
                                           c->stack.parts[ZR_PART_SYCL].version);
 
-    zr_finding_says(&f->seen, "%s%s", zr_facts[fact].what,
-                    guarded ? "; zeroute's guard answers for it" : "");
+    zr_finding_says(&f->seen, "%s%s%s%s", zr_facts[fact].what,
+                    guarded ? "; zeroute's guard answers for it" : "",
+                    c->counted.guard[0] ? ", so far for: " : "", c->counted.guard);
     zr_finding_says(&f->todo, "install loader %s or later%s", needs,
                     zr_version_from(c->stack.loader, "1.16") ? ", or run under zeroute (guard:on)"
                                                              : "");

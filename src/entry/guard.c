@@ -294,6 +294,28 @@ static void count_name(const char *what, enum gap gap)
     zr_count_named(zr_named(name, "", "by name of the function that the loader lacks"), 1);
 }
 
+/* The names of the functions that were called, for readers: each once, in the order of their first call. */
+static void list(enum gap gap)
+{
+    static struct zr_lock lock;
+    static bool listed[GAPS];
+    static char names[1000];
+    size_t used, n = strlen(gaps[gap].name);
+
+    if (listed[gap])
+        return;
+    zr_lock(&lock);
+    used = strlen(names);
+    if (!listed[gap] && used + n + 2 < sizeof names) {
+        if (used)
+            names[used++] = ' ';
+        memcpy(names + used, gaps[gap].name, n + 1);
+        zr_text(ZR_T_GUARD, names);
+    }
+    listed[gap] = true;
+    zr_unlock(&lock);
+}
+
 static void called(enum gap gap)
 {
     static unsigned told;
@@ -303,6 +325,7 @@ static void called(enum gap gap)
     zr_fork_check();
     zr_count(ZR_F_GUARD_CALLS, 1);
     count_name("guard.calls.", gap);
+    list(gap);
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
         zr_say("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
                "(libze1) to %s or newer",
