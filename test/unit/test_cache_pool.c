@@ -207,7 +207,7 @@ END_TEST
 
 START_TEST(what_lies_unused_is_given_back_on_later_calls)
 {
-    void *p = get(12 * MIB, 0), *q = get(4 * MIB, 0);
+    void *p = get(12 * MIB, 0), *q = get(4 * MIB, 0); /* the second leaves 16 MiB of its segment */
     struct timespec from, now;
 
     zr_pool_set_limits(pool, UINT64_MAX, 30);
@@ -215,7 +215,7 @@ START_TEST(what_lies_unused_is_given_back_on_later_calls)
     clock_gettime(CLOCK_MONOTONIC, &from);
     do {
         usleep(100);
-        put(get(2 * MIB, 0));
+        put(get(14 * MIB, 0)); /* does not fit where the first was */
         clock_gettime(CLOCK_MONOTONIC, &now);
     } while (driver.frees == 0 && now.tv_sec - from.tv_sec < 30);
     ck_assert_int_eq(driver.frees, 1);
