@@ -75,8 +75,15 @@ __asm__(".text\n"
         ".symver zr_dlsym, dlsym@@GLIBC_2.34\n"
         ".symver zr_dlsym_old, dlsym@GLIBC_2.2.5\n");
 
+/*
+ * A sanitizer's run-time library looks up what it intercepts before it has set itself up: what it runs of ours
+ * must not call it.
+ */
+#define BEFORE_SANITIZERS __attribute__((no_sanitize("address", "thread", "undefined")))
+
 /* Not as a tail call: the one that is called must see a return address of ours. */
-static __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name)
+static BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle,
+                                                                    const char *name)
 {
     void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
 
@@ -96,7 +103,7 @@ static void *no_dlsym(void *handle, const char *name)
  * may be another preload's, which then is called as it would be without us; it usually has no version, and
  * then only a dlsym without one finds it.
  */
-__attribute__((used)) void *zr_dlsym_resolve(void)
+BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void)
 {
     int saved = errno;
     void *f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
@@ -192,7 +199,8 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
     return d;
 }
 
-__attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name, const void *caller)
+BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name,
+                                                                        const void *caller)
 {
     struct decision d = {NULL, 0};
 
