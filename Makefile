@@ -163,7 +163,7 @@ fuzz:
 	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
-BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
+BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(filter-out test/bench/lib_%,$(wildcard test/bench/*.c)))
 $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ $(BENCH_LDFLAGS_$*) -lze_loader -ldl -lpthread -lm
@@ -171,7 +171,11 @@ $(B)/bench/%: test/bench/%.c
 $(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -ldl -lpthread
-bench: all $(BENCH_BIN)
+# A driver that costs nothing, over the simulated one.
+$(B)/bench/libze_null.so: test/bench/lib_null.c $(B)/libze_simgpu.so
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -Wl,--no-as-needed $(B)/libze_simgpu.so -Wl,-rpath,'$$ORIGIN/..'
+bench: all $(BENCH_BIN) $(B)/bench/libze_null.so
 	test/bench/run $(T)
 
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------

@@ -5,26 +5,17 @@
  * Rounds are interleaved: every allocator runs for a few milliseconds in each, and the lowest of three
  * medians counts, so that what else the machine does hits all alike.
  */
+#include "bench.h"
+
 #include "cache/cache.h"
 #include "cache/pool.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { MEDIANS = 3, ROUNDS = 5, LIVE = 1000, ALLOCATORS = 8, HANDED = 512 };
 static const double slice_ns = 3e6;
-
-static double now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 /* --- the driver that costs nothing ----------------------------------------------------------------------------- */
 static uintptr_t next_address = 0x500000000000;
@@ -359,13 +350,6 @@ static double measure_handed(const struct allocator *a, size_t size, size_t step
     return (now_ns() - start) / (double)steps;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 enum { PAIR, LIVING, HANDING };
 
 static double once(int kind, const struct allocator *a, size_t size, int threads, size_t steps)
@@ -393,9 +377,10 @@ static void compare(int kind, const char *name, size_t size, int threads)
             for (int i = 0; i < allocators; i++)
                 slice[i][round] = once(kind, &allocator[i], size, threads, steps[i]);
         for (int i = 0; i < allocators; i++) {
-            qsort(slice[i], ROUNDS, sizeof(double), by_value);
-            if (m == 0 || slice[i][ROUNDS / 2] < best[i])
-                best[i] = slice[i][ROUNDS / 2];
+            double middle = median(slice[i], ROUNDS);
+
+            if (m == 0 || middle < best[i])
+                best[i] = middle;
         }
     }
     for (int i = 0; i < allocators; i++)

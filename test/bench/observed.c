@@ -7,93 +7,34 @@
  *
  * `calls` reads the stand-in's counters (XE_STANDIN_COUNTS), `pages` its files under ZEROUTE_ROOT.
  */
+#include "bench_ze.h"
+
 #include <dirent.h>
-#include <level_zero/ze_api.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
-#define CARDS 8
 
 static const size_t sizes[] = {512, 64 * KIB, MIB, 2 * MIB, 20 * MIB, 256 * MIB};
 static const char *const counters[] = {"gem_create", "vm_bind_map", "prime_export", "prime_import"};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), COUNTERS = sizeof(counters) / sizeof(counters[0]) };
 
-static const ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
-static ze_context_handle_t context;
-static ze_device_handle_t cards[CARDS];
-static uint32_t card_count = CARDS;
-
-static void must(const char *what, ze_result_t r)
-{
-    if (r != ZE_RESULT_SUCCESS) {
-        fprintf(stderr, "observed: %s: 0x%x\n", what, r);
-        exit(1);
-    }
-}
-#define MUST(call) must(#call, call)
-
-static void start(void)
-{
-    ze_context_desc_t d = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
-    ze_driver_handle_t driver;
-    uint32_t one = 1;
-
-    MUST(zeInit(0));
-    MUST(zeDriverGet(&one, &driver));
-    MUST(zeDeviceGet(driver, &card_count, cards));
-    MUST(zeContextCreate(driver, &d, &context));
-}
-
-static void *take(size_t size)
-{
-    void *p = NULL;
-
-    MUST(zeMemAllocDevice(context, &desc, size, 0, cards[0], &p));
-    return p;
-}
-
-/* As SYCL's runtime does: on the owner and on every other card of the context. */
-static void spread(void *p, size_t size)
-{
-    for (uint32_t i = 0; i < card_count; i++)
-        MUST(zeContextMakeMemoryResident(context, cards[i], p, size));
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static double pairs(size_t size, unsigned n)
 {
-    double begin = now();
+    double begin = now_ns();
 
     for (unsigned i = 0; i < n; i++)
-        MUST(zeMemFree(context, take(size)));
-    return (now() - begin) / n;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
+        give(take(size));
+    return (now_ns() - begin) / n;
 }
 
 /* The lowest of several medians of short batches: others on the machine only ever add. */
 static double measure(size_t size)
 {
     enum { MEDIANS = 5, BATCHES = 61 };
-    double batch[BATCHES], best = 1e18;
+    double batch[BATCHES], best = 1e18, middle;
     unsigned n = 1;
 
     while (n < 4096 && pairs(size, n) * n < 20e3)
@@ -101,9 +42,9 @@ static double measure(size_t size)
     for (unsigned m = 0; m < MEDIANS; m++) {
         for (unsigned i = 0; i < BATCHES; i++)
             batch[i] = pairs(size, n);
-        qsort(batch, BATCHES, sizeof(batch[0]), by_value);
-        if (batch[BATCHES / 2] < best)
-            best = batch[BATCHES / 2];
+        middle = median(batch, BATCHES);
+        if (middle < best)
+            best = middle;
     }
     return best;
 }
@@ -147,7 +88,7 @@ static void calls(void)
         for (unsigned c = 0; c < COUNTERS; c++)
             printf("%zu %s %lld %u\n", sizes[i], counters[c], counter(counters[c]) - before[c], n);
         for (unsigned k = 0; k < n; k++)
-            MUST(zeMemFree(context, p[k]));
+            give(p[k]);
     }
 }
 
@@ -203,7 +144,7 @@ static void pages(void)
     }
     printf("gpu_active %lld\ngtt %lld\n", field("proc/meminfo", "GPUActive") - before, imported() - gtt);
     for (unsigned i = 0; i < BLOCKS; i++)
-        MUST(zeMemFree(context, p[i]));
+        give(p[i]);
 }
 
 int main(int argc, char **argv)
@@ -214,7 +155,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: observed time|calls|pages\n");
         return 2;
     }
-    start();
+    open_cards();
     if (!strcmp(what, "time"))
         times();
     else if (!strcmp(what, "calls"))
