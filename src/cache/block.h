@@ -16,6 +16,7 @@ enum zr_block_state {
     ZR_BLOCK_NONE,   /* not in the map: new, or taken */
     ZR_BLOCK_LIVE,   /* handed out to the process */
     ZR_BLOCK_CACHED, /* in the map, kept for reuse: no allocation as far as the process can see */
+    ZR_BLOCK_PARKED, /* the driver has it back; it stays where it is in the map, for the next one of this base */
     ZR_BLOCK_STATES
 };
 

@@ -177,19 +177,21 @@ bool zr_map_insert(struct zr_block *b)
     return true;
 }
 
-/* The block with the greatest base up to `a` under this slot. */
-static struct zr_block *below(uint64_t slot, unsigned level, uintptr_t a)
+/* The block with the greatest base up to `a` under this slot; parked ones only for those who ask for them. */
+static struct zr_block *below(uint64_t slot, unsigned level, uintptr_t a, bool parked_too)
 {
     struct zr_block *b;
     uintptr_t base;
 
     if (!(slot & 1)) {
         b = occupant(slot, &base);
-        return b && base <= a ? b : NULL;
+        if (!b || base > a || (!parked_too && zr_word_state(zr_block_word(b)) == ZR_BLOCK_PARKED))
+            return NULL;
+        return b;
     }
     level++;
     for (unsigned i = a == UINTPTR_MAX ? level_fan[level] - 1u : index_of(a, level);; i--) {
-        b = below(load(&node_of(slot)[i]), level, a);
+        b = below(load(&node_of(slot)[i]), level, a, parked_too);
         if (b || i == 0)
             return b;
         a = UINTPTR_MAX;
@@ -209,10 +211,10 @@ static __attribute__((noinline, cold)) void clean(struct zr_map_leaf *leaf)
             uint64_t bit = left & -left;
             const uint64_t *slot = &leaf->slot[slot_of_page(i * 64 + (unsigned)__builtin_ctzll(left))];
 
-            if (below(load(slot), 0, UINTPTR_MAX))
+            if (below(load(slot), 0, UINTPTR_MAX, true))
                 continue;
             __atomic_fetch_and(&leaf->seen[i], ~bit, __ATOMIC_SEQ_CST);
-            if (below(__atomic_load_n(slot, __ATOMIC_SEQ_CST), 0, UINTPTR_MAX))
+            if (below(__atomic_load_n(slot, __ATOMIC_SEQ_CST), 0, UINTPTR_MAX, true))
                 __atomic_fetch_or(&leaf->seen[i], bit, __ATOMIC_SEQ_CST);
         }
         if (load(&leaf->seen[i]) || !(load(&leaf->any[i / 64]) & any_bit))
@@ -261,19 +263,22 @@ static int last_page(struct zr_map_leaf *leaf, int end)
 /* The block with the greatest base in the pages below `end` of one leaf. */
 static struct zr_block *last_block(struct zr_map_leaf *leaf, int end)
 {
-    for (;;) {
+    /* Once: pages of parked blocks stay noted, however many they are. */
+    for (bool cleaned = false;;) {
         uint32_t before = __atomic_load_n(&leaf->cleanings, __ATOMIC_SEQ_CST);
         unsigned empty = 0;
         struct zr_block *b = NULL;
 
         for (int page = last_page(leaf, end); page >= 0 && !b; page = last_page(leaf, page)) {
-            b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, UINTPTR_MAX);
+            b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, UINTPTR_MAX, false);
             empty += !b;
         }
-        if (empty > TOO_MANY_EMPTY)
+        if (empty > TOO_MANY_EMPTY && !cleaned) {
             clean(leaf);
-        else if (before % 2 == 0 && before == __atomic_load_n(&leaf->cleanings, __ATOMIC_SEQ_CST))
+            cleaned = true;
+        } else if (before % 2 == 0 && before == __atomic_load_n(&leaf->cleanings, __ATOMIC_SEQ_CST)) {
             return b;
+        }
         __builtin_ia32_pause();
     }
 }
@@ -289,7 +294,7 @@ static struct zr_block *nearest_below(uintptr_t a)
         return NULL;
     leaf = __atomic_load_n(&root->leaf[i], __ATOMIC_ACQUIRE);
     if (leaf) {
-        b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, a);
+        b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, a, false);
         if (b || (b = last_block(leaf, page)))
             return b;
     }

@@ -97,7 +97,7 @@ static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
 
 /*
  * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or when a block with the
- * same base is there already (LIVE or CACHED): take that one first, if the driver says otherwise.
+ * same base is there already (LIVE, CACHED or PARKED): take that one first, if the driver says otherwise.
  */
 bool zr_map_insert(struct zr_block *b);
 
@@ -125,6 +125,26 @@ static inline struct zr_block *zr_map_take(const void *p)
     if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_NONE))
         return NULL;
     return b;
+}
+
+/*
+ * For the one who may park blocks of this base (lean.h): LIVE to PARKED and back by a plain store, because whoever
+ * has the address from the driver is the only one to touch it. Anybody else removes a parked block with
+ * zr_map_evict, which is true for one of those who try: he recycles it.
+ */
+static inline void zr_map_park(struct zr_block *b, uint64_t live)
+{
+    __atomic_store_n(&b->word, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), __ATOMIC_RELEASE);
+}
+
+static inline void zr_map_revive(struct zr_block *b, uint64_t live)
+{
+    __atomic_store_n(&b->word, live, __ATOMIC_RELEASE);
+}
+
+static inline bool zr_map_evict(struct zr_block *b, uint64_t live)
+{
+    return zr_block_shift(b, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), ZR_BLOCK_NONE);
 }
 
 void zr_map_fork_child(void);

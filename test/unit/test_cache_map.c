@@ -123,6 +123,43 @@ START_TEST(a_cached_block_is_no_allocation)
 }
 END_TEST
 
+START_TEST(a_parked_block_hides_nothing_and_keeps_its_place)
+{
+    enum { PARKED = 200 };
+    uintptr_t at = 0x50000000, size = (PARKED + 2) * 65536ul;
+    struct zr_block *around = put(at, size), *inside[PARKED], *other = zr_block_new();
+    uint64_t live[PARKED];
+
+    for (uintptr_t i = 0; i < PARKED; i++) {
+        inside[i] = put(at + (i + 1) * 65536, 4096);
+        live[i] = zr_block_word(inside[i]);
+        zr_map_park(inside[i], live[i]);
+    }
+    ck_assert_ptr_null(zr_map_base((void *)(at + 65536)));
+    ck_assert_ptr_null(zr_map_take((void *)(at + 65536)));
+    ck_assert_ptr_eq(zr_map_find((void *)(at + 65536)), around);
+    ck_assert_ptr_eq(zr_map_find((void *)(at + size - 1)), around);
+
+    zr_block_place(other, at + 65536, 20, 20);
+    ck_assert(!zr_map_insert(other));
+    ck_assert(zr_map_evict(inside[0], live[0]));
+    ck_assert(!zr_map_evict(inside[0], live[0]));
+    zr_block_recycle(inside[0]);
+    ck_assert(zr_map_insert(other));
+    drop(at + 65536);
+
+    zr_map_revive(inside[1], live[1]);
+    ck_assert_ptr_eq(zr_map_find((void *)(at + 2 * 65536 + 4095)), inside[1]);
+    ck_assert(!zr_map_evict(inside[1], live[1]));
+    drop(at + 2 * 65536);
+    for (uintptr_t i = 2; i < PARKED; i++) {
+        ck_assert(zr_map_evict(inside[i], live[i]));
+        zr_block_recycle(inside[i]);
+    }
+    drop(at);
+}
+END_TEST
+
 START_TEST(a_search_cleans_up_behind_many_small_blocks)
 {
     uintptr_t at = 0x300000000;
@@ -253,6 +290,7 @@ int main(void)
     tcase_add_test(c, addresses_above_48_bits_work_sign_extended_or_not);
     tcase_add_test(c, a_base_that_is_there_is_not_inserted_twice);
     tcase_add_test(c, a_cached_block_is_no_allocation);
+    tcase_add_test(c, a_parked_block_hides_nothing_and_keeps_its_place);
     tcase_add_test(c, a_search_cleans_up_behind_many_small_blocks);
     tcase_add_test(c, threads_insert_find_and_take_side_by_side);
     tcase_add_test(c, of_two_threads_that_take_one_block_one_gets_it);
