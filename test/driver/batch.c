@@ -91,9 +91,7 @@ static bool reach(struct walk *walk)
 static const uint32_t *fetch(struct walk *walk, unsigned *length)
 {
     if (!reach(walk)) {
-        xs_count(XS_C_gpu_faults, 1);
-        if (xs_config.log)
-            xs_say("no commands at 0x%llx", (unsigned long long)walk->at);
+        xs_vm_fault(walk->at, "no commands");
         return NULL;
     }
     uint64_t inside = walk->at - walk->span_start;
@@ -181,8 +179,10 @@ static void atomic_operation(struct walk *walk, const uint32_t *command)
         second = command[4] | (uint64_t)command[6] << 32;
     }
     struct xs_span span;
-    if (!xs_vm_pin(context->vm, address, &span))
+    if (!xs_vm_pin(context->vm, address, &span)) {
+        xs_vm_fault(address, "no word to operate on");
         return;
+    }
     uint64_t old, next;
     uint64_t mask = wide ? UINT64_MAX : UINT32_MAX;
     do {
@@ -397,14 +397,21 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
     }
 }
 
+/*
+ * A batch that runs into nothing, or touches an address where nothing is, is the end of its queue: the
+ * kernel bans it, and the driver, which asks now and then while it waits, reports a lost device.
+ */
 void xs_batch_run(struct xs_context *context, uint64_t address)
 {
     struct walk walk = {.context = context, .at = address & XS_ADDRESS_MASK};
-    while (!walk.done && !context->stop) {
+    xs_vm_faulted(context->vm); /* a fence before it is not its fault */
+    while (!walk.done && !context->stop && !context->banned) {
         unsigned length;
         const uint32_t *command = fetch(&walk, &length);
-        if (!command)
+        if (!command) {
+            context->banned = true;
             break;
+        }
         walk.at += length * 4ull;
         uint32_t first = command[0];
         bool is_predicate = first >> 23 == MI_SET_PREDICATE;
@@ -426,6 +433,11 @@ void xs_batch_run(struct xs_context *context, uint64_t address)
         default:
             break;
         }
+        if (xs_unlikely(xs_vm_faulted(context->vm)))
+            context->banned = true;
     }
+    if (context->banned)
+        xs_say("card %u: a queue of engine class %u is banned at 0x%llx", context->card,
+               context->engine_class, (unsigned long long)walk.at);
     xs_vm_unpin(&walk.span);
 }

@@ -71,9 +71,7 @@ static bool move_spans(struct xs_span *to, struct xs_span *from, size_t length)
 
 static bool fault(uint64_t address)
 {
-    xs_count(XS_C_gpu_faults, 1);
-    if (xs_config.log)
-        xs_say("a copy or fill found nothing at 0x%llx", (unsigned long long)address);
+    xs_vm_fault(address, "a copy or fill found nothing");
     return false;
 }
 

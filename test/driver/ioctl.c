@@ -50,8 +50,7 @@ static int dispatch(struct xs_client *client, unsigned number, void *arg)
     case XE_NR_EXEC_QUEUE_DESTROY:
         return xs_queue_destroy(client, ((struct xe_exec_queue_destroy *)arg)->exec_queue_id);
     case XE_NR_EXEC_QUEUE_GET_PROPERTY:
-        ((struct xe_exec_queue_get_property *)arg)->value = 0; /* never banned */
-        return 0;
+        return xs_queue_property(client, arg);
     case XE_NR_EXEC:
         return xs_queue_exec(client, arg);
     case XE_NR_WAIT_USER_FENCE:

@@ -127,12 +127,79 @@ static void program_memory_can_be_bound(void)
     close(fd);
 }
 
+static int64_t banned(const struct gpu *g, uint32_t queue)
+{
+    struct xe_exec_queue_get_property p = {.exec_queue_id = queue,
+                                           .property = XE_EXEC_QUEUE_PROPERTY_BAN,
+                                           .value = 77};
+    int error = CALL(g->fd, XE_NR_EXEC_QUEUE_GET_PROPERTY, &p);
+    return error ? error : (int64_t)p.value;
+}
+
+/* Whoever waits is told, and the other queues of the address space go on. */
+static void expect_banned(struct gpu *g)
+{
+    struct xe_wait_user_fence w = {.addr = (uintptr_t)&WORD(g, 100),
+                                   .op = XE_WAIT_NEQ,
+                                   .mask = UINT64_MAX,
+                                   .timeout = 10000000000,
+                                   .exec_queue_id = g->queue};
+    EXPECT(submit(g), 0);
+    EXPECT(CALL(g->fd, XE_NR_WAIT_USER_FENCE, &w), -EIO);
+    EXPECT(banned(g, g->queue), 1);
+    EXPECT(submit(g), -ECANCELED);
+    uint32_t first = g->queue, second = queue_on(g->fd, g->vm, XE_ENGINE_COPY);
+    EXPECT(banned(g, second), 0);
+    g->queue = second;
+    RUN(g, 0x10000002, LOW(DATA), HIGH(DATA), 8);
+    EXPECT(WORD(g, 0), 8);
+    EXPECT(banned(g, second), 0);
+    struct xe_exec_queue_destroy q = {.exec_queue_id = first};
+    EXPECT(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
+    EXPECT(banned(g, first), -ENOENT);
+}
+
+static void a_jump_to_nowhere_bans_the_queue(void)
+{
+    int fd = card(0);
+    struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
+    EXPECT(banned(&g, g.queue), 0);
+    memcpy(g.commands, (const uint32_t[]){0x18800001, 0, 7 << 8}, 12);
+    expect_banned(&g);
+    gone(&g);
+    close(fd);
+}
+
+static void a_write_to_nowhere_bans_the_queue(void)
+{
+    int fd = card(0);
+    struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
+    memcpy(g.commands, (const uint32_t[]){0x10000002, 0, 7 << 8, 1, 0x05000000}, 20);
+    expect_banned(&g);
+    gone(&g);
+    close(fd);
+}
+
+static void a_scratch_page_swallows_it(void)
+{
+    int fd = card(0);
+    struct gpu g = gpu_with(fd, XE_ENGINE_COPY, XE_VM_LR_MODE | XE_VM_SCRATCH_PAGE);
+    RUN(&g, 0x10000002, 0, 7 << 8, 1, 0x10000002, LOW(DATA), HIGH(DATA), 8);
+    EXPECT(WORD(&g, 0), 8);
+    EXPECT(banned(&g, g.queue), 0);
+    gone(&g);
+    close(fd);
+}
+
 #define PROMISES(P)                                                                                \
     P(commands_write_copy_and_fill)                                                                \
     P(registers_count_and_jump)                                                                    \
     P(a_semaphore_waits_for_the_program)                                                           \
     P(a_waiting_queue_can_be_destroyed)                                                            \
     P(a_batch_may_call_another)                                                                    \
-    P(program_memory_can_be_bound)
+    P(program_memory_can_be_bound)                                                                 \
+    P(a_jump_to_nowhere_bans_the_queue)                                                            \
+    P(a_write_to_nowhere_bans_the_queue)                                                           \
+    P(a_scratch_page_swallows_it)
 
 KEEP_PROMISES

@@ -103,7 +103,7 @@ static void *carry_out(void *arg)
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
     for (struct job *job; (job = next_job(queue)) != NULL; free(job)) {
         wait_in_syncs(queue->client, job->syncs, job->sync_count, &queue->context.stop);
-        if (job->address)
+        if (job->address && !queue->context.banned)
             xs_batch_run(&queue->context, job->address);
         for (uint32_t i = 0; i < job->sync_count; i++)
             signal_one(queue->client, queue->context.vm, &job->syncs[i]);
@@ -200,8 +200,8 @@ int xs_queue_exec(struct xs_client *client, struct xe_exec *exec)
         memcpy(job->syncs, (void *)(uintptr_t)exec->syncs, bytes);
     pthread_mutex_lock(&client->lock);
     struct xs_queue *queue = xs_table_get(&client->queues, exec->exec_queue_id);
-    int error = queue ? 0 : -ENOENT;
-    if (queue) {
+    int error = !queue ? -ENOENT : queue->context.banned ? -ECANCELED : 0;
+    if (!error) {
         pthread_mutex_lock(&queue->lock);
         if (!queue->running)
             error = start_thread(queue);
@@ -241,9 +241,28 @@ static bool fence_met(const struct xe_wait_user_fence *wait)
     }
 }
 
+/* -ENOENT: no such queue; else whether it is banned. */
+static int banned(struct xs_client *client, uint32_t id)
+{
+    pthread_mutex_lock(&client->lock);
+    const struct xs_queue *queue = xs_table_get(&client->queues, id);
+    int result = queue ? queue->context.banned : -ENOENT;
+    pthread_mutex_unlock(&client->lock);
+    return result;
+}
+
+int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg)
+{
+    int result = arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id)
+                                                             : -EINVAL;
+    if (result < 0)
+        return result;
+    arg->value = (uint64_t)result;
+    return 0;
+}
+
 int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait)
 {
-    (void)client;
     xs_count(XS_C_wait_user_fence, 1);
     if (!wait->addr || wait->addr % 8 || wait->op > XE_WAIT_LTE)
         return -EINVAL;
@@ -258,6 +277,8 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
         uint32_t seen = xs_event_seen(XS_ANY_ADDRESS);
         if (fence_met(wait))
             break;
+        if (wait->exec_queue_id && banned(client, wait->exec_queue_id))
+            return -EIO;
         uint64_t now = xs_now();
         if (now >= end)
             return -ETIME;

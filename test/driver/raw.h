@@ -148,21 +148,31 @@ static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address
     return error;
 }
 
-static inline struct gpu gpu_on(int fd, uint16_t engine)
+static inline uint32_t queue_on(int fd, uint32_t vm, uint16_t engine)
 {
-    struct gpu g = {.fd = fd};
-    struct xe_vm_create vm = {.flags = XE_VM_LR_MODE};
-    EXPECT(CALL(fd, XE_NR_VM_CREATE, &vm), 0);
-    g.vm = vm.vm_id;
     struct xe_engine_instance instance = {.engine_class = engine};
     struct xe_exec_queue_create q = {
-        .width = 1, .num_placements = 1, .vm_id = vm.vm_id, .instances = (uintptr_t)&instance};
+        .width = 1, .num_placements = 1, .vm_id = vm, .instances = (uintptr_t)&instance};
     EXPECT(CALL(fd, XE_NR_EXEC_QUEUE_CREATE, &q), 0);
-    g.queue = q.exec_queue_id;
+    return q.exec_queue_id;
+}
+
+static inline struct gpu gpu_with(int fd, uint16_t engine, uint32_t flags)
+{
+    struct gpu g = {.fd = fd};
+    struct xe_vm_create vm = {.flags = flags};
+    EXPECT(CALL(fd, XE_NR_VM_CREATE, &vm), 0);
+    g.vm = vm.vm_id;
+    g.queue = queue_on(fd, g.vm, engine);
     g.batch = create(fd, 65536, SYSTEM, 0);
     g.commands = map(fd, g.batch, 65536);
     EXPECT(bind_at(&g, g.batch, BATCH_AT, 65536, XE_BIND_MAP), 0);
     return g;
+}
+
+static inline struct gpu gpu_on(int fd, uint16_t engine)
+{
+    return gpu_with(fd, engine, XE_VM_LR_MODE);
 }
 
 static inline int submit(struct gpu *g)

@@ -191,6 +191,9 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind);
 struct xs_vm *xs_vm_get(struct xs_client *client, uint32_t id); /* with a reference */
 void xs_vm_ref(struct xs_vm *vm);
 void xs_vm_unref(struct xs_vm *vm);
+/* A command met an address where nothing is. Counted, and remembered for the calling thread. */
+void xs_vm_fault(uint64_t address, const char *what);
+bool xs_vm_faulted(const struct xs_vm *vm); /* since the last time this thread asked */
 bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span); /* false: nothing bound */
 void xs_vm_unpin(struct xs_span *span);
 bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length);
@@ -202,6 +205,7 @@ struct xs_queue;
 int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *create);
 int xs_queue_destroy(struct xs_client *client, uint32_t id);
 int xs_queue_exec(struct xs_client *client, struct xe_exec *exec);
+int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg);
 int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait);
 void xs_queue_drop(struct xs_queue *queue); /* the client is going away */
 int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count);
@@ -246,6 +250,7 @@ struct xs_context { /* what a queue keeps from batch to batch */
     unsigned engine_class;
     unsigned card;
     _Atomic bool stop;
+    _Atomic bool banned; /* after a fault: nothing more is carried out */
     uint64_t general_base, instruction_base; /* of the last STATE_BASE_ADDRESS */
 };
 void xs_batch_run(struct xs_context *context, uint64_t address);

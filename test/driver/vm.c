@@ -232,6 +232,10 @@ static int map_range(struct xs_client *client, struct xs_vm *vm, const struct xe
 
 static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op)
 {
+    if (xs_unlikely(xs_config.log))
+        xs_say("card %u bind op %u: 0x%llx + 0x%llx, buffer %u at 0x%llx", client->card, op->op,
+               (unsigned long long)op->addr, (unsigned long long)op->range, op->obj,
+               (unsigned long long)op->obj_offset);
     if (op->op != XE_BIND_UNMAP_ALL &&
         (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE ||
          op->addr + op->range < op->addr || op->addr + op->range > XS_ADDRESS_MASK + 1))
@@ -280,6 +284,24 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
 
 /* --- the executor's view
  * -------------------------------------------------------------------------- */
+
+static _Thread_local bool faulted;
+
+void xs_vm_fault(uint64_t address, const char *what)
+{
+    faulted = true;
+    xs_count(XS_C_gpu_faults, 1);
+    if (xs_config.log)
+        xs_say("%s at 0x%llx", what, (unsigned long long)address);
+}
+
+/* With a scratch page reads are zeros and writes are lost, and that is all. */
+bool xs_vm_faulted(const struct xs_vm *vm)
+{
+    bool was = faulted;
+    faulted = false;
+    return was && !(vm->flags & XE_VM_SCRATCH_PAGE);
+}
 
 bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
 {
@@ -335,9 +357,7 @@ static bool transfer(struct xs_vm *vm, uint64_t address, uint8_t *mine, size_t l
     while (length) {
         struct xs_span span;
         if (!xs_vm_pin(vm, address, &span)) {
-            xs_count(XS_C_gpu_faults, 1);
-            if (xs_config.log)
-                xs_say("nothing bound at 0x%llx", (unsigned long long)address);
+            xs_vm_fault(address, "nothing bound");
             if (!write)
                 memset(mine, 0, length);
             return false;

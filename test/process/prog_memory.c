@@ -164,7 +164,12 @@ static void a_block_can_be_resident_on_every_card(void)
     }
 }
 
-/* Freed last: on two cards the driver answers the next handle with the block it opened before. */
+/*
+ * Freed last. The driver (26.27) remembers what it opened by process id, descriptor number and offset of the
+ * handle, and forgets it only with the exporter's own records: a block that is exported under a descriptor
+ * number that was used before is answered with the earlier block. On one card small blocks lie in a pool whose
+ * descriptor stays.
+ */
 static void a_handle_opens_in_the_same_process(void)
 {
     char *blocks[3];

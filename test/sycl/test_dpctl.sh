@@ -3,8 +3,6 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
-# `eager` is left to test/sycl/dpctl-suite: see test/differ/test_differ.sh.
-[ $# -gt 0 ] || set -- --settings observe,mitigate,path,native-cache,sycl-cache,pool-cache,reroute,vouched
 test/sycl/dpctl-suite "$@" | tee "$log"
 code=${PIPESTATUS[0]}
 [ "$code" != 77 ] || exit 77
