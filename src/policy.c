@@ -31,6 +31,16 @@ ze_result_t zr_policy_refused(enum zr_entry entry)
     return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
 }
 
+/*
+ * A SYCL program's free reaches zeMemFree under some adapters, and the program may have freed early: the driver
+ * waits for commands before memory goes to anybody else, unless it is one that its own cache takes. That is not
+ * the adapter's to vouch for. So blocks that an adapter asks for are the driver's, unless the program vouches.
+ */
+static inline bool is_kept(const struct zr_call *call)
+{
+    return zr_config.cache && (zr_config.reuse == ZR_REUSE_VOUCHED || !zr_may_be_adapter(call->caller));
+}
+
 ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size,
                                    size_t alignment, ze_device_handle_t device, void **out)
@@ -41,7 +51,7 @@ ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t con
         zr_count_failure_code(ZR_E_zeMemAllocDevice, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
-    if (zr_config.cache && !zr_thread.pooled &&
+    if (!zr_thread.pooled && is_kept(call) &&
         zr_keep_alloc_device(call, context, desc, size, alignment, device, out, &result))
         return result;
     return zr_policy_alloc_device_from_driver(call, context, desc, size, alignment, device, out);
@@ -82,7 +92,7 @@ ze_result_t zr_policy_alloc_host(struct zr_call *call, ze_context_handle_t conte
 {
     ze_result_t result;
 
-    if (zr_config.cache_host && zr_config.cache &&
+    if (zr_config.cache_host && is_kept(call) &&
         zr_keep_alloc_host(call, context, desc, size, alignment, out, &result))
         return result;
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);

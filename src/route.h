@@ -37,6 +37,10 @@ struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
 zr_function zr_definition(const char *symbol, const void *caller);
 /* A further function of this runtime, or NULL. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
+/* The caller is one of the libraries through which SYCL runtimes call Level Zero (UR, PI, UMF). Cold. */
+bool zr_is_adapter(const void *caller);
+/* It is, or it came where callers cannot be told apart. About 1 ns when known. */
+bool zr_may_be_adapter(const void *caller);
 void zr_fork_child_runtime(void);
 
 /* --- habit.c: what the runtime asks of Level Zero for a device allocation --------------------- */

@@ -169,6 +169,44 @@ zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *sy
     return f;
 }
 
+/* --- the libraries through which runtimes call Level Zero -------------------------------------- */
+
+bool zr_is_adapter(const void *caller)
+{
+    static const char *const stems[] = {"libur_adapter_level_zero", "libpi_level_zero", "libumf"};
+    const char *name = zr_caller_name(caller);
+
+    for (size_t i = 0; i < sizeof stems / sizeof stems[0]; i++)
+        if (strncmp(name, stems[i], strlen(stems[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Who came past the names, by the driver's door, is seen as the loader. */
+static bool is_loader(const void *caller)
+{
+    static const char stem[] = "libze_loader";
+
+    return strncmp(zr_caller_name(caller), stem, sizeof stem - 1) == 0;
+}
+
+/* One word per call site: its address, which fits 47 bits, and above them what was found. */
+bool zr_may_be_adapter(const void *caller)
+{
+    enum { SPOTS = 256, FOUND = 62, YES = 63 };
+    static uint64_t spots[SPOTS];
+    uint64_t *spot = &spots[((uintptr_t)caller ^ (uintptr_t)caller >> 9) % SPOTS];
+    uint64_t word = __atomic_load_n(spot, __ATOMIC_RELAXED);
+    uint64_t known = (uintptr_t)caller | UINT64_C(1) << FOUND;
+
+    if (likely((word & ~(UINT64_C(1) << YES)) == known))
+        return word >> YES;
+    if (zr_is_adapter(caller) || is_loader(caller))
+        known |= UINT64_C(1) << YES;
+    __atomic_store_n(spot, known, __ATOMIC_RELAXED);
+    return known >> YES;
+}
+
 void zr_fork_child_runtime(void)
 {
     lock = (struct zr_lock){0};

@@ -8,6 +8,7 @@
  */
 #include "dl.h"
 #include "door.h"
+#include "route.h"
 
 #include <string.h>
 
@@ -332,17 +333,6 @@ static void called(enum gap gap)
                loader_path(NULL), gaps[gap].name, gaps[gap].since);
 }
 
-static bool is_adapter(const void *caller)
-{
-    static const char *const adapters[] = {"libur_adapter_level_zero", "libpi_level_zero", "libumf"};
-    const char *name = zr_caller_name(caller);
-
-    for (size_t i = 0; i < sizeof adapters / sizeof adapters[0]; i++)
-        if (strncmp(name, adapters[i], strlen(adapters[i])) == 0)
-            return true;
-    return false;
-}
-
 static bool is_getter(const char *name)
 {
     const char *tail = strstr(name, "ProcAddrTable");
@@ -378,7 +368,7 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
     if (gap == GAPS && !is_getter(name))
         return false;
     zr_config_load();
-    if (!zr_config.guard || !is_adapter(caller) || !zr_real_dlsym(handle, "zeInit"))
+    if (!zr_config.guard || !zr_is_adapter(caller) || !zr_real_dlsym(handle, "zeInit"))
         return false;
     if (crashes(handle, name, release_of(handle), answer))
         return true;

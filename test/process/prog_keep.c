@@ -4,6 +4,7 @@
  */
 #include "sim.h"
 
+#include <errno.h>
 #include <sys/wait.h>
 
 static struct gpu gpu;
@@ -397,6 +398,30 @@ static void host(void)
     release(q);
 }
 
+/* As a library through which a SYCL runtime calls would: its program may have freed early. */
+static void take_and_release_as_an_adapter(void)
+{
+    void *p, *q;
+
+    program_invocation_short_name = (char *)(uintptr_t) "libur_adapter_level_zero.so.0";
+    p = on_card(&gpu, 0, 3 * MIB);
+    OK(zeMemAllocHost(gpu.context, &host_desc, MIB, 0, &q));
+    release(p);
+    release(q);
+}
+
+static void adapter(void)
+{
+    take_and_release_as_an_adapter();
+    EXPECT(frees() == 2);
+}
+
+static void adapter_vouched(void)
+{
+    take_and_release_as_an_adapter();
+    EXPECT(frees() == 0);
+}
+
 static const struct {
     const char *name;
     void (*keep)(void);
@@ -406,7 +431,7 @@ static const struct {
                 {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},
                 {"orphans", orphans},   {"forked", forked},     {"limited", limited},
                 {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
-                {"host", host}};
+                {"host", host},         {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
 
 int main(int argc, char **argv)
 {

@@ -46,7 +46,9 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_small_cache_limit_keeps_nothing, "route:native,cache:on,cache_limit:4KiB" LASTING, "nothing_kept")     \
     X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
     X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
-    X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")
+    X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")                   \
+    X(what_a_sycl_runtime_frees_may_be_in_use, "route:native,cache:on,cache_host:on" LASTING, "adapter")       \
+    X(a_program_that_vouches_has_it_kept, "route:native,cache:on,cache_host:on,reuse:vouched" LASTING, "adapter_vouched")
 
 #define PROMISE(test, conf, promise)                                                               \
     START_TEST(test)                                                                               \
