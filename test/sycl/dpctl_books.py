@@ -17,7 +17,7 @@ calls = {"asked": 0, "freed": 0}
 
 def books(act):
     live = " ".join(str(sum(m.nbytes for m in blocks)) for blocks in held)
-    print("books", act, calls["asked"], calls["freed"], live, flush=True)
+    print("books", act, calls["asked"], 0, calls["freed"], live, flush=True)
     if os.environ.get("ZEROUTE_STAT"):
         subprocess.run(os.environ["ZEROUTE_STAT"].split() + [str(os.getpid()), act], check=True)
 

@@ -5,7 +5,7 @@
 // streams before it gives segments back, and on a null pointer frees what it caches and asks once more.
 //
 // It keeps its own books. Before and after each act it prints one line that a test compares with the segment:
-//   books <act> <allocations asked> <frees asked> <live bytes of card 0> <of card 1> ...
+//   books <act> <allocations asked> <refused> <frees asked> <live bytes of card 0> <of card 1> ...
 // and, where ZEROUTE_STAT names a command, runs "$ZEROUTE_STAT <pid> <act>" and waits for it, so that the figures
 // of both sides belong to the same moment. Data in every segment is compared before it is given back.
 // Exit code: 0 all right, 1 something was wrong (said on stderr), 2 wrong arguments.
@@ -28,7 +28,7 @@ constexpr size_t kSmallBlock = 1 * MiB, kSmallSegment = 2 * MiB;
 constexpr size_t kLargeBlock = 10 * MiB, kLargeSegment = 20 * MiB, kRound = 2 * MiB;
 
 int failures;
-size_t asked, given_back; // calls of aligned_alloc_device and of free, for device memory
+size_t asked, refused, given_back; // calls of aligned_alloc_device, those that gave nothing, calls of free
 
 void expect(bool ok, const char *what)
 {
@@ -133,6 +133,7 @@ class Card
     {
         char *p = static_cast<char *>(sycl::aligned_alloc_device(512, n, device_, context_));
         asked++;
+        refused += !p;
         expect(reinterpret_cast<uintptr_t>(p) % 512 == 0, "a segment is not aligned to 512 bytes");
         return p;
     }
@@ -166,7 +167,7 @@ std::vector<Card> cards;
 
 void books(const char *act)
 {
-    std::printf("books %s %zu %zu", act, asked, given_back);
+    std::printf("books %s %zu %zu %zu", act, asked, refused, given_back);
     for (size_t i = 0; i < cards.size(); i++)
         std::printf(" %zu", cards[i].live_bytes);
     std::printf("\n");
@@ -178,7 +179,7 @@ void books(const char *act)
 }
 
 // Tensors of every class of size, some freed and reused: only new segments reach the runtime.
-void tensors()
+void tensors(const char *during, const char *after)
 {
     const size_t sizes[] = {512, 4096, 100000, MiB, MiB + 1, 4 * MiB, 9 * MiB, 10 * MiB, 33 * MiB + 7};
     for (Card &card : cards) {
@@ -199,11 +200,16 @@ void tensors()
         for (const Tensor &t : held)
             card.free(t);
     }
-    books("tensors");
+    books(during);
     for (Card &card : cards)
         card.empty_cache();
-    books("empty_cache");
+    books(after);
 }
+
+void first_tensors() { tensors("tensors", "empty_cache"); }
+
+// After empty_cache the same again: what is kept below is reused.
+void more_tensors() { tensors("more_tensors", "empty_again"); }
 
 // Data through two streams and back, and between cards byte by byte.
 void copies()
@@ -245,6 +251,7 @@ void copies()
         cards[i].live_bytes -= n;
     }
     sycl::free(pinned, cards[0].context());
+    given_back++;
     books("copies_freed");
 }
 
@@ -324,8 +331,8 @@ struct Act {
     const char *name;
     void (*run)();
 };
-const Act acts[] = {{"tensors", tensors},           {"copies", copies},         {"free_memory", free_memory},
-                    {"out_of_memory", out_of_memory}, {"expandable", expandable}};
+const Act acts[] = {{"tensors", first_tensors},   {"more_tensors", more_tensors},   {"copies", copies},
+                    {"free_memory", free_memory}, {"out_of_memory", out_of_memory}, {"expandable", expandable}};
 
 } // namespace
 
