@@ -290,8 +290,8 @@ static bool set(struct zr_config *c, const struct zr_knob *k, const char *s, siz
         *(bool *)at = length == 2;
         return true;
     case ZR_TYPE_AMOUNT: {
-        struct zr_amount a = {0};
-        if (!none && !zr_parse_amount(s, length, &a))
+        struct zr_amount a = {.set = is(s, length, "0") && strstr(k->values, "|0|")};
+        if (!none && !a.set && !zr_parse_amount(s, length, &a))
             return false;
         if (a.percent_x100 && !strstr(k->values, "PERCENT"))
             return false;
@@ -461,6 +461,8 @@ static void put_amount(struct out *o, const struct zr_amount *a)
     uint64_t n = a->bytes;
     if (!a->set) {
         put(o, "none");
+    } else if (!n && !a->percent_x100) {
+        put(o, "0");
     } else if (a->percent_x100) {
         char text[32];
         unsigned rest = a->percent_x100 % 100;

@@ -118,6 +118,21 @@ START_TEST(what_is_no_size_is_refused)
 }
 END_TEST
 
+START_TEST(a_cache_limit_of_nothing_is_meant)
+{
+    struct zr_config c = parse("cache_limit:0,limit:0,host_floor:0");
+    char text[2048];
+
+    ck_assert(c.cache_limit.set && c.cache_limit.bytes == 0 && c.cache_limit.percent_x100 == 0);
+    ck_assert_int_eq(complaint_count, 2);
+    ck_assert(!c.limit.set && !c.host_floor.set);
+    zr_knobs_print(&c, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, ",cache_limit:0,"));
+    c = parse(text);
+    ck_assert(complaint_count == 0 && c.cache_limit.set);
+}
+END_TEST
+
 START_TEST(times_are_read_as_people_write_them)
 {
     static const struct {
@@ -262,6 +277,7 @@ int main(void)
     tcase_add_test(t, what_is_printed_parses_to_the_same);
     tcase_add_test(t, sizes_are_read_as_people_write_them);
     tcase_add_test(t, what_is_no_size_is_refused);
+    tcase_add_test(t, a_cache_limit_of_nothing_is_meant);
     tcase_add_test(t, times_are_read_as_people_write_them);
     tcase_add_test(t, an_unknown_knob_is_named_and_the_others_still_count);
     tcase_add_test(t, a_bad_value_is_named_with_what_was_expected_and_the_default_stays);
