@@ -40,7 +40,10 @@ struct zr_backing {
     void *arg;
     /* The size may be larger than what was asked; alignment is key->align. Called without any lock held. */
     int (*alloc)(void *arg, const struct zr_key *key, size_t size, void **out);
-    /* The block is in no map any more: base, held, context, peers, device and kind are as they were. */
+    /*
+     * The block is in no map any more: base, held, context, peers, device and kind are as they were. A block
+     * that the driver refuses is not kept again: nobody knows what became of it.
+     */
     int (*free)(void *arg, const struct zr_block *b);
     /* True for a code that means "out of memory" or "too large": something may be given back and tried again. */
     bool (*is_full)(int code);
@@ -71,6 +74,7 @@ enum { ZR_CACHE_TROUBLE = -1 };
 enum zr_freed {
     ZR_FREED,         /* kept */
     ZR_FREED_BY_DRIVER, /* given back to the driver at once */
+    ZR_FREED_REFUSED, /* the driver would not have it: still LIVE */
     ZR_FREED_FOREIGN, /* a LIVE block that did not come from this cache: nothing was done */
     ZR_FREED_TWICE,   /* the base of a block that is cached: nothing was done */
     ZR_FREED_INSIDE,  /* points into a LIVE block: nothing was done */
@@ -82,7 +86,7 @@ struct zr_freed_block {
     size_t size;
     uint16_t device;
     uint8_t kind;
-    int code; /* the driver's, with ZR_FREED_BY_DRIVER */
+    int code; /* the driver's, with ZR_FREED_REFUSED */
 };
 
 /*

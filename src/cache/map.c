@@ -158,6 +158,8 @@ bool zr_map_insert(struct zr_block *b)
                 break;
             continue;
         }
+        if (block_of(old) == b)
+            break; /* it was taken, and comes back */
         if (other == a) {
             __atomic_store_n(&b->word, word & ~(uint64_t)0xff, __ATOMIC_RELEASE);
             return false;

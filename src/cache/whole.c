@@ -318,6 +318,8 @@ static enum zr_freed give_one(struct zr_cache *c, struct zr_block *b, struct zr_
 {
     __atomic_store_n(&b->word, b->word & ~(uint64_t)0xff, __ATOMIC_RELEASE);
     was->code = c->backing.free(c->backing.arg, b);
+    if (unlikely(was->code != 0) && zr_map_insert(b))
+        return ZR_FREED_REFUSED;
     zr_block_recycle(b);
     return ZR_FREED_BY_DRIVER;
 }

@@ -110,6 +110,23 @@ START_TEST(a_base_that_is_there_is_not_inserted_twice)
 }
 END_TEST
 
+START_TEST(a_block_that_was_taken_can_come_back)
+{
+    uintptr_t at = 0x7f0200000000;
+    struct zr_block *b = put(at, 4096), *neighbour = put(at + 4096, 4096);
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ptr_eq(zr_map_take((void *)at), b);
+        ck_assert_ptr_null(zr_map_find((void *)(at + 5)));
+        ck_assert(zr_map_insert(b));
+        ck_assert_ptr_eq(zr_map_find((void *)(at + 5)), b);
+        ck_assert_ptr_eq(zr_map_find((void *)(at + 4096)), neighbour);
+    }
+    drop(at);
+    drop(at + 4096);
+}
+END_TEST
+
 START_TEST(a_cached_block_is_no_allocation)
 {
     struct zr_block *b = put(0x40000000, 4096);
@@ -289,6 +306,7 @@ int main(void)
     tcase_add_test(c, a_huge_block_is_found_far_from_its_base_across_leaves);
     tcase_add_test(c, addresses_above_48_bits_work_sign_extended_or_not);
     tcase_add_test(c, a_base_that_is_there_is_not_inserted_twice);
+    tcase_add_test(c, a_block_that_was_taken_can_come_back);
     tcase_add_test(c, a_cached_block_is_no_allocation);
     tcase_add_test(c, a_parked_block_hides_nothing_and_keeps_its_place);
     tcase_add_test(c, a_search_cleans_up_behind_many_small_blocks);

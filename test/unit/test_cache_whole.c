@@ -15,7 +15,7 @@ enum { FULL = 0x70000003, INVALID = 0x78000004 };
 
 static struct {
     uint64_t next;
-    int allocs, frees, fail_next, fail_code;
+    int allocs, frees, fail_next, fail_code, refuse_next;
     uint64_t held, room;
     size_t last_size;
     void *last_context;
@@ -51,6 +51,10 @@ static int driver_free(void *arg, const struct zr_block *b)
     (void)arg;
     if (zr_map_base((void *)b->base))
         abort(); /* out of the map before it goes back */
+    if (driver.refuse_next) {
+        driver.refuse_next--;
+        return INVALID;
+    }
     __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
     __atomic_store_n(&driver.last_context, b->context, __ATOMIC_RELAXED);
@@ -206,6 +210,27 @@ START_TEST(a_block_that_may_be_in_use_goes_to_the_driver)
     ck_assert_int_eq(driver.frees, 1);
     ck_assert_ptr_eq(driver.last_context, key.context);
     ck_assert_int_eq(put(p), ZR_FREED_UNKNOWN);
+}
+END_TEST
+
+START_TEST(a_block_that_the_driver_refuses_stays_alive)
+{
+    void *p = get(MIB), *inside = (char *)p + 5;
+
+    driver.refuse_next = 1;
+    ck_assert_int_eq(zr_cache_free(cache, p, false, &was), ZR_FREED_REFUSED);
+    ck_assert_int_eq(was.code, INVALID);
+    ck_assert_ptr_nonnull(zr_map_find(inside));
+    ck_assert_int_eq(put(p), ZR_FREED);
+    ck_assert_ptr_eq(get(MIB), p);
+    zr_cache_set_limit(cache, key.account, 0); /* nothing can be kept: the driver is asked at once */
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    driver.refuse_next = 1;
+    ck_assert_int_eq(put(p), ZR_FREED_REFUSED);
+    ck_assert_int_eq(put(p), ZR_FREED_BY_DRIVER);
+    ck_assert_int_eq(put(p), ZR_FREED_UNKNOWN);
+    ck_assert_int_eq(driver.frees, 1);
+    ck_assert_uint_eq(driver.held, 0);
 }
 END_TEST
 
@@ -563,6 +588,7 @@ int main(void)
     tcase_add_test(c, alignment_is_honoured_for_any_power_of_two);
     tcase_add_test(c, misuse_is_told_apart_and_corrupts_nothing);
     tcase_add_test(c, a_block_that_may_be_in_use_goes_to_the_driver);
+    tcase_add_test(c, a_block_that_the_driver_refuses_stays_alive);
     tcase_add_test(c, a_block_with_an_ipc_handle_is_really_freed);
     tcase_add_test(c, a_block_that_became_resident_elsewhere_is_kept_under_those_peers);
     tcase_add_test(c, out_of_memory_gives_back_this_device_and_asks_once_more);
