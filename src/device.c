@@ -8,14 +8,24 @@
 
 #include <string.h>
 
-enum { HANDLES = ZR_DEVICE_HANDLES, CARDS = 64 };
+enum { HANDLES = ZR_DEVICE_HANDLES, CARDS = 64, MODULES = 64 };
 
 struct zr_device zr_device[HANDLES];
 static struct {
     uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    ze_device_handle_t handle; /* of the card itself, good at this door */
+    uint32_t door;
 } card[CARDS];
-static unsigned cards;
+static unsigned cards; /* atomic */
 static struct zr_lock lock;
+
+/* Sysman's memory modules. Its devices are others than those of the core API: the UUID is the same. */
+static struct {
+    zes_mem_handle_t handle; /* atomic, the last to be written */
+    ze_device_handle_t device;
+    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    uint32_t among; /* modules that its device has */
+} module[MODULES];
 
 static unsigned look(ze_device_handle_t device)
 {
@@ -42,19 +52,39 @@ static void learn(ze_device_handle_t device, unsigned number)
     }
 }
 
-/* Under the lock: the card with this UUID, a new one if there is none or if it says nothing. */
-static unsigned card_of(const uint8_t *uuid)
+/* ZR_UNKNOWN_DEVICE: none, or it says nothing. */
+static unsigned card_with(const uint8_t *uuid)
 {
     static const uint8_t nothing[ZE_MAX_DEVICE_UUID_SIZE];
+    unsigned known = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
 
-    for (unsigned i = 0; i < cards; i++)
-        if (memcmp(card[i].uuid, nothing, sizeof nothing) != 0 &&
-            memcmp(card[i].uuid, uuid, sizeof nothing) == 0)
+    for (unsigned i = 0; i < known && memcmp(uuid, nothing, sizeof nothing) != 0; i++)
+        if (memcmp(card[i].uuid, uuid, sizeof nothing) == 0)
             return i;
-    if (cards == CARDS)
-        return CARDS - 1;
-    memcpy(card[cards].uuid, uuid, sizeof nothing);
-    return cards++;
+    return ZR_UNKNOWN_DEVICE;
+}
+
+/* Under the lock: the card with this UUID, a new one if there is none or if it says nothing. */
+static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid)
+{
+    unsigned number = card_with(uuid);
+
+    if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
+        return number != ZR_UNKNOWN_DEVICE ? number : CARDS - 1;
+    number = cards;
+    memcpy(card[number].uuid, uuid, sizeof card[number].uuid);
+    card[number].handle = device;
+    card[number].door = call->door;
+    __atomic_store_n(&cards, number + 1, __ATOMIC_RELEASE);
+    return number;
+}
+
+ze_device_handle_t zr_device_handle(unsigned number, uint32_t *door)
+{
+    if (number >= __atomic_load_n(&cards, __ATOMIC_ACQUIRE))
+        return NULL;
+    *door = card[number].door;
+    return card[number].handle;
 }
 
 static bool properties(struct zr_call *call, ze_device_handle_t device, ze_device_properties_t *p)
@@ -119,9 +149,67 @@ void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_devi
             continue;
         zr_lock(&lock);
         if (look(devices[i]) == ZR_UNKNOWN_DEVICE)
-            learn(devices[i], of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(p.uuid.id));
+            learn(devices[i],
+                  of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(call, devices[i], p.uuid.id));
         zr_unlock(&lock);
     }
+}
+
+/* --- Sysman ------------------------------------------------------------------------------------------- */
+static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid)
+{
+    typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
+    get_properties get = (get_properties)zr_function_below(call->door, "zesDeviceGetProperties");
+    zes_device_properties_t p;
+
+    memset(&p, 0, sizeof p);
+    p.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    p.core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
+        memset(&p, 0, sizeof p);
+    memcpy(uuid, p.core.uuid.id, ZE_MAX_DEVICE_UUID_SIZE);
+}
+
+void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
+                       uint32_t count)
+{
+    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+
+    sysman_uuid(call, device, uuid);
+    zr_lock(&lock);
+    for (uint32_t i = 0; i < count; i++)
+        for (unsigned n = 0; n < MODULES; n++) {
+            if (module[n].handle == modules[i])
+                break;
+            if (module[n].handle)
+                continue;
+            module[n].device = (ze_device_handle_t)device;
+            memcpy(module[n].uuid, uuid, sizeof uuid);
+            module[n].among = count;
+            __atomic_store_n(&module[n].handle, modules[i], __ATOMIC_RELEASE);
+            break;
+        }
+    zr_unlock(&lock);
+}
+
+bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among)
+{
+    for (unsigned n = 0; n < MODULES; n++) {
+        zes_mem_handle_t at = __atomic_load_n(&module[n].handle, __ATOMIC_ACQUIRE);
+
+        if (!at)
+            break;
+        if (at != memory)
+            continue;
+        *among = module[n].among;
+        *number = look(module[n].device);
+        if (*number == ZR_UNKNOWN_DEVICE)
+            *number = card_with(module[n].uuid);
+        return true;
+    }
+    *number = ZR_UNKNOWN_DEVICE;
+    *among = 1;
+    return false;
 }
 
 /* The driver's handles are not usable in a child, but they may come again: the numbers stay. */

@@ -7,6 +7,7 @@
 #include "policy.h"
 
 #include "cache/cache.h"
+#include "cache/classes.h"
 
 #include <string.h>
 
@@ -115,7 +116,7 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     int code;
 
     (void)arg;
-    now.refused = counted && !zr_limit_take(call, key->account, key->device, size);
+    now.refused = counted && !zr_limit_take(call, key->account, size);
     if (now.refused)
         return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     code = down_alloc(call, key, size, out);
@@ -145,7 +146,7 @@ static int backing_free(void *arg, const struct zr_block *b)
         result = ZR_DOWN(call, zeMemFreeExt, b->held, (b->context, now.desc, p));
     else
         result = ZR_DOWN(call, zeMemFree, b->held, (b->context, p));
-    if (b->kind == ZR_KIND_DEVICE) {
+    if (b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {
         zr_book_reserved(b->device, -(int64_t)b->held);
         zr_limit_drop(b->device, b->held);
     }
@@ -215,6 +216,16 @@ static bool relaxed_only(const void *next, uint32_t *flags)
         return false;
     *flags = relaxed->flags;
     return true;
+}
+
+static __attribute__((noinline, cold)) void count_passed(const ze_device_mem_alloc_desc_t *desc)
+{
+    if (zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
+        zr_count(ZR_F_PASSED_IMPORT, 1);
+    else if (zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
+        zr_count(ZR_F_PASSED_EXPORT, 1);
+    else
+        zr_count(ZR_F_PASSED_PNEXT, 1);
 }
 
 static inline struct site *site_of(const void *caller, ze_context_handle_t context,
@@ -287,6 +298,8 @@ static inline bool serve(struct zr_cache *c, struct zr_call *call, const struct 
             __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_USER - 1), __ATOMIC_RELAXED);
     } else {
         zr_count(ZR_F_CACHE_MISSES, 1);
+        if (unlikely(size > ZR_CLASS_LIMIT))
+            zr_count(ZR_F_PASSED_SIZE, 1);
         if (key->peers) {
             __atomic_store_n(&b->peers, 0, __ATOMIC_RELAXED);
             zr_block_mark(b, ZR_BLOCK_MOVED);
@@ -312,7 +325,7 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
                  desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC))
         return false;
     if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key.extra)) {
-        zr_count(ZR_F_PASSED_PNEXT, 1);
+        count_passed(desc);
         return false;
     }
     number = zr_device_number(call, device);
@@ -441,6 +454,8 @@ static inline bool take_back(struct zr_call *call, ze_context_handle_t context,
         return true;
     case ZR_FREED_BY_DRIVER:
         zr_unbook(was.kind, was.device, was.size);
+        return true;
+    case ZR_FREED_REFUSED:
         *result = (ze_result_t)was.code;
         return true;
     case ZR_FREED_FOREIGN:

@@ -45,17 +45,29 @@ static unsigned counted_as(unsigned number)
     return number == ZR_UNKNOWN_DEVICE ? 0 : number;
 }
 
-uint64_t zr_limit_of(struct zr_call *call, unsigned number, ze_device_handle_t device)
+/* A part of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
+static __attribute__((noinline, cold)) uint64_t find_limit(const struct zr_call *call, unsigned number)
+{
+    struct zr_call own = {.caller = call->caller};
+    ze_device_handle_t card = zr_device_handle(number, &own.door);
+    uint64_t limit = card ? zr_amount_of(&zr_config.limit, zr_device_memory(&own, card)) : 0;
+
+    __atomic_store_n(&account[number].limit, limit, __ATOMIC_RELEASE);
+    return limit;
+}
+
+uint64_t zr_limit_of(const struct zr_call *call, unsigned number)
 {
     uint64_t limit;
 
+    number = counted_as(number);
     if (likely(!zr_config.limit.set) || number >= DEVICES)
         return UINT64_MAX;
+    if (!zr_config.limit.percent_x100)
+        return zr_config.limit.bytes;
     limit = __atomic_load_n(&account[number].limit, __ATOMIC_ACQUIRE);
-    if (!limit && device) {
-        limit = zr_amount_of(&zr_config.limit, zr_device_memory(call, device));
-        __atomic_store_n(&account[number].limit, limit, __ATOMIC_RELEASE);
-    }
+    if (unlikely(!limit))
+        limit = find_limit(call, number);
     return limit ? limit : UINT64_MAX;
 }
 
@@ -64,15 +76,14 @@ uint64_t zr_limit_used(unsigned number)
     return number < DEVICES ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
-bool zr_limit_take(struct zr_call *call, unsigned number, ze_device_handle_t device, uint64_t bytes)
+bool zr_limit_take(const struct zr_call *call, unsigned number, uint64_t bytes)
 {
-    uint64_t limit = zr_limit_of(call, number, device);
+    uint64_t limit = zr_limit_of(call, number);
     uint64_t used;
 
-    if (likely(limit == UINT64_MAX)) {
-        zr_limit_add(number, bytes);
+    number = counted_as(number);
+    if (likely(!zr_config.limit.set) || number >= DEVICES)
         return true;
-    }
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
     do {
         if (bytes > limit || used > limit - bytes)
@@ -93,13 +104,6 @@ void zr_limit_drop(unsigned number, uint64_t bytes)
     while (!__atomic_compare_exchange_n(&account[number].used, &used, used > bytes ? used - bytes : 0,
                                         false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
-}
-
-void zr_limit_add(unsigned number, uint64_t bytes)
-{
-    number = counted_as(number);
-    if (unlikely(zr_config.limit.set) && number < DEVICES)
-        __atomic_fetch_add(&account[number].used, bytes, __ATOMIC_RELAXED);
 }
 
 void zr_fork_child_limit(void)

@@ -17,11 +17,10 @@ bool zr_policy_trim(struct zr_call *call, unsigned number)
 }
 
 /* What is kept counts too: it is given back before anybody is refused. */
-bool zr_policy_within_limit(struct zr_call *call, unsigned number, ze_device_handle_t device,
-                            uint64_t bytes)
+bool zr_policy_within_limit(struct zr_call *call, unsigned number, uint64_t bytes)
 {
-    return likely(zr_limit_take(call, number, device, bytes)) ||
-           (zr_policy_trim(call, number) && zr_limit_take(call, number, device, bytes));
+    return likely(zr_limit_take(call, number, bytes)) ||
+           (zr_policy_trim(call, number) && zr_limit_take(call, number, bytes));
 }
 
 ze_result_t zr_policy_refused(enum zr_entry entry)
@@ -67,7 +66,7 @@ ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_
     ze_result_t result;
 
     number = zr_device_number(call, device);
-    if (unlikely(!zr_policy_within_limit(call, number, device, size)))
+    if (unlikely(!zr_policy_within_limit(call, number, size)))
         return zr_policy_refused(ZR_E_zeMemAllocDevice);
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
@@ -95,6 +94,8 @@ ze_result_t zr_policy_alloc_host(struct zr_call *call, ze_context_handle_t conte
     if (zr_config.cache_host && is_kept(call) &&
         zr_keep_alloc_host(call, context, desc, size, alignment, out, &result))
         return result;
+    if (zr_config.cache)
+        zr_count(ZR_F_PASSED_KIND, 1);
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocHost, size, (context, desc, size, alignment, out));
     if (likely(result == ZE_RESULT_SUCCESS))
@@ -109,6 +110,8 @@ ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t con
 {
     ze_result_t result;
 
+    if (zr_config.cache)
+        zr_count(ZR_F_PASSED_KIND, 1);
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = ZR_DOWN(call, zeMemAllocShared, size,
                      (context, device_desc, host_desc, size, alignment, device, out));
@@ -159,9 +162,23 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     return zr_plain_free_ext(call, context, desc, ptr);
 }
 
-void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device)
+ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context,
+                               ze_device_handle_t device, void **out)
 {
-    zr_policy_trim(call, device ? zr_device_number(call, device) : ZR_UNKNOWN_DEVICE);
+    unsigned number = zr_device_number(call, device);
+    void *start = NULL;
+    size_t size = 0;
+
+    if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
+        size = 0;
+    if (unlikely(!zr_policy_within_limit(call, number, size))) {
+        ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
+        *out = NULL;
+        return zr_policy_refused(ZR_E_zeMemOpenIpcHandle);
+    }
+    zr_count(ZR_F_IPC_IMPORTS, 1);
+    zr_registry_add(ZR_KIND_IMPORTED, number, context, *out, size, 0);
+    return ZE_RESULT_SUCCESS;
 }
 
 static void least(uint64_t *value, uint64_t bound)
@@ -170,20 +187,49 @@ static void least(uint64_t *value, uint64_t bound)
         *value = bound;
 }
 
-void zr_policy_tell_limit(struct zr_call *call, ze_device_handle_t device, uint64_t *total, uint64_t *free)
+void zr_policy_tell_limit(struct zr_call *call, unsigned number, uint64_t *total, uint64_t *free)
 {
-    enum { CARDS = 16 };
-    unsigned first = device ? zr_device_number(call, device) : 0;
-    unsigned last = device ? first : CARDS - 1;
+    enum { CARDS = 64 };
+    bool all = number == ZR_UNKNOWN_DEVICE;
 
     if (!zr_config.limit.set)
         return;
-    for (unsigned n = first; n <= last && n < CARDS; n++) {
-        uint64_t limit = zr_limit_of(call, n, device), used = zr_limit_used(n);
+    for (unsigned n = all ? 0 : number; n < (all ? CARDS : number + 1); n++) {
+        uint64_t limit = zr_limit_of(call, n), used = zr_limit_used(n);
 
         least(total, limit);
         least(free, limit > used ? limit - used : 0);
     }
+}
+
+void zr_policy_tell_part(struct zr_call *call, unsigned number, uint64_t *left, uint64_t *total)
+{
+    zr_policy_tell_limit(call, number, left, NULL);
+    least(total, *left);
+    if (*left != UINT64_MAX)
+        *left -= *total;
+}
+
+/* A device that has several modules has its limit shared out among them by their size. */
+void zr_policy_tell_module(struct zr_call *call, zes_mem_handle_t memory, uint64_t *total, uint64_t *free)
+{
+    uint64_t limit = UINT64_MAX, left = UINT64_MAX, size = *total;
+    unsigned number;
+    uint32_t among;
+    bool known = zr_device_of_module(memory, &number, &among);
+
+    if (!zr_config.limit.set)
+        return;
+    if (known && number == ZR_UNKNOWN_DEVICE)
+        limit = left = zr_amount_of(&zr_config.limit, size * among) / among;
+    else
+        zr_policy_tell_limit(call, number, &limit, &left);
+    if (number != ZR_UNKNOWN_DEVICE && among > 1 && limit != UINT64_MAX) {
+        limit /= among;
+        left /= among;
+    }
+    least(total, limit);
+    least(free, left);
 }
 
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context)
@@ -198,6 +244,7 @@ void zr_fork_child_policy(void)
     zr_fork_child_device();
     zr_fork_child_table();
     zr_fork_child_keep();
+    zr_fork_child_residency();
     zr_fork_child_pool();
     zr_fork_child_limit();
     zr_fork_child_habit();

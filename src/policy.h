@@ -31,12 +31,26 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
                                const ze_memory_free_ext_desc_t *desc, void *ptr);
 /* The counter of a free with this descriptor. */
 enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc);
-/* Before the driver is asked how much memory is free: what we keep must not look used. NULL: all devices. */
-void zr_policy_before_memory_query(struct zr_call *call, ze_device_handle_t device);
-/* Gives back all that is kept for a device, or for all (ZR_UNKNOWN_DEVICE), wherever it is kept. */
+/*
+ * Gives back all that is kept for a device, or for all (ZR_UNKNOWN_DEVICE), wherever it is kept: also before the
+ * driver is asked how much memory is free, because what we keep must not look used.
+ */
 bool zr_policy_trim(struct zr_call *call, unsigned number);
-/* After it has answered: with a limit set, total and free are told as the limit leaves them. */
-void zr_policy_tell_limit(struct zr_call *call, ze_device_handle_t device, uint64_t *total, uint64_t *free);
+/*
+ * After the driver was asked how much memory there is, or is free: with a limit set, both are told as the limit
+ * leaves them. Either may be NULL. ZR_UNKNOWN_DEVICE: as it leaves them on the device that has least.
+ */
+void zr_policy_tell_limit(struct zr_call *call, unsigned number, uint64_t *total, uint64_t *free);
+/* The same for one of several parts of a device that are told one after the other: *left begins at UINT64_MAX. */
+void zr_policy_tell_part(struct zr_call *call, unsigned number, uint64_t *left, uint64_t *total);
+/* The same for a memory module of Sysman. */
+void zr_policy_tell_module(struct zr_call *call, zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
+/*
+ * Memory of another process was opened; the driver is asked how much. Over the limit it is closed again, *out
+ * is NULL and the answer is OUT_OF_DEVICE_MEMORY.
+ */
+ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context,
+                               ze_device_handle_t device, void **out);
 /* Before a context goes: what we keep for it goes back to the driver. */
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
 
@@ -83,16 +97,13 @@ void zr_fork_child_keep(void);
 uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device);
 uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total);
 /* UINT64_MAX: none. */
-uint64_t zr_limit_of(struct zr_call *call, unsigned number, ze_device_handle_t device);
+uint64_t zr_limit_of(const struct zr_call *call, unsigned number);
 uint64_t zr_limit_used(unsigned number);
 /* Before the driver is asked for memory; false: it would be more than the limit. Free of cost without one. */
-bool zr_limit_take(struct zr_call *call, unsigned number, ze_device_handle_t device, uint64_t bytes);
+bool zr_limit_take(const struct zr_call *call, unsigned number, uint64_t bytes);
 void zr_limit_drop(unsigned number, uint64_t bytes);
-/* Memory that came without asking: it counts, and is not refused. */
-void zr_limit_add(unsigned number, uint64_t bytes);
 /* As zr_limit_take, after what is kept was given back if need be. */
-bool zr_policy_within_limit(struct zr_call *call, unsigned number, ze_device_handle_t device,
-                            uint64_t bytes);
+bool zr_policy_within_limit(struct zr_call *call, unsigned number, uint64_t bytes);
 /* OUT_OF_DEVICE_MEMORY on behalf of the limit, counted. */
 ze_result_t zr_policy_refused(enum zr_entry entry);
 void zr_fork_child_limit(void);
@@ -163,9 +174,6 @@ static inline void zr_registry_gone(struct zr_block *b)
 void zr_registry_back(struct zr_block *b);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr);
-/* Memory of another process was opened; the driver is asked how much. */
-void zr_registry_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
-                          const void *base);
 /* Physical memory, of a device or of the host, known by its handle. */
 void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
                           const void *handle, size_t size);
@@ -201,6 +209,16 @@ static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t
 /* A list as zeDeviceGet gave it, in the driver's order; or the parts of `root`. */
 void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices,
                     uint32_t count);
+/* A handle of the card itself, and the door at which it is good; NULL for none. */
+ze_device_handle_t zr_device_handle(unsigned number, uint32_t *door);
+/* Memory modules of a device of Sysman, as they were enumerated. */
+void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
+                       uint32_t count);
+/*
+ * Whose module it is, and among how many; false: it was never enumerated. ZR_UNKNOWN_DEVICE: the process has
+ * not met the device in the core API.
+ */
+bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among);
 void zr_fork_child_device(void);
 
 /* --- versions.c: the driver and its cards in the fingerprint --------------------------------------------- */
@@ -264,6 +282,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);
 /* residency:owner, and this caller is not let through. */
 bool zr_residency_withholds(const struct zr_call *call);
+void zr_fork_child_residency(void);
 ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
                                ze_device_handle_t device, void *ptr, size_t size);
 

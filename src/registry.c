@@ -71,19 +71,6 @@ void zr_registry_exported(const void *ptr)
         zr_count(ZR_F_IPC_EXPORT_BYTES, b->size);
 }
 
-void zr_registry_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
-                          const void *base)
-{
-    void *start = NULL;
-    size_t size = 0;
-
-    zr_count(ZR_F_IPC_IMPORTS, 1);
-    if (ZR_BELOW(call, zeMemGetAddressRange)(context, base, &start, &size) != ZE_RESULT_SUCCESS)
-        size = 0;
-    zr_limit_add(zr_device_number(call, device), size);
-    zr_registry_add(ZR_KIND_IMPORTED, zr_device_number(call, device), context, base, size, 0);
-}
-
 void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
                           const void *handle, size_t size)
 {

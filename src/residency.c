@@ -68,13 +68,13 @@ bool zr_residency_withholds(const struct zr_call *call)
 }
 
 /* By library too. A library asks from few places: the numbers of the last one are kept per thread. */
+static __thread struct {
+    const void *caller;
+    int calls, bytes;
+} last;
+
 static void count_withheld(const void *caller, size_t bytes)
 {
-    static __thread struct {
-        const void *caller;
-        int calls, bytes;
-    } last;
-
     if (last.caller != caller) {
         const char *library = zr_caller_name(caller);
         char name[96];
@@ -152,4 +152,10 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         zr_keep_moved(b);
     }
     return result;
+}
+
+/* The numbers are those of the parent's segment; the one thread that is left has them in `last`. */
+void zr_fork_child_residency(void)
+{
+    last.caller = NULL;
 }

@@ -56,33 +56,44 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     return result;
 }
 
-/* What SYCL's free_memory asks for, chained to the properties of a device. */
-struct zr_usable_memory {
-    uint32_t stype;
-    void *next;
-    uint64_t bytes;
-};
-
-static struct zr_usable_memory *usable_memory(void *chain)
+static void *chained(void *chain, uint32_t stype)
 {
-    struct zr_usable_memory *link = chain;
+    struct zr_ze_usable_memory *link = chain;
 
-    while (link && link->stype != ZR_STYPE_DEVICE_USABLEMEM_SIZE)
+    while (link && link->stype != stype)
         link = link->next;
     return link;
 }
 
+/* Chained to it may be how much memory is free. */
 ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
 {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
     zr_count_caller(call.caller, 0);
-    struct zr_usable_memory *usable = properties ? usable_memory(properties->pNext) : NULL;
-    if (usable)
-        zr_policy_before_memory_query(&call, device);
+    struct zr_ze_usable_memory *usable =
+        properties ? chained(properties->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE) : NULL;
+    unsigned number = usable ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
+    if (usable && number != ZR_UNKNOWN_DEVICE)
+        zr_policy_trim(&call, number);
     ze_result_t result = ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
     if (result == ZE_RESULT_SUCCESS && usable)
-        zr_policy_tell_limit(&call, device, NULL, &usable->bytes);
+        zr_policy_tell_limit(&call, number, NULL, &usable->bytes);
     return result;
+}
+
+/* SYCL's global_mem_size is the physical size, where the driver tells it, else the total. */
+static void tell_region(struct zr_call *call, unsigned number, ze_device_memory_properties_t *region,
+                        uint64_t *total_left, uint64_t *physical_left)
+{
+    ze_device_memory_ext_properties_t *more =
+        chained(region->pNext, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
+    struct zr_ze_usable_memory *usable = chained(region->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
+
+    zr_policy_tell_part(call, number, total_left, &region->totalSize);
+    if (more)
+        zr_policy_tell_part(call, number, physical_left, &more->physicalSize);
+    if (usable)
+        zr_policy_tell_limit(call, number, NULL, &usable->bytes);
 }
 
 ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_t *count,
@@ -90,24 +101,44 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_
 {
     ZR_ENTER(zeDeviceGetMemoryProperties, (device, count, properties));
     zr_count_caller(call.caller, 0);
-    if (properties && count && *count)
-        zr_policy_before_memory_query(&call, device);
+    uint32_t regions = properties && count ? *count : 0;
+    uint64_t total_left = UINT64_MAX, physical_left = UINT64_MAX;
+    unsigned number = regions ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
+    for (uint32_t i = 0; i < regions && number != ZR_UNKNOWN_DEVICE; i++)
+        if (unlikely(chained(properties[i].pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE)))
+            zr_policy_trim(&call, number);
     ze_result_t result =
         ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
-    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && properties && i < *count; i++)
-        zr_policy_tell_limit(&call, device, &properties[i].totalSize, NULL);
+    if (result != ZE_RESULT_SUCCESS || number == ZR_UNKNOWN_DEVICE)
+        return result;
+    for (uint32_t i = 0; i < regions && i < *count; i++)
+        tell_region(&call, number, &properties[i], &total_left, &physical_left);
     return result;
 }
 
-/* A memory module of Sysman names no Level Zero device: all devices are meant. */
+ze_result_t zr_on_zesDeviceEnumMemoryModules(zes_device_handle_t device, uint32_t *count,
+                                             zes_mem_handle_t *modules)
+{
+    ZR_ENTER(zesDeviceEnumMemoryModules, (device, count, modules));
+    zr_count_caller(call.caller, 0);
+    uint32_t asked = count ? *count : 0;
+    ze_result_t result = ZR_DOWN(&call, zesDeviceEnumMemoryModules, 0, (device, count, modules));
+    if (result == ZE_RESULT_SUCCESS && modules && asked)
+        zr_device_modules(&call, device, modules, *count < asked ? *count : asked);
+    return result;
+}
+
 ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *state)
 {
     ZR_ENTER(zesMemoryGetState, (memory, state));
     zr_count_caller(call.caller, 0);
-    zr_policy_before_memory_query(&call, NULL);
+    unsigned number;
+    uint32_t among;
+    if (!zr_device_of_module(memory, &number, &among) || number != ZR_UNKNOWN_DEVICE)
+        zr_policy_trim(&call, number);
     ze_result_t result = ZR_DOWN(&call, zesMemoryGetState, 0, (memory, state));
     if (result == ZE_RESULT_SUCCESS && state)
-        zr_policy_tell_limit(&call, NULL, &state->size, &state->free);
+        zr_policy_tell_module(&call, memory, &state->size, &state->free);
     return result;
 }
 
@@ -143,7 +174,7 @@ static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_ha
     if (result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting) {
         struct zr_call call = {.door = ZR_DOOR_PLT};
 
-        zr_registry_imported(&call, context, device, *out);
+        result = zr_policy_imported(&call, context, device, out);
     }
     return result;
 }

@@ -85,7 +85,7 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     zr_count_caller(call.caller, size);
     bool on_device = device && desc && !(desc->flags & ZR_PHYSICAL_MEM_FLAG_ON_HOST);
     unsigned number = zr_device_number(&call, device);
-    if (on_device && unlikely(!zr_policy_within_limit(&call, number, device, size)))
+    if (on_device && unlikely(!zr_policy_within_limit(&call, number, size)))
         return zr_policy_refused(ZR_E_zePhysicalMemCreate);
     ze_result_t result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
     if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && zr_policy_trim(&call, number)) {

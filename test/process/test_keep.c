@@ -44,6 +44,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_child_of_fork_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "forked")                   \
     X(a_query_of_free_memory_trims_first, "route:native,cache:on" LASTING, "queried")                          \
     X(a_small_cache_limit_keeps_nothing, "route:native,cache:on,cache_limit:4KiB" LASTING, "nothing_kept")     \
+    X(a_cache_limit_of_nothing_keeps_nothing, "route:native,cache:on,cache_limit:0" LASTING, "nothing_kept")   \
     X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
     X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
     X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")                   \
@@ -88,6 +89,24 @@ START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 }
 END_TEST
 
+START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
+{
+    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,residency:owner", "withheld_in_child");
+    struct child *of_fork = calloc(1, sizeof *of_fork);
+    const char *pid = strstr(c->out, "child ");
+
+    ck_assert_uint_eq(value(c, "callers.keep.withheld_calls"), 1);
+    ck_assert_ptr_nonnull(pid);
+    child_read(of_fork, atoi(pid + 6));
+    ck_assert_ptr_nonnull(of_fork->s);
+    ck_assert_uint_eq(value(of_fork, "residency.peer.withheld_calls"), 5);
+    ck_assert_uint_eq(value(of_fork, "callers.keep.withheld_calls"), 5);
+    ck_assert_uint_eq(value(of_fork, "callers.keep.withheld_bytes"), 5 * 4 << 20);
+    child_free(of_fork);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(threads_may_do_everything_at_once)
 {
     const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on",
@@ -115,6 +134,7 @@ int main(void)
     PROMISES(ADD)
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
+    tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
     tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);
     runner = srunner_create(suite);

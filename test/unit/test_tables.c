@@ -44,6 +44,7 @@
     K(zeDeviceGetMemoryProperties, Device, ze_device_dditable_t, pfnGetMemoryProperties)           \
     K(zeDriverGetExtensionFunctionAddress, Driver, ze_driver_dditable_t,                           \
       pfnGetExtensionFunctionAddress)                                                              \
+    K(zesDeviceEnumMemoryModules, SysmanDevice, zes_device_dditable_t, pfnEnumMemoryModules)              \
     K(zesMemoryGetState, Memory, zes_memory_dditable_t, pfnGetState)                               \
     K(zeInit, Global, ze_global_dditable_t, pfnInit)
 

@@ -11,11 +11,24 @@ struct memory_module {
 };
 static struct memory_module modules[SIM_CARDS];
 
+/* After zesInit its devices are others than those of the core API; with ZES_ENABLE_SYSMAN they are the same. */
+static struct sim_device devices_apart[SIM_CARDS];
+static bool apart;
+
 ze_result_t sim_zesInit(uint32_t flags)
 {
     if (flags)
         return ZE_RESULT_ERROR_INVALID_ENUMERATION;
-    return sim_zeInit(0);
+    ze_result_t result = sim_zeInit(0);
+    if (result == ZE_RESULT_SUCCESS && !__atomic_exchange_n(&apart, true, __ATOMIC_ACQ_REL))
+        memcpy(devices_apart, sim.cards, sizeof(devices_apart));
+    return result;
+}
+
+static zes_device_handle_t sysman_device(unsigned card)
+{
+    bool own = __atomic_load_n(&apart, __ATOMIC_ACQUIRE);
+    return (zes_device_handle_t)(own ? &devices_apart[card] : &sim.cards[card]);
 }
 
 ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers)
@@ -34,7 +47,7 @@ ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count,
     if (*count == 0 || *count > sim_config.devices)
         *count = (uint32_t)sim_config.devices;
     for (uint32_t i = 0; devices && i < *count; i++)
-        devices[i] = (zes_device_handle_t)&sim.cards[i];
+        devices[i] = sysman_device(i);
     return ZE_RESULT_SUCCESS;
 }
 
@@ -128,7 +141,7 @@ ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t driver, struct s
         ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
         sim_zeDeviceGetProperties((ze_device_handle_t)&sim.cards[card], &p);
         if (memcmp(p.uuid.id, uuid.id, sizeof(uuid.id)) == 0) {
-            *device = (zes_device_handle_t)&sim.cards[card];
+            *device = sysman_device(card);
             *on_subdevice = 0;
             *subdevice = 0;
             return ZE_RESULT_SUCCESS;
