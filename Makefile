@@ -24,7 +24,8 @@ LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzer
 
 # --- the command ------------------------------------------------------------------------------------
 TOOL_SRC := $(wildcard tools/*.c)
-TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c)) $(B)/tool/src/knobs.o
+TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c)) $(B)/tool/src/knobs.o \
+            $(B)/tool/tools/simgpu/config.o
 TOOL_LIBS := -lm -ldl -lpthread
 
 # --- the simulated GPU ------------------------------------------------------------------------------

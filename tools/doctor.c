@@ -209,11 +209,13 @@ int zr_cmd_doctor(int argc, char **argv)
                                           {NULL, 0, NULL, 0}};
     static struct zr_case c;
     struct zr_diagnosis d;
+    static char name[] = "zeroute doctor"; /* for getopt's messages */
     bool json = false;
     pid_t pid = 0;
     int option, code;
 
     optind = 0;
+    argv[0] = name;
     while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);

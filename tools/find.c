@@ -1,4 +1,5 @@
 /* Files that belong to the command, wherever it is installed. */
+#include "elffile.h"
 #include "tools.h"
 
 #include <elf.h>
@@ -6,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool zr_find_file(const char *name, char *out, size_t size)
@@ -34,6 +36,17 @@ bool zr_find_file(const char *name, char *out, size_t size)
     return false;
 }
 
+/* Its own name is in the library, whatever the file is called. */
+static bool is_ours(const char *path, char *why, size_t size)
+{
+    struct zr_elf elf;
+    bool ours = zr_elf_open(&elf, path) && zr_elf_mentions(&elf, "libzeroute.so");
+    zr_elf_close(&elf);
+    if (!ours)
+        snprintf(why, size, "%s is another library: expected libzeroute.so", path);
+    return ours;
+}
+
 bool zr_check_library(const char *path, char *why, size_t size)
 {
     Elf64_Ehdr h;
@@ -51,11 +64,32 @@ bool zr_check_library(const char *path, char *why, size_t size)
     else if (h.e_type != ET_DYN)
         snprintf(why, size, "%s is not a shared library", path);
     else
-        return true;
+        return is_ours(path, why, size);
     return false;
 }
 
-bool zr_is_static(const char *program)
+/* What stands in the way of a preload in this ELF file; NULL: nothing. */
+static const char *elf_obstacle(int fd)
+{
+    Elf64_Ehdr h;
+    if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG) != 0)
+        return NULL;
+    if (h.e_ident[EI_CLASS] != ELFCLASS64)
+        return "is a 32-bit program";
+    if (h.e_machine != EM_X86_64)
+        return "is for another machine";
+    if (h.e_phentsize != sizeof(Elf64_Phdr))
+        return NULL;
+    for (unsigned i = 0; i < h.e_phnum; i++) {
+        Elf64_Phdr p;
+        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + i * sizeof p)) != sizeof p ||
+            p.p_type == PT_INTERP)
+            return NULL;
+    }
+    return "is statically linked";
+}
+
+const char *zr_preload_obstacle(const char *program)
 {
     const char *path = getenv("PATH");
     char file[4096];
@@ -67,18 +101,13 @@ bool zr_is_static(const char *program)
             break;
         path += n + (path[n] == ':');
     }
-    Elf64_Ehdr h;
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    bool is_static = fd >= 0 && read(fd, &h, sizeof h) == sizeof h &&
-                     memcmp(h.e_ident, ELFMAG, SELFMAG) == 0 &&
-                     h.e_ident[EI_CLASS] == ELFCLASS64 && h.e_phentsize == sizeof(Elf64_Phdr);
-    for (unsigned i = 0; is_static && i < h.e_phnum; i++) {
-        Elf64_Phdr p;
-        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + i * sizeof p)) != sizeof p ||
-            p.p_type == PT_INTERP)
-            is_static = false;
-    }
+    struct stat st;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const char *obstacle = fd < 0 ? NULL : elf_obstacle(fd);
+    if (!obstacle && stat(file, &st) == 0 && (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
+                                              ((st.st_mode & S_ISGID) && st.st_gid != getegid())))
+        obstacle = "runs with other rights than yours (set-user-ID)";
     if (fd >= 0)
         close(fd);
-    return is_static;
+    return obstacle;
 }

@@ -1,9 +1,9 @@
 /* zeroute mirror-test: how many bytes of host memory a byte of device memory costs here. */
 #include "mirror.h"
 
+#include "preload.h"
 #include "tools.h"
 
-#include <ftw.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -171,44 +171,15 @@ static const struct option longs[] = {
 
 /* --- the simulated GPU, with a /proc of its own ---------------------------------------------- */
 
-static char sim_root[] = "/tmp/zeroute-mirror-XXXXXX";
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+static bool start_sim(const struct options *o, char *root, size_t size)
 {
-    (void)st, (void)kind, (void)ftw;
-    return remove(path);
-}
-
-static bool start_sim(const struct options *o)
-{
-    char library[4096], spec[512];
+    char spec[512];
     unsigned most = 1;
 
     for (unsigned i = 0; i < o->card_count; i++)
         most = o->cards[i] > most ? o->cards[i] : most;
-    if (!zr_find_file("libze_simgpu.so", library, sizeof library)) {
-        zr_complain("mirror-test", "--sim: %s", library);
-        return false;
-    }
     snprintf(spec, sizeof spec, "devices:%u,%s", most, o->sim_spec ? o->sim_spec : "mirror:on");
-    setenv("ZE_ENABLE_ALT_DRIVERS", library, 1);
-    setenv("ZE_SIMGPU", spec, 1);
-    if (!getenv("ZEROUTE_ROOT")) {
-        if (!mkdtemp(sim_root)) {
-            zr_complain("mirror-test", "--sim: no folder in /tmp");
-            return false;
-        }
-        setenv("ZEROUTE_ROOT", sim_root, 1);
-    }
-    return true;
-}
-
-static void end_sim(void)
-{
-    const char *root = getenv("ZEROUTE_ROOT");
-
-    if (root && !strcmp(root, sim_root))
-        nftw(sim_root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return zr_simulate("mirror-test", spec, root, size);
 }
 
 /* --- running --------------------------------------------------------------------------------- */
@@ -288,10 +259,13 @@ int zr_cmd_mirror_test(int argc, char **argv)
                                  .step = UINT64_C(2) << 30,
                                  .keep = UINT64_C(4) << 30}};
     struct zr_mirror_result *results;
+    static char name[] = "zeroute mirror-test"; /* for getopt's messages */
+    char root[512] = "";
     unsigned count;
     int option, code;
 
     optind = 0;
+    argv[0] = name;
     while ((option = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
@@ -306,7 +280,7 @@ int zr_cmd_mirror_test(int argc, char **argv)
     }
     if (!o.card_count)
         take_cards(&o, o.all ? "1,2,4" : "2");
-    if (o.sim && !start_sim(&o))
+    if (o.sim && !start_sim(&o, root, sizeof root))
         return 2;
     results = calloc(SETTINGS * COLUMNS, sizeof *results);
     if (!results)
@@ -318,7 +292,6 @@ int zr_cmd_mirror_test(int argc, char **argv)
         zr_mirror_show_table(stdout, results, count, o.markdown);
     code = code_of(&o, results, count);
     free(results);
-    if (o.sim)
-        end_sim();
+    zr_simulate_end(root);
     return code;
 }

@@ -1,5 +1,6 @@
 /* The environment of a program that runs under the preload, on a simulated GPU or not, and by which name. */
 #include "preload.h"
+#include "simgpu/check.h"
 #include "tools.h"
 
 #include <dirent.h>
@@ -50,10 +51,15 @@ bool zr_preload_set(const char *path)
 
 bool zr_simulate(const char *command, const char *spec, char *root, size_t size)
 {
-    char path[1024];
+    char path[1024], why[480];
+    const char *card = *spec ? spec : getenv("ZE_SIMGPU");
     *root = '\0';
     if (!zr_find_file("libze_simgpu.so", path, sizeof path)) {
         zr_complain(command, "no simulated GPU: %s", path);
+        return false;
+    }
+    if (card && !sim_config_check(card, why, sizeof why)) {
+        zr_complain(command, "the simulated GPU: %s", why);
         return false;
     }
     setenv("ZE_ENABLE_ALT_DRIVERS", path, 1);

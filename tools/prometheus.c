@@ -1,4 +1,7 @@
-/* Prometheus text format: base units, _total on what only grows, pid and command as labels. */
+/*
+ * Prometheus text format: base units, _total on what only grows. The labels tell processes apart even
+ * where a number is used again, as after exec: pid, when it began to use a device, state and command.
+ */
 #include "tools.h"
 
 #include <string.h>
@@ -32,8 +35,11 @@ static void metric_name(char *out, size_t size, const struct zeroute_field *f)
 static void sample(FILE *out, const char *metric, const struct zeroute_process *p,
                    const struct zeroute_field *f)
 {
+    static const char *const state[] = {"live", "finished", "unknown"};
     size_t length = strlen(f->name);
-    fprintf(out, "%s{pid=\"%d\",command=\"", metric, p->pid ? p->pid : p->pid_inside);
+    fprintf(out, "%s{pid=\"%d\",since=\"%llu.%03llu\",state=\"%s\",command=\"", metric,
+            p->pid ? p->pid : p->pid_inside, (unsigned long long)(p->created_ns / 1000000000u),
+            (unsigned long long)(p->created_ns / 1000000u % 1000u), state[p->state]);
     label(out, p->command);
     if (*p->rank) {
         fputs("\",rank=\"", out);

@@ -74,20 +74,30 @@ static int inner_pid(const char *pid)
     return inner;
 }
 
+/*
+ * Is there such a process, and is it the one? One that could not read its own start time (no
+ * descriptor was free) is known by its number alone; whether it has the segment is asked later.
+ */
+static bool is_it(const char *pid, uint64_t start_time)
+{
+    uint64_t now = start_time_of(pid);
+    return now && (!start_time || now == start_time);
+}
+
 /* The process of a segment as we see it: its pid here, or 0. */
 static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
 {
     char pid[16];
     if (p->pid_namespace == own_namespace) {
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        return start_time_of(pid) == p->start_time ? p->pid_inside : 0;
+        return is_it(pid, p->start_time) ? p->pid_inside : 0;
     }
     int found = 0;
     DIR *d = opendir("/proc");
     struct dirent *e;
     while (d && !found && (e = readdir(d)))
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && inner_pid(e->d_name) == p->pid_inside &&
-            start_time_of(e->d_name) == p->start_time) {
+            is_it(e->d_name, p->start_time)) {
             uint64_t n = namespace_of(e->d_name, "pid");
             if (n == 0 || n == p->pid_namespace)
                 found = atoi(e->d_name);

@@ -312,17 +312,18 @@ int zr_cmd_run(int argc, char **argv)
     setenv("ZEROUTE_CONF", knobs, 1);
     zr_run_name(run, sizeof run);
 
-    if (zr_is_static(o->program[0]))
-        zr_complain("run", "%s is statically linked: nothing can be preloaded into it, and nothing will "
-                           "be seen of it",
-                    o->program[0]);
+    const char *obstacle = zr_preload_obstacle(o->program[0]);
+    if (obstacle)
+        zr_complain("run", "%s %s: nothing can be preloaded into it, and nothing will be seen of it",
+                    o->program[0], obstacle);
     int exec_error, status = zr_launch(o->program, &exec_error);
     if (exec_error) {
         code = exec_error == ENOENT || exec_error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
         zr_complain("run", "cannot execute %s: %s", o->program[0],
                     exec_error == ENOENT ? "not found" : strerror(exec_error));
-    } else {
-        report(o, run, nested);
+        if (o->json)
+            write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
+    } else if (report(o, run, nested) || status != 0) {
         code = -1;
     }
     zr_simulate_end(root);

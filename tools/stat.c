@@ -80,74 +80,121 @@ static const char *job_of(const struct zeroute_snapshot *s)
     return *s->process.run_id ? s->process.run_id : NULL;
 }
 
-/* Adds up every job of two or more processes; calls `show` with the sum and its members. */
-static void jobs(const struct processes *p,
-                 void (*show)(const char *job, const struct zeroute_snapshot *sum,
-                              const struct processes *p, void *data),
-                 void *data)
+struct job {
+    const char *name;
+    const struct processes *p;
+    struct zeroute_snapshot *sum;
+    size_t ended; /* of its processes */
+};
+
+static bool belongs(const struct processes *p, size_t i, const char *job)
+{
+    const char *its = job_of(p->snapshot[i]);
+    return its && strcmp(its, job) == 0;
+}
+
+static bool is_current(const char *field)
+{
+    size_t n = strlen(field);
+    return n > 8 && strcmp(field + n - 8, ".current") == 0;
+}
+
+/* While a rank runs, those that have ended hold nothing: their last figures are no part of now. */
+static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool job_runs)
 {
     char why[256];
-    for (size_t i = 0; i < p->count; i++) {
-        const char *job = job_of(p->snapshot[i]);
-        bool first = job != NULL;
-        for (size_t o = 0; first && o < i; o++)
-            first = !job_of(p->snapshot[o]) || strcmp(job_of(p->snapshot[o]), job) != 0;
-        if (!first)
-            continue;
-        struct zeroute_snapshot *sum = NULL;
-        for (size_t o = i + 1; o < p->count; o++) {
-            const char *other = job_of(p->snapshot[o]);
-            if (!other || strcmp(other, job) != 0)
-                continue;
-            if (!sum)
-                sum = zeroute_snapshot_new(&p->snapshot[i]->process, why, sizeof why);
-            if (sum)
-                zeroute_snapshot_add(sum, p->snapshot[o]);
+    struct zeroute_snapshot *own = zeroute_snapshot_new(&s->process, why, sizeof why);
+    for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED &&
+                       i < own->field_count;
+         i++)
+        if (is_current(own->field[i].name))
+            own->field[i].value = 0;
+    return own;
+}
+
+static void add_up(struct job *j)
+{
+    size_t members = 0;
+    for (size_t i = 0; i < j->p->count; i++)
+        if (belongs(j->p, i, j->name)) {
+            members++;
+            j->ended += j->p->snapshot[i]->process.state == ZEROUTE_FINISHED;
         }
-        if (sum)
-            show(job, sum, p, data);
-        zeroute_snapshot_free(sum);
+    for (size_t i = 0; members > 1 && i < j->p->count; i++) {
+        if (!belongs(j->p, i, j->name))
+            continue;
+        struct zeroute_snapshot *one = share_of(j->p->snapshot[i], j->ended < members);
+        if (!one)
+            continue;
+        if (!j->sum) {
+            j->sum = one;
+            continue;
+        }
+        zeroute_snapshot_add(j->sum, one);
+        zeroute_snapshot_free(one);
     }
 }
 
-static void job_json(const char *job, const struct zeroute_snapshot *sum,
-                     const struct processes *p, void *data)
+/* Adds up every job of two or more processes; calls `show` with the sum and its members. */
+static void jobs(FILE *out, const struct processes *p,
+                 void (*show)(FILE *out, const struct job *job, void *data), void *data)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        struct job j = {.name = job_of(p->snapshot[i]), .p = p};
+        bool first = j.name != NULL;
+        for (size_t o = 0; first && o < i; o++)
+            first = !belongs(p, o, j.name);
+        if (!first)
+            continue;
+        add_up(&j);
+        if (j.sum)
+            show(out, &j, data);
+        zeroute_snapshot_free(j.sum);
+    }
+}
+
+static void job_json(FILE *out, const struct job *job, void *data)
 {
     struct zr_json *j = data;
+    (void)out;
     zr_json_open(j, '{');
     zr_json_key(j, "job");
-    zr_json_string(j, job);
+    zr_json_string(j, job->name);
     zr_json_key(j, "pids");
     zr_json_open(j, '[');
-    for (size_t i = 0; i < p->count; i++)
-        if (job_of(p->snapshot[i]) && strcmp(job_of(p->snapshot[i]), job) == 0)
-            zr_json_number(j, (uint64_t)p->snapshot[i]->process.pid);
+    for (size_t i = 0; i < job->p->count; i++)
+        if (belongs(job->p, i, job->name))
+            zr_json_number(j, (uint64_t)job->p->snapshot[i]->process.pid);
     zr_json_close(j, ']');
-    zr_json_fields(j, sum);
+    zr_json_fields(j, job->sum);
     zr_json_close(j, '}');
 }
 
-static void job_line(const char *job, const struct zeroute_snapshot *sum,
-                     const struct processes *p, void *data)
+static void job_line(FILE *out, const struct job *job, void *data)
 {
-    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE];
-    (void)p;
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE], ended[48] = "";
+    bool over = job->ended == job->sum->processes;
     (void)data;
-    printf("job %s: %zu processes, %s in use, peaks together %s, held %s\n", job, sum->processes,
-           zr_text_bytes(a, zeroute_value(sum, "allocated_bytes.all.current", 0)),
-           zr_text_bytes(b, zeroute_value(sum, "allocated_bytes.all.peak", 0)),
-           zr_text_bytes(c, zeroute_value(sum, "reserved_bytes.all.current", 0)));
+    zr_text_bytes(b, zeroute_value(job->sum, "allocated_bytes.all.peak", 0));
+    if (job->ended)
+        snprintf(ended, sizeof ended, " (%zu finished)", job->ended);
+    fprintf(out, "job %s: %zu processes%s, ", job->name, job->sum->processes,
+            over ? ", finished" : ended);
+    if (over)
+        fprintf(out, "peaks together %s\n", b);
+    else
+        fprintf(out, "%s in use, peaks together %s, held %s\n",
+                zr_text_bytes(a, zeroute_value(job->sum, "allocated_bytes.all.current", 0)), b,
+                zr_text_bytes(c, zeroute_value(job->sum, "reserved_bytes.all.current", 0)));
 }
 
-static void job_page(const char *job, const struct zeroute_snapshot *sum,
-                     const struct processes *p, void *data)
+static void job_page(FILE *out, const struct job *job, void *data)
 {
-    (void)p;
-    printf("\njob %s: ", job);
-    zr_summary(stdout, sum, *(bool *)data);
+    fprintf(out, "\njob %s: ", job->name);
+    zr_summary(out, job->sum, *(bool *)data);
 }
 
-static void print_fields(const struct zeroute_snapshot *s)
+static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
     struct zr_table *t = zr_table_new("field", ">value", "unit", "help", (char *)NULL);
     for (size_t i = 0; i < s->field_count; i++) {
@@ -161,7 +208,7 @@ static void print_fields(const struct zeroute_snapshot *s)
     }
     for (size_t i = 0; i < s->fact_count; i++)
         zr_table_row(t, s->fact[i].key, "", "", s->fact[i].value);
-    zr_table_print(t, stdout, zr_colour(stdout));
+    zr_table_print(t, out, colour);
 }
 
 static void print_unreadable(const struct processes *p, FILE *out)
@@ -173,10 +220,10 @@ static void print_unreadable(const struct processes *p, FILE *out)
     }
 }
 
-static void print_json(const struct processes *p, bool with_jobs)
+static void print_json(FILE *out, const struct processes *p, bool with_jobs)
 {
     struct zr_json j;
-    zr_json_start(&j, stdout);
+    zr_json_start(&j, out);
     zr_json_open(&j, '{');
     zr_json_key(&j, "processes");
     zr_json_open(&j, '[');
@@ -186,7 +233,7 @@ static void print_json(const struct processes *p, bool with_jobs)
     if (with_jobs) {
         zr_json_key(&j, "jobs");
         zr_json_open(&j, '[');
-        jobs(p, job_json, &j);
+        jobs(out, p, job_json, &j);
         zr_json_close(&j, ']');
         zr_json_key(&j, "not_readable");
         zr_json_open(&j, '[');
@@ -257,12 +304,25 @@ static int by_life(const void *a, const void *b)
            (p->process.created_ns > q->process.created_ns);
 }
 
+/* The living first, what holds most of each first. */
+static int by_use(const void *a, const void *b)
+{
+    const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
+    const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
+    uint64_t p_use = zeroute_value(p, "reserved_bytes.all.current", 0);
+    uint64_t q_use = zeroute_value(q, "reserved_bytes.all.current", 0);
+    if ((p->process.state == ZEROUTE_FINISHED) != (q->process.state == ZEROUTE_FINISHED) ||
+        p_use == q_use)
+        return by_life(a, b);
+    return p_use < q_use ? 1 : -1;
+}
+
 /* For a page that fits a screen; returns how many finished ones were left out. */
-static size_t shorten(struct processes *p)
+static size_t shorten(struct processes *p, bool watched)
 {
     size_t ended = 0, left_out = 0, kept = 0;
     if (p->count)
-        qsort(p->snapshot, p->count, sizeof *p->snapshot, by_life);
+        qsort(p->snapshot, p->count, sizeof *p->snapshot, watched ? by_use : by_life);
     for (size_t i = 0; i < p->count; i++) {
         if (p->snapshot[i]->process.state == ZEROUTE_FINISHED && ++ended > FINISHED_SHOWN) {
             zeroute_snapshot_free(p->snapshot[i]);
@@ -275,11 +335,10 @@ static size_t shorten(struct processes *p)
     return left_out;
 }
 
-static int show(const struct options *o)
+static int show(FILE *out, bool colour, const struct options *o)
 {
     struct processes p;
     int code = 0;
-    bool colour = zr_colour(stdout);
     collect(&p);
     if (o->pid)
         code = choose(&p, o->pid);
@@ -288,35 +347,35 @@ static int show(const struct options *o)
         return code;
     }
     if (o->json) {
-        print_json(&p, !o->pid);
+        print_json(out, &p, !o->pid);
     } else if (o->prometheus) {
-        zr_prometheus(stdout, p.snapshot, p.count);
+        zr_prometheus(out, p.snapshot, p.count);
     } else if (o->fields) {
         for (size_t i = 0; i < p.count; i++) {
             if (p.count > 1)
-                printf("%s%d  %s\n", i ? "\n" : "", p.snapshot[i]->process.pid_inside,
-                       p.snapshot[i]->process.command);
-            print_fields(p.snapshot[i]);
+                fprintf(out, "%s%d  %s\n", i ? "\n" : "", p.snapshot[i]->process.pid_inside,
+                        p.snapshot[i]->process.command);
+            print_fields(out, p.snapshot[i], colour);
         }
     } else if (o->pid || o->all) {
         for (size_t i = 0; i < p.count; i++) {
             if (i)
-                fputc('\n', stdout);
-            zr_summary(stdout, p.snapshot[i], colour);
+                fputc('\n', out);
+            zr_summary(out, p.snapshot[i], colour);
         }
         if (!o->pid)
-            jobs(&p, job_page, &colour);
+            jobs(out, &p, job_page, &colour);
     } else if (p.count) {
-        size_t left_out = shorten(&p);
-        zr_overview(stdout, p.snapshot, p.count, colour);
+        size_t left_out = shorten(&p, o->watch > 0);
+        zr_overview(out, p.snapshot, p.count, colour);
         if (left_out)
-            printf("and %zu more that are finished: zeroute stat --all\n", left_out);
-        jobs(&p, job_line, NULL);
+            fprintf(out, "and %zu more that are finished: zeroute stat --all\n", left_out);
+        jobs(out, &p, job_line, NULL);
     }
     if (!o->pid && !o->json && !o->prometheus) {
         if (!p.count && (!p.list || !p.list->count))
-            puts("no process has used a device under zeroute in the last ten minutes");
-        print_unreadable(&p, stdout);
+            fputs("no process has used a device under zeroute in the last ten minutes\n", out);
+        print_unreadable(&p, out);
     }
     discard(&p);
     return 0;
@@ -341,6 +400,23 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
+/* One look: drawn over the last one on a screen, else behind it. */
+static int look(const struct options *o)
+{
+    size_t width, height, size = 0;
+    char *page = NULL;
+    if (o->json || o->prometheus || !zr_screen_size(stdout, &width, &height))
+        return show(stdout, zr_colour(stdout), o);
+    FILE *f = open_memstream(&page, &size);
+    if (!f)
+        return 1;
+    int code = show(f, zr_colour(stdout), o);
+    if (fclose(f) == 0 && code == 0)
+        zr_screen_show(stdout, page, width, height);
+    free(page);
+    return code;
+}
+
 static int watch(const struct options *o)
 {
     struct sigaction act = {.sa_handler = interrupt};
@@ -348,9 +424,7 @@ static int watch(const struct options *o)
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     while (!interrupted && code == 0) {
-        if (isatty(STDOUT_FILENO) && !o->json && !o->prometheus)
-            fputs("\033[H\033[2J", stdout);
-        code = show(o);
+        code = look(o);
         if (fflush(stdout))
             return 1;
         struct timespec t = {.tv_sec = (time_t)o->watch,
@@ -402,7 +476,7 @@ int zr_cmd_stat(int argc, char **argv)
         zr_complain("stat", "--all and a process id together: expected one of them");
         return 2;
     }
-    int code = o.watch > 0 ? watch(&o) : show(&o);
+    int code = o.watch > 0 ? watch(&o) : show(stdout, zr_colour(stdout), &o);
     zr_gc_old();
     return code;
 }

@@ -53,7 +53,7 @@ size_t zr_table_rows(const struct zr_table *t)
 static size_t terminal_width(FILE *out)
 {
     struct winsize w;
-    if (isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
+    if (fileno(out) >= 0 && isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
         return w.ws_col;
     return 0;
 }

@@ -56,6 +56,12 @@ const char *zr_dim(bool colour);
 const char *zr_red(bool colour);
 const char *zr_plain(bool colour);
 
+/* --- screen.c: a page that is shown again and again -------------------------------------------- */
+/* False where nothing can be drawn over: no terminal, or a dumb one. */
+bool zr_screen_size(FILE *out, size_t *width, size_t *height);
+/* From the top left corner; lines are cut at the edge, what is below the last one is counted. */
+void zr_screen_show(FILE *out, const char *text, size_t width, size_t height);
+
 /* --- summary.c: a process on one page --------------------------------------------------------- */
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
 /* One line for each process, most memory first or as given. */
@@ -85,13 +91,10 @@ bool zr_gc_remove(const struct zeroute_process *p);
  * `out` says where.
  */
 bool zr_find_file(const char *name, char *out, size_t size);
-/* Is it an ELF shared object for x86-64? If not, `why` says what it is. */
+/* Is it our preload, for this machine? If not, `why` says what it is. */
 bool zr_check_library(const char *path, char *why, size_t size);
-/*
- * Is it a program, looked for in PATH, into which nothing can be preloaded because it needs no
- * loader?
- */
-bool zr_is_static(const char *program);
+/* Why nothing can be preloaded into a program, looked for in PATH ("is ..."); NULL: it can. */
+const char *zr_preload_obstacle(const char *program);
 
 /* --- zeroute.c -------------------------------------------------------------------------------- */
 /* "zeroute NAME: ..." on stderr. */

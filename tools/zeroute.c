@@ -99,6 +99,7 @@ static int list(const char *what)
 
 int main(int argc, char **argv)
 {
+    static char ask[] = "--help";
     if (argc < 2) {
         zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
         return 2;
@@ -106,8 +107,6 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         if (argc > 2 && argv[2][0] != '-') {
-            static char ask[] = "--help";
-
             argv[1] = argv[2];
             argv[2] = ask;
             argc = 3;
@@ -121,6 +120,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--list") == 0)
         return list(argc > 2 ? argv[2] : "");
+    if (argc > 2 && strcmp(argv[2], "-h") == 0)
+        argv[2] = ask;
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!is_named(argv[1], commands[i].name))
             continue;

@@ -220,6 +220,10 @@ START_TEST(a_bad_knob_is_refused_before_anything_starts)
     says("cannot read nowhere");
     ck_assert_int_eq(sh("$Z run --json nowhere/j -- touch started"), 125);
     says("cannot write nowhere/j");
+    ck_assert_int_eq(sh("$Z run --sim=devices:99 -- touch started"), 125);
+    says("the simulated GPU: bad value '99' of devices: expected 1 to 8");
+    ck_assert_int_eq(sh("ZE_SIMGPU=vrom:1GiB $Z run --sim -- touch started"), 125);
+    says("unknown knob 'vrom': expected one of devices, tiles, vram");
     ck_assert_int_eq(sh("$Z run"), 125);
     says("no program given");
     ck_assert_int_ne(sh("test -e started"), 0);
@@ -232,6 +236,9 @@ START_TEST(a_library_that_is_missing_or_does_not_fit_is_named)
     says("/nowhere/libzeroute.so");
     ck_assert_int_eq(sh("ZEROUTE_LIB=/etc/passwd $Z run -- true"), 125);
     says("/etc/passwd is not an ELF file");
+    ck_assert_int_eq(sh("ZEROUTE_LIB=$B/libze_simgpu.so $Z run -- true"), 125);
+    says("libze_simgpu.so is another library: expected libzeroute.so");
+    ck_assert_int_eq(sh("cp $B/libzeroute.so mine.so; ZEROUTE_LIB=mine.so $Z run -- true"), 0);
     ck_assert_int_eq(sh("cp $B/zeroute . && ./zeroute run -- true"), 125);
     says("libzeroute.so is neither beside the command");
     ck_assert_int_eq(sh("mkdir 'a b' && cp $B/libzeroute.so 'a b' && "
@@ -251,6 +258,33 @@ START_TEST(a_static_program_is_run_and_said_to_be_out_of_reach)
         return; /* no static libc here */
     ck_assert_int_eq(sh("$Z run -- ./s"), 6);
     says("./s is statically linked: nothing can be preloaded into it");
+}
+END_TEST
+
+START_TEST(a_program_of_32_bits_is_run_and_said_to_be_out_of_reach)
+{
+    if (sh("printf '.globl _start\n_start: mov $1,%%%%eax\nmov $7,%%%%ebx\nint $0x80\n' >a.s && "
+           "as --32 a.s -o a.o && ld -m elf_i386 a.o -o a && ./a") != 7)
+        return; /* no such programs here */
+    ck_assert_int_eq(sh("$Z run -- ./a"), 7);
+    says("./a is a 32-bit program: nothing can be preloaded into it");
+}
+END_TEST
+
+START_TEST(a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none)
+{
+    ck_assert_int_eq(sh("$Z run --json /dev/full -- true"), 125);
+    says("cannot write /dev/full: No space left on device");
+    ck_assert_int_eq(sh("$Z run --json /dev/full -- sh -c 'exit 4'"), 4);
+    ck_assert_int_eq(sh("$Z run --json j -- ./nowhere"), 127);
+    ck_assert_int_eq(number(-1, ""), 0); /* and there is JSON even of a program that never was */
+}
+END_TEST
+
+START_TEST(a_program_may_close_every_descriptor_in_between)
+{
+    ck_assert_int_eq(sh("timeout 20 $Z run --sim --json j -- $W alloc 3 closefrom alloc 3"), 0);
+    ck_assert_int_eq(number(0, "calls.zeMemAllocDevice.plt"), 6);
 }
 END_TEST
 
@@ -297,7 +331,8 @@ END_TEST
 
 START_TEST(help_and_version_are_there_for_every_command)
 {
-    static const char *const commands[] = {"run", "stat", "gc"};
+    static const char *const commands[] = {"run",    "stat",        "gc", "replay",
+                                           "doctor", "mirror-test", "ab", "diff"};
     ck_assert_int_eq(sh("$Z --version"), 0);
     ck_assert_int_eq(strncmp(out, "zeroute ", 8), 0);
     ck_assert_int_eq(sh("$Z --help"), 0);
@@ -306,7 +341,12 @@ START_TEST(help_and_version_are_there_for_every_command)
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         ck_assert_int_eq(sh("$Z %s --help", commands[i]), 0);
-        ck_assert_ptr_nonnull(strstr(out, "examples:"));
+        ck_assert_ptr_nonnull(strstr(out, "xamples:"));
+        ck_assert_int_eq(sh("$Z %s -h", commands[i]), 0);
+        ck_assert_ptr_nonnull(strstr(out, "xamples:"));
+        ck_assert_int_ne(sh("$Z %s --no-such-option", commands[i]), 0);
+        says("zeroute ");
+        says(commands[i]);
     }
     ck_assert_int_eq(sh("$Z nonsense"), 2);
     says("unknown command 'nonsense'");
@@ -516,6 +556,9 @@ int main(void)
     tcase_add_test(t, a_bad_knob_is_refused_before_anything_starts);
     tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);
     tcase_add_test(t, a_static_program_is_run_and_said_to_be_out_of_reach);
+    tcase_add_test(t, a_program_of_32_bits_is_run_and_said_to_be_out_of_reach);
+    tcase_add_test(t, a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none);
+    tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
     tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);

@@ -334,7 +334,7 @@ START_TEST(the_ranks_of_a_job_are_added_up)
                         "assert len(j) == 1 and len(j[0]['pids']) == 3, j\n"
                         "assert j[0]['fields']['allocated_bytes.all.current'] == 6 << 20\n"
                         "E\n"
-                        "$Z stat | grep -q 'job torchrun:j%d.1: 3 processes, 6.00 MiB in use'",
+                        "$Z stat | grep -q 'job torchrun:j%d.1: 3 processes, finished, peaks together 6.00 MiB'",
                         shell, shell),
                      0);
 }
@@ -401,12 +401,55 @@ START_TEST(prometheus_gets_base_units_and_totals)
     char line[128];
     ck_assert_ptr_nonnull(strstr(out, "# TYPE zeroute_allocated_bytes_all_current gauge\n"));
     ck_assert_ptr_nonnull(strstr(out, "# TYPE zeroute_driver_alloc_calls_total counter\n"));
-    snprintf(line, sizeof line, "zeroute_allocated_bytes_all_current{pid=\"%d\",command=\"", w.pid);
+    snprintf(line, sizeof line, "zeroute_allocated_bytes_all_current{pid=\"%d\",since=\"", w.pid);
     ck_assert_ptr_nonnull(strstr(out, line));
     ck_assert_ptr_nonnull(strstr(out, "zeroute_latency_zeMemAllocDevice_sum_seconds_total{"));
     ck_assert_ptr_null(strstr(out, "_ns{"));
     go_on(&w);
     finish(&w);
+}
+END_TEST
+
+START_TEST(no_two_samples_have_the_same_labels)
+{
+    ck_assert_int_eq(sh("$Z run --sim -- $W keep 1 exec keep 1 && $Z stat --prometheus >all && "
+                        "! sed 's/ [0-9.]*$//' all | grep -v '^#' | sort | uniq -d | grep ."),
+                     0);
+}
+END_TEST
+
+START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds)
+{
+    setenv("ZEROUTE_RUN", "test0001", 1);
+    struct worker first = begin(keep_and_wait), second = begin(keep_and_wait);
+    unsetenv("ZEROUTE_RUN");
+    kill(second.pid, SIGKILL);
+    finish(&second);
+    ck_assert_int_eq(sh("$Z stat | grep '^job test0001'"), 0);
+    ck_assert_str_eq(out, "job test0001: 2 processes (1 finished), 3.00 MiB in use, "
+                          "peaks together 6.00 MiB, held 3.00 MiB\n");
+    go_on(&first);
+    finish(&first);
+    ck_assert_int_eq(sh("$Z stat | grep '^job test0001'"), 0);
+    ck_assert_str_eq(out, "job test0001: 2 processes, finished, peaks together 6.00 MiB\n");
+    ck_assert_int_eq(sh("rm -f /dev/shm/zeroute.%d.* /dev/shm/zeroute.%d.*", first.pid, second.pid),
+                     0);
+}
+END_TEST
+
+START_TEST(one_that_could_not_read_its_own_start_time_still_dies)
+{
+    char path[320];
+    uint64_t none = 0;
+    struct worker w = begin(keep_and_wait);
+    ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_LIVE);
+    int fd = open(path, O_RDWR);
+    ck_assert_int_eq(pwrite(fd, &none, sizeof none, 40), sizeof none); /* start_time */
+    close(fd);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
+    go_on(&w);
+    finish(&w);
+    ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_FINISHED);
 }
 END_TEST
 
@@ -450,6 +493,9 @@ int main(void)
     tcase_add_test(t, ranks_without_a_job_name_are_known_by_their_session);
     tcase_add_test(t, a_library_in_the_place_of_another_is_soon_known);
     tcase_add_test(t, prometheus_gets_base_units_and_totals);
+    tcase_add_test(t, no_two_samples_have_the_same_labels);
+    tcase_add_test(t, a_rank_that_has_ended_holds_nothing_of_what_its_job_holds);
+    tcase_add_test(t, one_that_could_not_read_its_own_start_time_still_dies);
     tcase_add_test(t, watching_goes_on_until_it_is_interrupted);
     tcase_add_test(t, an_unknown_process_is_said_to_be_so);
     suite_add_tcase(s, t);

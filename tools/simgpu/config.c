@@ -1,4 +1,5 @@
 /* ZE_SIMGPU="devices:2,vram:16GiB,...": one table of knobs, one warning for each bad one. */
+#include "check.h"
 #include "simgpu.h"
 
 #include <dlfcn.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 struct sim_config sim_config;
+#pragma weak sim_is_function /* the command has the parser alone */
 
 struct knob {
     const char *name;
@@ -136,7 +138,8 @@ static bool parse_one_fault(char *text, struct sim_fault *fault)
             return false;
     }
     fault->code = (uint32_t)strtoull(code, &end, 0);
-    if (*end || end == code || fault->code == 0 || !sim_is_function(text))
+    if (*end || end == code || fault->code == 0 ||
+        (sim_is_function && !sim_is_function(text)))
         return false;
     snprintf(fault->function, sizeof(fault->function), "%s", text);
     return true;
@@ -189,35 +192,81 @@ static bool parse(const struct knob *knob, const char *text)
     }
 }
 
-static void set(const char *variable, const char *name, const char *text)
+static void expected(const struct knob *knob, char *out, size_t size)
 {
+    static const char *const words[] = {
+        [SIM_BYTES] = "a size in its range, such as 16GiB",
+        [SIM_TIME] = "a time, such as 20us",
+        [SIM_FLAG] = "on or off",
+        [SIM_KERNEL] = "MAJOR.MINOR",
+        [SIM_TEXT] = "a short text",
+        [SIM_FAIL] = "FUNCTION@N=CODE[+...]",
+    };
+    if (knob->kind == SIM_NUMBER)
+        snprintf(out, size, "%llu to %llu", (unsigned long long)knob->lowest,
+                 (unsigned long long)knob->highest);
+    else
+        snprintf(out, size, "%s", words[knob->kind]);
+}
+
+static void known_names(char *out, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < KNOBS && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", knobs[i].name);
+}
+
+/* One `name:value`; false, with the reason, when it is no good. The default is in force then. */
+static bool set(const char *name, const char *text, char *why, size_t size)
+{
+    char words[320];
     for (size_t i = 0; i < KNOBS; i++) {
         if (strcmp(knobs[i].name, name) != 0)
             continue;
-        if (!parse(&knobs[i], text)) {
-            sim_say("%s: bad value '%s' for %s: %s is used", variable, text, name,
-                    *knobs[i].preset ? knobs[i].preset : "none");
-            parse(&knobs[i], knobs[i].preset);
-        }
-        return;
+        if (parse(&knobs[i], text))
+            return true;
+        expected(&knobs[i], words, sizeof(words));
+        snprintf(why, size, "bad value '%.60s' of %s: expected %s (default %s)", text, name, words,
+                 *knobs[i].preset ? knobs[i].preset : "none");
+        parse(&knobs[i], knobs[i].preset);
+        return false;
     }
-    sim_say("%s: unknown knob '%s': ignored", variable, name);
+    known_names(words, sizeof(words));
+    snprintf(why, size, "unknown knob '%.60s': expected one of %s", name, words);
+    return false;
 }
 
-void sim_config_load(void)
+/* Takes the whole text; tells of every bad item, or of the first where nobody listens. */
+static bool load(const char *text, const char *variable, char *why, size_t size)
 {
+    char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
+    bool good = true;
     for (size_t i = 0; i < KNOBS; i++)
         parse(&knobs[i], knobs[i].preset);
-    const char *variable = sim_second() && getenv("ZE_SIMGPU2") ? "ZE_SIMGPU2" : "ZE_SIMGPU";
-    const char *text = getenv(variable);
-    char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
-    while ((item = strsep(&rest, ",")) != NULL) {
+    while ((variable || good) && (item = strsep(&rest, ",")) != NULL) {
         char *value = strchr(item, ':');
         if (*item == '\0')
             continue;
         if (value)
             *value++ = '\0';
-        set(variable, item, value ? value : "");
+        if (set(item, value ? value : "", why, size))
+            continue;
+        good = false;
+        if (variable)
+            sim_say("%s: %s", variable, why);
     }
     free(copy);
+    return good;
+}
+
+void sim_config_load(void)
+{
+    char why[480];
+    const char *variable = sim_second() && getenv("ZE_SIMGPU2") ? "ZE_SIMGPU2" : "ZE_SIMGPU";
+    load(getenv(variable), variable, why, sizeof(why));
+}
+
+bool sim_config_check(const char *spec, char *why, size_t size)
+{
+    return load(spec, NULL, why, size);
 }

@@ -6,6 +6,7 @@
  */
 #include "simgpu.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,10 +41,11 @@ static int lock_fd = -1;
 static unsigned first_card;
 static int owner; /* the process that attached: not a child of its fork */
 
+/* A program may close descriptors that are not its own: then it is alone with its own books. */
 static void lock(void)
 {
     if (lock_fd >= 0)
-        while (flock(lock_fd, LOCK_EX) != 0)
+        while (flock(lock_fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
 }
 
