@@ -173,6 +173,9 @@ static void remove_folder(const char *root, int pid, const char *name)
     for (unsigned card = 0; card < 2 * SIM_CARDS; card++) {
         snprintf(path, sizeof(path), "%s/proc/%d/%s/%u", root, pid, name, FIRST_FD + card);
         unlink(path);
+        snprintf(path, sizeof(path), "%s/proc/%d/%s/%u.%d.new", root, pid, name, FIRST_FD + card,
+                 pid); /* it may have been killed in write_whole */
+        unlink(path);
     }
     snprintf(path, sizeof(path), "%s/proc/%d/%s", root, pid, name);
     rmdir(path);
