@@ -9,6 +9,7 @@ sys.dont_write_bytecode = True
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("ZEROUTE_BUILD", os.path.join(TOP, "build"))
 RESULTS = os.path.join(BUILD, "bench.json")
+PICTURE = os.path.join(BUILD, "bench.svg")
 
 
 def size_text(size):
@@ -70,10 +71,13 @@ def results():
 
 
 def save(name, figures):
-    """Puts one benchmark's figures into build/bench.json, beside those of the others."""
+    """Puts one benchmark's figures into build/bench.json, beside those of the others, and draws all of them."""
     known = {key: value for key, value in results().items() if isinstance(value, dict)}
     known[name] = dict(figures, machine=machine(), load=os.getloadavg()[0])
     with open(RESULTS, "w", encoding="utf-8") as file:
         json.dump(known, file, indent=1)
         file.write("\n")
-    return known
+    from picture import draw  # which needs this module
+
+    if draw(known, PICTURE):
+        print(f"\n{os.path.relpath(RESULTS)}, {os.path.relpath(PICTURE)}")
