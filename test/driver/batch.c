@@ -398,8 +398,9 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
 }
 
 /*
- * A batch that runs into nothing, or touches an address where nothing is, is the end of its queue: the
- * kernel bans it, and the driver, which asks now and then while it waits, reports a lost device.
+ * A batch that runs into nothing, or touches an address where nothing is, is the end of its queue:
+ * the kernel bans it, and the driver, which asks now and then while it waits, reports a lost
+ * device.
  */
 void xs_batch_run(struct xs_context *context, uint64_t address)
 {

@@ -77,6 +77,9 @@ static bool fault(uint64_t address)
 
 bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
 {
+    if (xs_unlikely(xs_config.log))
+        xs_say("copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)bytes,
+               (unsigned long long)from, (unsigned long long)to);
     while (bytes) {
         struct xs_span target, source;
         if (!xs_vm_pin(vm, to, &target))
@@ -118,6 +121,9 @@ static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned
 
 bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes)
 {
+    if (xs_unlikely(xs_config.log))
+        xs_say("fill of %llu bytes at 0x%llx with a pattern of %u", (unsigned long long)bytes,
+               (unsigned long long)to, width);
     uint64_t phase = 0;
     while (bytes) {
         struct xs_span target;

@@ -129,9 +129,8 @@ static void program_memory_can_be_bound(void)
 
 static int64_t banned(const struct gpu *g, uint32_t queue)
 {
-    struct xe_exec_queue_get_property p = {.exec_queue_id = queue,
-                                           .property = XE_EXEC_QUEUE_PROPERTY_BAN,
-                                           .value = 77};
+    struct xe_exec_queue_get_property p = {
+        .exec_queue_id = queue, .property = XE_EXEC_QUEUE_PROPERTY_BAN, .value = 77};
     int error = CALL(g->fd, XE_NR_EXEC_QUEUE_GET_PROPERTY, &p);
     return error ? error : (int64_t)p.value;
 }

@@ -253,8 +253,8 @@ static int banned(struct xs_client *client, uint32_t id)
 
 int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg)
 {
-    int result = arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id)
-                                                             : -EINVAL;
+    int result =
+        arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id) : -EINVAL;
     if (result < 0)
         return result;
     arg->value = (uint64_t)result;

@@ -250,7 +250,7 @@ struct xs_context { /* what a queue keeps from batch to batch */
     unsigned engine_class;
     unsigned card;
     _Atomic bool stop;
-    _Atomic bool banned; /* after a fault: nothing more is carried out */
+    _Atomic bool banned;                     /* after a fault: nothing more is carried out */
     uint64_t general_base, instruction_base; /* of the last STATE_BASE_ADDRESS */
 };
 void xs_batch_run(struct xs_context *context, uint64_t address);
@@ -275,7 +275,8 @@ struct xs_argument {
 struct xs_kernel {
     char name[48];
     unsigned skip, inline_size;
-    struct xs_argument id_offset, arguments[XS_KERNEL_ARGUMENTS];
+    struct xs_argument group; /* its size in three words; of size 0: not among the arguments */
+    struct xs_argument arguments[XS_KERNEL_ARGUMENTS];
 };
 struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address);
 

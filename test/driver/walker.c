@@ -15,13 +15,10 @@ struct launch {
 };
 
 /* Arguments up to inline_size travel in the command, the rest in memory. */
-static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte,
-                              unsigned size)
+static uint64_t payload(const struct launch *launch, unsigned offset, unsigned size)
 {
-    const struct xs_argument *argument = &launch->kernel.arguments[index];
     const uint32_t *command = launch->command;
     uint64_t value = 0;
-    unsigned offset = argument->offset + byte;
     bool inlined = command[4] >> 25 & 1;
     unsigned inline_size = inlined ? launch->kernel.inline_size : 0;
     if (offset + size <= inline_size) {
@@ -31,6 +28,12 @@ static uint64_t argument_part(const struct launch *launch, unsigned index, unsig
     uint64_t data = launch->context->general_base + (command[3] & ~63u);
     xs_vm_read(launch->context->vm, data + offset - inline_size, &value, size);
     return value;
+}
+
+static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte,
+                              unsigned size)
+{
+    return payload(launch, launch->kernel.arguments[index].offset + byte, size);
 }
 
 static uint64_t argument(const struct launch *launch, unsigned index)
@@ -134,10 +137,39 @@ static void copy_rectangle(const struct launch *l, unsigned element)
     xs_count(XS_C_copy_bytes, width * l->items[1] * l->items[2]);
 }
 
+/* Of all packets of an event: the first start and the last end. */
+static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsigned width,
+                    uint64_t times[4])
+{
+    for (uint64_t i = 0; i < packets * 4; i++) {
+        unsigned what = i % 4; /* context start, global start, context end, global end */
+        uint64_t value = 0;
+        xs_vm_read(vm, address + i * width, &value, width);
+        if (i < 4 || (what < 2 ? value < times[what] : value > times[what]))
+            times[what] = value;
+    }
+}
+
+/* For each event: address, packets, dwords of a time. Then dst, offsets in it or none, a switch. */
+static void query_times(const struct launch *l, unsigned with_offsets)
+{
+    struct xs_vm *vm = l->context->vm;
+    bool global_alone = argument(l, 2 + with_offsets);
+    for (uint64_t i = 0; i < l->items[0]; i++) {
+        uint64_t event[3] = {0}, t[4] = {0}, at = i * 32;
+        xs_vm_read(vm, argument(l, 0) + i * sizeof(event), event, sizeof(event));
+        if (with_offsets)
+            xs_vm_read(vm, argument(l, 2) + i * 8, &at, 8);
+        span_of(vm, event[0], event[1] ? event[1] : 1, event[2] == 1 ? 4 : 8, t);
+        const uint64_t out[4] = {t[1], t[3], t[global_alone ? 1 : 0], t[global_alone ? 3 : 2]};
+        xs_vm_write(vm, argument(l, 1) + at, out, sizeof(out));
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(const struct launch *launch, unsigned element);
-    unsigned element; /* bytes that one work item handles */
+    unsigned element; /* bytes that one work item handles; of the last two: has offsets */
 } kernels[] = {
     {"CopyBufferToBufferSideRegion", copy_region, 1},
     {"CopyBufferToBufferMiddleRegion", copy_region, 16},
@@ -156,6 +188,8 @@ static const struct {
     {"CopyBufferRectBytes3d", copy_rectangle, 1},
     {"CopyBufferRectBytesMiddle2d", copy_rectangle, 16},
     {"CopyBufferRectBytesMiddle3d", copy_rectangle, 16},
+    {"QueryKernelTimestamps", query_times, 0},
+    {"QueryKernelTimestampsWithOffsets", query_times, 1},
 };
 
 static void run_kernel(struct xs_context *context, const uint32_t *command)
@@ -164,8 +198,11 @@ static void run_kernel(struct xs_context *context, const uint32_t *command)
     launch.kernel = xs_kernel_at(context->vm, context->instruction_base + (command[19] & ~63u));
     if (!launch.kernel.name[0])
         return;
+    /* The command has the group's size only where the chip is to number the work items. */
+    bool told = launch.kernel.group.size >= 12;
     for (unsigned i = 0; i < 3; i++) {
-        launch.group[i] = (command[6] >> 10 * i & 0x3ff) + 1;
+        launch.group[i] = told ? payload(&launch, launch.kernel.group.offset + i * 4, 4)
+                               : (command[6] >> 10 * i & 0x3ff) + 1;
         launch.items[i] = launch.group[i] * command[7 + i];
     }
     for (unsigned i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {

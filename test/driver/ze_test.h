@@ -3,6 +3,7 @@
 #define ZE_TEST_H
 
 #include <level_zero/ze_api.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,8 @@
  * Finds out which of the driver's own kernels a walker runs. The driver's library carries them as
  * ELF files (zebin), one set per chip; a kernel in GPU memory is recognised by its code, and the
  * text in .ze_info says where its arguments are. Searched once per kernel, some milliseconds each.
+ * Kernels of one set begin alike, and another may come to lie at the same address, on another card
+ * or later: so what was found is used again only for the very same code.
  */
 #include "standin.h"
 
@@ -17,16 +19,18 @@
 #define EM_INTEL_GRAPHICS 205
 #define LONGEST_CODE 4096
 #define DIFFERENT_AT_MOST 16 /* bytes: places that the driver patches */
-#define KNOWN 64
+#define KNOWN 1024
 
 static const uint8_t *library;
 static size_t library_size;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-    uint64_t key;
+static struct known {
+    const struct xs_vm *vm;
+    uint64_t address;
+    size_t size;
+    uint8_t *code;
     struct xs_kernel kernel;
 } known[KNOWN];
-static unsigned known_count;
 
 static void open_library(void)
 {
@@ -101,8 +105,8 @@ static void read_arguments(const char *from, const char *to, struct xs_kernel *k
         const char *type = value_of(item, next, "arg_type");
         if (index < XS_KERNEL_ARGUMENTS)
             kernel->arguments[index] = (struct xs_argument){offset, size};
-        else if (type && !strncmp(type, "global_id_offset", 16))
-            kernel->id_offset = (struct xs_argument){offset, size};
+        else if (type && !strncmp(type, "enqueued_local_size", 19))
+            kernel->group = (struct xs_argument){offset, size};
         item++;
     }
 }
@@ -144,10 +148,10 @@ static const Elf64_Shdr *sections_of(const uint8_t *file, size_t room)
     return (const void *)(file + elf->e_shoff);
 }
 
-/* Looks at one file; best is the fewest differences so far. */
-static void try_file(const uint8_t *file, size_t room, const uint8_t *code, struct xs_kernel *out,
-                     unsigned *best)
+/* Looks at one file; best is the fewest differences so far. Sets the size of the code it found. */
+static void try_file(const uint8_t *file, size_t room, struct known *out, unsigned *best)
 {
+    const uint8_t *code = out->code;
     const Elf64_Shdr *sections = sections_of(file, room), *info = NULL;
     if (!sections)
         return;
@@ -166,58 +170,73 @@ static void try_file(const uint8_t *file, size_t room, const uint8_t *code, stru
         const uint8_t *start = memmem(text, size < 512 ? size : 512, code, 32);
         if (!start)
             continue;
-        unsigned n = differences(start, code, size - (size_t)(start - text), DIFFERENT_AT_MOST);
+        size -= (size_t)(start - text);
+        unsigned n = differences(start, code, size, DIFFERENT_AT_MOST);
         struct xs_kernel kernel;
         if (n <= DIFFERENT_AT_MOST && n < *best &&
             describe((const char *)file + info->sh_offset, info->sh_size, name + 6, &kernel)) {
             *best = n;
-            *out = kernel;
+            out->size = size;
+            out->kernel = kernel;
         }
     }
 }
 
-static void search(const uint8_t *code, struct xs_kernel *out)
+static void search(struct known *out)
 {
     unsigned best = DIFFERENT_AT_MOST + 1;
     const uint8_t *p = library, *end = library + library_size;
     while (p && best && (p = memmem(p, (size_t)(end - p), ELFMAG, SELFMAG)) != NULL) {
         if (!((uintptr_t)p % 4))
-            try_file(p, (size_t)(end - p), code, out, &best);
+            try_file(p, (size_t)(end - p), out, &best);
         p += SELFMAG;
     }
+}
+
+static struct known *place_of(const struct xs_vm *vm, uint64_t address)
+{
+    uint64_t key = (address / 64 ^ (uintptr_t)vm) * 0x9e3779b97f4a7c15ull;
+    return &known[key >> 32 & (KNOWN - 1)];
+}
+
+/* Lock held. */
+static void learn(struct known *place, const struct xs_vm *vm, uint64_t address,
+                  const struct xs_span *span)
+{
+    if (!library)
+        open_library();
+    if (!place->code)
+        place->code = malloc(LONGEST_CODE);
+    place->address = 0;
+    if (!place->code)
+        return;
+    size_t length = span->length < LONGEST_CODE ? (size_t)span->length : LONGEST_CODE;
+    memcpy(place->code, span->at, length);
+    memset(place->code + length, 0, LONGEST_CODE - length);
+    place->vm = vm;
+    place->address = address;
+    place->size = length;
+    place->kernel = (struct xs_kernel){0};
+    search(place);
 }
 
 /* The name is empty for a kernel that is not one of the driver's own. */
 struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address)
 {
     struct xs_kernel kernel = {0};
-    uint64_t first[8];
-    if (!xs_vm_read(vm, address, first, sizeof(first)))
-        return kernel;
-    uint64_t key = address;
-    for (unsigned i = 0; i < 8; i++)
-        key = (key ^ first[i]) * 0x9e3779b97f4a7c15ull;
-    pthread_mutex_lock(&lock);
-    for (unsigned i = 0; i < known_count; i++) {
-        if (known[i].key == key) {
-            kernel = known[i].kernel;
-            pthread_mutex_unlock(&lock);
-            return kernel;
-        }
-    }
-    if (!library)
-        open_library();
-    uint8_t *code = calloc(1, LONGEST_CODE);
     struct xs_span span;
-    if (code && xs_vm_pin(vm, address, &span)) {
-        memcpy(code, span.at, span.length < LONGEST_CODE ? span.length : LONGEST_CODE);
-        xs_vm_unpin(&span);
-        search(code, &kernel);
+    if (!xs_vm_pin(vm, address, &span)) {
+        xs_vm_fault(address, "no kernel");
+        return kernel;
     }
-    free(code);
-    unsigned place = known_count < KNOWN ? known_count++ : (unsigned)(key % KNOWN);
-    known[place].key = key;
-    known[place].kernel = kernel;
+    pthread_mutex_lock(&lock);
+    struct known *place = place_of(vm, address);
+    if (place->vm != vm || place->address != address || place->size > span.length ||
+        memcmp(place->code, span.at, place->size))
+        learn(place, vm, address, &span);
+    if (place->address)
+        kernel = place->kernel;
     pthread_mutex_unlock(&lock);
+    xs_vm_unpin(&span);
     return kernel;
 }
