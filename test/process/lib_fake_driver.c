@@ -12,7 +12,7 @@
     }
 #define EACH(X, t)                                                                                 \
     X(t, 0) X(t, 1) X(t, 2) X(t, 3) X(t, 4) X(t, 5) X(t, 6) X(t, 7) X(t, 8) X(t, 9)                \
-    X(t, 10) X(t, 11) X(t, 12) X(t, 13) X(t, 14) X(t, 15)
+    X(t, 10) X(t, 11) X(t, 12) X(t, 13) X(t, 14) X(t, 15) X(t, 16)
 #define AT(table, n) table##n,
 
 /* What the version asks for and no more; the later members of our tables are those that tables.def dates. */
