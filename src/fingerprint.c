@@ -34,8 +34,9 @@ static const char *const libraries[] = {
     "libopencl-clang",
 };
 static const char *const variables[] = {
-    "UR_",  "SYCL_", "ZE_",      "ZES_", "ZET_", "ZEL_", "ONEAPI_", "UMF_",
-    "NEO_", "CCL_",  "PYTORCH_", "OMP_", "IGC_",
+#define ZR_VARIABLE(prefix) prefix,
+#include "variables.def"
+#undef ZR_VARIABLE
 };
 
 static void add(const char *key, const char *value)

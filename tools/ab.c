@@ -26,7 +26,7 @@ struct options {
     const char *json, *markdown; /* "": on stdout */
     const char **higher, **lower;
     size_t n_higher, n_lower;
-    bool quiet;
+    bool quiet, help;
 };
 
 static void help(void)
@@ -278,6 +278,15 @@ static bool takes_value(const char *name)
     return strlen(name) == 1 && islower((unsigned char)*name);
 }
 
+/* --json and --markdown take their file behind a '='; one that names itself is no command. */
+static bool is_report(const char *name, const char *word)
+{
+    const char *dot = strrchr(word, '.');
+
+    return *word != '-' && dot && ((!strcmp(name, "json") && !strcmp(dot, ".json")) ||
+                                   (!strcmp(name, "markdown") && !strcmp(dot, ".md")));
+}
+
 static bool parse(struct options *o, int argc, char **argv)
 {
     int i = 1;
@@ -291,6 +300,13 @@ static bool parse(struct options *o, int argc, char **argv)
         char *name = equals ? strndup(text, (size_t)(equals - text)) : strdup(text);
         const char *value = equals ? equals + 1 : NULL;
         bool fine = false;
+        o->help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+        if (o->help) {
+            free(name);
+            return true;
+        }
+        if (name && !value && i + 1 < argc && is_report(name, argv[i + 1]))
+            value = argv[++i];
         if (name && takes_value(name)) {
             if (!value && i + 1 < argc)
                 value = argv[++i];
@@ -427,6 +443,23 @@ static int carry_out(struct options *o)
     return code;
 }
 
+/* Hours of runs must not end in a file that cannot be written. */
+static bool can_write(const struct options *o)
+{
+    const char *const files[] = {o->json, o->html, o->markdown};
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        FILE *f = files[i] && *files[i] ? fopen(files[i], "ae") : stdout;
+        if (!f) {
+            zr_complain("ab", "cannot write %s: %s", files[i], strerror(errno));
+            return false;
+        }
+        if (f != stdout)
+            fclose(f);
+    }
+    return true;
+}
+
 static int run_all(struct options *o, int argc, char **argv)
 {
     struct sigaction act = {.sa_handler = interrupt};
@@ -435,7 +468,8 @@ static int run_all(struct options *o, int argc, char **argv)
     time_t seconds = time(NULL);
     struct tm utc;
 
-    if (!check(o) || !zr_preload_find("ab", o->how.library, sizeof(o->how.library)) ||
+    if (!check(o) || !can_write(o) ||
+        !zr_preload_find("ab", o->how.library, sizeof(o->how.library)) ||
         (o->sim && !zr_simulate("ab", o->sim, root, sizeof(root))))
         return ZR_EXIT_OWN;
     if (getenv("ZEROUTE_CONF") || getenv("ZEROUTE_CONF_FILE"))
@@ -543,10 +577,11 @@ int zr_cmd_ab(int argc, char **argv)
     o->how.interval = 0.01;
     o->how.settle = 10;
     o->how.base_active = o->how.base_available = NAN;
-    if (argc > 1 && !strcmp(argv[1], "--help")) {
+    bool parsed = parse(o, argc, argv);
+    if (o->help) {
         help();
         code = 0;
-    } else if (parse(o, argc, argv)) {
+    } else if (parsed) {
         code = o->report ? (load(o) ? 0 : ZR_EXIT_OWN) : run_all(o, argc, argv);
         if (code != ZR_EXIT_OWN) {
             set_better(o);

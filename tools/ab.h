@@ -135,6 +135,8 @@ char *zr_ab_knobs(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, to 
 /* The knob's value in force in this arm; to be freed. */
 char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob);
 bool zr_ab_is_knob(const char *name, size_t length);
+/* Nothing inside tells of its runs: without the preload, or with stats:off. */
+bool zr_ab_from_outside(const struct zr_ab_arm *arm);
 
 /* --- ab_fingerprint.c: do the arms differ in what was declared and in nothing else? ---------------- */
 enum zr_ab_status {
@@ -166,6 +168,7 @@ void zr_ab_differences_clear(struct zr_ab_differences *d);
 size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts,
                       size_t max);
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
+bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
 
 /* --- ab_mechanism.c: did a knob move more than its own mechanism? ---------------------------------- */
 struct zr_ab_moved {
@@ -262,5 +265,6 @@ char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *
                            const char *const *regex, size_t n);
 void zr_ab_hash_text(const void *data, size_t size, char out[65]); /* SHA-256 */
 bool zr_ab_hash_file(const char *path, char out[65]);
+#define ZR_AB_NO_FILE "(not there)" /* in place of the hash of a file that cannot be read */
 
 #endif

@@ -34,6 +34,21 @@ static double scatter(const double *v, size_t n)
     return robust > 0 ? robust : zr_deviation(v, n);
 }
 
+/*
+ * The spread of single runs. That of the middle half forgives outliers, and with few runs of two kinds
+ * (fast ones, slow ones) far too much: it is not let below what the interval beside it shows, whose
+ * standard error on normal noise is sqrt(pi / n) of it.
+ */
+static double noise_of(const double *a, const double *b, const struct zr_ab_comparison *c)
+{
+    double sa = scatter(a, c->n_base), sb = scatter(b, c->n), middle = sqrt((sa * sa + sb * sb) / 2);
+    double n = 2.0 / (1.0 / (double)c->n + 1.0 / (double)c->n_base);
+    double half = (c->difference_interval.high - c->difference_interval.low) / 2;
+    double shown = half / zr_normal_quantile(0.975) * sqrt(n / M_PI);
+
+    return isfinite(shown) ? fmax(middle, shown) : middle;
+}
+
 /* The next round size below what these runs could see: the effect that a reader will ask about. */
 static double next_smaller(double seen)
 {
@@ -64,9 +79,8 @@ static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr
             c->change = c->median / base - 1;
         c->delta = zr_cliff_delta(a, c->n_base, b, c->n);
         c->p = c->p_corrected = zr_mann_whitney(a, c->n_base, b, c->n, NULL);
-        double sa = scatter(a, c->n_base), sb = scatter(b, c->n);
-        c->noise = base != 0 ? sqrt((sa * sa + sb * sb) / 2) / fabs(base) : NAN;
         size_t least = c->n < c->n_base ? c->n : c->n_base;
+        c->noise = base != 0 ? noise_of(a, b, c) / fabs(base) : NAN;
         double smallest = zr_smallest_seen(c->noise, least, ZR_AB_ALPHA, ZR_AB_POWER);
         c->seen = ab->effect > 0 ? ab->effect / 100 : next_smaller(smallest);
         if (c->noise > 0 && c->seen > 0)
@@ -270,9 +284,9 @@ static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an
         reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)",
                unlike, unlike == 1 ? "" : "s");
     for (size_t arm = 0; arm < ab->n_arms; arm++)
-        if (ab->arm[arm].none)
-            remark(an, "%s runs without the preload: its fingerprint is what shows from outside",
-                   ab->arm[arm].name);
+        if (zr_ab_from_outside(&ab->arm[arm]))
+            remark(an, "%s runs %s: its fingerprint is what shows from outside", ab->arm[arm].name,
+                   ab->arm[arm].none ? "without the preload" : "without statistics (stats:off)");
 }
 
 static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
@@ -294,6 +308,36 @@ static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
                        ab->arm[arm].text, one->name, one->help, one->median[0], one->median[arm],
                        one->name);
         }
+}
+
+/* A name that admits nothing is most likely misspelt. */
+static void check_allowed(const struct zr_ab *ab, struct zr_ab_analysis *an)
+{
+    for (size_t i = 0; i < ab->n_allow; i++) {
+        bool used = false;
+        for (size_t d = 0; !used && d < an->differences.n; d++)
+            used = zr_ab_allows(ab->allow[i], an->differences.at[d].what);
+        for (size_t m = 0; !used && m < an->n_mechanisms; m++)
+            used = zr_ab_allows(ab->allow[i], an->mechanism[m].name);
+        if (!used && strcmp(ab->allow[i], "together"))
+            remark(an, "--allow %s: nothing of that name differs", ab->allow[i]);
+    }
+}
+
+/* A file that nobody wrote is no proof of the same answer. */
+static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an)
+{
+    for (size_t r = 0; r < ab->n_runs; r++) {
+        const struct zr_ab_run *run = &ab->run[r];
+        for (size_t i = 0; zr_ab_counts(run) && i < run->fingerprint.n; i++) {
+            const struct zr_pair *p = &run->fingerprint.at[i];
+            if (strncmp(p->name, "output.", 7) || strcmp(p->value, ZR_AB_NO_FILE))
+                continue;
+            reason(an, "%s was not there after run %zu (%s): nothing shows that the output is the same",
+                   p->name + 7, run->number, ab->arm[run->arm].name);
+            return;
+        }
+    }
 }
 
 static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an)
@@ -325,6 +369,8 @@ void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an)
     check_declarations(ab, an);
     check_fingerprints(ab, an);
     check_mechanisms(ab, an);
+    check_allowed(ab, an);
+    check_outputs(ab, an);
     analyse_metrics(ab, an);
     analyse_factors(ab, an);
     check_primary(ab, an);

@@ -196,6 +196,16 @@ char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text)
     return wrong;
 }
 
+static void forget(struct zr_ab_arm *arm)
+{
+    for (size_t i = 0; i < arm->n_items; i++) {
+        free(arm->items[i].key);
+        free(arm->items[i].value);
+    }
+    free(arm->items);
+    free(arm->text);
+}
+
 char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
 {
     const char *equals = strchr(text, '=');
@@ -218,12 +228,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
             factor->level[factor->n_levels++] = level;
         else
             free(level);
-        for (size_t i = 0; i < probe.n_items; i++) {
-            free(probe.items[i].key);
-            free(probe.items[i].value);
-        }
-        free(probe.items);
-        free(probe.text);
+        forget(&probe);
         if (wrong || !*s)
             break;
     }
@@ -253,10 +258,81 @@ static const char *short_level(const struct zr_ab_factor *f, size_t l)
     return shorts[l];
 }
 
+static char *value_in(const char *settings, const char *knob)
+{
+    size_t n = strlen(knob);
+
+    for (const char *s = settings; *s;) {
+        size_t item = strcspn(s, ",");
+        if (item > n && !strncmp(s, knob, n) && s[n] == ':')
+            return strndup(s + n + 1, item - n - 1);
+        s += item + (s[item] == ',');
+    }
+    return NULL;
+}
+
+/* What two settings would both set, to be freed: of two knobs, variables or presets one would be lost. */
+static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
+{
+    static const char *const words[] = {[ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries",
+                                        [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
+
+    for (size_t i = 0; i < a->n_items; i++)
+        for (size_t k = 0; k < b->n_items; k++) {
+            const struct zr_ab_item *x = &a->items[i], *y = &b->items[k];
+            bool keyed = x->kind == ZR_AB_KNOB || x->kind == ZR_AB_ENV;
+            if (x->kind == y->kind && (!keyed || !strcmp(x->key, y->key)))
+                return zr_ab_text("%s", keyed ? x->key : words[x->kind]);
+            const struct zr_ab_item *preset = x->kind == ZR_AB_PRESET ? x : y;
+            const struct zr_ab_item *knob = x->kind == ZR_AB_PRESET ? y : x;
+            if (preset->kind != ZR_AB_PRESET || knob->kind != ZR_AB_KNOB)
+                continue;
+            char *base = value_in(preset_settings(base_preset, strlen(base_preset)), knob->key);
+            char *set = value_in(preset_settings(preset->key, strlen(preset->key)), knob->key);
+            bool moves = set && (!base || strcmp(base, set));
+            free(base);
+            free(set);
+            if (moves)
+                return zr_ab_text("%s", knob->key);
+        }
+    return NULL;
+}
+
+/* NULL, or why two factors cannot be told apart. */
+static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g)
+{
+    char *what = NULL;
+
+    if (!strcmp(f->name, g->name))
+        return zr_ab_text("two factors named %s: expected a name of its own for each", f->name);
+    for (size_t i = 0; !what && i < f->n_levels; i++)
+        for (size_t k = 0; !what && k < g->n_levels; k++) {
+            struct zr_ab_arm a = {0}, b = {0};
+            free(zr_ab_arm_parse(&a, f->level[i]));
+            free(zr_ab_arm_parse(&b, g->level[k]));
+            what = both_set(&a, &b);
+            forget(&a);
+            forget(&b);
+        }
+    if (!what)
+        return NULL;
+    char *wrong = zr_ab_text("the factors %s and %s both set %s: expected each to change something "
+                             "of its own",
+                             f->name, g->name, what);
+    free(what);
+    return wrong;
+}
+
 char *zr_ab_combine(struct zr_ab *ab)
 {
     size_t cells = 1;
 
+    for (size_t f = 0; f < ab->n_factors; f++)
+        for (size_t g = 0; g < f; g++) {
+            char *wrong = clash(&ab->factor[g], &ab->factor[f]);
+            if (wrong)
+                return wrong;
+        }
     for (size_t f = 0; f < ab->n_factors; f++)
         cells *= ab->factor[f].n_levels;
     if (cells > ZR_AB_ARMS)
@@ -283,19 +359,6 @@ char *zr_ab_combine(struct zr_ab *ab)
 }
 
 /* --- knobs ---------------------------------------------------------------------------------------- */
-
-static char *value_in(const char *settings, const char *knob)
-{
-    size_t n = strlen(knob);
-
-    for (const char *s = settings; *s;) {
-        size_t item = strcspn(s, ",");
-        if (item > n && !strncmp(s, knob, n) && s[n] == ':')
-            return strndup(s + n + 1, item - n - 1);
-        s += item + (s[item] == ',');
-    }
-    return NULL;
-}
 
 /* NULL: nobody set it, so the default is in force. */
 static char *set_value(const struct zr_ab_arm *arm, const char *knob)
@@ -328,6 +391,15 @@ char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob)
     char *value = set_value(arm, knob);
 
     return value ? value : value_in(defaults, knob);
+}
+
+bool zr_ab_from_outside(const struct zr_ab_arm *arm)
+{
+    char *stats = arm->none ? NULL : zr_ab_knob_value(arm, "stats");
+    bool off = stats && !strcmp(stats, "off");
+
+    free(stats);
+    return arm->none || off;
 }
 
 char *zr_ab_knobs(const struct zr_ab_arm *arm)

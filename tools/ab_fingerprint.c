@@ -306,14 +306,18 @@ static char *cause_of(const char *what, const struct view *a, const struct view 
 
 /* --- comparing ------------------------------------------------------------------------------------ */
 
+bool zr_ab_allows(const char *allow, const char *what)
+{
+    size_t n = strlen(allow);
+
+    return !fnmatch(allow, what, 0) || (!strncmp(what, allow, n) && what[n] == '.');
+}
+
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what)
 {
-    for (size_t i = 0; i < ab->n_allow; i++) {
-        const char *allow = ab->allow[i];
-        size_t n = strlen(allow);
-        if (!fnmatch(allow, what, 0) || (!strncmp(what, allow, n) && what[n] == '.'))
+    for (size_t i = 0; i < ab->n_allow; i++)
+        if (zr_ab_allows(ab->allow[i], what))
             return true;
-    }
     return false;
 }
 
@@ -363,7 +367,7 @@ static void between_arms(void *context, const char *what, const char *base, cons
     enum zr_ab_status status = ZR_AB_UNDECLARED;
     char *why = NULL;
 
-    if ((arm->none || than->none) && (!base || !value))
+    if ((zr_ab_from_outside(arm) || zr_ab_from_outside(than)) && (!base || !value))
         return; /* from outside less is known: what only one side tells is no difference */
     if (declared_name(than, arm, what))
         status = ZR_AB_DECLARED;
@@ -383,6 +387,8 @@ static void within_arm(void *context, const char *what, const char *first, const
     struct comparing *c = context;
     enum zr_ab_status status = zr_ab_allowed(c->ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNLIKE;
 
+    if (zr_ab_from_outside(&c->ab->arm[c->run->arm]) && (!first || !value))
+        return; /* a short run may be over before it is looked at */
     for (size_t i = 0; i < c->out->n; i++) /* each name once per arm is enough */
         if (c->out->at[i].arm == c->run->arm && c->out->at[i].than == c->run->arm &&
             !strcmp(c->out->at[i].what, what))
@@ -393,20 +399,36 @@ static void within_arm(void *context, const char *what, const char *first, const
     d->other_run = c->other->number;
 }
 
+/* Would a process that has the variable tell of it? */
+static bool is_told(const char *variable)
+{
+    static const char *const prefixes[] = {
+#define ZR_VARIABLE(prefix) prefix,
+#include "variables.def"
+#undef ZR_VARIABLE
+    };
+
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
+        if (!strncmp(variable, prefixes[i], strlen(prefixes[i])))
+            return true;
+    return false;
+}
+
 /* A declared value that did not reach the process: a wrapper reset it, or a knob was refused. */
 static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run,
                           struct zr_ab_differences *out)
 {
     const struct zr_ab_arm *arm = &ab->arm[run->arm];
 
-    for (size_t i = 0; i < arm->n_items && !arm->none; i++) {
+    for (size_t i = 0; i < arm->n_items && !zr_ab_from_outside(arm); i++) {
         const struct zr_ab_item *item = &arm->items[i];
         bool env = item->kind == ZR_AB_ENV;
         if ((!env && item->kind != ZR_AB_KNOB) || last_item(arm, item->kind, item->key) != item)
             continue;
         char *what = zr_ab_text("%s.%s", env ? "env" : "knob", item->key);
         const char *seen = zr_pairs_get(&run->fingerprint, what);
-        if (seen && strcmp(seen, item->value)) {
+        bool lost = !seen && env && is_told(item->key);
+        if (lost || (seen && strcmp(seen, item->value))) {
             struct zr_ab_difference *d =
                 add(out, zr_ab_allowed(ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNDECLARED, what, seen,
                     item->value, zr_ab_text("declared otherwise: it did not reach the process"));

@@ -47,7 +47,7 @@ static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, s
     double *v = zr_ab_more(NULL, ab->n_runs, sizeof(*v));
 
     *n = 0;
-    for (size_t r = 0; r < ab->n_runs && !ab->arm[arm].none; r++)
+    for (size_t r = 0; r < ab->n_runs && !zr_ab_from_outside(&ab->arm[arm]); r++)
         if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]))
             v[(*n)++] = measure(&ab->run[r], mechanism);
     return v;

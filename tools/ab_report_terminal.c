@@ -5,14 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In a factorial the names are long: its arms have numbers, told at the head. */
+static const char *label(const struct zr_ab *ab, size_t arm, char number[24])
+{
+    if (!ab->n_factors)
+        return ab->arm[arm].name;
+    snprintf(number, 24, "%zu", arm + 1);
+    return number;
+}
+
 static void head(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
     char *command = zr_ab_quoted(ab->command);
 
     fprintf(f, "zeroute ab: %s\n", command);
-    for (size_t arm = 0; arm < ab->n_arms; arm++)
-        fprintf(f, "  %-*s  %s, %zu run%s\n", ab->n_factors ? 32 : 2, ab->arm[arm].name,
-                ab->arm[arm].text, an->counted[arm], an->counted[arm] == 1 ? "" : "s");
+    for (size_t arm = 0; arm < ab->n_arms; arm++) {
+        char number[24];
+        fprintf(f, "  %-2s  %s, %zu run%s\n", label(ab, arm, number),
+                ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text, an->counted[arm],
+                an->counted[arm] == 1 ? "" : "s");
+    }
     fprintf(f, "  order %s, seed %llu\n", ab->random_order ? "random" : "ABBA",
             (unsigned long long)ab->seed);
     free(command);
@@ -30,18 +42,32 @@ static bool refused(const struct zr_ab_difference *d)
 
 static void one_difference(FILE *f, const struct zr_ab *ab, const struct zr_ab_difference *d)
 {
+    char one[24], two[24];
+    const char *arm = label(ab, d->arm, one), *than = label(ab, d->than, two);
+
     fprintf(f, "  %-11s %s\n", zr_ab_status_name(d->status), d->what);
     if (d->arm == d->than && d->run == d->other_run)
-        fprintf(f, "              in %s: %s, declared %s\n", ab->arm[d->arm].name,
-                value_or(d->value), value_or(d->other));
+        fprintf(f, "              in %s: %s, declared %s\n", arm, value_or(d->value),
+                value_or(d->other));
     else if (d->arm == d->than)
-        fprintf(f, "              in %s: %s in run %zu, %s in run %zu\n", ab->arm[d->arm].name,
-                value_or(d->other), d->other_run, value_or(d->value), d->run);
+        fprintf(f, "              in %s: %s in run %zu, %s in run %zu\n", arm, value_or(d->other),
+                d->other_run, value_or(d->value), d->run);
     else
-        fprintf(f, "              %s: %s\n              %s: %s\n", ab->arm[d->than].name,
-                value_or(d->other), ab->arm[d->arm].name, value_or(d->value));
+        fprintf(f, "              %s: %s\n              %s: %s\n", than, value_or(d->other), arm,
+                value_or(d->value));
     if (d->status == ZR_AB_CONSEQUENCE)
         fprintf(f, "              follows from %s\n", d->why);
+}
+
+/* In a factorial many arms differ from the first in the same thing. */
+static bool told_before(const struct zr_ab_differences *d, size_t i)
+{
+    for (size_t k = 0; k < i; k++)
+        if (d->at[k].status == d->at[i].status && d->at[k].arm != d->at[k].than &&
+            d->at[i].arm != d->at[i].than && !strcmp(d->at[k].what, d->at[i].what) &&
+            !strcmp(d->at[k].value, d->at[i].value) && !strcmp(d->at[k].other, d->at[i].other))
+            return true;
+    return false;
 }
 
 static bool fingerprints(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
@@ -56,25 +82,21 @@ static bool fingerprints(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
             ? "the arms differ in what was declared and in nothing else; the runs of each are alike"
             : "the runs differ in more than was declared");
     for (size_t i = 0; i < an->differences.n; i++)
-        if (refused(&an->differences.at[i]) == !fine)
+        if (refused(&an->differences.at[i]) == !fine && !told_before(&an->differences, i))
             one_difference(f, ab, &an->differences.at[i]);
     return fine;
 }
 
 static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    bool wide = ab->n_arms > 4;
-    int column = wide ? 10 : ab->n_factors ? 22 : 12;
+    int column = ab->n_arms > 4 ? 10 : 12;
+    char number[24];
 
     if (!an->n_mechanisms)
         return;
-    fprintf(f, "\nMechanism (median per run)%s\n  %-22s", wide ? "; arms in the order above" : "",
-            "");
+    fprintf(f, "\nMechanism (median per run)\n  %-22s", "");
     for (size_t arm = 0; arm < ab->n_arms; arm++)
-        if (wide)
-            fprintf(f, "%10zu", arm + 1);
-        else
-            fprintf(f, "  %*.20s", ab->n_factors ? 20 : 10, ab->arm[arm].name);
+        fprintf(f, "%*s", column, label(ab, arm, number));
     fputc('\n', f);
     for (size_t m = 0; m < an->n_mechanisms; m++) {
         const struct zr_ab_moved *one = &an->mechanism[m];
@@ -98,16 +120,16 @@ struct layout {
 };
 
 static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an,
-                     size_t metric, size_t arm, const char *label, struct layout wide)
+                     size_t metric, size_t arm, const char *first, struct layout wide)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_row *row = &an->row[metric];
     const struct zr_ab_comparison *c = &row->arm[arm];
     char median[ZR_AB_WORD], change[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
-    char low[ZR_AB_WORD], high[ZR_AB_WORD];
+    char low[ZR_AB_WORD], high[ZR_AB_WORD], number[24];
 
-    fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, label, wide.arm, wide.arm,
-            ab->arm[arm].name, zr_ab_number(median, m->unit, c->median));
+    fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, first, wide.arm, wide.arm,
+            label(ab, arm, number), zr_ab_number(median, m->unit, c->median));
     if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         zr_ab_interval_text(interval, m->unit, c->median_interval);
         fprintf(f, "  %*s  %-24s %s\n", ab->n_factors ? 0 : 9, "", interval,
@@ -139,7 +161,7 @@ static void columns(FILE *f, const struct zr_ab *ab, const char *first, struct l
 /* By setting, in full: this is the table that a reader came for. */
 static void primary(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    struct layout wide = {16, ab->n_factors ? 0 : 2};
+    struct layout wide = {16, 2};
 
     if (an->primary >= ab->n_metrics)
         return;
@@ -161,10 +183,6 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
     struct layout wide = {25, 2};
     char text[ZR_AB_WORD];
 
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
-        int n = (int)strlen(ab->arm[arm].name);
-        wide.arm = n > wide.arm && n <= 48 ? n : wide.arm;
-    }
     columns(f, ab, "other metrics", wide);
     for (size_t m = 0; m < ab->n_metrics; m++) {
         const struct zr_ab_row *row = &an->row[m];

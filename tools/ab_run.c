@@ -180,7 +180,7 @@ static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struc
     for (size_t i = 0; i < how->n_files; i++) {
         char *name = zr_ab_text("output.%s", how->file[i]);
         zr_pairs_set(&run->fingerprint, name,
-                     zr_ab_hash_file(how->file[i], hash) ? hash : "(not there)");
+                     zr_ab_hash_file(how->file[i], hash) ? hash : ZR_AB_NO_FILE);
         free(name);
     }
     if (run->status && !zr_ab_interrupted) {
@@ -217,7 +217,7 @@ static void firmware(struct zr_ab_run *run)
             }
 }
 
-/* What is known without looking inside: kernel, command, and in the arm none the libraries. */
+/* What is known without looking inside: kernel, command, and where nobody tells the libraries. */
 static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run,
                                 const struct zr_ab_watch *w, char *const *argv)
 {
@@ -243,7 +243,7 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run,
         }
         free(key);
     }
-    for (size_t i = 0; ab->arm[run->arm].none && i < ab->arm[run->arm].n_items; i++)
+    for (size_t i = 0; zr_ab_from_outside(&ab->arm[run->arm]) && i < ab->arm[run->arm].n_items; i++)
         if (ab->arm[run->arm].items[i].kind == ZR_AB_ENV) {
             char *key = zr_ab_text("env.%s", ab->arm[run->arm].items[i].key);
             zr_pairs_set(&run->fingerprint, key, ab->arm[run->arm].items[i].value);
@@ -263,7 +263,7 @@ static double seconds(struct timeval t)
 static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_ab_run *run,
                          struct zr_ab_watch *w, const struct rusage *used, const char *name)
 {
-    bool none = ab->arm[run->arm].none;
+    bool outside = zr_ab_from_outside(&ab->arm[run->arm]);
     double base_active = how->base_active, base_available = how->base_available;
 
     /* No reading before the first run, as on a machine that is laid out in a folder: its own first one. */
@@ -272,11 +272,11 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
         base_available = w->sample[i].mem_available;
     }
     set_metric(ab, run, "cpu", seconds(used->ru_utime) + seconds(used->ru_stime));
-    if (!zr_ab_collect(ab, run, name) && !none && run->status == 0)
+    if (!zr_ab_collect(ab, run, name) && !outside && run->status == 0)
         run->invalid =
             zr_ab_text("the hooks saw no call: the command used no Level Zero device, or was "
                        "started past the preload");
-    else if (!none && run->status == 0 && !zr_pairs_get(&run->fingerprint, "knob.route"))
+    else if (!outside && run->status == 0 && !zr_pairs_get(&run->fingerprint, "knob.route"))
         run->invalid = zr_ab_text("no fingerprint was taken inside the process");
     host_metrics(ab, run, w, base_active, base_available, used);
     run->sample = w->sample;
@@ -310,7 +310,8 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
         unsetenv("ZEROUTE_RUN");
     free(kept);
     if (pid > 0) {
-        double wall = watch(how, &w, pid, start, ab->arm[arm].none, &run->status, &used);
+        double wall = watch(how, &w, pid, start, zr_ab_from_outside(&ab->arm[arm]), &run->status,
+                            &used);
         set_metric(ab, run, "wall", wall);
         fine = error == 0;
     }

@@ -120,9 +120,11 @@ static const char *goodness(const struct zr_ab_metric *m, enum zr_ab_outcome o)
 
 static char *needs(const struct zr_ab_comparison *c)
 {
+    const char *near = c->p_corrected < 0.05 ? ", a verdict needs less than 0.01" : "";
+
     if (!(c->needed > 0))
-        return zr_ab_text("%s", "");
-    return zr_ab_text(" (would need about %.0f runs per arm to see %.3g %%)", c->needed,
+        return zr_ab_text("%s", near);
+    return zr_ab_text("%s (would need about %.0f runs per arm to see %.3g %%)", near, c->needed,
                       100 * c->seen);
 }
 
@@ -146,7 +148,9 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
         snprintf(interval, sizeof(interval), "%s to %s", zr_ab_percent(low, c->change_interval.low),
                  zr_ab_percent(high, c->change_interval.high));
     } else {
-        zr_ab_number(change, m->unit, c->difference);
+        char size[ZR_AB_WORD];
+        snprintf(change, sizeof(change), "%s%.100s", c->difference > 0 ? "+" : "",
+                 zr_ab_number(size, m->unit, c->difference));
         zr_ab_interval_text(interval, m->unit, c->difference_interval);
     }
     if (an->row[metric].constant)

@@ -161,6 +161,8 @@ START_TEST(factors_find_the_one_that_did_it)
         ck_assert_int_eq(zr_node_true(e, "found"), driver_alone);
         ck_assert_double_eq(zr_node_number(e, "estimate"), driver_alone ? 16 * MIB : 0);
     }
+    says(out, "\n  4   path=sycl driver=env:ZE_SIMGPU=" NEW ", 5 runs\n");
+    says(out, "\n                            2 "); /* its row among the other metrics */
     says(out, "main effect of driver");
     says(out, "interaction of path");
 }
@@ -245,10 +247,21 @@ START_TEST(the_control_runs_without_the_preload)
 }
 END_TEST
 
+START_TEST(what_statistics_cost_can_be_compared)
+{
+    exits(0, "$Z ab --sim --runs 5 --json j.json --a stats:off --b stats:on -- $W && mv j.json j");
+    says(out, "a runs without statistics (stats:off)");
+    load();
+    ck_assert_str_eq(status_of("knob.stats"), "none"); /* one side cannot tell */
+}
+END_TEST
+
 START_TEST(a_wrong_answer_gets_no_verdict)
 {
     exits(3, "$Z ab --sim --runs 5 --same-output --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
     says(out, "undeclared  output");
+    exits(3, "$Z ab --sim --runs 5 --same-output=g --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
+    says(out, "g was not there after run");
     exits(0, "echo same >f; $Z ab --sim --runs 5 --same-output=f --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
 }
 END_TEST
@@ -368,6 +381,11 @@ START_TEST(exit_codes_tell_whose_fault_it_was)
     says(err, "not-there.json: cannot be read");
     exits(0, "$Z ab --help");
     says(out, "examples:");
+    exits(0, "$Z ab --a observe --help");
+    says(out, "examples:");
+    exits(125, "$Z ab --html nowhere/x.html --a observe --b path -- touch started");
+    says(err, "cannot write nowhere/x.html");
+    exits(1, "test -e started"); /* found out before anything ran */
 }
 END_TEST
 
@@ -500,6 +518,7 @@ int main(void)
     tcase_add_test(run, a_run_that_no_hook_saw_is_not_a_run);
     tcase_add_test(run, the_control_runs_without_the_preload);
     tcase_add_test(run, a_wrong_answer_gets_no_verdict);
+    tcase_add_test(run, what_statistics_cost_can_be_compared);
     tcase_add_test(run, fewer_than_five_runs_give_figures_and_no_verdict);
     tcase_add_test(run, backing_eager_declares_the_drivers_keys);
     tcase_add_test(run, a_library_folder_is_declared_with_what_lies_in_it);

@@ -178,6 +178,32 @@ START_TEST(a_bad_factor_is_refused)
 }
 END_TEST
 
+static void clashes(const char *one, const char *other, const char *expected)
+{
+    clear();
+    ab.n_factors = 2;
+    ck_assert(!zr_ab_factor_parse(&ab.factor[0], one));
+    ck_assert(!zr_ab_factor_parse(&ab.factor[1], other));
+    char *wrong = zr_ab_combine(&ab);
+    ck_assert_msg(expected ? wrong && strstr(wrong, expected) : !wrong, "%s and %s: got %s", one,
+                  other, wrong ? wrong : "no complaint");
+    free(wrong);
+}
+
+START_TEST(factors_that_undo_each_other_are_refused)
+{
+    clashes("x=route:native|route:sycl", "x=cache:on|cache:off", "two factors named x");
+    clashes("x=route:native|route:sycl", "y=cache:on|route:pool", "both set route");
+    clashes("x=observe|mitigate", "y=residency:asked|residency:owner", "both set residency");
+    clashes("x=observe|mitigate", "y=observe|path", "both set a preset");
+    clashes("x=env:A=1|env:A=2", "y=env:A=3|env:B=1", "both set A");
+    clashes("x=lib:/a|lib:/b", "y=lib:/c|lib:/d", "both set libraries");
+    clashes("x=observe|mitigate", "y=cache:on|cache:off", NULL);
+    clashes("x=env:A=1|env:A=2", "y=env:B=1|env:B=2", NULL);
+    clashes("x=none|observe", "y=env:B=1|env:B=2", NULL);
+}
+END_TEST
+
 START_TEST(abba_runs_every_second_round_backwards)
 {
     const size_t two[] = {0, 1, 1, 0, 0, 1}, three[] = {0, 1, 2, 2, 1, 0};
@@ -259,6 +285,7 @@ int main(void)
     tcase_add_test(t, every_arm_starts_from_observe);
     tcase_add_test(t, factors_become_all_combinations);
     tcase_add_test(t, a_bad_factor_is_refused);
+    tcase_add_test(t, factors_that_undo_each_other_are_refused);
     tcase_add_test(t, abba_runs_every_second_round_backwards);
     tcase_add_test(t, random_order_has_every_arm_in_every_round_and_follows_the_seed);
     tcase_add_test(t, declared_differences_are_counted);

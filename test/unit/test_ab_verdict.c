@@ -24,6 +24,21 @@ static void was(size_t arm, const char *name, const char *value)
             zr_pairs_set(&ab.run[r].fingerprint, name, value);
 }
 
+/* No run of an arm tells of this. */
+static void lost(size_t arm, const char *name)
+{
+    for (size_t r = 0; r < ab.n_runs; r++) {
+        struct zr_pairs kept = {0}, *p = &ab.run[r].fingerprint;
+        for (size_t i = 0; ab.run[r].arm == arm && i < p->n; i++)
+            if (strcmp(p->at[i].name, name))
+                zr_pairs_set(&kept, p->at[i].name, p->at[i].value);
+        if (ab.run[r].arm == arm) {
+            zr_pairs_clear(p);
+            *p = kept;
+        }
+    }
+}
+
 static void counted(size_t arm, const char *name, double value)
 {
     for (size_t r = 0; r < ab.n_runs; r++)
@@ -152,6 +167,51 @@ START_TEST(a_declared_variable_that_did_not_arrive_is_named)
     analyse();
     refused_for("nobody declared");
     ck_assert(strstr(difference("env.UR_L0_USM_RESIDENT")->why, "did not reach the process"));
+    end();
+    begin("observe", "env:UR_GONE=1,env:HOME_MADE=1"); /* nobody tells of the second one */
+    ten_runs();
+    lost(1, "env.UR_GONE");
+    lost(1, "env.HOME_MADE");
+    analyse();
+    refused_for("1 thing that nobody declared");
+    ck_assert(strstr(difference("env.UR_GONE")->why, "did not reach the process"));
+    end();
+}
+END_TEST
+
+START_TEST(what_a_short_run_did_not_show_from_outside_is_no_difference)
+{
+    begin("none", "stats:off");
+    ten_runs();
+    for (size_t arm = 0; arm < 2; arm++)
+        zr_pairs_set(&ab.run[arm].fingerprint, "library.libsycl.so.8.path", "/opt/libsycl.so.8");
+    analyse();
+    ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
+    ck_assert(tells(an.remark, an.n_remarks, "b runs without statistics (stats:off)"));
+    end();
+}
+END_TEST
+
+START_TEST(a_file_that_nobody_wrote_proves_nothing)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    was(0, "output.result.bin", ZR_AB_NO_FILE);
+    was(1, "output.result.bin", ZR_AB_NO_FILE);
+    analyse();
+    refused_for("result.bin was not there after run 1 (a)");
+    end();
+}
+END_TEST
+
+START_TEST(an_allowance_that_admits_nothing_is_said)
+{
+    begin("route:native", "route:sycl");
+    ten_runs();
+    ab.allow = calloc(1, sizeof(char *));
+    ab.allow[ab.n_allow++] = strdup("env.UR_MISSPELT");
+    analyse();
+    ck_assert(tells(an.remark, an.n_remarks, "--allow env.UR_MISSPELT: nothing of that name"));
     end();
 }
 END_TEST
@@ -380,6 +440,40 @@ START_TEST(no_difference_tells_the_runs_that_a_smaller_one_needs)
 }
 END_TEST
 
+/* Three runs of five close together, two far off: a middle half without width, and much noise. */
+START_TEST(the_noise_is_at_least_what_the_interval_shows)
+{
+    static const double seconds[] = {1.000, 1.001, 1.002, 1.8, 1.9};
+
+    begin("route:native", "route:sycl");
+    for (size_t i = 0; i < 10; i++) {
+        fixture_run(&ab, i % 2)->value[0] = seconds[i / 2];
+        ab.run[i].value[1] = 0;
+    }
+    analyse();
+    const struct zr_ab_comparison *c = &an.row[0].arm[1];
+    ck_assert_double_gt(c->change_interval.high, 0.5);
+    ck_assert_double_gt(c->noise, 0.2);
+    ck_assert_double_gt(c->seen, 0.1);
+    end();
+}
+END_TEST
+
+START_TEST(a_difference_that_is_near_says_what_a_verdict_needs)
+{
+    begin("route:native", "route:sycl");
+    for (size_t i = 0; i < 12; i++) { /* one of b below four of a: p = 0.026 */
+        fixture_run(&ab, i % 2)->value[0] = i == 1 ? 2.5 : (double)(i / 2) + 1 + 6 * (double)(i % 2);
+        ab.run[i].value[1] = 0;
+    }
+    analyse();
+    char *sentence = zr_ab_sentence(&ab, &an, 0, 1);
+    ck_assert_msg(strstr(sentence, "p = 0.0260, a verdict needs less than 0.01"), "%s", sentence);
+    free(sentence);
+    end();
+}
+END_TEST
+
 START_TEST(a_faster_wrong_answer_is_not_called_better)
 {
     const double half[] = {1, 0.5};
@@ -461,6 +555,9 @@ int main(void)
     tcase_add_test(f, an_allowed_difference_is_admitted_and_said);
     tcase_add_test(f, runs_of_one_arm_must_be_alike);
     tcase_add_test(f, a_declared_variable_that_did_not_arrive_is_named);
+    tcase_add_test(f, what_a_short_run_did_not_show_from_outside_is_no_difference);
+    tcase_add_test(f, a_file_that_nobody_wrote_proves_nothing);
+    tcase_add_test(f, an_allowance_that_admits_nothing_is_said);
     tcase_add_test(f, backing_eager_may_set_the_drivers_keys);
     tcase_add_test(f, an_affinity_mask_may_change_the_cards_but_not_the_driver);
     tcase_add_test(f, a_library_path_admits_what_lies_in_it);
@@ -476,6 +573,8 @@ int main(void)
     tcase_add_test(m, residency_may_move_residency_and_nothing_else);
     tcase_add_test(m, a_variable_of_the_users_may_move_anything_and_it_is_shown);
     tcase_add_test(w, no_difference_tells_the_runs_that_a_smaller_one_needs);
+    tcase_add_test(w, the_noise_is_at_least_what_the_interval_shows);
+    tcase_add_test(w, a_difference_that_is_near_says_what_a_verdict_needs);
     tcase_add_test(w, a_faster_wrong_answer_is_not_called_better);
     tcase_add_test(w, a_drifting_metric_is_flagged);
     tcase_add_test(w, the_same_runs_give_the_same_words);
