@@ -77,17 +77,14 @@ static void merge_library(struct zr_pairs *p, const char *key, const char *value
     free(path);
 }
 
-static void merge_facts(struct zr_pairs *p, const struct zeroute_snapshot *s)
+void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value)
 {
-    for (size_t i = 0; i < s->fact_count; i++) {
-        const struct zeroute_fact *f = &s->fact[i];
-        if (!strcmp(f->key, "knobs"))
-            merge_knobs(p, f->value);
-        else if (!strncmp(f->key, "library.", 8))
-            merge_library(p, f->key, f->value);
-        else
-            merge(p, f->key, f->value);
-    }
+    if (!strcmp(key, "knobs"))
+        merge_knobs(p, value);
+    else if (!strncmp(key, "library.", 8) && strstr(value, " build-id:"))
+        merge_library(p, key, value);
+    else
+        merge(p, key, value);
 }
 
 /* --- numbers ------------------------------------------------------------------------------------------ */
@@ -189,7 +186,8 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
         struct zeroute_snapshot *s = zeroute_snapshot_new(&list->process[i], why, sizeof(why));
         if (!s)
             continue;
-        merge_facts(&run->fingerprint, s);
+        for (size_t f = 0; f < s->fact_count; f++)
+            zr_ab_fact(&run->fingerprint, s->fact[f].key, s->fact[f].value);
         if (sum) {
             zeroute_snapshot_add(sum, s);
             zeroute_snapshot_free(s);

@@ -1,9 +1,11 @@
 /* zeroute diff: two recorded runs or fingerprints, from this machine or another. */
 #include "ab.h"
+#include "ab_run.h"
 #include "json_parse.h"
 #include "tools.h"
 
 #include <ctype.h>
+#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@ enum { SAME = 0, DIFFERENT = 1, TROUBLE = 2 };
 struct record {
     char *name; /* what is compared: file, and which run of it */
     struct zr_pairs fingerprint, figures;
+    bool watched; /* by zeroute ab */
 };
 
 static void help(void)
@@ -41,27 +44,21 @@ static void help(void)
         stdout);
 }
 
-static void add_text(struct zr_pairs *p, const char *name, const char *value)
-{
-    const char *old = zr_pairs_get(p, name);
-
-    if (!old || !strcmp(old, value)) {
-        zr_pairs_set(p, name, value);
-        return;
-    }
-    char *both = zr_ab_text("%s | %s", old, value);
-    zr_pairs_set(p, name, both);
-    free(both);
-}
-
-/* Of several processes: the sum, but of latencies the longest. */
+/* Of several processes: together, but of latencies the longest. */
 static void add_number(struct zr_pairs *p, const char *name, double value)
 {
     const char *old = zr_pairs_get(p, name);
     double before = old ? strtod(old, NULL) : 0;
     size_t n = strlen(name);
     bool latency = n > 3 && !strcmp(name + n - 3, "_ns");
-    char *text = zr_ab_text("%.17g", latency ? fmax(value, before) : value + before);
+    bool whole = value >= 0 && value < 0x1p53 && value == trunc(value) && before == trunc(before);
+    double both = value + before;
+
+    if (old && latency)
+        both = fmax(value, before);
+    else if (old && whole)
+        both = (double)zeroute_together(name, (uint64_t)before, (uint64_t)value);
+    char *text = zr_ab_text("%.17g", both);
 
     zr_pairs_set(p, name, text);
     free(text);
@@ -72,7 +69,7 @@ static void take(struct record *r, const struct zr_node *fingerprint, const stru
     for (size_t i = 0; fingerprint && fingerprint->type == ZR_NODE_OBJECT && i < fingerprint->n;
          i++)
         if (fingerprint->child[i].text)
-            add_text(&r->fingerprint, fingerprint->child[i].key, fingerprint->child[i].text);
+            zr_ab_fact(&r->fingerprint, fingerprint->child[i].key, fingerprint->child[i].text);
     for (size_t i = 0; figures && figures->type == ZR_NODE_OBJECT && i < figures->n; i++) {
         const struct zr_node *one = &figures->child[i];
         char *end;
@@ -118,6 +115,7 @@ static char *load_node(struct record *r, const struct zr_node *root, const char 
             return zr_ab_text("has no run '%s'", which);
         take(r, zr_node_get(run, "fingerprint"), zr_node_get(run, "values"));
         take(r, NULL, zr_node_get(run, "fields"));
+        r->watched = true;
         return NULL;
     }
     if (processes && processes->type == ZR_NODE_ARRAY) {
@@ -158,24 +156,22 @@ static bool load(struct record *r, const char *text)
 
 /* --- what is shown ---------------------------------------------------------------------------------- */
 
-/* A fingerprint of `zeroute run` has all knobs in one line: told apart, one knob that differs is one line. */
-static void split_knobs(struct zr_pairs *p)
+/* What only zeroute ab notes, from outside: no difference against a run that was not watched so. */
+static void drop_outside(struct record *r)
 {
-    const char *knobs = zr_pairs_get(p, "knobs");
-    char *copy = knobs ? zr_ab_text("%s", knobs) : NULL, *rest = copy, *one;
+    static const char *const names[] = {"command", "kernel", "output*", "card.dri*"};
+    struct zr_pairs kept = {0};
 
-    while (copy && (one = strsep(&rest, ","))) {
-        char *colon = strchr(one, ':'), *name;
-        if (!colon)
-            continue;
-        *colon = 0;
-        name = zr_ab_text("knob.%s", one);
-        zr_pairs_set(p, name, colon + 1);
-        free(name);
+    for (size_t i = 0; i < r->fingerprint.n; i++) {
+        const struct zr_pair *p = &r->fingerprint.at[i];
+        bool drop = false;
+        for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
+            drop |= !fnmatch(names[k], p->name, 0);
+        if (!drop)
+            zr_pairs_set(&kept, p->name, p->value);
     }
-    if (copy)
-        zr_pairs_set(p, "knobs", "(told apart as knob.*)");
-    free(copy);
+    zr_pairs_clear(&r->fingerprint);
+    r->fingerprint = kept;
 }
 
 static bool worth_showing(const char *name)
@@ -300,8 +296,9 @@ int zr_cmd_diff(int argc, char **argv)
         return TROUBLE;
     }
     if (load(&r[0], file[0]) && load(&r[1], file[1])) {
-        split_knobs(&r[0].fingerprint);
-        split_knobs(&r[1].fingerprint);
+        for (int i = 0; i < 2; i++)
+            if (r[i].watched && !r[!i].watched)
+                drop_outside(&r[i]);
         zr_ab_fingerprint_compare(&r[0].fingerprint, &r[1].fingerprint, &d);
         code = d.n ? DIFFERENT : SAME;
         if (json)

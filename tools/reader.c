@@ -515,6 +515,22 @@ static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field 
     return true;
 }
 
+uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b)
+{
+    static const struct {
+        const char *name;
+        bool most;
+    } shared[] = {
+        {"host.gpu_active_bytes", true},     {"host.gpu_active_start_bytes", false},
+        {"host.mem_available_bytes", false}, {"host.mem_available_start_bytes", true},
+        {"host.cgroup_bytes", true},
+    };
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (strcmp(name, shared[i].name) == 0)
+            return (a > b) == shared[i].most ? a : b;
+    return a + b;
+}
+
 bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other)
 {
     for (size_t i = 0; i < other->field_count; i++) {
@@ -533,7 +549,7 @@ bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_sna
             if (strcmp(to->text, from->text) != 0)
                 to->text = "differ";
         } else {
-            to->value += from->value;
+            to->value = zeroute_together(from->name, to->value, from->value);
         }
         i += group - 1;
     }

@@ -106,6 +106,11 @@ struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, s
 void zeroute_snapshot_free(struct zeroute_snapshot *s);
 
 /*
+ * A field of two processes as one figure: their sum, but what is read of the whole machine or of a
+ * cgroup, which both have read, once.
+ */
+uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b);
+/*
  * Adds `other` to `sum`, field by field: counters, gauges and peaks (so an upper bound),
  * histograms; texts stay as they are in `sum` where both agree and read "differ" where not. False
  * when out of memory.

@@ -137,6 +137,17 @@ START_TEST(the_driver_alone_makes_the_difference_with_its_size)
 }
 END_TEST
 
+START_TEST(the_mirror_of_several_processes_is_counted_once)
+{
+    exits(3, "$Z ab --sim=" NEW " --runs 1 --warmup 0 --json=j --a residency:asked --b residency:owner "
+             "-- sh -c \"$W hold=300 & $W hold=300 & $W hold=300 & wait\"");
+    load();
+    ck_assert_double_le(zr_node_number(metric("host.mirror", 0), "median"), 3 * 16 * MIB);
+    ck_assert_double_ge(zr_node_number(metric("host.mirror", 0), "median"), 16 * MIB);
+    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "median"), 0);
+}
+END_TEST
+
 START_TEST(residency_alone_makes_the_difference_with_its_size)
 {
     exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:asked "
@@ -466,6 +477,11 @@ START_TEST(diff_tells_what_two_runs_differ_in)
     says(out, "The fingerprints are the same.");
     exits(1, "$Z diff --json x y");
     says(out, "\"same_fingerprint\": false");
+    exits(0, "$Z ab --sim=" OLD " --runs 1 --warmup 0 --same-output --json=j --a observe --b mitigate "
+             "-- $W; $Z run --sim=" OLD " --preset observe --json x -- $W; $Z diff x j#a");
+    says(out, "The fingerprints are the same."); /* recorded in two ways */
+    exits(1, "$Z diff j#b x");
+    says(out, "differ in 1 thing:\n  knob.residency\n");
     exits(2, "$Z diff x");
     exits(2, "echo '[]' >z; $Z diff x z");
     says(err, "is no recorded run");
@@ -511,6 +527,7 @@ int main(void)
     tcase_add_test(story, the_path_alone_makes_no_difference);
     tcase_add_test(story, the_driver_alone_makes_the_difference_with_its_size);
     tcase_add_test(story, residency_alone_makes_the_difference_with_its_size);
+    tcase_add_test(story, the_mirror_of_several_processes_is_counted_once);
     tcase_add_test(story, factors_find_the_one_that_did_it);
     tcase_add_test(story, a_path_that_drops_residency_gets_no_verdict);
     tcase_add_test(power, ten_percent_is_found_in_twenty_runs);
