@@ -128,7 +128,7 @@ struct zr_block *zr_block_new(void)
 void zr_block_recycle(struct zr_block *b)
 {
     /* The next generation: whoever still knows this descriptor under the old one finds it stale. */
-    __atomic_store_n(&b->word, (zr_block_word(b) | 0xff) + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&b->word, (uint64_t)(zr_word_generation(zr_block_word(b)) + 1) << 32, __ATOMIC_RELEASE);
     if (unlikely(!zr_thread_enter())) {
         zr_lock(&all.lock);
         push(&all.free, b);

@@ -32,22 +32,18 @@ struct zr_block {
     uintptr_t base;
     size_t size;   /* as asked */
     size_t held;   /* as taken from the driver */
-    uint64_t word; /* atomic: generation << 8 | enum zr_block_state */
+    uint64_t word; /* atomic: generation << 32 | heap << 8 | enum zr_block_state */
     union {
-        void *context;         /* as given by the caller, while LIVE */
+        void *context;         /* as given by the caller, while in the map */
         struct zr_block *link; /* next in a list, otherwise */
     };
-    union {
-        uint64_t peers;       /* bit n: resident on device n besides its owner, while LIVE */
-        struct zr_block *run; /* first block of the next run in a depot */
-    };
+    uint64_t peers;      /* bit n: resident on device n besides its owner */
     uint32_t flags;      /* atomic: enum zr_block_flags */
     uint16_t device;     /* index, the caller's */
     uint8_t kind;        /* enum zr_kind */
-    uint8_t run_length;  /* the cache's own, from here on */
-    uint16_t size_class;
-    uint16_t key;
-    uint32_t stamp; /* when it was freed, in milliseconds */
+    uint8_t spare;
+    uint32_t bin;   /* the cache's own: where it belongs by key and size class (heap.h) */
+    uint32_t stamp; /* and when it was freed, in milliseconds */
 };
 _Static_assert(sizeof(struct zr_block) == 64, "a descriptor is one cache line");
 
@@ -76,6 +72,17 @@ static inline uint64_t zr_block_word(const struct zr_block *b)
 static inline enum zr_block_state zr_word_state(uint64_t word)
 {
     return (enum zr_block_state)(word & 0xff);
+}
+
+/* Which heap of the whole-block cache the block is from (heap.h); 0: none. */
+static inline unsigned zr_word_heap(uint64_t word)
+{
+    return word >> 8 & 0xffff;
+}
+
+static inline uint32_t zr_word_generation(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
 }
 
 /*

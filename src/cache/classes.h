@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum {
     ZR_CLASS_SMALL = 8,                           /* up to 512 B */
@@ -16,18 +17,23 @@ enum {
 };
 #define ZR_CLASS_LIMIT ((size_t)1 << 36)
 
-/* For sizes of 1 to ZR_CLASS_LIMIT. About six instructions. */
+/*
+ * ZR_CLASSES or more for sizes of 0 and above ZR_CLASS_LIMIT. The exponent and the topmost bits of a fraction are
+ * the class: about ten instructions and no search for the topmost bit, which some processors are slow at.
+ */
 static inline unsigned zr_class_of(size_t size)
 {
     size_t last = size - 1;
-    unsigned top;
+    double real;
+    uint64_t bits;
 
     if (last < 512)
         return (unsigned)(last >> 6);
-    top = 63 - (unsigned)__builtin_clzll(last);
-    if (top < 20)
-        return ZR_CLASS_SMALL + (top - 9) * 8 + (unsigned)(last >> (top - 3) & 7);
-    return ZR_CLASS_LARGE + (top - 20) * 16 + (unsigned)(last >> (top - 4) & 15);
+    real = (double)(int64_t)last;
+    memcpy(&bits, &real, sizeof bits);
+    if (last < (size_t)1 << 20)
+        return (unsigned)(bits >> 49) - (((1023 + 9) << 3) - ZR_CLASS_SMALL);
+    return (unsigned)(bits >> 48) - (((1023 + 20) << 4) - ZR_CLASS_LARGE);
 }
 
 /* The size of every block of a class. */

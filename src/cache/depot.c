@@ -1,4 +1,4 @@
-/* Keys and their depots: what all threads share. A thread comes here once for a run of blocks. */
+/* Keys, bins and their depots: what all threads share. A thread comes here once for a run of blocks. */
 #include "cache/heap.h"
 
 #include "cache/pages.h"
@@ -57,25 +57,85 @@ struct key *zr_key_find(struct zr_cache *c, const struct zr_key *key)
     return k;
 }
 
-void zr_depot_put(struct key *k, unsigned size_class, struct zr_block *run, unsigned length)
+struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class)
 {
-    run->run_length = (uint8_t)length;
-    zr_lock(&k->lock);
-    run->run = k->runs[size_class];
-    __atomic_store_n(&k->runs[size_class], run, __ATOMIC_RELAXED);
-    zr_unlock(&k->lock);
+    unsigned id = bin_id(__atomic_load_n(&k->bin[size_class], __ATOMIC_ACQUIRE));
+    struct bin *bin;
+
+    if (likely(id))
+        return c->bin[id];
+    zr_lock(&c->lock);
+    id = bin_id(k->bin[size_class]);
+    bin = id ? c->bin[id] : c->spare_bins;
+    if (!id && bin) {
+        c->spare_bins = bin->next;
+    } else if (!id && c->bins < BINS - 1 && (bin = zr_piece(sizeof *bin))) {
+        bin->id = c->bins + 1;
+        c->bin[bin->id] = bin;
+        __atomic_store_n(&c->bins, bin->id, __ATOMIC_RELEASE);
+    }
+    if (!id && bin) {
+        bin->size_class = size_class;
+        bin->held = zr_class_size(size_class);
+        bin->run = run_of(size_class);
+        bin->key = k;
+        bin->used = true;
+        __atomic_store_n(&k->bin[size_class], bin_offset(bin->id), __ATOMIC_RELEASE);
+    }
+    zr_unlock(&c->lock);
+    return bin;
 }
 
-struct zr_block *zr_depot_get(struct key *k, unsigned size_class)
+void zr_key_drop(struct zr_cache *c, struct key *k)
 {
-    struct zr_block *run;
+    for (unsigned i = 0; i < ZR_CLASSES; i++) {
+        struct bin *bin = c->bin[bin_id(k->bin[i])];
 
-    if (!__atomic_load_n(&k->runs[size_class], __ATOMIC_RELAXED))
-        return NULL;
-    zr_lock(&k->lock);
-    run = k->runs[size_class];
+        if (!k->bin[i])
+            continue;
+        bin->next = c->spare_bins;
+        c->spare_bins = bin;
+        __atomic_store_n(&k->bin[i], 0, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&k->used, false, __ATOMIC_RELEASE);
+}
+
+bool zr_depot_put(struct bin *bin, struct zr_block *const *blocks, unsigned length)
+{
+    struct run *run;
+
+    zr_lock(&bin->lock);
+    run = bin->spare;
     if (run)
-        __atomic_store_n(&k->runs[size_class], run->run, __ATOMIC_RELAXED);
-    zr_unlock(&k->lock);
+        bin->spare = run->next;
+    else
+        run = zr_piece(sizeof *run);
+    if (run) {
+        run->length = length;
+        memcpy(run->at, blocks, length * sizeof *blocks);
+        run->next = bin->runs;
+        __atomic_store_n(&bin->runs, run, __ATOMIC_RELAXED);
+    }
+    zr_unlock(&bin->lock);
     return run;
+}
+
+unsigned zr_depot_get(struct bin *bin, struct zr_block **blocks)
+{
+    struct run *run;
+    unsigned length = 0;
+
+    if (!__atomic_load_n(&bin->runs, __ATOMIC_RELAXED))
+        return 0;
+    zr_lock(&bin->lock);
+    run = bin->runs;
+    if (run) {
+        length = run->length;
+        memcpy(blocks, run->at, length * sizeof *blocks);
+        __atomic_store_n(&bin->runs, run->next, __ATOMIC_RELAXED);
+        run->next = bin->spare;
+        bin->spare = run;
+    }
+    zr_unlock(&bin->lock);
+    return length;
 }

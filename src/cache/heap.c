@@ -9,10 +9,14 @@
 #include <sched.h>
 #include <string.h>
 
+static struct heap no_heap; /* of no cache */
 _Thread_local struct heap *zr_heaps[CACHES];
+_Thread_local struct heap *zr_heap_last = &no_heap;
 
-/* Ways of a new heap lead here: a key of zeros in front of magazines that are empty for ever. */
-static struct magazines nothing;
+uint8_t zr_heap_shared[1 << 16];
+static uint32_t heap_ids; /* atomic: how many were given away */
+/* Ways of a new heap lead here: a key of zeros that has no bins. */
+static const uint32_t no_bins[ZR_CLASSES];
 static struct zr_cache *caches[CACHES];
 static struct zr_lock caches_lock;
 static bool no_membarrier;
@@ -26,6 +30,23 @@ static long membarrier(int command)
     return r;
 }
 
+/*
+ * A number is given away once: what a thread that ended has handed out is nobody's private block any more. Who
+ * comes after 65535 threads shares from the start.
+ */
+static void number(struct heap *h)
+{
+    uint32_t id = __atomic_load_n(&heap_ids, __ATOMIC_RELAXED);
+
+    do {
+        if (id == UINT16_MAX)
+            break;
+    } while (!__atomic_compare_exchange_n(&heap_ids, &id, id + 1, false, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    h->id = id == UINT16_MAX ? 0 : (uint16_t)(id + 1);
+    h->mine = h->id ? (uint32_t)h->id << 8 | ZR_BLOCK_LIVE : NOT_PRIVATE;
+}
+
 static struct heap *make_heap(struct zr_cache *c)
 {
     struct heap *h;
@@ -34,13 +55,13 @@ static struct heap *make_heap(struct zr_cache *c)
     for (h = c->heaps; h && h->in_use; h = h->next)
         ;
     if (!h) {
-        h = zr_pages((sizeof *h + 4095) & ~(size_t)4095);
+        h = zr_pages((sizeof *h + BINS * sizeof h->of[0] + 4095) & ~(size_t)4095);
         if (h) {
             h->cache = c;
             h->wanted = no_membarrier ? WANTED_LOCKED : 0;
             h->last = &h->way[0];
             for (unsigned i = 0; i < WAYS; i++)
-                h->way[i].magazines = &nothing;
+                h->way[i].bins = no_bins;
             h->next = c->heaps;
             __atomic_store_n(&c->heaps, h, __ATOMIC_RELEASE);
         }
@@ -48,7 +69,9 @@ static struct heap *make_heap(struct zr_cache *c)
     if (h) {
         h->in_use = true;
         h->patience = 0;
+        h->pace = 0;
         h->now = zr_now();
+        number(h);
     }
     zr_unlock(&c->lock);
     return h;
@@ -58,51 +81,28 @@ struct heap *zr_heap(struct zr_cache *c)
 {
     struct heap *h = zr_heaps[c->id];
 
-    if (likely(h) || !zr_thread_enter())
-        return h;
-    return zr_heaps[c->id] = make_heap(c);
+    if (!h && zr_thread_enter())
+        h = zr_heaps[c->id] = make_heap(c);
+    zr_heap_last = h ? h : &no_heap;
+    return h;
 }
 
-struct magazines *zr_heap_magazines(struct heap *h, struct key *k)
+void zr_heap_way(struct heap *h, const struct key *k)
 {
-    struct magazines *mags = h->by_key[k->id];
     struct way *w = &h->way[zr_key_hash(&k->key)];
 
-    if (!mags) {
-        mags = h->spare;
-        if (mags) {
-            h->spare = (struct magazines *)mags->of[0].head;
-            mags->of[0].head = NULL;
-        } else {
-            mags = zr_piece(sizeof *mags);
-            if (!mags)
-                return NULL;
-            for (unsigned i = 0; i < ZR_CLASSES; i++)
-                mags->of[i].full = run_of(i);
-        }
-        h->by_key[k->id] = mags;
-    }
     w->key = k->key;
-    w->magazines = mags;
-    w->allowance = &h->account[k->key.account];
+    w->bins = k->bin;
     h->last = w;
-    return mags;
 }
 
-void zr_heap_forget_key(struct heap *h, struct key *k)
+void zr_heap_forget_key(struct heap *h, const struct key *k)
 {
-    struct magazines *mags = h->by_key[k->id];
-
-    if (!mags)
-        return;
     for (unsigned i = 0; i < WAYS; i++)
-        if (h->way[i].magazines == mags) {
+        if (h->way[i].bins == k->bin) {
             memset(&h->way[i].key, 0, sizeof h->way[i].key);
-            h->way[i].magazines = &nothing;
+            h->way[i].bins = no_bins;
         }
-    h->by_key[k->id] = NULL;
-    mags->of[0].head = (struct zr_block *)h->spare;
-    h->spare = mags;
 }
 
 /* Cold: enters with a locked instruction; sleeps as long as somebody else is inside. */
@@ -165,7 +165,7 @@ struct zr_cache *zr_cache_new(const struct zr_backing *backing)
         ;
     if (id < CACHES) {
         c->id = id;
-        caches[id] = c;
+        __atomic_store_n(&caches[id], c, __ATOMIC_RELEASE);
     }
     zr_unlock(&caches_lock);
     c->next_sweep = zr_now() + c->idle;
@@ -176,68 +176,117 @@ void zr_cache_delete(struct zr_cache *c)
 {
     zr_cache_trim(c, ZR_ACCOUNTS, NULL, 0);
     zr_lock(&caches_lock);
-    caches[c->id] = NULL;
+    __atomic_store_n(&caches[c->id], NULL, __ATOMIC_RELEASE);
     zr_unlock(&caches_lock);
     zr_heaps[c->id] = NULL;
+    zr_heap_last = &no_heap;
 }
 
-static void empty_into_depots(struct heap *h)
+/* What the depots have no memory for is given back. */
+static struct zr_block *empty_into_depots(struct heap *h)
 {
     struct zr_cache *c = h->cache;
+    struct zr_block *list = NULL;
+    unsigned bins = __atomic_load_n(&c->bins, __ATOMIC_ACQUIRE);
 
-    for (unsigned i = 0; i < c->keys; i++) {
-        struct magazines *mags = h->by_key[i];
-        struct allowance *a;
+    for (unsigned id = 1; id <= bins; id++) {
+        struct magazine *m = &h->of[id];
+        struct bin *bin = c->bin[id];
+        struct zr_block **at;
+        unsigned n;
 
-        if (!mags)
+        if (!m->room)
             continue;
-        a = &h->account[c->key[i]->key.account];
-        for (unsigned size_class = 0; size_class < ZR_CLASSES; size_class++) {
-            struct magazine *m = &mags->of[size_class];
-            struct zr_block *runs[2] = {m->head, m->reserve};
-
-            if (m->head)
-                m->head->run_length = (uint8_t)m->count;
-            for (int n = 0; n < 2; n++) {
-                uint64_t bytes = runs[n] ? runs[n]->run_length * runs[n]->held : 0;
-
-                if (!runs[n])
-                    continue;
-                __atomic_store_n(&a->allowed, a->allowed - bytes, __ATOMIC_RELAXED);
-                __atomic_store_n(&a->kept, a->kept - bytes, __ATOMIC_RELAXED);
-                zr_depot_put(c->key[i], size_class, runs[n], runs[n]->run_length);
+        at = zr_magazine_open(m);
+        zr_ungrant(c, bin->key->key.account, (m->room - m->count) * bin->held);
+        for (unsigned done = 0; done < m->count; done += n) {
+            n = m->count - done < LONGEST_RUN ? m->count - done : LONGEST_RUN;
+            if (zr_depot_put(bin, at + done, n))
+                continue;
+            zr_ungrant(c, bin->key->key.account, n * bin->held);
+            for (unsigned j = done; j < done + n; j++) {
+                at[j]->link = list;
+                list = at[j];
             }
-            m->head = m->reserve = NULL;
-            m->count = 0;
         }
+        zr_magazine_close(m, 0);
+        m->room = 0;
     }
-    for (unsigned i = 0; i < ZR_ACCOUNTS; i++) {
-        __atomic_fetch_sub(&c->account[i].granted, h->account[i].allowed, __ATOMIC_RELAXED);
-        __atomic_store_n(&h->account[i].allowed, 0, __ATOMIC_RELAXED);
-    }
+    return list;
 }
 
 void zr_cache_thread_exit(void)
 {
+    zr_heap_last = &no_heap;
     for (unsigned id = 0; id < CACHES; id++) {
         struct heap *h = zr_heaps[id];
+        struct zr_block *list;
 
         zr_heaps[id] = NULL;
         if (!h)
             continue;
         heap_enter(h);
-        empty_into_depots(h);
+        list = empty_into_depots(h);
         heap_leave(h);
+        zr_give_back(h->cache, list);
+        __atomic_store_n(&zr_heap_shared[h->id], 1, __ATOMIC_RELEASE);
         zr_lock(&h->cache->lock);
         h->in_use = false;
         zr_unlock(&h->cache->lock);
     }
 }
 
+/* Whichever cache it is of. Afterwards its owner, too, claims its blocks like everybody. */
+static __attribute__((noinline, cold)) void share(unsigned heap)
+{
+    for (unsigned id = 0; id < CACHES; id++) {
+        struct zr_cache *c = __atomic_load_n(&caches[id], __ATOMIC_ACQUIRE);
+
+        if (!c)
+            continue;
+        zr_heap_seize_all(c);
+        for (struct heap *h = c->heaps; h; h = h->next)
+            if (h->id == heap)
+                h->mine = NOT_PRIVATE;
+        zr_heap_release_all(c);
+    }
+    __atomic_store_n(&zr_heap_shared[heap], 1, __ATOMIC_RELEASE);
+}
+
+static bool is_mine(unsigned heap)
+{
+    for (unsigned id = 0; id < CACHES; id++)
+        if (zr_heaps[id] && zr_heaps[id]->id == heap)
+            return true;
+    return false;
+}
+
+bool zr_heap_claim(struct zr_block *b, uint64_t word, enum zr_block_state to, unsigned heap)
+{
+    unsigned from = zr_word_heap(word);
+
+    if (from && !__atomic_load_n(&zr_heap_shared[from], __ATOMIC_ACQUIRE) && !is_mine(from))
+        share(from);
+    return __atomic_compare_exchange_n(&b->word, &word,
+                                       (uint64_t)zr_word_generation(word) << 32 | heap << 8 | to, false,
+                                       __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+bool zr_take_ours(struct zr_block *b, uint64_t word)
+{
+    if (!zr_heap_claim(b, word, ZR_BLOCK_NONE, 0))
+        return false;
+    zr_index_remove(b);
+    return true;
+}
+
 /* Only the forking thread is left. Heaps, keys and depots are the parent's: forgotten, never touched again. */
 void zr_cache_fork_child(void)
 {
     caches_lock.word = 0;
+    zr_heap_last = &no_heap;
+    memset(zr_heap_shared, 0, heap_ids + 1);
+    heap_ids = 0;
     no_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     for (unsigned id = 0; id < CACHES; id++) {
         struct zr_cache *c = caches[id];
@@ -247,11 +296,13 @@ void zr_cache_fork_child(void)
             continue;
         c->lock.word = 0;
         c->heaps = NULL;
-        c->keys = 0;
+        c->keys = c->bins = 0;
+        c->spare_bins = NULL;
         c->shared_misses = 0;
         for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
             c->account[i].granted = 0;
         memset(c->key, 0, sizeof c->key);
+        memset(c->bin, 0, sizeof c->bin);
     }
     zr_pool_fork_child();
     zr_block_fork_child();

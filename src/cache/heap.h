@@ -6,6 +6,12 @@
  * sets `wanted`, has the kernel run a memory barrier in every thread of the process (membarrier, some
  * microseconds), and waits until no owner is inside. Where the kernel has no membarrier, owners enter
  * with a locked instruction instead.
+ *
+ * A block is from the heap that handed it out last: its word names that heap. As long as nobody else has
+ * freed a block of a heap, the heap is private, and its owner frees its blocks with plain stores, inside. The
+ * first thread that comes with a block of a private heap of somebody else seizes all heaps and makes that one
+ * shared, for good (some microseconds, once per heap); blocks of a shared heap are claimed by a
+ * compare-and-swap, by everybody. So of two threads that free one pointer one wins, in either case.
  */
 #ifndef ZEROUTE_CACHE_HEAP_H
 #define ZEROUTE_CACHE_HEAP_H
@@ -17,64 +23,87 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CACHES = 8, WAYS = 16, LONGEST_RUN = 32, NO_KEY = 0xffff };
+enum { CACHES = 8, WAYS = 16, LONGEST_RUN = 32, LARGEST_MAGAZINE = 2 * LONGEST_RUN, BINS = 1 << 15 };
 
-/* The blocks of one class in one thread: a list in use and a full run behind it, for the depot. */
+/*
+ * What one thread keeps of one bin: a stack, the oldest at the bottom, its topmost block apart (a free and the
+ * allocation after it meet there, without waiting for the count). When it is full its older half goes to the
+ * depot. Bytes are counted by room, not by block: what a magazine may hold is granted beforehand.
+ */
 struct magazine {
-    struct zr_block *head;
-    struct zr_block *reserve;
-    uint32_t count; /* in `head` */
-    uint32_t full;  /* so many make a run */
+    struct zr_block *top;
+    struct zr_block **at; /* those below: count - 1 of them, from at[0]; at[-1] may be written to */
+    uint32_t count;
+    uint32_t room;  /* so many were granted; at most twice a run */
     uint64_t spare; /* 32 bytes: found by a shift */
 };
 
-struct magazines {
-    struct magazine of[ZR_CLASSES];
+/* Blocks of one bin on their way between threads, the oldest first. */
+struct run {
+    struct run *next;
+    unsigned length;
+    struct zr_block *at[LONGEST_RUN];
 };
 
-/* What all threads share for one key: runs of blocks, stacked by class. */
+/*
+ * All blocks of one key and size class are interchangeable: a bin. Bins are numbered as they come into use, so that
+ * what a thread keeps of those that it uses lies close together. Here is what all threads share of one.
+ */
+struct bin {
+    struct key *key;
+    size_t held; /* bytes of each block */
+    bool used;   /* false: its context is gone, nothing more is kept */
+    uint32_t id;
+    unsigned size_class;
+    unsigned run; /* so many blocks make one */
+    struct zr_lock lock;
+    struct run *runs;
+    struct run *spare;
+    struct bin *next; /* of those that wait */
+};
+
 struct key {
     struct zr_key key;
-    struct zr_lock lock;
     uint16_t id;
     bool used;
-    struct zr_block *runs[ZR_CLASSES];
+    uint32_t bin[ZR_CLASSES]; /* how far into a heap's magazines; 0: none yet */
 };
 
-/* A thread's shortcut from a key to its magazines. */
+/* A thread's shortcut from a key to its bins. */
 struct way {
     struct zr_key key;
-    struct magazines *magazines;
-    struct allowance *allowance;
-    uint64_t spare;
+    const uint32_t *bins;
+    uint64_t spare[2];
 };
 
-struct allowance {
-    uint64_t kept;    /* bytes in this heap's magazines */
-    uint64_t allowed; /* how many may be: taken from the account in larger portions */
-};
+#define NOT_PRIVATE UINT32_MAX
 
+/*
+ * Heaps begin with a page, as do descriptors, the first of which are used most: what is written all the time
+ * lies further back, as a load is held up by a store that is a multiple of 4 KiB away.
+ */
 struct heap {
-    uint32_t inside;
-    uint32_t wanted;   /* enum: not 0 sends the owner the slow way */
-    uint32_t patience; /* mask: the clock is read when these bits of `hits` or `frees` are 0 */
-    uint32_t now;      /* milliseconds, as of the last reading */
-    uint64_t hits;
-    uint64_t frees;
-    struct way *last; /* the way of the key that was asked for last */
-    uint64_t misses;
-    struct zr_cache *cache;
-    struct heap *next;
-    bool in_use; /* a thread owns it */
     struct way way[WAYS] __attribute__((aligned(64)));
-    struct allowance account[ZR_ACCOUNTS];
-    struct magazines *spare; /* of keys that are gone, linked through the first head */
-    struct magazines *by_key[ZR_KEYS_MAX];
+    uint64_t spare[5 * 8];
+    uint32_t inside;
+    uint32_t wanted;  /* enum: not 0 sends the owner the slow way */
+    uint32_t mine;    /* low half of the word of a block that it may free by itself; or NOT_PRIVATE */
+    uint32_t now;     /* milliseconds, as of the last reading */
+    int32_t patience; /* so many frees until the clock is read again */
+    uint32_t pace;    /* and so many from there to the next time */
+    uint64_t hits;
+    struct way *last; /* the way of the key that was asked for last */
+    struct zr_cache *cache;
+    uint64_t misses;
+    struct heap *next;
+    uint16_t id; /* of no other heap, ever; 0: there were too many, it is never private */
+    bool in_use; /* a thread owns it */
+    struct magazine of[] __attribute__((aligned(64))); /* BINS; 0 is nobody's: empty for ever, and full */
 };
 
 struct account {
     uint64_t limit;
-    uint64_t granted; /* atomic: allowances of all heaps, and bytes in depots */
+    uint64_t granted; /* atomic: the room in all magazines, and what lies in depots, in bytes */
 } __attribute__((aligned(64)));
 
 struct zr_cache {
@@ -83,14 +112,22 @@ struct zr_cache {
     uint32_t idle;
     struct zr_lock lock; /* keys, list of heaps, seizure */
     struct heap *heaps;  /* never shrinks: heaps of threads that ended are used again */
-    unsigned keys;
+    unsigned keys, bins;
+    struct bin *spare_bins;
     uint32_t next_sweep; /* atomic: when somebody should look for idle blocks again */
     uint64_t shared_misses; /* of threads without a heap */
     struct account account[ZR_ACCOUNTS];
     struct key *key[ZR_KEYS_MAX];
+    struct bin *bin[BINS];
 };
 
 extern _Thread_local struct heap *zr_heaps[CACHES];
+
+/* The one that was used last: of this thread, of any cache; never NULL. */
+extern _Thread_local struct heap *zr_heap_last;
+
+/* By the number of a heap: others free its blocks too. Hardly ever written. */
+extern uint8_t zr_heap_shared[1 << 16];
 
 /* Which of a heap's ways a key takes. Handles are pointers: their low bits say nothing. */
 static inline unsigned zr_key_hash(const struct zr_key *key)
@@ -140,28 +177,80 @@ static inline unsigned run_of(unsigned size_class)
     return n < 4 ? 4 : n > LONGEST_RUN ? LONGEST_RUN : (unsigned)n;
 }
 
+/* Bins go by how far into the magazines theirs lies, so that it is found by an addition. */
+static inline struct magazine *magazine_at(struct heap *h, uint32_t offset)
+{
+    return (struct magazine *)((char *)h->of + offset);
+}
+
+static inline uint32_t bin_offset(uint32_t id)
+{
+    return id * (uint32_t)sizeof(struct magazine);
+}
+
+static inline uint32_t bin_id(uint32_t offset)
+{
+    return offset / (uint32_t)sizeof(struct magazine);
+}
+
+/* Inside: takes the topmost block of a magazine that has one. */
+static inline struct zr_block *magazine_pop(struct magazine *m)
+{
+    struct zr_block *b = m->top;
+    uint32_t left = m->count - 1;
+
+    m->top = m->at[(int64_t)left - 1];
+    m->count = left;
+    return b;
+}
+
+/* Inside: into a magazine that has room. */
+static inline void magazine_push(struct magazine *m, struct zr_block *b)
+{
+    uint32_t count = m->count;
+
+    m->at[(int64_t)count - 1] = m->top;
+    m->top = b;
+    m->count = count + 1;
+}
+
 /* heap.c: this thread's heap, made if need be; NULL at a thread's end or without memory. */
 struct heap *zr_heap(struct zr_cache *c);
-struct magazines *zr_heap_magazines(struct heap *h, struct key *k);
-void zr_heap_forget_key(struct heap *h, struct key *k);
+void zr_heap_way(struct heap *h, const struct key *k); /* inside: the next allocation of this key goes straight */
+void zr_heap_forget_key(struct heap *h, const struct key *k);
+/*
+ * Moves a LIVE block, found with this word, on to `to` and under that heap; false when somebody was faster. One
+ * locked instruction, and a seizure if it is the first block of a heap that another thread frees.
+ */
+bool zr_heap_claim(struct zr_block *b, uint64_t word, enum zr_block_state to, unsigned heap);
 void zr_heap_seize_all(struct zr_cache *c);   /* takes the cache's lock and keeps it */
 void zr_heap_release_all(struct zr_cache *c); /* and lets go of it */
 
-/* keys.c */
-struct key *zr_key_find(struct zr_cache *c, const struct zr_key *key); /* made if need be; NULL: too many */
+/* depot.c: keys and bins, made if need be; NULL: too many, or no memory. Outside, they take the cache's lock. */
+struct key *zr_key_find(struct zr_cache *c, const struct zr_key *key);
+struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class);
+void zr_key_drop(struct zr_cache *c, struct key *k); /* with the cache's lock held: its numbers wait for another */
+/* Runs of blocks that no thread keeps. False, and nothing done: no memory. */
+bool zr_depot_put(struct bin *bin, struct zr_block *const *blocks, unsigned length);
+unsigned zr_depot_get(struct bin *bin, struct zr_block **blocks); /* at most LONGEST_RUN */
 
-/* depot.c: runs of blocks that no thread keeps */
-void zr_depot_put(struct key *k, unsigned size_class, struct zr_block *run, unsigned length);
-struct zr_block *zr_depot_get(struct key *k, unsigned size_class);
+/* magazine.c */
+bool zr_grant(struct zr_cache *c, unsigned account, uint64_t bytes); /* so much of the limit, if it is left */
+void zr_ungrant(struct zr_cache *c, unsigned account, uint64_t bytes);
+/* Inside the heap: room for one more block at least. False: the limit, or no memory. */
+bool zr_magazine_widen(struct heap *h, struct bin *bin);
+/* Inside: a block, from the magazine or a run of the depot, under this heap. NULL: there is none. */
+struct zr_block *zr_magazine_take(struct heap *h, struct bin *bin);
+/* With the heap seized, or inside: all blocks side by side, oldest first; to be changed, and closed with the new count. */
+struct zr_block **zr_magazine_open(struct magazine *m);
+void zr_magazine_close(struct magazine *m, unsigned count);
 
 /* trim.c */
-/* Outside the heap: reads the clock, and now and then looks for idle blocks. Returns b, for tail calls. */
-struct zr_block *zr_tick(struct heap *h, struct zr_block *b);
-uint32_t zr_now(void);                   /* milliseconds, from the kernel's coarse clock: no system call */
-bool zr_grant(struct zr_cache *c, unsigned account, uint64_t bytes); /* so much of the limit, if it is left */
-bool zr_allow(struct heap *h, unsigned account, uint64_t bytes); /* inside the heap: room for so much more */
+/* Outside the heap: reads the clock, and now and then looks for idle blocks. */
+void zr_tick(struct heap *h);
+uint32_t zr_now(void); /* milliseconds, from the kernel's coarse clock: no system call */
 /* Outside: takes out the blocks longest unused, in any thread, until there is room; the caller gives them back. */
 struct zr_block *zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes);
-void zr_give_back(struct zr_cache *c, struct zr_block *list);    /* CACHED blocks, linked: to the driver */
+void zr_give_back(struct zr_cache *c, struct zr_block *list); /* CACHED blocks, linked: to the driver */
 
 #endif

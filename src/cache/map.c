@@ -39,7 +39,7 @@ static struct zr_block *block_of(uint64_t slot)
 
 static uint64_t slot_of(struct zr_block *b, uint64_t word)
 {
-    return (uint64_t)(uintptr_t)b | word >> 8 << 48;
+    return (uint64_t)(uintptr_t)b | word >> 32 << 48;
 }
 
 static uint64_t load(const uint64_t *slot)
@@ -60,8 +60,9 @@ static struct zr_block *occupant(uint64_t slot, uintptr_t *base)
         return NULL;
     word = zr_block_word(b);
     *base = __atomic_load_n(&b->base, __ATOMIC_ACQUIRE);
-    return word >> 8 << 48 == (slot & ~(uint64_t)0xffffffffffff) &&
-                   zr_word_state(word) != ZR_BLOCK_NONE && zr_block_word(b) >> 8 == word >> 8
+    return word >> 32 << 48 == (slot & ~(uint64_t)0xffffffffffff) &&
+                   zr_word_state(word) != ZR_BLOCK_NONE &&
+                   zr_word_generation(zr_block_word(b)) == zr_word_generation(word)
                ? b
                : NULL;
 }
@@ -137,7 +138,7 @@ bool zr_map_insert(struct zr_block *b)
     uintptr_t a = b->base;
     struct zr_map_leaf *leaf = zr_map_leaf_of(a);
     unsigned level = 0, page = a >> 16 & 0xffff;
-    uint64_t word = (zr_block_word(b) & ~(uint64_t)0xff) | ZR_BLOCK_LIVE;
+    uint64_t word = (zr_block_word(b) & ~(uint64_t)0xffffffff) | ZR_BLOCK_LIVE;
     uint64_t *slot, *spare = NULL;
 
     if (unlikely(!leaf) && !(leaf = make_leaf(a)))
@@ -328,6 +329,7 @@ struct zr_block *zr_map_find(const void *p)
 
 void zr_map_fork_child(void)
 {
+    zr_index_fork_child();
     for (int i = last_bit(zr_map_low.seen, ZR_MAP_FAN); i >= 0; i = last_bit(zr_map_low.seen, i)) {
         zr_map_low.leaf[i] = NULL;
         zr_map_low.seen[i / 64] &= ~((uint64_t)1 << i % 64);

@@ -17,6 +17,8 @@
  * which a base was seen. Bits are set on insertion and cleared only when a search stumbled over too many
  * pages that have become empty, so the common insertion just finds its bit set.
  *
+ * Blocks of the whole-block cache are in a table of their bases besides (index.h), which answers first.
+ *
  * Blocks in the map do not overlap. Addresses from 2^48 up take one more load: devices use all of the 57
  * bits, sign-extended (0xff00fffffffe0000), so the bits above these say nothing.
  */
@@ -24,6 +26,7 @@
 #define ZEROUTE_CACHE_MAP_H
 
 #include "cache/block.h"
+#include "cache/index.h"
 
 enum { ZR_MAP_FAN = 1 << 16 };
 
@@ -68,11 +71,8 @@ static inline struct zr_map_leaf *zr_map_leaf_of(uintptr_t a)
 
 struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address);
 
-/*
- * The descriptor whose base may be p, in any state, and its word; NULL when there is none. For those who go
- * on with zr_block_shift, which fails if the block has changed since.
- */
-static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
+/* What zr_map_look does, by the tree alone: for blocks that are not of the whole-block cache. */
+static inline struct zr_block *zr_map_look_in_tree(const void *p, uint64_t *word)
 {
     uintptr_t a = (uintptr_t)p;
     struct zr_map_leaf *leaf = zr_map_leaf_of(a);
@@ -96,6 +96,22 @@ static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
 }
 
 /*
+ * The descriptor whose base may be p, in any state, and its word; NULL when there is none. For those who go
+ * on with zr_block_shift, which fails if the block has changed since.
+ */
+static inline struct zr_block *zr_map_look(const void *p, uint64_t *word)
+{
+    struct zr_block *b = zr_index_guess(p);
+
+    *word = zr_block_word(b);
+    if (__builtin_expect(__atomic_load_n(&b->base, __ATOMIC_RELAXED) == (uintptr_t)p &&
+                             zr_word_state(*word) != ZR_BLOCK_NONE,
+                         1))
+        return b;
+    return zr_map_look_in_tree(p, word);
+}
+
+/*
  * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or when a block with the
  * same base is there already (LIVE, CACHED or PARKED): take that one first, if the driver says otherwise.
  */
@@ -113,6 +129,9 @@ static inline struct zr_block *zr_map_base(const void *p)
 /* The LIVE block that holds this address within the size that was asked for, else NULL. Lock-free. */
 struct zr_block *zr_map_find(const void *p);
 
+/* heap.c: takes a block of the whole-block cache, which its heap may be freeing without a locked instruction. */
+bool zr_take_ours(struct zr_block *b, uint64_t word);
+
 /*
  * Removes the LIVE block with exactly this base and hands it to the caller, who recycles it; NULL when there
  * is none. Of two threads that take one address, one gets it.
@@ -120,11 +139,13 @@ struct zr_block *zr_map_find(const void *p);
 static inline struct zr_block *zr_map_take(const void *p)
 {
     uint64_t word;
-    struct zr_block *b = zr_map_look(p, &word);
+    struct zr_block *b = zr_map_look_in_tree(p, &word);
 
-    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_NONE))
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE)
         return NULL;
-    return b;
+    if (__builtin_expect(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS, 0))
+        return zr_take_ours(b, word) ? b : NULL;
+    return zr_block_shift(b, word, ZR_BLOCK_NONE) ? b : NULL;
 }
 
 /*

@@ -3,180 +3,135 @@
 
 #include "cache/thread.h"
 
+#include <emmintrin.h>
 #include <string.h>
 
 static __attribute__((noinline)) struct zr_block *alloc_slow(struct zr_cache *c,
                                                              const struct zr_key *key, size_t size,
                                                              int *code);
-static __attribute__((noinline)) enum zr_freed keep_slow(struct zr_cache *c, struct zr_block *b,
+static __attribute__((noinline)) enum zr_freed keep_slow(struct zr_cache *c, void *p,
                                                          struct zr_freed_block *was);
-static __attribute__((noinline, cold)) enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b,
-                                                              uint64_t word, void *p, bool keep,
-                                                              struct zr_freed_block *was);
 static __attribute__((noinline, cold)) enum zr_freed tick_freed(struct heap *h);
 
-/* Nobody else can change a CACHED block that is in our hands, so a store will do. */
-static inline void hand_out(struct zr_block *b, const struct zr_key *key, size_t size)
+/* Nobody else can change a CACHED block that is in our hands, so a store will do. It is under our heap already. */
+static inline struct zr_block *hand_out(struct zr_block *b, size_t size)
 {
-    __atomic_store_n(&b->context, key->context, __ATOMIC_RELAXED);
-    b->peers = key->peers;
     __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
     __atomic_store_n(&b->word, b->word ^ (ZR_BLOCK_CACHED ^ ZR_BLOCK_LIVE), __ATOMIC_RELEASE);
-}
-
-static inline bool same_key(const struct zr_key *a, const struct zr_key *b)
-{
-    const uint64_t *x = (const void *)a, *y = (const void *)b;
-
-    return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
-}
-
-static inline struct zr_block *pop(struct magazine *m)
-{
-    struct zr_block *b = m->head;
-
-    m->head = b->link;
-    m->count--;
     return b;
 }
 
-static inline void push(struct magazine *m, struct zr_block *b)
+/* `ours` is aligned. */
+static inline bool same_key(const struct zr_key *ours, const struct zr_key *key)
 {
-    __atomic_store_n(&b->link, m->head, __ATOMIC_RELAXED);
-    m->head = b;
-    m->count++;
-}
+    const __m128i *x = (const void *)ours, *y = (const void *)key;
+    __m128i same = _mm_and_si128(_mm_cmpeq_epi8(_mm_load_si128(x), _mm_loadu_si128(y)),
+                                 _mm_cmpeq_epi8(_mm_load_si128(x + 1), _mm_loadu_si128(y + 1)));
 
-static inline void add_kept(struct allowance *a, uint64_t bytes)
-{
-    __atomic_store_n(&a->kept, a->kept + bytes, __ATOMIC_RELAXED);
+    return ((const uint64_t *)x)[4] == ((const uint64_t *)y)[4] && _mm_movemask_epi8(same) == 0xffff;
 }
-
-static inline void count_one(uint64_t *counter)
-{
-    __atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
-}
+_Static_assert(sizeof(struct zr_key) == 40 && offsetof(struct way, key) == 0, "compared in three");
 
 static inline void note(struct zr_freed_block *was, const struct zr_block *b)
 {
     was->size = b->size;
-    memcpy(&was->device, &b->device, sizeof was->device + sizeof was->kind);
+    memcpy(&was->device, &b->device, 4);
 }
 _Static_assert(offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
-                   offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2,
+                   offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2 &&
+                   offsetof(struct zr_freed_block, code) == offsetof(struct zr_freed_block, device) + 4,
                "device and kind are copied in one");
 
 /* Every call that cannot go straight on ends in a tail call: nothing is saved on the stack for it. */
 struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, size_t size, int *code)
 {
-    struct heap *h = zr_heaps[c->id];
+    struct heap *h = zr_heap_last;
+    unsigned size_class = zr_class_of(size);
     struct zr_block *b;
     struct magazine *m;
     struct way *w;
-    uint64_t hits;
 
-    if (unlikely(!h || size - 1 >= ZR_CLASS_LIMIT))
-        return alloc_slow(c, key, size, code);
-    if (unlikely(!heap_try_enter(h)))
+    if (unlikely(h->cache != c || size_class >= ZR_CLASSES || !heap_try_enter(h)))
         return alloc_slow(c, key, size, code);
     w = h->last;
-    m = &w->magazines->of[zr_class_of(size)];
-    b = m->head;
-    if (unlikely(!b || !same_key(&w->key, key))) {
+    m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
+    if (unlikely(!m->count || !same_key(&w->key, key))) {
         heap_leave(h);
         return alloc_slow(c, key, size, code);
     }
-    m->head = b->link;
-    m->count--;
-    add_kept(w->allowance, -b->held);
-    hits = h->hits + 1;
-    __atomic_store_n(&h->hits, hits, __ATOMIC_RELAXED);
+    b = magazine_pop(m);
+    h->hits++;
     heap_leave(h);
-    hand_out(b, key, size);
-    if (unlikely((hits & h->patience) == 0))
-        return zr_tick(h, b);
-    return b;
+    return hand_out(b, size);
 }
 
-/* Once the block is found. Inlined twice: where its page holds one block, and where it holds several. */
+/*
+ * The plain case is settled here: nothing is changed before all of it is known. Inlined twice: where the index
+ * has the block at its first place, and where it has it behind others.
+ */
 static inline __attribute__((always_inline)) enum zr_freed
-free_block(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was, struct zr_block *b)
+keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, struct zr_block *b)
 {
-    struct heap *h = zr_heaps[c->id];
-    uint64_t word, kept, frees;
-    struct magazines *mags;
+    struct heap *h = zr_heap_last;
     struct magazine *m;
-    struct allowance *a;
+    int32_t patience;
+    uint64_t word;
 
-    if (unlikely(!b))
-        return free_odd(c, NULL, 0, p, keep, was);
+    if (unlikely(h->cache != c || !heap_try_enter(h)))
+        return keep_slow(c, p, was);
+    /* A private block of this heap: between here and heap_leave nobody else touches it. */
     word = zr_block_word(b);
-    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
-        return free_odd(c, NULL, 0, p, keep, was);
-    if (unlikely(zr_word_state(word) != ZR_BLOCK_LIVE || !keep ||
-                 (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & 0xffff) != ZR_BLOCK_OURS))
-        return free_odd(c, b, word, p, keep, was);
-    note(was, b);
-    if (unlikely(!zr_block_shift(b, word, ZR_BLOCK_CACHED)))
-        return ZR_FREED_TWICE;
-    if (unlikely(!h || !heap_try_enter(h)))
-        return keep_slow(c, b, was);
-    mags = h->by_key[b->key];
-    a = &h->account[b->device];
-    kept = a->kept + b->held;
-    if (unlikely(!mags || kept > a->allowed)) {
+    if (unlikely((uint32_t)word != h->mine ||
+                 (uint16_t)__atomic_load_n(&b->flags, __ATOMIC_RELAXED) != ZR_BLOCK_OURS)) {
         heap_leave(h);
-        return keep_slow(c, b, was);
+        return keep_slow(c, p, was);
     }
-    m = &mags->of[b->size_class];
-    if (unlikely(m->count == m->full)) {
+    m = magazine_at(h, b->bin);
+    if (unlikely(m->count == m->room)) {
         heap_leave(h);
-        return keep_slow(c, b, was);
+        return keep_slow(c, p, was);
     }
-    m->count++;
-    __atomic_store_n(&b->link, m->head, __ATOMIC_RELAXED);
-    m->head = b;
-    __atomic_store_n(&a->kept, kept, __ATOMIC_RELAXED);
+    magazine_push(m, b);
     b->stamp = h->now;
-    frees = ++h->frees;
+    note(was, b);
+    __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);
+    h->patience = patience = h->patience - 1;
     heap_leave(h);
-    if (unlikely((frees & h->patience) == 0))
+    if (unlikely(patience < 0))
         return tick_freed(h);
     return ZR_FREED;
 }
 
-static __attribute__((noinline)) enum zr_freed free_among_several(struct zr_cache *c, void *p, bool keep,
-                                                                  struct zr_freed_block *was,
-                                                                  uint64_t slot)
+static __attribute__((noinline)) enum zr_freed keep_displaced(struct zr_cache *c, void *p,
+                                                              struct zr_freed_block *was)
 {
-    return free_block(c, p, keep, was, zr_map_descend(slot, (uintptr_t)p));
+    struct zr_block *b = zr_index_probe(p);
+
+    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        return keep_slow(c, p, was);
+    return keep_guessed(c, p, was, b);
 }
 
-enum zr_freed zr_cache_free(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was)
+enum zr_freed zr_cache_keep(struct zr_cache *c, void *p, struct zr_freed_block *was)
 {
-    struct zr_map_leaf *leaf = zr_map_leaf_of((uintptr_t)p);
-    uint64_t slot;
+    struct zr_block *b = zr_index_first(p);
 
-    if (unlikely(!leaf))
-        return free_odd(c, NULL, 0, p, keep, was);
-    slot = __atomic_load_n(&leaf->slot[zr_map_slot_of((uintptr_t)p)], __ATOMIC_ACQUIRE);
-    if (unlikely(slot & 1))
-        return free_among_several(c, p, keep, was, slot);
-    return free_block(c, p, keep, was, (struct zr_block *)(slot & 0xffffffffffff));
+    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        return keep_displaced(c, p, was);
+    return keep_guessed(c, p, was, b);
 }
 
 static enum zr_freed tick_freed(struct heap *h)
 {
-    zr_tick(h, NULL);
+    zr_tick(h);
     return ZR_FREED;
 }
 
 /* A new block from the driver; *code is 0, the driver's, or -1 for trouble of our own. */
-static struct zr_block *fresh(struct zr_cache *c, const struct zr_key *key, struct key *k,
-                              size_t size, int *code)
+static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct zr_key *key,
+                              struct bin *bin, size_t size, int *code)
 {
     struct zr_block *b = zr_block_new(), *old;
-    unsigned size_class = k && size - 1 < ZR_CLASS_LIMIT ? zr_class_of(size) : ZR_CLASSES;
     size_t held = size;
     void *p = NULL;
 
@@ -184,15 +139,15 @@ static struct zr_block *fresh(struct zr_cache *c, const struct zr_key *key, stru
     if (!b)
         return NULL;
     /* What could never be kept is not rounded up either. */
-    if (size_class < ZR_CLASSES && zr_class_size(size_class) <= c->account[key->account].limit)
-        held = zr_class_size(size_class);
+    if (bin && bin->held <= __atomic_load_n(&c->account[key->account].limit, __ATOMIC_RELAXED))
+        held = bin->held;
     else
-        size_class = ZR_CLASSES;
+        bin = NULL;
     *code = c->backing.alloc(c->backing.arg, key, held, &p);
     if (*code != 0 && c->backing.is_full(*code)) {
         zr_cache_trim(c, key->account, NULL, 0);
         if (held != size)
-            size_class = ZR_CLASSES;
+            bin = NULL;
         held = size;
         *code = c->backing.alloc(c->backing.arg, key, held, &p);
     }
@@ -205,10 +160,8 @@ static struct zr_block *fresh(struct zr_cache *c, const struct zr_key *key, stru
     b->peers = key->peers;
     b->device = key->account;
     b->kind = key->kind;
-    b->key = k ? k->id : NO_KEY;
-    b->size_class = (uint16_t)size_class;
-    __atomic_store_n(&b->flags, ZR_BLOCK_OURS | (size_class == ZR_CLASSES ? ZR_BLOCK_ODD : 0),
-                     __ATOMIC_RELAXED);
+    b->bin = bin ? bin_offset(bin->id) : 0;
+    __atomic_store_n(&b->flags, ZR_BLOCK_OURS | (bin ? 0 : ZR_BLOCK_ODD), __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b))) {
         /* The driver gives out what we hold for live: it was freed past us. Believe the driver. */
         old = zr_map_take(p);
@@ -221,172 +174,160 @@ static struct zr_block *fresh(struct zr_cache *c, const struct zr_key *key, stru
             return NULL;
         }
     }
+    zr_index_add(b);
+    if (h) {
+        uint64_t word = zr_block_word(b);
+
+        /* Whoever frees it before we have said what it is has guessed the address. */
+        __atomic_compare_exchange_n(&b->word, &word, word | (uint64_t)h->id << 8, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
+    }
     return b;
 }
 
-/* From the run behind the magazine, or from the depot. Inside the heap. */
-static struct zr_block *refill(struct heap *h, struct key *k, struct magazine *m, unsigned size_class)
-{
-    struct zr_block *run = m->reserve;
-    struct allowance *a = &h->account[k->key.account];
-
-    if (m->head)
-        return pop(m);
-    if (run) {
-        m->reserve = NULL;
-    } else {
-        run = zr_depot_get(k, size_class);
-        if (!run)
-            return NULL;
-        __atomic_store_n(&a->allowed, a->allowed + run->run_length * run->held, __ATOMIC_RELAXED);
-        add_kept(a, run->run_length * run->held);
-    }
-    m->head = run;
-    m->count = run->run_length;
-    return pop(m);
-}
-
 /* For a thread without a heap: one block straight from the depot. */
-static struct zr_block *from_depot(struct zr_cache *c, struct key *k, unsigned size_class)
+static struct zr_block *from_depot(struct zr_cache *c, struct bin *bin)
 {
-    struct zr_block *run = zr_depot_get(k, size_class);
+    struct zr_block *run[LONGEST_RUN], *b;
+    unsigned n = zr_depot_get(bin, run);
 
-    if (!run)
+    if (!n)
         return NULL;
-    if (run->run_length > 1)
-        zr_depot_put(k, size_class, run->link, run->run_length - 1u);
-    __atomic_fetch_sub(&c->account[k->key.account].granted, run->held, __ATOMIC_RELAXED);
-    return run;
+    b = run[n - 1];
+    if (n > 1)
+        zr_depot_put(bin, run, n - 1); /* there is memory for it: it has just been a run */
+    zr_ungrant(c, bin->key->key.account, b->held);
+    __atomic_store_n(&b->word, (uint64_t)zr_word_generation(b->word) << 32 | ZR_BLOCK_CACHED, __ATOMIC_RELAXED);
+    return b;
 }
 
 /* Another key than last time, an empty magazine, or none: from the depot, then from the driver. */
 static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key, size_t size, int *code)
 {
-    struct key *k;
+    unsigned size_class = zr_class_of(size);
     struct heap *h = zr_heap(c);
     struct zr_block *b = NULL;
-    unsigned size_class = size - 1 < ZR_CLASS_LIMIT ? zr_class_of(size) : ZR_CLASSES;
+    struct bin *bin = NULL;
+    struct key *k;
 
     if (h && size_class < ZR_CLASSES) {
         struct way *w = &h->way[zr_key_hash(key)];
 
         heap_enter(h);
         if (same_key(&w->key, key)) {
+            struct magazine *m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
+
             h->last = w;
-            if (w->magazines->of[size_class].head) {
-                b = pop(&w->magazines->of[size_class]);
-                add_kept(w->allowance, -b->held);
-                count_one(&h->hits);
+            if (m->count) {
+                b = magazine_pop(m);
+                h->hits++;
             }
         }
         heap_leave(h);
-        if (b) {
-            hand_out(b, key, size);
-            return b;
-        }
+        if (b)
+            return hand_out(b, size);
     }
     k = zr_key_find(c, key);
-    if (k && size_class < ZR_CLASSES && h) {
-        struct magazines *mags;
-
+    if (k && size_class < ZR_CLASSES)
+        bin = zr_bin_find(c, k, size_class);
+    if (bin && h) {
         heap_enter(h);
-        mags = zr_heap_magazines(h, k);
-        if (mags)
-            b = refill(h, k, &mags->of[size_class], size_class);
-        if (b) {
-            add_kept(&h->account[key->account], -b->held);
-            count_one(&h->hits);
+        if (bin->used) {
+            zr_heap_way(h, k);
+            b = zr_magazine_take(h, bin);
         }
+        if (b)
+            h->hits++;
         heap_leave(h);
-    } else if (k && size_class < ZR_CLASSES) {
-        b = from_depot(c, k, size_class);
+    } else if (bin) {
+        b = from_depot(c, bin);
     }
     if (b) {
-        hand_out(b, key, size);
+        hand_out(b, size);
     } else {
-        b = fresh(c, key, k, size, code);
-        if (h)
-            count_one(&h->misses);
-        else
-            __atomic_fetch_add(&c->shared_misses, 1, __ATOMIC_RELAXED);
+        b = fresh(c, h, key, bin, size, code);
+        __atomic_fetch_add(h ? &h->misses : &c->shared_misses, 1, __ATOMIC_RELAXED);
     }
-    return h ? zr_tick(h, b) : b;
+    if (h)
+        zr_tick(h);
+    return b;
 }
 
 /* To the driver, at once: the block is CACHED or NONE and in our hands. */
 static enum zr_freed give_one(struct zr_cache *c, struct zr_block *b, struct zr_freed_block *was)
 {
+    zr_index_remove(b);
     __atomic_store_n(&b->word, b->word & ~(uint64_t)0xff, __ATOMIC_RELEASE);
     was->code = c->backing.free(c->backing.arg, b);
-    if (unlikely(was->code != 0) && zr_map_insert(b))
+    if (unlikely(was->code != 0) && zr_map_insert(b)) {
+        zr_index_add(b);
         return ZR_FREED_REFUSED;
+    }
     zr_block_recycle(b);
     return ZR_FREED_BY_DRIVER;
 }
 
-static enum zr_freed keep_slow(struct zr_cache *c, struct zr_block *b, struct zr_freed_block *was)
+/* A CACHED block, under this heap if there is one: into its magazine, or into the depot. */
+static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_block *b,
+                                struct zr_freed_block *was)
 {
-    struct key *k = b->key < ZR_KEYS_MAX ? c->key[b->key] : NULL;
-    struct heap *h = zr_heap(c);
+    struct bin *bin = c->bin[bin_id(b->bin)];
     struct zr_block *list = NULL;
     bool kept = false;
 
-    if (!k || !k->used)
-        return give_one(c, b, was);
     if (h) {
-        struct allowance *a = &h->account[b->device];
-        struct magazines *mags;
+        for (int tries = 0; tries < 2 && !kept; tries++) {
+            struct magazine *m = magazine_at(h, b->bin);
 
-        heap_enter(h);
-        mags = zr_heap_magazines(h, k);
-        kept = mags && (a->kept + b->held <= a->allowed || zr_allow(h, b->device, b->held));
-        if (!kept && mags) {
-            heap_leave(h);
-            list = zr_make_room(c, b->device, b->held);
+            if (tries)
+                list = zr_make_room(c, b->device, b->held);
             heap_enter(h);
-            mags = zr_heap_magazines(h, k);
-            kept = mags && zr_allow(h, b->device, b->held);
-        }
-        if (kept) {
-            struct magazine *m = &mags->of[b->size_class];
-
-            if (m->count == m->full) {
-                if (m->reserve) {
-                    uint64_t bytes = m->reserve->run_length * m->reserve->held;
-
-                    __atomic_store_n(&a->allowed, a->allowed - bytes, __ATOMIC_RELAXED);
-                    add_kept(a, -bytes);
-                    zr_depot_put(k, b->size_class, m->reserve, m->reserve->run_length);
-                }
-                m->reserve = m->head;
-                m->reserve->run_length = (uint8_t)m->count;
-                m->head = NULL;
-                m->count = 0;
+            kept = bin->used && (m->count < m->room || zr_magazine_widen(h, bin));
+            if (kept) {
+                magazine_push(m, b);
+                b->stamp = h->now;
+                zr_heap_way(h, bin->key);
             }
-            b->stamp = h->now;
-            push(m, b);
-            add_kept(a, b->held);
+            heap_leave(h);
         }
-        heap_leave(h);
-    } else if (zr_grant(c, b->device, b->held)) {
+    } else if (bin->used && zr_grant(c, b->device, b->held)) {
         b->stamp = zr_now();
-        b->link = NULL;
-        zr_depot_put(k, b->size_class, b, 1);
-        kept = true;
+        kept = zr_depot_put(bin, &b, 1);
+        if (!kept)
+            zr_ungrant(c, b->device, b->held);
     }
     zr_give_back(c, list);
     if (!kept)
         return give_one(c, b, was);
-    if (h)
-        zr_tick(h, b);
+    if (h && --h->patience < 0)
+        zr_tick(h);
     return ZR_FREED;
 }
 
-/* All that is not a plain free of a block of ours: misuse, exported blocks, blocks that changed peers. */
-static enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b, uint64_t word, void *p, bool keep,
-                              struct zr_freed_block *was)
+/* Where a block belongs whose peers are others than its key says. */
+static struct bin *rebin(struct zr_cache *c, const struct zr_block *b)
 {
+    const struct bin *from = c->bin[bin_id(b->bin)];
+    struct zr_key moved = from->key->key;
+    struct key *k;
+
+    moved.peers = b->peers;
+    k = from->used ? zr_key_find(c, &moved) : NULL;
+    return k ? zr_bin_find(c, k, from->size_class) : NULL;
+}
+
+/*
+ * All that is not a plain free of a private block: what another thread has allocated, full magazines, misuse,
+ * exported blocks, blocks that changed peers.
+ */
+static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, struct zr_freed_block *was)
+{
+    struct heap *h = zr_heap(c);
+    unsigned heap = h ? h->id : 0;
+    struct bin *bin;
     uint32_t flags;
+    uint64_t word;
+    struct zr_block *b = zr_map_look(p, &word);
 
     if (!b || zr_word_state(word) != ZR_BLOCK_LIVE) {
         if (b && zr_word_state(word) == ZR_BLOCK_CACHED)
@@ -397,27 +338,26 @@ static enum zr_freed free_odd(struct zr_cache *c, struct zr_block *b, uint64_t w
     if (!(flags & ZR_BLOCK_OURS))
         return ZR_FREED_FOREIGN;
     note(was, b);
-    if (keep && (flags & ZR_BLOCK_MOVED) && !(flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD))) {
-        struct key *k = b->key < ZR_KEYS_MAX ? c->key[b->key] : NULL;
-
-        if (k && k->used) {
-            struct zr_key moved = k->key;
-
-            moved.peers = b->peers;
-            k = zr_key_find(c, &moved);
-        }
-        if (!k)
-            flags |= ZR_BLOCK_ODD;
-        if (!zr_block_shift(b, word, ZR_BLOCK_CACHED))
-            return ZR_FREED_TWICE;
-        if (k) {
-            b->key = k->id;
-            __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_MOVED, __ATOMIC_RELAXED);
-            return keep_slow(c, b, was);
-        }
-        return give_one(c, b, was);
-    }
-    if (!zr_block_shift(b, word, ZR_BLOCK_NONE))
+    if (!keep || (flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD)))
+        return zr_heap_claim(b, word, ZR_BLOCK_NONE, 0) ? give_one(c, b, was) : ZR_FREED_TWICE;
+    if (likely(!(flags & ZR_BLOCK_MOVED)))
+        return zr_heap_claim(b, word, ZR_BLOCK_CACHED, heap) ? keep_block(c, h, b, was) : ZR_FREED_TWICE;
+    bin = rebin(c, b);
+    if (!zr_heap_claim(b, word, ZR_BLOCK_CACHED, heap))
         return ZR_FREED_TWICE;
-    return give_one(c, b, was);
+    if (!bin)
+        return give_one(c, b, was);
+    b->bin = bin_offset(bin->id);
+    __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_MOVED, __ATOMIC_RELAXED);
+    return keep_block(c, h, b, was);
+}
+
+static enum zr_freed keep_slow(struct zr_cache *c, void *p, struct zr_freed_block *was)
+{
+    return free_any(c, p, true, was);
+}
+
+enum zr_freed zr_cache_return(struct zr_cache *c, void *p, struct zr_freed_block *was)
+{
+    return free_any(c, p, false, was);
 }

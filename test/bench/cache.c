@@ -2,8 +2,8 @@
  * Our allocators beside others, in one process, on the same patterns and over a driver that costs nothing.
  * One line of JSON per figure on stdout: ns per allocation and free.
  *
- * Rounds are interleaved: every allocator runs for a few milliseconds in each, and the lowest of three
- * medians counts, so that what else the machine does hits all alike.
+ * Rounds are interleaved: every allocator runs for a few milliseconds in each of them, and the median
+ * counts, so that what else the machine does hits all alike.
  */
 #include "bench.h"
 
@@ -12,9 +12,10 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
-enum { MEDIANS = 3, ROUNDS = 5, LIVE = 1000, ALLOCATORS = 8, HANDED = 512 };
+enum { ROUNDS = 15, LIVE = 1000, ALLOCATORS = 8, HANDED = 512, CHUNK = 50 };
 static const double slice_ns = 3e6;
 
 /* --- the driver that costs nothing ----------------------------------------------------------------------------- */
@@ -241,74 +242,126 @@ static void add_library(const char *name, const char *file, const char *get, con
     allocator[allocators++] = found;
 }
 
-/* --- patterns: each does n steps and is timed from outside ---------------------------------------------------------- */
+/* --- patterns: a slice is many steps in chunks ------------------------------------------------------------------ */
 struct work {
     const struct allocator *a;
     size_t size;
-    size_t steps;
-    size_t lives;
     void **live;
-    double ns;
-    pthread_barrier_t *gate;
+    uint64_t random;
 };
 
 static void run_pair(struct work *w)
 {
-    for (size_t i = 0; i < w->steps; i++)
+    for (int i = 0; i < CHUNK; i++)
         w->a->put(w->a->get(w->size));
 }
 
+/* A cheap generator and no division: they are part of what is timed. */
 static void run_live(struct work *w)
 {
-    uint64_t r = 88172645463325252u;
+    uint64_t r = w->random;
 
-    for (size_t i = 0; i < w->steps; i++) {
-        void **at;
+    for (int i = 0; i < CHUNK; i++) {
+        void **at = &w->live[(r >> 32) * LIVE >> 32];
 
-        r ^= r << 13, r ^= r >> 7, r ^= r << 17;
-        at = &w->live[r % w->lives];
+        r = r * 6364136223846793005u + 1442695040888963407u;
         w->a->put(*at);
         *at = w->a->get(w->size);
     }
+    w->random = r;
+}
+
+static void hold(struct work *w)
+{
+    for (size_t i = 0; w->live && i < LIVE; i++)
+        w->live[i] = w->a->get(w->size);
+}
+
+static void let_go(struct work *w)
+{
+    for (size_t i = 0; w->live && i < LIVE; i++)
+        w->a->put(w->live[i]);
 }
 
 static void (*pattern)(struct work *w);
 
-static void *timed(void *arg)
+static double one_thread(struct work *w, size_t steps)
 {
-    struct work *w = arg;
-    double start;
+    double start, ns;
 
-    for (size_t i = 0; i < w->lives; i++)
-        w->live[i] = w->a->get(w->size);
-    pthread_barrier_wait(w->gate);
+    hold(w);
     start = now_ns();
-    pattern(w);
-    w->ns = (now_ns() - start) / (double)w->steps;
-    pthread_barrier_wait(w->gate);
-    for (size_t i = 0; i < w->lives; i++)
-        w->a->put(w->live[i]);
+    for (size_t i = 0; i < steps; i += CHUNK)
+        pattern(w);
+    ns = now_ns() - start;
+    let_go(w);
+    return ns / (double)steps;
+}
+
+/*
+ * Two threads, each on a processor of its own, begin together and end together: the first does its steps, the
+ * second works until the first is done. What counts is the work of both over that time. Without the processors
+ * fixed, a lock that is waited for may bring both threads onto one, where they take turns and never meet.
+ */
+static struct {
+    struct work w;
+    size_t steps;
+    int ready, stop;
+} second;
+
+static void stay_on(int processor)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *work_until_stopped(void *arg)
+{
+    (void)arg;
+    stay_on(1);
+    hold(&second.w);
+    __atomic_store_n(&second.ready, 1, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&second.ready, __ATOMIC_ACQUIRE) == 1)
+        ;
+    while (!__atomic_load_n(&second.stop, __ATOMIC_ACQUIRE)) {
+        pattern(&second.w);
+        second.steps += CHUNK;
+    }
+    let_go(&second.w);
     return NULL;
 }
 
-/* ns per step of one thread while `threads` of them run. */
-static double measure(const struct allocator *a, size_t size, int threads, size_t steps, size_t lives)
+static double two_threads(struct work *w, size_t steps)
 {
-    static void *live[2][LIVE];
-    pthread_barrier_t gate;
+    static void *live[LIVE];
+    cpu_set_t before;
     pthread_t other;
-    struct work w[2];
+    double start, ns;
 
-    pthread_barrier_init(&gate, NULL, (unsigned)threads);
-    for (int i = 0; i < threads; i++)
-        w[i] = (struct work){a, size, steps, lives, live[i], 0, &gate};
-    if (threads == 2)
-        pthread_create(&other, NULL, timed, &w[1]);
-    timed(&w[0]);
-    if (threads == 2)
-        pthread_join(other, NULL);
-    pthread_barrier_destroy(&gate);
-    return threads == 2 ? (w[0].ns + w[1].ns) / 2 : w[0].ns;
+    sched_getaffinity(0, sizeof before, &before);
+    second.w = *w;
+    second.w.live = w->live ? live : NULL;
+    second.w.random++;
+    second.steps = 0;
+    second.stop = second.ready = 0;
+    pthread_create(&other, NULL, work_until_stopped, NULL);
+    stay_on(0);
+    hold(w);
+    while (!__atomic_load_n(&second.ready, __ATOMIC_ACQUIRE))
+        ;
+    __atomic_store_n(&second.ready, 2, __ATOMIC_RELEASE);
+    start = now_ns();
+    for (size_t i = 0; i < steps; i += CHUNK)
+        pattern(w);
+    ns = now_ns() - start;
+    __atomic_store_n(&second.stop, 1, __ATOMIC_RELEASE);
+    pthread_join(other, NULL);
+    let_go(w);
+    sched_setaffinity(0, sizeof before, &before);
+    return 2 * ns / (double)(steps + second.steps);
 }
 
 /* One thread allocates, another frees: a ring between them. */
@@ -352,45 +405,45 @@ static double measure_handed(const struct allocator *a, size_t size, size_t step
 
 enum { PAIR, LIVING, HANDING };
 
+/* ns per allocation and free, of one thread while `threads` of them run. */
 static double once(int kind, const struct allocator *a, size_t size, int threads, size_t steps)
 {
-    pattern = kind == LIVING ? run_live : run_pair;
+    static void *live[LIVE];
+    struct work w = {a, size, kind == LIVING ? live : NULL, 88172645463325252u};
+
     if (kind == HANDING)
         return measure_handed(a, size, steps);
-    return measure(a, size, threads, steps, kind == LIVING ? LIVE : 0);
+    pattern = kind == LIVING ? run_live : run_pair;
+    return threads == 2 ? two_threads(&w, steps) : one_thread(&w, steps);
 }
 
 static void compare(int kind, const char *name, size_t size, int threads)
 {
-    double best[ALLOCATORS] = {0}, slice[ALLOCATORS][ROUNDS];
+    double slice[ALLOCATORS][ROUNDS];
     size_t steps[ALLOCATORS];
 
     for (int i = 0; i < allocators; i++) {
-        double ns = once(kind, &allocator[i], size, threads, 200);
+        double ns = once(kind, &allocator[i], size, threads, 4 * CHUNK);
 
-        steps[i] = (size_t)(slice_ns / ns) + 100;
+        steps[i] = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
         if (steps[i] > 200000)
-            steps[i] = 200000;
+            steps[i] = 200000 / CHUNK * CHUNK;
     }
-    for (int m = 0; m < MEDIANS; m++) {
-        for (int round = 0; round < ROUNDS; round++)
-            for (int i = 0; i < allocators; i++)
-                slice[i][round] = once(kind, &allocator[i], size, threads, steps[i]);
-        for (int i = 0; i < allocators; i++) {
-            double middle = median(slice[i], ROUNDS);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < allocators; i++)
+            slice[i][round] = once(kind, &allocator[i], size, threads, steps[i]);
+    for (int i = 0; i < allocators; i++) {
+        double middle = median(slice[i], ROUNDS);
 
-            if (m == 0 || middle < best[i])
-                best[i] = middle;
-        }
+        printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f, "
+               "\"lowest\": %.2f, \"highest\": %.2f}\n",
+               name, size, threads, allocator[i].name, middle, slice[i][0], slice[i][ROUNDS - 1]);
     }
-    for (int i = 0; i < allocators; i++)
-        printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f}\n",
-               name, size, threads, allocator[i].name, best[i]);
     fflush(stdout);
 }
 
 /* --- lookups and frees among many live blocks ------------------------------------------------------------------------- */
-static double measure_many(size_t count, bool shuffled, bool frees, double *lookup)
+static double measure_many(size_t count, bool shuffled, double *lookup)
 {
     void **p = malloc(count * sizeof *p);
     double start, ns;
@@ -414,7 +467,6 @@ static double measure_many(size_t count, bool shuffled, bool frees, double *look
         whole_put(p[i]);
     ns = (now_ns() - start) / (double)count;
     free(p);
-    (void)frees;
     return found == count ? ns : 0;
 }
 
@@ -427,7 +479,7 @@ static void compare_many(void)
             double best_free = 1e9, best_look = 1e9, look;
 
             for (int round = 0; round < (i ? 5 : 500); round++) {
-                double ns = measure_many(counts[i], order, true, &look);
+                double ns = measure_many(counts[i], order, &look);
 
                 best_free = ns < best_free ? ns : best_free;
                 best_look = look < best_look ? look : best_look;
@@ -439,34 +491,51 @@ static void compare_many(void)
         }
 }
 
+/* --quick: fewer sizes. --umf: us and UMF alone. --only NAME: one pattern (pair, live, many, handed over). */
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64, 4096, 65536, 1 << 20, 20 << 20, 64 << 20};
     const struct zr_backing backing = {NULL, block_alloc, block_free, never_full};
     const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
-    bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
+    const char *only = NULL;
+    bool umf_alone = false;
+    size_t step = 1;
 
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0)
+            step = 3;
+        umf_alone |= strcmp(argv[i], "--umf") == 0;
+        if (strcmp(argv[i], "--only") == 0)
+            only = argv[++i];
+    }
     cache = zr_cache_new(&backing);
     pool = zr_pool_new(&segments);
     if (!cache || !pool)
         return 1;
     zr_cache_set_idle(cache, UINT32_MAX);
     add("zeroute", whole_get, whole_put);
-    add("zeroute pool", pool_get, pool_put);
+    if (!umf_alone)
+        add("zeroute pool", pool_get, pool_put);
     if (open_umf())
         add("umf disjoint", disjoint_get, disjoint_put);
     else
         fprintf(stderr, "cache: skipped: umf disjoint: libumf.so.1 not found\n");
-    add_library("mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_free");
-    add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
-    add("glibc", malloc, free);
+    if (!umf_alone) {
+        add_library("mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_free");
+        add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
+        add("glibc", malloc, free);
+    }
     for (int threads = 1; threads <= 2; threads++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += quick ? 3 : 1) {
-            compare(PAIR, "pair", sizes[i], threads);
-            compare(LIVING, "live", sizes[i], threads);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
+            if (!only || strcmp(only, "pair") == 0)
+                compare(PAIR, "pair", sizes[i], threads);
+            if (!only || strcmp(only, "live") == 0)
+                compare(LIVING, "live", sizes[i], threads);
         }
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += quick ? 3 : 1)
-        compare(HANDING, "handed over", sizes[i], 2);
-    compare_many();
+    if (!only || strcmp(only, "many") == 0)
+        compare_many();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step)
+        if (!only || strcmp(only, "handed over") == 0)
+            compare(HANDING, "handed over", sizes[i], 2);
     return 0;
 }

@@ -1,0 +1,145 @@
+#include "cache/index.h"
+
+#include "lock.h"
+#include "cache/pages.h"
+
+enum { FIRST_BITS = 10, LARGE = 1 << 16 };
+#define FIRST_FACTOR UINT64_C(0x9e3779b97f4a7c15)
+
+/* Its base is no block's, and its state is NONE for ever. */
+struct zr_block zr_nobody = {.base = UINTPTR_MAX};
+
+static struct zr_block *no_slots[2] = {&zr_nobody, &zr_nobody};
+struct zr_index zr_index = {63, no_slots, FIRST_FACTOR};
+
+/* A table, for those who write, with the lock held. */
+struct table {
+    struct zr_block **slot;
+    unsigned bits;
+    uint64_t factor;
+    size_t used;
+    size_t detours; /* how far from home they are, all in all */
+};
+
+static struct zr_lock lock;
+static struct table now = {no_slots, 1, FIRST_FACTOR, 0, 0};
+static size_t used_then; /* when the factor was changed last */
+
+static size_t mask_of(const struct table *t)
+{
+    return ((size_t)1 << t->bits) - 1;
+}
+
+static size_t home_of(const struct table *t, uintptr_t base)
+{
+    return base * t->factor >> (64 - t->bits);
+}
+
+static void store(struct zr_block **slot, struct zr_block *b)
+{
+    __atomic_store_n(slot, b, __ATOMIC_RELEASE);
+}
+
+/* Tables are never full, but this one may be written to meanwhile: it goes round once at most. */
+struct zr_block *zr_index_probe(const void *p)
+{
+    unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
+    struct zr_block **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
+    struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0};
+    size_t home = home_of(&t, (uintptr_t)p);
+
+    for (size_t n = 0; n <= mask_of(&t); n++) {
+        struct zr_block *b = __atomic_load_n(&slot[(home + n) & mask_of(&t)], __ATOMIC_ACQUIRE);
+
+        if (b == &zr_nobody || __atomic_load_n(&b->base, __ATOMIC_RELAXED) == (uintptr_t)p)
+            return b;
+    }
+    return &zr_nobody;
+}
+
+static void place(struct table *t, struct zr_block *b)
+{
+    size_t at = home_of(t, b->base);
+
+    for (; t->slot[at] != &zr_nobody; at = (at + 1) & mask_of(t))
+        t->detours++;
+    store(&t->slot[at], b);
+    t->used++;
+}
+
+/* The old table stays as it is, for those who are reading it: all of them together are as large as the newest. */
+static bool move(unsigned bits, uint64_t factor)
+{
+    size_t slots = (size_t)1 << bits;
+    struct table t = {zr_pages((slots * sizeof(struct zr_block *) + 4095) & ~(size_t)4095), bits, factor, 0, 0};
+
+    if (!t.slot)
+        return false;
+    for (size_t i = 0; i < slots; i++)
+        t.slot[i] = &zr_nobody;
+    for (size_t i = 0; i <= mask_of(&now); i++)
+        if (now.slot[i] != &zr_nobody)
+            place(&t, now.slot[i]);
+    now = t;
+    /* A reader that has an old factor, or an old size, looks at the wrong place, no more. */
+    __atomic_store_n(&zr_index.factor, factor, __ATOMIC_RELAXED);
+    __atomic_store_n(&zr_index.slot, t.slot, __ATOMIC_RELEASE);
+    __atomic_store_n(&zr_index.shift, 64 - bits, __ATOMIC_RELEASE);
+    return true;
+}
+
+/* A quarter full at most: a block is then most often at home. Large tables, which leave the caches, half. */
+static bool has_room(void)
+{
+    size_t slots = mask_of(&now) + 1;
+
+    return now.used < (slots < LARGE ? slots / 4 : slots / 2);
+}
+
+void zr_index_add(struct zr_block *b)
+{
+    zr_lock(&lock);
+    if (has_room() || move(now.bits == 1 ? FIRST_BITS : now.bits + 1, now.factor))
+        place(&now, b);
+    /* These bases and this factor do not agree. Tried again only when there are twice as many of them. */
+    if (now.detours > now.used + 16 && now.used >= 2 * used_then &&
+        move(now.bits, now.factor * 0xd6e8feb86659fd93u))
+        used_then = now.used;
+    zr_unlock(&lock);
+}
+
+/* What follows closes up, as far as it is not at home there: no marks of what was are left behind. */
+void zr_index_remove(const struct zr_block *b)
+{
+    size_t at, mask;
+
+    zr_lock(&lock);
+    mask = mask_of(&now);
+    at = home_of(&now, b->base);
+    while (now.slot[at] != b && now.slot[at] != &zr_nobody)
+        at = (at + 1) & mask;
+    if (now.slot[at] == b) {
+        now.detours -= (at - home_of(&now, b->base)) & mask;
+        for (size_t next = (at + 1) & mask; now.slot[next] != &zr_nobody; next = (next + 1) & mask) {
+            size_t home = home_of(&now, now.slot[next]->base);
+
+            if (((next - home) & mask) >= ((next - at) & mask)) {
+                store(&now.slot[at], now.slot[next]);
+                now.detours -= (next - at) & mask;
+                at = next;
+            }
+        }
+        store(&now.slot[at], &zr_nobody);
+        now.used--;
+    }
+    zr_unlock(&lock);
+}
+
+void zr_index_fork_child(void)
+{
+    lock.word = 0;
+    now = (struct table){no_slots, 1, now.factor, 0, 0};
+    used_then = 0;
+    zr_index.shift = 63;
+    zr_index.slot = no_slots;
+}

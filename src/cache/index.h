@@ -1,0 +1,58 @@
+/*
+ * From a base to its block, for the blocks of the whole-block cache: a hash table of descriptors in front of
+ * the tree (map.h), which answers a free by one load from a few KiB, wherever the blocks lie.
+ *
+ * It only guesses. Whoever asks looks at the descriptor, which says what it is; a wrong guess, or none, sends
+ * him to the tree, which is never wrong. So readers need no lock and no care while a table grows or an entry
+ * leaves: they may miss, and that is all. Nobody writes to it on a hot path: a block enters when the driver
+ * has given it out, and leaves before the driver takes it back.
+ */
+#ifndef ZEROUTE_CACHE_INDEX_H
+#define ZEROUTE_CACHE_INDEX_H
+
+#include "cache/block.h"
+
+/*
+ * Read by all, hardly ever written: in a line of its own. Written from the bottom up and read from the top down: whoever
+ * has seen how large a table is finds one at least as large.
+ */
+struct zr_index {
+    unsigned shift; /* 64 - n for a table of 2^n slots */
+    struct zr_block **slot; /* an empty one leads to zr_nobody */
+    uint64_t factor;
+} __attribute__((aligned(64)));
+
+extern struct zr_index zr_index __attribute__((visibility("hidden")));
+extern struct zr_block zr_nobody __attribute__((visibility("hidden")));
+
+/*
+ * What the index has at the place of this base, never NULL. Drivers give out bases at regular distances, which a
+ * factor spreads evenly, or not at all: then the index takes another one. Six instructions.
+ */
+static inline struct zr_block *zr_index_first(const void *p)
+{
+    unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
+    struct zr_block **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
+    uint64_t factor = __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED);
+
+    return __atomic_load_n(&slot[(uintptr_t)p * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
+}
+
+/* The same, with the places behind it: the descriptor with this base, or one with another. */
+struct zr_block *zr_index_probe(const void *p);
+
+static inline struct zr_block *zr_index_guess(const void *p)
+{
+    struct zr_block *b = zr_index_first(p);
+
+    if (__builtin_expect(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p, 0))
+        return zr_index_probe(p);
+    return b;
+}
+
+/* Without memory for a larger table a block stays out, and the tree answers for it. */
+void zr_index_add(struct zr_block *b);
+void zr_index_remove(const struct zr_block *b);
+void zr_index_fork_child(void);
+
+#endif
