@@ -35,11 +35,19 @@ struct shared {
     struct control *control;
 };
 
-struct pair {
+/* What a request is known by. */
+struct identity {
     const void *first,
         *second; /* control block of queue or context; implementation of the device */
     struct control *held[2];
+};
+
+struct pair {
+    struct identity id;
     const struct zr_habit *habit; /* NULL: leave it to the runtime */
+    const struct zr_runtime *runtime;
+    struct shared object[2]; /* the SYCL objects themselves, to ask the runtime once more */
+    bool queue;              /* one object, a queue; otherwise a context and a device */
 };
 
 static struct pair pairs[HABITS];
@@ -82,25 +90,64 @@ static void drop(struct control *c)
         c->table[DESTROY](c);
 }
 
-static bool dead(const struct pair *p)
+/* As weak_ptr's lock() does: false when the object is gone already. */
+static bool keep_alive(struct control *c)
 {
-    for (int i = 0; i < 2; i++)
-        if (p->held[i] && __atomic_load_n(&p->held[i]->strong, __ATOMIC_ACQUIRE) == 0)
+    int strong = __atomic_load_n(&c->strong, __ATOMIC_RELAXED);
+
+    while (strong != 0)
+        if (__atomic_compare_exchange_n(&c->strong, &strong, strong + 1, true, __ATOMIC_ACQ_REL,
+                                        __ATOMIC_RELAXED))
             return true;
     return false;
 }
 
-static void identify(const struct zr_runtime *runtime, const struct zr_request *r, struct pair *p)
+/* As shared_ptr's destructor does: the object goes by the third virtual. */
+static void let_go(struct control *c)
 {
-    memset(p, 0, sizeof *p);
+    enum { DISPOSE = 2 };
+
+    if (__atomic_fetch_sub(&c->strong, 1, __ATOMIC_ACQ_REL) == 1) {
+        c->table[DISPOSE](c);
+        drop(c);
+    }
+}
+
+static bool dead(const struct pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->id.held[i] && __atomic_load_n(&p->id.held[i]->strong, __ATOMIC_ACQUIRE) == 0)
+            return true;
+    return false;
+}
+
+static inline bool same(const struct identity *a, const struct identity *b)
+{
+    return a->first == b->first && a->second == b->second;
+}
+
+static inline void identify(const struct zr_runtime *runtime, const struct zr_request *r,
+                            struct identity *id)
+{
+    *id = (struct identity){0};
     if (r->queue) {
-        p->first = p->held[0] = as_shared(r->queue)->control;
+        id->first = id->held[0] = as_shared(r->queue)->control;
         return;
     }
-    p->first = p->held[0] = as_shared(r->context)->control;
-    p->second = as_shared(r->device)->implementation;
+    id->first = id->held[0] = as_shared(r->context)->control;
+    id->second = as_shared(r->device)->implementation;
     if (runtime->soname <= LAST_SHARED_DEVICE)
-        p->held[1] = as_shared(r->device)->control;
+        id->held[1] = as_shared(r->device)->control;
+}
+
+/* A newer device is one pointer: there is nothing behind it. */
+static void note_objects(const struct zr_runtime *runtime, const struct zr_request *r, struct pair *p)
+{
+    p->runtime = runtime;
+    p->queue = r->queue != NULL;
+    p->object[0] = *as_shared(r->queue ? r->queue : r->context);
+    if (!r->queue)
+        p->object[1] = (struct shared){as_shared(r->device)->implementation, p->id.held[1]};
 }
 
 /* --- watching --------------------------------------------------------------------------------- */
@@ -213,27 +260,27 @@ static const struct zr_habit *remember(void)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
-static unsigned place_of(const struct pair *p)
+static unsigned place_of(const struct identity *id)
 {
-    uintptr_t h = (uintptr_t)p->first * 31 + (uintptr_t)p->second;
+    uintptr_t h = (uintptr_t)id->first * 31 + (uintptr_t)id->second;
 
     return (unsigned)(h >> 4 ^ h >> 13) % HABITS;
 }
 
 /* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are
  * taken. */
-static struct pair *place(const struct pair *want)
+static struct pair *place(const struct identity *want)
 {
     struct pair *spare = NULL;
 
     for (unsigned i = 0, at = place_of(want); i < HABITS; i++, at = (at + 1) % HABITS) {
         struct pair *p = &pairs[at];
 
-        if (p->first == want->first && p->second == want->second)
+        if (same(&p->id, want))
             return p;
-        if (!spare && (!p->first || dead(p)))
+        if (!spare && (!p->id.first || dead(p)))
             spare = p;
-        if (!p->first)
+        if (!p->id.first)
             break;
     }
     return spare;
@@ -242,8 +289,8 @@ static struct pair *place(const struct pair *want)
 static void release(struct pair *p)
 {
     for (int i = 0; i < 2; i++)
-        if (p->held[i])
-            drop(p->held[i]);
+        if (p->id.held[i])
+            drop(p->id.held[i]);
     memset(p, 0, sizeof *p);
     /* What a thread used last is known by these addresses alone. */
     __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
@@ -257,21 +304,22 @@ static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_requ
 
 /* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held
  * meanwhile. */
-static bool known(const struct pair *want, const struct zr_habit **habit)
+static bool known(const struct identity *want, const struct zr_habit **habit)
 {
     struct pair *p;
     bool found;
 
     zr_lock(&lock);
     p = place(want);
-    found = !p || (p->first == want->first && p->second == want->second);
+    found = !p || same(&p->id, want);
     if (found)
         *habit = p ? p->habit : NULL; /* no place for it: not asked each time, but left to the runtime */
     zr_unlock(&lock);
     return found;
 }
 
-static const struct zr_habit *keep(const struct pair *want, bool learn)
+static const struct zr_habit *keep(const struct zr_runtime *runtime, const struct zr_request *request,
+                                   const struct identity *want, bool learn)
 {
     const struct zr_habit *habit;
     struct pair *p;
@@ -279,25 +327,37 @@ static const struct zr_habit *keep(const struct pair *want, bool learn)
     zr_lock(&lock);
     habit = learn ? remember() : NULL;
     p = place(want);
-    if (p && !(p->first == want->first && p->second == want->second)) {
-        if (p->first)
+    if (p && !same(&p->id, want)) {
+        if (p->id.first)
             release(p);
-        *p = *want;
+        p->id = *want;
         p->habit = habit;
+        note_objects(runtime, request, p);
         for (int i = 0; i < 2; i++)
-            if (p->held[i])
-                hold(p->held[i]);
+            if (p->id.held[i])
+                hold(p->id.held[i]);
     }
     zr_unlock(&lock);
     return p ? habit : NULL;
 }
 
+static bool watch_runtime(const struct zr_runtime *runtime, const struct zr_request *request, zr_probe probe)
+{
+    bool watched = false;
+
+    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4) {
+        struct native native = {runtime, request, probe, mib << 20};
+
+        watched = watch(ask_runtime, &native, native.size);
+    }
+    return watched;
+}
+
 static __attribute__((noinline, cold)) const struct zr_habit *
-learn(const struct zr_runtime *runtime, const struct zr_request *request, const struct pair *want,
+learn(const struct zr_runtime *runtime, const struct zr_request *request, const struct identity *want,
       zr_probe probe)
 {
     const struct zr_habit *habit;
-    bool watched = false;
 
     if (!want->first || !want->held[0])
         return NULL;
@@ -305,21 +365,16 @@ learn(const struct zr_runtime *runtime, const struct zr_request *request, const 
         return habit;
     if (!is_level_zero(runtime, request)) {
         zr_count(ZR_F_PASSED_BACKEND, 1);
-        return keep(want, false);
-    }
-    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4) {
-        struct native native = {runtime, request, probe, mib << 20};
-
-        watched = watch(ask_runtime, &native, native.size);
+        return keep(runtime, request, want, false);
     }
     /* Not even one block to be had now: the card is full, which says nothing of the next time. */
-    return watched ? keep(want, true) : NULL;
+    return watch_runtime(runtime, request, probe) ? keep(runtime, request, want, true) : NULL;
 }
 
 const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
                                    const struct zr_request *request, zr_probe probe)
 {
-    struct pair want;
+    struct identity want;
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
 
     identify(runtime, request, &want);
@@ -346,13 +401,78 @@ const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number)
     return NULL;
 }
 
-void zr_habit_forget(void)
+/* The objects of a pair, kept alive for the moment; false: none there, or gone. */
+static bool borrow(unsigned at, struct pair *out)
 {
+    bool mine;
+
     zr_lock(&lock);
-    for (unsigned i = 0; i < HABITS; i++)
-        if (pairs[i].first)
-            release(&pairs[i]);
+    *out = pairs[at];
+    mine = out->id.first && out->habit && keep_alive(out->id.held[0]);
+    if (mine && out->id.held[1] && !keep_alive(out->id.held[1])) {
+        zr_unlock(&lock);
+        let_go(out->id.held[0]);
+        return false;
+    }
     zr_unlock(&lock);
+    return mine;
+}
+
+static void give_back(const struct pair *p)
+{
+    for (int i = 0; i < 2; i++)
+        if (p->id.held[i])
+            let_go(p->id.held[i]);
+}
+
+/* What the runtime does for this pair now; what could not be watched is learnt at the next request. */
+static const struct zr_habit *renew(unsigned at, const struct pair *was, zr_probe probe)
+{
+    struct zr_request request = {.queue = was->queue ? &was->object[0] : NULL,
+                                 .context = was->queue ? NULL : &was->object[0],
+                                 .device = was->queue ? NULL : &was->object[1]};
+    bool watched = watch_runtime(was->runtime, &request, probe);
+    const struct zr_habit *habit;
+
+    zr_lock(&lock);
+    habit = watched ? remember() : NULL;
+    if (same(&pairs[at].id, &was->id)) {
+        if (habit)
+            pairs[at].habit = habit;
+        else
+            release(&pairs[at]);
+    }
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+    zr_unlock(&lock);
+    return habit;
+}
+
+void zr_habit_renew(zr_probe probe, const void *caller)
+{
+    struct {
+        const struct zr_habit *was, *is;
+    } done[LEARNT];
+    unsigned count = 0, known_at;
+
+    for (unsigned i = 0; i < HABITS; i++) {
+        const struct zr_habit *is;
+        struct pair was;
+
+        if (!borrow(i, &was))
+            continue;
+        is = renew(i, &was, probe);
+        for (known_at = 0; known_at < count; known_at++)
+            if (done[known_at].was == was.habit && done[known_at].is == is)
+                break;
+        if (is && is != was.habit && known_at == count) {
+            zr_route_residency_changed(was.habit, is, caller);
+            if (count < LEARNT) {
+                done[count].was = was.habit;
+                done[count++].is = is;
+            }
+        }
+        give_back(&was);
+    }
 }
 
 /* The child's SYCL objects are copies of the parent's; what was learnt is as good as before. */

@@ -128,14 +128,42 @@ static bool is_short(ze_result_t result)
            result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
+/* As alloc_plain, from what is kept where it can be. A hit is resident already. */
+static ze_result_t obtain(struct zr_call *call, const struct zr_habit *h, size_t size, size_t alignment,
+                          void **out, bool *hit)
+{
+    struct zr_keep_as as = {h->context, h->device, h->number, h->ordinal, h->flags, h->resident_on};
+    ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+
+    *hit = false;
+    if (zr_residency_withholds(call))
+        as.residents &= UINT64_C(1) << (h->number & 63);
+    if (likely(zr_config.cache))
+        result = zr_keep_alloc_as(call, &as, size, alignment, out, hit);
+    if (unlikely(result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE))
+        result = alloc_plain(call, h, size, alignment, out);
+    return result;
+}
+
+/* Where a device refuses, the block is of no use to the program: it goes back, as the runtime does it. */
+static ze_result_t make_resident(struct zr_call *call, const struct zr_habit *h, void *p, size_t size)
+{
+    ze_result_t result = ZE_RESULT_SUCCESS, freed;
+
+    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < h->residents; i++)
+        result = zr_residency_make(call, h->context, h->resident[i], p, size);
+    if (unlikely(result != ZE_RESULT_SUCCESS) &&
+        !(zr_config.cache && zr_keep_not(call, h->context, p, &freed)))
+        zr_plain_free(call, h->context, p);
+    return result;
+}
+
 bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller,
                     void **out)
 {
-    struct zr_keep_as as = {habit->context, habit->device, habit->number,
-                            habit->ordinal, habit->flags,  0};
     struct zr_call call __attribute__((cleanup(zr_leave)));
-    ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-    bool hit = false;
+    ze_result_t result;
+    bool hit, again = true;
     void *p = NULL;
 
     begin(&call, habit->door, caller);
@@ -143,19 +171,21 @@ bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
     *out = NULL;
     if (unlikely(zr_host_refuses(size)))
         return true;
-    as.residents = habit->resident_on;
-    if (zr_residency_withholds(&call))
-        as.residents &= UINT64_C(1) << (habit->number & 63);
-    if (likely(zr_config.cache))
-        result = zr_keep_alloc_as(&call, &as, size, alignment, &p, &hit);
-    if (unlikely(result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE))
-        result = alloc_plain(&call, habit, size, alignment, &p);
-    if (unlikely(result != ZE_RESULT_SUCCESS))
-        return is_short(result);
+    for (;;) {
+        result = obtain(&call, habit, size, alignment, &p, &hit);
+        if (unlikely(result != ZE_RESULT_SUCCESS))
+            return is_short(result);
+        if (likely(hit))
+            break;
+        result = make_resident(&call, habit, p, size);
+        if (likely(result == ZE_RESULT_SUCCESS))
+            break;
+        if (!again || !is_short(result) || !zr_policy_trim(&call, habit->number))
+            return is_short(result);
+        again = false;
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+    }
     mark(p);
-    if (unlikely(!hit))
-        for (uint32_t i = 0; i < habit->residents; i++)
-            zr_residency_make(&call, habit->context, habit->resident[i], p, size);
     *out = p;
     return true;
 }
@@ -167,16 +197,23 @@ static inline bool is_reused(const struct zr_block *b)
            (zr_config.reuse == ZR_REUSE_VOUCHED || b->size <= zr_route_reuses_up_to());
 }
 
+/* Nothing was ever handed out here unless it was decided so. */
+static inline struct zr_block *mine(const void *ptr)
+{
+    bool here = __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL;
+    struct zr_block *b = here ? zr_map_base(ptr) : NULL;
+
+    return b && __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL ? b : NULL;
+}
+
 /* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for
  * commands. */
 bool zr_route_free(void *ptr, const void *caller)
 {
-    /* Nothing was ever handed out here unless it was decided so. */
-    bool here = __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL;
-    struct zr_block *b = here ? zr_map_base(ptr) : NULL;
+    struct zr_block *b = mine(ptr);
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
 
-    if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL))
+    if (!b)
         return false;
     /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
     if (unlikely(zr_exiting))
@@ -196,4 +233,55 @@ bool zr_route_free(void *ptr, const void *caller)
         zr_policy_free_to_driver(&call, context, ptr);
     }
     return true;
+}
+
+bool zr_route_owns(const void *ptr)
+{
+    return mine(ptr) != NULL;
+}
+
+/* --- residency that changes while blocks live --------------------------------------------------- */
+
+struct change {
+    struct zr_call call;
+    const struct zr_habit *was, *is;
+};
+
+static void follow(struct change *c, const struct zr_habit *h, uint64_t devices, void *base, size_t size,
+                   bool make)
+{
+    for (uint32_t i = 0; i < h->residents; i++) {
+        unsigned n = zr_device_number(&c->call, h->resident[i]);
+
+        if (n >= 64 || !(devices >> n & 1))
+            continue;
+        if (make)
+            zr_residency_make(&c->call, h->context, h->resident[i], base, size);
+        else
+            zr_residency_evict(&c->call, h->context, h->resident[i], base, size);
+    }
+}
+
+static bool follow_one(struct zr_block *b, void *arg)
+{
+    struct change *c = arg;
+    uint64_t was = c->was->resident_on, is = c->is->resident_on;
+    void *base = (void *)b->base;
+
+    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE || b->device != c->is->number ||
+        !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL) ||
+        __atomic_load_n(&b->context, __ATOMIC_RELAXED) != (void *)c->is->context)
+        return true;
+    follow(c, c->is, is & ~was, base, b->size, true);
+    follow(c, c->was, was & ~is, base, b->size, false);
+    return true;
+}
+
+void zr_route_residency_changed(const struct zr_habit *was, const struct zr_habit *is, const void *caller)
+{
+    struct change c = {.was = was, .is = is};
+
+    begin(&c.call, is->door, caller);
+    zr_block_each(follow_one, &c);
+    zr_leave(&c.call);
 }

@@ -85,8 +85,8 @@ const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
 bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
 /* What was learnt last for this context and device, or NULL. */
 const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);
-/* Peer access was switched on or off: residency is asked differently from now on. */
-void zr_habit_forget(void);
+/* Peer access was switched on or off: residency may be asked differently from now on, for what lives too. */
+void zr_habit_renew(zr_probe probe, const void *caller);
 /* Called at the doors while this thread watches (zr_thread.watch). */
 void zr_habit_saw_alloc(uint32_t door, ze_context_handle_t context,
                         const ze_device_mem_alloc_desc_t *desc, size_t size,
@@ -111,6 +111,9 @@ bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
                     void **out);
 /* False: not a block of this route, leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
+bool zr_route_owns(const void *ptr);
+/* The runtime asks for residency on other devices now: what lives follows. Cold. */
+void zr_route_residency_changed(const struct zr_habit *was, const struct zr_habit *is, const void *caller);
 
 /* --- entry/sycl_ipc.c ------------------------------------------------------------------------- */
 void zr_fork_child_sycl_ipc(void) __attribute__((weak));

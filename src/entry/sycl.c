@@ -104,14 +104,15 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
 #include "entry/sycl.def"
 
 /*
- * Peer access decides where the runtime wants blocks resident: what was learnt is learnt anew. The runtime
+ * Peer access decides where the runtime wants blocks resident: it is watched anew. The runtime
  * belongs to the caller, and is found by a function that every runtime has.
  */
 #define ZR_PEER(entry, symbol)                                                                     \
     void zr_sycl_##entry(void *device, const void *peer);                                          \
     EXPORT(entry, symbol) void zr_sycl_##entry(void *device, const void *peer)                     \
     {                                                                                              \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, __builtin_return_address(0));  \
+        const void *caller = __builtin_return_address(0);                                          \
+        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);                       \
         zr_function real = runtime ? zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol) : NULL;   \
                                                                                                    \
         if (!real)                                                                                 \
@@ -122,7 +123,7 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
         }                                                                                          \
         ((void (*)(void *, const void *))real)(device, peer);                                      \
         if (runtime->ours)                                                                         \
-            zr_habit_forget();                                                                     \
+            zr_habit_renew(probe, caller);                                                         \
     }
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
 ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")

@@ -8,10 +8,14 @@
 #include "route.h"
 
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 /* What travels between processes. */
 struct ticket {
     char magic[16];
+    uint64_t process; /* who issued it: no two have the same */
+    uint64_t base, size;
     ze_ipc_mem_handle_t handle;
     uint64_t offset;
 };
@@ -30,15 +34,36 @@ struct handle {
     size_t size;
 };
 
-/* Pointers that open() gave out, each as often as it was opened. */
+/*
+ * Blocks that are open here, each opened once: opened a second time the driver gives another address, and takes the
+ * memory away from both when one is closed.
+ */
 struct opened {
     struct opened *next;
-    void *ptr, *base;
+    struct ticket ticket;
     ze_context_handle_t context;
+    ze_device_handle_t device;
+    void *base;
+    unsigned times;
     uint32_t door;
+    bool own; /* a block of this process: nothing was asked of the driver */
 };
 static struct opened *opened;
 static struct zr_lock lock;
+static uint64_t this_process; /* under the lock */
+
+static uint64_t process(void)
+{
+    struct timespec t;
+
+    zr_lock(&lock);
+    if (!this_process) {
+        clock_gettime(CLOCK_REALTIME, &t);
+        this_process = ((uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec) << 8 ^ (uint64_t)getpid();
+    }
+    zr_unlock(&lock);
+    return this_process;
+}
 
 /* --- Level Zero, through our own implementations ---------------------------------------------- */
 
@@ -66,6 +91,9 @@ static bool get(void *ptr, const void *caller, struct handle *out)
     habit = zr_habit_in(i->context, b->device);
     i->door = habit ? habit->door : ZR_DOOR_PLT;
     memcpy(i->ticket.magic, magic, sizeof magic);
+    i->ticket.process = process();
+    i->ticket.base = b->base;
+    i->ticket.size = b->size;
     i->ticket.offset = (uintptr_t)ptr - b->base;
     go_through(i->door, caller);
     if (zr_on_zeMemGetIpcHandle(i->context, (const void *)b->base, &i->ticket.handle) !=
@@ -103,10 +131,46 @@ static void *native(const struct zr_runtime *runtime, const char *symbol, const 
     return f ? ((void *(*)(const void *))f)(object) : NULL;
 }
 
+/* Under the lock. A handle may come back for another block when the first is gone; its address tells. */
+static struct opened *find_open(const struct ticket *t, ze_context_handle_t context, ze_device_handle_t device)
+{
+    for (struct opened *o = opened; o; o = o->next)
+        if (o->context == context && o->device == device && o->ticket.process == t->process &&
+            o->ticket.base == t->base && o->ticket.size == t->size &&
+            memcmp(&o->ticket.handle, &t->handle, sizeof t->handle) == 0)
+            return o;
+    return NULL;
+}
+
+/* Under the lock. NULL: the driver does not open it. */
+static struct opened *open_new(const struct ticket *t, ze_context_handle_t context, ze_device_handle_t device,
+                               const void *caller)
+{
+    const struct zr_habit *habit = zr_habit_in(context, 0);
+    struct opened *o = calloc(1, sizeof *o);
+
+    if (!o)
+        return NULL;
+    o->ticket = *t;
+    o->context = context;
+    o->device = device;
+    o->door = habit ? habit->door : ZR_DOOR_PLT;
+    o->own = t->process == this_process;
+    o->base = (void *)(uintptr_t)t->base;
+    go_through(o->door, caller);
+    if (!o->own && zr_on_zeMemOpenIpcHandle(context, device, t->handle, 0, &o->base) != ZE_RESULT_SUCCESS) {
+        free(o);
+        return NULL;
+    }
+    o->next = opened;
+    opened = o;
+    return o;
+}
+
 static bool open_here(const struct zr_runtime *runtime, const void *data, size_t size,
                       const void *context, const void *device, const void *caller, void **out)
 {
-    const struct zr_habit *habit;
+    ze_context_handle_t in;
     ze_device_handle_t on;
     struct ticket ticket;
     struct opened *o;
@@ -114,42 +178,40 @@ static bool open_here(const struct zr_runtime *runtime, const void *data, size_t
     if (!is_ours(data, size) || !runtime->ours ||
         runtime->context_backend(context) != ZR_SYCL_LEVEL_ZERO)
         return false;
-    o = calloc(1, sizeof *o);
-    if (!o)
-        return false;
     memcpy(&ticket, data, sizeof ticket);
-    o->context = native(runtime, "_ZNK4sycl3_V17context9getNativeEv", context);
+    in = native(runtime, "_ZNK4sycl3_V17context9getNativeEv", context);
     on = native(runtime, "_ZNK4sycl3_V16device9getNativeEv", device);
-    habit = zr_habit_in(o->context, 0);
-    o->door = habit ? habit->door : ZR_DOOR_PLT;
-    go_through(o->door, caller);
-    if (zr_on_zeMemOpenIpcHandle(o->context, on, ticket.handle, 0, &o->base) != ZE_RESULT_SUCCESS) {
-        free(o);
-        return false;
-    }
-    *out = o->ptr = (char *)o->base + ticket.offset;
     zr_lock(&lock);
-    o->next = opened;
-    opened = o;
+    o = find_open(&ticket, in, on);
+    if (!o)
+        o = open_new(&ticket, in, on, caller);
+    if (o) {
+        o->times++;
+        *out = (char *)o->base + ticket.offset;
+    }
     zr_unlock(&lock);
-    return true;
+    return o != NULL;
 }
 
 static bool close_here(void *ptr, const void *caller)
 {
     struct opened **at, *o;
+    bool last;
 
     zr_lock(&lock);
-    for (at = &opened; *at && (*at)->ptr != ptr; at = &(*at)->next)
+    for (at = &opened; *at && (uintptr_t)ptr - (uintptr_t)(*at)->base >= (*at)->ticket.size; at = &(*at)->next)
         ;
     o = *at;
-    if (o)
+    last = o && --o->times == 0;
+    if (last)
         *at = o->next;
     zr_unlock(&lock);
-    if (!o)
-        return false;
-    go_through(o->door, caller);
-    zr_on_zeMemCloseIpcHandle(o->context, o->base);
+    if (!last)
+        return o != NULL;
+    if (!o->own) {
+        go_through(o->door, caller);
+        zr_on_zeMemCloseIpcHandle(o->context, o->base);
+    }
     free(o);
     return true;
 }
@@ -158,6 +220,7 @@ void zr_fork_child_sycl_ipc(void)
 {
     lock = (struct zr_lock){0};
     opened = NULL; /* the parent's; its few bytes are let go of */
+    this_process = 0;
 }
 
 /* --- what the program calls ------------------------------------------------------------------- */

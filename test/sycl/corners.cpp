@@ -2,6 +2,8 @@
 //   reuse BYTES     frees a block while a slow command still writes it, asks for another, and tells what became of it
 //   leak            never frees
 //   peer            switches peer access on and off between allocations
+//   late_peer [off] switches it on while blocks live, and off again
+//   refused         asks for three blocks and tells which it got
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
 #include <sycl/sycl.hpp>
@@ -89,6 +91,38 @@ static int peer()
     return 0;
 }
 
+// Blocks live while peer access is switched on, and off again; what becomes of their residency, the segment tells.
+static int late_peer(bool off)
+{
+    std::vector<char *> blocks;
+    for (size_t card = 0; card < devices.size(); card++)
+        for (size_t size : {size_t(20) << 20, size_t(6) << 20})
+            blocks.push_back(take(size, card));
+    for (auto &a : devices)
+        for (auto &b : devices)
+            if (a != b)
+                a.ext_oneapi_enable_peer_access(b);
+    if (off)
+        devices[0].ext_oneapi_disable_peer_access(devices[1]);
+    for (char *block : blocks)
+        sycl::free(block, *all);
+    return 0;
+}
+
+// What a program gets when residency is refused (the knob `inject`).
+static int refused()
+{
+    std::string told;
+    for (size_t size : {size_t(20) << 20, size_t(20) << 20, size_t(6) << 20}) {
+        char *p = take(size);
+        told += p ? " ok" : " null";
+        if (p)
+            sycl::free(p, *all);
+    }
+    std::printf("%s\n", told.c_str() + 1);
+    return 0;
+}
+
 #ifdef HAS_IPC
 namespace ipc = sycl::ext::oneapi::experimental::ipc_memory;
 
@@ -173,6 +207,10 @@ int main(int argc, char **argv)
             return leak();
         if (act == "peer")
             return peer();
+        if (act == "late_peer")
+            return late_peer(argc > 2);
+        if (act == "refused")
+            return refused();
         if (act == "ipc")
             return exporter(argv[0]);
         if (act == "import" && argc > 2)

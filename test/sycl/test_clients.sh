@@ -145,6 +145,33 @@ bare_importer() {
     out=$(CORNERS_BARE=$B/libxe_standin.so:$B/libbed_stay.so on_bed "$1" route:sycl ipc 2>&1) && return 1
     grep -q 'the importer of .* ended with 256' <<<"$out" || { echo "$out"; return 1; }
 }
+# Residency refused for the first or the second block: the program gets what the runtime alone gives it. The runtime's
+# own blocks at the start take eight calls. What was kept is given back first, and the block asked for once more.
+refuses() { # refuses ADAPTER
+    local nth told
+    for nth in 9 12; do
+        told=$(on_bed "$1" route:native,cache:off,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused) || return 1
+        grep -q null <<<"$told" || { echo "nobody was refused"; return 1; }
+        same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused)" "$told" || return 1
+        same "$(field allocated_bytes.all.current)" 0 || return 1
+    done
+    same "$(on_bed "$1" route:sycl,reuse:vouched,inject:zeContextMakeMemoryResident@11=0x70000003 refused)" "ok ok ok" &&
+        same "$(field cache.retries)" 1
+}
+# Where peer access decides about residency, blocks that live get it when it is switched on, as the runtime does it.
+late_peer() {
+    local setting native='' now
+    for setting in route:native,cache:off route:sycl route:sycl,cache:off; do
+        SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 $setting late_peer || return 1
+        now=$(field residency.peer.granted_bytes)
+        [ "$now" -ge $((52 << 20)) ] && same "$now" "${native:-$now}" || { echo "$setting: $now, not $native"; return 1; }
+        native=$now
+    done
+    SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 route:sycl late_peer off && same "$(field residency.evict_calls)" 2
+}
+promise "adapter v1: refused residency is answered as the runtime does" refuses 1
+promise "adapter v2: refused residency is answered as the runtime does" refuses 2
+promise "blocks that live follow when peer access is switched on and off" late_peer
 promise "a program without a device is left alone" no_device
 for conf in route:native route:sycl route:pool; do
     promise "$conf: a program that never frees ends well" never_frees $conf

@@ -1,0 +1,77 @@
+/*
+ * SYCL's asynchronous allocations: left to the runtime and counted. A block of ours may be freed that way too: the
+ * runtime does not know it, so its queue is waited for, and then it is taken back.
+ */
+#include "route.h"
+
+#define EX "_ZN4sycl3_V13ext6oneapi12experimental"
+#define WAIT "_ZN4sycl3_V15queue10wait_proxyERKNS0_6detail13code_locationE"
+
+static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
+{
+    /* Found by a function that every runtime has. */
+    struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);
+
+    if (likely(!zr_exiting)) {
+        zr_fork_check();
+        zr_count_call(entry, ZR_WAY_SYCL);
+    }
+    return runtime;
+}
+
+#define EXPORT(name, symbol)                                                                       \
+    __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                    \
+    __attribute__((visibility("default")))
+
+#define ZR_PASSED(name, entry, symbol, parameters, arguments)                                      \
+    void *zr_sycl_##name parameters;                                                               \
+    EXPORT(name, symbol) void *zr_sycl_##name parameters                                           \
+    {                                                                                              \
+        struct zr_runtime *runtime = runtime_of(__builtin_return_address(0), ZR_E_##entry);        \
+        zr_function real = runtime ? zr_runtime_function(runtime, symbol) : NULL;                  \
+                                                                                                   \
+        return real ? ((void *(*)parameters)real)arguments : NULL;                                 \
+    }
+
+ZR_PASSED(async_malloc, async_malloc,
+          EX "12async_mallocERKNS0_5queueENS0_3usm5allocEmRKNS0_6detail13code_locationE",
+          (const void *queue, int kind, size_t size, const void *code), (queue, kind, size, code))
+ZR_PASSED(async_malloc_h, async_malloc,
+          EX "12async_mallocERNS0_7handlerENS0_3usm5allocEm", (void *handler, int kind, size_t size),
+          (handler, kind, size))
+ZR_PASSED(async_malloc_from_pool, async_malloc_from_pool,
+          EX "22async_malloc_from_poolERKNS0_5queueEmRKNS3_11memory_poolERKNS0_6detail13code_locationE",
+          (const void *queue, size_t size, const void *pool, const void *code),
+          (queue, size, pool, code))
+ZR_PASSED(async_malloc_from_pool_h, async_malloc_from_pool,
+          EX "22async_malloc_from_poolERNS0_7handlerEmRKNS3_11memory_poolE",
+          (void *handler, size_t size, const void *pool), (handler, size, pool))
+#define FREE_IN_GROUP EX "10async_freeERNS0_7handlerEPv"
+void zr_sycl_async_free_h(void *handler, void *ptr);
+EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr)
+{
+    struct zr_runtime *runtime = runtime_of(__builtin_return_address(0), ZR_E_async_free);
+    zr_function real = runtime ? zr_runtime_function(runtime, FREE_IN_GROUP) : NULL;
+
+    if (real)
+        ((void (*)(void *, void *))real)(handler, ptr);
+}
+
+#define FREE EX "10async_freeERKNS0_5queueEPvRKNS0_6detail13code_locationE"
+void zr_sycl_async_free(const void *queue, void *ptr, const void *code);
+EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code)
+{
+    const void *caller = __builtin_return_address(0);
+    struct zr_runtime *runtime = runtime_of(caller, ZR_E_async_free);
+    bool owned = zr_route_owns(ptr);
+    zr_function real = runtime ? zr_runtime_function(runtime, owned ? WAIT : FREE) : NULL;
+
+    if (!real)
+        return;
+    if (!owned) {
+        ((void (*)(const void *, void *, const void *))real)(queue, ptr, code);
+        return;
+    }
+    ((void (*)(const void *, const void *))real)(queue, code);
+    zr_route_free(ptr, caller);
+}
