@@ -451,25 +451,23 @@ void zr_habit_renew(zr_probe probe, const void *caller)
 {
     struct {
         const struct zr_habit *was, *is;
-    } done[LEARNT];
-    unsigned count = 0, known_at;
+    } done[LEARNT] = {{NULL, NULL}}; /* pairs share habits: what lives follows once */
+    unsigned count = 0;
 
     for (unsigned i = 0; i < HABITS; i++) {
         const struct zr_habit *is;
+        unsigned n = 0;
         struct pair was;
 
         if (!borrow(i, &was))
             continue;
         is = renew(i, &was, probe);
-        for (known_at = 0; known_at < count; known_at++)
-            if (done[known_at].was == was.habit && done[known_at].is == is)
-                break;
-        if (is && is != was.habit && known_at == count) {
+        while (n < count && (done[n].was != was.habit || done[n].is != is))
+            n++;
+        if (is && is != was.habit && n == count && count < LEARNT) {
+            done[count].was = was.habit;
+            done[count++].is = is;
             zr_route_residency_changed(was.habit, is, caller);
-            if (count < LEARNT) {
-                done[count].was = was.habit;
-                done[count++].is = is;
-            }
         }
         give_back(&was);
     }
