@@ -4,7 +4,7 @@
  * One driver allocation per block. A request is served here only when every property of it is part of the key;
  * anything else is left to the driver and counted.
  */
-#include "policy.h"
+#include "hit.h"
 
 #include "cache/cache.h"
 #include "cache/classes.h"
@@ -14,8 +14,7 @@
 enum {
     RELAXED_LIMITS = 0x00020001, /* ze_relaxed_allocation_limits_exp_desc_t */
     HOST_ACCOUNT = ZR_ACCOUNTS - 1,
-    CONTEXTS = 64,
-    SITES = 16
+    CONTEXTS = 64
 };
 
 static struct zr_cache *cache;
@@ -38,20 +37,6 @@ static __thread struct now {
     const ze_memory_free_ext_desc_t *desc;
     bool refused; /* the limit has refused the last allocation */
 } now;
-
-/*
- * What a call site asks for after it has allocated: a block that is resident on peers is reused only for
- * whoever would ask for the same again, which is whoever did so the last time.
- */
-static __thread struct site {
-    const void *caller;
-    ze_context_handle_t context;
-    ze_device_handle_t device;
-    uintptr_t base;   /* its last block */
-    uint64_t expects; /* devices asked for after the block before that */
-    uint64_t asked;   /* after the last one */
-} sites[SITES];
-static __thread struct site *last_site;
 
 /* --- the driver below the cache -------------------------------------------------------------------------- */
 
@@ -228,21 +213,20 @@ static __attribute__((noinline, cold)) void count_passed(const ze_device_mem_all
         zr_count(ZR_F_PASSED_PNEXT, 1);
 }
 
-static inline struct site *site_of(const void *caller, ze_context_handle_t context,
-                                   ze_device_handle_t device)
+/* What this call site asks for: as the call before, as far as residency goes. */
+static inline struct zr_asker *asker_of(const void *caller, ze_context_handle_t context,
+                                        ze_device_handle_t device)
 {
-    struct site *s = &sites[((uintptr_t)caller >> 2 ^ (uintptr_t)caller >> 8 ^ (uintptr_t)device >> 6) % SITES];
+    struct zr_asker *a = zr_asker_of(caller, device);
 
-    if (unlikely(s->caller != caller || s->context != context || s->device != device)) {
-        memset(s, 0, sizeof *s);
-        s->caller = caller;
-        s->context = context;
-        s->device = device;
-    } else {
-        s->expects = s->asked;
-        s->asked = 0;
+    if (unlikely(a->caller != caller || a->key.context != context || a->key.device != device)) {
+        memset(a, 0, sizeof *a);
+        a->caller = caller;
     }
-    return s;
+    a->alignment = ZR_UNLEARNT;
+    a->key = (struct zr_key){.context = context, .device = device, .kind = ZR_KIND_DEVICE, .peers = a->asked};
+    a->asked = 0;
+    return a;
 }
 
 /* --- for the doors ------------------------------------------------------------------------------------------ */
@@ -315,16 +299,17 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
                           const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
                           ze_device_handle_t device, void **out, ze_result_t *result)
 {
-    struct zr_key key = {.context = context, .device = device, .kind = ZR_KIND_DEVICE};
     struct zr_cache *c;
-    struct site *site;
+    struct zr_asker *asker;
     unsigned number;
+    uint32_t extra = 0;
+    uint8_t align;
     bool hit;
 
-    if (unlikely(!context || !desc || !device || !out || !size || !align_code(alignment, &key.align) ||
+    if (unlikely(!context || !desc || !device || !out || !size || !align_code(alignment, &align) ||
                  desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC))
         return false;
-    if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key.extra)) {
+    if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &extra)) {
         count_passed(desc);
         return false;
     }
@@ -334,15 +319,17 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
         return false;
     if (unlikely(!__atomic_load_n(&limited[number], __ATOMIC_ACQUIRE)))
         set_limit(c, call, number, device);
-    site = site_of(call->caller, context, device);
-    key.account = (uint16_t)number;
-    key.ordinal = desc->ordinal;
-    key.flags = desc->flags;
-    key.peers = site->expects;
-    if (!serve(c, call, &key, size, out, result, &hit))
+    asker = asker_of(call->caller, context, device);
+    asker->key.account = (uint16_t)number;
+    asker->key.ordinal = desc->ordinal;
+    asker->key.flags = desc->flags;
+    asker->key.align = align;
+    asker->key.extra = extra;
+    if (!serve(c, call, &asker->key, size, out, result, &hit))
         return false;
-    last_site = site;
-    site->base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
+    zr_last_asker = asker;
+    asker->base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
+    zr_hit_learn(asker, c, alignment);
     return true;
 }
 
@@ -451,6 +438,7 @@ static inline bool take_back(struct zr_call *call, ze_context_handle_t context,
     case ZR_FREED:
         zr_count(ZR_F_CACHE_KEPT, 1);
         zr_unbook(was.kind, was.device, was.size);
+        zr_hit_learn_free(c, call->caller);
         return true;
     case ZR_FREED_BY_DRIVER:
         zr_unbook(was.kind, was.device, was.size);
@@ -493,10 +481,10 @@ bool zr_keep_not(struct zr_call *call, ze_context_handle_t context, void *ptr, z
 bool zr_keep_is_resident(struct zr_block *b, unsigned number)
 {
     uint64_t bit = number < 64 ? UINT64_C(1) << number : 0;
-    struct site *site = last_site;
+    struct zr_asker *asker = zr_last_asker;
 
-    if (site && site->base == b->base)
-        site->asked |= bit;
+    if (asker && asker->base == b->base)
+        asker->asked |= bit;
     return (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS) &&
            (__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit);
 }
@@ -540,8 +528,7 @@ void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context)
         if (door_of[i].context == context)
             __atomic_store_n(&door_of[i].context, NULL, __ATOMIC_RELEASE);
     zr_unlock(&lock);
-    memset(sites, 0, sizeof sites);
-    last_site = NULL;
+    zr_hit_forget();
 }
 
 void zr_fork_child_keep(void)
@@ -549,6 +536,5 @@ void zr_fork_child_keep(void)
     lock = (struct zr_lock){0};
     memset(limited, 0, sizeof limited);
     memset(door_of, 0, sizeof door_of);
-    memset(sites, 0, sizeof sites);
-    last_site = NULL;
+    zr_hit_forget();
 }

@@ -1,10 +1,7 @@
 /* Whole blocks: the hot paths, and what happens when they miss. */
-#include "cache/heap.h"
+#include "cache/hit.h"
 
 #include "cache/thread.h"
-
-#include <emmintrin.h>
-#include <string.h>
 
 static __attribute__((noinline)) struct zr_block *alloc_slow(struct zr_cache *c,
                                                              const struct zr_key *key, size_t size,
@@ -13,93 +10,25 @@ static __attribute__((noinline)) enum zr_freed keep_slow(struct zr_cache *c, voi
                                                          struct zr_freed_block *was);
 static __attribute__((noinline, cold)) enum zr_freed tick_freed(struct heap *h);
 
-/* Nobody else can change a CACHED block that is in our hands, so a store will do. It is under our heap already. */
-static inline struct zr_block *hand_out(struct zr_block *b, size_t size)
-{
-    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->word, b->word ^ (ZR_BLOCK_CACHED ^ ZR_BLOCK_LIVE), __ATOMIC_RELEASE);
-    return b;
-}
-
-/* `ours` is aligned. */
-static inline bool same_key(const struct zr_key *ours, const struct zr_key *key)
-{
-    const __m128i *x = (const void *)ours, *y = (const void *)key;
-    __m128i same = _mm_and_si128(_mm_cmpeq_epi8(_mm_load_si128(x), _mm_loadu_si128(y)),
-                                 _mm_cmpeq_epi8(_mm_load_si128(x + 1), _mm_loadu_si128(y + 1)));
-
-    return ((const uint64_t *)x)[4] == ((const uint64_t *)y)[4] && _mm_movemask_epi8(same) == 0xffff;
-}
-_Static_assert(sizeof(struct zr_key) == 40 && offsetof(struct way, key) == 0, "compared in three");
-
-static inline void note(struct zr_freed_block *was, const struct zr_block *b)
-{
-    was->size = b->size;
-    memcpy(&was->device, &b->device, 4);
-}
-_Static_assert(offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
-                   offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2 &&
-                   offsetof(struct zr_freed_block, code) == offsetof(struct zr_freed_block, device) + 4,
-               "device and kind are copied in one");
-
 /* Every call that cannot go straight on ends in a tail call: nothing is saved on the stack for it. */
 struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, size_t size, int *code)
 {
     struct heap *h = zr_heap_last;
-    unsigned size_class = zr_class_of(size);
-    struct zr_block *b;
-    struct magazine *m;
-    struct way *w;
+    struct zr_block *b = likely(h->cache == c) ? zr_cache_at_hand(h, key, size) : NULL;
 
-    if (unlikely(h->cache != c || size_class >= ZR_CLASSES || !heap_try_enter(h)))
-        return alloc_slow(c, key, size, code);
-    w = h->last;
-    m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
-    if (unlikely(!m->count || !same_key(&w->key, key))) {
-        heap_leave(h);
-        return alloc_slow(c, key, size, code);
-    }
-    b = magazine_pop(m);
-    h->hits++;
-    heap_leave(h);
-    return hand_out(b, size);
+    return likely(b) ? b : alloc_slow(c, key, size, code);
 }
 
-/*
- * The plain case is settled here: nothing is changed before all of it is known. Inlined twice: where the index
- * has the block at its first place, and where it has it behind others.
- */
+/* Inlined twice: where the index has the block at its first place, and where it has it behind others. */
 static inline __attribute__((always_inline)) enum zr_freed
 keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, struct zr_block *b)
 {
     struct heap *h = zr_heap_last;
-    struct magazine *m;
-    int32_t patience;
-    uint64_t word;
+    enum zr_put_by put = likely(h->cache == c) ? zr_cache_put_by(h, b, was) : ZR_NOT_PUT_BY;
 
-    if (unlikely(h->cache != c || !heap_try_enter(h)))
-        return keep_slow(c, p, was);
-    /* A private block of this heap: between here and heap_leave nobody else touches it. */
-    word = zr_block_word(b);
-    if (unlikely((uint32_t)word != h->mine ||
-                 (uint16_t)__atomic_load_n(&b->flags, __ATOMIC_RELAXED) != ZR_BLOCK_OURS)) {
-        heap_leave(h);
-        return keep_slow(c, p, was);
-    }
-    m = magazine_at(h, b->bin);
-    if (unlikely(m->count == m->room)) {
-        heap_leave(h);
-        return keep_slow(c, p, was);
-    }
-    magazine_push(m, b);
-    b->stamp = h->now;
-    note(was, b);
-    __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);
-    h->patience = patience = h->patience - 1;
-    heap_leave(h);
-    if (unlikely(patience < 0))
-        return tick_freed(h);
-    return ZR_FREED;
+    if (likely(put == ZR_PUT_BY))
+        return ZR_FREED;
+    return put == ZR_PUT_BY_AND_TICK ? tick_freed(h) : keep_slow(c, p, was);
 }
 
 static __attribute__((noinline)) enum zr_freed keep_displaced(struct zr_cache *c, void *p,

@@ -1,0 +1,98 @@
+/*
+ * The hot paths of whole blocks, inline: a block that is at hand in this thread, and one that stays at hand. For
+ * whole.c, and for callers that know the key already. What is not settled here has changed nothing.
+ */
+#ifndef ZEROUTE_CACHE_HIT_H
+#define ZEROUTE_CACHE_HIT_H
+
+#include "cache/heap.h"
+
+#include <emmintrin.h>
+#include <string.h>
+
+/* Nobody else can change a CACHED block that is in our hands, so a store will do. It is under our heap already. */
+static inline struct zr_block *hand_out(struct zr_block *b, size_t size)
+{
+    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->word, b->word ^ (ZR_BLOCK_CACHED ^ ZR_BLOCK_LIVE), __ATOMIC_RELEASE);
+    return b;
+}
+
+/* `ours` is aligned. */
+static inline bool same_key(const struct zr_key *ours, const struct zr_key *key)
+{
+    const __m128i *x = (const void *)ours, *y = (const void *)key;
+    __m128i same = _mm_and_si128(_mm_cmpeq_epi8(_mm_load_si128(x), _mm_loadu_si128(y)),
+                                 _mm_cmpeq_epi8(_mm_load_si128(x + 1), _mm_loadu_si128(y + 1)));
+
+    return ((const uint64_t *)x)[4] == ((const uint64_t *)y)[4] && _mm_movemask_epi8(same) == 0xffff;
+}
+_Static_assert(sizeof(struct zr_key) == 40 && offsetof(struct way, key) == 0, "compared in three");
+
+static inline void note(struct zr_freed_block *was, const struct zr_block *b)
+{
+    was->size = b->size;
+    memcpy(&was->device, &b->device, 4);
+}
+_Static_assert(offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
+                   offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2 &&
+                   offsetof(struct zr_freed_block, code) == offsetof(struct zr_freed_block, device) + 4,
+               "device and kind are copied in one");
+
+/* A block of this key and size from this thread's heap, LIVE. NULL: go through zr_cache_alloc. */
+static inline __attribute__((always_inline)) struct zr_block *
+zr_cache_at_hand(struct heap *h, const struct zr_key *key, size_t size)
+{
+    unsigned size_class = zr_class_of(size);
+    struct zr_block *b;
+    struct magazine *m;
+    struct way *w;
+
+    if (unlikely(size_class >= ZR_CLASSES || !heap_try_enter(h)))
+        return NULL;
+    w = h->last;
+    m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
+    if (unlikely(!m->count || !same_key(&w->key, key))) {
+        heap_leave(h);
+        return NULL;
+    }
+    b = magazine_pop(m);
+    h->hits++;
+    heap_leave(h);
+    return hand_out(b, size);
+}
+
+enum zr_put_by { ZR_NOT_PUT_BY, ZR_PUT_BY, ZR_PUT_BY_AND_TICK };
+
+/* b has the base that is freed. Kept, or go through zr_cache_keep; after a while zr_tick is due, too. */
+static inline __attribute__((always_inline)) enum zr_put_by
+zr_cache_put_by(struct heap *h, struct zr_block *b, struct zr_freed_block *was)
+{
+    struct magazine *m;
+    int32_t patience;
+    uint64_t word;
+
+    if (unlikely(!heap_try_enter(h)))
+        return ZR_NOT_PUT_BY;
+    /* A private block of this heap: between here and heap_leave nobody else touches it. */
+    word = zr_block_word(b);
+    if (unlikely((uint32_t)word != h->mine ||
+                 (uint16_t)__atomic_load_n(&b->flags, __ATOMIC_RELAXED) != ZR_BLOCK_OURS)) {
+        heap_leave(h);
+        return ZR_NOT_PUT_BY;
+    }
+    m = magazine_at(h, b->bin);
+    if (unlikely(m->count == m->room)) {
+        heap_leave(h);
+        return ZR_NOT_PUT_BY;
+    }
+    magazine_push(m, b);
+    b->stamp = h->now;
+    note(was, b);
+    __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);
+    h->patience = patience = h->patience - 1;
+    heap_leave(h);
+    return likely(patience >= 0) ? ZR_PUT_BY : ZR_PUT_BY_AND_TICK;
+}
+
+#endif

@@ -1,0 +1,202 @@
+/*
+ * The shortest way through a Level Zero entry point: a call site that asks for what it asked for before, a block at
+ * hand in this thread; and the free of a block that stays at hand. Nothing is looked up that was looked up before.
+ * Whatever is not as usual goes, untouched, the general way through policy.c.
+ */
+#include "hit.h"
+
+enum { LOOK_AGAIN = 16 };
+
+__thread struct zr_asker zr_askers[ZR_ASKERS];
+__thread struct zr_asker *zr_last_asker;
+static __thread struct zr_freer freers[ZR_ASKERS];
+static __thread uint32_t ticks;
+
+static inline struct zr_freer *freer_of(const void *caller)
+{
+    struct zr_freer *f = &freers[(uintptr_t)caller * 0x9e3779b97f4a7c15u >> 60];
+
+    __asm__("" : "+r"(f));
+    return f;
+}
+
+/* Where the general way has just counted a call from here; NULL: it goes on doing so. */
+static const struct zr_site *site_of(const void *caller)
+{
+    const struct zr_site *site = zr_sites ? &zr_sites->site[zr_site_of(caller)] : NULL;
+
+    return site && site->address == caller ? site : NULL;
+}
+
+void zr_hit_learn(struct zr_asker *asker, const struct zr_cache *c, size_t alignment)
+{
+    uintptr_t shard = zr_shard_word;
+
+    if (asker->key.extra || zr_config.host_floor.set || zr_heap_last->cache != c)
+        return;
+    if (shard != ZR_SHARD_OFF) {
+        const struct zr_site *site = site_of(asker->caller);
+
+        if (shard & 1 || !site)
+            return;
+        asker->calls = (uint64_t *)(shard + site->calls);
+        asker->bytes = (uint64_t *)(shard + site->bytes);
+    }
+    asker->heap = zr_heap_last;
+    asker->shard = shard;
+    asker->alignment = alignment;
+}
+
+void zr_hit_learn_free(const struct zr_cache *c, const void *caller)
+{
+    uintptr_t shard = zr_shard_word;
+    const struct zr_site *site = shard & 1 ? NULL : site_of(caller);
+
+    if ((!site && shard != ZR_SHARD_OFF) || zr_heap_last->cache != c)
+        return;
+    *freer_of(caller) =
+        (struct zr_freer){caller, site ? (uint64_t *)(shard + site->calls) : NULL, zr_heap_last, shard};
+}
+
+void zr_hit_forget(void)
+{
+    for (unsigned i = 0; i < ZR_ASKERS; i++) {
+        zr_askers[i] = (struct zr_asker){.alignment = ZR_UNLEARNT};
+        freers[i].heap = NULL;
+    }
+    zr_last_asker = NULL;
+}
+
+/*
+ * Now and then: the clock, and with it blocks that nobody has used for long. The driver may be called, so the guard is
+ * still set, and dropped here. Libraries come and go: those behind the call sites are looked at again.
+ */
+static __attribute__((noinline, cold)) ze_result_t tick(void)
+{
+    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = true};
+
+    zr_tick(zr_heap_last);
+    if (++ticks % LOOK_AGAIN == 0) {
+        for (unsigned i = 0; i < ZR_ASKERS; i++) {
+            zr_askers[i].alignment = ZR_UNLEARNT;
+            freers[i].heap = NULL;
+        }
+        if (zr_sites)
+            zr_sites->countdown = 1;
+    }
+    return ZE_RESULT_SUCCESS;
+}
+
+/* A settled process without faults to inject, a thread that is in no call of ours. */
+static inline bool as_usual(void)
+{
+    return likely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) == ZR_DECIDING) &&
+           likely(!(zr_thread.inside | zr_thread.pooled)) &&
+           likely(*__atomic_load_n(&zr_fork_word, __ATOMIC_RELAXED) != 0);
+}
+
+/* What was asked for is all in the asker. */
+static __attribute__((noinline, cold)) ze_result_t none_at_hand(const struct zr_asker *asker, size_t size, void **out)
+{
+    const ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
+                                             .flags = asker->key.flags,
+                                             .ordinal = asker->key.ordinal};
+
+    return zr_general_alloc_device(asker->key.context, &desc, size, asker->alignment, asker->key.device, out);
+}
+
+static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, size_t size, void **out)
+{
+    struct zr_shard *s = (struct zr_shard *)asker->shard;
+    struct zr_block *b;
+
+    zr_thread.inside = 1;
+    b = zr_cache_at_hand(asker->heap, &asker->key, size);
+    zr_thread.inside = 0;
+    if (unlikely(!b))
+        return none_at_hand(asker, size, out);
+    /* Marks of its life before; nobody else knows the block yet. */
+    if (unlikely(b->flags & ~(uint32_t)(ZR_BLOCK_USER - 1)))
+        __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_USER - 1), __ATOMIC_RELAXED);
+    asker->asked = 0;
+    asker->base = b->base;
+    zr_last_asker = asker;
+    *out = (void *)b->base;
+    if (likely(!((uintptr_t)s & 1))) {
+        zr_relaxed_add(&s->calls[ZR_E_zeMemAllocDevice][zr_thread.way], 1);
+        zr_relaxed_add(&s->fields[ZR_F_CACHE_HITS], 1);
+        zr_relaxed_add(asker->calls, 1);
+        zr_relaxed_add(asker->bytes, size);
+        zr_book(ZR_KIND_DEVICE, asker->key.account, size);
+    }
+    return ZE_RESULT_SUCCESS;
+}
+
+/* Checks and no more, with the arguments where they came, so that nothing need be saved on the stack. */
+ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
+                                   size_t alignment, ze_device_handle_t device, void **out)
+{
+    struct zr_asker *asker = zr_asker_of(zr_thread.caller, device);
+
+    if (unlikely(!as_usual() || !desc || !out) || unlikely(asker->caller != zr_thread.caller) ||
+        unlikely(asker->heap != zr_heap_last) || unlikely(asker->shard != zr_shard_word) ||
+        unlikely(asker->alignment != alignment) || unlikely(asker->key.context != context) ||
+        unlikely(asker->key.device != device) || unlikely(asker->key.peers != asker->asked) ||
+        unlikely(asker->key.ordinal != desc->ordinal) || unlikely(asker->key.flags != desc->flags) ||
+        unlikely(desc->pNext) || unlikely(desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC))
+        return zr_general_alloc_device(context, desc, size, alignment, device, out);
+    return serve_hit(asker, size, out);
+}
+
+/* b has this base. Inlined twice: where the index has it at its first place, and where it has it behind others. */
+static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handle_t context, void *p,
+                                                                struct zr_block *b)
+{
+    const void *caller = zr_thread.caller;
+    const struct zr_freer *f = freer_of(caller);
+    struct heap *h = zr_heap_last;
+    uintptr_t shard = zr_shard_word;
+    struct zr_freed_block was;
+    enum zr_put_by put;
+
+    if (unlikely(!as_usual() || !context || b->kind != ZR_KIND_DEVICE) ||
+        unlikely(f->caller != caller) || unlikely(f->heap != h) || unlikely(f->shard != shard))
+        return zr_general_free(context, p);
+    zr_thread.inside = 1;
+    put = zr_cache_put_by(h, b, &was);
+    if (unlikely(put == ZR_NOT_PUT_BY)) {
+        zr_thread.inside = 0;
+        return zr_general_free(context, p);
+    }
+    if (likely(!(shard & 1))) {
+        struct zr_shard *s = (struct zr_shard *)shard;
+
+        zr_relaxed_add(&s->calls[ZR_E_zeMemFree][zr_thread.way], 1);
+        zr_relaxed_add(&s->fields[ZR_F_FREE_POLICY_DEFAULT], 1);
+        zr_relaxed_add(&s->fields[ZR_F_CACHE_KEPT], 1);
+        zr_relaxed_add(f->calls, 1);
+        zr_unbook(ZR_KIND_DEVICE, was.device, was.size);
+    }
+    if (unlikely(put == ZR_PUT_BY_AND_TICK))
+        return tick();
+    zr_thread.inside = 0;
+    return ZE_RESULT_SUCCESS;
+}
+
+static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p)
+{
+    struct zr_block *b = zr_index_probe(p);
+
+    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        return zr_general_free(context, p);
+    return put_by(context, p, b);
+}
+
+ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *p)
+{
+    struct zr_block *b = zr_index_first(p);
+
+    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        return free_displaced(context, p);
+    return put_by(context, p, b);
+}
