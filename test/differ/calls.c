@@ -6,8 +6,7 @@
  *   calls --seed N [--count N] [--only FIRST-LAST,...]
  *
  * Left out because the driver itself answers at random or must not be asked: questions about freed
- * pointers, double frees, frees of interior pointers, null handles, host memory opened from its own IPC handle
- * on another card than the first.
+ * pointers, double frees, frees of interior pointers, null handles.
  */
 #include <dlfcn.h>
 #include <level_zero/ze_api.h>
@@ -32,6 +31,7 @@ struct slot {
     size_t size;
     enum kind kind;
     unsigned device, context;
+    unsigned open_on;
     bool exported;
     ze_ipc_mem_handle_t ipc;
 };
@@ -221,19 +221,13 @@ static void op_resident(void)
         out(" evict %#x", zeContextEvictMemory(contexts[s->context], devices[device], s->ptr, s->size));
 }
 
-/*
- * Host memory is opened on the first card alone. On any other the driver (26.27) is given the GEM handle that it
- * already holds there, and closes it with the opened pointer: from then on that card finds no buffer, or
- * somebody else's, behind the block. The bind that fails makes it evict the very batch it is about to start.
- */
+/* What is exported is opened when all else is done: see open_what_is_exported. */
 static void op_export(void)
 {
     struct slot *s = &slots[below(SLOTS)];
-    ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     bool put = below(2);
     uint64_t device = below(device_count);
     ze_result_t r;
-    void *p = NULL;
 
     if (!s->ptr || s->kind == SHARED)
         return;
@@ -241,17 +235,42 @@ static void op_export(void)
     out(" export %s: %#x", kind_name[s->kind], r);
     if (r)
         return;
-    if (s->kind == HOST)
-        device = 0;
-    r = zeMemOpenIpcHandle(contexts[s->context], devices[device], s->ipc, 0, &p);
-    out(" open %#x", r);
-    if (!r) {
-        r = zeMemGetAllocProperties(contexts[s->context], p, &props, NULL);
-        out(" type %#x %u", r, props.type);
-        out(" close %#x", zeMemCloseIpcHandle(contexts[s->context], p));
-    }
+    s->exported = true;
+    s->open_on = (unsigned)device;
     if (put && put_handle)
         out(" put %#x", put_handle(contexts[s->context], s->ipc));
+}
+
+/*
+ * In the process that exported it, the driver (26.27) is given the GEM handle that it already holds. With host
+ * memory on another card than the first, and with a handle whose number was in use before, it takes that handle
+ * for the opened pointer's own and closes both with it: the card then finds no buffer, or somebody else's,
+ * behind the block, and a bind that fails makes the driver evict the very batch it is about to start.
+ */
+static void open_what_is_exported(void)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct slot *s = &slots[i];
+        ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+        ze_ipc_mem_handle_t ipc;
+        ze_result_t r;
+        void *p = NULL;
+
+        if (!s->exported)
+            continue;
+        r = zeMemGetIpcHandle(contexts[s->context], s->ptr, &ipc);
+        out("again: export %s: %#x", kind_name[s->kind], r);
+        if (!r) {
+            r = zeMemOpenIpcHandle(contexts[s->context], devices[s->open_on], ipc, 0, &p);
+            out(" open %#x", r);
+        }
+        if (p) {
+            r = zeMemGetAllocProperties(contexts[s->context], p, &props, NULL);
+            out(" type %#x %u", r, props.type);
+            out(" close %#x", zeMemCloseIpcHandle(contexts[s->context], p));
+        }
+        out("\n");
+    }
 }
 
 /* Host to block, block to block, block to host: the bytes must arrive. */
@@ -466,6 +485,7 @@ int main(int argc, char **argv)
         if (!only || listed(only, i))
             one(seed, i);
     }
+    open_what_is_exported();
     out("end:");
     for (unsigned i = 0; i < SLOTS; i++) {
         if (slots[i].ptr)

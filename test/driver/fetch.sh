@@ -89,7 +89,7 @@ update() {
     mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
     : >"$state/status"
     echo "deb [arch=amd64 $how] $from $suite main" >"$state/sources.list"
-    apt_of "$suite" update || skip "the index of $suite cannot be had from the machine's mirror"
+    apt_of "$suite" -o APT::Update::Error-Mode=any update || skip "the index of $suite cannot be had from the machine's mirror"
 }
 
 # unpack DIR DEB...: the libraries to DIR/lib, the C and C++ base to DIR/libc, uAPI headers to DIR/include.

@@ -2,6 +2,7 @@
 #include "standin.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 static int get_cap(struct xe_drm_get_cap *cap)
 {
@@ -67,6 +68,32 @@ static int dispatch(struct xs_client *client, unsigned number, void *arg)
     }
 }
 
+/* log:on: the call, and for buffers which one it was about. */
+static void tell(const struct xs_client *client, unsigned number, const void *arg, int result)
+{
+    char more[64] = "";
+    switch (number) {
+    case XE_NR_GEM_CLOSE:
+        snprintf(more, sizeof(more), ", buffer %u", ((const struct xe_drm_gem_close *)arg)->handle);
+        break;
+    case XE_NR_GEM_CREATE: {
+        const struct xe_gem_create *create = arg;
+        snprintf(more, sizeof(more), ", buffer %u of 0x%llx bytes", create->handle,
+                 (unsigned long long)create->size);
+        break;
+    }
+    case XE_NR_PRIME_HANDLE_TO_FD:
+    case XE_NR_PRIME_FD_TO_HANDLE: {
+        const struct xe_drm_prime *prime = arg;
+        snprintf(more, sizeof(more), ", buffer %u, descriptor %d", prime->handle, prime->fd);
+        break;
+    }
+    default:
+        break;
+    }
+    xs_say("card %u ioctl 0x%02x -> %d%s", client->card, number, result, more);
+}
+
 int xs_ioctl(struct xs_client *client, unsigned long request, void *arg)
 {
     if (_IOC_TYPE(request) != 'd')
@@ -74,6 +101,6 @@ int xs_ioctl(struct xs_client *client, unsigned long request, void *arg)
     xs_count(XS_C_ioctls, 1);
     int result = dispatch(client, (unsigned)_IOC_NR(request), arg);
     if (xs_unlikely(xs_config.log))
-        xs_say("card %u ioctl 0x%02x -> %d", client->card, (unsigned)_IOC_NR(request), result);
+        tell(client, (unsigned)_IOC_NR(request), arg, result);
     return result;
 }

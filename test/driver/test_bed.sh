@@ -40,6 +40,23 @@ unknown_program_is_127() {
     bed no-such-program-here || code=$?
     same $code 127
 }
+what_cannot_be_executed_is_126() {
+    local code=0
+    bed test/promise.sh || code=$?
+    same $code 126
+}
+the_folder_is_kept_and_names_may_have_spaces() {
+    local dir code=0
+    dir=$(mktemp -d)
+    mkdir "$dir/a b"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\necho "$PWD"\n' >"$dir/a b/my program"
+    chmod +x "$dir/a b/my program"
+    same "$(cd "$dir/a b" && "$OLDPWD/test/bed" --on intel './my program')" "$dir/a b" || code=1
+    same "$(PATH="$dir/a b:$PATH" bed 'my program')" "$PWD" || code=1
+    rm -rf "$dir"
+    return $code
+}
 wrong_usage_is_2() {
     local code=0
     test/bed --on nowhere true || code=$?
@@ -147,6 +164,30 @@ import ctypes
 ctypes.CDLL("libze_loader.so.1")
 assert "libze_loader.so.1.8" in open("/proc/self/maps").read()'
 }
+a_loader_of_ones_own_is_the_one_loaded() {
+    local dir code=0
+    dir=$(mktemp -d)
+    cp -L "$(test/driver/fetch.sh loader debian12)" "$dir/my-loader.so" || return 77
+    bed --loader "$dir/my-loader.so" python3 -c '
+import ctypes
+ctypes.CDLL("libze_loader.so.1")
+assert "my-loader.so" in open("/proc/self/maps").read()' || code=1
+    rm -rf "$dir"
+    return $code
+}
+
+# Both retry for a while: they run beside the others.
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+ZEROUTE_BEDS=$folder/beds ZEROUTE_DEBIAN_MIRROR=http://127.0.0.1:1/debian ZEROUTE_BED_DRIVER=fetched \
+    test/bed --on intel true >"$folder/driver" 2>&1 &
+without_mirror=$!
+ZEROUTE_BEDS=$folder/beds PIP_INDEX_URL=http://127.0.0.1:1/simple PIP_RETRIES=0 \
+    test/sycl/env.sh newest >"$folder/runtime" 2>&1 &
+without_index=$!
+skipped() { # CODE FILE
+    same "$1" 77 && grep 'skipped: .*cannot be had' "$folder/$2"
+}
 
 bed true
 if [ $? = 77 ]; then
@@ -158,4 +199,8 @@ for way in 1 0; do
         promise "$check (ZEROUTE_BED_NS=$way)" "$check"
     done
 done
+wait $without_mirror
+promise without_a_mirror_the_driver_is_skipped skipped $? driver
+wait $without_index
+promise without_an_index_the_runtime_is_skipped skipped $? runtime
 kept
