@@ -2,6 +2,7 @@
 #include "mirror.h"
 
 #include "eager.h"
+#include "preload.h"
 #include "tools.h"
 
 #include <errno.h>
@@ -9,8 +10,28 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+volatile sig_atomic_t zr_mirror_interrupted;
+static volatile sig_atomic_t under_way; /* the worker */
+
+static void interrupt(int signal_number)
+{
+    zr_mirror_interrupted = signal_number;
+    if (under_way)
+        kill(under_way, SIGKILL);
+}
+
+void zr_mirror_catch(void)
+{
+    struct sigaction act = {.sa_handler = interrupt};
+
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
+}
 
 /* The command itself, to be started again. Through an ld-linux that was called by hand the link
  * names that instead. */
@@ -41,17 +62,6 @@ static void set_variables(const char *list)
             setenv(one, value, 1);
         }
     }
-}
-
-static void add_preload(const char *library)
-{
-    const char *others = getenv("LD_PRELOAD");
-    char list[8192];
-
-    if (!others || !*others)
-        others = NULL;
-    snprintf(list, sizeof list, "%s%s%s", library, others ? ":" : "", others ? others : "");
-    setenv("LD_PRELOAD", list, 1);
 }
 
 /* SYCL sees the first cards by this; Level Zero's route limits its context instead. */
@@ -96,7 +106,7 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
         limit_cards(plan->cards);
     if (!strcmp(plan->backing, "eager") && !zr_eager_environment(kept, sizeof kept))
         printf("stop backing:eager is not possible: %s is set already\n", kept);
-    add_preload(library);
+    zr_preload_set(library);
     fflush(stdout);
     execv(self, argv);
     printf("stop cannot start %s: %s\n", self, strerror(errno));
@@ -145,11 +155,15 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         return;
     }
     if (!worker) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* device memory is not left to nobody */
         close(ends[0]);
         dup2(ends[1], 1);
         close(ends[1]);
         start_worker(plan, library);
     }
+    under_way = worker;
+    if (zr_mirror_interrupted)
+        kill(worker, SIGKILL); /* it came before we could know whom to end */
     close(ends[1]);
     from = fdopen(ends[0], "r");
     while (from && fgets(text, sizeof text, from))
@@ -158,7 +172,10 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         fclose(from);
     while (waitpid(worker, &status, 0) < 0 && errno == EINTR)
         ;
-    if (WIFSIGNALED(status))
+    under_way = 0;
+    if (zr_mirror_interrupted)
+        snprintf(result->stopped, sizeof result->stopped, "interrupted");
+    else if (WIFSIGNALED(status))
         snprintf(result->stopped, sizeof result->stopped, "the worker was ended by signal %d (%s)",
                  WTERMSIG(status), strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) && !*result->stopped)

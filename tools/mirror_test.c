@@ -1,6 +1,7 @@
 /* zeroute mirror-test: how many bytes of host memory a byte of device memory costs here. */
 #include "mirror.h"
 
+#include "launch.h"
 #include "preload.h"
 #include "tools.h"
 
@@ -199,7 +200,7 @@ static unsigned run_all(const struct options *o, struct zr_mirror_result *result
     for (unsigned s = 0; s < SETTINGS; s++) {
         if (no_sycl && strcmp(settings[s].route, "native"))
             continue;
-        for (unsigned k = 0; k < o->card_count; k++) {
+        for (unsigned k = 0; k < o->card_count && !zr_mirror_interrupted; k++) {
             struct zr_mirror_plan plan = settings[s];
 
             plan.cards = o->cards[k];
@@ -220,11 +221,14 @@ static unsigned run_all(const struct options *o, struct zr_mirror_result *result
 
 static unsigned run_each(const struct options *o, struct zr_mirror_result *results)
 {
-    for (unsigned k = 0; k < o->card_count; k++) {
+    unsigned done = 0;
+
+    for (unsigned k = 0; k < o->card_count && !zr_mirror_interrupted; k++) {
         struct zr_mirror_plan plan = o->plan;
 
         plan.cards = o->cards[k];
         zr_mirror_measure(&plan, &results[k]);
+        done++;
         if (!o->json && !o->markdown) {
             if (k)
                 putchar('\n');
@@ -232,7 +236,7 @@ static unsigned run_each(const struct options *o, struct zr_mirror_result *resul
             fflush(stdout);
         }
     }
-    return o->card_count;
+    return done;
 }
 
 static int code_of(const struct options *o, const struct zr_mirror_result *results, unsigned count)
@@ -285,6 +289,7 @@ int zr_cmd_mirror_test(int argc, char **argv)
     results = calloc(SETTINGS * COLUMNS, sizeof *results);
     if (!results)
         return 2;
+    zr_mirror_catch();
     count = (o.all ? run_all : run_each)(&o, results);
     if (o.json)
         zr_mirror_show_json(stdout, results, count);
@@ -293,5 +298,8 @@ int zr_cmd_mirror_test(int argc, char **argv)
     code = code_of(&o, results, count);
     free(results);
     zr_simulate_end(root);
+    fflush(stdout);
+    if (zr_mirror_interrupted)
+        return zr_end_like(zr_mirror_interrupted); /* as if nobody had caught it */
     return code;
 }

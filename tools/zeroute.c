@@ -97,7 +97,8 @@ static int list(const char *what)
     return 0;
 }
 
-int main(int argc, char **argv)
+/* What was asked for, carried out; `name` is told who is to speak of the output. */
+static int command(int argc, char **argv, const char **name)
 {
     static char ask[] = "--help";
     if (argc < 2) {
@@ -106,14 +107,13 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
-        if (argc > 2 && argv[2][0] != '-') {
-            argv[1] = argv[2];
-            argv[2] = ask;
-            argc = 3;
-        } else {
+        if (argc <= 2 || argv[2][0] == '-') {
             help();
             return 0;
         }
+        argv[1] = argv[2];
+        argv[2] = ask;
+        argc = 3;
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("zeroute %s\n", ZEROUTE_VERSION);
         return 0;
@@ -125,14 +125,22 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!is_named(argv[1], commands[i].name))
             continue;
-        int code = commands[i].function(argc - 1, argv + 1);
-        if (fflush(stdout) || ferror(stdout)) {
-            zr_complain(argv[1], "cannot write the output");
-            return code ? code : 1;
-        }
-        return code;
+        *name = argv[1];
+        return commands[i].function(argc - 1, argv + 1);
     }
     zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists",
                 argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = "";
+    int code = command(argc, argv, &name);
+    /* `run` and `ab` have told of it; 1 is an answer of several others. */
+    if ((fflush(stdout) || ferror(stdout)) && code != 125 && strcmp(name, "run") != 0) {
+        zr_complain(name, "cannot write the output"); /* errno is that of a later call by now */
+        return 2;
+    }
+    return code;
 }

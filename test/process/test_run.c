@@ -281,6 +281,32 @@ START_TEST(a_report_that_cannot_be_written_is_our_failure_where_the_program_had_
 }
 END_TEST
 
+START_TEST(an_output_that_cannot_be_written_is_no_answer)
+{
+    static const char *const commands[] = {"--help", "stat --json", "doctor", "doctor --json", "gc --dry-run",
+                                           "replay --make tensors",
+                                           "mirror-test --sim --step 1MiB --count 2 --keep 1MiB"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        ck_assert_msg(sh("$Z %s >/dev/full", commands[i]) == 2, "%s", commands[i]);
+        says("cannot write the output");
+    }
+    ck_assert_int_eq(sh("$Z run --json - -- sh -c 'exit 4' >/dev/full"), 4);
+    ck_assert_int_eq(sh("$Z ab --sim --runs 1 --warmup 0 --a observe --b path -- $W alloc 1 >/dev/full"), 125);
+}
+END_TEST
+
+START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind)
+{
+    ck_assert_int_eq(
+        sh("mkdir t; TMPDIR=$PWD/t $Z mirror-test --sim=alloc_cost:1s,mirror:on --cards 1,2 --step 1MiB "
+           "--count 64 --keep 1MiB >o & p=$!; until ls -d t/*/proc/[0-9]*; do sleep 0.02; done; "
+           "kill -TERM $p; wait $p; code=$?; grep -c interrupted o; grep -c 'cards, route' o; ls t | wc -l; "
+           "exit $code"),
+        128 + SIGTERM);
+    ck_assert_msg(strstr(out, "\n1\n0\n0\n"), "%s", out); /* said, no second one begun, no folder */
+}
+END_TEST
+
 START_TEST(a_program_may_close_every_descriptor_in_between)
 {
     ck_assert_int_eq(sh("timeout 20 $Z run --sim --json j -- $W alloc 3 closefrom alloc 3"), 0);
@@ -558,6 +584,8 @@ int main(void)
     tcase_add_test(t, a_static_program_is_run_and_said_to_be_out_of_reach);
     tcase_add_test(t, a_program_of_32_bits_is_run_and_said_to_be_out_of_reach);
     tcase_add_test(t, a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none);
+    tcase_add_test(t, an_output_that_cannot_be_written_is_no_answer);
+    tcase_add_test(t, a_measurement_that_is_interrupted_leaves_nothing_behind);
     tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
