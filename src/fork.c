@@ -30,7 +30,7 @@ void zr_fork_arm(void)
         if (p != MAP_FAILED) {
             *p = 1;
             if (madvise((void *)p, 4096, MADV_WIPEONFORK) == 0)
-                __atomic_store_n(&zr_fork_word, p, __ATOMIC_RELAXED);
+                __atomic_store_n(&zr_fork_word, p, __ATOMIC_RELEASE);
             __atomic_store_n(&page, p, __ATOMIC_RELEASE);
         }
     }

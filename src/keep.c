@@ -40,12 +40,12 @@ static __thread struct now {
 
 /* --- the driver below the cache -------------------------------------------------------------------------- */
 
-static uint32_t door_for(ze_context_handle_t context)
+static uint32_t door_for(ze_context_handle_t context, uint32_t otherwise)
 {
     for (int i = 0; i < CONTEXTS; i++)
         if (__atomic_load_n(&door_of[i].context, __ATOMIC_ACQUIRE) == context)
             return door_of[i].door;
-    return ZR_DOOR_PLT;
+    return otherwise;
 }
 
 static void note_door(ze_context_handle_t context, uint32_t door)
@@ -95,7 +95,7 @@ static int down_alloc(struct zr_call *call, const struct zr_key *key, size_t siz
 
 static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
 {
-    struct zr_call own = {.door = door_for(key->context)};
+    struct zr_call own = {.door = door_for(key->context, ZR_DOOR_PLT)};
     struct zr_call *call = now.call ? now.call : &own;
     bool counted = key->kind == ZR_KIND_DEVICE;
     int code;
@@ -117,12 +117,16 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     return code;
 }
 
-/* A free that was asked for with a policy goes down with it; everything else by zeMemFree. */
+/*
+ * A free that was asked for with a policy goes down with it; everything else by zeMemFree. What is given back on the
+ * way may belong to another driver than the call is about: it goes through the door that its context came through.
+ */
 static int backing_free(void *arg, const struct zr_block *b)
 {
-    struct zr_call own = {.door = door_for(b->context)};
-    struct zr_call *call = now.call ? now.call : &own;
+    uint32_t here = now.call ? now.call->door : ZR_DOOR_PLT;
+    struct zr_call own = {.door = door_for(b->context, here)};
     void *p = (void *)b->base;
+    struct zr_call *call = now.call && now.freeing == p ? now.call : &own;
     ze_result_t result;
 
     (void)arg;
@@ -433,6 +437,7 @@ static inline bool take_back(struct zr_call *call, ze_context_handle_t context,
     freed = zr_cache_free(c, ptr, keep, &was);
     now.call = outer;
     now.desc = NULL;
+    now.freeing = NULL;
     *result = ZE_RESULT_SUCCESS;
     switch (freed) {
     case ZR_FREED:

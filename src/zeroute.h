@@ -197,7 +197,7 @@ void zr_fork_child(void);
  */
 static inline void zr_fork_check(void)
 {
-    if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_RELAXED) == 0))
+    if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) == 0))
         zr_fork_child();
 }
 /* What each module forgets; called by zr_fork_child() in a process with a single thread. */

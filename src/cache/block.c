@@ -39,7 +39,7 @@ static struct zr_block *pop(struct list *list)
 
 static void push(struct list *list, struct zr_block *b)
 {
-    b->link = list->head;
+    __atomic_store_n(&b->link, list->head, __ATOMIC_RELAXED);
     list->head = b;
     list->count++;
 }

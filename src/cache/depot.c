@@ -3,7 +3,31 @@
 
 #include "cache/pages.h"
 
-#include <string.h>
+/* Without a lock: a place may be given to another key meanwhile, and a mixture of the two matches nothing. */
+static bool is_key(const struct key *k, const struct zr_key *key)
+{
+    const uint64_t *a = (const void *)&k->key, *b = (const void *)key;
+    uint32_t version = __atomic_load_n(&k->version, __ATOMIC_ACQUIRE);
+    uint64_t differs = version & 1;
+
+    if (!__atomic_load_n(&k->used, __ATOMIC_RELAXED))
+        return false;
+    for (unsigned i = 0; i < sizeof *key / sizeof *a; i++)
+        differs |= __atomic_load_n(&a[i], __ATOMIC_ACQUIRE) ^ b[i];
+    return !differs && __atomic_load_n(&k->version, __ATOMIC_RELAXED) == version;
+}
+
+static void set_key(struct key *k, const struct zr_key *key)
+{
+    uint64_t *a = (void *)&k->key;
+    const uint64_t *b = (const void *)key;
+
+    __atomic_store_n(&k->version, k->version + 1, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < sizeof *key / sizeof *a; i++)
+        __atomic_store_n(&a[i], b[i], __ATOMIC_RELEASE);
+    __atomic_store_n(&k->used, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&k->version, k->version + 1, __ATOMIC_RELEASE);
+}
 
 static struct key *look_up(struct zr_cache *c, const struct zr_key *key)
 {
@@ -12,7 +36,7 @@ static struct key *look_up(struct zr_cache *c, const struct zr_key *key)
     for (unsigned i = 0; i < n; i++) {
         struct key *k = __atomic_load_n(&c->key[i], __ATOMIC_ACQUIRE);
 
-        if (__atomic_load_n(&k->used, __ATOMIC_ACQUIRE) && memcmp(&k->key, key, sizeof *key) == 0)
+        if (is_key(k, key))
             return k;
     }
     return NULL;
@@ -36,8 +60,7 @@ static struct key *add(struct zr_cache *c, const struct zr_key *key)
         k->id = (uint16_t)i;
         __atomic_store_n(&c->key[i], k, __ATOMIC_RELEASE);
     }
-    k->key = *key;
-    __atomic_store_n(&k->used, true, __ATOMIC_RELEASE);
+    set_key(k, key);
     if (i == c->keys)
         __atomic_store_n(&c->keys, i + 1, __ATOMIC_RELEASE);
     return k;

@@ -227,6 +227,7 @@ void zr_cache_thread_exit(void)
             continue;
         heap_enter(h);
         list = empty_into_depots(h);
+        zr_giving(h->cache);
         heap_leave(h);
         zr_give_back(h->cache, list);
         __atomic_store_n(&zr_heap_shared[h->id], 1, __ATOMIC_RELEASE);
@@ -295,6 +296,7 @@ void zr_cache_fork_child(void)
         if (!c)
             continue;
         c->lock.word = 0;
+        c->giving = 0;
         c->heaps = NULL;
         c->keys = c->bins = 0;
         c->spare_bins = NULL;

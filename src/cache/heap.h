@@ -66,6 +66,7 @@ struct key {
     struct zr_key key;
     uint16_t id;
     bool used;
+    uint32_t version; /* odd while the key is exchanged for another one */
     uint32_t bin[ZR_CLASSES]; /* how far into a heap's magazines; 0: none yet */
 };
 
@@ -115,6 +116,7 @@ struct zr_cache {
     unsigned keys, bins;
     struct bin *spare_bins;
     uint32_t next_sweep; /* atomic: when somebody should look for idle blocks again */
+    uint32_t giving;     /* atomic: threads that give back what they took out */
     uint64_t shared_misses; /* of threads without a heap */
     struct account account[ZR_ACCOUNTS];
     struct key *key[ZR_KEYS_MAX];
@@ -249,8 +251,16 @@ void zr_magazine_close(struct magazine *m, unsigned count);
 /* Outside the heap: reads the clock, and now and then looks for idle blocks. */
 void zr_tick(struct heap *h);
 uint32_t zr_now(void); /* milliseconds, from the kernel's coarse clock: no system call */
-/* Outside: takes out the blocks longest unused, in any thread, until there is room; the caller gives them back. */
-struct zr_block *zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes);
-void zr_give_back(struct zr_cache *c, struct zr_block *list); /* CACHED blocks, linked: to the driver */
+/* Outside: gives back the blocks longest unused, in any thread, until there is room. */
+void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes);
+/*
+ * CACHED blocks, linked: to the driver. zr_giving comes first, while they are taken out: inside the heap, or with all
+ * heaps seized. In between nobody may take a lock of the cache: who destroys a context waits for it with the lock held.
+ */
+static inline void zr_giving(struct zr_cache *c)
+{
+    __atomic_fetch_add(&c->giving, 1, __ATOMIC_RELAXED);
+}
+void zr_give_back(struct zr_cache *c, struct zr_block *list);
 
 #endif

@@ -1,6 +1,7 @@
 /* Giving back: by account, by context, by age, and to stay under a limit. All of it is cold. */
 #include "cache/heap.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -143,6 +144,7 @@ void zr_give_back(struct zr_cache *c, struct zr_block *list)
         c->backing.free(c->backing.arg, b);
         zr_block_recycle(b);
     }
+    __atomic_fetch_sub(&c->giving, 1, __ATOMIC_RELEASE);
 }
 
 uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context, uint32_t min_age)
@@ -152,6 +154,7 @@ uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context
     zr_heap_seize_all(c);
     sweep_heaps(&s, c);
     sweep_depots(&s, c);
+    zr_giving(c);
     zr_heap_release_all(c);
     zr_give_back(c, s.list);
     return s.bytes;
@@ -161,14 +164,14 @@ uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context
  * The age at which enough would go is found by halving: a handful of passes over lists that are short, and
  * no sorting. A sixteenth of the limit more than needed is taken, so that this stays rare.
  */
-struct zr_block *zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
+void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
 {
     struct account *a = &c->account[account];
     uint64_t want = bytes + a->limit / 16;
     struct sweep s = {account, NULL, c->idle, zr_now(), want, 0, NULL};
 
     if (bytes > a->limit)
-        return NULL;
+        return;
     zr_heap_seize_all(c);
     for (;; s.min_age /= 4) {
         sweep_depots(&s, c);
@@ -177,8 +180,9 @@ struct zr_block *zr_make_room(struct zr_cache *c, unsigned account, uint64_t byt
             __atomic_load_n(&a->granted, __ATOMIC_RELAXED) + want <= a->limit)
             break;
     }
+    zr_giving(c);
     zr_heap_release_all(c);
-    return s.list;
+    zr_give_back(c, s.list);
 }
 
 /* Blocks whose key found no bin are known by their context alone. */
@@ -207,10 +211,16 @@ void zr_cache_drop_context(struct zr_cache *c, const void *context)
             for (struct heap *h = c->heaps; h; h = h->next)
                 zr_heap_forget_key(h, c->bin[id]->key);
         }
+    zr_giving(c);
     zr_heap_release_all(c);
     zr_give_back(c, s.list);
-    /* Blocks are given back by their key: only then may another key take its place. */
     zr_lock(&c->lock);
+    /*
+     * Others may have taken blocks of this context out and be giving them back still: by their key, so that no
+     * other may take its place yet, and to this context, so that it may not go yet.
+     */
+    while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE))
+        sched_yield();
     for (unsigned i = 0; i < c->keys; i++)
         if (c->key[i]->used && c->key[i]->key.context == context)
             zr_key_drop(c, c->key[i]);

@@ -201,7 +201,6 @@ static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_bl
                                 struct zr_freed_block *was)
 {
     struct bin *bin = c->bin[bin_id(b->bin)];
-    struct zr_block *list = NULL;
     bool kept = false;
 
     if (h) {
@@ -209,7 +208,7 @@ static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_bl
             struct magazine *m = magazine_at(h, b->bin);
 
             if (tries)
-                list = zr_make_room(c, b->device, b->held);
+                zr_make_room(c, b->device, b->held);
             heap_enter(h);
             kept = bin->used && (m->count < m->room || zr_magazine_widen(h, bin));
             if (kept) {
@@ -225,7 +224,6 @@ static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_bl
         if (!kept)
             zr_ungrant(c, b->device, b->held);
     }
-    zr_give_back(c, list);
     if (!kept)
         return give_one(c, b, was);
     if (h && --h->patience < 0)

@@ -4,6 +4,7 @@
 
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -46,11 +47,15 @@ static int driver_alloc(void *arg, const struct zr_key *key, size_t size, void *
     return 0;
 }
 
+static void (*while_freeing)(void);
+
 static int driver_free(void *arg, const struct zr_block *b)
 {
     (void)arg;
     if (zr_map_base((void *)b->base))
         abort(); /* out of the map before it goes back */
+    if (while_freeing)
+        while_freeing();
     if (driver.refuse_next) {
         driver.refuse_next--;
         return INVALID;
@@ -210,6 +215,53 @@ START_TEST(a_block_that_may_be_in_use_goes_to_the_driver)
     ck_assert_int_eq(driver.frees, 1);
     ck_assert_ptr_eq(driver.last_context, key.context);
     ck_assert_int_eq(put(p), ZR_FREED_UNKNOWN);
+}
+END_TEST
+
+static _Atomic int trimming, dropping, dropped, too_early;
+
+static void *trim(void *arg)
+{
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    return arg;
+}
+
+static void *drop(void *arg)
+{
+    dropping = 1;
+    zr_cache_drop_context(cache, key.context);
+    dropped = 1;
+    return arg;
+}
+
+/* Time enough for a context to go, if nothing holds it. */
+static void hold_on(void)
+{
+    struct timespec t = {.tv_nsec = 50000000};
+
+    trimming = 1;
+    while (!dropping)
+        sched_yield();
+    nanosleep(&t, NULL);
+    too_early = dropped;
+}
+
+START_TEST(a_context_waits_for_what_another_thread_gives_back_to_it)
+{
+    pthread_t trimmer, dropper;
+
+    put(get(MIB));
+    while_freeing = hold_on;
+    ck_assert_int_eq(pthread_create(&trimmer, NULL, trim, NULL), 0);
+    while (!trimming)
+        sched_yield();
+    ck_assert_int_eq(pthread_create(&dropper, NULL, drop, NULL), 0);
+    pthread_join(trimmer, NULL);
+    pthread_join(dropper, NULL);
+    while_freeing = NULL;
+    ck_assert(dropped && !too_early);
+    ck_assert_int_eq(driver.frees, 1);
+    ck_assert_ptr_eq(driver.last_context, key.context);
 }
 END_TEST
 
@@ -589,6 +641,7 @@ int main(void)
     tcase_add_test(c, misuse_is_told_apart_and_corrupts_nothing);
     tcase_add_test(c, a_block_that_may_be_in_use_goes_to_the_driver);
     tcase_add_test(c, a_block_that_the_driver_refuses_stays_alive);
+    tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, a_block_with_an_ipc_handle_is_really_freed);
     tcase_add_test(c, a_block_that_became_resident_elsewhere_is_kept_under_those_peers);
     tcase_add_test(c, out_of_memory_gives_back_this_device_and_asks_once_more);

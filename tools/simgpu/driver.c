@@ -25,6 +25,7 @@ static void start(void)
     sim_tables_init();
     sim_object_init(&sim.driver.object);
     sim_devices_init();
+    sim_modules_init();
 }
 
 void sim_start(void)

@@ -193,6 +193,7 @@ void sim_start(void); /* once: configuration, cards, machine */
 /* --- device.c ------------------------------------------------------------------------------------
  */
 void sim_devices_init(void);
+void sim_modules_init(void);
 uint32_t sim_visible_cards(void); /* a bit each */
 static inline struct sim_device *sim_device(ze_device_handle_t handle)
 {

@@ -15,6 +15,14 @@ static struct memory_module modules[SIM_CARDS];
 static struct sim_device devices_apart[SIM_CARDS];
 static bool apart;
 
+void sim_modules_init(void)
+{
+    for (unsigned card = 0; card < SIM_CARDS; card++) {
+        sim_object_init(&modules[card].object);
+        modules[card].card = card;
+    }
+}
+
 ze_result_t sim_zesInit(uint32_t flags)
 {
     if (flags)
@@ -92,11 +100,8 @@ ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t 
     unsigned card = sim_device((ze_device_handle_t)handle)->card;
     if (*count == 0 || *count > 1)
         *count = 1;
-    if (out) {
-        sim_object_init(&modules[card].object);
-        modules[card].card = card;
+    if (out)
         *out = (zes_mem_handle_t)&modules[card];
-    }
     return ZE_RESULT_SUCCESS;
 }
 

@@ -1,0 +1,54 @@
+#!/bin/bash
+# Everything at once under ThreadSanitizer: the preload, the simulated GPU and the program are built with it. And the
+# preload as it is shipped, in programs that were built with a sanitizer of their own.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+T=$B/tsan
+log=$(mktemp) || exit 1
+trap 'rm -f "$log" "$log".*' EXIT
+
+printf 'int main(void) { return 0; }\n' >"$log.c"
+if ! ${CC:-cc} -fsanitize=thread "$log.c" -o "$log.works" 2>/dev/null || ! "$log.works"; then
+    echo "no ThreadSanitizer here"
+    exit 77
+fi
+${MAKE:-make} -s -j2 SAN=thread CFLAGS='-O1 -g' PROG_SAN=-fsanitize=thread B="$T" \
+    "$T/libzeroute.so" "$T/libze_simgpu.so" "$T/test/process/at_once" >"$log" 2>&1 || {
+    cat "$log"
+    exit 1
+}
+
+# at_once BUILD PRELOAD KNOBS CARDS: nothing but silence and success.
+at_once() {
+    LD_PRELOAD=$2 ZEROUTE_CONF=route:native,$3 ZES_ENABLE_SYSMAN=1 ZE_SIMGPU=devices:$4 \
+        ZE_ENABLE_ALT_DRIVERS=$PWD/$1/libze_simgpu.so timeout 100 "$5" 4 "$6" >"$log" 2>&1
+    local code=$?
+    [ $code -eq 0 ] && [ ! -s "$log" ] && return
+    echo "exit code $code"
+    head -n 60 "$log"
+    return 1
+}
+raced() { at_once "$T" "$PWD/$T/libzeroute.so" "$1" "$2" "$T/test/process/at_once" 400; }
+
+promise "no race when nothing is kept" raced cache:off 2
+promise "no race when blocks are kept" raced cache:on 4
+promise "no race under a limit" raced cache:on,limit:64MiB 1
+promise "no race with everything on" \
+    raced cache:on,limit:100MiB,cache_limit:8MiB,cache_idle:1ms,cache_host:on,residency:owner 2
+
+# The sanitizer of the program meets our dlsym before it has set itself up. It does not see our locks: races are not
+# looked for. AddressSanitizer wants to be the first library of all.
+beside() { # beside SANITIZER
+    local first=''
+    ${CC:-cc} -std=gnu11 -D_GNU_SOURCE -Iinclude -Itest -g -O1 -fsanitize="$1" test/process/prog_at_once.c \
+        -o "$log.program" -lze_loader -ldl -lpthread || return
+    [ "$1" != address ] || first=$(${CC:-cc} -print-file-name=libasan.so)
+    case $first in */*) ;; *) first='' ;; esac
+    TSAN_OPTIONS=report_bugs=0 at_once "$B" "${first:+$(realpath "$first") }$PWD/$B/libzeroute.so" cache:on 2 \
+        "$log.program" 200
+}
+promise "the shipped library runs in a program built with ThreadSanitizer" beside thread
+promise "the shipped library runs in a program built with AddressSanitizer" beside address
+promise "the shipped library runs in a program built with UndefinedBehaviorSanitizer" beside undefined
+kept
