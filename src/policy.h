@@ -144,7 +144,7 @@ static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_contex
         device = 0;
     /* A handle is no range of memory: it is found by itself alone. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, size);
-    b->context = context;
+    __atomic_store_n(&b->context, context, __ATOMIC_RELAXED);
     b->peers = 0;
     b->flags = flags;
     b->device = (uint16_t)device;

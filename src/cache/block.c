@@ -46,7 +46,7 @@ static void push(struct list *list, struct zr_block *b)
 
 static struct zr_block *blank(struct zr_block *b)
 {
-    b->context = NULL;
+    __atomic_store_n(&b->context, NULL, __ATOMIC_RELAXED); /* may be looked at by zr_block_each */
     b->peers = 0;
     __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
     b->device = 0;

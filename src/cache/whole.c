@@ -85,7 +85,7 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
         return NULL;
     }
     zr_block_place(b, (uintptr_t)p, size, held);
-    b->context = key->context;
+    __atomic_store_n(&b->context, key->context, __ATOMIC_RELAXED);
     b->peers = key->peers;
     b->device = key->account;
     b->kind = key->kind;
