@@ -47,6 +47,51 @@ static void reuse(void)
     release(p);
 }
 
+/*
+ * One call site asks for the same again and again, and then for something else: another card, alignment, size,
+ * ordinal, a chained structure. It gets what it asks for each time, and every call is counted (test_keep.c).
+ */
+enum { STEADY_ROUNDS = 3000 };
+
+static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t alignment, unsigned card)
+{
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .pNext = next};
+    void *p = NULL;
+
+    OK(zeMemAllocDevice(gpu.context, &desc, size, alignment, gpu.card[card], &p));
+    return p;
+}
+
+static void steady(void)
+{
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
+    void *first = ask(NULL, 64 * KIB, 0, 0); /* so that no other one is aligned by chance */
+    uint64_t before = 0;
+
+    for (unsigned i = 0; i < STEADY_ROUNDS; i++) {
+        /* Each kind is asked for 16 times in a row: long enough to be remembered. */
+        unsigned kind = i / 16 % 5, card = kind == 1;
+        size_t size = kind == 2 ? 192 * KIB : 64 * KIB, alignment = kind == 3 ? MIB : 0;
+        ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+        ze_device_handle_t device = NULL;
+        size_t range = 0;
+        void *p = ask(kind == 4 ? &relaxed : NULL, size, alignment, card);
+
+        EXPECT(!alignment || (uintptr_t)p % alignment == 0);
+        OK(zeMemGetAllocProperties(gpu.context, p, &properties, &device));
+        EXPECT(device == gpu.card[card]);
+        OK(zeMemGetAddressRange(gpu.context, p, NULL, &range));
+        EXPECT(range == size);
+        release(p);
+        EXPECT(zeMemFree(gpu.context, p) == ZE_RESULT_ERROR_INVALID_ARGUMENT);
+        if (i == 16 * 5)
+            before = allocs();
+    }
+    EXPECT(allocs() == before);
+    release(first);
+}
+
 /* Blocking, deferred: a command may still use it. */
 static void policies(void)
 {
@@ -452,7 +497,7 @@ static void adapter_vouched(void)
 static const struct {
     const char *name;
     void (*keep)(void);
-} promises[] = {{"reuse", reuse},       {"policies", policies}, {"exported", exported},
+} promises[] = {{"reuse", reuse},       {"policies", policies}, {"exported", exported}, {"steady", steady},
                 {"questions", questions}, {"misuse", misuse},   {"wrong_arguments", wrong_arguments},
                 {"chained", chained},   {"peers", peers},       {"evicted", evicted},
                 {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},

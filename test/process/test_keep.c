@@ -63,6 +63,28 @@ static uint64_t value(const struct child *c, const char *name)
     END_TEST
 PROMISES(PROMISE)
 
+/* As many as prog_keep.c makes, and one: the shortest way counts as the general one does. */
+START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
+{
+    struct child *c = run("ZEROUTE_CONF=route:native,cache:on" LASTING, "steady");
+
+    ck_assert_uint_eq(value(c, "calls.zeMemAllocDevice.plt"), 3001);
+    ck_assert_uint_eq(value(c, "calls.zeMemFree.plt"), 6001);
+    ck_assert_uint_eq(value(c, "free.invalid.twice"), 3000);
+    ck_assert_uint_eq(value(c, "cache.hits") + value(c, "cache.misses"), 3001);
+    ck_assert_uint_lt(value(c, "cache.misses"), 7);
+    ck_assert_uint_eq(value(c, "allocation.all.allocated"), 3001);
+    ck_assert_uint_eq(value(c, "allocation.all.freed"), 3001);
+    ck_assert_uint_eq(value(c, "allocation.all.peak"), 2);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 256 << 10);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
+    ck_assert_uint_ge(value(c, "callers.keep.calls"), 3000 * 5); /* and a few to get there */
+    ck_assert_uint_lt(value(c, "callers.keep.calls"), 3000 * 5 + 20);
+    ck_assert_uint_eq(value(c, "callers.keep.bytes"), value(c, "allocated_bytes.all.allocated"));
+    child_free(c);
+}
+END_TEST
+
 START_TEST(a_limit_refuses_in_time_and_counts_once)
 {
     struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:10MiB", "limited");
@@ -132,6 +154,7 @@ int main(void)
     tcase_set_timeout(t, 60);
 #define ADD(test, conf, promise) tcase_add_test(t, test);
     PROMISES(ADD)
+    tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
     tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
