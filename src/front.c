@@ -28,6 +28,7 @@ struct zr_front {
                       could not be */
     uint32_t turns;
     uint64_t kept, limit; /* bytes */
+    uint64_t out_bytes, out_blocks; /* as asked, of what is out and remembered here */
     uint64_t idle_ns, last_drain;
     uint16_t bin[BINS];
     struct slot slot[SLOTS];
@@ -46,6 +47,19 @@ static inline void enter(struct zr_front *f)
 static inline void leave(struct zr_front *f)
 {
     __atomic_store_n(&f->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* With the lock held. */
+static inline void goes_out(struct zr_front *f, size_t asked)
+{
+    f->out_bytes += asked;
+    f->out_blocks++;
+}
+
+static inline void comes_back(struct zr_front *f, size_t asked)
+{
+    f->out_bytes -= asked;
+    f->out_blocks--;
 }
 
 static inline unsigned slot_of(const void *ptr)
@@ -74,6 +88,7 @@ void *zr_front_take(struct zr_front *f, size_t size, size_t asked)
             s->asked = asked;
             __atomic_store_n(&s->state, OUT, __ATOMIC_RELAXED);
             f->kept -= size;
+            goes_out(f, asked);
             ptr = s->ptr;
         }
     }
@@ -92,6 +107,7 @@ bool zr_front_note(struct zr_front *f, void *ptr, size_t size, size_t asked)
         s->asked = asked;
         __atomic_store_n(&s->ptr, ptr, __ATOMIC_RELAXED);
         __atomic_store_n(&s->state, OUT, __ATOMIC_RELEASE);
+        goes_out(f, asked);
         noted = true;
     }
     leave(f);
@@ -114,6 +130,7 @@ enum zr_front_answer zr_front_give(struct zr_front *f, void *ptr, size_t *asked)
         uint16_t *first = &f->bin[bin_of(s->size)];
 
         *asked = s->asked;
+        comes_back(f, s->asked);
         if (likely(f->kept + s->size <= f->limit)) {
             s->next = *first;
             __atomic_store_n(&s->state, KEPT, __ATOMIC_RELAXED);
@@ -192,6 +209,17 @@ struct zr_front *zr_front_new(uint64_t limit, uint64_t idle_ns)
         f->idle_ns = idle_ns;
     }
     return f;
+}
+
+uint64_t zr_front_out(struct zr_front *f, uint64_t *bytes)
+{
+    uint64_t blocks;
+
+    enter(f);
+    *bytes = f->out_bytes;
+    blocks = f->out_blocks;
+    leave(f);
+    return blocks;
 }
 
 void zr_front_fork_child(struct zr_front *f)

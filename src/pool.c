@@ -27,6 +27,7 @@ struct zr_umf_pool {
     struct zr_pool *kept;
     struct zr_front *front;
     size_t reuses_up_to;
+    uint64_t aside_bytes, aside_blocks; /* atomic: handed out by the pool, and not remembered in front */
     unsigned number;   /* of the device */
     uint32_t trimming; /* atomic: threads that trim it from outside */
     bool used;
@@ -121,6 +122,7 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         p->number = ZR_UNKNOWN_DEVICE;
         p->kept = NULL;
         p->front = NULL;
+        p->aside_bytes = p->aside_blocks = 0;
     }
     zr_unlock(&lock);
     if (!p)
@@ -141,13 +143,40 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
     return NULL;
 }
 
+/* A program may let its context go while blocks live: the memory goes with the pool. What the provider gave for one
+ * request alone stays. */
+static void unbook_all(struct zr_umf_pool *p, unsigned number)
+{
+    uint64_t bytes, blocks = zr_front_out(p->front, &bytes);
+
+    bytes += __atomic_load_n(&p->aside_bytes, __ATOMIC_RELAXED);
+    blocks += __atomic_load_n(&p->aside_blocks, __ATOMIC_RELAXED);
+    for (; blocks > 0; blocks--, bytes = 0)
+        zr_unbook(ZR_KIND_DEVICE, number, bytes);
+}
+
+static void put_aside(struct zr_umf_pool *p, size_t size)
+{
+    __atomic_fetch_add(&p->aside_bytes, size, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&p->aside_blocks, 1, __ATOMIC_RELAXED);
+}
+
+static void take_from_aside(struct zr_umf_pool *p, size_t size)
+{
+    __atomic_fetch_sub(&p->aside_bytes, size, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&p->aside_blocks, 1, __ATOMIC_RELAXED);
+}
+
 void zr_umf_pool_delete(struct zr_umf_pool *p)
 {
+    unsigned number = p->number;
+
     zr_lock(&lock);
     __atomic_store_n(&p->number, ZR_UNKNOWN_DEVICE, __ATOMIC_RELEASE);
     zr_unlock(&lock);
     while (__atomic_load_n(&p->trimming, __ATOMIC_ACQUIRE))
         sched_yield();
+    unbook_all(p, number);
     zr_pool_delete(p->kept);
     zr_front_delete(p->front);
     __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
@@ -236,8 +265,12 @@ static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t siz
     if (unlikely(code != 0))
         return code;
     zr_count(asked == before ? ZR_F_CACHE_HITS : ZR_F_CACHE_MISSES, 1);
-    if (alone || alignment > GRAIN || !zr_front_note(p->front, *out, ROUNDED(size), size))
+    if (alone) {
         size = zr_umf_pool_usable(p, *out);
+    } else if (alignment > GRAIN || !zr_front_note(p->front, *out, ROUNDED(size), size)) {
+        size = zr_umf_pool_usable(p, *out);
+        put_aside(p, size);
+    }
     zr_book(ZR_KIND_DEVICE, p->number, size);
     return 0;
 }
@@ -285,6 +318,8 @@ static __attribute__((noinline)) bool to_pool(struct zr_umf_pool *p, void *ptr)
         zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
         return false;
     }
+    if (!b)
+        take_from_aside(p, size);
     zr_unbook(ZR_KIND_DEVICE, p->number, size);
     return true;
 }

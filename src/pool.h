@@ -49,6 +49,8 @@ size_t zr_front_size(struct zr_front *front, const void *ptr);
 /* Gives everything back to the pool; true: there was something. */
 bool zr_front_drain(struct zr_front *front, struct zr_pool *pool);
 void zr_front_pass_time(struct zr_front *front, struct zr_pool *pool);
+/* How many blocks are out and remembered here, and their bytes as asked. */
+uint64_t zr_front_out(struct zr_front *front, uint64_t *bytes);
 void zr_front_fork_child(struct zr_front *front);
 
 #endif
