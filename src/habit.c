@@ -296,7 +296,7 @@ static void release(struct pair *p)
     __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
 }
 
-static bool is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
+bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
 {
     return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) ==
            ZR_SYCL_LEVEL_ZERO;
@@ -363,7 +363,7 @@ learn(const struct zr_runtime *runtime, const struct zr_request *request, const 
         return NULL;
     if (known(want, &habit))
         return habit;
-    if (!is_level_zero(runtime, request)) {
+    if (!zr_is_level_zero(runtime, request)) {
         zr_count(ZR_F_PASSED_BACKEND, 1);
         return keep(runtime, request, want, false);
     }

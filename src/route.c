@@ -60,6 +60,20 @@ bool zr_route_is_sycl(void)
     return (likely(d != UNDECIDED) ? d : decide()) == AT_SYCL;
 }
 
+bool zr_route_is_decided(void)
+{
+    return __atomic_load_n(&decision, __ATOMIC_ACQUIRE) != UNDECIDED;
+}
+
+void zr_route_waits(void)
+{
+    zr_config_load();
+    zr_stats_open();
+    if (!__atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE))
+        tell("native", "another backend than Level Zero so far");
+    zr_count(ZR_F_PASSED_BACKEND, 1);
+}
+
 bool zr_route_wants_pool(void)
 {
     zr_config_load();

@@ -80,6 +80,8 @@ typedef bool (*zr_probe)(const struct zr_runtime *runtime, const struct zr_reque
  */
 const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
                                    const struct zr_request *request, zr_probe probe);
+/* Whether the objects of this request belong to Level Zero. */
+bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
 /* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing
  * was seen. */
 bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
@@ -98,6 +100,10 @@ void zr_fork_child_habit(void);
 /* --- route.c: who serves SYCL's device allocations -------------------------------------------- */
 /* True: at the SYCL entry points. Decided at the first allocation, told in the segment. */
 bool zr_route_is_sycl(void);
+bool zr_route_is_decided(void);
+/* An allocation on another backend before that: it decides nothing, for the runtime asks for its pool when Level
+ * Zero is first used. Told and counted. */
+void zr_route_waits(void);
 /* True: as the runtime's pool, if it lets us. */
 bool zr_route_wants_pool(void);
 /* The runtime has taken our pool; or why it cannot. */

@@ -5,7 +5,10 @@
  */
 #include "route.h"
 
-enum { KIND_DEVICE = 1 }; /* sycl::usm::alloc::device */
+enum {
+    KIND_DEVICE = 1, /* sycl::usm::alloc::device */
+    LARGEST_ALIGNMENT = 64 << 10
+};
 
 /* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector. */
 static bool has_properties(const void *properties)
@@ -38,14 +41,23 @@ static bool probe(const struct zr_runtime *r, const struct zr_request *request, 
     return p != NULL;
 }
 
-/* True: *out is the answer. Size 0 and odd alignments get the runtime's own. */
+/*
+ * True: *out is the answer. Size 0 and odd alignments get the runtime's own, and so do alignments above the page of
+ * device memory: adapters differ about those.
+ */
 static inline bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller,
                          void **out)
 {
     const struct zr_habit *habit;
 
-    if (!runtime->ours || !zr_route_is_sycl() || r->size == 0 || r->alignment & (r->alignment - 1) ||
-        has_properties(r->properties))
+    if (!runtime->ours || r->size == 0 || r->alignment & (r->alignment - 1) ||
+        unlikely(r->alignment > LARGEST_ALIGNMENT) || has_properties(r->properties))
+        return false;
+    if (unlikely(!zr_route_is_decided()) && !zr_is_level_zero(runtime, r)) {
+        zr_route_waits();
+        return false;
+    }
+    if (!zr_route_is_sycl())
         return false;
     habit = zr_habit_of(runtime, r, probe);
     if (!habit)

@@ -1,0 +1,44 @@
+#!/bin/bash
+# What a SYCL program is told about its memory (forms.cpp), line by line: with zeroute as without, in every route.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+    code=$?
+    tail -n 1 "$dir/setup"
+    exit $code
+}
+forms=$B/sycl/forms-2026.2.0
+if [ test/sycl/forms.cpp -nt "$forms" ]; then
+    command -v g++ >/dev/null || { echo "no g++"; exit 77; }
+    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    mkdir -p "$B/sycl"
+    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/forms.cpp -o "$forms" "$sycl"/lib/libsycl.so.9 \
+        -Wl,--allow-shlib-undefined -lpthread || exit 1
+fi
+
+tell() { # tell ADAPTER CONF: the transcript; the library is preloaded unless CONF is "none"
+    local v2=$(($1 - 1)) conf=$2 out=$dir/$1-$2
+    set -- "$forms" forms odd contexts threads forks ends
+    [ "$conf" = none ] || set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$out.json" -- "$@"
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards 2 --runtime 2026.2.0 "$@" >"$out" 2>&1
+    echo "exit code $?" >>"$out"
+}
+reads_the_same() { # reads_the_same ADAPTER CONF
+    [ -e "$dir/$1-none" ] || tell "$1" none
+    grep -q '^at the end: freed' "$dir/$1-none" && grep -q 'exit code 0' "$dir/$1-none" || { tail "$dir/$1-none"; return 1; }
+    ! grep WRONG "$dir/$1-none" || return 1
+    tell "$1" "$2"
+    diff "$dir/$1-none" "$dir/$1-$2"
+}
+for adapter in 1 2; do
+    for conf in route:native route:sycl route:pool route:sycl,reuse:vouched; do
+        promise "adapter v$adapter, $conf: every form of memory, every answer" reads_the_same $adapter $conf
+    done
+done
+kept
