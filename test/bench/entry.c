@@ -16,17 +16,20 @@
 #include <string.h>
 
 enum { LIVE = 1000, THREADS = 2, WARM = 200 };
+enum task { FILL, RUN, DRAIN };
 static const double slice_ns = 2e6;
 
+/* One thread's part. Threads stay: each frees what it has allocated itself. */
 struct work {
     void (*run)(struct work *w, size_t steps);
-    size_t size, steps, lives;
+    size_t size, steps, lives, want;
     double ns;
-    pthread_barrier_t *gate;
     void *live[LIVE];
 };
 static struct work work[THREADS];
 static int threads;
+static enum task task;
+static pthread_barrier_t gate;
 
 static void run_pair(struct work *w, size_t steps)
 {
@@ -58,48 +61,70 @@ static void run_live(struct work *w, size_t steps)
     }
 }
 
-/* A thread is new in each slice: what it does first is not timed. */
-static void *timed(void *arg)
+static void perform(struct work *w)
 {
-    struct work *w = arg;
     double start;
 
-    w->run(w, w->steps < WARM ? w->steps : WARM);
-    pthread_barrier_wait(w->gate);
-    start = now_ns();
-    w->run(w, w->steps);
-    w->ns = (now_ns() - start) / (double)w->steps;
+    switch (task) {
+    case FILL:
+        while (w->lives < w->want &&
+               zeMemAllocDevice(context, &plain_desc, w->size, 0, cards[0], &w->live[w->lives]) == ZE_RESULT_SUCCESS)
+            w->lives++;
+        break;
+    case RUN:
+        w->run(w, w->steps < WARM ? w->steps : WARM);
+        if (threads > 1)
+            pthread_barrier_wait(&gate);
+        start = now_ns();
+        w->run(w, w->steps);
+        w->ns = (now_ns() - start) / (double)w->steps;
+        break;
+    case DRAIN:
+        while (w->lives)
+            give(w->live[--w->lives]);
+        break;
+    }
+}
+
+static void *second(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        pthread_barrier_wait(&gate);
+        perform(&work[1]);
+        pthread_barrier_wait(&gate);
+    }
     return NULL;
+}
+
+/* All threads at once. */
+static void all(enum task what)
+{
+    static bool made;
+    pthread_t other;
+
+    task = what;
+    if (threads > 1 && !made) {
+        pthread_barrier_init(&gate, NULL, THREADS);
+        pthread_create(&other, NULL, second, NULL);
+        made = true;
+    }
+    if (threads > 1)
+        pthread_barrier_wait(&gate);
+    perform(&work[0]);
+    if (threads > 1)
+        pthread_barrier_wait(&gate);
 }
 
 /* ns per step of one thread while all of them run. */
 static double slice(void)
 {
-    pthread_t other[THREADS];
-    pthread_barrier_t gate;
-    double sum;
+    double sum = 0;
 
-    pthread_barrier_init(&gate, NULL, (unsigned)threads);
-    for (int i = 0; i < threads; i++) {
-        work[i].gate = &gate;
-        if (i)
-            pthread_create(&other[i], NULL, timed, &work[i]);
-    }
-    timed(&work[0]);
-    sum = work[0].ns;
-    for (int i = 1; i < threads; i++) {
-        pthread_join(other[i], NULL);
-        sum += work[i].ns;
-    }
-    pthread_barrier_destroy(&gate);
-    return sum / threads;
-}
-
-static void end(void)
-{
+    all(RUN);
     for (int i = 0; i < threads; i++)
-        while (work[i].lives)
-            give(work[i].live[--work[i].lives]);
+        sum += work[i].ns;
+    return sum / threads;
 }
 
 /* As many steps as take about as long as a slice. */
@@ -126,16 +151,16 @@ static bool begin(const char *name, size_t size, int number)
 
     threads = number;
     for (int i = 0; i < threads; i++) {
-        struct work *w = &work[i];
-
-        w->run = live ? run_live : strcmp(name, "resident") == 0 ? run_resident : run_pair;
-        w->size = size;
-        for (w->lives = 0; live && w->lives < LIVE; w->lives++)
-            if (zeMemAllocDevice(context, &plain_desc, size, 0, cards[0], &w->live[w->lives])) {
-                end();
-                return false;
-            }
+        work[i].run = live ? run_live : strcmp(name, "resident") == 0 ? run_resident : run_pair;
+        work[i].size = size;
+        work[i].want = live ? LIVE : 0;
     }
+    all(FILL);
+    for (int i = 0; i < threads; i++)
+        if (work[i].lives < work[i].want) {
+            all(DRAIN);
+            return false;
+        }
     calibrate();
     return true;
 }
@@ -153,7 +178,7 @@ int main(void)
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f %zu\n", slice(), work[0].steps);
         else if (strcmp(line, "end\n") == 0)
-            end(), puts("done");
+            all(DRAIN), puts("done");
         else
             return 2;
         fflush(stdout);
