@@ -2,11 +2,11 @@
  * The second way of holding memory: slabs and split blocks, for users who never ask the driver about a
  * pointer (SYCL's runtime through UMF, which tracks pointers itself; replay). Safe for any number of threads.
  *
- *   up to 16 KiB   objects of one size class in slabs of 64 KiB; threads keep a few of each class
+ *   up to 256 B    objects of one size class in slabs of 2 KiB; threads keep a few of each class
  *   up to 1 MiB    best fit in segments of 2 MiB
  *   above          best fit in segments of 20 MiB, or of the request's own size from 10 MiB up
  *
- * Freed neighbours merge. That is how PyTorch's own allocator places blocks, and as little is held. When
+ * Freed neighbours merge. That is how PyTorch's own allocator places blocks, and no more is held. When
  * nothing lives any more, all segments are put aside and taken up again in the order in which they were
  * needed: a program that repeats itself makes no driver call the second time.
  */
@@ -32,13 +32,15 @@ void zr_pool_delete(struct zr_pool *pool);
 
 /*
  * At least `size` bytes, aligned to `alignment` (a power of two, or 0: a multiple of 64 B; 512 B above
- * 16 KiB). A size of 0 is served as 1. The backing's code when it has nothing left, even after everything
- * unused was given back. About 60 instructions for small sizes, 400 and a lock for large ones.
+ * 256 B). A size of 0 is served as 1. The backing's code when it has nothing left, even after everything
+ * unused was given back. About 60 instructions for what was freed a moment ago; otherwise about 300, and with
+ * several threads a lock.
  */
 int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out);
 
 /* ZR_FREED; ZR_FREED_TWICE or ZR_FREED_UNKNOWN (also for inner addresses), and nothing was done. */
 enum zr_freed zr_pool_free(struct zr_pool *pool, void *p);
+enum zr_freed zr_pool_free_size(struct zr_pool *pool, void *p, size_t *asked); /* and how much had been asked for */
 
 /* How many bytes are there behind p, the start of an allocation; 0 if it is none. */
 size_t zr_pool_usable(struct zr_pool *pool, const void *p);

@@ -6,194 +6,234 @@
 
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 #define SMALL_SEGMENT (2 * MIB)
 #define LARGE_SEGMENT (20 * MIB)
 
-enum { FAN = 4096 };
-
-/* --- from an address to its chunk ------------------------------------------------------------------- */
-
-struct chunk *zr_split_look(const struct zr_pool *pool, const void *p)
-{
-    uintptr_t a = (uintptr_t)p;
-    struct bough *bough = __atomic_load_n(&pool->stem.at[a >> 45 & (FAN - 1)], __ATOMIC_ACQUIRE);
-    struct branch *branch;
-    struct leaf *leaf;
-
-    if (unlikely(!bough))
-        return NULL;
-    branch = __atomic_load_n(&bough->at[a >> 33 & (FAN - 1)], __ATOMIC_ACQUIRE);
-    if (unlikely(!branch))
-        return NULL;
-    leaf = __atomic_load_n(&branch->at[a >> 21 & (FAN - 1)], __ATOMIC_ACQUIRE);
-    return leaf ? __atomic_load_n(&leaf->at[a >> 9 & (FAN - 1)], __ATOMIC_ACQUIRE) : NULL;
-}
-
-/* The node behind a pointer, made if there is none. */
-#define FILL(where) \
-    (*(where) ? *(where) \
-              : (__atomic_store_n((where), zr_pages(sizeof **(where)), __ATOMIC_RELEASE), *(where)))
-
-bool zr_split_point(struct zr_pool *pool, struct chunk *c, size_t size)
-{
-    for (uintptr_t a = c->base; a < c->base + size; a += GRAIN) {
-        struct bough *bough = FILL(&pool->stem.at[a >> 45 & (FAN - 1)]);
-        struct branch *branch = bough ? FILL(&bough->at[a >> 33 & (FAN - 1)]) : NULL;
-        struct leaf *leaf = branch ? FILL(&branch->at[a >> 21 & (FAN - 1)]) : NULL;
-
-        if (unlikely(!leaf))
-            return false;
-        __atomic_store_n(&leaf->at[a >> 9 & (FAN - 1)], c, __ATOMIC_RELEASE);
-    }
-    return true;
-}
-
 /* --- free chunks, by size and address: a tree per size class, balanced by random priorities ---------- */
 
-static unsigned bin_of(size_t size)
+__extension__ typedef unsigned __int128 rank;
+
+/* Of a multiple of GRAIN below 2^48; larger sizes have larger bins. No branches. */
+static inline unsigned bin_of(size_t size)
 {
-    return size > ZR_CLASS_LIMIT ? ZR_CLASSES - 1u : zr_class_of(size);
+    size_t grains = size / GRAIN;
+    unsigned top = 63 - (unsigned)__builtin_clzll(grains);
+
+    return top * 8 + (unsigned)(grains << 3 >> top & 7);
 }
 
-static bool before(const struct chunk *a, const struct chunk *b)
+static inline rank rank_of(const struct chunk *c)
 {
-    return a->size != b->size ? a->size < b->size : a->base < b->base;
+    return (rank)c->size << 64 | c->where;
 }
 
-static void insert(struct bins *bins, struct chunk *c)
+/* Made from the address, as good as random, and never stored. */
+static inline uint64_t priority(const struct chunk *c)
+{
+    return c->where * 0x9e3779b97f4a7c15u;
+}
+
+static inline void insert(struct bins *bins, struct chunk *c)
 {
     unsigned bin = bin_of(c->size);
-    struct chunk **at = &bins->tree[bin], **lower = &c->left, **upper = &c->right, *rest;
+    struct chunk **at = &bins->tree[bin], **before = &c->child[0], **after = &c->child[1], *rest;
+    uint64_t mine = priority(c);
+    rank r = rank_of(c);
 
-    c->priority = (uint32_t)(c->base * 0x9e3779b97f4a7c15u >> 32);
-    while (*at && (*at)->priority >= c->priority)
-        at = before(*at, c) ? &(*at)->right : &(*at)->left;
+    while (*at && priority(*at) >= mine)
+        if (rank_of(*at) < r)
+            at = &(*at)->child[1];
+        else
+            at = &(*at)->child[0];
     rest = *at;
     while (rest)
-        if (before(rest, c)) {
-            *lower = rest;
-            lower = &rest->right;
-            rest = rest->right;
+        if (rank_of(rest) < r) {
+            *before = rest;
+            before = &rest->child[1];
+            rest = rest->child[1];
         } else {
-            *upper = rest;
-            upper = &rest->left;
-            rest = rest->left;
+            *after = rest;
+            after = &rest->child[0];
+            rest = rest->child[0];
         }
-    *lower = *upper = NULL;
+    *before = *after = NULL;
     *at = c;
     bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
-static void withdraw(struct bins *bins, struct chunk *c)
+/* Takes out what `at` leads to. */
+static inline void pull(struct bins *bins, unsigned bin, struct chunk **at)
 {
-    unsigned bin = bin_of(c->size);
-    struct chunk **at = &bins->tree[bin], *l = c->left, *r = c->right;
+    struct chunk *l = (*at)->child[0], *r = (*at)->child[1];
 
-    while (*at != c)
-        at = before(*at, c) ? &(*at)->right : &(*at)->left;
     while (l && r)
-        if (l->priority >= r->priority) {
+        if (priority(l) >= priority(r)) {
             *at = l;
-            at = &l->right;
-            l = l->right;
+            at = &l->child[1];
+            l = *at;
         } else {
             *at = r;
-            at = &r->left;
-            r = r->left;
+            at = &r->child[0];
+            r = *at;
         }
     *at = l ? l : r;
     if (!bins->tree[bin])
         bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
 }
 
-/* The smallest chunk of at least this size; of equal ones the lowest. */
-static struct chunk *best_fit(const struct bins *bins, size_t size)
+static inline void withdraw(struct bins *bins, struct chunk *c)
 {
-    unsigned bin = bin_of(size), word = bin / 64;
-    struct chunk *best = NULL, *c;
+    unsigned bin = bin_of(c->size);
+    struct chunk **at = &bins->tree[bin];
+    rank mine = rank_of(c);
+
+    while (*at != c)
+        if (rank_of(*at) < mine)
+            at = &(*at)->child[1];
+        else
+            at = &(*at)->child[0];
+    pull(bins, bin, at);
+}
+
+/* What leads to the smallest chunk of at least this size, of equal ones the lowest, and its bin; NULL: none. */
+static inline struct chunk **best_fit(struct bins *bins, size_t size, unsigned *bin)
+{
+    unsigned b = bin_of(size), word = b / 64;
+    struct chunk **best = NULL, **at;
     uint64_t left;
 
-    for (c = bins->tree[bin]; c;)
-        if (c->size >= size) {
-            best = c;
-            c = c->left;
+    *bin = b;
+    for (at = &bins->tree[b]; *at;)
+        if ((*at)->size < size) {
+            at = &(*at)->child[1];
         } else {
-            c = c->right;
+            best = at;
+            at = &(*at)->child[0];
         }
     if (best)
         return best;
-    left = bin % 64 == 63 ? 0 : bins->filled[word] & ~(((uint64_t)2 << bin % 64) - 1);
-    while (!left && ++word < sizeof bins->filled / sizeof *bins->filled)
-        left = bins->filled[word];
-    if (!left)
-        return NULL;
-    for (c = bins->tree[word * 64 + (unsigned)__builtin_ctzll(left)]; c->left;)
-        c = c->left;
-    return c;
+    left = bins->filled[word] & ~(((uint64_t)1 << b % 64) - 1) & ~((uint64_t)1 << b % 64);
+    while (!left)
+        if (++word < FIT_WORDS)
+            left = bins->filled[word];
+        else
+            return NULL;
+    *bin = word * 64 + (unsigned)__builtin_ctzll(left);
+    for (at = &bins->tree[*bin]; (*at)->child[0];)
+        at = &(*at)->child[0];
+    return at;
 }
 
-static void file(struct zr_pool *pool, struct chunk *c)
+/* Blocks of the large group are larger than any of the small one. */
+static inline unsigned group_of(const struct chunk *out)
 {
-    struct group *g = &pool->group[c->group];
+    return out->size > MIB;
+}
 
-    insert(&g->free, c);
-    c->reserved = false;
-    __atomic_store_n(&c->kind, CHUNK_FREE, __ATOMIC_RELAXED);
-    if (unlikely(c->size == c->segment->size)) {
+bool zr_split_is_first(struct zr_pool *pool, const struct chunk *c, size_t size)
+{
+    unsigned bin;
+    struct chunk **at = best_fit(&pool->group[group_of(c)].bins[pool->in_use], size, &bin);
+
+    return !at || rank_of(c) < rank_of(*at);
+}
+
+static inline bool is_whole(const struct chunk *c)
+{
+    return !c->prev && !c->next;
+}
+
+/* Something lives in the segment, or did until now: it is in use. */
+static inline void file(struct zr_pool *pool, unsigned group, struct chunk *c)
+{
+    struct group *g = &pool->group[group];
+
+    set_where(c, base_of(c), CHUNK_FREE);
+    insert(&g->bins[pool->in_use], c);
+    if (unlikely(is_whole(c))) {
         c->segment->stamp = pool->now;
         g->whole_free += c->size;
     }
 }
 
-static void unfile(struct group *g, struct chunk *c)
+static inline void unfile(struct zr_pool *pool, unsigned group, struct chunk *c)
 {
-    withdraw(c->reserved ? &g->reserve : &g->free, c);
-    if (unlikely(c->size == c->segment->size))
-        g->whole_free -= c->size;
+    withdraw(&pool->group[group].bins[pool->in_use], c);
 }
 
-/*
- * Nothing lives in the group any more. All segments are put aside, and each is taken up again when a new one
- * of its size would be needed: so a program that does the same again finds the same places, and calls the
- * driver for none of them. Segments that lie in the reserve already are not touched.
- */
-static void begin_again(struct group *g)
+static void belong(struct zr_pool *pool, struct segment *s, unsigned set)
 {
-    for (unsigned word = 0; word < sizeof g->free.filled / sizeof *g->free.filled; word++)
-        while (g->free.filled[word]) {
-            struct chunk *c =
-                g->free.tree[word * 64 + (unsigned)__builtin_ctzll(g->free.filled[word])];
+    pool->members[s->set]--;
+    pool->members[set]++;
+    s->set = (uint8_t)set;
+}
 
-            withdraw(&g->free, c);
-            insert(&g->reserve, c);
-            c->reserved = true;
+/* The best fit in a set, taken out of it; NULL: there is none, or it is not of just this size. */
+static inline struct chunk *take_fit(struct zr_pool *pool, unsigned group, unsigned set, size_t size, bool exact)
+{
+    struct group *g = &pool->group[group];
+    unsigned bin;
+    struct chunk **at = best_fit(&g->bins[set], size, &bin), *c;
+
+    if (!at || (exact && (*at)->size != size))
+        return NULL;
+    c = *at;
+    pull(&g->bins[set], bin, at);
+    if (unlikely(is_whole(c)))
+        g->whole_free -= c->size;
+    if (unlikely(set != pool->in_use))
+        belong(pool, c->segment, pool->in_use);
+    return c;
+}
+
+void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to)
+{
+    struct group *g = &pool->group[s->group];
+
+    for (struct chunk *c = s->first; c; c = c->next)
+        if (kind_of(c) == CHUNK_FREE) {
+            withdraw(&g->bins[s->set], c);
+            insert(&g->bins[to], c);
         }
+    belong(pool, s, to);
+}
+
+void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to)
+{
+    for (unsigned i = 0; i < GROUPS; i++)
+        for (struct segment *s = pool->group[i].segments; s && pool->members[from]; s = s->next)
+            if (s->set == from)
+                zr_split_adopt(pool, s, to);
 }
 
 /* --- chunks and segments ------------------------------------------------------------------------------- */
 
-static struct chunk *new_chunk(struct zr_pool *pool)
+static inline struct chunk *new_chunk(struct zr_pool *pool)
 {
     struct chunk *c = pool->spare_chunks;
 
     if (likely(c)) {
-        pool->spare_chunks = c->right;
+        pool->spare_chunks = c->child[1];
         return c;
     }
     return zr_piece(sizeof *c);
 }
 
-static void drop_chunk(struct zr_pool *pool, struct chunk *c)
+static inline void drop_chunk(struct zr_pool *pool, struct chunk *c)
 {
-    __atomic_store_n(&c->kind, CHUNK_NONE, __ATOMIC_RELAXED);
-    c->right = pool->spare_chunks;
+    set_where(c, 0, CHUNK_NONE);
+    c->child[1] = pool->spare_chunks;
     pool->spare_chunks = c;
 }
 
-static void release(struct zr_pool *pool, struct group *g, struct segment *s)
+static void release(struct zr_pool *pool, struct segment *s)
 {
-    unfile(g, s->first);
+    struct group *g = &pool->group[s->group];
+
+    if (pool->root_segment == s)
+        pool->root = 0;
+    withdraw(&g->bins[s->set], s->first);
+    g->whole_free -= s->size;
     drop_chunk(pool, s->first);
     if (s->prev)
         s->prev->next = s->next;
@@ -202,6 +242,7 @@ static void release(struct zr_pool *pool, struct group *g, struct segment *s)
     if (s->next)
         s->next->prev = s->prev;
     g->bytes -= s->size;
+    pool->members[s->set]--;
     pool->held -= s->from_size;
     pool->frees++;
     pool->backing.free(pool->backing.arg, s->from, s->from_size);
@@ -222,16 +263,16 @@ uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age)
             next = s->next;
             if (g->whole_free == 0 || pool->group[0].whole_free + pool->group[1].whole_free <= keep)
                 break;
-            if (s->first->kind == CHUNK_FREE && s->first->size == s->size &&
+            if (kind_of(s->first) == CHUNK_FREE && s->first->size == s->size &&
                 (!min_age || (int32_t)(now - s->stamp) >= (int32_t)min_age))
-                release(pool, g, s);
+                release(pool, s);
         }
     }
     return before_trim - pool->held;
 }
 
 /* One chunk, free and not filed yet, that is all of a new segment. */
-static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t size, int *code)
+static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t size, int *code)
 {
     struct group *g = &pool->group[group];
     struct segment *s = pool->spare_segments;
@@ -245,6 +286,11 @@ static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t si
     *code = ZR_CACHE_TROUBLE;
     if (s && c)
         *code = pool->backing.alloc(pool->backing.arg, size, &s->from);
+    base = *code == 0 ? ((uintptr_t)s->from + GRAIN - 1) & ~(uintptr_t)(GRAIN - 1) : 0;
+    if (*code == 0 && group == GROUP_SMALL && !zr_find_by_grains(pool, base, size)) {
+        pool->backing.free(pool->backing.arg, s->from, size);
+        *code = ZR_CACHE_TROUBLE;
+    }
     if (*code != 0) {
         if (s) {
             s->next = pool->spare_segments;
@@ -258,10 +304,11 @@ static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t si
     pool->held += size;
     if (pool->held > pool->peak_held)
         pool->peak_held = pool->held;
-    base = ((uintptr_t)s->from + GRAIN - 1) & ~(uintptr_t)(GRAIN - 1);
     s->from_size = size;
-    s->base = base;
     s->size = (size - (base - (uintptr_t)s->from)) & ~(size_t)(GRAIN - 1);
+    s->group = (uint8_t)group;
+    s->set = pool->in_use;
+    pool->members[s->set]++;
     s->first = c;
     s->prev = NULL;
     s->next = g->segments;
@@ -269,29 +316,32 @@ static struct chunk *new_segment(struct zr_pool *pool, unsigned group, size_t si
         g->segments->prev = s;
     g->segments = s;
     g->bytes += s->size;
-    __atomic_store_n(&c->base, base, __ATOMIC_RELAXED);
+    set_where(c, base, CHUNK_NONE);
     c->size = s->size;
     c->prev = c->next = NULL;
     c->segment = s;
-    c->slab = NULL;
-    c->group = (uint8_t)group;
     return c;
 }
 
-/* Nothing fits: a segment from the reserve, the very size that would be asked for if there is one, or a new one. */
-static struct chunk *grow(struct zr_pool *pool, unsigned group, size_t size, int *code)
+/* Nothing fits: a segment that was put aside, the very size that would be asked for if there is one, or a new one. */
+static __attribute__((noinline)) struct chunk *grow(struct zr_pool *pool, unsigned group, size_t size, int *code)
 {
-    struct group *g = &pool->group[group];
     size_t exact = (size + SMALL_SEGMENT - 1) & ~(SMALL_SEGMENT - 1);
     size_t want = group == GROUP_LARGE && size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
-    struct chunk *c = best_fit(&g->reserve, want);
+    struct chunk *c;
 
-    if (!c || c->size != want)
-        c = best_fit(&g->reserve, size);
-    if (c) {
-        unfile(g, c);
+    if (zr_front_gather(pool) && (c = take_fit(pool, group, pool->in_use, size, false)))
         return c;
+    if (pool->record.undecided) {
+        if ((c = take_fit(pool, group, pool->aside, want, true)))
+            return c;
+        zr_again_go_on(pool);
+        if ((c = take_fit(pool, group, pool->in_use, size, false)))
+            return c;
     }
+    if ((c = take_fit(pool, group, pool->later, want, true)) ||
+        (c = take_fit(pool, group, pool->later, size, false)))
+        return c;
     c = new_segment(pool, group, want, code);
     if (!c && (zr_split_trim(pool, 0, 0) || want != exact))
         c = new_segment(pool, group, exact, code);
@@ -299,78 +349,108 @@ static struct chunk *grow(struct zr_pool *pool, unsigned group, size_t size, int
 }
 
 /* Cuts off what is behind the first `size` bytes and files it as free. */
-static void split(struct zr_pool *pool, struct chunk *c, size_t size)
+static inline void split(struct zr_pool *pool, unsigned group, struct chunk *c, size_t size)
 {
     struct chunk *rest = new_chunk(pool);
 
     if (unlikely(!rest))
         return;
-    __atomic_store_n(&rest->base, c->base + size, __ATOMIC_RELAXED);
+    set_where(rest, base_of(c) + size, CHUNK_NONE);
     rest->size = c->size - size;
     rest->segment = c->segment;
-    rest->slab = NULL;
-    rest->group = c->group;
     rest->prev = c;
     rest->next = c->next;
     if (c->next)
         c->next->prev = rest;
     c->next = rest;
     c->size = size;
-    file(pool, rest);
+    file(pool, group, rest);
 }
 
 /* Chunks that are too small for anything of their group stay with the block in front of them. */
-static bool worth_splitting(unsigned group, size_t rest)
+static inline bool worth_splitting(unsigned group, size_t rest)
 {
     return group == GROUP_SMALL ? rest >= GRAIN : rest > MIB;
 }
 
-struct chunk *zr_split_take(struct zr_pool *pool, size_t size, size_t alignment, int *code)
+/* Alignment beyond the grain: what lies before it becomes a chunk of its own. NULL: no memory for that. */
+static __attribute__((noinline)) struct chunk *cut_before(struct zr_pool *pool, unsigned group, struct chunk *front, size_t before_it)
+{
+    struct chunk *c;
+
+    if (before_it == 0)
+        return front;
+    split(pool, group, front, before_it);
+    c = front->next;
+    if (!c || base_of(c) != base_of(front) + before_it) {
+        file(pool, group, front);
+        return NULL;
+    }
+    unfile(pool, group, c);
+    file(pool, group, front);
+    return c;
+}
+
+static inline struct chunk *take(struct zr_pool *pool, size_t size, size_t alignment, int *code)
 {
     size_t room = alignment > GRAIN ? size + alignment - GRAIN : size;
-    unsigned group = room <= MIB ? GROUP_SMALL : GROUP_LARGE;
-    struct group *g = &pool->group[group];
-    struct chunk *c = best_fit(&g->free, room), *front;
-    size_t before_it;
+    unsigned group = room > MIB;
+    struct chunk *c;
 
-    if (likely(c))
-        unfile(g, c);
-    else if (!(c = grow(pool, group, room, code)))
+    if (unlikely(room > size && group == GROUP_LARGE && size <= MIB)) { /* one block to a window */
+        room += MIB + GRAIN - size;
+        size = MIB + GRAIN;
+    }
+    if (unlikely(pool->record.undecided || pool->record.count < RECORD))
+        zr_again_note(pool, size);
+    c = take_fit(pool, group, pool->in_use, room, false);
+    if (unlikely(!c) && !(c = grow(pool, group, room, code)))
         return NULL;
-    before_it = -c->base & (alignment > GRAIN ? alignment - 1 : 0);
-    if (unlikely(before_it)) {
-        front = c;
-        split(pool, front, before_it);
-        c = front->next;
-        if (!c || c->base != front->base + before_it) {
-            file(pool, front);
-            *code = ZR_CACHE_TROUBLE;
-            return NULL;
-        }
-        unfile(g, c);
-        file(pool, front);
+    if (unlikely(alignment > GRAIN) && !(c = cut_before(pool, group, c, -base_of(c) & (alignment - 1)))) {
+        *code = ZR_CACHE_TROUBLE;
+        return NULL;
     }
     if (worth_splitting(group, c->size - size))
-        split(pool, c, size);
+        split(pool, group, c, size);
+    return c;
+}
+
+struct chunk *zr_split_take(struct zr_pool *pool, size_t size, int *code)
+{
+    return take(pool, size, 0, code);
+}
+
+struct chunk *zr_split_take_block(struct zr_pool *pool, size_t size, size_t alignment, int *code)
+{
+    struct chunk *c = take(pool, GRAINS(size), alignment, code);
+
+    if (unlikely(!c))
+        return NULL;
+    if (unlikely(!zr_find_set(pool, c))) {
+        zr_split_give(pool, c);
+        *code = ZR_CACHE_TROUBLE;
+        return NULL;
+    }
+    c->asked = size;
+    set_where(c, base_of(c), CHUNK_BLOCK);
     return c;
 }
 
 void zr_split_give(struct zr_pool *pool, struct chunk *c)
 {
-    struct group *g = &pool->group[c->group];
     struct chunk *prev = c->prev, *next = c->next;
+    unsigned group = group_of(c);
 
-    c->slab = NULL;
-    if (next && next->kind == CHUNK_FREE) {
-        unfile(g, next);
+    if (next && kind_of(next) == CHUNK_FREE) {
+        unfile(pool, group, next);
         c->size += next->size;
         c->next = next->next;
         if (c->next)
             c->next->prev = c;
         drop_chunk(pool, next);
     }
-    if (prev && prev->kind == CHUNK_FREE) {
-        unfile(g, prev);
+    if (prev && kind_of(prev) == CHUNK_FREE) {
+        unfile(pool, group, prev);
         prev->size += c->size;
         prev->next = c->next;
         if (prev->next)
@@ -378,11 +458,8 @@ void zr_split_give(struct zr_pool *pool, struct chunk *c)
         drop_chunk(pool, c);
         c = prev;
     }
-    file(pool, c);
-    if (likely(c->size != c->segment->size))
-        return;
-    if (pool->group[0].whole_free + pool->group[1].whole_free > pool->keep)
-        release(pool, g, c->segment);
-    if (g->whole_free == g->bytes)
-        begin_again(g);
+    file(pool, group, c);
+    if (unlikely(is_whole(c)) &&
+        pool->group[0].whole_free + pool->group[1].whole_free > pool->keep - pool->keep / 4)
+        release(pool, c->segment);
 }
