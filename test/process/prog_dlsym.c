@@ -56,8 +56,11 @@ int main(void)
     PROMISE(dlsym(RTLD_NEXT, "zeInit") == NULL && dlerror());
     if (getenv("LD_PRELOAD") && *getenv("LD_PRELOAD")) {
         __typeof__(&zeMemFree) kept;
+        __typeof__(&zeInit) start;
 
         /* With us: unloading it does not pull it from under pointers that were handed out. */
+        *(void **)&start = dlsym(loader, "zeInit");
+        PROMISE(start(0) == ZE_RESULT_SUCCESS); /* before it a call crashes in loaders from 1.20 on */
         *(void **)&kept = dlsym(loader, "zeMemFree");
         dlclose(loader);
         PROMISE(kept(NULL, NULL) != ZE_RESULT_SUCCESS);
