@@ -388,7 +388,7 @@ START_TEST(a_library_in_the_place_of_another_is_soon_known)
            "import json\n"
            "f = json.load(open('j'))['processes'][0]['fields']\n"
            "one, two = f['callers.libone.so.calls'], f['callers.libtwo.so.calls']\n"
-           "assert one + two == 16000 and 6900 < two <= 8000, (one, two)\n"
+           "assert one + two == 16000 and 4000 < two <= 8000, (one, two)\n"
            "E"),
         0);
 }
