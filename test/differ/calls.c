@@ -112,11 +112,15 @@ static ze_result_t ask(enum kind kind, unsigned context, unsigned device, size_t
     }
 }
 
+/* An exported block is not freed deferred: the driver (26.27) crashes when the card is full for the second time. */
 static void give_back(struct slot *s, unsigned way)
 {
-    ze_memory_free_ext_desc_t d = {ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, NULL, way == 2 ? 2u : 1u};
+    ze_memory_free_ext_desc_t d = {ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, NULL, 1};
     ze_result_t r;
 
+    if (s->exported && way == 2)
+        way = 1;
+    d.freePolicy = way == 2 ? ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE : d.freePolicy;
     r = way ? zeMemFreeExt(contexts[s->context], &d, s->ptr) : zeMemFree(contexts[s->context], s->ptr);
     out(" free%u %s %#x", way, kind_name[s->kind], r);
     memset(s, 0, sizeof(*s));

@@ -177,7 +177,7 @@ bring() {
 
 driver() {
     local own
-    own=$(ldconfig -p 2>/dev/null | awk '/libze_intel_gpu\.so\.1 .*x86-64/ { print $NF; exit }')
+    own=$(ldconfig -p 2>/dev/null | awk '/libze_intel_gpu\.so\.1 .*x86-64/ && !found++ { print $NF }')
     if [ -n "$own" ] && [ "${ZEROUTE_BED_DRIVER:-}" != fetched ]; then
         say "the machine's own driver is used: $own"
         echo system
