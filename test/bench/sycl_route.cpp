@@ -1,5 +1,5 @@
 // ns per aligned_alloc_device + free of one block, as a SYCL program sees it: one line "size ns" for each size.
-// Medians over short stretches, so that whoever else uses the machine is left out.
+// Of many short stretches the fastest tenth, so that whoever else uses the machine is left out.
 #include <sycl/sycl.hpp>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ static double pair_ns(size_t size, const sycl::device &device, const sycl::conte
         else
             stretches.push_back(ns / double(pairs));
     }
-    std::nth_element(stretches.begin(), stretches.begin() + stretches.size() / 2, stretches.end());
-    return stretches[stretches.size() / 2];
+    std::nth_element(stretches.begin(), stretches.begin() + stretches.size() / 10, stretches.end());
+    return stretches[stretches.size() / 10];
 }
 
 int main()
