@@ -143,7 +143,7 @@ bring() {
     if [ -e "$dir/packages" ]; then
         return
     fi
-    mkdir -p "$beds"
+    { mkdir -p "$beds" 2>/dev/null && [ -w "$beds" ]; } || skip "$beds cannot be written"
     exec 9>"$beds/.fetch.lock"
     flock 9
     if [ ! -e "$dir/packages" ]; then

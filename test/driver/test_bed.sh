@@ -198,6 +198,14 @@ of_the_machine() { FIRST=$1 PATH=$folder/bin:$PATH test/bed --on "$2" --setup 2>
 the_machines_own_driver_is_taken() { of_the_machine libze_intel_gpu.so.1 intel | grep 'driver of the system'; }
 the_machines_own_loader_is_taken() { of_the_machine libze_loader.so.1 sim | grep 'driver of the system'; }
 without_a_loader_one_is_fetched() { of_the_machine '' sim | grep "driver .*unstable"; }
+a_place_that_cannot_be_written_is_a_skip() {
+    local code=0
+    ZEROUTE_BEDS=/dev/null/beds test/bed --on intel true || code=$?
+    same $code 77 || return
+    code=0
+    ZEROUTE_BEDS=/dev/null/beds test/sycl/env.sh newest || code=$?
+    same $code 77
+}
 skipped() { # CODE FILE
     same "$1" 77 && grep 'skipped: .*cannot be had' "$folder/$2"
 }

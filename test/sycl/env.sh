@@ -43,7 +43,7 @@ choose() {
 }
 
 lock() {
-    mkdir -p "$beds"
+    { mkdir -p "$beds" 2>/dev/null && [ -w "$beds" ]; } || skip "$beds cannot be written"
     exec 8>"$beds/.sycl.lock"
     flock 8
 }
