@@ -77,7 +77,8 @@ enum {
     ZR_UNSETTLED = 1, /* the knobs are not read yet */
     ZR_EXITING = 2,   /* the process is being torn down: calls go straight down, uncounted */
     ZR_INJECTING = 4, /* the knob `inject` names a call */
-    ZR_DECIDING = 8   /* the policy has a say in allocations, or memory may be kept */
+    ZR_DECIDING = 8,  /* the policy has a say in allocations, or memory may be kept */
+    ZR_TRACING = 16   /* the knob `trace` names a file */
 };
 extern uint8_t zr_unusual;
 static inline bool zr_is(unsigned what)

@@ -272,6 +272,8 @@ bool zr_settle(void)
     zr_config_load();
     if (zr_config.inject.count)
         now |= ZR_INJECTING;
+    if (zr_config.trace)
+        now |= ZR_TRACING;
     if (zr_config.limit.set || zr_config.host_floor.set || !zr_reserved_is_allocated())
         now |= ZR_DECIDING;
     __atomic_fetch_or(&zr_unusual, now, __ATOMIC_RELAXED);
@@ -307,4 +309,6 @@ __attribute__((destructor)) static void begin_exit(void)
                "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
     }
     __atomic_fetch_or(&zr_unusual, ZR_EXITING, __ATOMIC_RELAXED);
+    if (zr_config.trace)
+        zr_trace_end();
 }

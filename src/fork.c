@@ -53,6 +53,7 @@ void zr_fork_child(void)
     zr_fork_child_callers();
     zr_fork_child_fingerprint();
     zr_fork_child_host();
+    zr_fork_child_trace();
     if (zr_fork_child_policy)
         zr_fork_child_policy();
     errno = saved;

@@ -92,7 +92,7 @@ static inline bool as_usual(void)
 {
     return likely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) == ZR_DECIDING) &&
            likely(!(zr_thread.inside | zr_thread.pooled)) &&
-           likely(*__atomic_load_n(&zr_fork_word, __ATOMIC_RELAXED) != 0);
+           likely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) != 0);
 }
 
 /* What was asked for is all in the asker. */

@@ -200,6 +200,7 @@ bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
         zr_count(ZR_F_CACHE_RETRIES, 1);
     }
     mark(p);
+    zr_trace('a', p, size, habit->number);
     *out = p;
     return true;
 }
@@ -236,6 +237,7 @@ bool zr_route_free(void *ptr, const void *caller)
     const struct zr_habit *habit = zr_habit_in(context, b->device);
 
     begin(&call, habit ? habit->door : ZR_DOOR_PLT, caller);
+    zr_trace('f', ptr, 0, b->device);
     if (likely(is_reused(b))) {
         zr_policy_free(&call, context, ptr);
     } else if (habit && habit->frees_ext) {

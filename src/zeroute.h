@@ -186,6 +186,20 @@ static inline bool zr_host_refuses(uint64_t bytes)
  */
 void zr_host_back_eagerly(void);
 
+/* --- trace.c: the knob `trace` ------------------------------------------------------------------ */
+void zr_trace_slow(char op, const void *id, uint64_t bytes, unsigned stream);
+/*
+ * A block was got ('a', afterwards) or is given back ('f', before): its address, and the device in the place of a
+ * stream. One load when nothing is traced.
+ */
+static inline void zr_trace(char op, const void *id, uint64_t bytes, unsigned stream)
+{
+    if (unlikely(zr_config.trace != NULL))
+        zr_trace_slow(op, id, bytes, stream);
+}
+/* Writes what is left. */
+void zr_trace_end(void);
+
 /* --- fork.c: a child starts with nothing of ours ---------------------------------------------- */
 extern const volatile uint32_t *zr_fork_word;
 /* Once, cold, before anything that a child must not inherit is made. */
@@ -206,6 +220,7 @@ void zr_fork_child_callers(void);
 void zr_fork_child_fingerprint(void);
 void zr_fork_child_host(void);
 void zr_fork_child_config(void);
+void zr_fork_child_trace(void);
 /* Everything from policy.c down; weak, because what only counts is linked without it. */
 void zr_fork_child_policy(void) __attribute__((weak));
 

@@ -136,7 +136,10 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
     last_error = zr_umf_pool_malloc(p->ours, size, alignment, &out);
     if (unlikely(last_error < 0)) /* no memory for our own books */
         last_error = UMF_OUT_OF_HOST_MEMORY;
-    return last_error == UMF_SUCCESS ? out : NULL;
+    if (unlikely(last_error != UMF_SUCCESS))
+        return NULL;
+    zr_trace('a', out, size, 0);
+    return out;
 }
 
 static void *pool_malloc(void *pool, size_t size)
@@ -201,6 +204,7 @@ static int pool_free(void *pool, void *ptr)
         return UMF_SUCCESS;
     zr_fork_check();
     zr_count_call(ZR_E_pool_free, ZR_WAY_POOL);
+    zr_trace('f', ptr, 0, 0);
     return zr_umf_pool_free(p->ours, ptr) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
 }
 

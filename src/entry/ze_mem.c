@@ -12,9 +12,47 @@ ze_result_t zr_general_alloc_device(ze_context_handle_t context, const ze_device
         zr_habit_saw_alloc(zr_thread.door, context, desc, size, device);
     ZR_ENTER(zeMemAllocDevice, (context, desc, size, alignment, device, out));
     zr_count_caller(call.caller, size);
-    if (likely(!zr_is(ZR_DECIDING)))
-        return zr_plain_alloc_device(&call, context, desc, size, alignment, device, out);
-    return zr_policy_alloc_device(&call, context, desc, size, alignment, device, out);
+    ze_result_t result = zr_is(ZR_DECIDING)
+                             ? zr_policy_alloc_device(&call, context, desc, size, alignment, device, out)
+                             : zr_plain_alloc_device(&call, context, desc, size, alignment, device, out);
+    if (unlikely(zr_is(ZR_TRACING)) && result == ZE_RESULT_SUCCESS && !zr_thread.pooled)
+        zr_trace('a', *out, size, zr_device_number(&call, device));
+    return result;
+}
+
+/* Host and shared memory is freed by the same functions, and not traced. Pools trace what they hand out. */
+static __attribute__((noinline, cold)) size_t trace_free(const void *ptr, unsigned *device)
+{
+    struct zr_block *b = zr_thread.pooled ? NULL : zr_map_base(ptr);
+
+    if (!b || b->kind != ZR_KIND_DEVICE)
+        return 0;
+    *device = b->device;
+    zr_trace('f', ptr, 0, b->device);
+    return b->size;
+}
+
+/* The block is traced as given back before it is; the driver may not have taken it. */
+struct traced_free {
+    void *ptr;
+    size_t size; /* 0: not traced */
+    unsigned device;
+};
+
+static inline struct traced_free before_free(void *ptr)
+{
+    struct traced_free t = {ptr, 0, 0};
+
+    if (unlikely(zr_is(ZR_TRACING)))
+        t.size = trace_free(ptr, &t.device);
+    return t;
+}
+
+static inline ze_result_t after_free(const struct traced_free *t, ze_result_t result)
+{
+    if (unlikely(t->size) && result != ZE_RESULT_SUCCESS)
+        zr_trace('a', t->ptr, t->size, t->device);
+    return result;
 }
 
 ze_result_t zr_general_free(ze_context_handle_t context, void *ptr)
@@ -23,9 +61,9 @@ ze_result_t zr_general_free(ze_context_handle_t context, void *ptr)
         zr_habit_saw_free(false, 0);
     ZR_ENTER(zeMemFree, (context, ptr));
     zr_count_caller(call.caller, 0);
-    if (likely(!zr_is(ZR_DECIDING)))
-        return zr_plain_free(&call, context, ptr);
-    return zr_policy_free(&call, context, ptr);
+    struct traced_free t = before_free(ptr);
+    return after_free(&t, zr_is(ZR_DECIDING) ? zr_policy_free(&call, context, ptr)
+                                             : zr_plain_free(&call, context, ptr));
 }
 
 ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
@@ -35,11 +73,12 @@ ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free
         zr_habit_saw_free(true, desc ? (uint32_t)desc->freePolicy : 0);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
     zr_count_caller(call.caller, 0);
+    struct traced_free t = before_free(ptr);
     if (likely(!zr_is(ZR_DECIDING))) {
         zr_count(!ptr ? ZR_F_FREE_INVALID_NULL : zr_free_policy_field(desc), 1);
-        return zr_plain_free_ext(&call, context, desc, ptr);
+        return after_free(&t, zr_plain_free_ext(&call, context, desc, ptr));
     }
-    return zr_policy_free_ext(&call, context, desc, ptr);
+    return after_free(&t, zr_policy_free_ext(&call, context, desc, ptr));
 }
 
 ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc,

@@ -94,6 +94,8 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     }
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_physical(on_device, number, context, *out, size);
+    if (result == ZE_RESULT_SUCCESS && on_device)
+        zr_trace('a', *out, size, number);
     else if (on_device)
         zr_limit_drop(number, size);
     return result;
@@ -104,8 +106,13 @@ ze_result_t zr_on_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_
     ZR_ENTER(zePhysicalMemDestroy, (context, physical));
     zr_count_caller(call.caller, 0);
     struct zr_block *b = zr_registry_take(physical);
+    bool traced = b && b->kind == ZR_KIND_PHYSICAL;
+    if (traced)
+        zr_trace('f', physical, 0, b->device);
     ze_result_t result =
         ZR_DOWN(&call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical));
+    if (result != ZE_RESULT_SUCCESS && traced)
+        zr_trace('a', physical, b->held, b->device);
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_gone(b);
     else

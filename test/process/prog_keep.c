@@ -366,6 +366,21 @@ static void forked(void)
     release(q);
 }
 
+/* A child that uses the card as its parent does, and ends in good order. */
+static void child_exits(void)
+{
+    void *p = on_card(&gpu, 0, MIB);
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        release(on_card(&gpu, 0, 2 * MIB));
+        exit(0);
+    }
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    release(p);
+}
+
 /*
  * Named counters have other numbers in a child, whose own segment begins empty: those of the parent must not be used
  * there. The child ends without a word, so that the suite finds its segment by its pid.
@@ -502,6 +517,7 @@ static const struct {
                 {"chained", chained},   {"peers", peers},       {"evicted", evicted},
                 {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},
                 {"orphans", orphans},   {"forked", forked},     {"withheld_in_child", withheld_in_child},
+                {"child_exits", child_exits},
                     {"limited", limited},
                 {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
                 {"host", host},         {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
