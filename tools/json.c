@@ -4,8 +4,11 @@
 #include <math.h>
 #include <string.h>
 
+bool zr_json_begun;
+
 void zr_json_start(struct zr_json *j, FILE *out)
 {
+    zr_json_begun |= out == stdout;
     *j = (struct zr_json){.out = out, .first = true};
 }
 

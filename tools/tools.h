@@ -19,6 +19,7 @@ struct zr_json {
     int depth;
     bool first, after_key;
 };
+extern bool zr_json_begun; /* on stdout */
 void zr_json_start(struct zr_json *j, FILE *out);
 void zr_json_open(struct zr_json *j, char bracket); /* '{' or '[' */
 void zr_json_close(struct zr_json *j, char bracket);

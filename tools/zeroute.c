@@ -16,10 +16,15 @@ static const struct {
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
 
+static char complaint[1024]; /* the last one */
+
 void zr_complain(const char *command, const char *fmt, ...)
 {
     va_list ap;
     fflush(stdout);
+    va_start(ap, fmt);
+    vsnprintf(complaint, sizeof complaint, fmt, ap);
+    va_end(ap);
     fprintf(stderr, "zeroute%s%s: ", *command ? " " : "", command);
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
@@ -133,10 +138,37 @@ static int command(int argc, char **argv, const char **name)
     return 2;
 }
 
+/* --json as an option of its own, for output on stdout: that of `run` takes a file. */
+static bool wants_json(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[1], "run") != 0 && strcmp(argv[i], "--") != 0; i++) {
+        const char *next = i + 1 < argc ? strrchr(argv[i + 1], '.') : NULL;
+        if (strcmp(argv[i], "--json") == 0 && !(next && strcmp(next, ".json") == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Who reads JSON gets JSON, of a failure too. */
+static void json_of_failure(int code)
+{
+    struct zr_json j;
+    zr_json_start(&j, stdout);
+    zr_json_open(&j, '{');
+    zr_json_key(&j, "error");
+    zr_json_string(&j, *complaint ? complaint : "wrong usage");
+    zr_json_key(&j, "code");
+    zr_json_number(&j, (uint64_t)code);
+    zr_json_close(&j, '}');
+}
+
 int main(int argc, char **argv)
 {
     const char *name = "";
+    bool json = wants_json(argc, argv);
     int code = command(argc, argv, &name);
+    if (json && code != 0 && !zr_json_begun)
+        json_of_failure(code);
     /* `run` and `ab` have told of it; 1 is an answer of several others. */
     if ((fflush(stdout) || ferror(stdout)) && code != 125 && strcmp(name, "run") != 0) {
         zr_complain(name, "cannot write the output"); /* errno is that of a later call by now */

@@ -307,6 +307,18 @@ START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(who_asks_for_json_gets_it_of_a_failure_too)
+{
+    static const char *const commands[] = {"stat 4194303", "stat abc", "doctor 4194303", "doctor --nonsense",
+                                           "diff no yes",  "replay nowhere", "gc --nonsense", "ab --a x",
+                                           "mirror-test --step x", "mirror-test --sim --keep 9999GiB"};
+    ck_assert_int_eq(sh("$Z stat 4194303 --json"), 1);
+    ck_assert_ptr_nonnull(strstr(out, "\"error\": \"no statistics of process 4194303"));
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        ck_assert_msg(sh("$Z %s --json | python3 -m json.tool", commands[i]) == 0, "%s: %s", commands[i], out);
+}
+END_TEST
+
 START_TEST(a_program_may_close_every_descriptor_in_between)
 {
     ck_assert_int_eq(sh("timeout 20 $Z run --sim --json j -- $W alloc 3 closefrom alloc 3"), 0);
@@ -586,6 +598,7 @@ int main(void)
     tcase_add_test(t, a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none);
     tcase_add_test(t, an_output_that_cannot_be_written_is_no_answer);
     tcase_add_test(t, a_measurement_that_is_interrupted_leaves_nothing_behind);
+    tcase_add_test(t, who_asks_for_json_gets_it_of_a_failure_too);
     tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
