@@ -148,9 +148,9 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
     return serve_hit(asker, size, out);
 }
 
-/* b has this base. Inlined twice: where the index has it at its first place, and where it has it behind others. */
+/* The block of this slot has this base. Inlined twice: where the index has it at its first place, and where it has it behind others. */
 static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handle_t context, void *p,
-                                                                struct zr_block *b)
+                                                                const void *slot)
 {
     const void *caller = zr_thread.caller;
     const struct zr_freer *f = freer_of(caller);
@@ -159,11 +159,11 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
     struct zr_freed_block was;
     enum zr_put_by put;
 
-    if (unlikely(!as_usual() || !context || b->kind != ZR_KIND_DEVICE) ||
+    if (unlikely(!as_usual() || !context || zr_slot_block(slot)->kind != ZR_KIND_DEVICE) ||
         unlikely(f->caller != caller) || unlikely(f->heap != h) || unlikely(f->shard != shard))
         return zr_general_free(context, p);
     zr_thread.inside = 1;
-    put = zr_cache_put_by(h, b, &was);
+    put = zr_cache_put_by(h, slot, &was);
     if (unlikely(put == ZR_NOT_PUT_BY)) {
         zr_thread.inside = 0;
         return zr_general_free(context, p);
@@ -185,18 +185,18 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
 
 static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p)
 {
-    struct zr_block *b = zr_index_probe(p);
+    const void *slot = zr_index_probe(p);
 
-    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+    if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return zr_general_free(context, p);
-    return put_by(context, p, b);
+    return put_by(context, p, slot);
 }
 
 ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *p)
 {
-    struct zr_block *b = zr_index_first(p);
+    const void *slot = zr_index_first(p);
 
-    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+    if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return free_displaced(context, p);
-    return put_by(context, p, b);
+    return put_by(context, p, slot);
 }

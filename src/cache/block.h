@@ -38,10 +38,15 @@ struct zr_block {
         struct zr_block *link; /* next in a list, otherwise */
     };
     uint64_t peers;      /* bit n: resident on device n besides its owner */
-    uint32_t flags;      /* atomic: enum zr_block_flags */
-    uint16_t device;     /* index, the caller's */
-    uint8_t kind;        /* enum zr_kind */
-    uint8_t spare;
+    union {
+        struct {
+            uint32_t flags;  /* atomic: enum zr_block_flags */
+            uint16_t device; /* index, the caller's */
+            uint8_t kind;    /* enum zr_kind */
+            uint8_t spare;
+        };
+        uint64_t traits; /* all of these, for one load */
+    };
     uint32_t bin;   /* the cache's own: where it belongs by key and size class (heap.h) */
     uint32_t stamp; /* and when it was freed, in milliseconds */
 };

@@ -9,14 +9,15 @@
 #include <sched.h>
 #include <string.h>
 
-static struct heap no_heap; /* of no cache */
+/* Ways lead here when there is none: a key of no context. */
+static const uint16_t no_bins[ZR_CLASSES];
+static struct way no_way = {.key = {.context = (void *)-1, .account = ZR_ACCOUNTS}, .bins = no_bins};
+static struct heap no_heap = {.last = &no_way, .mine = NOT_PRIVATE}; /* of no cache */
 _Thread_local struct heap *zr_heaps[CACHES];
 _Thread_local struct heap *zr_heap_last = &no_heap;
 
 uint8_t zr_heap_shared[1 << 16];
 static uint32_t heap_ids; /* atomic: how many were given away */
-/* Ways of a new heap lead here: a key of zeros that has no bins. */
-static const uint32_t no_bins[ZR_CLASSES];
 static struct zr_cache *caches[CACHES];
 static struct zr_lock caches_lock;
 static bool no_membarrier;
@@ -28,6 +29,14 @@ static long membarrier(int command)
 
     errno = saved;
     return r;
+}
+
+/* Inside or seized: as far as it is private. */
+static void be_private(struct heap *h)
+{
+    uint32_t mine = (uint32_t)h->id << 8 | ZR_BLOCK_LIVE;
+
+    __atomic_store_n(&h->mine, h->private ? mine : NOT_PRIVATE, __ATOMIC_RELEASE);
 }
 
 /*
@@ -44,7 +53,8 @@ static void number(struct heap *h)
     } while (!__atomic_compare_exchange_n(&heap_ids, &id, id + 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     h->id = id == UINT16_MAX ? 0 : (uint16_t)(id + 1);
-    h->mine = h->id ? (uint32_t)h->id << 8 | ZR_BLOCK_LIVE : NOT_PRIVATE;
+    h->private = h->id && !no_membarrier;
+    be_private(h);
 }
 
 static struct heap *make_heap(struct zr_cache *c)
@@ -59,9 +69,9 @@ static struct heap *make_heap(struct zr_cache *c)
         if (h) {
             h->cache = c;
             h->wanted = no_membarrier ? WANTED_LOCKED : 0;
-            h->last = &h->way[0];
+            h->last = &no_way;
             for (unsigned i = 0; i < WAYS; i++)
-                h->way[i].bins = no_bins;
+                h->way[i] = no_way;
             h->next = c->heaps;
             __atomic_store_n(&c->heaps, h, __ATOMIC_RELEASE);
         }
@@ -87,22 +97,26 @@ struct heap *zr_heap(struct zr_cache *c)
     return h;
 }
 
+/* Without membarrier there is no straight way. */
+void zr_heap_last_way(struct heap *h, struct way *w)
+{
+    __atomic_store_n(&h->last, no_membarrier ? &no_way : w, __ATOMIC_RELAXED);
+}
+
 void zr_heap_way(struct heap *h, const struct key *k)
 {
     struct way *w = &h->way[zr_key_hash(&k->key)];
 
     w->key = k->key;
     w->bins = k->bin;
-    h->last = w;
+    zr_heap_last_way(h, w);
 }
 
 void zr_heap_forget_key(struct heap *h, const struct key *k)
 {
     for (unsigned i = 0; i < WAYS; i++)
-        if (h->way[i].bins == k->bin) {
-            memset(&h->way[i].key, 0, sizeof h->way[i].key);
-            h->way[i].bins = no_bins;
-        }
+        if (h->way[i].bins == k->bin)
+            h->way[i] = no_way;
 }
 
 /* Cold: enters with a locked instruction; sleeps as long as somebody else is inside. */
@@ -123,11 +137,9 @@ void zr_heap_wait(struct heap *h)
     errno = saved;
 }
 
-void zr_heap_seize_all(struct zr_cache *c)
+/* Owners that were inside, or on their way in, are out when this returns. */
+static void wait_for_owners(struct zr_cache *c)
 {
-    zr_lock(&c->lock);
-    for (struct heap *h = c->heaps; h; h = h->next)
-        __atomic_fetch_or(&h->wanted, WANTED_SEIZED, __ATOMIC_SEQ_CST);
     if (!no_membarrier)
         membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
     for (struct heap *h = c->heaps; h; h = h->next)
@@ -135,11 +147,35 @@ void zr_heap_seize_all(struct zr_cache *c)
             sched_yield();
 }
 
+/*
+ * An owner that was inside when we came may have set `last` after we did, and gone in again by it. It has left by
+ * now, or is inside by that; as it cannot set it once more, since it sees that the heap is wanted, a second
+ * round settles it.
+ */
+void zr_heap_seize_all(struct zr_cache *c)
+{
+    bool again = false;
+
+    zr_lock(&c->lock);
+    for (struct heap *h = c->heaps; h; h = h->next) {
+        __atomic_fetch_or(&h->wanted, WANTED_SEIZED, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&h->mine, NOT_PRIVATE, __ATOMIC_RELAXED);
+        __atomic_store_n(&h->last, &no_way, __ATOMIC_RELAXED);
+    }
+    wait_for_owners(c);
+    for (struct heap *h = c->heaps; h; h = h->next)
+        if (__atomic_exchange_n(&h->last, &no_way, __ATOMIC_RELAXED) != &no_way)
+            again = true;
+    if (again)
+        wait_for_owners(c);
+}
+
 void zr_heap_release_all(struct zr_cache *c)
 {
     int saved = errno;
 
     for (struct heap *h = c->heaps; h; h = h->next) {
+        be_private(h);
         __atomic_fetch_and(&h->wanted, ~(uint32_t)WANTED_SEIZED, __ATOMIC_RELEASE);
         if (h->in_use && h != zr_heaps[c->id])
             syscall(SYS_futex, &h->wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
@@ -192,25 +228,25 @@ static struct zr_block *empty_into_depots(struct heap *h)
     for (unsigned id = 1; id <= bins; id++) {
         struct magazine *m = &h->of[id];
         struct bin *bin = c->bin[id];
-        struct zr_block **at;
-        unsigned n;
+        struct zr_block *kept[LARGEST_MAGAZINE];
+        unsigned n, count;
 
         if (!m->room)
             continue;
-        at = zr_magazine_open(m);
-        zr_ungrant(c, bin->key->key.account, (m->room - m->count) * bin->held);
-        for (unsigned done = 0; done < m->count; done += n) {
-            n = m->count - done < LONGEST_RUN ? m->count - done : LONGEST_RUN;
-            if (zr_depot_put(bin, at + done, n))
+        count = zr_magazine_list(m, kept);
+        h->moved -= count;
+        zr_ungrant(c, bin->key->key.account, (m->room - count) * bin->held);
+        for (unsigned done = 0; done < count; done += n) {
+            n = count - done < LONGEST_RUN ? count - done : LONGEST_RUN;
+            if (zr_depot_put(bin, kept + done, n))
                 continue;
             zr_ungrant(c, bin->key->key.account, n * bin->held);
             for (unsigned j = done; j < done + n; j++) {
-                at[j]->link = list;
-                list = at[j];
+                kept[j]->link = list;
+                list = kept[j];
             }
         }
-        zr_magazine_close(m, 0);
-        m->room = 0;
+        zr_magazine_fill(m, NULL, 0, 0);
     }
     return list;
 }
@@ -248,7 +284,7 @@ static __attribute__((noinline, cold)) void share(unsigned heap)
         zr_heap_seize_all(c);
         for (struct heap *h = c->heaps; h; h = h->next)
             if (h->id == heap)
-                h->mine = NOT_PRIVATE;
+                h->private = false;
         zr_heap_release_all(c);
     }
     __atomic_store_n(&zr_heap_shared[heap], 1, __ATOMIC_RELEASE);

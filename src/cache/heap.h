@@ -23,20 +23,23 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CACHES = 8, WAYS = 16, LONGEST_RUN = 32, LARGEST_MAGAZINE = 2 * LONGEST_RUN, BINS = 1 << 15 };
+enum { CACHES = 8, WAYS = 16, LONGEST_RUN = 31, LARGEST_MAGAZINE = 2 * LONGEST_RUN, BINS = 1 << 15 };
 
 /*
- * What one thread keeps of one bin: a stack, the oldest at the bottom, its topmost block apart (a free and the
- * allocation after it meet there, without waiting for the count). When it is full its older half goes to the
- * depot. Bytes are counted by room, not by block: what a magazine may hold is granted beforehand.
+ * What one thread keeps of one bin: the newest block, where a free and the allocation after it meet, and a stack of
+ * the others. The stack grows down to a multiple of 512, where it is full; above its oldest block is a NULL. So
+ * neither path needs a count. When it is full its older half goes to the depot. Bytes are counted by room, not by
+ * block: what a magazine may hold is granted beforehand.
  */
 struct magazine {
-    struct zr_block *top;
-    struct zr_block **at; /* those below: count - 1 of them, from at[0]; at[-1] may be written to */
-    uint32_t count;
-    uint32_t room;  /* so many were granted; at most twice a run */
-    uint64_t spare; /* 32 bytes: found by a shift */
+    struct zr_block *top;   /* or NO_TOP; NULL: there is no room at all */
+    struct zr_block **next; /* the newest of the others */
+    uint32_t room;          /* so many were granted, the top among them; at most twice a run */
+    uint32_t spare[3];
 };
+#define NO_TOP ((struct zr_block *)1)
+enum { STACK = 512 };
+_Static_assert(LARGEST_MAGAZINE * sizeof(void *) < STACK, "an empty stack does not look full");
 
 /* Blocks of one bin on their way between threads, the oldest first. */
 struct run {
@@ -67,15 +70,14 @@ struct key {
     uint16_t id;
     bool used;
     uint32_t version; /* odd while the key is exchanged for another one */
-    uint32_t bin[ZR_CLASSES]; /* how far into a heap's magazines; 0: none yet */
+    uint16_t bin[ZR_CLASSES]; /* 0: none yet */
 };
 
 /* A thread's shortcut from a key to its bins. */
 struct way {
     struct zr_key key;
-    const uint32_t *bins;
-    uint64_t spare[2];
-};
+    const uint16_t *bins;
+} __attribute__((aligned(64)));
 
 #define NOT_PRIVATE UINT32_MAX
 
@@ -84,21 +86,23 @@ struct way {
  * lies further back, as a load is held up by a store that is a multiple of 4 KiB away.
  */
 struct heap {
-    struct way way[WAYS] __attribute__((aligned(64)));
+    struct way way[WAYS];
     uint64_t spare[5 * 8];
     uint32_t inside;
     uint32_t wanted;  /* enum: not 0 sends the owner the slow way */
-    uint32_t mine;    /* low half of the word of a block that it may free by itself; or NOT_PRIVATE */
+    uint32_t mine;    /* atomic: low half of the word of a block that it may free by itself; or NOT_PRIVATE */
     uint32_t now;     /* milliseconds, as of the last reading */
     int32_t patience; /* so many frees until the clock is read again */
     uint32_t pace;    /* and so many from there to the next time */
-    uint64_t hits;
-    struct way *last; /* the way of the key that was asked for last */
+    struct way *last; /* atomic: the way of the key that was asked for last */
     struct zr_cache *cache;
+    uint64_t pushed;  /* blocks into its magazines: by frees, up to the last reading of the clock, */
+    uint64_t moved;   /* and from depots, less those to depots and to sweeps: what is not there was a hit */
     uint64_t misses;
     struct heap *next;
     uint16_t id; /* of no other heap, ever; 0: there were too many, it is never private */
-    bool in_use; /* a thread owns it */
+    bool private; /* `mine` says so, unless it is seized */
+    bool in_use;  /* a thread owns it */
     struct magazine of[] __attribute__((aligned(64))); /* BINS; 0 is nobody's: empty for ever, and full */
 };
 
@@ -152,26 +156,25 @@ void zr_heap_wait(struct heap *h);
 enum { WANTED_SEIZED = 1, WANTED_LOCKED = 2 };
 
 /*
- * The store may still be in flight when `wanted` is read: whoever seizes has the kernel complete it. False:
- * not entered, go the slow way.
+ * The hot paths look at `mine` and `last` next, which say no to everything in a heap that is wanted. The store may
+ * still be in flight when these are read: whoever seizes has the kernel complete it.
  */
-static inline bool heap_try_enter(struct heap *h)
+static inline void heap_enter_hot(struct heap *h)
 {
     __atomic_store_n(&h->inside, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (likely(__atomic_load_n(&h->wanted, __ATOMIC_ACQUIRE) == 0))
-        return true;
-    heap_leave(h);
-    return false;
 }
 
 static inline void heap_enter(struct heap *h)
 {
-    if (unlikely(!heap_try_enter(h)))
-        zr_heap_wait(h);
+    heap_enter_hot(h);
+    if (likely(__atomic_load_n(&h->wanted, __ATOMIC_ACQUIRE) == 0))
+        return;
+    heap_leave(h);
+    zr_heap_wait(h);
 }
 
-/* How many blocks of a class make a run: 32, fewer from 1 MiB up, never under 4. */
+/* How many blocks of a class make a run: 31, fewer from 1 MiB up, never under 4. */
 static inline unsigned run_of(unsigned size_class)
 {
     size_t n = ((size_t)32 << 20) / zr_class_size(size_class);
@@ -179,46 +182,46 @@ static inline unsigned run_of(unsigned size_class)
     return n < 4 ? 4 : n > LONGEST_RUN ? LONGEST_RUN : (unsigned)n;
 }
 
-/* Bins go by how far into the magazines theirs lies, so that it is found by an addition. */
-static inline struct magazine *magazine_at(struct heap *h, uint32_t offset)
+static inline unsigned magazine_count(const struct magazine *m)
 {
-    return (struct magazine *)((char *)h->of + offset);
+    unsigned left = (uintptr_t)m->next % STACK / sizeof *m->next;
+
+    return m->room ? m->room - 1 - left + (m->top != NO_TOP) : 0;
 }
 
-static inline uint32_t bin_offset(uint32_t id)
-{
-    return id * (uint32_t)sizeof(struct magazine);
-}
-
-static inline uint32_t bin_id(uint32_t offset)
-{
-    return offset / (uint32_t)sizeof(struct magazine);
-}
-
-/* Inside: takes the topmost block of a magazine that has one. */
+/* Inside: its newest block, or NULL. */
 static inline struct zr_block *magazine_pop(struct magazine *m)
 {
     struct zr_block *b = m->top;
-    uint32_t left = m->count - 1;
 
-    m->top = m->at[(int64_t)left - 1];
-    m->count = left;
+    if (likely((uintptr_t)b > (uintptr_t)NO_TOP)) {
+        m->top = NO_TOP;
+        return b;
+    }
+    if (b && (b = *m->next))
+        m->next++;
     return b;
 }
 
-/* Inside: into a magazine that has room. */
-static inline void magazine_push(struct magazine *m, struct zr_block *b)
+/* Inside: false when it is full. */
+static inline bool magazine_push(struct magazine *m, struct zr_block *b)
 {
-    uint32_t count = m->count;
+    struct zr_block *top = m->top;
 
-    m->at[(int64_t)count - 1] = m->top;
+    if (unlikely(top != NO_TOP)) {
+        if (unlikely(!top || (uintptr_t)m->next % STACK == 0))
+            return false;
+        *--m->next = top;
+    }
     m->top = b;
-    m->count = count + 1;
+    return true;
 }
 
 /* heap.c: this thread's heap, made if need be; NULL at a thread's end or without memory. */
 struct heap *zr_heap(struct zr_cache *c);
-void zr_heap_way(struct heap *h, const struct key *k); /* inside: the next allocation of this key goes straight */
+/* Inside: the next allocation of this key, or this way, goes straight. */
+void zr_heap_way(struct heap *h, const struct key *k);
+void zr_heap_last_way(struct heap *h, struct way *w);
 void zr_heap_forget_key(struct heap *h, const struct key *k);
 /*
  * Moves a LIVE block, found with this word, on to `to` and under that heap; false when somebody was faster. One
@@ -243,9 +246,9 @@ void zr_ungrant(struct zr_cache *c, unsigned account, uint64_t bytes);
 bool zr_magazine_widen(struct heap *h, struct bin *bin);
 /* Inside: a block, from the magazine or a run of the depot, under this heap. NULL: there is none. */
 struct zr_block *zr_magazine_take(struct heap *h, struct bin *bin);
-/* With the heap seized, or inside: all blocks side by side, oldest first; to be changed, and closed with the new count. */
-struct zr_block **zr_magazine_open(struct magazine *m);
-void zr_magazine_close(struct magazine *m, unsigned count);
+/* With the heap seized, or inside: copies all blocks, oldest first, and says how many; fills it with others. */
+unsigned zr_magazine_list(const struct magazine *m, struct zr_block **list);
+void zr_magazine_fill(struct magazine *m, struct zr_block *const *list, unsigned count, unsigned room);
 
 /* trim.c */
 /* Outside the heap: reads the clock, and now and then looks for idle blocks. */

@@ -29,12 +29,15 @@ static inline bool same_key(const struct zr_key *ours, const struct zr_key *key)
 }
 _Static_assert(sizeof(struct zr_key) == 40 && offsetof(struct way, key) == 0, "compared in three");
 
-static inline void note(struct zr_freed_block *was, const struct zr_block *b)
+static inline void note(struct zr_freed_block *was, const struct zr_block *b, uint64_t traits)
 {
+    uint32_t upper = (uint32_t)(traits >> 32);
+
     was->size = b->size;
-    memcpy(&was->device, &b->device, 4);
+    memcpy(&was->device, &upper, sizeof upper);
 }
-_Static_assert(offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
+_Static_assert(offsetof(struct zr_block, device) == offsetof(struct zr_block, traits) + 4 &&
+                   offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
                    offsetof(struct zr_freed_block, kind) == offsetof(struct zr_freed_block, device) + 2 &&
                    offsetof(struct zr_freed_block, code) == offsetof(struct zr_freed_block, device) + 4,
                "device and kind are copied in one");
@@ -48,47 +51,43 @@ zr_cache_at_hand(struct heap *h, const struct zr_key *key, size_t size)
     struct magazine *m;
     struct way *w;
 
-    if (unlikely(size_class >= ZR_CLASSES || !heap_try_enter(h)))
+    if (unlikely(size_class >= ZR_CLASSES))
         return NULL;
-    w = h->last;
-    m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
-    if (unlikely(!m->count || !same_key(&w->key, key))) {
+    heap_enter_hot(h);
+    w = __atomic_load_n(&h->last, __ATOMIC_RELAXED);
+    m = &h->of[__atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED)];
+    if (unlikely(!same_key(&w->key, key) || !(b = magazine_pop(m)))) {
         heap_leave(h);
         return NULL;
     }
-    b = magazine_pop(m);
-    h->hits++;
     heap_leave(h);
     return hand_out(b, size);
 }
 
 enum zr_put_by { ZR_NOT_PUT_BY, ZR_PUT_BY, ZR_PUT_BY_AND_TICK };
 
-/* b has the base that is freed. Kept, or go through zr_cache_keep; after a while zr_tick is due, too. */
+/*
+ * The slot of the index whose block has the base that is freed. Kept, or go through zr_cache_keep; after a while
+ * zr_tick is due, too. A block that this heap may free by itself is of its cache.
+ */
 static inline __attribute__((always_inline)) enum zr_put_by
-zr_cache_put_by(struct heap *h, struct zr_block *b, struct zr_freed_block *was)
+zr_cache_put_by(struct heap *h, const void *slot, struct zr_freed_block *was)
 {
-    struct magazine *m;
+    struct zr_block *b = zr_slot_block(slot);
+    uint64_t word, traits;
     int32_t patience;
-    uint64_t word;
 
-    if (unlikely(!heap_try_enter(h)))
-        return ZR_NOT_PUT_BY;
+    heap_enter_hot(h);
     /* A private block of this heap: between here and heap_leave nobody else touches it. */
     word = zr_block_word(b);
-    if (unlikely((uint32_t)word != h->mine ||
-                 (uint16_t)__atomic_load_n(&b->flags, __ATOMIC_RELAXED) != ZR_BLOCK_OURS)) {
+    traits = __atomic_load_n(&b->traits, __ATOMIC_RELAXED);
+    if (unlikely((uint32_t)word != __atomic_load_n(&h->mine, __ATOMIC_ACQUIRE) ||
+                 (uint16_t)traits != ZR_BLOCK_OURS || !magazine_push(&h->of[zr_slot_bin(slot)], b))) {
         heap_leave(h);
         return ZR_NOT_PUT_BY;
     }
-    m = magazine_at(h, b->bin);
-    if (unlikely(m->count == m->room)) {
-        heap_leave(h);
-        return ZR_NOT_PUT_BY;
-    }
-    magazine_push(m, b);
     b->stamp = h->now;
-    note(was, b);
+    note(was, b, traits);
     __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);
     h->patience = patience = h->patience - 1;
     heap_leave(h);

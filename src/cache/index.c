@@ -3,18 +3,18 @@
 #include "lock.h"
 #include "cache/pages.h"
 
-enum { FIRST_BITS = 10, LARGE = 1 << 16 };
+enum { FIRST_BITS = 9, LARGE = 1 << 16 };
 #define FIRST_FACTOR UINT64_C(0x9e3779b97f4a7c15)
 
 /* Its base is no block's, and its state is NONE for ever. */
 struct zr_block zr_nobody = {.base = UINTPTR_MAX};
 
-static struct zr_block *no_slots[2] = {&zr_nobody, &zr_nobody};
+static void *no_slots[2] = {&zr_nobody, &zr_nobody};
 struct zr_index zr_index = {63, no_slots, FIRST_FACTOR};
 
 /* A table, for those who write, with the lock held. */
 struct table {
-    struct zr_block **slot;
+    void **slot;
     unsigned bits;
     uint64_t factor;
     size_t used;
@@ -32,38 +32,46 @@ static size_t mask_of(const struct table *t)
 
 static size_t home_of(const struct table *t, uintptr_t base)
 {
-    return base * t->factor >> (64 - t->bits);
+    return zr_index_mix(base) * t->factor >> (64 - t->bits);
 }
 
-static void store(struct zr_block **slot, struct zr_block *b)
+static void store(void **slot, void *value)
 {
-    __atomic_store_n(slot, b, __ATOMIC_RELEASE);
+    __atomic_store_n(slot, value, __ATOMIC_RELEASE);
 }
 
 /* Tables are never full, but this one may be written to meanwhile: it goes round once at most. */
-struct zr_block *zr_index_probe(const void *p)
+void *zr_index_probe(const void *p)
 {
     unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
-    struct zr_block **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
+    void **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
     struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0};
     size_t home = home_of(&t, (uintptr_t)p);
 
     for (size_t n = 0; n <= mask_of(&t); n++) {
-        struct zr_block *b = __atomic_load_n(&slot[(home + n) & mask_of(&t)], __ATOMIC_ACQUIRE);
+        void *at = __atomic_load_n(&slot[(home + n) & mask_of(&t)], __ATOMIC_ACQUIRE);
 
-        if (b == &zr_nobody || __atomic_load_n(&b->base, __ATOMIC_RELAXED) == (uintptr_t)p)
-            return b;
+        if (at == &zr_nobody ||
+            __atomic_load_n(&zr_slot_block(at)->base, __ATOMIC_RELAXED) == (uintptr_t)p)
+            return at;
     }
     return &zr_nobody;
 }
 
-static void place(struct table *t, struct zr_block *b)
+/*
+ * The newest comes first, as it is asked for most: those in its way move on by one place, the last of them first,
+ * so that no reader misses one that stays where it is found.
+ */
+static void place(struct table *t, void *value)
 {
-    size_t at = home_of(t, b->base);
+    size_t mask = mask_of(t), home = home_of(t, zr_slot_block(value)->base), at = home;
 
-    for (; t->slot[at] != &zr_nobody; at = (at + 1) & mask_of(t))
-        t->detours++;
-    store(&t->slot[at], b);
+    while (t->slot[at] != &zr_nobody)
+        at = (at + 1) & mask;
+    t->detours += (at - home) & mask;
+    for (; at != home; at = (at - 1) & mask)
+        store(&t->slot[at], t->slot[(at - 1) & mask]);
+    store(&t->slot[home], value);
     t->used++;
 }
 
@@ -71,7 +79,7 @@ static void place(struct table *t, struct zr_block *b)
 static bool move(unsigned bits, uint64_t factor)
 {
     size_t slots = (size_t)1 << bits;
-    struct table t = {zr_pages((slots * sizeof(struct zr_block *) + 4095) & ~(size_t)4095), bits, factor, 0, 0};
+    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0};
 
     if (!t.slot)
         return false;
@@ -88,22 +96,31 @@ static bool move(unsigned bits, uint64_t factor)
     return true;
 }
 
-/* A quarter full at most: a block is then most often at home. Large tables, which leave the caches, half. */
+/* An eighth full at most: a block is then nearly always at home. Large tables, which leave the caches, half. */
 static bool has_room(void)
 {
     size_t slots = mask_of(&now) + 1;
 
-    return now.used < (slots < LARGE ? slots / 4 : slots / 2);
+    return now.used < (slots < LARGE ? slots / 8 : slots / 2);
+}
+
+/*
+ * These bases and this factor do not agree: bases in no order whatever would be less in each other's way. Looked at
+ * again only when there are more of them by a quarter.
+ */
+static bool is_unlucky(void)
+{
+    size_t usual = mask_of(&now) + 1 < LARGE ? now.used / 8 : now.used / 4 * 3;
+
+    return now.detours > usual + 16 && now.used >= used_then / 4 * 5;
 }
 
 void zr_index_add(struct zr_block *b)
 {
     zr_lock(&lock);
     if (has_room() || move(now.bits == 1 ? FIRST_BITS : now.bits + 1, now.factor))
-        place(&now, b);
-    /* These bases and this factor do not agree. Tried again only when there are twice as many of them. */
-    if (now.detours > now.used + 16 && now.used >= 2 * used_then &&
-        move(now.bits, now.factor * 0xd6e8feb86659fd93u))
+        place(&now, (void *)((uintptr_t)b | (uintptr_t)b->bin << 48));
+    if (is_unlucky() && move(now.bits, now.factor * 0xd6e8feb86659fd93u))
         used_then = now.used;
     zr_unlock(&lock);
 }
@@ -116,12 +133,12 @@ void zr_index_remove(const struct zr_block *b)
     zr_lock(&lock);
     mask = mask_of(&now);
     at = home_of(&now, b->base);
-    while (now.slot[at] != b && now.slot[at] != &zr_nobody)
+    while (zr_slot_block(now.slot[at]) != b && now.slot[at] != &zr_nobody)
         at = (at + 1) & mask;
-    if (now.slot[at] == b) {
+    if (zr_slot_block(now.slot[at]) == b) {
         now.detours -= (at - home_of(&now, b->base)) & mask;
         for (size_t next = (at + 1) & mask; now.slot[next] != &zr_nobody; next = (next + 1) & mask) {
-            size_t home = home_of(&now, now.slot[next]->base);
+            size_t home = home_of(&now, zr_slot_block(now.slot[next])->base);
 
             if (((next - home) & mask) >= ((next - at) & mask)) {
                 store(&now.slot[at], now.slot[next]);

@@ -18,39 +18,58 @@
  */
 struct zr_index {
     unsigned shift; /* 64 - n for a table of 2^n slots */
-    struct zr_block **slot; /* an empty one leads to zr_nobody */
+    void **slot;    /* bin << 48 | descriptor; an empty one is &zr_nobody */
     uint64_t factor;
 } __attribute__((aligned(64)));
 
 extern struct zr_index zr_index __attribute__((visibility("hidden")));
 extern struct zr_block zr_nobody __attribute__((visibility("hidden")));
 
-/*
- * What the index has at the place of this base, never NULL. Drivers give out bases at regular distances, which a
- * factor spreads evenly, or not at all: then the index takes another one. Six instructions.
- */
-static inline struct zr_block *zr_index_first(const void *p)
+static inline struct zr_block *zr_slot_block(const void *slot)
 {
-    unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
-    struct zr_block **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
-    uint64_t factor = __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED);
-
-    return __atomic_load_n(&slot[(uintptr_t)p * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
+    return (struct zr_block *)((uintptr_t)slot & 0xffffffffffff);
 }
 
-/* The same, with the places behind it: the descriptor with this base, or one with another. */
-struct zr_block *zr_index_probe(const void *p);
+static inline unsigned zr_slot_bin(const void *slot)
+{
+    return (unsigned)((uintptr_t)slot >> 48);
+}
+
+/* Bases are multiples of 64 KiB most often: their pages are what the factor spreads. */
+static inline uint64_t zr_index_mix(uintptr_t base)
+{
+    return base >> 16 | base << 48;
+}
+
+/*
+ * What the index has at the place of this base. Drivers give out bases at regular distances, which a factor
+ * spreads evenly, or not at all: then the index takes another one. Seven instructions.
+ */
+static inline void *zr_index_first(const void *p)
+{
+    unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
+    void **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
+    uint64_t factor = __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED);
+
+    return __atomic_load_n(&slot[zr_index_mix((uintptr_t)p) * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
+}
+
+/* The same, with the places behind it: the slot of the descriptor with this base, or of another. */
+void *zr_index_probe(const void *p);
 
 static inline struct zr_block *zr_index_guess(const void *p)
 {
-    struct zr_block *b = zr_index_first(p);
+    struct zr_block *b = zr_slot_block(zr_index_first(p));
 
     if (__builtin_expect(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p, 0))
-        return zr_index_probe(p);
+        return zr_slot_block(zr_index_probe(p));
     return b;
 }
 
-/* Without memory for a larger table a block stays out, and the tree answers for it. */
+/*
+ * With its bin as it is: to change that, remove the block and add it again while nobody but the caller may free it.
+ * Without memory for a larger table a block stays out, and the tree answers for it.
+ */
 void zr_index_add(struct zr_block *b);
 void zr_index_remove(const struct zr_block *b);
 void zr_index_fork_child(void);

@@ -3,8 +3,6 @@
 
 #include "cache/pages.h"
 
-#include <string.h>
-
 bool zr_grant(struct zr_cache *c, unsigned account, uint64_t bytes)
 {
     struct account *a = &c->account[account];
@@ -25,28 +23,43 @@ void zr_ungrant(struct zr_cache *c, unsigned account, uint64_t bytes)
         __atomic_fetch_sub(&c->account[account].granted, bytes, __ATOMIC_RELAXED);
 }
 
-/* Memory for as many blocks as any magazine holds, and one place in front: a number may come to another bin. */
+/* Memory for as many blocks as any magazine holds: its number may come to another bin. */
 static bool furnish(struct magazine *m)
 {
-    if (!m->at) {
-        struct zr_block **at = zr_piece((LARGEST_MAGAZINE + 8) * sizeof *at);
+    if (!m->next) {
+        char *piece = zr_piece(2 * STACK - 64);
 
-        m->at = at ? at + 8 : NULL;
+        if (piece)
+            m->next = (struct zr_block **)(piece + (-(uintptr_t)piece & (STACK - 1)));
     }
-    return m->at;
+    return m->next;
 }
 
-struct zr_block **zr_magazine_open(struct magazine *m)
+unsigned zr_magazine_list(const struct magazine *m, struct zr_block **list)
 {
-    if (m->count)
-        m->at[m->count - 1] = m->top;
-    return m->at;
+    unsigned count = magazine_count(m), n = count;
+
+    if (n && m->top != NO_TOP)
+        list[--n] = m->top;
+    for (struct zr_block *const *at = m->next; n; at++)
+        list[--n] = *at;
+    return count;
 }
 
-void zr_magazine_close(struct magazine *m, unsigned count)
+void zr_magazine_fill(struct magazine *m, struct zr_block *const *list, unsigned count, unsigned room)
 {
-    m->count = count;
-    m->top = count ? m->at[count - 1] : NULL;
+    struct zr_block **stack = (struct zr_block **)((uintptr_t)m->next & ~(uintptr_t)(STACK - 1));
+
+    m->room = room;
+    if (!room) {
+        m->top = NULL;
+        return;
+    }
+    m->next = stack + room - 1;
+    *m->next = NULL;
+    for (unsigned i = 0; i + 1 < count; i++)
+        *--m->next = list[i];
+    m->top = count ? list[count - 1] : NO_TOP;
 }
 
 /* All the room that the magazine can use, so that a thread asks rarely; near the limit only what is needed. */
@@ -54,52 +67,49 @@ bool zr_magazine_widen(struct heap *h, struct bin *bin)
 {
     struct zr_cache *c = h->cache;
     struct magazine *m = &h->of[bin->id];
-    unsigned account = bin->key->key.account, more;
+    struct zr_block *list[LARGEST_MAGAZINE];
+    unsigned account = bin->key->key.account, count, room = m->room, gone = 0, more;
     uint64_t portion = __atomic_load_n(&c->account[account].limit, __ATOMIC_RELAXED) / 16;
 
     if (!furnish(m))
         return false;
-    if (m->room == 2 * bin->run && m->count == m->room) {
-        struct zr_block **at = zr_magazine_open(m);
-
-        if (!zr_depot_put(bin, at, bin->run))
+    count = zr_magazine_list(m, list);
+    if (room == 2 * bin->run) {
+        if (!zr_depot_put(bin, list, bin->run))
             return false;
-        memmove(at, at + bin->run, bin->run * sizeof *at);
-        zr_magazine_close(m, m->count - bin->run);
-        m->room -= bin->run;
+        gone = bin->run;
+        h->moved -= gone;
+        room -= gone;
     }
-    more = 2 * bin->run - m->room;
-    if (more * bin->held > portion || !zr_grant(c, account, more * bin->held)) {
-        more = 1;
-        if (!zr_grant(c, account, bin->held))
-            return false;
-    }
-    m->room += more;
-    return true;
+    more = 2 * bin->run - room;
+    if ((more * bin->held > portion || !zr_grant(c, account, more * bin->held)))
+        more = zr_grant(c, account, bin->held);
+    zr_magazine_fill(m, list + gone, count - gone, room + more);
+    return more;
 }
 
 struct zr_block *zr_magazine_take(struct heap *h, struct bin *bin)
 {
     struct magazine *m = &h->of[bin->id];
-    unsigned n, most = 2 * bin->run;
+    struct zr_block *list[LONGEST_RUN], *b;
+    unsigned n, room, most = 2 * bin->run;
 
-    if (m->count)
-        return magazine_pop(m);
-    n = furnish(m) ? zr_depot_get(bin, m->at) : 0;
+    if ((b = magazine_pop(m)))
+        return b;
+    n = furnish(m) ? zr_depot_get(bin, list) : 0;
     if (!n)
         return NULL;
-    zr_magazine_close(m, n);
-    m->room += n;
-    if (m->room > most) {
-        zr_ungrant(h->cache, bin->key->key.account, (m->room - most) * bin->held);
-        m->room = most;
-    }
-    for (unsigned i = 0; i < n; i++) {
-        uint64_t word = m->at[i]->word;
-
-        __atomic_store_n(&m->at[i]->word,
-                         (uint64_t)zr_word_generation(word) << 32 | (uint64_t)h->id << 8 | ZR_BLOCK_CACHED,
+    for (unsigned i = 0; i < n; i++)
+        __atomic_store_n(&list[i]->word,
+                         (uint64_t)zr_word_generation(list[i]->word) << 32 | (uint64_t)h->id << 8 |
+                             ZR_BLOCK_CACHED,
                          __ATOMIC_RELAXED);
+    room = m->room + n;
+    if (room > most) {
+        zr_ungrant(h->cache, bin->key->key.account, (room - most) * bin->held);
+        room = most;
     }
+    h->moved += n;
+    zr_magazine_fill(m, list, n, room);
     return magazine_pop(m);
 }

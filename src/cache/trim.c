@@ -25,12 +25,15 @@ void zr_tick(struct heap *h)
     struct zr_cache *c = h->cache;
     uint32_t now = zr_now(), due = __atomic_load_n(&c->next_sweep, __ATOMIC_RELAXED);
 
+    heap_enter(h);
+    h->pushed += (uint64_t)((int64_t)h->pace - h->patience);
     if (now - h->now >= LONG_PAUSE)
         h->pace = 0;
     else if (h->pace < CALLS_PER_CLOCK)
         h->pace = h->pace * 2 + 1;
     h->patience = (int32_t)h->pace;
     h->now = now;
+    heap_leave(h);
     if ((int32_t)(now - due) >= 0 &&
         __atomic_compare_exchange_n(&c->next_sweep, &due, now + c->idle / 4 + 1, false,
                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -95,12 +98,16 @@ static void sweep_heaps(struct sweep *s, struct zr_cache *c)
         for (unsigned id = 1; id <= c->bins; id++) {
             struct bin *bin = c->bin[id];
             struct magazine *m = &h->of[id];
+            struct zr_block *list[LARGEST_MAGAZINE];
+            unsigned count, gone;
 
             if (!m->room || !matches(s, bin))
                 continue;
-            zr_magazine_close(m, m->count - cut(s, zr_magazine_open(m), m->count, bin->held));
-            zr_ungrant(c, bin->key->key.account, (m->room - m->count) * bin->held);
-            m->room = m->count;
+            count = zr_magazine_list(m, list);
+            gone = cut(s, list, count, bin->held);
+            h->moved -= gone;
+            zr_ungrant(c, bin->key->key.account, (m->room - (count - gone)) * bin->held);
+            zr_magazine_fill(m, list, count - gone, count - gone);
         }
 }
 
@@ -134,7 +141,7 @@ void zr_give_back(struct zr_cache *c, struct zr_block *list)
 {
     while (list) {
         struct zr_block *b = list;
-        const struct zr_key *key = &c->bin[bin_id(b->bin)]->key->key;
+        const struct zr_key *key = &c->bin[b->bin]->key->key;
 
         list = b->link;
         b->context = key->context;
@@ -235,7 +242,7 @@ static uint64_t kept(struct zr_cache *c, unsigned account)
     for (struct heap *h = c->heaps; h; h = h->next)
         for (unsigned id = 1; id <= c->bins; id++)
             if (c->bin[id]->key->key.account == account)
-                idle += (h->of[id].room - h->of[id].count) * c->bin[id]->held;
+                idle += (h->of[id].room - magazine_count(&h->of[id])) * c->bin[id]->held;
     return __atomic_load_n(&c->account[account].granted, __ATOMIC_RELAXED) - idle;
 }
 
@@ -255,10 +262,13 @@ void zr_cache_counts(struct zr_cache *c, struct zr_cache_counts *out)
     zr_heap_seize_all(c);
     out->misses = __atomic_load_n(&c->shared_misses, __ATOMIC_RELAXED);
     for (struct heap *h = c->heaps; h; h = h->next) {
-        out->hits += h->hits;
-        out->misses += __atomic_load_n(&h->misses, __ATOMIC_RELAXED);
+        uint64_t blocks = 0;
+
         for (unsigned id = 1; id <= c->bins; id++)
-            out->kept_blocks += h->of[id].count;
+            blocks += magazine_count(&h->of[id]);
+        out->kept_blocks += blocks;
+        out->misses += __atomic_load_n(&h->misses, __ATOMIC_RELAXED);
+        out->hits += h->pushed + (uint64_t)((int64_t)h->pace - h->patience) + h->moved - blocks;
     }
     for (unsigned id = 1; id <= c->bins; id++) {
         struct bin *bin = c->bin[id];

@@ -21,10 +21,10 @@ struct zr_block *zr_cache_alloc(struct zr_cache *c, const struct zr_key *key, si
 
 /* Inlined twice: where the index has the block at its first place, and where it has it behind others. */
 static inline __attribute__((always_inline)) enum zr_freed
-keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, struct zr_block *b)
+keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, const void *slot)
 {
     struct heap *h = zr_heap_last;
-    enum zr_put_by put = likely(h->cache == c) ? zr_cache_put_by(h, b, was) : ZR_NOT_PUT_BY;
+    enum zr_put_by put = zr_cache_put_by(h, slot, was);
 
     if (likely(put == ZR_PUT_BY))
         return ZR_FREED;
@@ -34,20 +34,20 @@ keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, struct zr_
 static __attribute__((noinline)) enum zr_freed keep_displaced(struct zr_cache *c, void *p,
                                                               struct zr_freed_block *was)
 {
-    struct zr_block *b = zr_index_probe(p);
+    const void *slot = zr_index_probe(p);
 
-    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+    if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return keep_slow(c, p, was);
-    return keep_guessed(c, p, was, b);
+    return keep_guessed(c, p, was, slot);
 }
 
 enum zr_freed zr_cache_keep(struct zr_cache *c, void *p, struct zr_freed_block *was)
 {
-    struct zr_block *b = zr_index_first(p);
+    const void *slot = zr_index_first(p);
 
-    if (unlikely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+    if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return keep_displaced(c, p, was);
-    return keep_guessed(c, p, was, b);
+    return keep_guessed(c, p, was, slot);
 }
 
 static enum zr_freed tick_freed(struct heap *h)
@@ -89,7 +89,7 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
     b->peers = key->peers;
     b->device = key->account;
     b->kind = key->kind;
-    b->bin = bin ? bin_offset(bin->id) : 0;
+    b->bin = bin ? bin->id : 0;
     __atomic_store_n(&b->flags, ZR_BLOCK_OURS | (bin ? 0 : ZR_BLOCK_ODD), __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b))) {
         /* The driver gives out what we hold for live: it was freed past us. Believe the driver. */
@@ -144,13 +144,10 @@ static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key,
 
         heap_enter(h);
         if (same_key(&w->key, key)) {
-            struct magazine *m = magazine_at(h, __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED));
+            struct magazine *m = &h->of[__atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED)];
 
-            h->last = w;
-            if (m->count) {
-                b = magazine_pop(m);
-                h->hits++;
-            }
+            zr_heap_last_way(h, w);
+            b = magazine_pop(m);
         }
         heap_leave(h);
         if (b)
@@ -165,8 +162,6 @@ static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key,
             zr_heap_way(h, k);
             b = zr_magazine_take(h, bin);
         }
-        if (b)
-            h->hits++;
         heap_leave(h);
     } else if (bin) {
         b = from_depot(c, bin);
@@ -200,20 +195,20 @@ static enum zr_freed give_one(struct zr_cache *c, struct zr_block *b, struct zr_
 static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_block *b,
                                 struct zr_freed_block *was)
 {
-    struct bin *bin = c->bin[bin_id(b->bin)];
-    bool kept = false;
+    struct bin *bin = c->bin[b->bin];
+    bool kept = false, tick = false;
 
     if (h) {
         for (int tries = 0; tries < 2 && !kept; tries++) {
-            struct magazine *m = magazine_at(h, b->bin);
+            struct magazine *m = &h->of[b->bin];
 
             if (tries)
                 zr_make_room(c, b->device, b->held);
             heap_enter(h);
-            kept = bin->used && (m->count < m->room || zr_magazine_widen(h, bin));
+            kept = bin->used && (magazine_push(m, b) || (zr_magazine_widen(h, bin) && magazine_push(m, b)));
             if (kept) {
-                magazine_push(m, b);
                 b->stamp = h->now;
+                tick = --h->patience < 0;
                 zr_heap_way(h, bin->key);
             }
             heap_leave(h);
@@ -226,7 +221,7 @@ static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_bl
     }
     if (!kept)
         return give_one(c, b, was);
-    if (h && --h->patience < 0)
+    if (tick)
         zr_tick(h);
     return ZR_FREED;
 }
@@ -234,7 +229,7 @@ static enum zr_freed keep_block(struct zr_cache *c, struct heap *h, struct zr_bl
 /* Where a block belongs whose peers are others than its key says. */
 static struct bin *rebin(struct zr_cache *c, const struct zr_block *b)
 {
-    const struct bin *from = c->bin[bin_id(b->bin)];
+    const struct bin *from = c->bin[b->bin];
     struct zr_key moved = from->key->key;
     struct key *k;
 
@@ -264,7 +259,7 @@ static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, str
     flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
     if (!(flags & ZR_BLOCK_OURS))
         return ZR_FREED_FOREIGN;
-    note(was, b);
+    note(was, b, __atomic_load_n(&b->traits, __ATOMIC_RELAXED));
     if (!keep || (flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD)))
         return zr_heap_claim(b, word, ZR_BLOCK_NONE, 0) ? give_one(c, b, was) : ZR_FREED_TWICE;
     if (likely(!(flags & ZR_BLOCK_MOVED)))
@@ -274,7 +269,10 @@ static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, str
         return ZR_FREED_TWICE;
     if (!bin)
         return give_one(c, b, was);
-    b->bin = bin_offset(bin->id);
+    /* Its slot in the index names its bin. */
+    zr_index_remove(b);
+    b->bin = bin->id;
+    zr_index_add(b);
     __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_MOVED, __ATOMIC_RELAXED);
     return keep_block(c, h, b, was);
 }
