@@ -99,9 +99,11 @@ static bool number(const char **at, uint64_t *out)
     if (*p < '0' || *p > '9')
         return false;
     for (; *p >= '0' && *p <= '9'; p++) {
-        if (n > (UINT64_MAX - 9) / 10)
+        uint64_t digit = (uint64_t)(*p - '0');
+
+        if (n > (UINT64_MAX - digit) / 10)
             return false;
-        n = n * 10 + (uint64_t)(*p - '0');
+        n = n * 10 + digit;
     }
     if (*p && *p != ',')
         return false;
@@ -194,6 +196,8 @@ bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
             wrong = "the line is too long: expected op,id,bytes,stream,time_us";
         if (length && text[length - 1] == '\r')
             text[--length] = 0;
+        if (line == 1 && strncmp(text, "\xef\xbb\xbf", 3) == 0) /* as some editors begin a file */
+            memmove(text, text + 3, (length -= 3) + 1);
         if (line == 1 && strncmp(text, "op,", 3) == 0) {
             if (strcmp(text, "op,id,bytes,stream,time_us") != 0)
                 wrong = "expected the columns op,id,bytes,stream,time_us";
@@ -203,7 +207,7 @@ bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
             wrong = one_line(&r, text, line);
     }
     if (!wrong && ferror(in))
-        snprintf(why, size, "cannot be read");
+        snprintf(why, size, "cannot be read: expected a file of lines op,id,bytes,stream,time_us");
     else if (wrong)
         snprintf(why, size, "line %zu: %s", line, wrong);
     else if (t->events == 0)

@@ -34,8 +34,11 @@ END_TEST
 
 START_TEST(heads_ends_of_lines_and_short_lines_are_taken_as_they_come)
 {
-    ck_assert(read_text("a,18446744073709551599,1\r\nf,18446744073709551599"));
+    ck_assert(read_text("a,18446744073709551615,1\r\nf,18446744073709551615"));
     ck_assert_uint_eq(trace.events, 2);
+    zr_trace_free(&trace);
+    ck_assert(read_text("\xef\xbb\xbfop,id,bytes,stream,time_us\r\na,1,1,0,0\r\n\r\n"));
+    ck_assert_uint_eq(trace.events, 1);
     zr_trace_free(&trace);
 }
 END_TEST
