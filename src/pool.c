@@ -14,20 +14,15 @@ enum {
     GRAIN =
         512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
     PROBE = 64 << 10,
-    FRONT_SHARE = 4, /* one part in so many of what may be kept lies in front */
     /* A block that the provider gave for one request alone. */
     ZR_BLOCK_DIRECT = 1 << 11
 };
-
-#define ROUNDED(size) (((size) + GRAIN - 1) & ~(size_t)(GRAIN - 1))
 
 struct zr_umf_pool {
     struct zr_umf umf;
     void *provider;
     struct zr_pool *kept;
-    struct zr_front *front;
-    size_t reuses_up_to;
-    uint64_t aside_bytes, aside_blocks; /* atomic: handed out by the pool, and not remembered in front */
+    size_t keeps_up_to; /* what is larger goes straight to the provider and back */
     unsigned number;   /* of the device */
     uint32_t trimming; /* atomic: threads that trim it from outside */
     bool used;
@@ -95,14 +90,20 @@ static bool probe(void *arg)
            p->umf.free(p->provider, ptr, PROBE) == 0;
 }
 
-static bool set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
+static void set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
 {
     struct zr_call call = {.door = h->door};
-    uint64_t share = zr_cache_share(&call, h->device);
 
-    zr_pool_set_limits(p->kept, share, (uint32_t)(zr_config.cache_idle / 1000000));
-    p->front = zr_front_new(share / FRONT_SHARE, zr_config.cache_idle);
-    return p->front != NULL;
+    zr_pool_set_limits(p->kept, zr_cache_share(&call, h->device),
+                       (uint32_t)(zr_config.cache_idle / 1000000));
+}
+
+/* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */
+static size_t keeps_up_to(size_t reuses_up_to)
+{
+    return !zr_config.cache                         ? 0
+           : zr_config.reuse == ZR_REUSE_RUNTIME ? reuses_up_to
+                                                    : SIZE_MAX / 4;
 }
 
 struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, size_t reuses_up_to)
@@ -118,11 +119,9 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         p->used = true;
         p->umf = *umf;
         p->provider = provider;
-        p->reuses_up_to = reuses_up_to;
+        p->keeps_up_to = keeps_up_to(reuses_up_to);
         p->number = ZR_UNKNOWN_DEVICE;
         p->kept = NULL;
-        p->front = NULL;
-        p->aside_bytes = p->aside_blocks = 0;
     }
     zr_unlock(&lock);
     if (!p)
@@ -132,10 +131,10 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         struct zr_pool_backing backing = {p, backing_alloc, backing_free};
 
         p->kept = zr_pool_new(&backing);
-        if (p->kept && set_limits(p, &habit))
+        if (p->kept) {
+            set_limits(p, &habit);
             __atomic_store_n(&p->number, habit.number, __ATOMIC_RELEASE);
-        else
-            p->kept = NULL;
+        }
     }
     if (p->kept)
         return p;
@@ -147,24 +146,10 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
  * request alone stays. */
 static void unbook_all(struct zr_umf_pool *p, unsigned number)
 {
-    uint64_t bytes, blocks = zr_front_out(p->front, &bytes);
+    uint64_t bytes, blocks = zr_pool_out(p->kept, &bytes);
 
-    bytes += __atomic_load_n(&p->aside_bytes, __ATOMIC_RELAXED);
-    blocks += __atomic_load_n(&p->aside_blocks, __ATOMIC_RELAXED);
     for (; blocks > 0; blocks--, bytes = 0)
         zr_unbook(ZR_KIND_DEVICE, number, bytes);
-}
-
-static void put_aside(struct zr_umf_pool *p, size_t size)
-{
-    __atomic_fetch_add(&p->aside_bytes, size, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&p->aside_blocks, 1, __ATOMIC_RELAXED);
-}
-
-static void take_from_aside(struct zr_umf_pool *p, size_t size)
-{
-    __atomic_fetch_sub(&p->aside_bytes, size, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&p->aside_blocks, 1, __ATOMIC_RELAXED);
 }
 
 void zr_umf_pool_delete(struct zr_umf_pool *p)
@@ -178,13 +163,11 @@ void zr_umf_pool_delete(struct zr_umf_pool *p)
         sched_yield();
     unbook_all(p, number);
     zr_pool_delete(p->kept);
-    zr_front_delete(p->front);
     __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
 }
 
 uint64_t zr_umf_pool_trim(struct zr_umf_pool *p, uint64_t keep)
 {
-    zr_front_drain(p->front, p->kept);
     return zr_pool_trim(p->kept, keep);
 }
 
@@ -224,69 +207,47 @@ uint64_t zr_pools_trim(unsigned number)
 
 /* --- requests --------------------------------------------------------------------------------- */
 
-/* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */
-static bool is_direct(const struct zr_umf_pool *p, size_t size)
+/* *size becomes what is to be booked. */
+static __attribute__((noinline)) int straight(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out)
 {
-    return !zr_config.cache || size > SIZE_MAX / 4 || (zr_config.reuse == ZR_REUSE_RUNTIME && size > p->reuses_up_to);
-}
+    int code = provider_alloc(p, *size, alignment, out);
+    struct zr_block *b = code == 0 ? zr_map_base(*out) : NULL;
 
-static int once(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
-{
-    struct zr_block *b;
-    int code;
-
-    if (!is_direct(p, size))
-        return zr_pool_malloc(p->kept, ROUNDED(size), alignment < GRAIN ? GRAIN : alignment, out);
-    code = provider_alloc(p, size, alignment, out);
-    b = code == 0 ? zr_map_base(*out) : NULL;
-    if (b)
+    if (b) {
         zr_block_mark(b, ZR_BLOCK_DIRECT);
+        *size = b->size;
+    }
     return code;
 }
 
-static __attribute__((noinline)) int from_pool(struct zr_umf_pool *p, size_t size, size_t alignment,
-                                               void **out)
+static inline int once(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out)
 {
-    unsigned before = asked;
-    bool alone = is_direct(p, size);
-    int code = once(p, size, alignment, out);
-
-    if (unlikely(code != 0)) {
-        bool freed = zr_front_drain(p->front, p->kept);
-
-        if (alone && freed)
-            zr_pool_trim(p->kept, 0);
-        freed |= trim_others(alone ? NULL : p, p->number) != 0;
-        if (freed) {
-            zr_count(ZR_F_CACHE_RETRIES, 1);
-            code = once(p, size, alignment, out);
-        }
-    }
-    if (unlikely(code != 0))
-        return code;
-    zr_count(asked == before ? ZR_F_CACHE_HITS : ZR_F_CACHE_MISSES, 1);
-    if (alone) {
-        size = zr_umf_pool_usable(p, *out);
-    } else if (alignment > GRAIN || !zr_front_note(p->front, *out, ROUNDED(size), size)) {
-        size = zr_umf_pool_usable(p, *out);
-        put_aside(p, size);
-    }
-    zr_book(ZR_KIND_DEVICE, p->number, size);
-    return 0;
+    if (unlikely(*size > p->keeps_up_to))
+        return straight(p, size, alignment, out);
+    return zr_pool_malloc(p->kept, *size, alignment < GRAIN ? GRAIN : alignment, out);
 }
 
-/* Books what was asked for; where the block cannot be remembered in front, what it was rounded up
- * to. */
+static __attribute__((noinline)) int again(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out,
+                                           int code)
+{
+    bool alone = *size > p->keeps_up_to;
+    bool freed = alone && zr_pool_trim(p->kept, 0) != 0;
+
+    freed |= trim_others(p, p->number) != 0;
+    if (!freed)
+        return code;
+    zr_count(ZR_F_CACHE_RETRIES, 1);
+    return once(p, size, alignment, out);
+}
+
 int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)
 {
-    void *ptr = NULL;
+    unsigned before = asked;
+    int code = once(p, &size, alignment, out);
 
-    if (likely(alignment <= GRAIN && !is_direct(p, size)))
-        ptr = zr_front_take(p->front, ROUNDED(size), size);
-    if (unlikely(!ptr))
-        return from_pool(p, size, alignment, out);
-    *out = ptr;
-    zr_count(ZR_F_CACHE_HITS, 1);
+    if (unlikely(code != 0) && (code = again(p, &size, alignment, out, code)) != 0)
+        return code;
+    zr_count(likely(asked == before) ? ZR_F_CACHE_HITS : ZR_F_CACHE_MISSES, 1);
     zr_book(ZR_KIND_DEVICE, p->number, size);
     return 0;
 }
@@ -300,26 +261,21 @@ static struct zr_block *direct(const void *ptr)
 
 size_t zr_umf_pool_usable(struct zr_umf_pool *p, const void *ptr)
 {
-    size_t size = zr_front_size(p->front, ptr);
-    struct zr_block *b;
+    size_t size = zr_pool_usable(p->kept, ptr);
+    struct zr_block *b = size ? NULL : direct(ptr);
 
-    if (likely(size))
-        return size;
-    b = direct(ptr);
-    return b ? b->size : zr_pool_usable(p->kept, ptr);
+    return b ? b->size : size;
 }
 
-static __attribute__((noinline)) bool to_pool(struct zr_umf_pool *p, void *ptr)
+static __attribute__((noinline)) bool free_straight(struct zr_umf_pool *p, void *ptr)
 {
     struct zr_block *b = direct(ptr);
-    size_t size = b ? b->size : zr_pool_usable(p->kept, ptr);
+    size_t size = b ? b->size : 0;
 
-    if (b ? provider_free(p, ptr, size) != 0 : zr_pool_free(p->kept, ptr) != ZR_FREED) {
+    if (!b || provider_free(p, ptr, size) != 0) {
         zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
         return false;
     }
-    if (!b)
-        take_from_aside(p, size);
     zr_unbook(ZR_KIND_DEVICE, p->number, size);
     return true;
 }
@@ -328,31 +284,21 @@ bool zr_umf_pool_free(struct zr_umf_pool *p, void *ptr)
 {
     size_t size = 0;
 
-    switch (zr_front_give(p->front, ptr, &size)) {
-    case ZR_FRONT_UNKNOWN:
-        return to_pool(p, ptr);
-    case ZR_FRONT_TWICE:
+    switch (zr_pool_free_size(p->kept, ptr, &size)) {
+    case ZR_FREED:
+        zr_unbook(ZR_KIND_DEVICE, p->number, size);
+        return true;
+    case ZR_FREED_TWICE:
         zr_count(ZR_F_FREE_INVALID_TWICE, 1);
         return false;
-    case ZR_FRONT_PASSED:
-        zr_pool_free(p->kept, ptr);
-        break;
-    case ZR_FRONT_KEPT_LONG:
-        zr_front_pass_time(p->front, p->kept);
-        break;
-    case ZR_FRONT_KEPT:
-        break;
+    default:
+        return free_straight(p, ptr);
     }
-    zr_unbook(ZR_KIND_DEVICE, p->number, size);
-    return true;
 }
 
 void zr_fork_child_pool(void)
 {
     zr_pool_fork_child();
-    for (int i = 0; i < POOLS; i++)
-        if (pools[i].used && pools[i].front)
-            zr_front_fork_child(pools[i].front);
     for (int i = 0; i < POOLS; i++)
         pools[i].trimming = 0;
     lock = (struct zr_lock){0};

@@ -344,6 +344,40 @@ void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out)
     zr_unlock(&pool->lock);
 }
 
+static uint64_t out_of_slab(const struct slab *s, uint64_t *bytes)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < s->total; i++) {
+        uint16_t asked = __atomic_load_n(&s->state[i], __ATOMIC_RELAXED);
+
+        *bytes += asked;
+        count += asked != 0;
+    }
+    return count;
+}
+
+uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes)
+{
+    uint64_t count = 0;
+
+    *bytes = 0;
+    zr_lock(&pool->lock);
+    zr_front_seize_all(pool);
+    for (unsigned i = 0; i < GROUPS; i++)
+        for (struct segment *s = pool->group[i].segments; s; s = s->next)
+            for (struct chunk *c = s->first; c; c = c->next)
+                if (kind_of(c) == CHUNK_BLOCK) {
+                    *bytes += c->asked;
+                    count++;
+                } else if (kind_of(c) == CHUNK_SLAB) {
+                    count += out_of_slab(c->slab, bytes);
+                }
+    zr_front_release_all(pool);
+    zr_unlock(&pool->lock);
+    return count;
+}
+
 void zr_pool_thread_exit(void)
 {
     for (unsigned id = 0; id < POOLS; id++) {

@@ -57,6 +57,8 @@ struct zr_pool_counts {
     uint64_t whole_free; /* bytes in segments that are entirely free */
 };
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out);
+/* How many allocations the user has, and how many bytes were asked for in them. Looks at each. */
+uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes);
 
 void zr_pool_fork_child(void);
 void zr_pool_thread_exit(void);

@@ -136,6 +136,23 @@ START_TEST(freed_neighbours_merge)
 }
 END_TEST
 
+START_TEST(what_is_out_is_known_as_it_was_asked_for)
+{
+    size_t asked = 0;
+    uint64_t bytes;
+    void *p[4] = {get(100, 0), get(100, 512), get(5000, 0), get(3 * MIB + 1, 0)};
+
+    ck_assert_uint_eq(zr_pool_out(pool, &bytes), 4);
+    ck_assert_uint_eq(bytes, 100 + 100 + 5000 + 3 * MIB + 1);
+    ck_assert_int_eq(zr_pool_free_size(pool, p[3], &asked), ZR_FREED);
+    ck_assert_uint_eq(asked, 3 * MIB + 1);
+    ck_assert_int_eq(zr_pool_free_size(pool, p[0], &asked), ZR_FREED);
+    ck_assert_uint_eq(asked, 100);
+    ck_assert_uint_eq(zr_pool_out(pool, &bytes), 2);
+    ck_assert_uint_eq(bytes, 5100);
+}
+END_TEST
+
 START_TEST(the_best_fit_is_taken)
 {
     void *a = get(6 * MIB, 0), *gap = get(2 * MIB, 0), *b = get(4 * MIB, 0), *end = get(8 * MIB, 0);
@@ -361,6 +378,7 @@ int main(void)
     tcase_add_test(c, a_request_of_nothing_is_served);
     tcase_add_test(c, small_requests_share_a_segment);
     tcase_add_test(c, freed_neighbours_merge);
+    tcase_add_test(c, what_is_out_is_known_as_it_was_asked_for);
     tcase_add_test(c, the_best_fit_is_taken);
     tcase_add_test(c, misuse_is_refused_and_corrupts_nothing);
     tcase_add_test(c, a_full_driver_gets_back_what_is_unused_and_is_asked_again);
