@@ -48,7 +48,7 @@ bool zr_find_by_grains(struct zr_pool *pool, uintptr_t from, size_t size)
 
         if (entry && *entry & 1)
             continue;
-        w = entry ? zr_pages(sizeof *w) : NULL;
+        w = entry ? zr_piece(sizeof *w) : NULL;
         if (!w)
             return false;
         if (*entry) {

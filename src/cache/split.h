@@ -108,6 +108,7 @@ struct group {
 /* From an address, by bits 44 to 55, 32 to 43, and 20 to 31: a chunk, or the grains of this window. */
 struct window {
     struct chunk *at[(1 << WINDOW_BITS) / GRAIN]; /* the chunk that begins here, or the slab around it */
+    char colour[64]; /* blocks at the same place of their windows fall into different sets of the processor's cache */
 };
 struct leaf {
     uintptr_t at[FAN]; /* atomic: struct chunk, or struct window with bit 0 set */
