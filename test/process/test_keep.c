@@ -111,6 +111,16 @@ START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 }
 END_TEST
 
+START_TEST(a_process_may_leave_in_the_middle_of_everything)
+{
+    static const char *const how[] = {"return", "exit", "thread", "_exit"};
+
+    for (int i = 0; i < 40; i++)
+        child_free(run_program(i % 8 < 4 ? "ZEROUTE_CONF=route:native,cache:on" : "ZEROUTE_CONF=route:native,cache:on,limit:1GiB",
+                               "leave", how[i % 4]));
+}
+END_TEST
+
 START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
 {
     struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,residency:owner", "withheld_in_child");
@@ -157,6 +167,7 @@ int main(void)
     tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
+    tcase_add_test(t, a_process_may_leave_in_the_middle_of_everything);
     tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
     tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);
