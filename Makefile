@@ -88,7 +88,8 @@ $(B)/libbed_stay.so: test/stay/stay.c
 
 # --- tests --------------------------------------------------------------------------------------------
 # Suites link what they need from archives of the library's and the tool's objects.
-$(B)/libparts.a: $(filter-out $(B)/lib/src/entry/%,$(LIB_OBJ))
+# Without what needs the dlsym of the entries: a program has its own unwinder.
+$(B)/libparts.a: $(filter-out $(B)/lib/src/entry/% $(B)/lib/src/unwind.o,$(LIB_OBJ))
 	rm -f $@; $(AR) rcs $@ $^
 $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_OBJ))
 	rm -f $@; $(AR) rcs $@ $^
