@@ -4,13 +4,21 @@
 #include "cache/pages.h"
 
 enum { FIRST_BITS = 9, LARGE = 1 << 16 };
-#define FIRST_FACTOR UINT64_C(0x9e3779b97f4a7c15)
 
 /* Its base is no block's, and its state is NONE for ever. */
 struct zr_block zr_nobody = {.base = UINTPTR_MAX};
 
 static void *no_slots[2] = {&zr_nobody, &zr_nobody};
-struct zr_index zr_index = {63, no_slots, FIRST_FACTOR};
+struct zr_index zr_index = {63, no_slots, 1};
+
+/*
+ * Pages side by side come 1.618 places apart: near each other, so that blocks that are asked for in order share
+ * lines, and after going round still between each other.
+ */
+static uint64_t golden(unsigned bits)
+{
+    return (UINT64_C(0x9e3779b97f4a7c15) >> bits | 1) + (UINT64_C(1) << (64 - bits));
+}
 
 /* A table, for those who write, with the lock held. */
 struct table {
@@ -22,7 +30,7 @@ struct table {
 };
 
 static struct zr_lock lock;
-static struct table now = {no_slots, 1, FIRST_FACTOR, 0, 0};
+static struct table now = {no_slots, 1, 1, 0, 0};
 static size_t used_then; /* when the factor was changed last */
 
 static size_t mask_of(const struct table *t)
@@ -117,8 +125,11 @@ static bool is_unlucky(void)
 
 void zr_index_add(struct zr_block *b)
 {
+    unsigned more;
+
     zr_lock(&lock);
-    if (has_room() || move(now.bits == 1 ? FIRST_BITS : now.bits + 1, now.factor))
+    more = now.bits == 1 ? FIRST_BITS : now.bits + 1;
+    if (has_room() || move(more, golden(more)))
         place(&now, (void *)((uintptr_t)b | (uintptr_t)b->bin << 48));
     if (is_unlucky() && move(now.bits, now.factor * 0xd6e8feb86659fd93u))
         used_then = now.used;
@@ -155,7 +166,7 @@ void zr_index_remove(const struct zr_block *b)
 void zr_index_fork_child(void)
 {
     lock.word = 0;
-    now = (struct table){no_slots, 1, now.factor, 0, 0};
+    now = (struct table){no_slots, 1, 1, 0, 0};
     used_then = 0;
     zr_index.shift = 63;
     zr_index.slot = no_slots;

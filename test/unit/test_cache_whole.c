@@ -551,6 +551,56 @@ START_TEST(of_two_threads_that_free_one_pointer_one_succeeds)
 }
 END_TEST
 
+START_TEST(hits_and_misses_are_counted_whatever_way_a_block_takes)
+{
+    struct zr_cache_counts counts;
+    void *p[200];
+
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 200; i++)
+            p[i] = get(4096);
+        for (int i = 0; i < 200; i++)
+            put(p[i]);
+    }
+    zr_cache_counts(cache, &counts);
+    ck_assert_uint_eq(counts.misses, 200);
+    ck_assert_uint_eq(counts.hits, 400);
+    ck_assert_uint_eq(counts.kept_blocks, 200);
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    put(get(4096));
+    zr_cache_counts(cache, &counts);
+    ck_assert_uint_eq(counts.misses, 201);
+    ck_assert_uint_eq(counts.hits, 400);
+    ck_assert_uint_eq(counts.kept_blocks, 1);
+}
+END_TEST
+
+static void *free_one(void *arg)
+{
+    struct zr_freed_block mine;
+
+    return (void *)(uintptr_t)zr_cache_free(cache, arg, true, &mine);
+}
+
+START_TEST(what_another_thread_has_freed_is_free_for_its_own_thread_too)
+{
+    void *p = get(MIB), *q = get(MIB), *freed_as;
+    pthread_t thread;
+
+    ck_assert_int_eq(put(q), ZR_FREED);
+    ck_assert_ptr_eq(get(MIB), q);
+    ck_assert_int_eq(pthread_create(&thread, NULL, free_one, p), 0);
+    pthread_join(thread, &freed_as);
+    ck_assert_uint_eq((uintptr_t)freed_as, ZR_FREED);
+    ck_assert_int_eq(put(p), ZR_FREED_TWICE);
+    ck_assert_int_eq(put(q), ZR_FREED);
+    ck_assert_int_eq(put(q), ZR_FREED_TWICE);
+    ck_assert_ptr_eq(get(MIB), q);
+    ck_assert_ptr_eq(get(MIB), p);
+    ck_assert_int_eq(driver.allocs, 2);
+}
+END_TEST
+
 enum { CHURNERS = 3, CHURN = 4000, HANDS = 32 };
 static void *hands[HANDS]; /* blocks pass from thread to thread through these */
 
@@ -657,6 +707,8 @@ int main(void)
     tcase_add_test(c, a_thread_that_ends_leaves_its_blocks_to_the_others);
     tcase_add_test(c, a_trim_reaches_into_the_magazines_of_all_threads);
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
+    tcase_add_test(c, hits_and_misses_are_counted_whatever_way_a_block_takes);
+    tcase_add_test(c, what_another_thread_has_freed_is_free_for_its_own_thread_too);
     tcase_add_test(c, threads_allocate_free_and_export_while_another_trims);
     tcase_add_test(c, a_forked_child_starts_with_nothing);
     runner = srunner_create(suite);
