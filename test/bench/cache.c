@@ -15,7 +15,7 @@
 #include <sched.h>
 #include <string.h>
 
-enum { ROUNDS = 15, LIVE = 1000, ALLOCATORS = 8, HANDED = 512, CHUNK = 50 };
+enum { ROUNDS = 15, LIVE = 1000, ALLOCATORS = 8, HANDED = 512, CHUNK = 50, MOST_STEPS = 200000 };
 static const double slice_ns = 3e6;
 
 /* --- the driver that costs nothing ----------------------------------------------------------------------------- */
@@ -417,28 +417,59 @@ static double once(int kind, const struct allocator *a, size_t size, int threads
     return threads == 2 ? two_threads(&w, steps) : one_thread(&w, steps);
 }
 
-static void compare(int kind, const char *name, size_t size, int threads)
+/* One thread and two take turns, too: what two do over one is told by the same moments. */
+static void compare(int kind, const char *name, size_t size, int from)
 {
-    double slice[ALLOCATORS][ROUNDS];
-    size_t steps[ALLOCATORS];
+    double slice[2][ALLOCATORS][ROUNDS];
+    size_t steps[2][ALLOCATORS];
 
-    for (int i = 0; i < allocators; i++) {
-        double ns = once(kind, &allocator[i], size, threads, 4 * CHUNK);
+    for (int threads = from; threads <= 2; threads++)
+        for (int i = 0; i < allocators; i++) {
+            double ns = once(kind, &allocator[i], size, threads, 4 * CHUNK);
+            size_t n = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
 
-        steps[i] = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
-        if (steps[i] > 200000)
-            steps[i] = 200000 / CHUNK * CHUNK;
-    }
+            steps[threads - 1][i] = n < MOST_STEPS ? n : MOST_STEPS;
+        }
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < allocators; i++)
-            slice[i][round] = once(kind, &allocator[i], size, threads, steps[i]);
-    for (int i = 0; i < allocators; i++) {
-        double middle = median(slice[i], ROUNDS);
+            for (int threads = from; threads <= 2; threads++)
+                slice[threads - 1][i][round] = once(kind, &allocator[i], size, threads, steps[threads - 1][i]);
+    for (int threads = from; threads <= 2; threads++)
+        for (int i = 0; i < allocators; i++) {
+            double *ns = slice[threads - 1][i], middle = median(ns, ROUNDS);
 
-        printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f, "
-               "\"lowest\": %.2f, \"highest\": %.2f}\n",
-               name, size, threads, allocator[i].name, middle, slice[i][0], slice[i][ROUNDS - 1]);
+            printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f, "
+                   "\"lowest\": %.2f, \"highest\": %.2f}\n",
+                   name, size, threads, allocator[i].name, middle, ns[0], ns[ROUNDS - 1]);
+        }
+    fflush(stdout);
+}
+
+/* What the machine itself makes of two threads: nothing but additions, with nothing in common. */
+static void *add_only(size_t size)
+{
+    uint64_t a = size, b = size, c = size, d = size;
+
+    for (int i = 0; i < 20; i++)
+        __asm__ volatile("add $1, %0; add $1, %1; add $1, %2; add $1, %3" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
+    return NULL;
+}
+
+static void add_no_more(void *p)
+{
+    (void)p;
+}
+
+static void compare_machine(void)
+{
+    static const struct allocator adding = {"additions", add_only, add_no_more};
+    double one[ROUNDS], two[ROUNDS];
+
+    for (int round = 0; round < ROUNDS; round++) {
+        one[round] = once(PAIR, &adding, 1, 1, MOST_STEPS);
+        two[round] = once(PAIR, &adding, 1, 2, MOST_STEPS);
     }
+    printf("{\"machine\": \"additions\", \"two_over_one\": %.2f}\n", 2 * median(one, ROUNDS) / median(two, ROUNDS));
     fflush(stdout);
 }
 
@@ -525,13 +556,13 @@ int main(int argc, char **argv)
         add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
         add("glibc", malloc, free);
     }
-    for (int threads = 1; threads <= 2; threads++)
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
-            if (!only || strcmp(only, "pair") == 0)
-                compare(PAIR, "pair", sizes[i], threads);
-            if (!only || strcmp(only, "live") == 0)
-                compare(LIVING, "live", sizes[i], threads);
-        }
+    compare_machine();
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
+        if (!only || strcmp(only, "pair") == 0)
+            compare(PAIR, "pair", sizes[i], 1);
+        if (!only || strcmp(only, "live") == 0)
+            compare(LIVING, "live", sizes[i], 1);
+    }
     if (!only || strcmp(only, "many") == 0)
         compare_many();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step)
