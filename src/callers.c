@@ -182,6 +182,25 @@ void zr_count_caller_slow(const void *address, uint64_t bytes)
     errno = saved;
 }
 
+static int first(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    *(unsigned long long *)data = info->dlpi_adds + info->dlpi_subs;
+    return 1;
+}
+
+bool zr_callers_moved(unsigned long long *seen)
+{
+    unsigned long long generation = 0;
+    dl_iterate_phdr(first, &generation);
+    if (generation == *seen)
+        return false;
+    *seen = generation;
+    if (zr_sites)
+        memset(zr_sites->site, 0, sizeof zr_sites->site);
+    return true;
+}
+
 const char *zr_caller_name(const void *address)
 {
     struct search s;

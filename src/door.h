@@ -9,6 +9,7 @@
 #ifndef ZEROUTE_DOOR_H
 #define ZEROUTE_DOOR_H
 
+#include "local.h"
 #include "ze_compat.h"
 #include "zeroute.h"
 
@@ -42,13 +43,19 @@ typedef void (*zr_function)(void);
 struct zr_thread {
     const void *caller; /* these three written by the door, read at once by the implementation */
     uint32_t door;
-    uint32_t way;    /* enum zr_way */
-    uint32_t inside; /* this thread is in one of our implementations */
-    uint32_t turn;   /* counts small calls: one in 64 is timed */
-    uint32_t pooled; /* in a pool of ours, which keeps memory itself */
-    uint32_t watch;  /* a runtime is being watched (habit.c) */
+    uint32_t way; /* enum zr_way */
+    union {
+        struct {
+            uint32_t inside; /* this thread is in one of our implementations */
+            uint32_t watch;  /* a runtime is being watched (habit.c) */
+        };
+        uint64_t busy; /* both, for those who go a shorter way when neither is the case */
+    };
+    struct zr_local *local; /* NULL: not made yet, or not to be had */
+    uint32_t pooled;        /* in a pool of ours, which keeps memory itself */
 };
-extern __thread struct zr_thread zr_thread;
+enum { ZR_ONLY_INSIDE = 1 }; /* busy, and no watch */
+extern __thread struct zr_thread zr_thread __attribute__((aligned(64)));
 extern const char *const zr_ze_name[ZR_ENTRIES_ZE];
 extern const zr_function zr_door_function[ZR_DOORS][ZR_ENTRIES_ZE];
 
@@ -111,9 +118,15 @@ zr_function zr_next(const char *name, const void *caller);
 /* Never NULL: where there is nothing below, a function that answers with an error. */
 zr_function zr_find_original(uint32_t door, unsigned entry);
 
+/* NULL: not looked for yet. */
+static inline zr_function zr_known_below(uint32_t door, unsigned entry)
+{
+    return __atomic_load_n(&zr_original[door][entry], __ATOMIC_ACQUIRE);
+}
+
 static inline zr_function zr_below(uint32_t door, unsigned entry)
 {
-    zr_function f = __atomic_load_n(&zr_original[door][entry], __ATOMIC_ACQUIRE);
+    zr_function f = zr_known_below(door, entry);
 
     return likely(f) ? f : zr_find_original(door, entry);
 }
@@ -129,6 +142,7 @@ struct zr_call {
     const void *caller;
     uint32_t door;
     bool entered;
+    uint8_t bucket;  /* of its size (local.h) */
     uint32_t weight; /* how many calls the time of this one stands for; 0: not timed */
     uint64_t start;
 };
@@ -159,15 +173,15 @@ static inline void zr_leave(struct zr_call *call)
         zr_thread.inside = 0;
 }
 
-/*
- * Around the driver's part of a call. Reading the clock twice costs more than everything else we do: calls
- * about less than 2 MiB are timed one in 64, once a thread has made 256 of them: rare calls are all timed.
- */
-static inline void zr_start(struct zr_call *call, size_t bytes)
+/* Around the driver's part of a call: timed or not (local.h), its failure counted. */
+static inline void zr_start(struct zr_call *call, enum zr_entry entry, size_t bytes)
 {
-    call->weight = 1;
-    if (likely(bytes < (size_t)2 << 20) && likely(zr_thread.turn++ >= 256))
-        call->weight = zr_thread.turn & 63 ? 0 : 64;
+    struct zr_local *l = zr_thread.local;
+
+    if (unlikely(!l))
+        l = zr_local_make();
+    call->bucket = (uint8_t)zr_pace_bucket(bytes);
+    call->weight = likely(l) ? zr_pace(l, entry, call->bucket) : 1;
     if (unlikely(call->weight))
         call->start = zr_ticks();
 }
@@ -175,7 +189,7 @@ static inline void zr_start(struct zr_call *call, size_t bytes)
 static inline ze_result_t zr_stop(struct zr_call *call, enum zr_entry entry, ze_result_t result)
 {
     if (unlikely(call->weight))
-        zr_time_span(entry, call->start, zr_ticks(), call->weight);
+        zr_pace_timed(zr_thread.local, entry, call->bucket, call->start, call->weight);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         zr_count_failure_code(entry, (uint32_t)result);
     return result;
@@ -201,7 +215,7 @@ static inline ze_result_t zr_injected(enum zr_entry entry)
 #define ZR_DOWN(call, name, bytes, arguments)                                                      \
     __extension__({                                                                                \
         ze_result_t down_ = zr_injected(ZR_E_##name);                                              \
-        zr_start((call), (bytes));                                                                 \
+        zr_start((call), ZR_E_##name, (bytes));                                                                 \
         zr_stop((call), ZR_E_##name,                                                               \
                 down_ != ZE_RESULT_SUCCESS ? down_ : ZR_BELOW((call), name) arguments);            \
     })

@@ -308,7 +308,8 @@ __attribute__((destructor)) static void begin_exit(void)
         zr_say("Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past "
                "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
     }
-    __atomic_fetch_or(&zr_unusual, ZR_EXITING, __ATOMIC_RELAXED);
+    __atomic_fetch_or(&zr_unusual, ZR_EXITING, __ATOMIC_SEQ_CST);
+    zr_local_close_all();
     if (zr_config.trace)
         zr_trace_end();
 }

@@ -123,7 +123,7 @@ static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, s
     zr_last_asker = asker;
     *out = (void *)b->base;
     if (likely(!((uintptr_t)s & 1))) {
-        zr_relaxed_add(&s->calls[ZR_E_zeMemAllocDevice][zr_thread.way], 1);
+        zr_relaxed_add(&s->calls[zr_thread.way][ZR_E_zeMemAllocDevice], 1);
         zr_relaxed_add(&s->fields[ZR_F_CACHE_HITS], 1);
         zr_relaxed_add(asker->calls, 1);
         zr_relaxed_add(asker->bytes, size);
@@ -171,7 +171,7 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
     if (likely(!(shard & 1))) {
         struct zr_shard *s = (struct zr_shard *)shard;
 
-        zr_relaxed_add(&s->calls[ZR_E_zeMemFree][zr_thread.way], 1);
+        zr_relaxed_add(&s->calls[zr_thread.way][ZR_E_zeMemFree], 1);
         zr_relaxed_add(&s->fields[ZR_F_FREE_POLICY_DEFAULT], 1);
         zr_relaxed_add(&s->fields[ZR_F_CACHE_KEPT], 1);
         zr_relaxed_add(f->calls, 1);

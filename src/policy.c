@@ -241,6 +241,7 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
 void zr_fork_child_policy(void)
 {
     zr_cache_fork_child();
+    zr_fork_child_local();
     zr_fork_child_device();
     zr_fork_child_table();
     zr_fork_child_keep();

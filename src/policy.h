@@ -132,14 +132,14 @@ bool zr_registry_insert_slow(struct zr_block *b);
 void zr_registry_book_slow(const struct zr_block *b);
 void zr_registry_unbook_slow(const struct zr_block *b);
 
-/* Books a block that the driver has just given out. A few ns. */
-static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context,
-                                   const void *base, size_t size, uint32_t flags)
+/* Puts a block that the driver has just given out into the map, not yet into the books. NULL: it cannot be helped. */
+static inline struct zr_block *zr_registry_put(enum zr_kind kind, unsigned device, ze_context_handle_t context,
+                                               const void *base, size_t size, uint32_t flags)
 {
     struct zr_block *b = zr_block_new();
 
     if (unlikely(!b))
-        return;
+        return NULL;
     if (unlikely(device == ZR_UNKNOWN_DEVICE))
         device = 0;
     /* A handle is no range of memory: it is found by itself alone. */
@@ -150,11 +150,22 @@ static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_contex
     b->device = (uint16_t)device;
     b->kind = (uint8_t)kind;
     if (unlikely(!zr_map_insert(b)) && !zr_registry_insert_slow(b))
+        return NULL;
+    return b;
+}
+
+/* Books a block that the driver has just given out. A few ns. */
+static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_context_handle_t context,
+                                   const void *base, size_t size, uint32_t flags)
+{
+    struct zr_block *b = zr_registry_put(kind, device, context, base, size, flags);
+
+    if (unlikely(!b))
         return;
     if (unlikely(zr_is(ZR_DECIDING) || flags & ZR_BLOCK_FOREIGN))
         zr_registry_book_slow(b);
     else
-        zr_book(kind, device, size);
+        zr_book(kind, b->device, size);
 }
 
 /*
@@ -230,53 +241,16 @@ void zr_fork_child_device(void);
 void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices,
                     uint32_t count);
 
-/* --- the driver serves it and we keep the books: inline, because this is what observing costs ---------- */
+/* --- plain.c: the driver serves it and we keep the books --------------------------------------------------- */
 /* What a descriptor says about import and export. */
 void zr_chain_kind(const void *desc, enum zr_kind *kind, uint32_t *flags);
+ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t context,
+                                  const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
+                                  ze_device_handle_t device, void **out);
+ze_result_t zr_plain_free(struct zr_call *call, ze_context_handle_t context, void *ptr);
+ze_result_t zr_plain_free_ext(struct zr_call *call, ze_context_handle_t context,
+                              const ze_memory_free_ext_desc_t *desc, void *ptr);
 
-static inline ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t context,
-                                                const ze_device_mem_alloc_desc_t *desc, size_t size,
-                                                size_t alignment, ze_device_handle_t device, void **out)
-{
-    enum zr_kind kind = ZR_KIND_DEVICE;
-    uint32_t flags = 0;
-    ze_result_t result;
-
-    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
-    if (unlikely(result != ZE_RESULT_SUCCESS))
-        return result;
-    if (unlikely(desc && desc->pNext))
-        zr_chain_kind(desc, &kind, &flags);
-    zr_registry_add(kind, zr_device_number(call, device), context, *out, size, flags);
-    return result;
-}
-
-static inline ze_result_t zr_plain_finish_free(struct zr_block *b, ze_result_t result)
-{
-    if (likely(result == ZE_RESULT_SUCCESS))
-        zr_registry_gone(b);
-    else
-        zr_registry_back(b);
-    return result;
-}
-
-static inline ze_result_t zr_plain_free(struct zr_call *call, ze_context_handle_t context, void *ptr)
-{
-    struct zr_block *b = zr_registry_take(ptr);
-
-    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
-    return zr_plain_finish_free(b, ZR_DOWN(call, zeMemFree, b ? b->held : 0, (context, ptr)));
-}
-
-static inline ze_result_t zr_plain_free_ext(struct zr_call *call, ze_context_handle_t context,
-                                            const ze_memory_free_ext_desc_t *desc, void *ptr)
-{
-    struct zr_block *b = zr_registry_take(ptr);
-
-    zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
-    return zr_plain_finish_free(b, ZR_DOWN(call, zeMemFreeExt, b ? b->held : 0, (context, desc, ptr)));
-}
 /* --- pool.c: pools of ours behind a SYCL runtime (pool.h) ------------------------------------------------ */
 /* As zr_keep_trim, for what these keep. */
 uint64_t zr_pools_trim(unsigned number);

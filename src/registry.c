@@ -40,15 +40,20 @@ void zr_registry_unbook_slow(const struct zr_block *b)
 }
 
 /*
- * Something is booked under this address although the driver has just given it out: it went back to the
- * driver on a way that we did not see.
+ * There is a block under this address although the driver has just given it out: another thread has it parked, or
+ * it is booked and went back to the driver on a way that we did not see.
  */
 bool zr_registry_insert_slow(struct zr_block *b)
 {
-    struct zr_block *stale = zr_map_take((const void *)b->base);
+    const void *base = (const void *)b->base;
+    uint64_t word;
+    struct zr_block *stale = zr_map_look(base, &word);
 
-    zr_registry_gone(stale);
-    if (stale && zr_map_insert(b))
+    if (stale && zr_word_state(word) == ZR_BLOCK_PARKED && zr_block_shift(stale, word, ZR_BLOCK_NONE))
+        zr_block_recycle(stale);
+    else
+        zr_registry_gone(zr_map_take(base));
+    if (zr_map_insert(b))
         return true;
     zr_block_recycle(b);
     return false;

@@ -89,20 +89,20 @@ static void raise_to(uint64_t *peak, uint64_t value)
         ;
 }
 
-void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
+uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
 {
+    uint64_t ns = (uint64_t)((zr_u128)(to - from) * clock_scale >> 32);
     uintptr_t w = zr_shard_word;
     if (unlikely(w == ZR_SHARD_UNCLAIMED)) {
         zr_add_slow(offsetof(struct zr_shard, calls), 0);
         w = zr_shard_word;
     }
     if (w == ZR_SHARD_OFF || w == ZR_SHARD_UNCLAIMED)
-        return;
+        return ns;
     bool shared = w & 1;
     struct zr_shard *s = (struct zr_shard *)(w & ~(uintptr_t)1);
     if (!latency_page(shared ? 0 : (unsigned)claimed, e))
-        return;
-    uint64_t ns = (uint64_t)((zr_u128)(to - from) * clock_scale >> 32);
+        return ns;
     struct zeroute_segment_histogram *h = &s->latency[e];
     uint64_t *bucket = &h->buckets[bucket_of(ns)];
     if (unlikely(shared)) {
@@ -117,6 +117,7 @@ void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
     __atomic_store_n(&s->activity, to, __ATOMIC_RELAXED);
     if (unlikely(to >= zr_host_due))
         zr_host_sample(to + clock_hz / 10);
+    return ns;
 }
 
 /* --- shards ----------------------------------------------------------------------------------- */
@@ -254,6 +255,30 @@ void zr_add_slow(size_t offset, uint64_t n)
 
 /* --- booking ---------------------------------------------------------------------------------- */
 
+/* What a thread has booked, as another one may read it while the mark is moved; at most a few tries. */
+static int64_t level(struct zr_shard *s, struct zr_level *l)
+{
+    int64_t now = 0;
+    for (int tries = 0; tries < 100; tries++) {
+        uint64_t marks = __atomic_load_n(&s->marks, __ATOMIC_ACQUIRE);
+        now = __atomic_load_n(&l->mark, __ATOMIC_ACQUIRE) + __atomic_load_n(&l->over, __ATOMIC_ACQUIRE);
+        if (!(marks & 1) && __atomic_load_n(&s->marks, __ATOMIC_RELAXED) == marks)
+            break;
+    }
+    return now;
+}
+
+/* By the thread of this shard. */
+static void move_mark(struct zr_shard *s, struct zr_level *l, int64_t by)
+{
+    zr_relaxed_add(&s->marks, 1);
+    atomic_signal_fence(memory_order_seq_cst);
+    zr_relaxed_add((uint64_t *)&l->mark, (uint64_t)by);
+    zr_relaxed_add((uint64_t *)&l->over, -(uint64_t)by);
+    atomic_signal_fence(memory_order_seq_cst);
+    zr_relaxed_add(&s->marks, 1);
+}
+
 /*
  * This thread is higher than it was: is the process? With one thread every new high comes here and
  * the peak is exact; with several, each looks after every 256 KiB, and the peak may lack that and
@@ -265,9 +290,9 @@ void zr_peak_slow(struct zr_shard *s, unsigned device)
     unsigned n = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE);
     for (unsigned i = 0; i < n; i++) {
         struct zr_shard *o = zr_segment_shard(i);
-        bytes += __atomic_load_n(&o->bytes.now, __ATOMIC_RELAXED);
-        blocks += __atomic_load_n(&o->blocks.now, __ATOMIC_RELAXED);
-        on_device += __atomic_load_n(&o->device[device].now, __ATOMIC_RELAXED);
+        bytes += level(o, &o->bytes);
+        blocks += level(o, &o->blocks);
+        on_device += level(o, &o->device[device]);
     }
     struct zr_globals *g = zr_segment.globals;
     if (bytes > 0)
@@ -284,11 +309,33 @@ void zr_peak_slow(struct zr_shard *s, unsigned device)
         struct zr_level *level;
         int64_t step;
     } own[] = {{&s->bytes, 256 << 10}, {&s->blocks, 16}, {&s->device[device], 256 << 10}};
-    for (size_t i = 0; i < 3; i++) {
-        int64_t now = __atomic_load_n(&own[i].level->now, __ATOMIC_RELAXED);
-        if (now > own[i].level->mark)
-            own[i].level->mark = now + (alone ? 0 : own[i].step);
-    }
+    for (size_t i = 0; i < 3; i++)
+        if (own[i].level->over > 0)
+            move_mark(s, own[i].level, own[i].level->over + (alone ? 0 : own[i].step));
+}
+
+void zr_book_rest(struct zr_shard *s, unsigned device, uint64_t bytes, unsigned done)
+{
+    if (done < 2)
+        zr_level_up(&s->blocks, 1);
+    if (done < 3)
+        zr_level_up(&s->device[device], (int64_t)bytes);
+    zr_booked(s);
+    zr_peak_slow(s, device);
+}
+
+/* Half of the slack, so that the next free does not come here again. */
+static void follow(struct zr_shard *s, struct zr_level *l, int64_t slack)
+{
+    if (l->over < -slack)
+        move_mark(s, l, l->over + slack / 2);
+}
+
+void zr_marks_follow(struct zr_shard *s, unsigned device)
+{
+    follow(s, &s->bytes, ZR_PEAK_SLACK_BYTES);
+    follow(s, &s->blocks, ZR_PEAK_SLACK_BLOCKS);
+    follow(s, &s->device[device], ZR_PEAK_SLACK_BYTES);
 }
 
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)
@@ -316,9 +363,9 @@ void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)
     __atomic_fetch_add(unbook ? &c->frees : &c->allocations, 1, __ATOMIC_RELAXED);
     if (k >= ZR_KINDS_ON_DEVICE)
         return;
-    __atomic_fetch_add(&s->bytes.now, n, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&s->blocks.now, one, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&s->device[device].now, n, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->bytes.over, n, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->blocks.over, one, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->device[device].over, n, __ATOMIC_RELAXED);
     if (!unbook)
         zr_peak_slow(NULL, device);
 }

@@ -49,21 +49,27 @@ struct zr_cell {
 };
 
 /*
- * What one thread has booked, net, and how far it may rise before the peak of all must be looked
- * at.
+ * What one thread has booked, net, as its distance from a mark: above it the peak of all must be looked at, and when
+ * it is far below, the mark follows. So a booking is an addition and a test of its sign.
  */
 struct zr_level {
-    int64_t now, mark;
+    int64_t over; /* what is booked, less the mark */
+    int64_t mark;
 };
 
+/*
+ * What every allocation and free touches lies in few cache lines: the driver leaves little of the first-level cache
+ * to us. The first line has the generation, which guards all up to `fields`, and the levels of device 0.
+ */
 struct zr_shard {
     uint64_t generation; /* odd while a booking is written */
-    uint64_t activity;   /* clock at the last driver call */
+    uint64_t marks;      /* odd while a mark is moved */
     struct zr_level bytes, blocks, device[ZR_DEVICES];
-    struct zr_cell on_device[ZR_DEVICES][ZR_KINDS_ON_DEVICE];
+    _Alignas(64) struct zr_cell on_device[ZR_DEVICES][ZR_KINDS_ON_DEVICE];
     struct zr_cell elsewhere[ZR_KINDS - ZR_KINDS_ON_DEVICE];
-    uint64_t fields[ZR_FIELDS];
-    uint64_t calls[ZR_ENTRIES][ZR_WAYS];
+    _Alignas(64) uint64_t fields[ZR_FIELDS];
+    _Alignas(64) uint64_t calls[ZR_WAYS][(ZR_ENTRIES + 7) / 8 * 8];
+    uint64_t activity; /* clock at the last driver call that was timed */
     uint64_t failures[ZR_ENTRIES];
     uint64_t dynamic[ZR_DYNAMIC];
     _Alignas(4096) struct zeroute_segment_histogram latency[ZR_ENTRIES];
@@ -101,9 +107,9 @@ void zr_count_failure_code(enum zr_entry e, uint32_t code);
 void zr_book_reserved(unsigned device, int64_t bytes);
 /*
  * The driver's part of a call, between two readings of zr_ticks(). `weight`: how many calls it
- * stands for, when others were not timed.
+ * stands for, when others were not timed. Returns it in nanoseconds.
  */
-void zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
+uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
 const char *zr_entry_name(enum zr_entry e);
 
 /* Private to stats.c, here for the inline functions. */
@@ -111,6 +117,9 @@ extern bool zr_clock_is_tsc;
 void zr_add_slow(size_t offset, uint64_t n);
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook);
 void zr_peak_slow(struct zr_shard *s, unsigned device);
+void zr_marks_follow(struct zr_shard *s, unsigned device);
+/* The rest of a booking that rises above a mark: `done` of the three levels have it already. */
+void zr_book_rest(struct zr_shard *s, unsigned device, uint64_t bytes, unsigned done);
 
 static inline uint64_t zr_ticks(void)
 {
@@ -121,9 +130,23 @@ static inline uint64_t zr_ticks(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* ThreadSanitizer does not see into assembly. */
+#ifdef __SANITIZE_THREAD__
+#define ZR_PLAIN_C
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ZR_PLAIN_C
+#endif
+#endif
+
+/* Written by this thread alone, read by others: one instruction, which compilers do not make of a load and a store. */
 static inline void zr_relaxed_add(uint64_t *p, uint64_t n)
 {
+#ifdef ZR_PLAIN_C
     __atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+#else
+    __asm__("addq %1, %0" : "+m"(*p) : "er"(n) : "cc");
+#endif
 }
 
 static inline void zr_add(size_t offset, uint64_t n)
@@ -148,7 +171,9 @@ static inline void zr_count_named(int number, uint64_t n)
 
 static inline void zr_count_call(enum zr_entry e, enum zr_way w)
 {
-    zr_add(offsetof(struct zr_shard, calls) + ((size_t)e * ZR_WAYS + w) * sizeof(uint64_t), 1);
+    zr_add(offsetof(struct zr_shard, calls[0]) + w * sizeof(((struct zr_shard *)0)->calls[0]) +
+               e * sizeof(uint64_t),
+           1);
 }
 
 static inline void zr_count_failure(enum zr_entry e)
@@ -163,25 +188,36 @@ static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsign
     return &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
 
-/* Around a booking: odd in between. Returns what zr_booked is to be given. */
-static inline uint64_t zr_booking(struct zr_shard *s)
+/* Around a booking: odd in between. Stores are not reordered on x86-64. */
+static inline void zr_booking(struct zr_shard *s)
 {
-    uint64_t g = __atomic_load_n(&s->generation, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->generation, g + 1, __ATOMIC_RELAXED);
-    atomic_signal_fence(memory_order_seq_cst); /* stores are not reordered on x86-64 */
-    return g + 2;
+    zr_relaxed_add(&s->generation, 1);
+    atomic_signal_fence(memory_order_seq_cst);
 }
 
-static inline void zr_booked(struct zr_shard *s, uint64_t generation)
+static inline void zr_booked(struct zr_shard *s)
 {
-    __atomic_store_n(&s->generation, generation, __ATOMIC_RELEASE);
+    atomic_signal_fence(memory_order_seq_cst);
+    zr_relaxed_add(&s->generation, 1);
 }
 
-static inline bool zr_level_add(struct zr_level *l, int64_t n)
+/* True: it is above its mark now. */
+static inline bool zr_level_up(struct zr_level *l, int64_t n)
 {
-    int64_t now = __atomic_load_n(&l->now, __ATOMIC_RELAXED) + n;
-    __atomic_store_n(&l->now, now, __ATOMIC_RELAXED);
-    return now > l->mark;
+#ifdef ZR_PLAIN_C
+    int64_t over = __atomic_load_n(&l->over, __ATOMIC_RELAXED) + n;
+    __atomic_store_n(&l->over, over, __ATOMIC_RELAXED);
+    return over > 0;
+#else
+    bool above;
+    __asm__("addq %2, %1" : "=@ccg"(above), "+m"(l->over) : "er"(n));
+    return above;
+#endif
+}
+
+static inline void zr_level_down(struct zr_level *l, int64_t n)
+{
+    zr_relaxed_add((uint64_t *)&l->over, -(uint64_t)n);
 }
 
 /*
@@ -191,12 +227,38 @@ static inline bool zr_level_add(struct zr_level *l, int64_t n)
 #define ZR_PEAK_SLACK_BYTES ((int64_t)64 << 20)
 #define ZR_PEAK_SLACK_BLOCKS ((int64_t)1024)
 
-static inline void zr_level_sub(struct zr_level *l, int64_t n, int64_t slack)
+/* The books of memory on a device: its cell for this kind, its level, in a shard of this thread. */
+static inline void zr_book_on_device(struct zr_shard *s, struct zr_cell *c, struct zr_level *l,
+                                     unsigned device, uint64_t bytes)
 {
-    int64_t now = __atomic_load_n(&l->now, __ATOMIC_RELAXED) - n;
-    __atomic_store_n(&l->now, now, __ATOMIC_RELAXED);
-    if (unlikely(now < l->mark - slack))
-        l->mark = now + slack;
+    int64_t n = (int64_t)bytes;
+    zr_booking(s);
+    zr_relaxed_add(&c->allocated, bytes);
+    zr_relaxed_add(&c->allocations, 1);
+    if (unlikely(zr_level_up(&s->bytes, n)))
+        zr_book_rest(s, device, bytes, 1);
+    else if (unlikely(zr_level_up(&s->blocks, 1)))
+        zr_book_rest(s, device, bytes, 2);
+    else if (unlikely(zr_level_up(l, n)))
+        zr_book_rest(s, device, bytes, 3);
+    else
+        zr_booked(s);
+}
+
+static inline void zr_unbook_on_device(struct zr_shard *s, struct zr_cell *c, struct zr_level *l,
+                                       unsigned device, uint64_t bytes)
+{
+    int64_t n = (int64_t)bytes;
+    zr_booking(s);
+    zr_relaxed_add(&c->freed, bytes);
+    zr_relaxed_add(&c->frees, 1);
+    zr_level_down(&s->bytes, n);
+    zr_level_down(&s->blocks, 1);
+    zr_level_down(l, n);
+    zr_booked(s);
+    if (unlikely(s->bytes.over < -ZR_PEAK_SLACK_BYTES) ||
+        unlikely(s->blocks.over < -ZR_PEAK_SLACK_BLOCKS) || unlikely(l->over < -ZR_PEAK_SLACK_BYTES))
+        zr_marks_follow(s, device);
 }
 
 /*
@@ -214,19 +276,15 @@ static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
     struct zr_shard *s = (struct zr_shard *)w;
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
+    if (likely(k < ZR_KINDS_ON_DEVICE)) {
+        zr_book_on_device(s, &s->on_device[device][k], &s->device[device], device, bytes);
+        return;
+    }
     struct zr_cell *c = zr_cell(s, k, device);
-    uint64_t generation = zr_booking(s);
+    zr_booking(s);
     zr_relaxed_add(&c->allocated, bytes);
     zr_relaxed_add(&c->allocations, 1);
-    bool up = false;
-    if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        up = zr_level_add(&s->bytes, (int64_t)bytes);
-        up |= zr_level_add(&s->blocks, 1);
-        up |= zr_level_add(&s->device[device], (int64_t)bytes);
-    }
-    zr_booked(s, generation);
-    if (unlikely(up))
-        zr_peak_slow(s, device);
+    zr_booked(s);
 }
 
 /* Memory has been taken back. */
@@ -241,16 +299,15 @@ static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
     struct zr_shard *s = (struct zr_shard *)w;
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
+    if (likely(k < ZR_KINDS_ON_DEVICE)) {
+        zr_unbook_on_device(s, &s->on_device[device][k], &s->device[device], device, bytes);
+        return;
+    }
     struct zr_cell *c = zr_cell(s, k, device);
-    uint64_t generation = zr_booking(s);
+    zr_booking(s);
     zr_relaxed_add(&c->freed, bytes);
     zr_relaxed_add(&c->frees, 1);
-    if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        zr_level_sub(&s->bytes, (int64_t)bytes, ZR_PEAK_SLACK_BYTES);
-        zr_level_sub(&s->blocks, 1, ZR_PEAK_SLACK_BLOCKS);
-        zr_level_sub(&s->device[device], (int64_t)bytes, ZR_PEAK_SLACK_BYTES);
-    }
-    zr_booked(s, generation);
+    zr_booked(s);
 }
 
 #endif

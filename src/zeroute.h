@@ -151,6 +151,8 @@ static inline void zr_count_caller(const void *return_address, uint64_t bytes)
     }
     zr_count_caller_slow(return_address, bytes);
 }
+/* Libraries have come or gone since `seen`: callers are looked up again. About 100 ns. */
+bool zr_callers_moved(unsigned long long *seen);
 /* The library's name ("libccl.so.1"), never NULL; valid for the life of the process. Cold. */
 const char *zr_caller_name(const void *address);
 

@@ -69,6 +69,11 @@ static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t siz
     __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
 }
 
+static inline uintptr_t zr_block_base(const struct zr_block *b)
+{
+    return __atomic_load_n(&b->base, __ATOMIC_RELAXED);
+}
+
 static inline uint64_t zr_block_word(const struct zr_block *b)
 {
     return __atomic_load_n(&b->word, __ATOMIC_ACQUIRE);

@@ -2,43 +2,71 @@
  * The small functions: one per entry point and door, all from entries.def.
  *
  * Each notes its door and its caller in the thread's own structure and goes on to the implementation with
- * the arguments as they came: two stores and a jump. They are right as plain calls too.
+ * the arguments as they came: three stores and a jump. They are right as plain calls too. Those of allocations and
+ * frees hold the lean way.
  */
-#include "door.h"
+#include "lean.h"
 
-__thread struct zr_thread zr_thread;
+__thread struct zr_thread zr_thread __attribute__((aligned(64)));
 
-#define NOTE(number, by)                                                                           \
-    zr_thread.door = (number);                                                                     \
-    zr_thread.way = (by);                                                                          \
-    zr_thread.caller = __builtin_return_address(0)
-
-#define DLSYM(n, name, parameters, arguments)                                                      \
+/*
+ * Three kinds of doors for an entry point. GO has what is behind them for a door and a way, and goes on from one:
+ * the caller is noted, the rest is not.
+ */
+#define DLSYM(n, GO, name, parameters, arguments)                                                  \
+    BEHIND_##GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
     static ze_result_t dlsym##n##_##name parameters                                                \
     {                                                                                              \
-        NOTE(ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM);                                                     \
-        return zr_on_##name arguments;                                                             \
+        zr_thread.caller = __builtin_return_address(0);                                            \
+        GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, arguments);                         \
     }
-#define TABLE(n, name, parameters, arguments)                                                      \
+/*
+ * Most calls that come to a driver's door have passed a door of ours above it: they are within that one, are booked
+ * there, and go straight on. A test and a jump; what lies below is known before such a door is handed out.
+ */
+#define TABLE(n, GO, name, parameters, arguments)                                                  \
+    BEHIND_##GO(table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)         \
     static ze_result_t table##n##_##name parameters                                                \
     {                                                                                              \
-        NOTE(ZR_DOOR_TABLE + n, ZR_WAY_TABLE);                                                     \
-        return zr_on_##name arguments;                                                             \
+        if (likely(zr_thread.busy == ZR_ONLY_INSIDE))                                              \
+            return ((zr_fn_##name)zr_known_below(ZR_DOOR_TABLE + n, ZR_E_##name))arguments;        \
+        zr_thread.caller = __builtin_return_address(0);                                            \
+        GO(table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, arguments);                         \
     }
 /*
  * The C names are ours, so that they agree with entries.def whatever the installed header says. The exported
  * name is a hidden version: found by those who are linked against the loader, not by dlsym.
  */
-#define ZR_ENTRY(name, table, slot, parameters, arguments)                                         \
+#define DOORS(GO, name, parameters, arguments)                                                     \
+    BEHIND_##GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                        \
     ze_result_t zr_plt_##name parameters;                                                          \
     __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters                    \
     {                                                                                              \
-        NOTE(ZR_DOOR_PLT, ZR_WAY_PLT);                                                             \
-        return zr_on_##name arguments;                                                             \
+        zr_thread.caller = __builtin_return_address(0);                                            \
+        GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, arguments);                                        \
     }                                                                                              \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");                                      \
-    ZR_EACH_LIBRARY(DLSYM, name, parameters, arguments)                                            \
-    ZR_EACH_LIBRARY(TABLE, name, parameters, arguments)
+    ZR_EACH_LIBRARY(DLSYM, GO, name, parameters, arguments)                                        \
+    ZR_EACH_LIBRARY(TABLE, GO, name, parameters, arguments)
+
+#define LIST(...) __VA_ARGS__
+#define BEHIND_GENERAL(kind, name, door, way, parameters, arguments)
+#define GENERAL(kind, name, door, way, arguments)                                                  \
+    zr_note((door), (way));                                                                        \
+    return zr_on_##name arguments
+/* The lean way is a function of its own, so that those for whom it is closed do not pay for its frame. */
+#define BEHIND_LEAN(kind, name, door, way, parameters, arguments)                                  \
+    static __attribute__((noinline)) ze_result_t lean_##kind##name parameters                      \
+    {                                                                                              \
+        return zr_lean_##name((door), (way), LIST arguments);                                      \
+    }
+#define LEAN(kind, name, door, way, arguments)                                                     \
+    if (zr_lean_is_open())                                                                         \
+        return lean_##kind##name arguments;                                                        \
+    GENERAL(kind, name, door, way, arguments)
+
+#define ZR_ENTRY(name, table, slot, parameters, arguments) DOORS(GENERAL, name, parameters, arguments)
+#define ZR_LEAN(name, table, slot, parameters, arguments) DOORS(LEAN, name, parameters, arguments)
 #include "entries.def"
 #undef ZR_ENTRY
 

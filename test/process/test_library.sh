@@ -7,7 +7,7 @@ B=${B:-build}
 lib=$B/libzeroute.so
 export LC_ALL=C
 
-defined_names() { sed -n 's/^ZR_ENTRY(\([A-Za-z0-9]*\),.*/\1/p' src/entries.def; sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def; }
+defined_names() { sed -n 's/^ZR_\(ENTRY\|LEAN\)(\([A-Za-z0-9]*\),.*/\2/p' src/entries.def; sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def; }
 exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
 
 # Every name of the tables is exported as a hidden version, dlsym in two versions; of the rest only what some table names.

@@ -1,0 +1,133 @@
+#include "local.h"
+
+#include "door.h"
+#include "lean.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { QUICK_NS = 2000, STREAK = 64, LOOK_AGAIN = 8 };
+
+static __thread bool thread_ended;
+static struct zr_local *all;
+static struct zr_lock lock;
+
+extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static void enlist(struct zr_local *l)
+{
+    zr_lock(&lock);
+    l->next = all;
+    l->link = &all;
+    if (all)
+        all->link = &l->next;
+    all = l;
+    /* Asked under the lock: at the end of the process either this sees it, or zr_local_close_all sees this. */
+    l->open = l->shard && !zr_is(~0u);
+    zr_unlock(&lock);
+}
+
+static void drop(void *unused)
+{
+    struct zr_local *l;
+
+    (void)unused;
+    zr_fork_check();
+    l = zr_thread.local;
+    thread_ended = true;
+    zr_thread.local = NULL;
+    if (!l)
+        return;
+    zr_lock(&lock);
+    *l->link = l->next;
+    if (l->next)
+        l->next->link = l->link;
+    zr_unlock(&lock);
+    zr_claims_drop(l);
+    munmap(l, sizeof *l);
+}
+
+struct zr_local *zr_local_make(void)
+{
+    int saved = errno;
+    struct zr_local *l = zr_thread.local;
+
+    if (l || thread_ended)
+        return l;
+    l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (l == MAP_FAILED) {
+        l = NULL;
+    } else if (__cxa_thread_atexit_impl(drop, NULL, &__dso_handle) != 0) {
+        munmap(l, sizeof *l);
+        l = NULL;
+    } else {
+        /* Closed in a child of fork or clone, like zr_fork_word. Where it is not to be had, fork tells us itself. */
+        madvise(l, sizeof *l, MADV_WIPEONFORK);
+        zr_claims_start(l);
+        /* The shard was claimed before, so it is given back after this: no call can use it any more then. */
+        if (!(zr_shard_word & 1))
+            l->shard = (struct zr_shard *)zr_shard_word;
+        enlist(l);
+    }
+    zr_thread.local = l;
+    errno = saved;
+    return l;
+}
+
+void zr_local_close_all(void)
+{
+    zr_lock(&lock);
+    for (struct zr_local *l = all; l; l = l->next)
+        __atomic_store_n(&l->open, 0, __ATOMIC_RELAXED);
+    zr_unlock(&lock);
+}
+
+/* From 33 to 96 calls, so that no rhythm of a program's calls hides some of them from the clock. */
+static void next_turn(struct zr_local *l, struct zr_pace *p)
+{
+    l->random = l->random * 1664525u + 1013904223u;
+    p->left = p->weight = 33 + (l->random >> 26);
+}
+
+uint32_t zr_pace_due(struct zr_local *l, enum zr_entry e, unsigned bucket)
+{
+    struct zr_pace *p = zr_pace_of(l, e);
+    uint32_t weight = p->weight;
+
+    if (!(p->quick >> bucket & 1))
+        return 1;
+    next_turn(l, p);
+    if (++l->turns % LOOK_AGAIN == 0 && zr_callers_moved(&l->libraries))
+        for (unsigned i = 0; i < ZR_LEANS; i++)
+            l->lean[i].caller = NULL;
+    return weight;
+}
+
+void zr_pace_timed(struct zr_local *l, enum zr_entry e, unsigned bucket, uint64_t start, uint32_t weight)
+{
+    uint64_t ns = zr_time_span(e, start, zr_ticks(), weight);
+    struct zr_pace *p;
+
+    if (!l)
+        return;
+    p = zr_pace_of(l, e);
+    if (ns >= QUICK_NS) {
+        l->streak[e][bucket] = 0;
+        p->quick &= ~((uint64_t)1 << bucket);
+    } else if (l->streak[e][bucket] < STREAK && ++l->streak[e][bucket] == STREAK) {
+        p->quick |= (uint64_t)1 << bucket;
+        if (!p->left)
+            next_turn(l, p);
+    }
+}
+
+/* The parent's blocks are forgotten with its map; counters of libraries get other places. */
+void zr_fork_child_local(void)
+{
+    lock = (struct zr_lock){0};
+    all = NULL;
+    if (zr_thread.local)
+        munmap(zr_thread.local, sizeof *zr_thread.local);
+    zr_thread.local = NULL;
+}
