@@ -2,55 +2,19 @@
  * Comparisons of whole programs on the simulated GPU, with effects planted: the stories of both mistakes, what
  * gets no verdict and why, and the page opened in a browser. ZEROUTE_TEST_LONG=1 repeats the power tests 100 times.
  */
+#define WORK "ab_work"
 #include "json_parse.h"
+#include "shell.h"
 
-#include <check.h>
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define OLD "devices:2,mirror:off,version:1.3.32567"
 #define NEW "devices:2,mirror:on,version:1.6.33000"
 #define MIB 1048576.0
 
-static char build[PATH_MAX], folder[64];
-static char out[1 << 20], err[1 << 16];
 static struct zr_node *json;
-
-static void read_all(const char *name, char *to, size_t size)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(to, 1, size - 1, f) : 0;
-    to[n] = '\0';
-    if (f)
-        fclose(f);
-}
-
-/* A line of shell in a folder of the test's own; Z is the command, W the program that works. */
-__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
-{
-    char line[4096], whole[4 * PATH_MAX + 8192];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    snprintf(whole, sizeof whole,
-             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/ab_work && { %s\n} >out 2>err </dev/null", folder, build,
-             build, build, line);
-    int status = system(whole);
-    read_all("out", out, sizeof out);
-    read_all("err", err, sizeof err);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 #define exits(code, ...)                                                                            \
     do {                                                                                            \
@@ -489,23 +453,9 @@ START_TEST(diff_tells_what_two_runs_differ_in)
 }
 END_TEST
 
-static void setup(void)
-{
-    const char *b = getenv("B");
-    ck_assert(realpath(b ? b : "build", build) != NULL);
-    strcpy(folder, "/tmp/zeroute-test-ab.XXXXXX");
-    ck_assert(mkdtemp(folder) != NULL);
-    unsetenv("ZEROUTE_CONF");
-    unsetenv("ZEROUTE_CONF_FILE");
-    unsetenv("ZEROUTE_ROOT");
-}
-
 static void teardown(void)
 {
-    char line[128];
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    if (system(line) != 0)
-        fprintf(stderr, "%s stays\n", folder);
+    shell_teardown();
     zr_node_free(json);
     json = NULL;
 }
@@ -518,7 +468,7 @@ int main(void)
     TCase *all[] = {story, power, run, command};
 
     for (size_t i = 0; i < 4; i++) {
-        tcase_add_checked_fixture(all[i], setup, teardown);
+        tcase_add_checked_fixture(all[i], shell_setup, teardown);
         tcase_set_timeout(all[i], i == 1 ? 3600 : 240);
         suite_add_tcase(s, all[i]);
     }

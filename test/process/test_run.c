@@ -3,50 +3,12 @@
  * gone.
  */
 
-#include <check.h>
-#include <limits.h>
+#define WORK "run_work"
+#include "shell.h"
+
 #include <signal.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-static char build[PATH_MAX], folder[64];
-static char out[1 << 20], err[1 << 16];
-
-static void read_all(const char *name, char *to, size_t size)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(to, 1, size - 1, f) : 0;
-    to[n] = '\0';
-    if (f)
-        fclose(f);
-}
-
-/*
- * Runs a line of shell in a folder of the test's own; Z is the command, W the program that works.
- */
-__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
-{
-    char line[4096], whole[4 * PATH_MAX + 8192];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    snprintf(whole, sizeof whole,
-             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/run_work && { %s\n} >out 2>err </dev/null",
-             folder, build, build, build, line);
-    int status = system(whole);
-    read_all("out", out, sizeof out);
-    read_all("err", err, sizeof err);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 static void says(const char *text)
 {
@@ -67,21 +29,8 @@ static long long number(int process, const char *field)
 
 static void setup(void)
 {
-    const char *b = getenv("B");
-    ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
-    snprintf(folder, sizeof folder, "/tmp/zeroute-run.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    unsetenv("ZEROUTE_CONF");
-    unsetenv("ZEROUTE_CONF_FILE");
-    unsetenv("ZEROUTE_RUN");
+    shell_setup();
     setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
-}
-
-static void teardown(void)
-{
-    char line[128];
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    ck_assert_int_eq(system(line), 0);
 }
 
 /* --- ends ------------------------------------------------------------------------------------- */
@@ -583,7 +532,7 @@ int main(void)
 {
     Suite *s = suite_create("run");
     TCase *t = tcase_create("run");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, shell_teardown);
     tcase_set_timeout(t, 240);
     tcase_add_test(t, the_exit_code_is_the_programs_own);
     tcase_add_test(t, the_programs_signal_is_raised_again);

@@ -2,50 +2,14 @@
  * Looking at processes from outside: who lives, who is finished, who may not be read, and what is
  * removed when.
  */
+#define WORK "run_work"
+#include "shell.h"
 #include "zeroute/reader.h"
 
-#include <check.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-static char build[PATH_MAX], folder[64];
-static char out[1 << 20], err[1 << 16];
-
-static void read_all(const char *name, char *to, size_t size)
-{
-    char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    size_t n = f ? fread(to, 1, size - 1, f) : 0;
-    to[n] = '\0';
-    if (f)
-        fclose(f);
-}
-
-__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
-{
-    char line[4096], whole[4 * PATH_MAX + 8192];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    snprintf(whole, sizeof whole,
-             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/run_work && { %s\n} >out 2>err </dev/null",
-             folder, build, build, build, line);
-    int status = system(whole);
-    read_all("out", out, sizeof out);
-    read_all("err", err, sizeof err);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 /* A program on the simulated GPU that waits to be told to go on. */
 struct worker {
@@ -116,22 +80,10 @@ static const char *const keep_and_wait[] = {"run_work", "keep", "3", "wait", NUL
 
 static void setup(void)
 {
-    const char *b = getenv("B");
-    ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
-    snprintf(folder, sizeof folder, "/tmp/zeroute-stat.XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    shell_setup();
     chmod(folder, 0777);
-    unsetenv("ZEROUTE_CONF");
-    unsetenv("ZEROUTE_RUN");
     setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
     signal(SIGPIPE, SIG_IGN);
-}
-
-static void teardown(void)
-{
-    char line[128];
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    ck_assert_int_eq(system(line), 0);
 }
 
 START_TEST(a_live_process_is_shown_while_it_runs)
@@ -476,7 +428,7 @@ int main(void)
 {
     Suite *s = suite_create("stat");
     TCase *t = tcase_create("stat");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup, shell_teardown);
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_live_process_is_shown_while_it_runs);
     tcase_add_test(t, figures_that_belong_together_agree_while_they_change);
