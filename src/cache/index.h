@@ -13,8 +13,8 @@
 #include "cache/block.h"
 
 /*
- * Read by all, hardly ever written: in a line of its own. Written from the bottom up and read from the top down: whoever
- * has seen how large a table is finds one at least as large.
+ * Read by all, hardly ever written: in a line of its own. Written from the bottom up and read from the top down, so
+ * that whoever has seen how large a table is finds one at least as large.
  */
 struct zr_index {
     unsigned shift; /* 64 - n for a table of 2^n slots */

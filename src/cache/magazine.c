@@ -27,10 +27,9 @@ void zr_ungrant(struct zr_cache *c, unsigned account, uint64_t bytes)
 static bool furnish(struct magazine *m)
 {
     if (!m->next) {
-        char *piece = zr_piece(2 * STACK - 64);
+        uintptr_t piece = (uintptr_t)zr_piece(2 * STACK - 64);
 
-        if (piece)
-            m->next = (struct zr_block **)(piece + (-(uintptr_t)piece & (STACK - 1)));
+        m->next = (struct zr_block **)((piece + STACK - 1) & ~(uintptr_t)(STACK - 1));
     }
     return m->next;
 }
