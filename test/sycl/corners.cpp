@@ -3,7 +3,7 @@
 //   leak            never frees
 //   peer            switches peer access on and off between allocations
 //   late_peer [off] switches it on while blocks live, and off again
-//   refused         asks for three blocks and tells which it got
+//   refused [kept]  asks for three blocks, with one freed before, and tells which it got
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
 #include <sycl/sycl.hpp>
@@ -110,9 +110,11 @@ static int late_peer(bool off)
 }
 
 // What a program gets when residency is refused (the knob `inject`).
-static int refused()
+static int refused(bool kept)
 {
     std::string told;
+    if (kept) // a size that is kept when it is freed
+        sycl::free(take(2 << 20), *all);
     for (size_t size : {size_t(20) << 20, size_t(20) << 20, size_t(6) << 20}) {
         char *p = take(size);
         told += p ? " ok" : " null";
@@ -210,7 +212,7 @@ int main(int argc, char **argv)
         if (act == "late_peer")
             return late_peer(argc > 2);
         if (act == "refused")
-            return refused();
+            return refused(argc > 2);
         if (act == "ipc")
             return exporter(argv[0]);
         if (act == "import" && argc > 2)

@@ -160,7 +160,7 @@ refuses() { # refuses ADAPTER
         same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused)" "$told" || return 1
         same "$(field allocated_bytes.all.current)" 0 || return 1
     done
-    same "$(on_bed "$1" route:sycl,reuse:vouched,inject:zeContextMakeMemoryResident@11=0x70000003 refused)" "ok ok ok" &&
+    same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@11=0x70000003 refused kept)" "ok ok ok" &&
         same "$(field cache.retries)" 1
 }
 # Where peer access decides about residency, blocks that live get it when it is switched on, as the runtime does it.
