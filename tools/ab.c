@@ -91,7 +91,7 @@ static void help(void)
         stdout);
 }
 
-/* --- command line ----------------------------------------------------------------------------------- */
+/* --- command line ----------------------------------------------------------------------------- */
 
 /* Takes what a parser found wrong, or NULL; true when nothing was. */
 static bool right(char *message)
@@ -367,7 +367,7 @@ static bool check(struct options *o)
     return true;
 }
 
-/* --- carrying it out --------------------------------------------------------------------------------- */
+/* --- carrying it out -------------------------------------------------------------------------- */
 
 static void interrupt(int signal_number)
 {
@@ -492,7 +492,7 @@ static int run_all(struct options *o, int argc, char **argv)
     return code;
 }
 
-/* --- reports ------------------------------------------------------------------------------------------ */
+/* --- reports ---------------------------------------------------------------------------------- */
 
 static bool write_file(const char *path, const struct zr_ab *ab, const struct zr_ab_analysis *an,
                        void (*report)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *))

@@ -17,7 +17,7 @@
 #define ZR_AB_FORMAT 1 /* of the JSON; a reader refuses a higher one */
 #define ZR_AB_ARMS 64
 
-/* --- ab_pairs.c: names with texts, sorted by name ------------------------------------------------- */
+/* --- ab_pairs.c: names with texts, sorted by name --------------------------------------------- */
 struct zr_pair {
     char *name, *value;
 };
@@ -36,7 +36,7 @@ double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression);
 void *zr_ab_more(void *old, size_t count, size_t size);
 char *zr_ab_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- what is compared ----------------------------------------------------------------------------- */
+/* --- what is compared ------------------------------------------------------------------------- */
 enum zr_ab_kind { ZR_AB_KNOB, ZR_AB_PRESET, ZR_AB_ENV, ZR_AB_LIB, ZR_AB_CMD, ZR_AB_NONE };
 
 struct zr_ab_item {
@@ -124,7 +124,7 @@ bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit st
 /* The values of one metric in one arm, in order of time; to be freed. */
 double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n);
 
-/* --- ab_arm.c: arms, factors and the plan ---------------------------------------------------------- */
+/* --- ab_arm.c: arms, factors and the plan ----------------------------------------------------- */
 /* NULL, or what is wrong, to be freed. */
 char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text);
 char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text);
@@ -138,7 +138,7 @@ bool zr_ab_is_knob(const char *name, size_t length);
 /* Nothing inside tells of its runs: without the preload, or with stats:off. */
 bool zr_ab_from_outside(const struct zr_ab_arm *arm);
 
-/* --- ab_fingerprint.c: do the arms differ in what was declared and in nothing else? ---------------- */
+/* --- ab_fingerprint.c: do the arms differ in what was declared and in nothing else? ----------- */
 enum zr_ab_status {
     ZR_AB_DECLARED,
     ZR_AB_CONSEQUENCE,
@@ -170,7 +170,7 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
 bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
 
-/* --- ab_mechanism.c: did a knob move more than its own mechanism? ---------------------------------- */
+/* --- ab_mechanism.c: did a knob move more than its own mechanism? ----------------------------- */
 struct zr_ab_moved {
     const char *name; /* of the mechanism */
     const char *help;
@@ -184,7 +184,7 @@ struct zr_ab_moved {
 size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t max);
 #define ZR_AB_MECHANISMS 32
 
-/* --- ab_analysis.c: what a run of numbers says ------------------------------------------------------ */
+/* --- ab_analysis.c: what a run of numbers says ------------------------------------------------ */
 enum zr_ab_outcome {
     ZR_AB_NOT_TESTED,    /* not measured in both arms, or too few runs */
     ZR_AB_NO_DIFFERENCE, /* beyond noise */
@@ -230,7 +230,7 @@ struct zr_ab_analysis {
 void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an);
 void zr_ab_analysis_clear(struct zr_ab_analysis *an);
 
-/* --- ab_words.c: numbers and verdicts as texts, the same in every report ---------------------------- */
+/* --- ab_words.c: numbers and verdicts as texts, the same in every report ---------------------- */
 #define ZR_AB_WORD 160
 char *zr_ab_number(char *out, enum zr_ab_unit unit, double v);
 char *zr_ab_percent(char *out, double change);
@@ -252,14 +252,14 @@ const char *zr_ab_status_name(enum zr_ab_status s);
 const char *zr_ab_outcome_name(enum zr_ab_outcome o);
 char *zr_ab_quoted(char *const *argv); /* a command as a shell would take it; to be freed */
 
-/* --- reports ------------------------------------------------------------------------------------------ */
+/* --- reports ---------------------------------------------------------------------------------- */
 void zr_ab_report_terminal(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
 void zr_ab_report_markdown(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
 void zr_ab_report_html(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
 void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
 char *zr_ab_load(struct zr_ab *ab, const char *file); /* NULL, or what is wrong, to be freed */
 
-/* --- ab_output.c: numbers and a hash from what the command printed -------------------------------------- */
+/* --- ab_output.c: numbers and a hash from what the command printed ---------------------------- */
 /* Adds every `name: number` whose name the extended regular expression finds. */
 char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text,
                            const char *const *regex, size_t n);

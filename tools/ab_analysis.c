@@ -15,7 +15,7 @@ static void add_text(char ***list, size_t *n, char *text)
 #define reason(an, ...) add_text(&(an)->reason, &(an)->n_reasons, zr_ab_text(__VA_ARGS__))
 #define remark(an, ...) add_text(&(an)->remark, &(an)->n_remarks, zr_ab_text(__VA_ARGS__))
 
-/* --- numbers -------------------------------------------------------------------------------------- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 /* A seed of its own for every interval, so that adding a metric changes no other figure. */
 static uint64_t seed_for(const struct zr_ab *ab, const char *metric, size_t arm)
@@ -206,7 +206,7 @@ static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an)
         free(owned[arm]);
 }
 
-/* --- may there be a verdict at all? ---------------------------------------------------------------- */
+/* --- may there be a verdict at all? ----------------------------------------------------------- */
 
 static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
 {

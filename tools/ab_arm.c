@@ -58,7 +58,7 @@ static const char *preset_settings(const char *name, size_t length)
     return NULL;
 }
 
-/* --- parsing -------------------------------------------------------------------------------------- */
+/* --- parsing ---------------------------------------------------------------------------------- */
 
 static bool starts_item(const char *s)
 {
@@ -237,7 +237,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
     return wrong;
 }
 
-/* --- factors become arms -------------------------------------------------------------------------- */
+/* --- factors become arms ---------------------------------------------------------------------- */
 
 /* What stands behind the ':' or '=' of a level, where that tells the levels apart. */
 static const char *short_level(const struct zr_ab_factor *f, size_t l)
@@ -358,7 +358,7 @@ char *zr_ab_combine(struct zr_ab *ab)
     return NULL;
 }
 
-/* --- knobs ---------------------------------------------------------------------------------------- */
+/* --- knobs ------------------------------------------------------------------------------------ */
 
 /* NULL: nobody set it, so the default is in force. */
 static char *set_value(const struct zr_ab_arm *arm, const char *knob)
@@ -418,7 +418,7 @@ char *zr_ab_knobs(const struct zr_ab_arm *arm)
     return out;
 }
 
-/* --- the plan ------------------------------------------------------------------------------------- */
+/* --- the plan --------------------------------------------------------------------------------- */
 
 /* ABBA: every second round backwards, so that a steady drift hits all arms alike. */
 size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed)

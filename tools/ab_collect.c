@@ -11,7 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* --- fingerprint ------------------------------------------------------------------------------------- */
+/* --- fingerprint ------------------------------------------------------------------------------ */
 
 /* Processes of one run may differ (a launcher and its workers): then every value is told, in order. */
 static void merge(struct zr_pairs *p, const char *name, const char *value)
@@ -87,7 +87,7 @@ void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value)
         merge(p, key, value);
 }
 
-/* --- numbers ------------------------------------------------------------------------------------------ */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void keep_fields(struct zr_pairs *p, const struct zeroute_snapshot *s)
 {
@@ -207,7 +207,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
     return calls > 0;
 }
 
-/* --- the machine ---------------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 void zr_ab_machine(struct zr_ab *ab)
 {

@@ -52,7 +52,7 @@ static const char *const knob_names[] = {
 };
 #define KNOBS (sizeof(knob_names) / sizeof(*knob_names))
 
-/* --- what the arms declare ------------------------------------------------------------------------ */
+/* --- what the arms declare -------------------------------------------------------------------- */
 
 static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_ab_kind kind,
                                           const char *key)
@@ -189,7 +189,7 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
     return d.n;
 }
 
-/* --- what follows from a declaration -------------------------------------------------------------- */
+/* --- what follows from a declaration ---------------------------------------------------------- */
 
 static bool lies_in(const char *file, const char *path)
 {
@@ -304,7 +304,7 @@ static char *cause_of(const char *what, const struct view *a, const struct view 
     return cause_by_path(what, a, b);
 }
 
-/* --- comparing ------------------------------------------------------------------------------------ */
+/* --- comparing -------------------------------------------------------------------------------- */
 
 bool zr_ab_allows(const char *allow, const char *what)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- SHA-256 (FIPS 180-4), plain: an output is hashed once per run ---------------------------------- */
+/* --- SHA-256 (FIPS 180-4), plain: an output is hashed once per run ---------------------------- */
 
 struct sha {
     uint32_t h[8];
@@ -114,7 +114,7 @@ bool zr_ab_hash_file(const char *path, char out[65])
     return fine;
 }
 
-/* --- `name: number` ------------------------------------------------------------------------------- */
+/* --- `name: number` --------------------------------------------------------------------------- */
 
 static bool number_at(const char *s, double *value)
 {

@@ -61,7 +61,7 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
     return false;
 }
 
-/* --- while it runs ------------------------------------------------------------------------------------- */
+/* --- while it runs ---------------------------------------------------------------------------- */
 
 /*
  * Samples until the command ends. Looking at the processes may take 2 % of the time: where it is dear it becomes
@@ -106,7 +106,7 @@ static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_
     return end - start;
 }
 
-/* --- what follows from the samples --------------------------------------------------------------------- */
+/* --- what follows from the samples ------------------------------------------------------------ */
 
 static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value)
 {
@@ -142,7 +142,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
     }
 }
 
-/* --- output --------------------------------------------------------------------------------------------- */
+/* --- output ----------------------------------------------------------------------------------- */
 
 static char *whole(int fd, size_t *size)
 {
@@ -253,7 +253,7 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run,
     free(command);
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static double seconds(struct timeval t)
 {

@@ -22,7 +22,7 @@ struct zr_ab_running {  /* how runs are made; the same for all of them */
 /* Set by SIGINT and SIGTERM: the run under way is given up, what is done is kept. */
 extern volatile sig_atomic_t zr_ab_interrupted;
 
-/* --- ab_run.c ------------------------------------------------------------------------------------------ */
+/* --- ab_run.c --------------------------------------------------------------------------------- */
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from ab_metrics.def */
 /* Appends one run to ab->run. False, said, when nothing could be run at all (exit code 125). */
 bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number,
@@ -30,7 +30,7 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
 /* A shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
 
-/* --- ab_spawn.c ---------------------------------------------------------------------------------------- */
+/* --- ab_spawn.c ------------------------------------------------------------------------------- */
 /* The arm's variables and library paths put into our own environment; for a child after fork. */
 void zr_ab_environment(const struct zr_ab_arm *arm);
 char **
@@ -40,7 +40,7 @@ char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned);
 pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm,
                   char *const *argv, int out, int err, int *error);
 
-/* --- ab_sample.c ---------------------------------------------------------------------------------------- */
+/* --- ab_sample.c ------------------------------------------------------------------------------ */
 #define ZR_AB_SAMPLES 512
 struct zr_ab_watch {             /* what was seen from outside while a run was under way */
     struct zr_ab_sample *sample; /* at most ZR_AB_SAMPLES: a long run is kept more coarsely */
@@ -60,7 +60,7 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
 /* Waits until memory is back at the baseline; false: it was not, after how->settle seconds. */
 bool zr_ab_settle(struct zr_ab_running *how, double *waited);
 
-/* --- ab_collect.c --------------------------------------------------------------------------------------- */
+/* --- ab_collect.c ----------------------------------------------------------------------------- */
 /* One line of a process's fingerprint, taken apart: knobs one by one, a library's path and build. */
 void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value);
 /* The segments of the run: fields, fingerprint, latencies. False: no hook saw a call. */

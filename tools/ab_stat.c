@@ -148,7 +148,7 @@ double zr_normal_quantile(double p)
     return 0.5 * (low + high);
 }
 
-/* --- bootstrap ------------------------------------------------------------------------------------ */
+/* --- bootstrap -------------------------------------------------------------------------------- */
 
 /* The source is sorted: drawing indices and counting them gives the median in linear time. */
 static double resampled_median(const double *sorted, size_t n, unsigned *count, struct zr_random *r)
@@ -235,7 +235,7 @@ void zr_bootstrap_compare(const double *a, size_t na, const double *b, size_t nb
     free(count);
 }
 
-/* --- Mann-Whitney --------------------------------------------------------------------------------- */
+/* --- Mann-Whitney ----------------------------------------------------------------------------- */
 
 struct ranked {
     double value;
@@ -350,7 +350,7 @@ const char *zr_cliff_word(double delta)
     return d < 0.147 ? "negligible" : d < 0.33 ? "small" : d < 0.474 ? "medium" : "large";
 }
 
-/* --- several metrics, trends, and how many runs --------------------------------------------------- */
+/* --- several metrics, trends, and how many runs ----------------------------------------------- */
 
 void zr_holm(double *p, size_t n)
 {

@@ -68,7 +68,7 @@ double zr_runs_needed(double noise, double effect, double alpha, double power);
 /* The smallest difference that n runs per arm would see. */
 double zr_smallest_seen(double noise, size_t n, double alpha, double power);
 
-/* --- ab_factor.c: full factorial designs ---------------------------------------------------------- */
+/* --- ab_factor.c: full factorial designs ------------------------------------------------------ */
 #define ZR_AB_FACTORS 4
 #define ZR_AB_LEVELS 8
 

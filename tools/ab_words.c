@@ -256,7 +256,7 @@ bool zr_ab_dull(const struct zr_ab *ab, const struct zr_ab_row *row)
     return row->constant;
 }
 
-/* --- names of enumerations, as they stand in the JSON -------------------------------------------- */
+/* --- names of enumerations, as they stand in the JSON ----------------------------------------- */
 
 const char *zr_ab_unit_name(enum zr_ab_unit u)
 {

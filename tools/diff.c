@@ -154,7 +154,7 @@ static bool load(struct record *r, const char *text)
     return fine;
 }
 
-/* --- what is shown ---------------------------------------------------------------------------------- */
+/* --- what is shown ---------------------------------------------------------------------------- */
 
 /* What only zeroute ab notes, from outside: no difference against a run that was not watched so. */
 static void drop_outside(struct record *r)

@@ -64,7 +64,7 @@ void zr_mirror_judge(struct zr_mirror_result *result);
 /* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in
  * stopped. */
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result);
-/* From here on a signal ends the measurement under way, and is told here: what was measured stays. */
+/* From here on a signal ends the measurement under way, and is told here. */
 void zr_mirror_catch(void);
 extern volatile sig_atomic_t zr_mirror_interrupted;
 

@@ -1,4 +1,4 @@
-/* The environment of a program that runs under the preload, on a simulated GPU or not, and by which name. */
+/* The environment of a program under the preload, on a simulated GPU or not, and its name. */
 #include "preload.h"
 #include "simgpu/check.h"
 #include "tools.h"

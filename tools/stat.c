@@ -297,7 +297,8 @@ static int by_life(const void *a, const void *b)
 {
     const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
     const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
-    bool p_ended = p->process.state == ZEROUTE_FINISHED, q_ended = q->process.state == ZEROUTE_FINISHED;
+    bool p_ended = p->process.state == ZEROUTE_FINISHED;
+    bool q_ended = q->process.state == ZEROUTE_FINISHED;
     if (p_ended != q_ended)
         return p_ended ? 1 : -1;
     return (p->process.created_ns < q->process.created_ns) -

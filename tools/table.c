@@ -53,7 +53,8 @@ size_t zr_table_rows(const struct zr_table *t)
 static size_t terminal_width(FILE *out)
 {
     struct winsize w;
-    if (fileno(out) >= 0 && isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
+    int fd = fileno(out); /* -1: in memory */
+    if (fd >= 0 && isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
         return w.ws_col;
     return 0;
 }

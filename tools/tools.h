@@ -57,7 +57,7 @@ const char *zr_dim(bool colour);
 const char *zr_red(bool colour);
 const char *zr_plain(bool colour);
 
-/* --- screen.c: a page that is shown again and again -------------------------------------------- */
+/* --- screen.c: a page that is shown again and again ------------------------------------------- */
 /* False where nothing can be drawn over: no terminal, or a dumb one. */
 bool zr_screen_size(FILE *out, size_t *width, size_t *height);
 /* From the top left corner; lines are cut at the edge, what is below the last one is counted. */
