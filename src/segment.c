@@ -381,7 +381,8 @@ static void describe_reserved(const char *prefix, size_t at)
 void zr_segment_describe_device(unsigned n)
 {
     uint32_t bit = 1u << n;
-    if (__atomic_fetch_or(&devices_described, bit, __ATOMIC_RELAXED) & bit)
+    if (likely(__atomic_load_n(&devices_described, __ATOMIC_RELAXED) & bit) ||
+        __atomic_fetch_or(&devices_described, bit, __ATOMIC_RELAXED) & bit)
         return;
     char prefix[16];
     snprintf(prefix, sizeof prefix, "device.%u.", n);
