@@ -31,14 +31,18 @@ static const struct zr_site *site_of(const void *caller)
 void zr_hit_learn(struct zr_asker *asker, const struct zr_cache *c, size_t alignment)
 {
     uintptr_t shard = zr_shard_word;
+    unsigned number = asker->key.account;
 
-    if (asker->key.extra || zr_config.host_floor.set || zr_heap_last->cache != c)
+    if (asker->key.extra || zr_config.host_floor.set || number >= ZR_DEVICES || zr_heap_last->cache != c)
         return;
     if (shard != ZR_SHARD_OFF) {
         const struct zr_site *site = site_of(asker->caller);
+        struct zr_shard *s = (struct zr_shard *)shard;
 
         if (shard & 1 || !site)
             return;
+        asker->cell = &s->on_device[number][ZR_KIND_DEVICE];
+        asker->level = &s->device[number];
         asker->calls = (uint64_t *)(shard + site->calls);
         asker->bytes = (uint64_t *)(shard + site->bytes);
     }
@@ -87,11 +91,14 @@ static __attribute__((noinline, cold)) ze_result_t tick(void)
     return ZE_RESULT_SUCCESS;
 }
 
-/* A settled process without faults to inject, a thread that is in no call of ours. */
+/*
+ * A settled process without faults to inject, a thread that is in no call of ours. All of `busy`, here and where it is
+ * written: a part that was just written cannot be forwarded to a reader of the whole.
+ */
 static inline bool as_usual(void)
 {
     return likely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) == ZR_DECIDING) &&
-           likely(!(zr_thread.inside | zr_thread.pooled)) &&
+           likely(!zr_thread.busy) && likely(!zr_thread.pooled) &&
            likely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) != 0);
 }
 
@@ -110,9 +117,9 @@ static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, s
     struct zr_shard *s = (struct zr_shard *)asker->shard;
     struct zr_block *b;
 
-    zr_thread.inside = 1;
+    zr_thread.busy = ZR_ONLY_INSIDE;
     b = zr_cache_at_hand(asker->heap, &asker->key, size);
-    zr_thread.inside = 0;
+    zr_thread.busy = 0;
     if (unlikely(!b))
         return none_at_hand(asker, size, out);
     /* Marks of its life before; nobody else knows the block yet. */
@@ -127,7 +134,7 @@ static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, s
         zr_relaxed_add(&s->fields[ZR_F_CACHE_HITS], 1);
         zr_relaxed_add(asker->calls, 1);
         zr_relaxed_add(asker->bytes, size);
-        zr_book(ZR_KIND_DEVICE, asker->key.account, size);
+        zr_book_on_device(s, asker->cell, asker->level, asker->key.account, size);
     }
     return ZE_RESULT_SUCCESS;
 }
@@ -162,24 +169,25 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
     if (unlikely(!as_usual() || !context || zr_slot_block(slot)->kind != ZR_KIND_DEVICE) ||
         unlikely(f->caller != caller) || unlikely(f->heap != h) || unlikely(f->shard != shard))
         return zr_general_free(context, p);
-    zr_thread.inside = 1;
+    zr_thread.busy = ZR_ONLY_INSIDE;
     put = zr_cache_put_by(h, slot, &was);
     if (unlikely(put == ZR_NOT_PUT_BY)) {
-        zr_thread.inside = 0;
+        zr_thread.busy = 0;
         return zr_general_free(context, p);
     }
     if (likely(!(shard & 1))) {
         struct zr_shard *s = (struct zr_shard *)shard;
+        unsigned device = was.device < ZR_DEVICES ? was.device : ZR_DEVICES - 1;
 
         zr_relaxed_add(&s->calls[zr_thread.way][ZR_E_zeMemFree], 1);
         zr_relaxed_add(&s->fields[ZR_F_FREE_POLICY_DEFAULT], 1);
         zr_relaxed_add(&s->fields[ZR_F_CACHE_KEPT], 1);
         zr_relaxed_add(f->calls, 1);
-        zr_unbook(ZR_KIND_DEVICE, was.device, was.size);
+        zr_unbook_on_device(s, &s->on_device[device][ZR_KIND_DEVICE], &s->device[device], device, was.size);
     }
     if (unlikely(put == ZR_PUT_BY_AND_TICK))
         return tick();
-    zr_thread.inside = 0;
+    zr_thread.busy = 0;
     return ZE_RESULT_SUCCESS;
 }
 

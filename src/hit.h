@@ -24,6 +24,8 @@ struct zr_asker {
     uintptr_t base;    /* the last one */
     size_t alignment;  /* that it was asked for with; or ZR_UNLEARNT: go the general way */
     uint64_t *calls, *bytes; /* its library's counters in this thread's shard */
+    struct zr_cell *cell; /* and the books of its device */
+    struct zr_level *level;
     struct heap *heap;
     uintptr_t shard;
 } __attribute__((aligned(128)));
