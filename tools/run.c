@@ -308,9 +308,6 @@ int zr_cmd_run(int argc, char **argv)
         goto out;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
-    if (o->config.trace && *o->config.trace)
-        zr_complain("run", "trace is taken and does nothing yet: no %s will be written",
-                    o->config.trace);
     zr_knobs_print(&o->config, knobs, sizeof knobs);
     setenv("ZEROUTE_CONF", knobs, 1);
     zr_run_name(run, sizeof run);
