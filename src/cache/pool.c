@@ -284,17 +284,21 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
     return pool;
 }
 
-/* The pool's own memory stays mapped: a thread may still hold a stale pointer to it. */
+/*
+ * The pool's own memory stays mapped: a thread may still hold a stale pointer to it. A thread that ends takes its
+ * front with it as soon as the pool is not listed any more: not while we go through them.
+ */
 void zr_pool_delete(struct zr_pool *pool)
 {
     zr_lock(&pools_lock);
     if (pool->id < POOLS)
         pools[pool->id] = NULL;
-    zr_unlock(&pools_lock);
     zr_lock(&pool->lock);
     zr_front_seize_all(pool);
     pool->serial = 0;
     zr_front_release_all(pool);
+    pool->fronts = NULL;
+    zr_unlock(&pools_lock);
     for (unsigned i = 0; i < GROUPS; i++)
         for (struct segment *s = pool->group[i].segments; s; s = s->next) {
             pool->frees++;
@@ -302,7 +306,6 @@ void zr_pool_delete(struct zr_pool *pool)
         }
     memset(pool->group, 0, sizeof pool->group);
     memset(pool->partial, 0, sizeof pool->partial);
-    pool->fronts = NULL;
     zr_unlock(&pool->lock);
 }
 

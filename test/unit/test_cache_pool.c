@@ -343,6 +343,39 @@ START_TEST(pools_do_not_mix_and_their_places_are_used_again)
 }
 END_TEST
 
+static void *use_once_and_end(void *arg)
+{
+    void *p = NULL;
+
+    ck_assert_int_eq(zr_pool_malloc(arg, 4 * KIB, 0, &p), 0);
+    ck_assert_int_eq(zr_pool_free(arg, p), ZR_FREED);
+    pthread_barrier_wait(&gate);
+    return NULL;
+}
+
+/* A race: some of the rounds must meet it. */
+START_TEST(threads_may_end_while_their_pool_is_deleted)
+{
+    enum { ROUNDS = 1000, THREADS = 4 };
+    static const struct zr_pool_backing backing = {NULL, driver_alloc, driver_free};
+
+    pthread_barrier_init(&gate, NULL, THREADS + 1);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct zr_pool *other = zr_pool_new(&backing);
+        pthread_t thread[THREADS];
+
+        ck_assert_ptr_nonnull(other);
+        for (int j = 0; j < THREADS; j++)
+            ck_assert_int_eq(pthread_create(&thread[j], NULL, use_once_and_end, other), 0);
+        pthread_barrier_wait(&gate);
+        zr_pool_delete(other);
+        for (int j = 0; j < THREADS; j++)
+            pthread_join(thread[j], NULL);
+    }
+    ck_assert_uint_eq(driver.held, 0);
+}
+END_TEST
+
 START_TEST(more_pools_than_threads_keep_places_for_still_work)
 {
     static const struct zr_pool_backing backing = {NULL, driver_alloc, driver_free};
@@ -389,6 +422,7 @@ int main(void)
     tcase_add_test(c, one_thread_frees_what_another_allocates);
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
     tcase_add_test(c, pools_do_not_mix_and_their_places_are_used_again);
+    tcase_add_test(c, threads_may_end_while_their_pool_is_deleted);
     tcase_add_test(c, more_pools_than_threads_keep_places_for_still_work);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
