@@ -1,7 +1,7 @@
 #include "lean.h"
 
-/* No address of the driver's is 1, and its word is none that a claim has. */
-struct zr_block zr_no_block = {.base = 1};
+/* No address of the driver's is 1; who frees it finds a word that no claim has, not even a blank one. */
+struct zr_block zr_no_block = {.base = 1, .word = UINT64_MAX};
 
 void zr_claims_start(struct zr_local *l)
 {

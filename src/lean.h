@@ -165,7 +165,7 @@ ZR_INLINE ze_result_t zr_lean_zeMemFree(uint32_t door, enum zr_way way, ze_conte
     zr_map_park(c->block, c->live);
     result = below(context, ptr);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_map_revive(c->block, c->live);
+        zr_map_unpark(c->block, c->live);
         return zr_refused(ZR_E_zeMemFree, result);
     }
     zr_unbook_on_device(l->shard, &l->shard->on_device[l->number][ZR_KIND_DEVICE], l->level, l->number, held);
@@ -194,7 +194,7 @@ ZR_INLINE ze_result_t zr_lean_zeMemFreeExt(uint32_t door, enum zr_way way, ze_co
     zr_map_park(c->block, c->live);
     result = below(context, desc, ptr);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_map_revive(c->block, c->live);
+        zr_map_unpark(c->block, c->live);
         return zr_refused(ZR_E_zeMemFreeExt, result);
     }
     zr_unbook_on_device(l->shard, &l->shard->on_device[l->number][ZR_KIND_DEVICE], l->level, l->number, held);

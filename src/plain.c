@@ -70,7 +70,7 @@ static ze_result_t unpark(const struct parked *p, ze_result_t result)
     if (result == ZE_RESULT_SUCCESS)
         zr_unbook(ZR_KIND_DEVICE, p->device, p->held);
     else
-        zr_map_revive(p->block, p->live);
+        zr_map_unpark(p->block, p->live);
     return result;
 }
 

@@ -59,9 +59,10 @@ bool zr_registry_insert_slow(struct zr_block *b)
     return false;
 }
 
+/* One that is not as it was taken has been freed by its claimant at the same time (lean.h), who goes on with it. */
 void zr_registry_back(struct zr_block *b)
 {
-    if (b && !zr_map_insert(b))
+    if (b && zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE && !zr_map_insert(b))
         zr_registry_gone(b);
 }
 

@@ -163,6 +163,15 @@ static inline void zr_map_revive(struct zr_block *b, uint64_t live)
     __atomic_store_n(&b->word, live, __ATOMIC_RELEASE);
 }
 
+/*
+ * After the driver has refused a free: the block is LIVE again. It may be somebody else's by now, if two threads have
+ * freed it at once and the driver has taken it from the other one: then it is left alone.
+ */
+static inline void zr_map_unpark(struct zr_block *b, uint64_t live)
+{
+    (void)zr_block_shift(b, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), ZR_BLOCK_LIVE);
+}
+
 static inline bool zr_map_evict(struct zr_block *b, uint64_t live)
 {
     return zr_block_shift(b, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), ZR_BLOCK_NONE);

@@ -177,6 +177,27 @@ START_TEST(a_parked_block_hides_nothing_and_keeps_its_place)
 }
 END_TEST
 
+/* Two threads free one block at once: the driver takes it from one, who recycles it, and refuses the other. */
+START_TEST(a_refused_free_brings_back_only_what_is_still_parked)
+{
+    uintptr_t at = 0x60000000;
+    struct zr_block *b = put(at, 4096);
+    uint64_t live = zr_block_word(b), gone;
+
+    zr_map_park(b, live);
+    zr_map_unpark(b, live);
+    ck_assert_ptr_eq(zr_map_base((void *)at), b);
+
+    ck_assert_ptr_eq(zr_map_take((void *)at), b);
+    zr_map_park(b, live);
+    zr_block_recycle(b);
+    gone = zr_block_word(b);
+    zr_map_unpark(b, live);
+    ck_assert_uint_eq(zr_block_word(b), gone);
+    ck_assert_ptr_null(zr_map_base((void *)at));
+}
+END_TEST
+
 START_TEST(a_search_cleans_up_behind_many_small_blocks)
 {
     uintptr_t at = 0x300000000;
@@ -309,6 +330,7 @@ int main(void)
     tcase_add_test(c, a_block_that_was_taken_can_come_back);
     tcase_add_test(c, a_cached_block_is_no_allocation);
     tcase_add_test(c, a_parked_block_hides_nothing_and_keeps_its_place);
+    tcase_add_test(c, a_refused_free_brings_back_only_what_is_still_parked);
     tcase_add_test(c, a_search_cleans_up_behind_many_small_blocks);
     tcase_add_test(c, threads_insert_find_and_take_side_by_side);
     tcase_add_test(c, of_two_threads_that_take_one_block_one_gets_it);
