@@ -29,7 +29,11 @@ at_once() {
     head -n 60 "$log"
     return 1
 }
-raced() { at_once "$T" "$PWD/$T/libzeroute.so" "$1" "$2" "$T/test/process/at_once" 400; }
+# ld.so takes a lock that ThreadSanitizer does not see before it writes what dl_iterate_phdr shows.
+raced() {
+    TSAN_OPTIONS=ignore_noninstrumented_modules=1 at_once "$T" "$PWD/$T/libzeroute.so" "$1" "$2" \
+        "$T/test/process/at_once" 400
+}
 
 promise "no race when nothing is kept" raced cache:off 2
 promise "no race when blocks are kept" raced cache:on 4
