@@ -45,13 +45,10 @@ static void start(struct zr_pool *pool, struct front *f)
     f->last = NULL;
     f->state = 1;
     zr_lock(&pool->lock);
-    f->wanted = 0;
-    if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0) {
-        f->wanted = 1;
-        pool->shared = true;
-    } else if (pool->fronts) {
+    /* A sandbox may have taken it away since another thread came, who is inside, alone: he is waited for. */
+    f->wanted = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
+    if (f->wanted || pool->fronts)
         zr_front_share(pool);
-    }
     if (pool->shared)
         f->hold = INT64_MIN;
     f->next = pool->fronts;
