@@ -155,14 +155,13 @@ ZR_INLINE ze_result_t zr_lean_zeMemFree(uint32_t door, enum zr_way way, ze_conte
 
     if (unlikely(zr_thread.busy) || unlikely(!below) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
         unlikely(l->lean[ZR_LEAN_FREE].caller != zr_thread.caller) ||
-        unlikely(!zr_pace_skips(&l->lean[ZR_LEAN_FREE].pace, c->block->held))) {
+        unlikely(!zr_pace_skips(&l->lean[ZR_LEAN_FREE].pace, (held = c->block->held))) ||
+        unlikely(!zr_map_park(c->block, c->live))) {
         zr_note(door, way);
         return zr_on_zeMemFree(context, ptr);
     }
     ZR_LEAN_GUARD;
-    held = c->block->held;
     zr_lean_enter(l, ZR_LEAN_FREE, way, ZR_E_zeMemFree, ZR_F_DRIVER_FREE_CALLS);
-    zr_map_park(c->block, c->live);
     result = below(context, ptr);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         zr_map_unpark(c->block, c->live);
@@ -183,15 +182,14 @@ ZR_INLINE ze_result_t zr_lean_zeMemFreeExt(uint32_t door, enum zr_way way, ze_co
 
     if (unlikely(zr_thread.busy) || unlikely(!below) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
         unlikely(l->lean[ZR_LEAN_FREE_EXT].caller != zr_thread.caller) ||
-        unlikely(!zr_pace_skips(&l->lean[ZR_LEAN_FREE_EXT].pace, c->block->held))) {
+        unlikely(!zr_pace_skips(&l->lean[ZR_LEAN_FREE_EXT].pace, (held = c->block->held))) ||
+        unlikely(!zr_map_park(c->block, c->live))) {
         zr_note(door, way);
         return zr_on_zeMemFreeExt(context, desc, ptr);
     }
     ZR_LEAN_GUARD;
-    held = c->block->held;
     zr_lean_enter(l, ZR_LEAN_FREE_EXT, way, ZR_E_zeMemFreeExt, ZR_F_DRIVER_FREE_CALLS);
     zr_relaxed_add(&l->shard->fields[zr_free_policy_field(desc)], 1);
-    zr_map_park(c->block, c->live);
     result = below(context, desc, ptr);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         zr_map_unpark(c->block, c->live);

@@ -61,8 +61,7 @@ static bool park(enum zr_lean which, const struct zr_call *call, const void *ptr
     if (!zr_claimed(c, ptr, ZR_BLOCK_LIVE))
         return false;
     *p = (struct parked){c->block, c->live, c->block->held, c->block->device};
-    zr_map_park(p->block, p->live);
-    return true;
+    return zr_map_park(p->block, p->live);
 }
 
 static ze_result_t unpark(const struct parked *p, ze_result_t result)

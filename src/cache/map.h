@@ -153,9 +153,9 @@ static inline struct zr_block *zr_map_take(const void *p)
  * has the address from the driver is the only one to touch it. Anybody else removes a parked block with
  * zr_map_evict, which is true for one of those who try: he recycles it.
  */
-static inline void zr_map_park(struct zr_block *b, uint64_t live)
+static inline bool zr_map_park(struct zr_block *b, uint64_t live)
 {
-    __atomic_store_n(&b->word, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), __ATOMIC_RELEASE);
+    return zr_block_shift(b, live, ZR_BLOCK_PARKED);
 }
 
 static inline void zr_map_revive(struct zr_block *b, uint64_t live)
