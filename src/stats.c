@@ -331,11 +331,11 @@ static void follow(struct zr_shard *s, struct zr_level *l, int64_t slack)
         move_mark(s, l, l->over + slack / 2);
 }
 
-void zr_marks_follow(struct zr_shard *s, unsigned device, int64_t slack)
+void zr_marks_follow(struct zr_shard *s, unsigned device)
 {
-    follow(s, &s->bytes, slack);
+    follow(s, &s->bytes, ZR_PEAK_SLACK_BYTES);
     follow(s, &s->blocks, ZR_PEAK_SLACK_BLOCKS);
-    follow(s, &s->device[device], slack);
+    follow(s, &s->device[device], ZR_PEAK_SLACK_BYTES);
 }
 
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)

@@ -117,7 +117,7 @@ extern bool zr_clock_is_tsc;
 void zr_add_slow(size_t offset, uint64_t n);
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook);
 void zr_peak_slow(struct zr_shard *s, unsigned device);
-void zr_marks_follow(struct zr_shard *s, unsigned device, int64_t slack);
+void zr_marks_follow(struct zr_shard *s, unsigned device);
 /* The rest of a booking that rises above a mark: `done` of the three levels have it already. */
 void zr_book_rest(struct zr_shard *s, unsigned device, uint64_t bytes, unsigned done);
 
@@ -221,7 +221,7 @@ static inline void zr_level_down(struct zr_level *l, int64_t n)
 }
 
 /*
- * How far a thread may fall before its mark follows, besides two blocks: what the peak of several threads may lack, per
+ * How far a thread may fall before its mark follows: what the peak of several threads may lack, per
  * thread.
  */
 #define ZR_PEAK_SLACK_BYTES ((int64_t)64 << 20)
@@ -256,10 +256,9 @@ static inline void zr_unbook_on_device(struct zr_shard *s, struct zr_cell *c, st
     zr_level_down(&s->blocks, 1);
     zr_level_down(l, n);
     zr_booked(s);
-    /* A mark does not follow a single block that goes, large as it may be: the next one is as large. */
-    n = -n - n - ZR_PEAK_SLACK_BYTES;
-    if (unlikely(s->bytes.over < n) || unlikely(s->blocks.over < -ZR_PEAK_SLACK_BLOCKS) || unlikely(l->over < n))
-        zr_marks_follow(s, device, -n);
+    if (unlikely(s->bytes.over < -ZR_PEAK_SLACK_BYTES) ||
+        unlikely(s->blocks.over < -ZR_PEAK_SLACK_BLOCKS) || unlikely(l->over < -ZR_PEAK_SLACK_BYTES))
+        zr_marks_follow(s, device);
 }
 
 /*
