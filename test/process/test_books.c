@@ -1,14 +1,19 @@
 /* What is booked, and what residency:owner does to it. */
 #include "child.h"
 
-static struct child *run(const char *conf)
+static struct child *run_program(const char *conf, const char *program, const char *what)
 {
     static char driver[PATH_MAX + 32];
     const char *settings[] = {driver, "ZE_SIMGPU=devices:2", conf, NULL};
-    const char *argv[] = {"books", NULL};
+    const char *argv[] = {program, what, NULL};
 
     snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     return child_run(settings, argv);
+}
+
+static struct child *run(const char *conf)
+{
+    return run_program(conf, "books", NULL);
 }
 
 #define MIB(n) ((uint64_t)(n) << 20)
@@ -137,6 +142,31 @@ START_TEST(the_default_knobs_keep_the_same_books)
 }
 END_TEST
 
+START_TEST(the_peak_of_two_threads_is_what_they_held_together)
+{
+    struct child *c = run_program("ZEROUTE_CONF=preset:observe", "two", "peak");
+
+    child_ok(c);
+    counts(c, "allocated_bytes.all.peak", MIB(2048));
+    counts(c, "device.0.allocated_bytes.all.peak", MIB(2048));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(of_two_threads_that_free_a_block_one_succeeds)
+{
+    static const char *const conf[] = {"ZEROUTE_CONF=preset:observe", "ZEROUTE_CONF=preset:reroute"};
+
+    for (int i = 0; i < 2; i++) {
+        struct child *c = run_program(conf[i], "two", "twice");
+
+        child_ok(c);
+        counts(c, "allocated_bytes.all.current", 0);
+        child_free(c);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("books");
@@ -154,6 +184,8 @@ int main(void)
     tcase_add_test(t, what_the_driver_refuses_is_not_booked);
     tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
     tcase_add_test(t, the_default_knobs_keep_the_same_books);
+    tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
+    tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
     r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
