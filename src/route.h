@@ -43,6 +43,14 @@ bool zr_is_adapter(const void *caller);
 bool zr_may_be_adapter(const void *caller);
 void zr_fork_child_runtime(void);
 
+/* A hidden version, like the ze functions: found by those who are linked against the runtime. */
+#define ZR_SYCL_EXPORT(name, symbol)                                                               \
+    __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                    \
+    __attribute__((visibility("default")))
+
+/* For calls that not every runtime has: the caller's runtime, by a function that each has; the call is counted. */
+struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
+
 /* --- habit.c: what the runtime asks of Level Zero for a device allocation --------------------- */
 struct zr_request {
     enum zr_sycl_form which;

@@ -160,6 +160,17 @@ struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller)
     return find(form, caller, site);
 }
 
+struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller)
+{
+    struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);
+
+    if (likely(!zr_exiting)) {
+        zr_fork_check();
+        zr_count_call(entry, ZR_WAY_SYCL);
+    }
+    return runtime;
+}
+
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol)
 {
     zr_function f = ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol));

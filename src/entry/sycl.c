@@ -72,14 +72,10 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
     return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && r->kind == KIND_DEVICE;
 }
 
-/* A hidden version, like the ze functions: found by those who are linked against the runtime. */
-#define EXPORT(form, symbol)                                                                       \
-    __asm__(".symver zr_sycl_" #form ", _ZN4sycl3_V1" symbol "@ZEROUTE_0");                        \
-    __attribute__((visibility("default")))
-
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                   \
     void *zr_sycl_##form parameters;                                                               \
-    EXPORT(form, symbol) void *zr_sycl_##form parameters                                           \
+    ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                    \
+    void *zr_sycl_##form parameters                                                                \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
@@ -100,7 +96,8 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
     }
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                          \
     void zr_sycl_##form parameters;                                                                \
-    EXPORT(form, symbol) void zr_sycl_##form parameters                                            \
+    ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                    \
+    void zr_sycl_##form parameters                                                                 \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
@@ -115,24 +112,18 @@ static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
     }
 #include "entry/sycl.def"
 
-/*
- * Peer access decides where the runtime wants blocks resident: it is watched anew. The runtime
- * belongs to the caller, and is found by a function that every runtime has.
- */
+/* Peer access decides where the runtime wants blocks resident: it is watched anew. */
 #define ZR_PEER(entry, symbol)                                                                     \
     void zr_sycl_##entry(void *device, const void *peer);                                          \
-    EXPORT(entry, symbol) void zr_sycl_##entry(void *device, const void *peer)                     \
+    ZR_SYCL_EXPORT(entry, "_ZN4sycl3_V1" symbol)                                                   \
+    void zr_sycl_##entry(void *device, const void *peer)                                           \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);                       \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                      \
         zr_function real = runtime ? zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol) : NULL;   \
                                                                                                    \
         if (!real)                                                                                 \
             return;                                                                                \
-        if (likely(!zr_exiting)) {                                                                 \
-            zr_fork_check();                                                                       \
-            zr_count_call(ZR_E_##entry, ZR_WAY_SYCL);                                              \
-        }                                                                                          \
         ((void (*)(void *, const void *))real)(device, peer);                                      \
         if (runtime->ours)                                                                         \
             zr_habit_renew(probe, caller);                                                         \

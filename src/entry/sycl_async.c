@@ -7,27 +7,11 @@
 #define EX "_ZN4sycl3_V13ext6oneapi12experimental"
 #define WAIT "_ZN4sycl3_V15queue10wait_proxyERKNS0_6detail13code_locationE"
 
-static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
-{
-    /* Found by a function that every runtime has. */
-    struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);
-
-    if (likely(!zr_exiting)) {
-        zr_fork_check();
-        zr_count_call(entry, ZR_WAY_SYCL);
-    }
-    return runtime;
-}
-
-#define EXPORT(name, symbol)                                                                       \
-    __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                    \
-    __attribute__((visibility("default")))
-
 #define ZR_PASSED(name, entry, symbol, parameters, arguments)                                      \
     void *zr_sycl_##name parameters;                                                               \
-    EXPORT(name, symbol) void *zr_sycl_##name parameters                                           \
+    ZR_SYCL_EXPORT(name, symbol) void *zr_sycl_##name parameters                                   \
     {                                                                                              \
-        struct zr_runtime *runtime = runtime_of(__builtin_return_address(0), ZR_E_##entry);        \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, __builtin_return_address(0)); \
         zr_function real = runtime ? zr_runtime_function(runtime, symbol) : NULL;                  \
                                                                                                    \
         return real ? ((void *(*)parameters)real)arguments : NULL;                                 \
@@ -48,9 +32,9 @@ ZR_PASSED(async_malloc_from_pool_h, async_malloc_from_pool,
           (void *handler, size_t size, const void *pool), (handler, size, pool))
 #define FREE_IN_GROUP EX "10async_freeERNS0_7handlerEPv"
 void zr_sycl_async_free_h(void *handler, void *ptr);
-EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr)
+ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr)
 {
-    struct zr_runtime *runtime = runtime_of(__builtin_return_address(0), ZR_E_async_free);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, __builtin_return_address(0));
     zr_function real = runtime ? zr_runtime_function(runtime, FREE_IN_GROUP) : NULL;
 
     if (real)
@@ -59,10 +43,10 @@ EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, voi
 
 #define FREE EX "10async_freeERKNS0_5queueEPvRKNS0_6detail13code_locationE"
 void zr_sycl_async_free(const void *queue, void *ptr, const void *code);
-EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code)
+ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code)
 {
     const void *caller = __builtin_return_address(0);
-    struct zr_runtime *runtime = runtime_of(caller, ZR_E_async_free);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     bool owned = zr_route_owns(ptr);
     zr_function real = runtime ? zr_runtime_function(runtime, owned ? WAIT : FREE) : NULL;
 

@@ -225,30 +225,14 @@ void zr_fork_child_sycl_ipc(void)
 
 /* --- what the program calls ------------------------------------------------------------------- */
 
-/* Found by a function that every runtime has: runtimes before 2026 have no IPC. */
-static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
-{
-    struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);
-
-    if (likely(!zr_exiting)) {
-        zr_fork_check();
-        zr_count_call(entry, ZR_WAY_SYCL);
-    }
-    return runtime;
-}
-
-#define EXPORT(name, symbol)                                                                       \
-    __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                    \
-    __attribute__((visibility("default")))
-
 /* The same three functions in the two namespaces that runtimes have had for them. */
 #define ZR_IPC(name, prefix)                                                                       \
     struct handle zr_sycl_##name##_get(void *ptr, const void *context);                            \
-    EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                            \
+    ZR_SYCL_EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                    \
     struct handle zr_sycl_##name##_get(void *ptr, const void *context)                             \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = runtime_of(caller, ZR_E_ipc_memory_get);                      \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_get, caller);               \
         struct handle out = {NULL, 0};                                                             \
         zr_function real;                                                                          \
                                                                                                    \
@@ -258,11 +242,11 @@ static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
         return real ? ((struct handle(*)(void *, const void *))real)(ptr, context) : out;          \
     }                                                                                              \
     void zr_sycl_##name##_put(struct handle *handle, const void *context);                         \
-    EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                                 \
+    ZR_SYCL_EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                         \
     void zr_sycl_##name##_put(struct handle *handle, const void *context)                          \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = runtime_of(caller, ZR_E_ipc_memory_put);                      \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_put, caller);               \
         zr_function real;                                                                          \
                                                                                                    \
         if (put(handle, caller) || !runtime)                                                       \
@@ -272,11 +256,11 @@ static struct zr_runtime *runtime_of(const void *caller, enum zr_entry entry)
             ((void (*)(struct handle *, const void *))real)(handle, context);                      \
     }                                                                                              \
     void zr_sycl_##name##_close(void *ptr, const void *context);                                   \
-    EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                        \
+    ZR_SYCL_EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                \
     void zr_sycl_##name##_close(void *ptr, const void *context)                                    \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = runtime_of(caller, ZR_E_ipc_memory_close);                    \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_close, caller);             \
         zr_function real;                                                                          \
                                                                                                    \
         if (close_here(ptr, caller) || !runtime)                                                   \
@@ -290,11 +274,11 @@ ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
 
 #define OPEN "_ZN4sycl3_V16detail16openIPCMemHandleEPKSt4bytemRKNS0_7contextERKNS0_6deviceE"
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device);
-EXPORT(ipc_open, OPEN)
+ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device)
 {
     const void *caller = __builtin_return_address(0);
-    struct zr_runtime *runtime = runtime_of(caller, ZR_E_ipc_memory_open);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_open, caller);
     void *out = NULL;
     zr_function real;
 

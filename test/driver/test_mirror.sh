@@ -6,14 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 B=${B:-build}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-
-test/bed --on intel --runtime newest --cards 4 --setup >"$dir/setup" 2>&1 || {
-    code=$?
-    tail -n 1 "$dir/setup"
-    exit $code
-}
+on_the_stack --cards 4
 test/bed --on intel --runtime newest --cards 4 "$B/zeroute" mirror-test --all --markdown --step 64MiB --count 4 \
     --keep 512MiB >"$dir/table" 2>"$dir/errors"
 [ $? -le 1 ] || cat "$dir/table" "$dir/errors"

@@ -6,14 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 B=${B:-build}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-
-test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
-    code=$?
-    tail -n 1 "$dir/setup"
-    exit $code
-}
+on_the_stack --cards 2
 python=$(test/sycl/env.sh --python 2>/dev/null) || { echo "no Python for dpctl"; exit 77; }
 site=$(test/sycl/env.sh newest 2>/dev/null)/site
 

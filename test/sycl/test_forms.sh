@@ -5,14 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 B=${B:-build}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-
-test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
-    code=$?
-    tail -n 1 "$dir/setup"
-    exit $code
-}
+on_the_stack --cards 2
 forms=$B/sycl/forms-2026.2.0
 if [ test/sycl/forms.cpp -nt "$forms" ]; then
     command -v g++ >/dev/null || { echo "no g++"; exit 77; }

@@ -10,17 +10,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 B=${B:-build}
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-
 all=
 [ "${1:-}" != --all ] || all=1
 
-test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
-    code=$?
-    tail -n 1 "$dir/setup"
-    exit $code
-}
+on_the_stack --cards 2
 python=$(test/sycl/env.sh --python) || exit $?
 # UMF 0.11 opens the loader by the name that a development package has.
 mkdir "$dir/lib"
