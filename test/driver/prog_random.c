@@ -67,22 +67,6 @@ static void new_ways(unsigned card)
     }
 }
 
-static void new_events(ze_event_handle_t *events)
-{
-    ze_event_pool_handle_t pool;
-    ze_event_pool_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                 .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE,
-                                 .count = EVENTS};
-    CHECK(zeEventPoolCreate(context, &desc, 0, NULL, &pool));
-    for (unsigned i = 0; i < EVENTS; i++) {
-        ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
-                                 .index = i,
-                                 .signal = ZE_EVENT_SCOPE_FLAG_HOST,
-                                 .wait = ZE_EVENT_SCOPE_FLAG_HOST};
-        CHECK(zeEventCreate(pool, &event, &events[i]));
-    }
-}
-
 static void give_back(const struct block *b)
 {
     if (b->kind == PROGRAM)
@@ -262,8 +246,8 @@ int main(int argc, char **argv)
     start();
     for (unsigned card = 0; card < card_count; card++)
         new_ways(card);
-    new_events(event_sets[0]);
-    new_events(event_sets[1]);
+    new_events(event_sets[0], EVENTS, 0);
+    new_events(event_sets[1], EVENTS, 0);
     for (unsigned i = 0; i < BLOCKS; i++)
         take(&blocks[i]);
     for (unsigned i = 0; i < rounds; i++) {

@@ -6,23 +6,6 @@
 
 static ze_event_handle_t events[EVENTS];
 
-static ze_event_pool_handle_t new_events(ze_event_pool_flags_t flags)
-{
-    ze_event_pool_handle_t pool;
-    ze_event_pool_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                 .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | flags,
-                                 .count = EVENTS};
-    CHECK(zeEventPoolCreate(context, &desc, 0, NULL, &pool));
-    for (unsigned i = 0; i < EVENTS; i++) {
-        ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
-                                 .index = i,
-                                 .signal = ZE_EVENT_SCOPE_FLAG_HOST,
-                                 .wait = ZE_EVENT_SCOPE_FLAG_HOST};
-        CHECK(zeEventCreate(pool, &event, &events[i]));
-    }
-    return pool;
-}
-
 static void drop_events(ze_event_pool_handle_t pool)
 {
     for (unsigned i = 0; i < EVENTS; i++)
@@ -43,7 +26,7 @@ static ze_command_list_handle_t new_async(unsigned card, uint32_t group, uint32_
 
 static void the_program_holds_commands_back(ze_command_list_handle_t list)
 {
-    ze_event_pool_handle_t pool = new_events(0);
+    ze_event_pool_handle_t pool = new_events(events, EVENTS, 0);
     uint8_t *bytes = new_host(4096);
     bytes[0] = 1;
     CHECK(zeCommandListAppendWaitOnEvents(list, 1, &events[0]));
@@ -64,7 +47,7 @@ static void the_program_holds_commands_back(ze_command_list_handle_t list)
 /* There and back: each list waits for an event of the other card's. */
 static void cards_wait_for_each_other(unsigned card, unsigned peer, uint32_t group)
 {
-    ze_event_pool_handle_t pool = new_events(0);
+    ze_event_pool_handle_t pool = new_events(events, EVENTS, 0);
     ze_command_list_handle_t here = new_async(card, group, 2), there = new_async(peer, group, 2);
     uint8_t *from = malloc(SIZE), *to = calloc(1, SIZE);
     void *mine = new_device(card, SIZE), *other = new_device(peer, SIZE);
@@ -85,7 +68,7 @@ static void cards_wait_for_each_other(unsigned card, unsigned peer, uint32_t gro
 
 static void times_follow_each_other(unsigned card, ze_command_list_handle_t list, bool compute)
 {
-    ze_event_pool_handle_t pool = new_events(ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP);
+    ze_event_pool_handle_t pool = new_events(events, EVENTS, ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP);
     uint64_t *clock = new_host(4096), host, now, last = 0;
     ze_kernel_timestamp_result_t *copied = new_host(4096), times[3];
     const size_t places[] = {64, 256, 0};

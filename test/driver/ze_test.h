@@ -89,6 +89,25 @@ static inline ze_command_list_handle_t new_list(unsigned card, uint32_t group)
     return list;
 }
 
+/* Events of a pool of their own, for the host to see. */
+static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint32_t count,
+                                                ze_event_pool_flags_t flags)
+{
+    ze_event_pool_handle_t pool;
+    ze_event_pool_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
+                                 .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | flags,
+                                 .count = count};
+    CHECK(zeEventPoolCreate(context, &desc, 0, NULL, &pool));
+    for (uint32_t i = 0; i < count; i++) {
+        ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
+                                 .index = i,
+                                 .signal = ZE_EVENT_SCOPE_FLAG_HOST,
+                                 .wait = ZE_EVENT_SCOPE_FLAG_HOST};
+        CHECK(zeEventCreate(pool, &event, &events[i]));
+    }
+    return pool;
+}
+
 static inline void fill_random(void *p, size_t size, uint32_t seed)
 {
     uint8_t *bytes = p;

@@ -5,6 +5,7 @@
 #define WORK "ab_work"
 #include "json_parse.h"
 #include "shell.h"
+#include "suite.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -500,9 +501,5 @@ int main(void)
     tcase_add_test(command, the_order_follows_the_seed);
     tcase_add_test(command, the_page_in_a_browser_shows_the_figures_of_the_json);
     tcase_add_test(command, diff_tells_what_two_runs_differ_in);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(s);
 }

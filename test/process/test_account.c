@@ -1,36 +1,51 @@
 /*
- * One account per card, and what passes it by: each promise of prog_account.c with the knobs that it needs, on the
- * simulated GPU, and what was counted.
+ * One account per card, and what passes it by: each promise of prog_account.c with the knobs that
+ * it needs, on the simulated GPU, and what was counted.
  */
-#include "child.h"
+#include "promises.h"
 
 #define CONF "ZEROUTE_CONF=route:native,cache_idle:60s,"
 #define SIM "ZE_SIMGPU=count:on,vram:1GiB,devices:3"
 #define IN_USE "0x78000006"
 
-static const struct promise {
-    const char *what, *name, *conf, *simgpu;
-    struct {
-        const char *field;
-        uint64_t wanted;
-    } counted[4];
-} promises[] = {
-    {"every question is answered as the limit leaves it", "told", CONF "cache:on,limit:256MiB", SIM, {{0}}},
+static const struct promise promises[] = {
+    {"every question is answered as the limit leaves it",
+     "told",
+     CONF "cache:on,limit:256MiB",
+     SIM,
+     {{0}}},
     {"by a part of the memory as well", "told", CONF "cache:on,limit:25%", SIM, {{0}}},
     {"without a cache, too", "told", CONF "cache:off,limit:25%", SIM, {{0}}},
-    {"a plain question trims nothing", "plain_questions", CONF "cache:on", SIM, {{"cache.trims", 2}}},
+    {"a plain question trims nothing",
+     "plain_questions",
+     CONF "cache:on",
+     SIM,
+     {{"cache.trims", 2}}},
     {"every kind of memory counts",
      "every_kind",
      CONF "cache:on,limit:64MiB",
      SIM,
-     {{"limit.refused_calls", 3}, {"failures.zeMemOpenIpcHandle", 1}, {"ipc.imports", 3}, {"imported_bytes.all.current", 0}}},
-    {"every kind of memory counts", "every_kind", CONF "cache:off,limit:6.25%", SIM, {{"limit.refused_calls", 3}}},
-    {"what is kept makes room", "makes_room", CONF "cache:on,limit:64MiB", SIM, {{"limit.refused_calls", 0}}},
+     {{"limit.refused_calls", 3},
+      {"failures.zeMemOpenIpcHandle", 1},
+      {"ipc.imports", 3},
+      {"imported_bytes.all.current", 0}}},
+    {"every kind of memory counts",
+     "every_kind",
+     CONF "cache:off,limit:6.25%",
+     SIM,
+     {{"limit.refused_calls", 3}}},
+    {"what is kept makes room",
+     "makes_room",
+     CONF "cache:on,limit:64MiB",
+     SIM,
+     {{"limit.refused_calls", 0}}},
     {"a sub-device is another device of the same card",
      "parts",
      CONF "cache:on,limit:64MiB",
      SIM ",tiles:2",
-     {{"limit.refused_calls", 1}, {"residency.owner.asked_calls", 2}, {"residency.peer.asked_calls", 0}}},
+     {{"limit.refused_calls", 1},
+      {"residency.owner.asked_calls", 2},
+      {"residency.peer.asked_calls", 0}}},
     {"of the card's memory, not the sub-device's",
      "parts",
      CONF "cache:on,limit:6.25%",
@@ -41,12 +56,17 @@ static const struct promise {
      "passed",
      CONF "cache:on",
      SIM,
-     {{"passed_through.pnext", 1}, {"passed_through.export", 1}, {"passed_through.import", 1}, {"passed_through.kind", 2}}},
+     {{"passed_through.pnext", 1},
+      {"passed_through.export", 1},
+      {"passed_through.import", 1},
+      {"passed_through.kind", 2}}},
     {"a refused free leaves the block",
      "refused_and_held",
      CONF "cache:on,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
      SIM,
-     {{"allocated_bytes.all.current", 16 << 20}, {"reserved_bytes.all.current", 16 << 20}, {"allocation.all.current", 2}}},
+     {{"allocated_bytes.all.current", 16 << 20},
+      {"reserved_bytes.all.current", 16 << 20},
+      {"allocation.all.current", 2}}},
     {"a refused free leaves the block",
      "refused_and_held",
      CONF "cache:off,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
@@ -56,7 +76,9 @@ static const struct promise {
      "refused_and_freed",
      CONF "cache:on,limit:16MiB,cache_limit:0,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
      SIM,
-     {{"allocated_bytes.all.current", 0}, {"reserved_bytes.all.current", 0}, {"allocation.all.current", 0}}},
+     {{"allocated_bytes.all.current", 0},
+      {"reserved_bytes.all.current", 0},
+      {"allocation.all.current", 0}}},
     {"and it can be freed again",
      "refused_and_freed",
      CONF "cache:off,inject:zeMemFree@1=" IN_USE "+zeMemFreeExt@1=" IN_USE,
@@ -71,22 +93,7 @@ static const struct promise {
 
 START_TEST(the_promise_is_kept)
 {
-    const struct promise *p = &promises[_i];
-    char driver[PATH_MAX + 32];
-    const char *settings[] = {driver, p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
-    const char *argv[] = {"account", p->name, NULL};
-    struct child *c;
-
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
-    c = child_run(settings, argv);
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0, "%s (%s, %s): status %#x: %s", p->what,
-                  p->name, p->conf, (unsigned)c->status, c->out);
-    for (int i = 0; i < 4 && p->counted[i].field; i++)
-        ck_assert_msg(child_count(c, "%s", p->counted[i].field) == p->counted[i].wanted,
-                      "%s (%s, %s): %s is %llu, not %llu", p->what, p->name, p->conf, p->counted[i].field,
-                      (unsigned long long)child_count(c, "%s", p->counted[i].field),
-                      (unsigned long long)p->counted[i].wanted);
-    child_free(c);
+    keep_promise("account", &promises[_i]);
 }
 END_TEST
 
@@ -94,15 +101,9 @@ int main(void)
 {
     Suite *suite = suite_create("account");
     TCase *c = tcase_create("promises");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, the_promise_is_kept, 0, (int)(sizeof promises / sizeof *promises));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

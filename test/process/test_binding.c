@@ -3,6 +3,7 @@
  * what the driver gave it. On one and on two drivers, on whatever loader the suite is started with.
  */
 #include "child.h"
+#include "suite.h"
 
 enum { CALLS = 3, CARDS = 2 }; /* as way.h makes them, per device */
 
@@ -146,8 +147,6 @@ int main(void)
 {
     Suite *s = suite_create("binding");
     TCase *t = tcase_create("ways");
-    SRunner *r;
-    int failed;
 
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_way_is_counted_once_on_one_driver, 0, BINDINGS);
@@ -157,9 +156,5 @@ int main(void)
     tcase_add_test(t, a_loader_that_is_deep_bound_itself_is_reported_as_unseen);
     tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* What is booked, and what residency:owner does to it. */
 #include "child.h"
+#include "suite.h"
 
 static struct child *run_program(const char *conf, const char *program, const char *what)
 {
@@ -171,8 +172,6 @@ int main(void)
 {
     Suite *s = suite_create("books");
     TCase *t = tcase_create("books");
-    SRunner *r;
-    int failed;
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, residency_is_counted_by_owner_and_peer);
@@ -187,9 +186,5 @@ int main(void)
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -1,73 +1,68 @@
 /*
- * The cache at the Level Zero entry points, on the simulated GPU: each promise of prog_cache.c with the knobs that it
- * needs, and what was counted.
+ * The cache at the Level Zero entry points, on the simulated GPU: each promise of prog_cache.c with
+ * the knobs that it needs, and what was counted.
  */
-#include "child.h"
+#include "promises.h"
 
 #define CONF "ZEROUTE_CONF=route:native,cache:on"
 #define SIM "ZE_SIMGPU=count:on,vram:4GiB"
 
-static const struct promise {
-    const char *name, *conf, *simgpu;
-    struct {
-        const char *field;
-        uint64_t wanted;
-    } counted[3];
-} promises[] = {
-    {"freed_blocks_are_reused", CONF, SIM, {{"cache.hits", 1001}, {"cache.misses", 1}, {"cache.kept", 1001}}},
-    {"questions_are_answered_for_the_asked_size", CONF, SIM, {{"cache.hits", 2}}},
-    {"a_free_that_waits_goes_to_the_driver",
+static const struct promise promises[] = {
+    {NULL,
+     "freed_blocks_are_reused",
+     CONF,
+     SIM,
+     {{"cache.hits", 1001}, {"cache.misses", 1}, {"cache.kept", 1001}}},
+    {NULL, "questions_are_answered_for_the_asked_size", CONF, SIM, {{"cache.hits", 2}}},
+    {NULL,
+     "a_free_that_waits_goes_to_the_driver",
      CONF,
      SIM,
      {{"free.policy.blocking", 1}, {"free.policy.defer", 1}, {"driver.free_calls", 2}}},
-    {"a_block_in_use_is_not_handed_out", CONF, SIM, {{0}}},
-    {"an_exported_block_is_really_freed", CONF, SIM, {{"ipc.exports", 1}, {"driver.free_calls", 1}}},
-    {"what_is_kept_does_not_look_used", CONF, SIM, {{"cache.trims", 2}, {"cache.trimmed_bytes", 128u << 20}}},
-    {"the_limit_holds_and_is_told", CONF ",limit:1GiB", SIM, {{0}}},
-    {"physical_memory_counts_against_the_limit", CONF ",limit:1GiB", SIM, {{0}}},
-    {"a_full_card_gets_back_what_is_kept", CONF, "ZE_SIMGPU=count:on,vram:128MiB", {{0}}},
-    {"a_destroyed_context_leaves_nothing_behind", CONF, SIM, {{"driver.free_calls", 1}}},
-    {"misuse_is_refused",
+    {NULL, "a_block_in_use_is_not_handed_out", CONF, SIM, {{0}}},
+    {NULL,
+     "an_exported_block_is_really_freed",
+     CONF,
+     SIM,
+     {{"ipc.exports", 1}, {"driver.free_calls", 1}}},
+    {NULL,
+     "what_is_kept_does_not_look_used",
+     CONF,
+     SIM,
+     {{"cache.trims", 2}, {"cache.trimmed_bytes", 128u << 20}}},
+    {NULL, "the_limit_holds_and_is_told", CONF ",limit:1GiB", SIM, {{0}}},
+    {NULL, "physical_memory_counts_against_the_limit", CONF ",limit:1GiB", SIM, {{0}}},
+    {NULL, "a_full_card_gets_back_what_is_kept", CONF, "ZE_SIMGPU=count:on,vram:128MiB", {{0}}},
+    {NULL, "a_destroyed_context_leaves_nothing_behind", CONF, SIM, {{"driver.free_calls", 1}}},
+    {NULL,
+     "misuse_is_refused",
      CONF,
      SIM,
      {{"free.invalid.interior", 1}, {"free.invalid.twice", 1}, {"free.invalid.unknown", 2}}},
-    {"wrong_arguments_get_the_drivers_own_answer", CONF, SIM, {{0}}},
-    {"alignment_is_honoured", CONF, SIM, {{0}}},
-    {"residency_is_kept_and_answered_from_the_books",
-     CONF,
-     SIM ",devices:2",
-     {{0}}},
-    {"what_lies_unused_goes_back_on_later_calls", CONF ",cache_idle:50ms", SIM, {{0}}},
-    {"no_more_is_kept_than_cache_limit", CONF ",cache_limit:32MiB", SIM, {{0}}},
-    {"host_memory_is_kept_only_when_asked", CONF, SIM, {{"cache.hits", 0}}},
-    {"host_memory_is_kept_only_when_asked", CONF ",cache_host:on", SIM, {{"cache.hits", 1}}},
-    {"injected_failures_meet_the_cache",
+    {NULL, "wrong_arguments_get_the_drivers_own_answer", CONF, SIM, {{0}}},
+    {NULL, "alignment_is_honoured", CONF, SIM, {{0}}},
+    {NULL, "residency_is_kept_and_answered_from_the_books", CONF, SIM ",devices:2", {{0}}},
+    {NULL, "what_lies_unused_goes_back_on_later_calls", CONF ",cache_idle:50ms", SIM, {{0}}},
+    {NULL, "no_more_is_kept_than_cache_limit", CONF ",cache_limit:32MiB", SIM, {{0}}},
+    {NULL, "host_memory_is_kept_only_when_asked", CONF, SIM, {{"cache.hits", 0}}},
+    {NULL, "host_memory_is_kept_only_when_asked", CONF ",cache_host:on", SIM, {{"cache.hits", 1}}},
+    {NULL,
+     "injected_failures_meet_the_cache",
      CONF ",inject:zeMemAllocDevice@2=0x70000003+zeMemAllocDevice@5=0x78000004",
      SIM,
      {{"inject.failed_calls", 2}}},
-    {"a_child_starts_with_nothing", CONF, SIM, {{0}}},
-    {"threads_allocate_free_export_and_query_at_once", CONF, SIM, {{0}}},
-    {"threads_allocate_free_export_and_query_at_once", CONF ",cache_limit:8MiB,cache_idle:1ms", SIM, {{0}}},
+    {NULL, "a_child_starts_with_nothing", CONF, SIM, {{0}}},
+    {NULL, "threads_allocate_free_export_and_query_at_once", CONF, SIM, {{0}}},
+    {NULL,
+     "threads_allocate_free_export_and_query_at_once",
+     CONF ",cache_limit:8MiB,cache_idle:1ms",
+     SIM,
+     {{0}}},
 };
 
 START_TEST(the_promise_is_kept)
 {
-    const struct promise *p = &promises[_i];
-    char driver[PATH_MAX + 32];
-    const char *settings[] = {driver, p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
-    const char *argv[] = {"cache", p->name, NULL};
-    struct child *c;
-
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
-    c = child_run(settings, argv);
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0, "%s: status %#x: %s", p->name,
-                  (unsigned)c->status, c->out);
-    for (int i = 0; i < 3 && p->counted[i].field; i++)
-        ck_assert_msg(child_count(c, "%s", p->counted[i].field) == p->counted[i].wanted,
-                      "%s: %s is %llu, not %llu", p->name, p->counted[i].field,
-                      (unsigned long long)child_count(c, "%s", p->counted[i].field),
-                      (unsigned long long)p->counted[i].wanted);
-    child_free(c);
+    keep_promise("cache", &promises[_i]);
 }
 END_TEST
 
@@ -75,15 +70,9 @@ int main(void)
 {
     Suite *suite = suite_create("cache");
     TCase *c = tcase_create("promises");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, the_promise_is_kept, 0, (int)(sizeof promises / sizeof *promises));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,6 +2,7 @@
  * dlsym under the preload answers as it would without it, whoever else interposes it, and at whatever place in the order.
  */
 #include "child.h"
+#include "suite.h"
 
 static const char *const one_driver[2] = {"ZE_SIMGPU=devices:2", NULL};
 
@@ -180,8 +181,6 @@ int main(void)
 {
     Suite *s = suite_create("dlsym");
     TCase *t = tcase_create("dlsym");
-    SRunner *r;
-    int failed;
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, dlsym_answers_as_without_us);
@@ -195,9 +194,5 @@ int main(void)
     tcase_add_test(t, frees_at_the_end_of_the_process_reach_the_driver);
     tcase_add_test(t, each_copy_of_the_loader_gets_its_own_calls);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -1,6 +1,7 @@
 /* What doctor says of machines and processes laid out in a folder, and of a live one under the
  * preload. */
 #include "child.h"
+#include "suite.h"
 
 #include <ftw.h>
 #include <sys/stat.h>
@@ -596,8 +597,6 @@ int main(void)
 {
     Suite *suite = suite_create("doctor");
     TCase *t = tcase_create("doctor");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 30);
@@ -621,8 +620,5 @@ int main(void)
     tcase_add_test(t, a_process_that_is_not_there_and_wrong_usage_are_2);
     tcase_add_test(t, every_fact_about_a_version_has_a_source);
     suite_add_tcase(suite, t);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

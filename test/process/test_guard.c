@@ -3,6 +3,7 @@
  * The real runtimes on the real loaders are in test/sycl.
  */
 #include "child.h"
+#include "suite.h"
 
 static struct child *gap(const char *loader, const char *asker, const char *age, const char *kind,
                          const char *conf)
@@ -63,8 +64,6 @@ int main(void)
 {
     Suite *suite = suite_create("guard");
     TCase *t = tcase_create("guard");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 60);
@@ -72,8 +71,5 @@ int main(void)
     tcase_add_test(t, others_still_see_null);
     tcase_add_test(t, guard_off_leaves_null_to_adapters_too);
     tcase_add_test(t, a_loader_that_has_the_function_is_not_stood_in_front_of);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* inject: every entry point that is called can be made to fail, once, and the books end at zero all the same. */
 #include "child.h"
+#include "suite.h"
 
 static const char *const names[] = {
 #define ZR_ENTRY(name, ...) #name,
@@ -48,15 +49,9 @@ int main(void)
 {
     Suite *suite = suite_create("inject");
     TCase *c = tcase_create("every entry point");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, the_first_call_fails_and_nothing_is_lost, 0, (int)(2 * sizeof names / sizeof *names));
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,5 +1,6 @@
 /* What must stay true for a process whose freed blocks are kept (DESIGN.md 1.6), on the simulated GPU. */
 #include "child.h"
+#include "suite.h"
 
 static struct child *run_program(const char *conf, const char *program, const char *argument)
 {
@@ -158,8 +159,6 @@ int main(void)
 {
     Suite *suite = suite_create("keep");
     TCase *t = tcase_create("keep");
-    SRunner *runner;
-    int failed;
 
     tcase_set_timeout(t, 60);
 #define ADD(test, conf, promise) tcase_add_test(t, test);
@@ -171,9 +170,5 @@ int main(void)
     tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
     tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,6 +1,7 @@
 /* The host mirror on the simulated GPU: measured truly, stopped by either remedy, and nothing
  * broken by it. */
 #include "child.h"
+#include "suite.h"
 
 #include <ftw.h>
 #include <math.h>
@@ -323,8 +324,6 @@ int main(void)
 {
     Suite *suite = suite_create("mirror");
     TCase *t = tcase_create("mirror");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 60);
@@ -343,8 +342,5 @@ int main(void)
     tcase_add_test(t, the_process_tells_host_memory_against_its_start);
     tcase_add_test(t, below_the_host_floor_device_memory_is_refused_counted_and_said);
     suite_add_tcase(suite, t);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #define WORK "run_work"
 #include "shell.h"
+#include "suite.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -569,9 +570,5 @@ int main(void)
     tcase_add_test(t, few_descriptors_are_enough);
     tcase_add_test(t, a_read_only_dev_shm_is_said_once);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

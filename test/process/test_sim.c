@@ -1,5 +1,6 @@
 /* The simulated GPU keeps what DESIGN.md says of the real driver: one small program per promise. */
-#include <check.h>
+#include "suite.h"
+
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -300,9 +301,5 @@ int main(int argc, char **argv)
     tcase_add_test(cases, two_drivers_share_a_process);
     tcase_add_test(cases, an_older_callers_table_is_not_overrun);
     suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 #define WORK "run_work"
 #include "shell.h"
 #include "zeroute/reader.h"
+#include "suite.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -451,9 +452,5 @@ int main(void)
     tcase_add_test(t, watching_goes_on_until_it_is_interrupted);
     tcase_add_test(t, an_unknown_process_is_said_to_be_so);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

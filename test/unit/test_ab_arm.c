@@ -1,5 +1,6 @@
 /* Arms, factors and the plan, from their texts. */
 #include "unit/ab_fixture.h"
+#include "suite.h"
 
 static struct zr_ab ab;
 static struct zr_ab_arm *const arm = &ab.arm[0];
@@ -290,9 +291,5 @@ int main(void)
     tcase_add_test(t, random_order_has_every_arm_in_every_round_and_follows_the_seed);
     tcase_add_test(t, declared_differences_are_counted);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(s);
 }

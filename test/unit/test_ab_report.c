@@ -1,6 +1,7 @@
 /* Reports from a made-up comparison: the JSON comes back whole, and every report shows the same figures. */
 #include "json_parse.h"
 #include "unit/ab_fixture.h"
+#include "suite.h"
 
 #include <unistd.h>
 
@@ -290,9 +291,5 @@ int main(void)
     suite_add_tcase(s, r);
     suite_add_tcase(s, o);
     suite_add_tcase(s, j);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(s);
 }

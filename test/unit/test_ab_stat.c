@@ -1,5 +1,6 @@
 /* The statistics against known values, and the promises on power and false verdicts. */
 #include "unit/ab_fixture.h"
+#include "suite.h"
 
 /*
  * Reference values: python3 with scipy 1.16, statsmodels, pymannkendall; the call is beside each.
@@ -396,9 +397,5 @@ int main(void)
     suite_add_tcase(s, known);
     suite_add_tcase(s, power);
     suite_add_tcase(s, factor);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(s);
 }

@@ -1,5 +1,6 @@
 /* Fingerprint, mechanism and verdict: what gets none, and that the reason is named. */
 #include "unit/ab_fixture.h"
+#include "suite.h"
 
 static struct zr_ab ab;
 static struct zr_ab_analysis an;
@@ -582,9 +583,5 @@ int main(void)
     suite_add_tcase(s, f);
     suite_add_tcase(s, m);
     suite_add_tcase(s, w);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(s);
 }

@@ -1,7 +1,7 @@
 /* The table of bases in front of the address map: it may miss, it never mistakes one block for another. */
 #include "cache/index.h"
+#include "suite.h"
 
-#include <check.h>
 #include <pthread.h>
 
 static struct zr_block *add(uintptr_t base, unsigned bin)
@@ -120,8 +120,6 @@ int main(void)
 {
     Suite *suite = suite_create("cache index");
     TCase *c = tcase_create("index");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
@@ -129,9 +127,5 @@ int main(void)
     tcase_add_test(c, blocks_at_any_distance_are_found_mostly_at_once);
     tcase_add_test(c, distances_that_a_factor_cannot_spread_get_another_one);
     tcase_add_test(c, readers_look_while_tables_grow_and_blocks_leave);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,7 +1,7 @@
 /* The address map: what it finds, what it does not, and what threads may do to it at once. */
 #include "cache/map.h"
+#include "suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -317,8 +317,6 @@ int main(void)
 {
     Suite *suite = suite_create("cache map");
     TCase *c = tcase_create("map");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
@@ -335,9 +333,5 @@ int main(void)
     tcase_add_test(c, threads_insert_find_and_take_side_by_side);
     tcase_add_test(c, of_two_threads_that_take_one_block_one_gets_it);
     tcase_add_test(c, every_block_in_the_map_is_visited);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

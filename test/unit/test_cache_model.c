@@ -5,8 +5,8 @@
 #include "cache/cache.h"
 #include "cache/classes.h"
 #include "cache/pool.h"
+#include "suite.h"
 
-#include <check.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -344,16 +344,10 @@ int main(void)
 {
     Suite *suite = suite_create("cache model");
     TCase *c = tcase_create("model");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 3600);
     tcase_add_test(c, whole_blocks_agree_with_a_plain_list);
     tcase_add_test(c, split_blocks_agree_with_a_plain_list);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

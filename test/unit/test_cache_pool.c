@@ -1,7 +1,7 @@
 /* Slabs and split blocks: each promise of pool.h. */
 #include "cache/pool.h"
+#include "suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -400,8 +400,6 @@ int main(void)
 {
     Suite *suite = suite_create("cache pool");
     TCase *c = tcase_create("pool");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_add_checked_fixture(c, start, stop);
@@ -424,9 +422,5 @@ int main(void)
     tcase_add_test(c, pools_do_not_mix_and_their_places_are_used_again);
     tcase_add_test(c, threads_may_end_while_their_pool_is_deleted);
     tcase_add_test(c, more_pools_than_threads_keep_places_for_still_work);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

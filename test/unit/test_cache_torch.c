@@ -1,8 +1,8 @@
 /* Split blocks beside PyTorch's own rules: the same places, so no more is held; and no driver call the second time. */
 #include "cache/pool.h"
 #include "torch_model.h"
+#include "suite.h"
 
-#include <check.h>
 #include <string.h>
 
 enum { LIVE = 200, PROGRAMS = 60, EVENTS = 1500, PASSES = 3 };
@@ -166,16 +166,10 @@ int main(void)
 {
     Suite *suite = suite_create("cache torch");
     TCase *c = tcase_create("torch");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, every_block_lies_where_pytorchs_rules_place_it, 0, PROGRAMS);
     tcase_add_loop_test(c, a_program_that_repeats_itself_calls_the_driver_no_more, 0, PROGRAMS);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,8 +1,8 @@
 /* Whole blocks: each promise of cache.h, against a backing that counts and can be told to fail. */
 #include "cache/cache.h"
 #include "cache/classes.h"
+#include "suite.h"
 
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -678,8 +678,6 @@ int main(void)
 {
     Suite *suite = suite_create("cache whole");
     TCase *c = tcase_create("whole");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_add_checked_fixture(c, start, stop);
@@ -711,9 +709,5 @@ int main(void)
     tcase_add_test(c, what_another_thread_has_freed_is_free_for_its_own_thread_too);
     tcase_add_test(c, threads_allocate_free_and_export_while_another_trims);
     tcase_add_test(c, a_forked_child_starts_with_nothing);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -2,8 +2,8 @@
  * The knobs: what is understood, what is refused and in which words, and which setting is stronger.
  */
 #include "knobs.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -289,9 +289,5 @@ int main(void)
     tcase_add_test(t, a_file_has_one_setting_to_a_line_and_comments);
     tcase_add_test(t, text_that_is_far_too_long_is_refused_and_harms_nothing);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

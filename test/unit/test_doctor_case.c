@@ -1,8 +1,8 @@
 /* What follows from what was read, without a machine: the preload's hooks, and the links of the
  * mirror. */
 #include "diagnosis.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,8 +160,6 @@ int main(void)
 {
     Suite *suite = suite_create("doctor: conclusions");
     TCase *t = tcase_create("case");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(t, a_preloaded_process_on_two_cards, done);
     tcase_add_test(t, a_process_that_is_seen_as_a_whole_has_no_finding);
@@ -173,8 +171,5 @@ int main(void)
     tcase_add_test(t, an_older_driver_does_not_defer);
     tcase_add_test(t, versions_compare_by_number);
     suite_add_tcase(suite, t);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

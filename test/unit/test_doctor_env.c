@@ -1,7 +1,7 @@
 /* Promises of tools/envcheck.c: which variables are called misspelt or inert. */
 #include "envcheck.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,8 +152,6 @@ int main(void)
 {
     Suite *suite = suite_create("doctor: environment");
     TCase *env = tcase_create("env");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(env, nothing, clear);
     tcase_add_test(env, distance_counts_edits_and_swaps);
@@ -164,8 +162,5 @@ int main(void)
     tcase_add_test(env, names_of_the_old_plugins_are_inert_on_a_runtime_that_does_not_know_them);
     tcase_add_test(env, a_runtime_that_cannot_be_read_makes_nothing_inert);
     suite_add_tcase(suite, env);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

@@ -1,7 +1,7 @@
 /* Promises of tools/host.c, on machines laid out in a folder. */
 #include "host.h"
+#include "suite.h"
 
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -282,8 +282,6 @@ int main(void)
 {
     Suite *suite = suite_create("host");
     TCase *host = tcase_create("host");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(host, machine, clear);
     tcase_add_test(host, meminfo_tells_gpu_memory_where_the_kernel_does);
@@ -301,8 +299,5 @@ int main(void)
     tcase_add_test(host, a_line_is_found_with_its_error);
     tcase_add_test(host, bytes_are_read_and_written_in_binary_units);
     suite_add_tcase(suite, host);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

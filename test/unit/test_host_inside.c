@@ -1,8 +1,8 @@
 /* Promises of src/host.c: the floor under host memory, and backing:eager's way into the
  * environment. */
 #include "zeroute.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,8 +126,6 @@ int main(void)
 {
     Suite *suite = suite_create("host, inside");
     TCase *inside = tcase_create("inside");
-    SRunner *runner = srunner_create(suite);
-    int failed;
 
     tcase_add_checked_fixture(inside, machine, clear);
     tcase_add_test(inside, without_the_knob_nothing_is_refused);
@@ -138,8 +136,5 @@ int main(void)
     tcase_add_test(inside, what_the_user_set_himself_is_kept);
     tcase_add_test(inside, backing_as_asked_touches_nothing);
     suite_add_tcase(suite, inside);
-    srunner_run_all(runner, CK_NORMAL);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

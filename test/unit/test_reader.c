@@ -3,8 +3,8 @@
  * half written.
  */
 #include "zeroute/reader.h"
+#include "suite.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -359,9 +359,5 @@ int main(void)
     tcase_add_test(t, random_damage_is_never_more_than_wrong_numbers);
     tcase_set_timeout(t, 120);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -1,7 +1,7 @@
 /* A page on a small screen: cut at its edges, never wrapped, never scrolled away. */
 #include "tools.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,9 +61,5 @@ int main(void)
     tcase_add_test(t, a_character_of_several_bytes_takes_one_column);
     tcase_add_test(t, no_terminal_is_no_screen);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -3,8 +3,8 @@
  */
 #include "zeroute.h"
 #include "zeroute/reader.h"
+#include "suite.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -439,9 +439,5 @@ int main(void)
     tcase_add_test(t, a_small_limit_for_files_kills_nobody);
     tcase_add_test(t, errno_is_as_the_caller_left_it);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

@@ -2,8 +2,8 @@
  * entries.def and tables.def agree with the installed Level Zero header, as far as that goes: Debian 12's has API 1.4.
  */
 #include "ze_compat.h"
+#include "suite.h"
 
-#include <check.h>
 #include <level_zero/ze_ddi.h>
 #include <level_zero/zes_ddi.h>
 #include <string.h>
@@ -104,16 +104,10 @@ int main(void)
 {
     Suite *s = suite_create("tables");
     TCase *t = tcase_create("header");
-    SRunner *r;
-    int failed;
 
     tcase_add_test(t, our_parameters_are_those_of_the_header);
     tcase_add_test(t, our_places_are_those_of_the_header);
     tcase_add_test(t, every_entry_point_is_in_the_header_or_known_to_be_later);
     suite_add_tcase(s, t);
-    r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed ? 1 : 0;
+    return run_suite(s);
 }

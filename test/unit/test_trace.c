@@ -1,7 +1,7 @@
 /* Traces: what is read, what is refused and how it is said, and what is made up. */
 #include "trace.h"
+#include "suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,8 +117,6 @@ int main(void)
 {
     Suite *suite = suite_create("trace");
     TCase *c = tcase_create("trace");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_add_test(c, a_trace_is_counted);
@@ -127,9 +125,5 @@ int main(void)
     tcase_add_loop_test(c, what_is_wrong_is_said_with_its_line, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(c, a_line_without_end_is_refused);
     tcase_add_loop_test(c, made_up_traces_are_traces_and_the_same_for_the_same_seed, 0, 2);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
