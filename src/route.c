@@ -14,7 +14,7 @@ enum decision { UNDECIDED, AT_SYCL, ELSEWHERE };
 static uint32_t decision; /* atomic */
 static uint32_t pool_taken;
 static const char *pool_refused;
-static size_t pool_limit = USUAL_POOL_LIMIT;
+static size_t pool_limit = SIZE_MAX; /* atomic: until the runtime tells */
 
 static void tell(const char *route, const char *why)
 {
@@ -94,14 +94,36 @@ void zr_route_pool_refused(const char *why)
     __atomic_store_n(&pool_refused, why, __ATOMIC_RELEASE);
 }
 
+/* A program's own pools may keep more than the one that plain allocations come from: the least holds. */
 void zr_route_pool_limit(size_t bytes)
 {
-    __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
+    if (bytes < __atomic_load_n(&pool_limit, __ATOMIC_RELAXED))
+        __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
+}
+
+/*
+ * A runtime that holds its pool inside tells nothing, and neither does one whose pool is switched off. With these
+ * variables, whatever they say, nothing is known to be reused at once.
+ */
+static __attribute__((noinline, cold)) size_t untold_limit(void)
+{
+    static const char *const names[] = {
+        "UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR", "UR_L0_USM_ALLOCATOR",
+        "SYCL_PI_LEVEL_ZERO_USM_ALLOCATOR"};
+    size_t limit = USUAL_POOL_LIMIT;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (getenv(names[i]))
+            limit = 0;
+    zr_route_pool_limit(limit);
+    return limit;
 }
 
 size_t zr_route_reuses_up_to(void)
 {
-    return __atomic_load_n(&pool_limit, __ATOMIC_RELAXED);
+    size_t limit = __atomic_load_n(&pool_limit, __ATOMIC_RELAXED);
+
+    return likely(limit != SIZE_MAX) ? limit : untold_limit();
 }
 
 /* --- at the SYCL entry points ----------------------------------------------------------------- */

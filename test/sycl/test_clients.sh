@@ -126,6 +126,21 @@ for adapter in 1 2; do
         done
     done
 done
+# A pool that is switched off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
+smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
+    local setting out
+    for setting in none route:sycl route:auto; do
+        out=$(export "${2?}" && one_reuse "$1" 2 2097152 $setting) || return 1
+        same "$setting: ${out##* }" "$setting: 0" || return 1
+    done
+}
+for adapter in 1 2; do
+    promise "adapter v$adapter: reuse:runtime spares what a pool that is off spares" \
+        smaller_pool $adapter UR_L0_DISABLE_USM_ALLOCATOR=1
+    promise "adapter v$adapter: reuse:runtime spares what a smaller pool spares" \
+        smaller_pool $adapter "UR_L0_USM_ALLOCATOR=1;32M;device:512K,4,64K"
+done
+promise "adapter v2: reuse:runtime spares what a pool that is configured away spares" smaller_pool 2 UR_L0_USM_ALLOCATOR=0
 [ ! -e "$dir/table" ] || { echo "| adapter | cards | size | setting | next owner |"; echo "| --- | --- | --- | --- | --- |"
     cat "$dir/table"; }
 
