@@ -1,7 +1,6 @@
 /*
  * What an allocation costs on a bed. Prints plain lines; test/bench/bench_observed makes the tables.
  *
- *   observed time             "SIZE NS" for sizes from 512 B to 256 MiB: an allocate and free pair
  *   observed calls            "SIZE NAME COUNT ALLOCATIONS": kernel calls below that many allocations
  *   observed pages            "gpu_active BYTES" and "gtt BYTES" while 1 GiB is resident on all cards
  *
@@ -20,40 +19,6 @@
 static const size_t sizes[] = {512, 64 * KIB, MIB, 2 * MIB, 20 * MIB, 256 * MIB};
 static const char *const counters[] = {"gem_create", "vm_bind_map", "prime_export", "prime_import"};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), COUNTERS = sizeof(counters) / sizeof(counters[0]) };
-
-static double pairs(size_t size, unsigned n)
-{
-    double begin = now_ns();
-
-    for (unsigned i = 0; i < n; i++)
-        give(take(size));
-    return (now_ns() - begin) / n;
-}
-
-/* The lowest of several medians of short batches: others on the machine only ever add. */
-static double measure(size_t size)
-{
-    enum { MEDIANS = 5, BATCHES = 61 };
-    double batch[BATCHES], best = 1e18, middle;
-    unsigned n = 1;
-
-    while (n < 4096 && pairs(size, n) * n < 20e3)
-        n *= 2;
-    for (unsigned m = 0; m < MEDIANS; m++) {
-        for (unsigned i = 0; i < BATCHES; i++)
-            batch[i] = pairs(size, n);
-        middle = median(batch, BATCHES);
-        if (middle < best)
-            best = middle;
-    }
-    return best;
-}
-
-static void times(void)
-{
-    for (unsigned i = 0; i < SIZES; i++)
-        printf("%zu %.1f\n", sizes[i], measure(sizes[i]));
-}
 
 static long long counter(const char *name)
 {
@@ -151,14 +116,12 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
 
-    if (strcmp(what, "time") && strcmp(what, "calls") && strcmp(what, "pages")) {
-        fprintf(stderr, "usage: observed time|calls|pages\n");
+    if (strcmp(what, "calls") && strcmp(what, "pages")) {
+        fprintf(stderr, "usage: observed calls|pages\n");
         return 2;
     }
     open_cards();
-    if (!strcmp(what, "time"))
-        times();
-    else if (!strcmp(what, "calls"))
+    if (!strcmp(what, "calls"))
         calls();
     else
         pages();
