@@ -13,6 +13,7 @@
 
 enum {
     RELAXED_LIMITS = 0x00020001, /* ze_relaxed_allocation_limits_exp_desc_t */
+    HOST_FLAGS = 0xf, /* those that the specification names: where it is, and how it is cached */
     HOST_ACCOUNT = ZR_ACCOUNTS - 1,
     CONTEXTS = 64
 };
@@ -36,6 +37,7 @@ static __thread struct now {
     const void *freeing;
     const ze_memory_free_ext_desc_t *desc;
     bool refused; /* the limit has refused the last allocation */
+    void *out;    /* what the caller's pointer holds; after a refusal, what the driver left in it */
 } now;
 
 /* --- the driver below the cache -------------------------------------------------------------------------- */
@@ -104,7 +106,10 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     now.refused = counted && !zr_limit_take(call, key->account, size);
     if (now.refused)
         return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    *out = now.out;
     code = down_alloc(call, key, size, out);
+    if (code != 0)
+        now.out = *out;
     if (code == 0) {
         /* Still in the books: it went back to the driver on a way that we did not see. */
         zr_registry_gone(zr_map_take(*out));
@@ -201,7 +206,8 @@ static bool relaxed_only(const void *next, uint32_t *flags)
 {
     const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
 
-    if ((uint32_t)relaxed->stype != RELAXED_LIMITS || relaxed->pNext)
+    /* One that relaxes nothing is refused by Intel's driver. */
+    if ((uint32_t)relaxed->stype != RELAXED_LIMITS || relaxed->pNext || !relaxed->flags)
         return false;
     *flags = relaxed->flags;
     return true;
@@ -270,12 +276,14 @@ static inline bool serve(struct zr_cache *c, struct zr_call *call, const struct 
     struct zr_block *b;
 
     now.call = call;
+    now.out = *out;
     b = zr_cache_alloc(c, key, size, &code);
     now.call = NULL;
     if (unlikely(!b) && is_full(code))
         b = once_more(c, call, key, size, &code);
     *hit = b && code == HIT;
     if (unlikely(!b)) {
+        *out = now.out;
         *result = (ze_result_t)code;
         return code != ZR_CACHE_TROUBLE;
     }
@@ -345,8 +353,9 @@ bool zr_keep_alloc_host(struct zr_call *call, ze_context_handle_t context,
     struct zr_cache *c;
     bool hit;
 
-    if (!context || !desc || desc->pNext || !out || !size || !align_code(alignment, &key.align) ||
-        desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
+    /* With one of its own flags Intel's driver takes memory of the caller's, named by *out. */
+    if (!context || !desc || desc->pNext || desc->flags & ~HOST_FLAGS || !out || !size ||
+        !align_code(alignment, &key.align) || desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
         return false;
     c = the_cache();
     if (!c)

@@ -65,7 +65,8 @@ static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t
 static void steady(void)
 {
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     void *first = ask(NULL, 64 * KIB, 0, 0); /* so that no other one is aligned by chance */
     uint64_t before = 0;
 
@@ -189,6 +190,8 @@ static void wrong_arguments(void)
         uint64_t before = allocs();
 
         code[n++] = zeMemAllocDevice(gpu.context, &device_desc, 0, 0, card, &out);
+        EXPECT(out == NULL);
+        out = &gpu;
         code[n++] = zeMemAllocDevice(gpu.context, &device_desc, MIB, 3, card, &out);
         code[n++] = zeMemAllocDevice(gpu.context, NULL, MIB, 0, card, &out);
         code[n++] = zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, card, NULL);
@@ -206,6 +209,27 @@ static void wrong_arguments(void)
     }
     release(p); /* is still whole */
     EXPECT(on_card(&gpu, 0, 2 * MIB) == p);
+}
+
+/* As the driver answers it, down to what it leaves in the pointer. */
+static void refusals(void)
+{
+    ze_relaxed_allocation_limits_exp_desc_t nothing = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
+    ze_device_mem_alloc_desc_t relaxed = device_desc;
+    void *out = &gpu;
+
+    relaxed.pNext = &nothing;
+    release(on_card(&gpu, 0, MIB)); /* would fit */
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+          zeMemAllocDevice(gpu.context, &relaxed, MIB, 0, gpu.card[0], &out));
+    on_card(&gpu, 1, 60 * MIB);
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+          zeMemAllocDevice(gpu.context, &device_desc, 8 * MIB, 0, gpu.card[1], &out));
+    EXPECT(out == &gpu);
+    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
+          zeMemAllocDevice(gpu.context, &device_desc, SIZE_MAX, 0, gpu.card[0], &out));
+    EXPECT(out == NULL);
 }
 
 /* A descriptor with something chained to it that we do not know. */
@@ -485,6 +509,19 @@ static void host(void)
     release(q);
 }
 
+/* With this flag of Intel's own the caller names the memory: none that is kept will do. */
+static void host_of_the_caller(void)
+{
+    ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, .flags = 1u << 30};
+    void *p;
+
+    for (unsigned i = 1; i <= 2; i++) {
+        OK(zeMemAllocHost(gpu.context, &desc, 2 * MIB, 0, &p));
+        release(p);
+        EXPECT(frees() == i && figure(&gpu, "calls.zeMemAllocHost") == i);
+    }
+}
+
 /* As a library through which a SYCL runtime calls would: its program may have freed early. */
 static void take_and_release_as_an_adapter(void)
 {
@@ -513,14 +550,14 @@ static const struct {
     const char *name;
     void (*keep)(void);
 } promises[] = {{"reuse", reuse},       {"policies", policies}, {"exported", exported}, {"steady", steady},
-                {"questions", questions}, {"misuse", misuse},   {"wrong_arguments", wrong_arguments},
+                {"questions", questions}, {"misuse", misuse},   {"wrong_arguments", wrong_arguments}, {"refusals", refusals},
                 {"chained", chained},   {"peers", peers},       {"evicted", evicted},
                 {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},
                 {"orphans", orphans},   {"forked", forked},     {"withheld_in_child", withheld_in_child},
                 {"child_exits", child_exits},
                     {"limited", limited},
                 {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
-                {"host", host},         {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
+                {"host", host},         {"host_of_the_caller", host_of_the_caller}, {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
 
 int main(int argc, char **argv)
 {

@@ -35,6 +35,8 @@ static void sizes_and_alignments(void)
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
           zeMemAllocDevice(gpu.context, &device_desc, (size_t)1 << 46, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocHost(gpu.context, &host_desc, 0, 0, &p));
+    EXPECT(p == NULL);
+    p = &p;
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT,
           zeMemAllocDevice(gpu.context, &device_desc, 64, 3, gpu.card[0], &p));
     EXPECT(p == &p);

@@ -36,6 +36,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(answers_end_at_the_size_that_was_asked_for, "route:native,cache:on" LASTING, "questions")                \
     X(frees_of_free_interior_and_unknown_pointers_are_refused, "route:native,cache:on" LASTING, "misuse")      \
     X(wrong_arguments_reach_the_driver, "route:native,cache:on" LASTING, "wrong_arguments")                    \
+    X(a_refusal_is_the_drivers_own, "route:native,cache:on" LASTING, "refusals")                               \
     X(what_is_chained_and_unknown_passes_through, "route:native,cache:on" LASTING, "chained")                  \
     X(a_block_on_peers_goes_only_to_who_would_ask_for_them, "route:native,cache:on" LASTING, "peers")          \
     X(an_evicted_block_is_made_resident_again, "route:native,cache:on" LASTING, "evicted")                     \
@@ -49,6 +50,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
     X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
     X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")                   \
+    X(memory_of_the_callers_own_is_never_kept, "route:native,cache:on,cache_host:on" LASTING, "host_of_the_caller") \
     X(what_a_sycl_runtime_frees_may_be_in_use, "route:native,cache:on,cache_host:on" LASTING, "adapter")       \
     X(a_program_that_vouches_has_it_kept, "route:native,cache:on,cache_host:on,reuse:vouched" LASTING, "adapter_vouched")
 

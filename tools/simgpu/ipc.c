@@ -110,13 +110,14 @@ static ze_result_t map_import(struct sim_context *context, struct sim_device *de
     return result;
 }
 
-ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd,
-                          size_t size, void **out)
+ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd, void **out)
 {
+    size_t whole = 0;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    return map_import(context, device, copy, device->card, 0, size, out);
+    inode_of(copy, &whole);
+    return map_import(context, device, copy, device->card, 0, whole, out);
 }
 
 /* A descriptor of our own with the right file behind it was sent to us; else take the sender's. */

@@ -30,19 +30,28 @@ size_t sim_max_alloc(void)
     return sim_config.spill ? 4 * sim_config.vram : sim_config.vram;
 }
 
-static bool is_relaxed(const void *extensions)
+/* As Intel's driver: one that relaxes nothing is an error. */
+static ze_result_t check_relaxed(const void *extensions, bool *relaxed)
 {
+    *relaxed = false;
     for (const struct sim_next *next = extensions; next; next = next->next) {
-        if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
-            return true;
+        const ze_relaxed_allocation_limits_exp_desc_t *desc = (const void *)next;
+        if (next->stype != ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
+            continue;
+        if (!(desc->flags & ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE))
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        *relaxed = true;
     }
-    return false;
+    return ZE_RESULT_SUCCESS;
 }
 
-static ze_result_t check_size(size_t size, size_t alignment, bool relaxed)
+/* As Intel's driver: a size that it does not take clears the pointer, other failures leave it. */
+static ze_result_t check_size(size_t size, size_t alignment, bool relaxed, void **out)
 {
-    if (size == 0 || (size > sim_max_alloc() && !relaxed) || size > (size_t)1 << 46)
+    if (size == 0 || (size > sim_max_alloc() && !relaxed) || size > (size_t)1 << 46) {
+        *out = NULL;
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+    }
     if ((alignment & (alignment - 1)) != 0 || alignment > SIM_GIB)
         return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     return ZE_RESULT_SUCCESS;
@@ -53,8 +62,10 @@ static ze_result_t allocate(enum sim_kind kind, struct sim_context *context,
                             struct sim_device *device, size_t size, size_t alignment,
                             const void *extensions, void **out)
 {
-    bool own = wants_own_buffer(extensions);
-    ze_result_t result = check_size(size, alignment, is_relaxed(extensions));
+    bool own = wants_own_buffer(extensions), relaxed;
+    ze_result_t result = check_relaxed(extensions, &relaxed);
+    if (result == ZE_RESULT_SUCCESS)
+        result = check_size(size, alignment, relaxed, out);
     if (result != ZE_RESULT_SUCCESS)
         return result;
     sim_spend(sim_config.alloc_cost);
@@ -81,7 +92,7 @@ ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context,
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     const ze_external_memory_import_fd_t *import = import_of(desc->pNext);
     if (import)
-        return sim_import_fd(sim_context(context), sim_device(device), import->fd, size, out);
+        return sim_import_fd(sim_context(context), sim_device(device), import->fd, out);
     return allocate(SIM_DEVICE, sim_context(context), sim_device(device), size, alignment,
                     desc->pNext, out);
 }

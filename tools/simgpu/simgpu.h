@@ -328,8 +328,8 @@ uint64_t sim_faults(void); /* commands whose memory was gone when they ran */
 /* --- ipc.c
  * ---------------------------------------------------------------------------------------- */
 int sim_open_fd_of(int pid, int fd);
-ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd,
-                          size_t size, void **out);
+/* All that is behind the descriptor, as Intel's driver does it. */
+ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd, void **out);
 
 /* --- virtual.c
  * ------------------------------------------------------------------------------------ */
