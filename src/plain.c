@@ -20,6 +20,8 @@ ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t cont
         return result;
     if (unlikely(desc && desc->pNext))
         zr_chain_kind(desc, &kind, &flags);
+    if (unlikely(kind == ZR_KIND_IMPORTED))
+        return zr_policy_imported(call, context, device, ZR_E_zeMemAllocDevice, out);
     number = zr_device_number(call, device);
     l = zr_thread.local;
     if (!l || !l->open || kind != ZR_KIND_DEVICE || flags || number >= ZR_DEVICES) {

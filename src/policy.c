@@ -16,6 +16,27 @@ bool zr_policy_trim(struct zr_call *call, unsigned number)
     return zr_pools_trim(number) + bytes != 0;
 }
 
+static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsigned number)
+{
+    if (!zr_policy_trim(call, number))
+        return false;
+    zr_count(ZR_F_CACHE_RETRIES, 1);
+    return true;
+}
+
+/* An allocation asked of the driver: once more when it has no memory left and something is kept that can go. */
+#define ALLOC_DOWN(call, name, number, size, arguments)                                            \
+    __extension__({                                                                                \
+        ze_result_t got_;                                                                          \
+        zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                      \
+        got_ = ZR_DOWN((call), name, (size), arguments);                                           \
+        if (unlikely(is_full(got_)) && made_room((call), (number))) {                              \
+            zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                  \
+            got_ = ZR_DOWN((call), name, (size), arguments);                                       \
+        }                                                                                          \
+        got_;                                                                                      \
+    })
+
 /* What is kept counts too: it is given back before anybody is refused. */
 bool zr_policy_within_limit(struct zr_call *call, unsigned number, uint64_t bytes)
 {
@@ -65,22 +86,18 @@ ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_
     unsigned number;
     ze_result_t result;
 
+    if (unlikely(desc && desc->pNext))
+        zr_chain_kind(desc, &kind, &flags);
+    if (unlikely(kind == ZR_KIND_IMPORTED))
+        return zr_plain_alloc_device(call, context, desc, size, alignment, device, out);
     number = zr_device_number(call, device);
     if (unlikely(!zr_policy_within_limit(call, number, size)))
         return zr_policy_refused(ZR_E_zeMemAllocDevice);
-    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
-    if (unlikely(is_full(result)) && zr_policy_trim(call, number)) {
-        zr_count(ZR_F_CACHE_RETRIES, 1);
-        zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-        result = ZR_DOWN(call, zeMemAllocDevice, size, (context, desc, size, alignment, device, out));
-    }
+    result = ALLOC_DOWN(call, zeMemAllocDevice, number, size, (context, desc, size, alignment, device, out));
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         zr_limit_drop(number, size);
         return result;
     }
-    if (unlikely(desc && desc->pNext))
-        zr_chain_kind(desc, &kind, &flags);
     zr_registry_add(kind, number, context, *out, size, flags);
     return result;
 }
@@ -96,8 +113,7 @@ ze_result_t zr_policy_alloc_host(struct zr_call *call, ze_context_handle_t conte
         return result;
     if (zr_config.cache)
         zr_count(ZR_F_PASSED_KIND, 1);
-    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ZR_DOWN(call, zeMemAllocHost, size, (context, desc, size, alignment, out));
+    result = ALLOC_DOWN(call, zeMemAllocHost, ZR_UNKNOWN_DEVICE, size, (context, desc, size, alignment, out));
     if (likely(result == ZE_RESULT_SUCCESS))
         zr_registry_add(ZR_KIND_HOST, 0, context, *out, size, 0);
     return result;
@@ -112,9 +128,8 @@ ze_result_t zr_policy_alloc_shared(struct zr_call *call, ze_context_handle_t con
 
     if (zr_config.cache)
         zr_count(ZR_F_PASSED_KIND, 1);
-    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ZR_DOWN(call, zeMemAllocShared, size,
-                     (context, device_desc, host_desc, size, alignment, device, out));
+    result = ALLOC_DOWN(call, zeMemAllocShared, zr_device_number(call, device), size,
+                        (context, device_desc, host_desc, size, alignment, device, out));
     if (likely(result == ZE_RESULT_SUCCESS))
         zr_registry_add(ZR_KIND_SHARED, zr_device_number(call, device), context, *out, size, 0);
     return result;
@@ -162,8 +177,9 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     return zr_plain_free_ext(call, context, desc, ptr);
 }
 
+/* The driver alone knows how much it is: it takes no notice of the size that an allocation names. */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context,
-                               ze_device_handle_t device, void **out)
+                               ze_device_handle_t device, enum zr_entry entry, void **out)
 {
     unsigned number = zr_device_number(call, device);
     void *start = NULL;
@@ -172,11 +188,15 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
     if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
     if (unlikely(!zr_policy_within_limit(call, number, size))) {
-        ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
+        if (entry == ZR_E_zeMemAllocDevice)
+            ZR_BELOW(call, zeMemFree)(context, *out);
+        else
+            ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
         *out = NULL;
-        return zr_policy_refused(ZR_E_zeMemOpenIpcHandle);
+        return zr_policy_refused(entry);
     }
-    zr_count(ZR_F_IPC_IMPORTS, 1);
+    if (entry != ZR_E_zeMemAllocDevice)
+        zr_count(ZR_F_IPC_IMPORTS, 1);
     zr_registry_add(ZR_KIND_IMPORTED, number, context, *out, size, 0);
     return ZE_RESULT_SUCCESS;
 }

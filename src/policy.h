@@ -46,11 +46,11 @@ void zr_policy_tell_part(struct zr_call *call, unsigned number, uint64_t *left, 
 /* The same for a memory module of Sysman. */
 void zr_policy_tell_module(struct zr_call *call, zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
 /*
- * Memory of another process was opened; the driver is asked how much. Over the limit it is closed again, *out
- * is NULL and the answer is OUT_OF_DEVICE_MEMORY.
+ * Memory of another process was opened by this entry point; the driver is asked how much. Over the limit it is
+ * closed again, *out is NULL and the answer is OUT_OF_DEVICE_MEMORY.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context,
-                               ze_device_handle_t device, void **out);
+                               ze_device_handle_t device, enum zr_entry entry, void **out);
 /* Before a context goes: what we keep for it goes back to the driver. */
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
 

@@ -15,7 +15,8 @@ ze_result_t zr_general_alloc_device(ze_context_handle_t context, const ze_device
     ze_result_t result = zr_is(ZR_DECIDING)
                              ? zr_policy_alloc_device(&call, context, desc, size, alignment, device, out)
                              : zr_plain_alloc_device(&call, context, desc, size, alignment, device, out);
-    if (unlikely(zr_is(ZR_TRACING)) && result == ZE_RESULT_SUCCESS && !zr_thread.pooled)
+    if (unlikely(zr_is(ZR_TRACING)) && result == ZE_RESULT_SUCCESS && !zr_thread.pooled &&
+        !zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
         zr_trace('a', *out, size, zr_device_number(&call, device));
     return result;
 }
@@ -167,7 +168,7 @@ ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_hand
     zr_count_caller(call.caller, 0);
     ze_result_t result =
         ZR_DOWN(&call, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out));
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(&call, context, device, out) : result;
+    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out) : result;
 }
 
 ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *ptr)

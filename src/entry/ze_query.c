@@ -174,7 +174,7 @@ static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_ha
     if (result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting) {
         struct zr_call call = {.door = ZR_DOOR_PLT};
 
-        result = zr_policy_imported(&call, context, device, out);
+        result = zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out);
     }
     return result;
 }

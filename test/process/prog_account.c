@@ -212,6 +212,54 @@ static void makes_room(void)
     OK(zeMemFree(gpu.context, p));
 }
 
+/* What was imported counts as what it is, whatever size the caller names: 40 of 64 MiB each. */
+static void imported_by_descriptor(void)
+{
+    ze_external_memory_export_desc_t export = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
+                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_external_memory_export_fd_t exported = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
+                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_external_memory_import_fd_t import = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
+                                             .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
+                                                    .pNext = &exported};
+    ze_device_mem_alloc_desc_t desc = device_desc;
+    ze_device_handle_t owner;
+    void *p, *q, *r = &gpu;
+
+    desc.pNext = &export;
+    OK(zeMemAllocDevice(gpu.context, &desc, 40 * MIB, 0, gpu.card[0], &p));
+    OK(zeMemGetAllocProperties(gpu.context, p, &properties, &owner));
+    import.fd = exported.fd;
+    desc.pNext = &import;
+    OK(zeMemAllocDevice(gpu.context, &desc, 1, 0, gpu.card[1], &q));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(1, 40 * MIB, &r));
+    import.fd = exported.fd;
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(gpu.context, &desc, 1, 0, gpu.card[1], &r));
+    EXPECT(figure(&gpu, "calls.zeMemFree") == 1); /* what was opened is closed again */
+    OK(zeMemFree(gpu.context, q));
+    OK(ask(1, 64 * MIB, &q));
+    OK(zeMemFree(gpu.context, q));
+    OK(zeMemFree(gpu.context, p));
+}
+
+/* The driver has no memory left for host and shared memory (the suite injects it): what is kept goes, and it is asked again. */
+static void room_for_other_kinds(void)
+{
+    void *p;
+
+    OK(zeMemFree(gpu.context, on_card(&gpu, 0, 8 * MIB)));
+    OK(zeMemFree(gpu.context, on_card(&gpu, 1, 8 * MIB)));
+    OK(zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
+    EXPECT(on_vram(0) == 8 * MIB && figure(&gpu, "calls.zeMemFree") == 1);
+    OK(zeMemFree(gpu.context, p));
+    OK(zeMemAllocHost(gpu.context, &host_desc, 8 * MIB, 0, &p));
+    EXPECT(on_vram(0) == 0);
+    OK(zeMemFree(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+          zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
+}
+
 /* --- sub-devices: with tiles:2 and limit:64MiB --------------------------------------------------------- */
 static void parts(void)
 {
@@ -344,6 +392,8 @@ static const struct {
                 {"plain_questions", plain_questions},
                 {"every_kind", every_kind},
                 {"makes_room", makes_room},
+                {"imported_by_descriptor", imported_by_descriptor},
+                {"room_for_other_kinds", room_for_other_kinds},
                 {"parts", parts},
                 {"keys", keys},
                 {"passed", passed},
