@@ -240,7 +240,7 @@ static double permutation_p(const struct zr_design *d, const struct zr_effect *e
 
 void zr_factorial_measure(const struct zr_design *d, struct zr_effect *e, uint64_t seed)
 {
-    double weight[MAX_CELLS], middle[MAX_CELLS];
+    double weight[MAX_CELLS], middle[MAX_CELLS] = {0};
 
     e->estimate = NAN;
     e->interval = (struct zr_interval){NAN, NAN};

@@ -137,7 +137,7 @@ static bool load(struct record *r, const char *text)
 {
     const char *hash = strrchr(text, '#');
     char *file = hash ? strndup(text, (size_t)(hash - text)) : strdup(text), *why = NULL;
-    struct zr_node *root = zr_node_parse_file(file, &why);
+    struct zr_node *root = file ? zr_node_parse_file(file, &why) : NULL;
 
     r->name = zr_ab_text("%s", text);
     if (root) {
@@ -147,7 +147,7 @@ static bool load(struct record *r, const char *text)
         why = zr_ab_text("out of memory");
     }
     if (why)
-        zr_complain("diff", "%s: %s", file, why);
+        zr_complain("diff", "%s: %s", file ? file : text, why);
     bool fine = why == NULL;
     free(why);
     free(file);

@@ -314,7 +314,7 @@ static int replay(const struct options *o, const struct zr_trace *t)
         good = good && (a.pool = zr_pool_new(&split));
     if (good && a.cache)
         zr_cache_set_idle(a.cache, UINT32_MAX);
-    for (unsigned i = 0; good && i < o->passes; i++) {
+    for (unsigned i = 0; good && pass && i < o->passes; i++) {
         good = run_pass(t, &a, at, &pass[i]);
         if (i == 1 || (i > 1 && pass[i].ns_per_event < best))
             best = pass[i].ns_per_event;
