@@ -65,6 +65,41 @@ wrong_usage_is_2() {
     test/bed --on intel --cards 5 true || code=$?
     same $code 2
 }
+a_loader_must_be_a_library() {
+    local code=0
+    bed --loader test/promise.sh true || code=$?
+    same $code 2 || return
+    code=0
+    bed --loader /etc true || code=$?
+    same $code 2
+}
+a_link_to_it_works_from_anywhere() {
+    local dir code=0
+    dir=$(mktemp -d)
+    ln -s "$PWD/test/bed" "$dir/my-bed"
+    same "$(cd / && "$dir/my-bed" --on intel echo word)" word || code=1
+    rm -rf "$dir"
+    return $code
+}
+# LD_PRELOAD separates at spaces, LD_LIBRARY_PATH at colons, fstab at both kinds of space.
+its_folders_may_have_spaces() {
+    local dir beds code=0
+    dir=$(mktemp -d)
+    mkdir -p "$dir/a b:c/build" "$dir/t t"
+    beds=$(realpath "${ZEROUTE_BEDS:-build/beds}")
+    ln -s "$beds" "$dir/a b:c/beds"
+    cp build/libxe_standin.so build/libbed_stay.so "$dir/a b:c/build/"
+    same "$(TMPDIR="$dir/t t" ZEROUTE_BEDS="$dir/a b:c/beds" ZEROUTE_BUILD="$dir/a b:c/build" bed python3 -c '
+import ctypes
+loader = ctypes.CDLL("libze_loader.so.1")
+print(loader.zeInit(0), "libxe_standin" in open("/proc/self/maps").read())' 2>&1)" '0 True' || code=1
+    rm -rf "$dir"
+    return $code
+}
+a_build_folder_that_cannot_be_written_is_told() {
+    [ -z "$(ZEROUTE_BUILD=/dev/null/build bed true 2>"$folder/told")" ] || return
+    grep 'ZEROUTE_BUILD' "$folder/told"
+}
 help_has_examples() { test/bed --help | grep -q Examples; }
 
 same_libc_in_children() {
