@@ -190,6 +190,8 @@ static inline void zr_registry_gone(struct zr_block *b)
 void zr_registry_back(struct zr_block *b);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr);
+/* Something hangs on the free of the block that holds ptr: it must reach the driver. */
+void zr_registry_not_kept(const void *ptr);
 /* Physical memory, of a device or of the host, known by its handle. */
 void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
                           const void *handle, size_t size);

@@ -77,6 +77,14 @@ void zr_registry_exported(const void *ptr)
         zr_count(ZR_F_IPC_EXPORT_BYTES, b->size);
 }
 
+void zr_registry_not_kept(const void *ptr)
+{
+    struct zr_block *b = zr_map_find(ptr);
+
+    if (b)
+        zr_block_mark(b, ZR_BLOCK_ODD);
+}
+
 void zr_registry_physical(bool on_device, unsigned device, ze_context_handle_t context,
                           const void *handle, size_t size)
 {

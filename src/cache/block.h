@@ -24,7 +24,7 @@ enum zr_block_flags {
     ZR_BLOCK_EXPORTED = 1 << 0, /* its IPC handle was taken: really free it when it is freed */
     ZR_BLOCK_OURS = 1 << 1,     /* from the whole-block cache: zr_cache_free takes it back */
     ZR_BLOCK_MOVED = 1 << 2,    /* `peers` is no longer what its key says: find its key anew */
-    ZR_BLOCK_ODD = 1 << 3,      /* smaller than its size class (memory was short): never kept */
+    ZR_BLOCK_ODD = 1 << 3,      /* never kept: smaller than its size class (memory was short), or asked for */
     ZR_BLOCK_USER = 1 << 16     /* this bit and those above belong to the layer above */
 };
 

@@ -144,23 +144,40 @@ ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *st
 
 /* --- functions by extension name ---------------------------------------------------------------------- */
 /*
- * Memory is also exported and imported by functions that only the driver knows. One of each is remembered
- * per driver; where there are more drivers than places the caller gets the driver's own function.
+ * Memory is also exported and imported by functions that only the driver knows, and so is it asked to call back,
+ * or to unmap something, when a block is freed: a block of which that is asked must not be kept. One of each is
+ * remembered per driver; where there are more drivers than places the caller gets the driver's own function.
  */
 enum { EXTENSIONS = 4 };
 typedef ze_result_t (*get_handles)(ze_context_handle_t, const void *, uint32_t *,
                                    ze_ipc_mem_handle_t *);
 typedef ze_result_t (*open_handles)(ze_context_handle_t, ze_device_handle_t, uint32_t,
                                     ze_ipc_mem_handle_t *, ze_ipc_memory_flags_t, void **);
+typedef ze_result_t (*call_back)(ze_context_handle_t, void *, void *);
+typedef ze_result_t (*map_to_host)(ze_context_handle_t, const void *, void **, void *);
 static get_handles real_get[EXTENSIONS];
 static open_handles real_open[EXTENSIONS];
+static call_back real_call_back[EXTENSIONS];
+static map_to_host real_map[EXTENSIONS];
+
+static bool ours_to_see(ze_result_t result)
+{
+    return result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting;
+}
+
+static const void *asked_about(ze_context_handle_t context, const void *ptr)
+{
+    struct zr_call call = {.door = ZR_DOOR_PLT};
+
+    return zr_thread.inside || zr_exiting ? ptr : zr_keep_asked_about(&call, context, ptr);
+}
 
 static ze_result_t on_get(unsigned n, ze_context_handle_t context, const void *ptr, uint32_t *count,
                           ze_ipc_mem_handle_t *handles)
 {
-    ze_result_t result = real_get[n](context, ptr, count, handles);
+    ze_result_t result = real_get[n](context, asked_about(context, ptr), count, handles);
 
-    if (result == ZE_RESULT_SUCCESS && handles && !zr_thread.inside && !zr_exiting)
+    if (ours_to_see(result) && handles)
         zr_registry_exported(ptr);
     return result;
 }
@@ -171,7 +188,7 @@ static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_ha
 {
     ze_result_t result = real_open[n](context, device, count, handles, flags, out);
 
-    if (result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting) {
+    if (ours_to_see(result)) {
         struct zr_call call = {.door = ZR_DOOR_PLT};
 
         result = zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out);
@@ -179,7 +196,26 @@ static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_ha
     return result;
 }
 
-#define EXTENSION(n, ...)                                                                          \
+static ze_result_t on_call_back(unsigned n, ze_context_handle_t context, void *desc, void *ptr)
+{
+    ze_result_t result = real_call_back[n](context, desc, (void *)asked_about(context, ptr));
+
+    if (ours_to_see(result))
+        zr_registry_not_kept(ptr);
+    return result;
+}
+
+static ze_result_t on_map(unsigned n, ze_context_handle_t context, const void *ptr, void **out,
+                          void *next)
+{
+    ze_result_t result = real_map[n](context, asked_about(context, ptr), out, next);
+
+    if (ours_to_see(result))
+        zr_registry_not_kept(ptr);
+    return result;
+}
+
+#define EXTENSION(n)                                                                               \
     static ze_result_t get##n(ze_context_handle_t context, const void *ptr, uint32_t *count,       \
                               ze_ipc_mem_handle_t *handles)                                        \
     {                                                                                              \
@@ -190,13 +226,28 @@ static ze_result_t on_open(unsigned n, ze_context_handle_t context, ze_device_ha
                                ze_ipc_memory_flags_t flags, void **out)                            \
     {                                                                                              \
         return on_open(n, context, device, count, handles, flags, out);                            \
+    }                                                                                              \
+    static ze_result_t call_back##n(ze_context_handle_t context, void *desc, void *ptr)            \
+    {                                                                                              \
+        return on_call_back(n, context, desc, ptr);                                                \
+    }                                                                                              \
+    static ze_result_t map##n(ze_context_handle_t context, const void *ptr, void **out, void *next) \
+    {                                                                                              \
+        return on_map(n, context, ptr, out, next);                                                 \
     }
 EXTENSION(0)
 EXTENSION(1)
 EXTENSION(2)
 EXTENSION(3)
-static const get_handles our_get[EXTENSIONS] = {get0, get1, get2, get3};
-static const open_handles our_open[EXTENSIONS] = {open0, open1, open2, open3};
+#define OURS(name) {ZR_POINTER(name##0), ZR_POINTER(name##1), ZR_POINTER(name##2), ZR_POINTER(name##3)}
+static const struct {
+    const char *name;
+    void **real;
+    void *ours[EXTENSIONS];
+} extensions[] = {{"zexMemGetIpcHandles", (void **)real_get, OURS(get)},
+                  {"zexMemOpenIpcHandles", (void **)real_open, OURS(open)},
+                  {"zexMemFreeRegisterCallbackExt", (void **)real_call_back, OURS(call_back)},
+                  {"zeIntelMemMapDeviceMemToHost", (void **)real_map, OURS(map)}};
 
 /* Finds or takes the place of this function; -1 when all are taken. */
 static int place_for(void **places, void *f)
@@ -214,13 +265,12 @@ static int place_for(void **places, void *f)
 
 static void exchange_extension(const char *name, void **out)
 {
-    int n;
+    for (unsigned i = 0; i < sizeof extensions / sizeof *extensions; i++) {
+        int n;
 
-    if (strcmp(name, "zexMemGetIpcHandles") == 0 && (n = place_for((void **)real_get, *out)) >= 0)
-        *out = ZR_POINTER(our_get[n]);
-    else if (strcmp(name, "zexMemOpenIpcHandles") == 0 &&
-             (n = place_for((void **)real_open, *out)) >= 0)
-        *out = ZR_POINTER(our_open[n]);
+        if (strcmp(name, extensions[i].name) == 0 && (n = place_for(extensions[i].real, *out)) >= 0)
+            *out = extensions[i].ours[n];
+    }
     for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
         if (strcmp(name, zr_ze_name[e]) == 0)
             *out = ZR_POINTER(zr_table_door(e, ZR_FUNCTION(*out)));

@@ -29,6 +29,9 @@ for bed in sim intel; do
         done
     done
 done
+for conf in $settings route:native,cache:on,cache_host:on; do
+    promise "extensions on intel, $conf" on_bed intel 2 "$conf" "$build/test/driver/extensions"
+done
 for way in plt handle table noload default static; do
     for conf in without route:native,cache:off; do
         promise "bind_$way on intel, $conf" on_bed intel 2 "$conf" "$build/test/process/bind_$way"

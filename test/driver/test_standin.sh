@@ -93,7 +93,7 @@ if [ $? -eq 77 ]; then
 else
     for cards in 1 2 4; do
         promise "the_driver_sees_${cards}_cards" sees_cards $cards
-        for program in memory copy random times ipc virtual threads; do
+        for program in memory copy random times ipc virtual threads extensions; do
             promise "${program}_works_on_${cards}_cards" finishes $cards '' $program
         done
     done
