@@ -66,6 +66,11 @@ python() {
     echo "$venv/bin/python3"
 }
 
+# dpctl's modules are made for one version of Python: a system that got a newer one needs others.
+fits() {
+    [ -e "$1/ready" ] && cmp -s "$1/python" "$beds/python/ready"
+}
+
 runtime() {
     local version=$1 row dir temp dpctl more range wanted
     if [ "$version" = newest ]; then
@@ -79,9 +84,9 @@ runtime() {
     if ! able "$range" "$(cat "$beds/python/ready")"; then
         skip "dpctl $dpctl has no package for Python $(cat "$beds/python/ready"), only for $range"
     fi
-    if ! [ -e "$dir/ready" ]; then
+    if ! fits "$dir"; then
         lock
-        if ! [ -e "$dir/ready" ]; then
+        if ! fits "$dir"; then
             say "bringing SYCL runtime $version with dpctl $dpctl into $dir"
             rm -rf "$beds"/.sycl.*/
             temp=$(mktemp -d "$beds/.sycl.XXXXXX")
@@ -97,6 +102,7 @@ runtime() {
                 skip "cannot be had from PyPI: $wanted"
             mkdir "$temp/dir"
             "$beds/python/bin/python3" "$here/unpack.py" "$temp/dir" "$temp"/wheels/*.whl
+            cp "$beds/python/ready" "$temp/dir/python"
             echo "$wanted" >"$temp/dir/ready"
             chmod -R a+rX "$temp/dir"
             mkdir -p "$beds/sycl"
