@@ -273,6 +273,30 @@ bool zr_route_free(void *ptr, const void *caller)
     return true;
 }
 
+struct leaving {
+    struct zr_call *call;
+    ze_context_handle_t context;
+};
+
+static bool leave(struct zr_block *b, void *arg)
+{
+    const struct leaving *l = arg;
+
+    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_LIVE && b->size <= zr_route_reuses_up_to() &&
+        __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL &&
+        __atomic_load_n(&b->context, __ATOMIC_RELAXED) == (void *)l->context)
+        zr_policy_free_to_driver(l->call, l->context, (void *)b->base);
+    return true;
+}
+
+void zr_route_drop_context(struct zr_call *call, ze_context_handle_t context)
+{
+    struct leaving l = {call, context};
+
+    if (context && __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL)
+        zr_block_each(leave, &l);
+}
+
 bool zr_route_owns(const void *ptr)
 {
     return mine(ptr) != NULL;

@@ -25,6 +25,7 @@ ze_result_t zr_on_zeContextDestroy(ze_context_handle_t context)
 {
     ZR_ENTER(zeContextDestroy, (context));
     zr_count_caller(call.caller, 0);
+    zr_route_drop_context(&call, context);
     zr_policy_before_context_destroy(&call, context);
     return ZR_DOWN(&call, zeContextDestroy, 0, (context));
 }

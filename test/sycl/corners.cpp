@@ -1,6 +1,7 @@
 // Small SYCL programs of one oddity each, host code only. Usage: corners ACT [ARGUMENTS]
 //   reuse BYTES     frees a block while a slow command still writes it, asks for another, and tells what became of it
 //   leak            never frees
+//   orphans         never frees either, and lets each block's context go
 //   peer            switches peer access on and off between allocations
 //   late_peer [off] switches it on while blocks live, and off again
 //   refused [kept]  asks for three blocks, with one freed before, and tells which it got
@@ -62,6 +63,17 @@ static int leak()
     for (size_t size : {size_t(512), size_t(2) << 20, size_t(20) << 20})
         if (!take(size))
             return 1;
+    return 0;
+}
+
+static int orphans()
+{
+    for (int round = 0; round < 20; round++) {
+        sycl::context own(devices[0]);
+        for (size_t size : {size_t(512), size_t(2) << 20})
+            if (!sycl::malloc_device(size, devices[0], own))
+                return 1;
+    }
     return 0;
 }
 
@@ -207,6 +219,8 @@ int main(int argc, char **argv)
             return reuse(std::strtoull(argv[2], nullptr, 10));
         if (act == "leak")
             return leak();
+        if (act == "orphans")
+            return orphans();
         if (act == "peer")
             return peer();
         if (act == "late_peer")
