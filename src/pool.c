@@ -13,7 +13,8 @@ enum {
     POOLS = 64,
     GRAIN =
         512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
-    PROBE = 64 << 10,
+    PAGE = 64 << 10,
+    PROBE = PAGE,
     /* A block that the provider gave for one request alone. */
     ZR_BLOCK_DIRECT = 1 << 11
 };
@@ -220,9 +221,18 @@ static __attribute__((noinline)) int straight(struct zr_umf_pool *p, size_t *siz
     return code;
 }
 
+/*
+ * An alignment above the page of device memory the runtime's pool pays for with that much memory more, and so leaves most
+ * such blocks to its provider. All of them go there: nobody who counted on a free that waits is hurt, nothing is wasted.
+ */
+static inline bool is_alone(const struct zr_umf_pool *p, size_t size, size_t alignment)
+{
+    return size > p->keeps_up_to || alignment > PAGE;
+}
+
 static inline int once(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out)
 {
-    if (unlikely(*size > p->keeps_up_to))
+    if (unlikely(is_alone(p, *size, alignment)))
         return straight(p, size, alignment, out);
     return zr_pool_malloc(p->kept, *size, alignment < GRAIN ? GRAIN : alignment, out);
 }
@@ -230,8 +240,7 @@ static inline int once(struct zr_umf_pool *p, size_t *size, size_t alignment, vo
 static __attribute__((noinline)) int again(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out,
                                            int code)
 {
-    bool alone = *size > p->keeps_up_to;
-    bool freed = alone && zr_pool_trim(p->kept, 0) != 0;
+    bool freed = is_alone(p, *size, alignment) && zr_pool_trim(p->kept, 0) != 0;
 
     freed |= trim_others(p, p->number) != 0;
     if (!freed)

@@ -1,5 +1,6 @@
 // Small SYCL programs of one oddity each, host code only. Usage: corners ACT [ARGUMENTS]
-//   reuse BYTES     frees a block while a slow command still writes it, asks for another, and tells what became of it
+//   reuse BYTES [ALIGNMENT]
+//                   frees a block while a slow command still writes it, asks for another, and tells what became of it
 //   leak            never frees
 //   orphans         never frees either, and lets each block's context go
 //   peer            switches peer access on and off between allocations
@@ -26,9 +27,11 @@
 static std::vector<sycl::device> devices;
 static sycl::context *all;
 
+static size_t alignment = 512;
+
 static char *take(size_t size, size_t card = 0)
 {
-    return static_cast<char *>(sycl::aligned_alloc_device(512, size, devices[card], *all));
+    return static_cast<char *>(sycl::aligned_alloc_device(alignment, size, devices[card], *all));
 }
 
 // The slow command needs copy_cost of the stand-in. The new owner writes a small part, by the other engine and so at
@@ -215,6 +218,8 @@ int main(int argc, char **argv)
         }
         static sycl::context context = devices[0].get_platform().ext_oneapi_get_default_context();
         all = &context;
+        if (act == "reuse" && argc > 3)
+            alignment = std::strtoull(argv[3], nullptr, 10);
         if (act == "reuse" && argc > 2)
             return reuse(std::strtoull(argv[2], nullptr, 10));
         if (act == "leak")

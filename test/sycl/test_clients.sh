@@ -77,13 +77,13 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
 # the runtime alone would let him be. That is where its pool, or the driver below, reuses memory at once; where
 # the driver waits for commands (zeMemFreeExt of v2; zeMemFree when there is more than one card), so do we.
 # Two cells that must hurt show that the test can see it: a pooled size, and everything under reuse:vouched.
-one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING: prints what the client says
+one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING [ALIGNMENT]: prints what the client says
     local cost=100ms
     # The copy engine takes pieces of 2 MiB.
     [ "$3" -le 2097152 ] || cost=10ms
     # Fills by the compute engine on both adapters, no copies by the host: the copy engine has the slow command.
     CARDS=$2 NEOReadDebugKeys=1 ExperimentalCopyThroughLock=0 UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:$cost \
-        on_bed "$1" "$4" reuse "$3"
+        on_bed "$1" "$4" reuse "$3" ${5:+"$5"}
 }
 # On a busy machine the command may be done before the next owner comes: then nobody can be hurt, and it is tried again.
 must_hurt() {
@@ -134,6 +134,15 @@ smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
         same "$setting: ${out##* }" "$setting: 0" || return 1
     done
 }
+# The runtime's pool counts a large alignment as size, and so leaves this block to its provider.
+large_alignment() {
+    local setting out
+    for setting in none route:sycl route:pool; do
+        out=$(one_reuse 2 2 3145728 $setting 2097152) || return 1
+        same "$setting: ${out##* }" "$setting: 0" || return 1
+    done
+}
+promise "adapter v2: reuse:runtime spares a block of large alignment" large_alignment
 for adapter in 1 2; do
     promise "adapter v$adapter: reuse:runtime spares what a pool that is off spares" \
         smaller_pool $adapter UR_L0_DISABLE_USM_ALLOCATOR=1
