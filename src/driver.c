@@ -8,6 +8,7 @@
 #include "door.h"
 
 #include <errno.h>
+#include <link.h>
 #include <string.h>
 
 zr_function zr_original[ZR_DOORS][ZR_ENTRIES_ZE];
@@ -20,8 +21,15 @@ struct found {
     uintptr_t address;
     uintptr_t base; /* of the first segment: never 0, unlike the load bias of a fixed program */
     uintptr_t end;
+    const struct namespaces *namespaces; /* as a debugger finds them, from the program itself */
     char path[4096];
     char soname[128];
+};
+
+/* glibc's r_debug; from 2.35 on, where there is more than one, r_version is 2 and they are chained. */
+struct namespaces {
+    struct r_debug one;
+    const struct namespaces *next;
 };
 
 static void copy(char *to, size_t size, const char *from)
@@ -42,6 +50,8 @@ static void read_soname(struct found *f, const struct dl_phdr_info *info, const 
             strings = d->d_un.d_ptr;
         if (d->d_tag == DT_SONAME)
             at = d->d_un.d_val;
+        if (d->d_tag == DT_DEBUG && d->d_un.d_ptr)
+            f->namespaces = (const struct namespaces *)d->d_un.d_ptr;
     }
     if (!at || !strings)
         return;
@@ -282,6 +292,12 @@ bool zr_settle(void)
 }
 
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
+static bool is_driver_name(const char *soname)
+{
+    return strncmp(soname, "libze_", 6) == 0 && strncmp(soname, "libze_loader", 12) != 0 &&
+           !strstr(soname, "_layer");
+}
+
 static int is_driver(struct dl_phdr_info *info, size_t size, void *arg)
 {
     struct found *f = arg;
@@ -291,22 +307,40 @@ static int is_driver(struct dl_phdr_info *info, size_t size, void *arg)
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             read_soname(f, info, (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr));
-    return strncmp(f->soname, "libze_", 6) == 0 && strncmp(f->soname, "libze_loader", 12) != 0 &&
-           !strstr(f->soname, "_layer");
+    return is_driver_name(f->soname);
+}
+
+/* A namespace that dlmopen makes has no preload. Only ours is listed by dl_iterate_phdr. */
+static bool driver_in_another_namespace(const struct namespaces *n)
+{
+    for (; n; n = n->one.r_version > 1 ? n->next : NULL)
+        for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
+            const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;
+
+            if (slash && is_driver_name(slash + 1))
+                return true;
+        }
+    return false;
 }
 
 /*
  * Runs when the libraries are taken down, early: a preload stands before what is loaded later. A process that
- * used a driver and never came our way was bound past us, loader and all.
+ * used a driver and never came our way was bound past us, loader and all. Until then nothing of ours runs in it.
  */
 __attribute__((destructor)) static void begin_exit(void)
 {
-    struct found f;
+    struct found f = {.namespaces = NULL};
 
-    if (!__atomic_load_n(&touched, __ATOMIC_RELAXED) && dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {
+    if (__atomic_load_n(&touched, __ATOMIC_RELAXED))
+        ;
+    else if (dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {
         zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened deep-bound (RTLD_DEEPBIND)");
         zr_say("Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past "
                "every preload; with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
+    } else if (driver_in_another_namespace(f.namespaces) && zr_stats_open()) {
+        zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened in a namespace of its own (dlmopen)");
+        zr_say("Level Zero was used and not seen: its loader was opened in a namespace of its own (dlmopen), "
+               "where there is no preload");
     }
     __atomic_fetch_or(&zr_unusual, ZR_EXITING, __ATOMIC_SEQ_CST);
     zr_local_close_all();

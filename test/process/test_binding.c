@@ -117,17 +117,23 @@ START_TEST(nothing_changes_without_statistics)
 }
 END_TEST
 
-START_TEST(a_loader_that_is_deep_bound_itself_is_reported_as_unseen)
+static const struct unseen {
+    struct binding way;
+    const char *told;
+} unseen[] = {{{"bind_deep", "libuser.so", NULL, "table", NULL}, "not seen: the Level Zero loader was opened deep-bound"},
+              {{"bind_namespace", "libuser.so", NULL, "plt", NULL}, "not seen: the Level Zero loader was opened in a namespace"}};
+
+START_TEST(what_is_bound_past_every_door_works_and_is_reported_as_unseen)
 {
-    static const struct binding deep = {"bind_deep", "libuser.so", NULL, "table", NULL};
-    struct child *c = run(&deep, 1, "ZEROUTE_CONF=preset:observe");
+    struct child *c = run(&unseen[_i].way, 1, "ZEROUTE_CONF=preset:observe");
     const struct zeroute_field *hooks;
 
     child_ok(c);
     ck_assert_ptr_nonnull(c->s);
     hooks = zeroute_find(c->s, "hooks");
     ck_assert_ptr_nonnull(hooks);
-    ck_assert_msg(strstr(hooks->text, "not seen"), "hooks: %s", hooks->text);
+    ck_assert_msg(strstr(hooks->text, unseen[_i].told), "hooks: %s", hooks->text);
+    ck_assert_ptr_nonnull(strstr(c->out, "2 devices"));
     child_free(c);
 }
 END_TEST
@@ -153,7 +159,7 @@ int main(void)
     tcase_add_loop_test(t, every_way_is_counted_once_on_two_drivers, 0, BINDINGS);
     tcase_add_loop_test(t, data_is_intact_under_the_default_knobs, 0, BINDINGS);
     tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
-    tcase_add_test(t, a_loader_that_is_deep_bound_itself_is_reported_as_unseen);
+    tcase_add_loop_test(t, what_is_bound_past_every_door_works_and_is_reported_as_unseen, 0, 2);
     tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
     return run_suite(s);
