@@ -29,6 +29,9 @@ struct zr_runtime {
     zr_function real[ZR_SYCL_FORMS];
 };
 
+#define ZR_RUNTIME_NOT_KNOWN "a SYCL runtime of a version that is not known"
+/* There are SYCL runtimes in the process, and none of a version that we know. Cold. */
+bool zr_runtime_is_foreign(void);
 /* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns
  * when known. */
 struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);

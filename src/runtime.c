@@ -5,6 +5,7 @@
 #include "dl.h"
 #include "route.h"
 
+#include <link.h>
 #include <string.h>
 
 #define PREFIX "_ZN4sycl3_V1"
@@ -40,6 +41,37 @@ static unsigned soname_number(const char *soname)
     while (*digits >= '0' && *digits <= '9')
         n = n * 10 + (unsigned)(*digits++ - '0');
     return *digits == '\0' && n >= OLDEST && n <= NEWEST ? n : 0;
+}
+
+struct census {
+    const void *inside[RUNTIMES]; /* an address in each libsycl */
+    unsigned count;
+};
+
+static int is_runtime(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+    struct census *c = arg;
+
+    (void)size;
+    for (int i = 0; name && strncmp(name, "libsycl", 7) == 0 && i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD && c->count < RUNTIMES) {
+            c->inside[c->count++] = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+            break;
+        }
+    return 0;
+}
+
+bool zr_runtime_is_foreign(void)
+{
+    struct census c = {.count = 0};
+    bool known = false;
+
+    dl_iterate_phdr(is_runtime, &c);
+    for (unsigned i = 0; i < c.count; i++)
+        known |= soname_number(zr_caller_name(c.inside[i])) != 0;
+    return c.count != 0 && !known;
 }
 
 static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
@@ -87,12 +119,14 @@ static struct zr_runtime *know(zr_function function)
     r->ours = fill(r) && r->soname && r == &runtimes[0];
     if (!r->ours) {
         const char *why = r != &runtimes[0] ? "a second SYCL runtime in this process"
-                          : !r->soname      ? "a SYCL runtime of a version that is not known"
+                          : !r->soname      ? ZR_RUNTIME_NOT_KNOWN
                                             : "a SYCL runtime without all of its USM functions";
 
         zr_say("%s (%s): its allocations are left to it", why, soname);
-        if (r == &runtimes[0])
+        if (r == &runtimes[0]) {
+            zr_text(ZR_T_ROUTE, "native");
             zr_text(ZR_T_ROUTE_WHY, why);
+        }
     }
     return r;
 }

@@ -279,6 +279,10 @@ static const struct ops *table_for(const struct ops *real, const void *caller)
         zr_route_pool_refused("a UMF whose pools have a layout that is not known");
         return real;
     }
+    if (zr_runtime_is_foreign()) {
+        zr_route_pool_refused(ZR_RUNTIME_NOT_KNOWN);
+        return real;
+    }
     zr_lock(&lock);
     if (!real_ops) {
         umf.alloc = (int (*)(void *, size_t, size_t, void **))zr_definition(

@@ -217,5 +217,28 @@ for conf in route:native route:sycl route:pool; do
         promise "$conf, adapter v$adapter: IPC between two processes" exports $adapter $conf
     done
 done
+# The real runtime under a name of tomorrow: neither its entry points nor its pool are ours.
+tomorrows() { # tomorrows ADAPTER CONF
+    local corners=$dir/corners-tomorrow sycl
+    if [ ! -e "$corners" ]; then
+        sycl=$(test/sycl/env.sh 2026.2.0) || return
+        python3 -c 'import sys
+open(sys.argv[2], "wb").write(open(sys.argv[1], "rb").read().replace(b"\0libsycl.so.9\0", b"\0libsycl.so.0\0"))' \
+            "$sycl/lib/libsycl.so.9" "$dir/libsycl.so.0" &&
+            g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$dir/libsycl.so.0" \
+                -Wl,--allow-shlib-undefined -Wl,-rpath,"$dir" -lpthread || return 1
+    fi
+    on_bed "$1" "$2" leak 2>"$dir/err" || return 1
+    same "$(cat "$dir/err")" \
+        "zeroute: a SYCL runtime of a version that is not known (libsycl.so.0): its allocations are left to it" &&
+        same "$(field route.in_force): $(field route.why)" "native: a SYCL runtime of a version that is not known" &&
+        same "$(field passed_through.runtime)" 3 && same "$(field cache.misses)" 0 &&
+        same "$(field device.0.allocated_bytes.all.current)" $((20 << 20))
+}
+for conf in route:auto route:sycl; do
+    for adapter in 1 2; do
+        promise "$conf, adapter v$adapter: a runtime of tomorrow is left alone" tomorrows $adapter $conf
+    done
+done
 promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
 kept
