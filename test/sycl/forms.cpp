@@ -214,6 +214,15 @@ static void around(size_t n)
         q.wait();
         return s;
     });
+    line("freed in a command group", [&] {
+        queue in_order(c, devices[0], property::queue::in_order());
+        char *p = malloc_device<char>(n, q), byte = 0;
+        in_order.memset(p, 6, n);
+        in_order.memcpy(&byte, p + n - 1, 1);
+        in_order.submit([&](handler &h) { ex::async_free(h, p); });
+        in_order.wait();
+        return std::to_string(byte);
+    });
     line("ipc", [&] {
         return with([&](char *p) {
             auto h = ipc::get(p, c), again = ipc::get(p + n / 2, c);
