@@ -28,13 +28,6 @@ struct control {
     int strong, weak;
 };
 
-/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation.
- */
-struct shared {
-    void *implementation;
-    struct control *control;
-};
-
 /* What a request is known by. */
 struct identity {
     const void *first,
@@ -45,8 +38,9 @@ struct identity {
 struct pair {
     struct identity id;
     const struct zr_habit *habit; /* NULL: leave it to the runtime */
+    struct zr_pool_way pool;      /* under route:pool, by which of our pools the runtime serves them */
     const struct zr_runtime *runtime;
-    struct shared object[2]; /* the SYCL objects themselves, to ask the runtime once more */
+    struct zr_shared object[2]; /* the SYCL objects themselves, to ask the runtime once more */
     bool queue;              /* one object, a queue; otherwise a context and a device */
 };
 
@@ -54,7 +48,7 @@ static struct pair pairs[HABITS];
 static struct zr_habit learnt[LEARNT];
 static unsigned learnt_count;
 static struct zr_lock lock;
-static uint32_t epoch = 1; /* atomic: rises when what was learnt no longer holds */
+uint32_t zr_habit_epoch = 1; /* atomic: rises when what was learnt no longer holds */
 
 /* What this thread used last, and what it is watching. */
 static __thread struct {
@@ -69,11 +63,6 @@ static __thread struct {
 } seen;
 
 /* --- objects ---------------------------------------------------------------------------------- */
-
-static const struct shared *as_shared(const void *object)
-{
-    return object;
-}
 
 static void hold(struct control *c)
 {
@@ -131,13 +120,13 @@ static inline void identify(const struct zr_runtime *runtime, const struct zr_re
 {
     *id = (struct identity){0};
     if (r->queue) {
-        id->first = id->held[0] = as_shared(r->queue)->control;
+        id->first = id->held[0] = zr_shared(r->queue)->control;
         return;
     }
-    id->first = id->held[0] = as_shared(r->context)->control;
-    id->second = as_shared(r->device)->implementation;
+    id->first = id->held[0] = zr_shared(r->context)->control;
+    id->second = zr_shared(r->device)->implementation;
     if (runtime->soname <= LAST_SHARED_DEVICE)
-        id->held[1] = as_shared(r->device)->control;
+        id->held[1] = zr_shared(r->device)->control;
 }
 
 /* A newer device is one pointer: there is nothing behind it. */
@@ -145,9 +134,9 @@ static void note_objects(const struct zr_runtime *runtime, const struct zr_reque
 {
     p->runtime = runtime;
     p->queue = r->queue != NULL;
-    p->object[0] = *as_shared(r->queue ? r->queue : r->context);
+    p->object[0] = *zr_shared(r->queue ? r->queue : r->context);
     if (!r->queue)
-        p->object[1] = (struct shared){as_shared(r->device)->implementation, p->id.held[1]};
+        p->object[1] = (struct zr_shared){zr_shared(r->device)->implementation, p->id.held[1]};
 }
 
 /* --- watching --------------------------------------------------------------------------------- */
@@ -293,7 +282,7 @@ static void release(struct pair *p)
             drop(p->id.held[i]);
     memset(p, 0, sizeof *p);
     /* What a thread used last is known by these addresses alone. */
-    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
 }
 
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
@@ -318,27 +307,39 @@ static bool known(const struct identity *want, const struct zr_habit **habit)
     return found;
 }
 
+/* Under the lock: a place for these objects that was not theirs before; NULL: all are taken, or they have one. */
+static struct pair *take_place(const struct zr_runtime *runtime, const struct zr_request *request,
+                               const struct identity *want)
+{
+    struct pair *p = place(want);
+
+    if (!p || same(&p->id, want))
+        return NULL;
+    if (p->id.first)
+        release(p);
+    p->id = *want;
+    note_objects(runtime, request, p);
+    for (int i = 0; i < 2; i++)
+        if (p->id.held[i])
+            hold(p->id.held[i]);
+    return p;
+}
+
 static const struct zr_habit *keep(const struct zr_runtime *runtime, const struct zr_request *request,
                                    const struct identity *want, bool learn)
 {
     const struct zr_habit *habit;
+    bool full;
     struct pair *p;
 
     zr_lock(&lock);
     habit = learn ? remember() : NULL;
-    p = place(want);
-    if (p && !same(&p->id, want)) {
-        if (p->id.first)
-            release(p);
-        p->id = *want;
+    p = take_place(runtime, request, want);
+    if (p)
         p->habit = habit;
-        note_objects(runtime, request, p);
-        for (int i = 0; i < 2; i++)
-            if (p->id.held[i])
-                hold(p->id.held[i]);
-    }
+    full = !p && !place(want);
     zr_unlock(&lock);
-    return p ? habit : NULL;
+    return full ? NULL : habit;
 }
 
 static bool watch_runtime(const struct zr_runtime *runtime, const struct zr_request *request, zr_probe probe)
@@ -375,7 +376,7 @@ const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
                                    const struct zr_request *request, zr_probe probe)
 {
     struct identity want;
-    uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
+    uint32_t now = __atomic_load_n(&zr_habit_epoch, __ATOMIC_ACQUIRE);
 
     identify(runtime, request, &want);
     if (likely(last.first == want.first && last.second == want.second && last.epoch == now))
@@ -442,7 +443,7 @@ static const struct zr_habit *renew(unsigned at, const struct pair *was, zr_prob
         else
             release(&pairs[at]);
     }
-    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
     zr_unlock(&lock);
     return habit;
 }
@@ -473,8 +474,54 @@ void zr_habit_renew(zr_probe probe, const void *caller)
     }
 }
 
+/* --- which of our pools the runtime serves them by ---------------------------------------------- */
+
+bool zr_habit_pool(const struct zr_runtime *runtime, const struct zr_request *request, struct zr_pool_way *way)
+{
+    struct identity want;
+    struct pair *p;
+    bool found;
+
+    identify(runtime, request, &want);
+    if (!want.first)
+        return false;
+    zr_lock(&lock);
+    p = place(&want);
+    found = !p || same(&p->id, &want);
+    *way = p && found ? p->pool : (struct zr_pool_way){0};
+    zr_unlock(&lock);
+    return found;
+}
+
+void zr_habit_keep_pool(const struct zr_runtime *runtime, const struct zr_request *request,
+                        const struct zr_pool_way *way)
+{
+    struct identity want;
+    struct pair *p;
+
+    identify(runtime, request, &want);
+    zr_lock(&lock);
+    p = want.first ? take_place(runtime, request, &want) : NULL;
+    if (p)
+        p->pool = *way;
+    zr_unlock(&lock);
+}
+
+bool zr_habit_is_pooled(const void *object)
+{
+    const void *first = zr_shared(object)->control;
+    bool found = false;
+
+    zr_lock(&lock);
+    for (unsigned i = 0; i < HABITS && !found; i++)
+        found = first && pairs[i].id.first == first && pairs[i].pool.pool;
+    zr_unlock(&lock);
+    return found;
+}
+
 /* The child's SYCL objects are copies of the parent's; what was learnt is as good as before. */
 void zr_fork_child_habit(void)
 {
     lock = (struct zr_lock){0};
+    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
 }

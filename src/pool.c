@@ -15,8 +15,10 @@ enum {
         512, /* device memory is compressed in pieces of this size: nothing smaller may be shared */
     PAGE = 64 << 10,
     PROBE = PAGE,
-    /* A block that the provider gave for one request alone. */
-    ZR_BLOCK_DIRECT = 1 << 11
+    /* A block that the provider gave for one request alone, and above it which of the first pools asked, plus one. */
+    ZR_BLOCK_DIRECT = 1 << 11,
+    DIRECT_SHIFT = 12,
+    DIRECT_POOLS = 15
 };
 
 struct zr_umf_pool {
@@ -30,6 +32,7 @@ struct zr_umf_pool {
 };
 
 static struct zr_umf_pool pools[POOLS];
+static uint32_t pools_made; /* atomic: so many of them were ever in use */
 static struct zr_lock lock;
 static __thread unsigned asked; /* how often this thread's provider was asked */
 
@@ -117,6 +120,8 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         if (!pools[i].used)
             p = &pools[i];
     if (p) {
+        if (p - pools >= pools_made)
+            __atomic_store_n(&pools_made, (uint32_t)(p - pools) + 1, __ATOMIC_RELEASE);
         p->used = true;
         p->umf = *umf;
         p->provider = provider;
@@ -215,7 +220,9 @@ static __attribute__((noinline)) int straight(struct zr_umf_pool *p, size_t *siz
     struct zr_block *b = code == 0 ? zr_map_base(*out) : NULL;
 
     if (b) {
-        zr_block_mark(b, ZR_BLOCK_DIRECT);
+        uint32_t which = p - pools < DIRECT_POOLS ? (uint32_t)(p - pools) + 1 : 0;
+
+        zr_block_mark(b, ZR_BLOCK_DIRECT | which << DIRECT_SHIFT);
         *size = b->size;
     }
     return code;
@@ -303,6 +310,43 @@ bool zr_umf_pool_free(struct zr_umf_pool *p, void *ptr)
     default:
         return free_straight(p, ptr);
     }
+}
+
+/*
+ * A pool that goes loses its number before anything of its memory: whoever still sees the number has no block that
+ * lies where one of this pool lay.
+ */
+bool zr_umf_pool_recycle(struct zr_umf_pool *p, void *ptr)
+{
+    unsigned number = __atomic_load_n(&p->number, __ATOMIC_ACQUIRE);
+    size_t size = 0;
+
+    if (unlikely(number == ZR_UNKNOWN_DEVICE) || unlikely(zr_pool_free_size(p->kept, ptr, &size) != ZR_FREED))
+        return false;
+    zr_unbook(ZR_KIND_DEVICE, number, size);
+    return true;
+}
+
+struct zr_umf_pool *zr_umf_pools_recycle(void *ptr)
+{
+    const struct zr_block *b = direct(ptr);
+    uint32_t made = __atomic_load_n(&pools_made, __ATOMIC_ACQUIRE);
+
+    if (b) {
+        uint32_t which = __atomic_load_n(&b->flags, __ATOMIC_RELAXED) >> DIRECT_SHIFT & DIRECT_POOLS;
+        struct zr_umf_pool *p = which ? &pools[which - 1] : NULL;
+        unsigned number = p ? __atomic_load_n(&p->number, __ATOMIC_ACQUIRE) : ZR_UNKNOWN_DEVICE;
+        size_t size = b->size;
+
+        if (number == ZR_UNKNOWN_DEVICE || provider_free(p, ptr, size) != 0)
+            return NULL;
+        zr_unbook(ZR_KIND_DEVICE, number, size);
+        return p;
+    }
+    for (uint32_t i = 0; i < made; i++)
+        if (zr_umf_pool_recycle(&pools[i], ptr))
+            return &pools[i];
+    return NULL;
 }
 
 void zr_fork_child_pool(void)

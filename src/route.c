@@ -9,9 +9,7 @@ enum {
     USUAL_POOL_LIMIT = 4 << 20
 }; /* what the runtime's pool keeps of device memory unless told otherwise */
 
-enum decision { UNDECIDED, AT_SYCL, ELSEWHERE };
-
-static uint32_t decision; /* atomic */
+uint32_t zr_route_decision;
 static uint32_t pool_taken;
 static const char *pool_refused;
 static size_t pool_limit = SIZE_MAX; /* atomic: until the runtime tells */
@@ -22,9 +20,9 @@ static void tell(const char *route, const char *why)
     zr_text(ZR_T_ROUTE_WHY, why);
 }
 
-static __attribute__((noinline, cold)) enum decision decide(void)
+__attribute__((noinline, cold)) enum zr_served zr_route_decide(void)
 {
-    enum decision d = ELSEWHERE;
+    enum zr_served d = ZR_SERVED_ELSEWHERE;
     bool taken = __atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE);
     const char *refused = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
 
@@ -32,37 +30,29 @@ static __attribute__((noinline, cold)) enum decision decide(void)
     zr_stats_open();
     switch (zr_config.route) {
     case ZR_ROUTE_SYCL:
-        d = AT_SYCL;
+        d = ZR_SERVED_AT_SYCL;
         tell("sycl", "asked for");
         break;
     case ZR_ROUTE_NATIVE:
         tell("native", "asked for");
         break;
     case ZR_ROUTE_POOL:
-        if (!taken)
+        if (taken)
+            d = ZR_SERVED_BY_POOL;
+        else
             tell("native", refused ? refused : "the runtime asks nobody for its pool");
         break;
     default:
-        if (!taken) {
-            d = AT_SYCL;
+        if (taken) {
+            d = ZR_SERVED_BY_POOL;
+        } else {
+            d = ZR_SERVED_AT_SYCL;
             tell("sycl", refused ? refused : "the runtime asks nobody for its pool");
         }
         break;
     }
-    __atomic_store_n(&decision, d, __ATOMIC_RELEASE);
+    __atomic_store_n(&zr_route_decision, d, __ATOMIC_RELEASE);
     return d;
-}
-
-bool zr_route_is_sycl(void)
-{
-    uint32_t d = __atomic_load_n(&decision, __ATOMIC_ACQUIRE);
-
-    return (likely(d != UNDECIDED) ? d : decide()) == AT_SYCL;
-}
-
-bool zr_route_is_decided(void)
-{
-    return __atomic_load_n(&decision, __ATOMIC_ACQUIRE) != UNDECIDED;
 }
 
 void zr_route_waits(void)
@@ -237,8 +227,7 @@ static inline bool is_reused(const struct zr_block *b)
 /* Nothing was ever handed out here unless it was decided so. */
 static inline struct zr_block *mine(const void *ptr)
 {
-    bool here = __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL;
-    struct zr_block *b = here ? zr_map_base(ptr) : NULL;
+    struct zr_block *b = zr_route() == ZR_SERVED_AT_SYCL ? zr_map_base(ptr) : NULL;
 
     return b && __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL ? b : NULL;
 }
@@ -293,7 +282,7 @@ void zr_route_drop_context(struct zr_call *call, ze_context_handle_t context)
 {
     struct leaving l = {call, context};
 
-    if (context && __atomic_load_n(&decision, __ATOMIC_ACQUIRE) == AT_SYCL)
+    if (context && zr_route() == ZR_SERVED_AT_SYCL)
         zr_block_each(leave, &l);
 }
 

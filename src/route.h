@@ -10,7 +10,7 @@
 /* --- runtime.c: the SYCL runtimes in this process --------------------------------------------- */
 enum zr_sycl_form {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object) ZR_SYCL_##form,
 #include "entry/sycl.def"
 #undef ZR_SYCL
 #undef ZR_SYCL_FREE
@@ -55,6 +55,17 @@ void zr_fork_child_runtime(void);
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
 
 /* --- habit.c: what the runtime asks of Level Zero for a device allocation --------------------- */
+/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
+struct zr_shared {
+    void *implementation;
+    void *control;
+};
+
+static inline const struct zr_shared *zr_shared(const void *object)
+{
+    return object;
+}
+
 struct zr_request {
     enum zr_sycl_form which;
     size_t alignment, size;
@@ -98,6 +109,20 @@ bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request 
 bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
 /* What was learnt last for this context and device, or NULL. */
 const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);
+/* By which of our pools the runtime serves a pair of objects, and as what the pool saw its call (shortcut.c). */
+struct zr_pool_way {
+    struct zr_umf_pool *pool; /* NULL: by none */
+    const void *caller;
+    enum zr_entry entry;
+};
+/* False: nothing is known yet. Takes a lock. */
+bool zr_habit_pool(const struct zr_runtime *runtime, const struct zr_request *request, struct zr_pool_way *way);
+void zr_habit_keep_pool(const struct zr_runtime *runtime, const struct zr_request *request,
+                        const struct zr_pool_way *way);
+/* Is some device of this context or queue served by a pool of ours? Takes a lock. */
+bool zr_habit_is_pooled(const void *object);
+/* What a thread remembers of these answers holds as long as this stays the same. */
+extern uint32_t zr_habit_epoch;
 /* Peer access was switched on or off: residency may be asked differently from now on, for what lives too. */
 void zr_habit_renew(zr_probe probe, const void *caller);
 /* Called at the doors while this thread watches (zr_thread.watch). */
@@ -109,9 +134,14 @@ void zr_habit_saw_free(bool ext, uint32_t policy);
 void zr_fork_child_habit(void);
 
 /* --- route.c: who serves SYCL's device allocations -------------------------------------------- */
-/* True: at the SYCL entry points. Decided at the first allocation, told in the segment. */
-bool zr_route_is_sycl(void);
-bool zr_route_is_decided(void);
+/* Where device allocations are served. Decided at the first one, told in the segment. */
+enum zr_served { ZR_SERVED_UNDECIDED, ZR_SERVED_AT_SYCL, ZR_SERVED_BY_POOL, ZR_SERVED_ELSEWHERE };
+extern uint32_t zr_route_decision; /* atomic */
+enum zr_served zr_route_decide(void);
+static inline enum zr_served zr_route(void)
+{
+    return (enum zr_served)__atomic_load_n(&zr_route_decision, __ATOMIC_ACQUIRE);
+}
 /* An allocation on another backend before that: it decides nothing, for the runtime asks for its pool when Level
  * Zero is first used. Told and counted. */
 void zr_route_waits(void);

@@ -12,7 +12,7 @@
 
 static const char *const symbols[ZR_SYCL_FORMS] = {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) PREFIX symbol,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments) PREFIX symbol,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object) PREFIX symbol,
 #include "entry/sycl.def"
 #undef ZR_SYCL
 #undef ZR_SYCL_FREE

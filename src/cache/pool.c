@@ -121,7 +121,11 @@ enum zr_freed zr_pool_free_size(struct zr_pool *pool, void *p, size_t *asked)
         return result;
     }
     c = zr_find(pool, p);
-    where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
+    if (unlikely(!c)) { /* nothing of this pool was ever there */
+        front_leave(f);
+        return ZR_FREED_UNKNOWN;
+    }
+    where = __atomic_load_n(&c->where, __ATOMIC_ACQUIRE);
     if (is_at(where, a, CHUNK_BLOCK)) {
         *asked = c->asked;
         if (likely(++f->ticks % CALLS_PER_CLOCK) && likely(is_mine_now(c, a))) {

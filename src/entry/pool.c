@@ -122,6 +122,7 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
 {
     void *out = NULL;
 
+    last_error = UMF_SUCCESS;
     zr_fork_check();
     zr_count_call(entry, ZR_WAY_POOL);
     zr_count_caller(caller, size);
@@ -133,11 +134,16 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         last_error = UMF_OUT_OF_HOST_MEMORY;
         return NULL;
     }
-    last_error = zr_umf_pool_malloc(p->ours, size, alignment, &out);
+    if (unlikely(zr_shortcut.asking))
+        last_error = zr_shortcut_refused(p->ours, size, alignment);
+    if (likely(last_error == UMF_SUCCESS))
+        last_error = zr_umf_pool_malloc(p->ours, size, alignment, &out);
     if (unlikely(last_error < 0)) /* no memory for our own books */
         last_error = UMF_OUT_OF_HOST_MEMORY;
     if (unlikely(last_error != UMF_SUCCESS))
         return NULL;
+    if (unlikely(zr_shortcut.asking))
+        zr_shortcut_saw(&(struct zr_pool_way){p->ours, caller, entry}, size, alignment, out);
     zr_trace('a', out, size, 0);
     return out;
 }

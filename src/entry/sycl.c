@@ -3,7 +3,7 @@
  * rest to the runtime. The runtime may throw through these frames: nothing is held across a call to it but what a
  * cleanup lets go.
  */
-#include "route.h"
+#include "pool.h"
 
 enum {
     KIND_DEVICE = 1, /* sycl::usm::alloc::device */
@@ -11,7 +11,7 @@ enum {
 };
 
 /* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector. */
-static bool has_properties(const void *properties)
+static inline bool has_properties(const void *properties)
 {
     const struct {
         uint64_t dataless;
@@ -41,23 +41,60 @@ static bool probe(const struct zr_runtime *r, const struct zr_request *request, 
     return p != NULL;
 }
 
+static inline bool is_aligned(enum zr_sycl_form form)
+{
+    return (form >= ZR_SYCL_aligned_alloc_device_QC && form <= ZR_SYCL_aligned_alloc_device_DPC) ||
+           (form >= ZR_SYCL_aligned_alloc_QKC && form <= ZR_SYCL_aligned_alloc_DKPC);
+}
+
+/* The program's request once more, by the plainest form: all forms end in the same call. */
+static void *ask(const struct zr_runtime *runtime, const struct zr_request *r)
+{
+    static const char code[64];
+
+    if (r->queue && is_aligned(r->which))
+        return ((void *(*)(size_t, size_t, const void *, const void *))
+                    runtime->real[ZR_SYCL_aligned_alloc_device_QC])(r->alignment, r->size, r->queue, code);
+    if (r->queue)
+        return ((void *(*)(size_t, const void *, const void *))runtime->real[ZR_SYCL_malloc_device_QC])(
+            r->size, r->queue, code);
+    if (is_aligned(r->which))
+        return ((void *(*)(size_t, size_t, const void *, const void *, const void *))
+                    runtime->real[ZR_SYCL_aligned_alloc_device_DC])(r->alignment, r->size, r->device, r->context,
+                                                                    code);
+    return ((void *(*)(size_t, const void *, const void *, const void *))runtime->real[ZR_SYCL_malloc_device_DC])(
+        r->size, r->device, r->context, code);
+}
+
 /*
- * True: *out is the answer. Size 0 and odd alignments get the runtime's own, and so do alignments above the page of
+ * What may be served at all. Size 0 and odd alignments get the runtime's own, and so do alignments above the page of
  * device memory: adapters differ about those.
  */
-static inline bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller,
-                         void **out)
+static inline bool is_plain(const struct zr_request *r)
+{
+    return likely(r->size != 0) && likely(!(r->alignment & (r->alignment - 1))) &&
+           likely(r->alignment <= LARGEST_ALIGNMENT) && likely(!has_properties(r->properties));
+}
+
+/* True: *out is the answer. */
+static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller, void **out)
 {
     const struct zr_habit *habit;
+    enum zr_served route;
 
-    if (!runtime->ours || r->size == 0 || r->alignment & (r->alignment - 1) ||
-        unlikely(r->alignment > LARGEST_ALIGNMENT) || has_properties(r->properties))
+    if (!runtime->ours || !is_plain(r))
         return false;
-    if (unlikely(!zr_route_is_decided()) && !zr_is_level_zero(runtime, r)) {
-        zr_route_waits();
-        return false;
+    route = zr_route();
+    if (unlikely(route == ZR_SERVED_UNDECIDED)) {
+        if (!zr_is_level_zero(runtime, r)) {
+            zr_route_waits();
+            return false;
+        }
+        route = zr_route_decide();
     }
-    if (!zr_route_is_sycl())
+    if (route == ZR_SERVED_BY_POOL)
+        return zr_shortcut_slow(runtime, r, ask, out);
+    if (route != ZR_SERVED_AT_SYCL)
         return false;
     habit = zr_habit_of(runtime, r, probe);
     if (!habit)
@@ -65,47 +102,75 @@ static inline bool serve(const struct zr_runtime *runtime, const struct zr_reque
     return zr_route_alloc(habit, r->size, r->alignment, caller, out);
 }
 
-static inline bool is_device(enum zr_entry entry, const struct zr_request *r)
+static inline bool is_device(enum zr_entry entry, int kind)
 {
     if (entry == ZR_E_malloc_device || entry == ZR_E_aligned_alloc_device)
         return true;
-    return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && r->kind == KIND_DEVICE;
+    return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && kind == KIND_DEVICE;
 }
 
+static inline bool is_short_way(void)
+{
+    if (zr_route() != ZR_SERVED_BY_POOL || unlikely(zr_exiting))
+        return false;
+    zr_fork_check();
+    return true;
+}
+
+/*
+ * The shortcut goes by the objects that the program names, and so needs to know no runtime. The request is written out
+ * only for those who go on.
+ */
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                   \
     void *zr_sycl_##form parameters;                                                               \
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                    \
     void *zr_sycl_##form parameters                                                                \
     {                                                                                              \
+        const struct zr_request r = {.which = ZR_SYCL_##form, __VA_ARGS__};                        \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
-        struct zr_request request = {.which = ZR_SYCL_##form, __VA_ARGS__};                        \
+        struct zr_runtime *runtime;                                                                \
         void *out;                                                                                 \
                                                                                                    \
+        if (is_device(ZR_E_##entry, r.kind) && is_short_way() && is_plain(&r) &&                   \
+            likely(out = zr_shortcut_alloc(&r))) {                                                 \
+            zr_count_call(ZR_E_##entry, ZR_WAY_SYCL);                                              \
+            return out;                                                                            \
+        }                                                                                          \
+        runtime = zr_runtime_of(ZR_SYCL_##form, caller);                                           \
         if (unlikely(!runtime))                                                                    \
             return NULL;                                                                           \
         if (likely(!zr_exiting)) {                                                                 \
+            struct zr_request request = {.which = ZR_SYCL_##form, __VA_ARGS__};                    \
+                                                                                                   \
             zr_fork_check();                                                                       \
             zr_count_call(ZR_E_##entry, ZR_WAY_SYCL);                                              \
             if (unlikely(!runtime->ours))                                                          \
                 zr_count(ZR_F_PASSED_RUNTIME, 1);                                                  \
-            if (is_device(ZR_E_##entry, &request) && serve(runtime, &request, caller, &out))       \
+            if (is_device(ZR_E_##entry, request.kind) && serve(runtime, &request, caller, &out))   \
                 return out;                                                                        \
         }                                                                                          \
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form])arguments;                      \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                          \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                  \
     void zr_sycl_##form parameters;                                                                \
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                    \
     void zr_sycl_##form parameters                                                                 \
     {                                                                                              \
         const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                        \
+        struct zr_runtime *runtime;                                                                \
+        bool short_way = is_short_way();                                                           \
                                                                                                    \
+        if (short_way && likely(zr_shortcut_free(ptr, object))) {                                  \
+            zr_count_call(ZR_E_free, ZR_WAY_SYCL);                                                 \
+            return;                                                                                \
+        }                                                                                          \
+        runtime = zr_runtime_of(ZR_SYCL_##form, caller);                                           \
         if (likely(!zr_exiting)) {                                                                 \
             zr_fork_check();                                                                       \
             zr_count_call(ZR_E_free, ZR_WAY_SYCL);                                                 \
         }                                                                                          \
+        if (short_way && runtime && zr_shortcut_free_slow(runtime, ptr, object))                   \
+            return;                                                                                \
         if (zr_route_free(ptr, caller) || unlikely(!runtime))                                      \
             return;                                                                                \
         ((void (*)parameters)runtime->real[ZR_SYCL_##form])arguments;                              \

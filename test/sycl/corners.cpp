@@ -6,6 +6,7 @@
 //   peer            switches peer access on and off between allocations
 //   late_peer [off] switches it on while blocks live, and off again
 //   refused [kept]  asks for three blocks, with one freed before, and tells which it got
+//   again           asks for the same many times, gives back in every way, and makes and leaves contexts
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
 #include <sycl/sycl.hpp>
@@ -21,6 +22,7 @@
 #include <fstream>
 #include <string>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -140,6 +142,46 @@ static int refused(bool kept)
     return 0;
 }
 
+// Each block holds what was written and is told of rightly, whichever way it came. Prints how many were asked for.
+static int again()
+{
+    unsigned asked = 0;
+    for (size_t card = 0; card < devices.size(); card++) {
+        sycl::context other(devices[card]);
+        sycl::queue queue(*all, devices[card]);
+        for (size_t size : {size_t(512), size_t(2) << 20, size_t(20) << 20})
+            for (int i = 0; i < 20; i++, asked++) {
+                char *p = i % 2 ? take(size, card) : static_cast<char *>(sycl::malloc_device(size, queue));
+                std::vector<char> in(64, char(i + 1)), out(64);
+                queue.memcpy(p + size - 64, in.data(), 64).wait();
+                queue.memcpy(out.data(), p + size - 64, 64).wait();
+                if (in != out || sycl::get_pointer_type(p, *all) != sycl::usm::alloc::device ||
+                    sycl::get_pointer_device(p, *all) != devices[card])
+                    return 1;
+                switch (i % 4) {
+                case 0:
+                    sycl::free(p, *all);
+                    break;
+                case 1:
+                    sycl::free(p, queue);
+                    break;
+                case 2:
+                    std::thread([=] { sycl::free(p, *all); }).join();
+                    break;
+                default: // a context that never gave out anything: the runtime goes by the pointer
+                    sycl::free(p, other);
+                }
+            }
+    }
+    for (int i = 0; i < 70; i++, asked += 2) {
+        sycl::context context(devices[0]);
+        for (int twice = 0; twice < 2; twice++)
+            sycl::free(sycl::aligned_alloc_device(512, 4096, devices[0], context), context);
+    }
+    std::printf("%u\n", asked);
+    return 0;
+}
+
 #ifdef HAS_IPC
 namespace ipc = sycl::ext::oneapi::experimental::ipc_memory;
 
@@ -232,6 +274,8 @@ int main(int argc, char **argv)
             return late_peer(argc > 2);
         if (act == "refused")
             return refused(argc > 2);
+        if (act == "again")
+            return again();
         if (act == "ipc")
             return exporter(argv[0]);
         if (act == "import" && argc > 2)

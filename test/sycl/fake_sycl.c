@@ -15,7 +15,7 @@
     {                                                                                              \
         return fake_malloc arguments;                                                              \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                          \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                          \
     void fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                    \
     void fake_##form parameters                                                                    \
     {                                                                                              \

@@ -205,6 +205,23 @@ late_peer() {
     done
     SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 route:sycl late_peer off && same "$(field residency.evict_calls)" 2
 }
+# Once the runtime was seen to hand a request of these objects to the pool as it is, the pool is asked at the SYCL entry
+# points. The runtime asks for the usable size with each of its own calls: that tells how many went its way. What is
+# traced goes its way.
+shortcut() { # shortcut ADAPTER
+    local asked usable
+    asked=$(on_bed "$1" route:pool again) || return 1
+    same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) "$asked" && same "$(field calls.pool_free.pool)" "$asked" &&
+        same "$(field allocated_bytes.all.current)" 0 && same "$(field route.in_force)" pool || return 1
+    usable=$(field calls.pool_malloc_usable_size.pool)
+    # A quarter of the frees names another context; of each context's two requests one is watched.
+    [ "$usable" -le $((asked / 2)) ] || { echo "$usable of $asked went through the runtime"; return 1; }
+    same "$(XPTI_TRACE_ENABLE=1 on_bed "$1" route:pool again)" "$asked" || return 1
+    usable=$(field calls.pool_malloc_usable_size.pool)
+    [ "$usable" -ge $((asked * 2)) ] || { echo "$usable of $asked went through the runtime, traced"; return 1; }
+}
+promise "adapter v1: the runtime's pool is asked without the runtime, unless that is traced" shortcut 1
+promise "adapter v2: the runtime's pool is asked without the runtime, unless that is traced" shortcut 2
 promise "adapter v1: refused residency is answered as the runtime does" refuses 1
 promise "adapter v2: refused residency is answered as the runtime does" refuses 2
 promise "blocks that live follow when peer access is switched on and off" late_peer
