@@ -96,6 +96,10 @@ $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_O
 $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+# The allocator with places to stop at (test/pause.h): which of two threads goes first is up to the test.
+$(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard src/cache/*.[ch])
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) -o $@ $(CHECK_LIBS) -lpthread
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread

@@ -8,6 +8,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 /* Ways lead here when there is none: a key of no context. */
 static const uint16_t no_bins[ZR_CLASSES];
@@ -20,7 +21,6 @@ uint8_t zr_heap_shared[1 << 16];
 static uint32_t heap_ids; /* atomic: how many were given away */
 static struct zr_cache *caches[CACHES];
 static struct zr_lock caches_lock;
-static bool no_membarrier;
 
 static long membarrier(int command)
 {
@@ -29,6 +29,16 @@ static long membarrier(int command)
 
     errno = saved;
     return r;
+}
+
+static bool has_membarrier(void)
+{
+    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+}
+
+static bool is_locked(const struct zr_cache *c)
+{
+    return __atomic_load_n(&c->no_membarrier, __ATOMIC_RELAXED);
 }
 
 /* Inside or seized: as far as it is private. */
@@ -53,7 +63,7 @@ static void number(struct heap *h)
     } while (!__atomic_compare_exchange_n(&heap_ids, &id, id + 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
     h->id = id == UINT16_MAX ? 0 : (uint16_t)(id + 1);
-    h->private = h->id && !no_membarrier;
+    h->private = h->id && !is_locked(h->cache);
     be_private(h);
 }
 
@@ -68,7 +78,7 @@ static struct heap *make_heap(struct zr_cache *c)
         h = zr_pages((sizeof *h + BINS * sizeof h->of[0] + 4095) & ~(size_t)4095);
         if (h) {
             h->cache = c;
-            h->wanted = no_membarrier ? WANTED_LOCKED : 0;
+            h->wanted = c->no_membarrier ? WANTED_LOCKED : 0;
             h->last = &no_way;
             for (unsigned i = 0; i < WAYS; i++)
                 h->way[i] = no_way;
@@ -81,6 +91,8 @@ static struct heap *make_heap(struct zr_cache *c)
         h->patience = 0;
         h->pace = 0;
         h->now = zr_now();
+        h->claims = 0;
+        h->calm = h->calm ? h->calm : CALM;
         number(h);
     }
     zr_unlock(&c->lock);
@@ -100,7 +112,7 @@ struct heap *zr_heap(struct zr_cache *c)
 /* Without membarrier there is no straight way. */
 void zr_heap_last_way(struct heap *h, struct way *w)
 {
-    __atomic_store_n(&h->last, no_membarrier ? &no_way : w, __ATOMIC_RELAXED);
+    __atomic_store_n(&h->last, is_locked(h->cache) ? &no_way : w, __ATOMIC_RELAXED);
 }
 
 void zr_heap_way(struct heap *h, const struct key *k)
@@ -137,14 +149,37 @@ void zr_heap_wait(struct heap *h)
     errno = saved;
 }
 
-/* Owners that were inside, or on their way in, are out when this returns. */
-static void wait_for_owners(struct zr_cache *c)
+/*
+ * A sandbox has taken membarrier away since the cache was made. From now on owners enter with a locked instruction.
+ * One who went in without it until now has a store in flight, which the processor completes by itself, within
+ * microseconds: so much longer is waited, once.
+ */
+static __attribute__((noinline, cold)) void do_without_membarrier(struct zr_cache *c)
 {
-    if (!no_membarrier)
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    struct timespec left = {0, 20000000};
+    int saved = errno;
+
+    __atomic_store_n(&c->no_membarrier, true, __ATOMIC_RELAXED);
+    for (struct heap *h = c->heaps; h; h = h->next) {
+        h->private = false;
+        __atomic_store_n(&zr_heap_shared[h->id], 1, __ATOMIC_RELEASE);
+        __atomic_fetch_or(&h->wanted, WANTED_LOCKED, __ATOMIC_SEQ_CST);
+    }
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+    errno = saved;
+}
+
+/* Owners that were inside, or on their way in, are out when this returns. */
+static void wait_for_owners(struct zr_cache *c, bool enter_plainly)
+{
+    if (enter_plainly && unlikely(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0))
+        do_without_membarrier(c);
     for (struct heap *h = c->heaps; h; h = h->next)
-        while (__atomic_load_n(&h->inside, __ATOMIC_ACQUIRE))
+        while (__atomic_load_n(&h->inside, __ATOMIC_ACQUIRE)) {
+            ZR_PAUSE("waiting for an owner");
             sched_yield();
+        }
 }
 
 /*
@@ -154,20 +189,21 @@ static void wait_for_owners(struct zr_cache *c)
  */
 void zr_heap_seize_all(struct zr_cache *c)
 {
-    bool again = false;
+    bool again = false, enter_plainly;
 
     zr_lock(&c->lock);
+    enter_plainly = !c->no_membarrier;
     for (struct heap *h = c->heaps; h; h = h->next) {
         __atomic_fetch_or(&h->wanted, WANTED_SEIZED, __ATOMIC_SEQ_CST);
         __atomic_store_n(&h->mine, NOT_PRIVATE, __ATOMIC_RELAXED);
         __atomic_store_n(&h->last, &no_way, __ATOMIC_RELAXED);
     }
-    wait_for_owners(c);
+    wait_for_owners(c, enter_plainly);
     for (struct heap *h = c->heaps; h; h = h->next)
         if (__atomic_exchange_n(&h->last, &no_way, __ATOMIC_RELAXED) != &no_way)
             again = true;
     if (again)
-        wait_for_owners(c);
+        wait_for_owners(c, enter_plainly);
 }
 
 void zr_heap_release_all(struct zr_cache *c)
@@ -195,8 +231,8 @@ struct zr_cache *zr_cache_new(const struct zr_backing *backing)
     c->idle = 1000;
     for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
         c->account[i].limit = UINT64_MAX / 4;
+    c->no_membarrier = !has_membarrier();
     zr_lock(&caches_lock);
-    no_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     for (id = 0; id < CACHES && caches[id]; id++)
         ;
     if (id < CACHES) {
@@ -302,11 +338,41 @@ bool zr_heap_claim(struct zr_block *b, uint64_t word, enum zr_block_state to, un
 {
     unsigned from = zr_word_heap(word);
 
-    if (from && !__atomic_load_n(&zr_heap_shared[from], __ATOMIC_ACQUIRE) && !is_mine(from))
-        share(from);
+    if (from != heap && from) {
+        uint8_t shared = __atomic_load_n(&zr_heap_shared[from], __ATOMIC_ACQUIRE);
+
+        if (shared != 2 && !is_mine(from)) {
+            if (!shared)
+                share(from);
+            __atomic_store_n(&zr_heap_shared[from], 2, __ATOMIC_RELEASE);
+        }
+    }
+    ZR_PAUSE("before a claim");
     return __atomic_compare_exchange_n(&b->word, &word,
                                        (uint64_t)zr_word_generation(word) << 32 | heap << 8 | to, false,
                                        __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/*
+ * Twice as many are waited for each time: a program whose threads take turns with each other's blocks
+ * pays for some seizures, not for one after another, and uses up a handful of numbers. With the cache's lock held
+ * nobody seizes, so what its owner writes is not lost.
+ */
+void zr_heap_calm(struct heap *h)
+{
+    uint8_t shared = __atomic_load_n(&zr_heap_shared[h->id], __ATOMIC_ACQUIRE);
+
+    if (!shared || !h->id || is_locked(h->cache) || ++h->claims < h->calm)
+        return;
+    h->claims = 0;
+    if (shared == 2) {
+        __atomic_store_n(&zr_heap_shared[h->id], 1, __ATOMIC_RELEASE);
+        return;
+    }
+    h->calm = h->calm < UINT32_MAX / 2 ? h->calm * 2 : h->calm;
+    zr_lock(&h->cache->lock);
+    number(h);
+    zr_unlock(&h->cache->lock);
 }
 
 bool zr_take_ours(struct zr_block *b, uint64_t word)
@@ -324,7 +390,6 @@ void zr_cache_fork_child(void)
     zr_heap_last = &no_heap;
     memset(zr_heap_shared, 0, heap_ids + 1);
     heap_ids = 0;
-    no_membarrier = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     for (unsigned id = 0; id < CACHES; id++) {
         struct zr_cache *c = caches[id];
 
@@ -333,6 +398,7 @@ void zr_cache_fork_child(void)
             continue;
         c->lock.word = 0;
         c->giving = 0;
+        c->no_membarrier = !has_membarrier();
         c->heaps = NULL;
         c->keys = c->bins = 0;
         c->spare_bins = NULL;

@@ -10,8 +10,9 @@
  * A block is from the heap that handed it out last: its word names that heap. As long as nobody else has
  * freed a block of a heap, the heap is private, and its owner frees its blocks with plain stores, inside. The
  * first thread that comes with a block of a private heap of somebody else seizes all heaps and makes that one
- * shared, for good (some microseconds, once per heap); blocks of a shared heap are claimed by a
- * compare-and-swap, by everybody. So of two threads that free one pointer one wins, in either case.
+ * shared (some microseconds); blocks of a shared heap are claimed by a compare-and-swap, by everybody. So of two
+ * threads that free one pointer one wins, in either case. When nobody else has freed its blocks for a while, the heap
+ * takes another number and is private again under that; what is out under the old number stays shared.
  */
 #ifndef ZEROUTE_CACHE_HEAP_H
 #define ZEROUTE_CACHE_HEAP_H
@@ -100,6 +101,8 @@ struct heap {
     uint64_t moved;   /* and from depots, less those to depots and to sweeps: what is not there was a hit */
     uint64_t misses;
     struct heap *next;
+    uint32_t claims; /* blocks of a shared heap that its owner freed since it last looked whether others do, too */
+    uint32_t calm;   /* so many of them with no other in between make it private again */
     uint16_t id; /* of no other heap, ever; 0: there were too many, it is never private */
     bool private; /* `mine` says so, unless it is seized */
     bool in_use;  /* a thread owns it */
@@ -115,6 +118,7 @@ struct zr_cache {
     struct zr_backing backing;
     unsigned id;
     uint32_t idle;
+    bool no_membarrier;  /* owners enter with a locked instruction; nothing goes straight */
     struct zr_lock lock; /* keys, list of heaps, seizure */
     struct heap *heaps;  /* never shrinks: heaps of threads that ended are used again */
     unsigned keys, bins;
@@ -132,8 +136,14 @@ extern _Thread_local struct heap *zr_heaps[CACHES];
 /* The one that was used last: of this thread, of any cache; never NULL. */
 extern _Thread_local struct heap *zr_heap_last;
 
-/* By the number of a heap: others free its blocks too. Hardly ever written. */
+/* By the number of a heap: 1, others may free its blocks too; 2, one has since its owner last looked. */
 extern uint8_t zr_heap_shared[1 << 16];
+enum { CALM = 1024 };
+
+/* Where a test stops a thread to let another one go first; nothing otherwise. */
+#ifndef ZR_PAUSE
+#define ZR_PAUSE(where) ((void)0)
+#endif
 
 /* Which of a heap's ways a key takes. Handles are pointers: their low bits say nothing. */
 static inline unsigned zr_key_hash(const struct zr_key *key)
@@ -228,6 +238,8 @@ void zr_heap_forget_key(struct heap *h, const struct key *k);
  * locked instruction, and a seizure if it is the first block of a heap that another thread frees.
  */
 bool zr_heap_claim(struct zr_block *b, uint64_t word, enum zr_block_state to, unsigned heap);
+/* Outside, after its owner has claimed a block of a heap that is not private: may make it so. */
+void zr_heap_calm(struct heap *h);
 void zr_heap_seize_all(struct zr_cache *c);   /* takes the cache's lock and keeps it */
 void zr_heap_release_all(struct zr_cache *c); /* and lets go of it */
 

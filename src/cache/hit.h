@@ -86,6 +86,7 @@ zr_cache_put_by(struct heap *h, const void *slot, struct zr_freed_block *was)
         heap_leave(h);
         return ZR_NOT_PUT_BY;
     }
+    ZR_PAUSE("before a store");
     b->stamp = h->now;
     note(was, b, traits);
     __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);

@@ -102,6 +102,7 @@ static inline bool is_mine_now(struct chunk *c, uintptr_t p)
 {
     uintptr_t was = p | CHUNK_BLOCK;
 
+    ZR_PAUSE("before a claim");
     return __atomic_compare_exchange_n(&c->where, &was, p | CHUNK_KEPT, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_RELAXED);
 }

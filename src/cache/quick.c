@@ -8,6 +8,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
+#include <time.h>
 
 _Thread_local struct front *zr_fronts[POOLS];
 
@@ -46,7 +47,7 @@ static void start(struct zr_pool *pool, struct front *f)
     f->state = 1;
     zr_lock(&pool->lock);
     /* A sandbox may have taken it away since another thread came, who is inside, alone: he is waited for. */
-    f->wanted = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
+    f->wanted = pool->no_membarrier || membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
     if (f->wanted || pool->fronts)
         zr_front_share(pool);
     if (pool->shared)
@@ -111,6 +112,23 @@ bool zr_front_empty(struct zr_pool *pool, struct front *f)
     return any;
 }
 
+/*
+ * Nobody goes in without the lock any more. Who did until now has a store in flight, which the processor completes by
+ * itself, within microseconds: so much longer is waited, once.
+ */
+static __attribute__((noinline, cold)) void do_without_membarrier(struct zr_pool *pool)
+{
+    struct timespec left = {0, 20000000};
+    int saved = errno;
+
+    pool->no_membarrier = true;
+    for (struct front *f = pool->fronts; f; f = f->next)
+        __atomic_fetch_add(&f->wanted, 1, __ATOMIC_SEQ_CST);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+        ;
+    errno = saved;
+}
+
 void zr_front_seize_all(struct zr_pool *pool)
 {
     struct front *mine = pool->id < POOLS ? zr_fronts[pool->id] : NULL;
@@ -120,7 +138,8 @@ void zr_front_seize_all(struct zr_pool *pool)
     for (struct front *f = pool->fronts; f; f = f->next)
         if (f != mine)
             __atomic_fetch_add(&f->wanted, 1, __ATOMIC_SEQ_CST);
-    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    if (!pool->no_membarrier && unlikely(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0))
+        do_without_membarrier(pool);
     for (struct front *f = pool->fronts; f; f = f->next)
         while (f != mine && __atomic_load_n(&f->inside, __ATOMIC_ACQUIRE))
             sched_yield();

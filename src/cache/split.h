@@ -134,6 +134,7 @@ struct zr_pool {
     uint64_t serial;
     unsigned id;
     bool shared;           /* more than one thread: the lock counts (quick.h) */
+    bool no_membarrier;    /* there was one: every front is wanted for good */
     uint8_t in_use, aside, later; /* which set is which */
     unsigned members[SETS];       /* segments */
     uint64_t quick_limit;  /* atomic: bytes that one thread may keep */

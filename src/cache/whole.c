@@ -89,7 +89,7 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
     b->peers = key->peers;
     b->device = key->account;
     b->kind = key->kind;
-    b->bin = bin ? bin->id : 0;
+    __atomic_store_n(&b->bin, bin ? bin->id : 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, ZR_BLOCK_OURS | (bin ? 0 : ZR_BLOCK_ODD), __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b))) {
         /* The driver gives out what we hold for live: it was freed past us. Believe the driver. */
@@ -262,8 +262,13 @@ static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, str
     note(was, b, __atomic_load_n(&b->traits, __ATOMIC_RELAXED));
     if (!keep || (flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD)))
         return zr_heap_claim(b, word, ZR_BLOCK_NONE, 0) ? give_one(c, b, was) : ZR_FREED_TWICE;
-    if (likely(!(flags & ZR_BLOCK_MOVED)))
-        return zr_heap_claim(b, word, ZR_BLOCK_CACHED, heap) ? keep_block(c, h, b, was) : ZR_FREED_TWICE;
+    if (likely(!(flags & ZR_BLOCK_MOVED))) {
+        if (!zr_heap_claim(b, word, ZR_BLOCK_CACHED, heap))
+            return ZR_FREED_TWICE;
+        if (h && zr_word_heap(word) == heap)
+            zr_heap_calm(h);
+        return keep_block(c, h, b, was);
+    }
     bin = rebin(c, b);
     if (!zr_heap_claim(b, word, ZR_BLOCK_CACHED, heap))
         return ZR_FREED_TWICE;
@@ -271,7 +276,7 @@ static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, str
         return give_one(c, b, was);
     /* Its slot in the index names its bin. */
     zr_index_remove(b);
-    b->bin = bin->id;
+    __atomic_store_n(&b->bin, bin->id, __ATOMIC_RELAXED);
     zr_index_add(b);
     __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_MOVED, __ATOMIC_RELAXED);
     return keep_block(c, h, b, was);

@@ -1,0 +1,427 @@
+/*
+ * Two threads and one block, one after the other as the test says: between looking at a block and claiming it a
+ * thread is stopped until the other one is done. And the same where a sandbox takes membarrier away.
+ */
+#include "cache/heap.h"
+#include "cache/pool.h"
+
+#include <check.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+static _Thread_local const char *stop_here;
+static int stopped, waits, go;
+
+static int is_set(const int *flag)
+{
+    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+}
+
+static void set(int *flag, int value)
+{
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+}
+
+void pause_at(const char *where)
+{
+    if (strcmp(where, "waiting for an owner") == 0)
+        set(&waits, 1);
+    if (!stop_here || strcmp(where, stop_here) != 0)
+        return;
+    stop_here = NULL;
+    set(&stopped, 1);
+    while (!is_set(&go))
+        sched_yield();
+}
+
+/* --- a driver that counts ------------------------------------------------------------------------------------- */
+static uint64_t next_address = 0x500000000000;
+
+static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+{
+    (void)arg, (void)key;
+    *out = (void *)__atomic_fetch_add(&next_address, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static int block_free(void *arg, const struct zr_block *b)
+{
+    (void)arg, (void)b;
+    return 0;
+}
+
+static bool never_full(int code)
+{
+    (void)code;
+    return false;
+}
+
+static int segment_alloc(void *arg, size_t size, void **out)
+{
+    return block_alloc(arg, NULL, size, out);
+}
+
+static int segment_free(void *arg, void *p, size_t size)
+{
+    (void)arg, (void)p, (void)size;
+    return 0;
+}
+
+static struct zr_cache *cache;
+static struct zr_pool *pool;
+static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
+
+static void start(void)
+{
+    const struct zr_backing blocks = {NULL, block_alloc, block_free, never_full};
+    const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
+
+    cache = zr_cache_new(&blocks);
+    pool = zr_pool_new(&segments);
+    ck_assert(cache && pool);
+    zr_cache_set_idle(cache, UINT32_MAX);
+    stopped = waits = go = 0;
+}
+
+static void *get(size_t size)
+{
+    int code;
+    struct zr_block *b = zr_cache_alloc(cache, &key, size, &code);
+
+    ck_assert_ptr_nonnull(b);
+    return (void *)b->base;
+}
+
+static enum zr_freed put(void *p)
+{
+    struct zr_freed_block was;
+
+    return zr_cache_keep(cache, p, &was);
+}
+
+static enum zr_freed give_back(void *p)
+{
+    struct zr_freed_block was;
+
+    return zr_cache_return(cache, p, &was);
+}
+
+static enum zr_freed put_into_pool(void *p)
+{
+    return zr_pool_free(pool, p);
+}
+
+/* --- the other thread ------------------------------------------------------------------------------------------ */
+struct other {
+    pthread_t thread;
+    void *p; /* NULL: allocates one itself */
+    enum zr_freed (*free)(void *p);
+    const char *stop;
+    enum zr_freed result;
+    int done;
+};
+
+static void *free_it(void *arg)
+{
+    struct other *o = arg;
+
+    if (!o->p)
+        __atomic_store_n(&o->p, get(65536), __ATOMIC_RELEASE);
+    stop_here = o->stop;
+    o->result = o->free(o->p);
+    set(&o->done, 1);
+    return NULL;
+}
+
+static void begin(struct other *o)
+{
+    ck_assert_int_eq(pthread_create(&o->thread, NULL, free_it, o), 0);
+}
+
+static enum zr_freed end(struct other *o)
+{
+    pthread_join(o->thread, NULL);
+    return o->result;
+}
+
+/* A thread that has looked at the block and not claimed it yet; this one frees it meanwhile. */
+static void the_second_is_refused(void *p, enum zr_freed (*first)(void *), enum zr_freed (*second)(void *))
+{
+    struct other o = {.p = p, .free = second, .stop = "before a claim"};
+
+    set(&stopped, 0), set(&go, 0);
+    begin(&o);
+    while (!is_set(&stopped))
+        sched_yield();
+    ck_assert_int_le(first(p), ZR_FREED_BY_DRIVER);
+    set(&go, 1);
+    ck_assert_int_ge(end(&o), ZR_FREED_TWICE);
+}
+
+START_TEST(who_has_looked_at_a_block_does_not_get_it_when_another_was_faster)
+{
+    start();
+    the_second_is_refused(get(65536), put, put);
+    the_second_is_refused(get(65536), put, give_back);
+    the_second_is_refused(get(65536), give_back, put);
+    the_second_is_refused(get(65536), give_back, give_back);
+}
+END_TEST
+
+START_TEST(the_same_in_a_pool_of_several_threads)
+{
+    struct other o = {.free = put_into_pool, .stop = NULL};
+    void *p;
+
+    start();
+    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &o.p), 0);
+    begin(&o);
+    ck_assert_int_eq(end(&o), ZR_FREED);
+    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
+    the_second_is_refused(p, put_into_pool, put_into_pool);
+}
+END_TEST
+
+/* Its owner is about to free a block by plain stores; another one comes with the same block. */
+static void the_owner_is_waited_for(void)
+{
+    struct other owner = {.free = put, .stop = "before a store"}, stranger = {.free = put};
+
+    set(&stopped, 0), set(&go, 0), set(&waits, 0);
+    begin(&owner);
+    while (!is_set(&stopped))
+        sched_yield();
+    stranger.p = __atomic_load_n(&owner.p, __ATOMIC_ACQUIRE);
+    begin(&stranger);
+    while (!is_set(&waits) && !is_set(&stranger.done))
+        sched_yield();
+    ck_assert(!is_set(&stranger.done));
+    set(&go, 1);
+    ck_assert_int_eq(end(&owner), ZR_FREED);
+    ck_assert_int_eq(end(&stranger), ZR_FREED_TWICE);
+}
+
+/* The first block of a thread comes from the driver and goes another way: let there be one at hand. */
+static void *warm(void *arg)
+{
+    for (int i = 0; i < 3; i++)
+        put(get(65536));
+    return arg;
+}
+
+static void warm_up(void)
+{
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, warm, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+START_TEST(an_owner_that_is_inside_is_waited_for)
+{
+    start();
+    warm_up();
+    the_owner_is_waited_for();
+}
+END_TEST
+
+static bool is_private(void)
+{
+    return zr_heap_last->mine != NOT_PRIVATE;
+}
+
+static void another_frees(void *p)
+{
+    struct other o = {.p = p, .free = put};
+
+    begin(&o);
+    ck_assert_int_eq(end(&o), ZR_FREED);
+    ck_assert_int_eq(put(p), ZR_FREED_TWICE);
+}
+
+START_TEST(a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks)
+{
+    void *old, *new;
+
+    start();
+    put(get(65536));
+    ck_assert(is_private());
+    for (int round = 0; round < 3; round++) {
+        old = get(4096);
+        another_frees(get(65536));
+        ck_assert(!is_private());
+        for (int i = 0; i < (CALM << round) * 3; i++)
+            ck_assert_int_eq(put(get(65536)), ZR_FREED);
+        ck_assert(is_private());
+        new = get(65536);
+        ck_assert_int_eq(put(new), ZR_FREED);
+        ck_assert_int_eq(put(new), ZR_FREED_TWICE);
+        ck_assert(is_private());
+        /* What was out all the time is under the old number. */
+        if (round == 0)
+            another_frees(old);
+        else
+            the_second_is_refused(old, put, put);
+        ck_assert(is_private());
+    }
+}
+END_TEST
+
+START_TEST(a_heap_stays_shared_while_others_free_its_blocks)
+{
+    start();
+    for (int i = 0; i < 20; i++) {
+        for (int j = 0; j < CALM / 2; j++)
+            ck_assert_int_eq(put(get(65536)), ZR_FREED);
+        another_frees(get(65536));
+        ck_assert(!is_private());
+    }
+}
+END_TEST
+
+/* --- without membarrier ------------------------------------------------------------------------------------------ */
+static void take_membarrier_away(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+
+    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+enum { BUSY = 20000, SLOTS = 16 };
+static void *slot[SLOTS];
+
+static void *work(void *arg)
+{
+    uint64_t r = (uintptr_t)arg;
+
+    for (int i = 0; i < BUSY; i++) {
+        void *p = get(4096 << i % 4), *old, *q = NULL;
+
+        r = r * 6364136223846793005u + 1442695040888963407u;
+        old = __atomic_exchange_n(&slot[(r >> 33) % SLOTS], p, __ATOMIC_ACQ_REL);
+        if (old && put(old) != ZR_FREED)
+            return arg;
+        if (zr_pool_malloc(pool, 100 + (r >> 40) % 100000, 0, &q) != 0 || zr_pool_free(pool, q) != ZR_FREED)
+            return arg;
+        if (i % 1000 == 0)
+            zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0), zr_pool_trim(pool, 0);
+    }
+    return NULL;
+}
+
+static void two_threads_work(void)
+{
+    struct zr_cache_counts counts;
+    pthread_t thread;
+    void *wrong;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, work, &slot), 0);
+    ck_assert_ptr_null(work(&go));
+    pthread_join(thread, &wrong);
+    ck_assert_ptr_null(wrong);
+    for (int i = 0; i < SLOTS; i++)
+        if (slot[i])
+            ck_assert_int_eq(put(slot[i]), ZR_FREED);
+    zr_cache_counts(cache, &counts);
+    ck_assert_uint_eq(counts.hits + counts.misses, 2 * BUSY + 3);
+}
+
+/* A filter cannot be taken off again: in a process of its own. */
+static void in_a_child(void (*what)(void))
+{
+    int status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        what();
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+}
+
+static void never_there(void)
+{
+    take_membarrier_away();
+    start();
+    warm(NULL);
+    ck_assert(!is_private());
+    two_threads_work();
+}
+
+static void gone_later(void)
+{
+    start();
+    warm(NULL);
+    ck_assert(is_private());
+    take_membarrier_away();
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    ck_assert(!is_private());
+    ck_assert(zr_heap_last->wanted & WANTED_LOCKED);
+    two_threads_work();
+    ck_assert(!is_private());
+}
+
+static void gone_while_the_owner_is_inside(void)
+{
+    start();
+    warm_up();
+    take_membarrier_away();
+    the_owner_is_waited_for();
+}
+
+START_TEST(two_threads_work_without_membarrier)
+{
+    in_a_child(never_there);
+}
+END_TEST
+
+START_TEST(two_threads_work_when_membarrier_is_taken_away)
+{
+    in_a_child(gone_later);
+}
+END_TEST
+
+START_TEST(an_owner_that_is_inside_is_waited_for_without_membarrier)
+{
+    in_a_child(gone_while_the_owner_is_inside);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cache turns");
+    TCase *c = tcase_create("turns");
+    SRunner *runner;
+    int failed;
+
+    suite_add_tcase(suite, c);
+    tcase_set_timeout(c, 120);
+    tcase_add_test(c, who_has_looked_at_a_block_does_not_get_it_when_another_was_faster);
+    tcase_add_test(c, the_same_in_a_pool_of_several_threads);
+    tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
+    tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
+    tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
+    tcase_add_test(c, two_threads_work_without_membarrier);
+    tcase_add_test(c, two_threads_work_when_membarrier_is_taken_away);
+    tcase_add_test(c, an_owner_that_is_inside_is_waited_for_without_membarrier);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
