@@ -8,6 +8,8 @@
 #include "suite.h"
 
 #include <inttypes.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +52,11 @@ static struct {
     uint64_t held, room;
 } driver;
 
-static int hand_out(size_t size, void *context, void **out)
+static int hand_out(size_t size, unsigned align, void *context, void **out)
 {
+    uintptr_t mask = ((uintptr_t)1 << align) - 1;
+
+    driver.next = (driver.next + mask) & ~mask;
     if (driver.held + size > driver.room || driver.count == HELD)
         return FULL;
     driver.block[driver.count].base = driver.next;
@@ -89,7 +94,7 @@ static int take_back(uintptr_t base, size_t size, const void *context)
 static int whole_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
 {
     (void)arg;
-    return hand_out(size, key->context, out);
+    return hand_out(size, key->align, key->context, out);
 }
 
 static int whole_free(void *arg, const struct zr_block *b)
@@ -106,7 +111,7 @@ static bool is_full(int code)
 static int split_alloc(void *arg, size_t size, void **out)
 {
     (void)arg;
-    return hand_out(size, NULL, out);
+    return hand_out(size, 0, NULL, out);
 }
 
 static int split_free(void *arg, void *p, size_t size)
@@ -159,7 +164,9 @@ static struct zr_freed_block was;
 
 static void whole_get(void)
 {
-    struct zr_key key = {.context = (void *)(0x1000 + draw(KEYS) * 16), .account = 3};
+    struct zr_key key = {.context = (void *)(0x1000 + draw(KEYS) * 16),
+                         .account = 3,
+                         .align = draw(8) ? 0 : (uint8_t)(1 + draw(21))};
     size_t size = draw_size();
     int code = 0;
     struct zr_block *b;
@@ -175,6 +182,7 @@ static void whole_get(void)
     HOLDS(find(b->base) < HELD);
     HOLDS(driver.block[find(b->base)].size == b->held);
     HOLDS(driver.block[find(b->base)].context == key.context);
+    HOLDS((b->base & (((uintptr_t)1 << key.align) - 1)) == 0);
     HOLDS(b->size == size);
     HOLDS(b->held >= size);
     check_new((char *)b->base, b->held);
@@ -252,6 +260,45 @@ static void whole_rare(void)
     }
 }
 
+/* Another thread, with magazines of its own, takes a step now and then; nobody else moves meanwhile. */
+static struct {
+    pthread_t thread;
+    sem_t begin, end;
+    void (*step)(void);
+} other;
+
+static void *take_steps(void *arg)
+{
+    for (;;) {
+        sem_wait(&other.begin);
+        if (!other.step)
+            return arg;
+        other.step();
+        sem_post(&other.end);
+    }
+}
+
+static void start_other(void)
+{
+    sem_init(&other.begin, 0, 0);
+    sem_init(&other.end, 0, 0);
+    HOLDS(pthread_create(&other.thread, NULL, take_steps, NULL) == 0);
+}
+
+static void let_other(void (*take)(void))
+{
+    other.step = take;
+    sem_post(&other.begin);
+    sem_wait(&other.end);
+}
+
+static void stop_other(void)
+{
+    other.step = NULL;
+    sem_post(&other.begin);
+    pthread_join(other.thread, NULL);
+}
+
 START_TEST(whole_blocks_agree_with_a_plain_list)
 {
     static const struct zr_backing backing = {NULL, whole_alloc, whole_free, is_full};
@@ -259,10 +306,17 @@ START_TEST(whole_blocks_agree_with_a_plain_list)
 
     begin(1);
     cache = zr_cache_new(&backing);
+    start_other();
     for (step = 0; step < end; step++) {
         uint64_t what = draw(1000);
 
-        if (what < 480)
+        if (step % 50000 == 0) {
+            stop_other();
+            start_other();
+        }
+        if (draw(200) == 0)
+            let_other(what < 480 ? whole_get : what < 950 ? whole_put : what < 998 ? whole_look : whole_rare);
+        else if (what < 480)
             whole_get();
         else if (what < 950)
             whole_put();
@@ -277,6 +331,7 @@ START_TEST(whole_blocks_agree_with_a_plain_list)
             held += zr_map_base(live[i].p)->held;
         HOLDS(held == driver.held);
     }
+    stop_other();
     while (lives) {
         zr_cache_free(cache, live[0].p, true, &was);
         forget(0);
