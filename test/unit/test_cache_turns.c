@@ -4,8 +4,8 @@
  */
 #include "cache/heap.h"
 #include "cache/pool.h"
+#include "suite.h"
 
-#include <check.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -406,8 +406,6 @@ int main(void)
 {
     Suite *suite = suite_create("cache turns");
     TCase *c = tcase_create("turns");
-    SRunner *runner;
-    int failed;
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 120);
@@ -419,9 +417,5 @@ int main(void)
     tcase_add_test(c, two_threads_work_without_membarrier);
     tcase_add_test(c, two_threads_work_when_membarrier_is_taken_away);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for_without_membarrier);
-    runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
