@@ -155,7 +155,7 @@ test: tests
 .PHONY: model
 model:
 	@mkdir -p $(B)/model
-	$(CC) $(filter-out -MMD -MP,$(BASE)) -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+	$(CC) $(filter-out -MMD -MP,$(BASE)) -Itest -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
 	  test/unit/test_cache_model.c $(wildcard src/cache/*.c) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
 	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
 
