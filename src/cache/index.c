@@ -1,9 +1,10 @@
 #include "cache/index.h"
 
 #include "lock.h"
+#include "cache/map.h"
 #include "cache/pages.h"
 
-enum { FIRST_BITS = 9, LARGE = 1 << 16 };
+enum { FIRST_BITS = 9, LARGE = 1 << 16, REACH = 16 };
 
 /* Its base is no block's, and its state is NONE for ever. */
 struct zr_block zr_nobody = {.base = UINTPTR_MAX};
@@ -27,10 +28,11 @@ struct table {
     uint64_t factor;
     size_t used;
     size_t detours; /* how far from home they are, all in all */
+    size_t left;    /* so many stayed out of it */
 };
 
 static struct zr_lock lock;
-static struct table now = {no_slots, 1, 1, 0, 0};
+static struct table now = {no_slots, 1, 1, 0, 0, 0};
 static size_t used_then; /* when the factor was changed last */
 
 static size_t mask_of(const struct table *t)
@@ -48,38 +50,60 @@ static void store(void **slot, void *value)
     __atomic_store_n(slot, value, __ATOMIC_RELEASE);
 }
 
-/* Tables are never full, but this one may be written to meanwhile: it goes round once at most. */
+/* How far from its place a block may be. */
+static size_t reach_of(const struct table *t)
+{
+    return mask_of(t) < LARGE ? mask_of(t) : REACH;
+}
+
+/* What the slot of a block would be that is not in the table. */
+static void *slot_by_tree(const void *p)
+{
+    uint64_t word;
+    struct zr_block *b = zr_map_look_in_tree(p, &word);
+
+    return b ? (void *)((uintptr_t)b | (uintptr_t)__atomic_load_n(&b->bin, __ATOMIC_RELAXED) << 48) : &zr_nobody;
+}
+
+/* Small tables are never full, but this one may be written to meanwhile: it goes round once at most. */
 void *zr_index_probe(const void *p)
 {
     unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
     void **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
-    struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0};
+    struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0, 0};
     size_t home = home_of(&t, (uintptr_t)p);
 
-    for (size_t n = 0; n <= mask_of(&t); n++) {
+    for (size_t n = 0; n <= reach_of(&t); n++) {
         void *at = __atomic_load_n(&slot[(home + n) & mask_of(&t)], __ATOMIC_ACQUIRE);
 
-        if (at == &zr_nobody ||
-            __atomic_load_n(&zr_slot_block(at)->base, __ATOMIC_RELAXED) == (uintptr_t)p)
+        if (at == &zr_nobody)
+            break;
+        if (__atomic_load_n(&zr_slot_block(at)->base, __ATOMIC_RELAXED) == (uintptr_t)p)
             return at;
     }
-    return &zr_nobody;
+    return slot_by_tree(p);
 }
 
 /*
- * The newest comes first, as it is asked for most: those in its way move on by one place, the last of them first,
- * so that no reader misses one that stays where it is found.
+ * In a small table the newest comes first, as it is asked for most: those in its way move on by one place, the last
+ * of them first, so that no reader misses one that stays where it is found. In a large one it goes behind them, and
+ * where ranges of addresses lie upon each other some find no place near theirs: they stay out, so that all others keep
+ * their order, and the tree answers for them.
  */
 static void place(struct table *t, void *value)
 {
     size_t mask = mask_of(t), home = home_of(t, zr_slot_block(value)->base), at = home;
 
-    while (t->slot[at] != &zr_nobody)
+    while (t->slot[at] != &zr_nobody && ((at - home) & mask) < reach_of(t))
         at = (at + 1) & mask;
+    if (t->slot[at] != &zr_nobody) {
+        t->left++;
+        return;
+    }
     t->detours += (at - home) & mask;
-    for (; at != home; at = (at - 1) & mask)
+    for (; at != home && mask < LARGE; at = (at - 1) & mask)
         store(&t->slot[at], t->slot[(at - 1) & mask]);
-    store(&t->slot[home], value);
+    store(&t->slot[at], value);
     t->used++;
 }
 
@@ -87,7 +111,7 @@ static void place(struct table *t, void *value)
 static bool move(unsigned bits, uint64_t factor)
 {
     size_t slots = (size_t)1 << bits;
-    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0};
+    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0, 0};
 
     if (!t.slot)
         return false;
@@ -118,9 +142,9 @@ static bool has_room(void)
  */
 static bool is_unlucky(void)
 {
-    size_t usual = mask_of(&now) + 1 < LARGE ? now.used / 8 : now.used / 4 * 3;
+    bool small = mask_of(&now) < LARGE;
 
-    return now.detours > usual + 16 && now.used >= used_then / 4 * 5;
+    return (small ? now.detours : now.left) > now.used / 8 + 16 && now.used >= used_then / 4 * 5;
 }
 
 void zr_index_add(struct zr_block *b)
@@ -166,7 +190,7 @@ void zr_index_remove(const struct zr_block *b)
 void zr_index_fork_child(void)
 {
     lock.word = 0;
-    now = (struct table){no_slots, 1, 1, 0, 0};
+    now = (struct table){no_slots, 1, 1, 0, 0, 0};
     used_then = 0;
     zr_index.shift = 63;
     zr_index.slot = no_slots;

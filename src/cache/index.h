@@ -54,7 +54,7 @@ static inline void *zr_index_first(const void *p)
     return __atomic_load_n(&slot[zr_index_mix((uintptr_t)p) * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
 }
 
-/* The same, with the places behind it: the slot of the descriptor with this base, or of another. */
+/* The same, with the places behind it, and then by the tree: the slot of the descriptor with this base, or of another. */
 void *zr_index_probe(const void *p);
 
 static inline struct zr_block *zr_index_guess(const void *p)

@@ -1,5 +1,5 @@
 /* The table of bases in front of the address map: it may miss, it never mistakes one block for another. */
-#include "cache/index.h"
+#include "cache/map.h"
 #include "suite.h"
 
 #include <pthread.h>
@@ -11,6 +11,7 @@ static struct zr_block *add(uintptr_t base, unsigned bin)
     ck_assert_ptr_nonnull(b);
     zr_block_place(b, base, 1, 1);
     b->bin = bin;
+    ck_assert(zr_map_insert(b));
     zr_index_add(b);
     return b;
 }
@@ -44,7 +45,7 @@ static void all_are_found(uintptr_t from, uintptr_t distance, unsigned count)
         if (i % 2)
             ck_assert_ptr_eq(zr_index_guess(p), b[i]);
         else
-            ck_assert_uint_ne(zr_index_guess(p)->base, (uintptr_t)p);
+            ck_assert_ptr_null(zr_map_base(p));
     }
     for (unsigned i = 1; i < count; i += 2)
         drop(b[i]);
@@ -65,6 +66,36 @@ START_TEST(distances_that_a_factor_cannot_spread_get_another_one)
 {
     for (uintptr_t pages = 1; pages < 3000; pages = pages * 3 / 2 + 1)
         all_are_found(0x600000000000, pages * 65536, 3000);
+}
+END_TEST
+
+static size_t home_of(uintptr_t base)
+{
+    return zr_index_mix(base) * zr_index.factor >> zr_index.shift;
+}
+
+/* Ranges that lie upon each other in the table must not push the blocks of all others from their places. */
+START_TEST(many_ranges_of_blocks_keep_their_order)
+{
+    enum { RANGES = 60, EACH = 4000 };
+    static struct zr_block *b[RANGES][EACH];
+    unsigned near = 0;
+
+    for (unsigned i = 0; i < RANGES; i++)
+        for (unsigned j = 0; j < EACH; j++)
+            b[i][j] = add(0x500000000000 + i * 0x123450000ul + j * 65536ul, j % 1000);
+    for (unsigned i = 0; i < RANGES; i++)
+        for (unsigned j = 0; j < EACH; j++) {
+            void *p = (void *)b[i][j]->base;
+
+            ck_assert_ptr_eq(zr_map_base(p), b[i][j]);
+            ck_assert_uint_eq(zr_slot_bin(zr_index_probe(p)), j % 1000);
+            near += home_of(b[i][j]->base) - home_of(b[i][j]->base - 65536) <= 2;
+        }
+    ck_assert_uint_gt(near, RANGES * EACH / 10 * 9);
+    for (unsigned i = 0; i < RANGES; i++)
+        for (unsigned j = 0; j < EACH; j++)
+            drop(b[i][j]);
 }
 END_TEST
 
@@ -125,6 +156,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, nothing_is_found_in_an_empty_table);
     tcase_add_test(c, blocks_at_any_distance_are_found_mostly_at_once);
+    tcase_add_test(c, many_ranges_of_blocks_keep_their_order);
     tcase_add_test(c, distances_that_a_factor_cannot_spread_get_another_one);
     tcase_add_test(c, readers_look_while_tables_grow_and_blocks_leave);
     return run_suite(suite);
