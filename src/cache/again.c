@@ -22,6 +22,7 @@ static void join(struct zr_pool *pool, uint8_t *from, uint8_t *to)
     zr_split_move(pool, *to, *from);
     *to = *from;
     *from = was;
+    zr_split_use(pool, pool->in_use);
 }
 
 void zr_again_go_on(struct zr_pool *pool)

@@ -137,8 +137,11 @@ enum zr_freed zr_pool_free_size(struct zr_pool *pool, void *p, size_t *asked)
             set_where(c, a, CHUNK_BLOCK);
         }
     } else if (likely((where & (GRAIN - 1)) == CHUNK_SLAB)) {
-        uint16_t *state = zr_slab_object(c->slab, a - (where & ~(uintptr_t)(GRAIN - 1)));
-        struct shelf *shelf = state ? &f->of[c->slab->size_class] : NULL;
+        struct slab *slab = __atomic_load_n(&c->slab, __ATOMIC_ACQUIRE);
+        /* Freed twice, it may be no slab any more: then it says so before it is anything else. */
+        bool still = __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) == where;
+        uint16_t *state = likely(still) ? zr_slab_object(slab, a - (where & ~(uintptr_t)(GRAIN - 1))) : NULL;
+        struct shelf *shelf = state ? &f->of[slab->size_class] : NULL;
 
         if (likely(shelf) && likely(shelf->count < shelf->full)) {
             *asked = __atomic_exchange_n(state, 0, __ATOMIC_ACQ_REL);
@@ -164,13 +167,17 @@ size_t zr_pool_usable(struct zr_pool *pool, const void *p)
     struct chunk *c = zr_find(pool, p);
     uintptr_t where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
     const uint16_t *state;
+    struct slab *slab;
 
     if (is_at(where, (uintptr_t)p, CHUNK_BLOCK))
         return c->size;
     if ((where & (GRAIN - 1)) != CHUNK_SLAB)
         return 0;
-    state = zr_slab_object(c->slab, (uintptr_t)p - (where & ~(uintptr_t)(GRAIN - 1)));
-    return state && __atomic_load_n(state, __ATOMIC_RELAXED) ? c->slab->size : 0;
+    slab = __atomic_load_n(&c->slab, __ATOMIC_ACQUIRE);
+    if (__atomic_load_n(&c->where, __ATOMIC_ACQUIRE) != where)
+        return 0;
+    state = zr_slab_object(slab, (uintptr_t)p - (where & ~(uintptr_t)(GRAIN - 1)));
+    return state && __atomic_load_n(state, __ATOMIC_RELAXED) ? slab->size : 0;
 }
 
 /* --- the slow ways ----------------------------------------------------------------------------------------- */
@@ -274,6 +281,7 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
     pool->backing = *backing;
     pool->keep = UINT64_MAX;
     pool->idle = UINT32_MAX;
+    zr_split_use(pool, 0);
     pool->aside = 1;
     pool->later = 2;
     pool->now = zr_now();

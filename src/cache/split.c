@@ -33,6 +33,12 @@ static inline uint64_t priority(const struct chunk *c)
     return c->where * 0x9e3779b97f4a7c15u;
 }
 
+static inline void hang(struct chunk **at, struct chunk *c)
+{
+    *at = c;
+    __atomic_store_n(&c->up, at, __ATOMIC_RELAXED); /* after it was said to be free: pool.c looks at slabs without the lock */
+}
+
 static inline void insert(struct bins *bins, struct chunk *c)
 {
     unsigned bin = bin_of(c->size);
@@ -40,88 +46,82 @@ static inline void insert(struct bins *bins, struct chunk *c)
     uint64_t mine = priority(c);
     rank r = rank_of(c);
 
+    bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
     while (*at && priority(*at) >= mine)
         if (rank_of(*at) < r)
             at = &(*at)->child[1];
         else
             at = &(*at)->child[0];
     rest = *at;
+    hang(at, c);
     while (rest)
         if (rank_of(rest) < r) {
-            *before = rest;
+            hang(before, rest);
             before = &rest->child[1];
             rest = rest->child[1];
         } else {
-            *after = rest;
+            hang(after, rest);
             after = &rest->child[0];
             rest = rest->child[0];
         }
     *before = *after = NULL;
-    *at = c;
-    bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
 }
 
-/* Takes out what `at` leads to. */
-static inline void pull(struct bins *bins, unsigned bin, struct chunk **at)
+/* Takes it out, without a search: it knows what leads to it. */
+static inline void withdraw(struct bins *bins, const struct chunk *c)
 {
-    struct chunk *l = (*at)->child[0], *r = (*at)->child[1];
+    struct chunk *l = c->child[0], *r = c->child[1], **at = c->up;
 
     while (l && r)
         if (priority(l) >= priority(r)) {
-            *at = l;
+            hang(at, l);
             at = &l->child[1];
             l = *at;
         } else {
-            *at = r;
+            hang(at, r);
             at = &r->child[0];
             r = *at;
         }
-    *at = l ? l : r;
-    if (!bins->tree[bin])
+    if (!l)
+        l = r;
+    if (l) {
+        hang(at, l);
+        return;
+    }
+    *at = NULL;
+    if (at >= bins->tree && at < bins->tree + FIT_BINS) {
+        size_t bin = (size_t)(at - bins->tree);
+
         bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+    }
 }
 
-static inline void withdraw(struct bins *bins, struct chunk *c)
+/* The smallest chunk of at least this size, of equal ones the lowest; NULL: none. */
+static inline struct chunk *best_fit(const struct bins *bins, size_t size)
 {
-    unsigned bin = bin_of(c->size);
-    struct chunk **at = &bins->tree[bin];
-    rank mine = rank_of(c);
-
-    while (*at != c)
-        if (rank_of(*at) < mine)
-            at = &(*at)->child[1];
-        else
-            at = &(*at)->child[0];
-    pull(bins, bin, at);
-}
-
-/* What leads to the smallest chunk of at least this size, of equal ones the lowest, and its bin; NULL: none. */
-static inline struct chunk **best_fit(struct bins *bins, size_t size, unsigned *bin)
-{
-    unsigned b = bin_of(size), word = b / 64;
-    struct chunk **best = NULL, **at;
+    unsigned bin = bin_of(size), word = bin / 64;
+    struct chunk *best = NULL, *c = bins->tree[bin];
     uint64_t left;
 
-    *bin = b;
-    for (at = &bins->tree[b]; *at;)
-        if ((*at)->size < size) {
-            at = &(*at)->child[1];
+    while (c)
+        if (c->size < size) {
+            c = c->child[1];
         } else {
-            best = at;
-            at = &(*at)->child[0];
+            best = c;
+            c = c->child[0];
         }
     if (best)
         return best;
-    left = bins->filled[word] & ~(((uint64_t)1 << b % 64) - 1) & ~((uint64_t)1 << b % 64);
+    left = bins->filled[word] & (UINT64_MAX - 1) << bin % 64;
     while (!left)
         if (++word < FIT_WORDS)
             left = bins->filled[word];
         else
             return NULL;
-    *bin = word * 64 + (unsigned)__builtin_ctzll(left);
-    for (at = &bins->tree[*bin]; (*at)->child[0];)
-        at = &(*at)->child[0];
-    return at;
+    c = bins->tree[word * 64 + (unsigned)__builtin_ctzll(left)];
+    while (c->child[0])
+        c = c->child[0];
+    return c;
 }
 
 /* Blocks of the large group are larger than any of the small one. */
@@ -132,10 +132,9 @@ static inline unsigned group_of(const struct chunk *out)
 
 bool zr_split_is_first(struct zr_pool *pool, const struct chunk *c, size_t size)
 {
-    unsigned bin;
-    struct chunk **at = best_fit(&pool->group[group_of(c)].bins[pool->in_use], size, &bin);
+    const struct chunk *best = best_fit(pool->use[group_of(c)], size);
 
-    return !at || rank_of(c) < rank_of(*at);
+    return !best || rank_of(c) < rank_of(best);
 }
 
 static inline bool is_whole(const struct chunk *c)
@@ -146,19 +145,17 @@ static inline bool is_whole(const struct chunk *c)
 /* Something lives in the segment, or did until now: it is in use. */
 static inline void file(struct zr_pool *pool, unsigned group, struct chunk *c)
 {
-    struct group *g = &pool->group[group];
-
     set_where(c, base_of(c), CHUNK_FREE);
-    insert(&g->bins[pool->in_use], c);
+    insert(pool->use[group], c);
     if (unlikely(is_whole(c))) {
         c->segment->stamp = pool->now;
-        g->whole_free += c->size;
+        pool->group[group].whole_free += c->size;
     }
 }
 
 static inline void unfile(struct zr_pool *pool, unsigned group, struct chunk *c)
 {
-    withdraw(&pool->group[group].bins[pool->in_use], c);
+    withdraw(pool->use[group], c);
 }
 
 static void belong(struct zr_pool *pool, struct segment *s, unsigned set)
@@ -168,21 +165,31 @@ static void belong(struct zr_pool *pool, struct segment *s, unsigned set)
     s->set = (uint8_t)set;
 }
 
-/* The best fit in a set, taken out of it; NULL: there is none, or it is not of just this size. */
-static inline struct chunk *take_fit(struct zr_pool *pool, unsigned group, unsigned set, size_t size, bool exact)
+/* The best fit, taken out; NULL: there is none. */
+static inline struct chunk *take_best(struct zr_pool *pool, unsigned group, size_t size)
+{
+    struct chunk *c = best_fit(pool->use[group], size);
+
+    if (unlikely(!c))
+        return NULL;
+    withdraw(pool->use[group], c);
+    if (unlikely(is_whole(c)))
+        pool->group[group].whole_free -= c->size;
+    return c;
+}
+
+/* Of a set that is not in use; NULL: there is none, or it is not of just this size. It is in use from now on. */
+static struct chunk *take_fit(struct zr_pool *pool, unsigned group, unsigned set, size_t size, bool exact)
 {
     struct group *g = &pool->group[group];
-    unsigned bin;
-    struct chunk **at = best_fit(&g->bins[set], size, &bin), *c;
+    struct chunk *c = best_fit(&g->bins[set], size);
 
-    if (!at || (exact && (*at)->size != size))
+    if (!c || (exact && c->size != size))
         return NULL;
-    c = *at;
-    pull(&g->bins[set], bin, at);
-    if (unlikely(is_whole(c)))
+    withdraw(&g->bins[set], c);
+    if (is_whole(c))
         g->whole_free -= c->size;
-    if (unlikely(set != pool->in_use))
-        belong(pool, c->segment, pool->in_use);
+    belong(pool, c->segment, pool->in_use);
     return c;
 }
 
@@ -330,13 +337,13 @@ static __attribute__((noinline)) struct chunk *grow(struct zr_pool *pool, unsign
     size_t want = group == GROUP_LARGE && size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct chunk *c;
 
-    if (zr_front_gather(pool) && (c = take_fit(pool, group, pool->in_use, size, false)))
+    if (zr_front_gather(pool) && (c = take_best(pool, group, size)))
         return c;
     if (pool->record.undecided) {
         if ((c = take_fit(pool, group, pool->aside, want, true)))
             return c;
         zr_again_go_on(pool);
-        if ((c = take_fit(pool, group, pool->in_use, size, false)))
+        if ((c = take_best(pool, group, size)))
             return c;
     }
     if ((c = take_fit(pool, group, pool->later, want, true)) ||
@@ -403,7 +410,7 @@ static inline struct chunk *take(struct zr_pool *pool, size_t size, size_t align
     }
     if (unlikely(pool->record.undecided || pool->record.count < RECORD))
         zr_again_note(pool, size);
-    c = take_fit(pool, group, pool->in_use, room, false);
+    c = take_best(pool, group, room);
     if (unlikely(!c) && !(c = grow(pool, group, room, code)))
         return NULL;
     if (unlikely(alignment > GRAIN) && !(c = cut_before(pool, group, c, -base_of(c) & (alignment - 1)))) {

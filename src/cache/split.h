@@ -38,7 +38,8 @@ struct chunk {
     struct segment *segment;
     union {
         struct slab *slab;
-        size_t asked; /* by the user */
+        size_t asked;      /* by the user */
+        struct chunk **up; /* what leads to it in the tree */
     };
 };
 _Static_assert(sizeof(struct chunk) == 64, "one line");
@@ -136,6 +137,7 @@ struct zr_pool {
     bool shared;           /* more than one thread: the lock counts (quick.h) */
     bool no_membarrier;    /* there was one: every front is wanted for good */
     uint8_t in_use, aside, later; /* which set is which */
+    struct bins *use[GROUPS];     /* the bins in use of each group */
     unsigned members[SETS];       /* segments */
     uint64_t quick_limit;  /* atomic: bytes that one thread may keep */
     uintptr_t root;        /* what the first request after nothing lived got */
@@ -206,6 +208,13 @@ void zr_split_give(struct zr_pool *pool, struct chunk *c);
 uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age);
 void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to); /* everything, from set to set */
 void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to); /* its free chunks, to this set */
+/* Another set is in use now: hot paths go by pointers. */
+static inline void zr_split_use(struct zr_pool *pool, unsigned set)
+{
+    pool->in_use = (uint8_t)set;
+    for (unsigned i = 0; i < GROUPS; i++)
+        pool->use[i] = &pool->group[i].bins[set];
+}
 /* Would this chunk, if it were filed as it is, be the best fit for this size? */
 bool zr_split_is_first(struct zr_pool *pool, const struct chunk *c, size_t size);
 
