@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <level_zero/zes_api.h>
+#include <sys/wait.h>
 
 static struct gpu gpu;
 
@@ -260,6 +261,22 @@ static void room_for_other_kinds(void)
           zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
 }
 
+/* What the driver did not give is not counted (the suite injects it); a child begins with nothing. */
+static void not_counted(void)
+{
+    void *p = NULL;
+    int status;
+    pid_t pid;
+
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(0, 40 * MIB, &p));
+    OK(ask(0, 40 * MIB, &p));
+    pid = fork();
+    if (pid == 0)
+        _exit(ask(0, 40 * MIB, &p) != ZE_RESULT_SUCCESS);
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(0, 40 * MIB, &p));
+}
+
 /* --- sub-devices: with tiles:2 and limit:64MiB --------------------------------------------------------- */
 static void parts(void)
 {
@@ -394,6 +411,7 @@ static const struct {
                 {"makes_room", makes_room},
                 {"imported_by_descriptor", imported_by_descriptor},
                 {"room_for_other_kinds", room_for_other_kinds},
+                {"not_counted", not_counted},
                 {"parts", parts},
                 {"keys", keys},
                 {"passed", passed},

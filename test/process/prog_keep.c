@@ -5,6 +5,8 @@
 #include "sim.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static struct gpu gpu;
@@ -23,6 +25,11 @@ static uint64_t ext_frees(void)
 {
     return figure(&gpu, "calls.zeMemFreeExt");
 }
+
+struct extension {
+    uint32_t stype;
+    const void *next;
+};
 
 static void release(void *p)
 {
@@ -93,6 +100,88 @@ static void steady(void)
     release(first);
 }
 
+/* A call site that is known to ask for this block, and for once asks for something else. */
+static __attribute__((noinline)) ze_result_t site(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
+                                                  ze_device_handle_t device, void **p)
+{
+    return zeMemAllocDevice(context, desc, 3 * MIB, 0, device, p);
+}
+
+static void *settled(void)
+{
+    void *p = NULL;
+
+    for (int i = 0; i < 20; i++) {
+        OK(site(gpu.context, &device_desc, gpu.card[0], &p));
+        release(p);
+    }
+    return p;
+}
+
+static void for_once(void)
+{
+    struct extension unknown = {0x7fff0001, NULL};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .pNext = &unknown,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_device_mem_alloc_desc_t desc[4] = {device_desc, device_desc, device_desc, device_desc};
+    ze_context_desc_t context_desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_context_handle_t other;
+    void *kept = settled(), *p;
+
+    desc[0].pNext = &unknown;
+    desc[1].pNext = &relaxed;
+    desc[2].ordinal = 1;
+    desc[3].stype = 0x7fff0001;
+    for (int i = 0; i < 4; i++) {
+        uint64_t before = allocs();
+
+        EXPECT(settled() == kept && allocs() == before);
+        if (site(gpu.context, &desc[i], gpu.card[0], &p) == ZE_RESULT_SUCCESS)
+            EXPECT(p != kept);
+        EXPECT(allocs() == before + 1);
+        if (i != 1)
+            continue;
+        before = frees();
+        release(p);
+        EXPECT(frees() == before + 1); /* passed by, so it is not kept either */
+    }
+    settled();
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, site(gpu.context, &device_desc, gpu.card[0], NULL));
+    settled();
+    OK(zeContextCreate(gpu.driver, &context_desc, &other));
+    OK(site(other, &device_desc, gpu.card[0], &p));
+    EXPECT(p != kept);
+    OK(zeMemFree(other, p));
+    OK(zeContextDestroy(other));
+    EXPECT(settled() == kept);
+}
+
+/* More devices than a thread remembers call sites: each gets memory of its own. With tiles:2. */
+static void many_devices(void)
+{
+    ze_device_handle_t device[24], owner;
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    unsigned n = 0;
+    void *p;
+
+    for (unsigned i = 0; i < gpu.cards; i++) {
+        uint32_t two = 2;
+
+        device[n++] = gpu.card[i];
+        OK(zeDeviceGetSubDevices(gpu.card[i], &two, &device[n]));
+        n += two;
+    }
+    EXPECT(n == 24);
+    for (unsigned i = 0; i < 20 * n; i++) {
+        OK(site(gpu.context, &device_desc, device[i % n], &p));
+        OK(zeMemGetAllocProperties(gpu.context, p, &properties, &owner));
+        EXPECT(owner == device[i % n]);
+        release(p);
+    }
+}
+
 /* Blocking, deferred: a command may still use it. */
 static void policies(void)
 {
@@ -105,6 +194,14 @@ static void policies(void)
     uint64_t before = ext_frees() + frees();
     OK(release_with(on_card(&gpu, 0, MIB), 0));
     EXPECT(ext_frees() + frees() == before);
+    before = ext_frees();
+    struct extension unknown = {0x7fff0001, NULL};
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .pNext = &unknown};
+    OK(zeMemFreeExt(gpu.context, &desc, on_card(&gpu, 0, MIB)));
+    EXPECT(ext_frees() == before + 1);
+    desc = (ze_memory_free_ext_desc_t){.stype = 0x7fff0001};
+    zeMemFreeExt(gpu.context, &desc, on_card(&gpu, 0, MIB));
+    EXPECT(ext_frees() == before + 2);
 }
 
 static void exported(void)
@@ -116,6 +213,21 @@ static void exported(void)
     release(p);
     EXPECT(frees() == 1);
     EXPECT(figure(&gpu, "vram.0") == 0);
+}
+
+/* A descriptor of the block's memory is one, too. */
+static void exported_by_descriptor(void)
+{
+    ze_external_memory_export_fd_t fd = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
+                                         .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
+                                                    .pNext = &fd};
+    void *p = on_card(&gpu, 0, 3 * MIB);
+
+    OK(zeMemGetAllocProperties(gpu.context, p, &properties, NULL));
+    close(fd.fd);
+    release(p);
+    EXPECT(frees() == 1);
 }
 
 static size_t range(const char *p, void **base)
@@ -235,10 +347,7 @@ static void refusals(void)
 /* A descriptor with something chained to it that we do not know. */
 static void chained(void)
 {
-    struct {
-        uint32_t stype;
-        const void *next;
-    } unknown = {0x7fff0001, NULL};
+    struct extension unknown = {0x7fff0001, NULL};
     ze_device_mem_alloc_desc_t desc = device_desc;
     uint64_t before;
     void *p;
@@ -284,6 +393,30 @@ static void peers(void)
     EXPECT(q != p && residency(&gpu, q) != 3);
 }
 
+/* One place that asked for the peer for long, and then does not: what it gets is not on the peer. */
+static __attribute__((noinline)) void *resident_if(bool asked)
+{
+    void *p = on_card(&gpu, 0, BLOCK);
+
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, BLOCK));
+    if (asked)
+        OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, BLOCK));
+    return p;
+}
+
+static void no_longer_asked(void)
+{
+    for (int i = 0; i < 20; i++)
+        release(resident_if(true));
+    release(resident_if(false)); /* could not be foreseen */
+    for (int i = 0; i < 20; i++) {
+        void *p = resident_if(false);
+
+        EXPECT(residency(&gpu, p) == 1);
+        release(p);
+    }
+}
+
 /* What was evicted is not answered from the books. */
 static void evicted(void)
 {
@@ -309,8 +442,10 @@ static void owner_only(void)
         void *p = resident_on_both(BLOCK);
 
         EXPECT((residency(&gpu, p) & 2) == 0);
+        OK(zeContextEvictMemory(gpu.context, gpu.card[1], p, BLOCK)); /* of what it does not have */
         release(p);
     }
+    EXPECT(figure(&gpu, "calls.zeContextEvictMemory") == 0);
 }
 
 /* The cards hold 64 MiB. */
@@ -319,6 +454,7 @@ static void full(void)
     void *p = on_card(&gpu, 0, 40 * MIB), *q = NULL;
 
     release(p);
+    release(on_card(&gpu, 1, 2 * MIB)); /* of no use to the other card: stays */
     EXPECT(frees() == 0);
     p = on_card(&gpu, 0, 60 * MIB);
     EXPECT(frees() == 1);
@@ -388,6 +524,19 @@ static void forked(void)
     EXPECT(on_card(&gpu, 0, MIB) == p);
     release(p);
     release(q);
+}
+
+/* No handler is told of raw clone: the shortest way sees it, too. */
+static void cloned(void)
+{
+    void *p = settled(), *mine = NULL;
+    int status;
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+
+    if (pid == 0)
+        _exit(site(gpu.context, &device_desc, gpu.card[0], &mine) == ZE_RESULT_SUCCESS && mine == p);
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    EXPECT(settled() == p);
 }
 
 /* A child that uses the card as its parent does, and ends in good order. */
@@ -484,6 +633,25 @@ static void nothing_kept(void)
     EXPECT(figure(&gpu, "vram.0") == 0);
 }
 
+/* With a cache_limit of half of 64 MiB, and with 2 % of 100 GiB. */
+static void kept_up_to(size_t most)
+{
+    release(on_card(&gpu, 0, most + most / 4));
+    EXPECT(frees() == 1);
+    release(on_card(&gpu, 0, most / 2));
+    EXPECT(frees() == 1);
+}
+
+static void half_kept(void)
+{
+    kept_up_to(32 * MIB);
+}
+
+static void two_percent_kept(void)
+{
+    kept_up_to(1700 * MIB); /* 2 GiB lie between the two */
+}
+
 /* One page at a time is noticed at the next call. */
 static void idle(void)
 {
@@ -557,6 +725,9 @@ static const struct {
                 {"child_exits", child_exits},
                     {"limited", limited},
                 {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
+                {"exported_by_descriptor", exported_by_descriptor}, {"for_once", for_once},
+                {"many_devices", many_devices}, {"no_longer_asked", no_longer_asked}, {"cloned", cloned},
+                {"half_kept", half_kept}, {"two_percent_kept", two_percent_kept},
                 {"host", host},         {"host_of_the_caller", host_of_the_caller}, {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
 
 int main(int argc, char **argv)

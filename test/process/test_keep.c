@@ -5,12 +5,15 @@
 static struct child *run_program(const char *conf, const char *program, const char *argument)
 {
     static char driver[PATH_MAX + 32];
-    bool small = strcmp(program, "keep") == 0;
-    const char *settings[] = {
-        driver, small ? "ZE_SIMGPU=devices:2,count:on,vram:64MiB" : "ZE_SIMGPU=devices:2,count:on", conf, NULL};
+    const char *sim = "ZE_SIMGPU=devices:2,count:on";
+    const char *settings[] = {driver, sim, conf, NULL};
     const char *argv[] = {program, argument, NULL};
     struct child *c;
 
+    if (strcmp(program, "keep") == 0)
+        settings[1] = strcmp(argument, "many_devices") == 0       ? "ZE_SIMGPU=devices:8,tiles:2,count:on"
+                      : strcmp(argument, "two_percent_kept") == 0 ? "ZE_SIMGPU=devices:1,count:on,vram:100GiB"
+                                                                  : "ZE_SIMGPU=devices:2,count:on,vram:64MiB";
     snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     c = child_run(settings, argv);
     child_ok(c);
@@ -37,6 +40,13 @@ static uint64_t value(const struct child *c, const char *name)
     X(frees_of_free_interior_and_unknown_pointers_are_refused, "route:native,cache:on" LASTING, "misuse")      \
     X(wrong_arguments_reach_the_driver, "route:native,cache:on" LASTING, "wrong_arguments")                    \
     X(a_refusal_is_the_drivers_own, "route:native,cache:on" LASTING, "refusals")                               \
+    X(a_block_whose_descriptor_was_taken_is_really_freed, "route:native,cache:on" LASTING, "exported_by_descriptor") \
+    X(a_call_site_may_ask_for_something_else_for_once, "route:native,cache:on" LASTING, "for_once")            \
+    X(every_device_gets_memory_of_its_own, "route:native,cache:on" LASTING, "many_devices")                    \
+    X(a_peer_that_is_no_longer_asked_for_gets_nothing, "route:native,cache:on" LASTING, "no_longer_asked")     \
+    X(a_child_of_raw_clone_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "cloned")              \
+    X(a_part_of_the_memory_is_kept, "route:native,cache:on,cache_limit:50%" LASTING, "half_kept")              \
+    X(two_percent_of_the_memory_are_kept, "route:native,cache:on" LASTING, "two_percent_kept")                 \
     X(what_is_chained_and_unknown_passes_through, "route:native,cache:on" LASTING, "chained")                  \
     X(a_block_on_peers_goes_only_to_who_would_ask_for_them, "route:native,cache:on" LASTING, "peers")          \
     X(an_evicted_block_is_made_resident_again, "route:native,cache:on" LASTING, "evicted")                     \
