@@ -331,6 +331,7 @@ __attribute__((destructor)) static void begin_exit(void)
 {
     struct found f = {.namespaces = NULL};
 
+    zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
     if (__atomic_load_n(&touched, __ATOMIC_RELAXED))
         ;
     else if (dl_iterate_phdr(is_driver, &f) && zr_stats_open()) {

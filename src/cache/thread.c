@@ -3,15 +3,23 @@
 #include "cache/cache.h"
 #include "cache/pool.h"
 
+#include <stdint.h>
+
 _Thread_local unsigned char zr_thread_state;
 
 /* glibc's own registration for thread exit, there since 2.18. It holds our library in memory meanwhile. */
 extern int __cxa_thread_atexit_impl(void (*run)(void *), void *arg, void *dso);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
+/* Where the cache is not alone: a child of raw clone ends with locks that threads of its parent may hold (fork.c). */
+extern const volatile uint32_t *zr_fork_word __attribute__((weak, visibility("hidden")));
+extern void zr_fork_child(void) __attribute__((weak, visibility("hidden")));
+
 static void thread_exit(void *arg)
 {
     (void)arg;
+    if (zr_fork_child && *zr_fork_word == 0)
+        zr_fork_child();
     zr_thread_state = ZR_THREAD_GONE;
     zr_cache_thread_exit();
     zr_pool_thread_exit();
