@@ -48,14 +48,21 @@ struct census {
     unsigned count;
 };
 
+/* libsycl-preview is another runtime; libsycl-jit and others are none. */
+static bool is_named(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    const char *name = slash ? slash + 1 : path;
+
+    return name && (strncmp(name, "libsycl.so", 10) == 0 || strncmp(name, "libsycl-preview.so", 18) == 0);
+}
+
 static int is_runtime(struct dl_phdr_info *info, size_t size, void *arg)
 {
-    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-    const char *name = slash ? slash + 1 : info->dlpi_name;
     struct census *c = arg;
 
     (void)size;
-    for (int i = 0; name && strncmp(name, "libsycl", 7) == 0 && i < info->dlpi_phnum; i++)
+    for (int i = 0; is_named(info->dlpi_name) && i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_LOAD && c->count < RUNTIMES) {
             c->inside[c->count++] = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
             break;
