@@ -8,10 +8,12 @@ static struct zr_block *add(uintptr_t base, unsigned bin)
 {
     struct zr_block *b = zr_block_new();
 
-    ck_assert_ptr_nonnull(b);
+    if (!b) /* Check writes to a pipe for every assertion: there are many blocks */
+        ck_abort_msg("no descriptor");
     zr_block_place(b, base, 1, 1);
     b->bin = bin;
-    ck_assert(zr_map_insert(b));
+    if (!zr_map_insert(b))
+        ck_abort_msg("not in the map");
     zr_index_add(b);
     return b;
 }
@@ -79,7 +81,7 @@ START_TEST(many_ranges_of_blocks_keep_their_order)
 {
     enum { RANGES = 60, EACH = 4000 };
     static struct zr_block *b[RANGES][EACH];
-    unsigned near = 0;
+    unsigned near = 0, found = 0;
 
     for (unsigned i = 0; i < RANGES; i++)
         for (unsigned j = 0; j < EACH; j++)
@@ -88,10 +90,10 @@ START_TEST(many_ranges_of_blocks_keep_their_order)
         for (unsigned j = 0; j < EACH; j++) {
             void *p = (void *)b[i][j]->base;
 
-            ck_assert_ptr_eq(zr_map_base(p), b[i][j]);
-            ck_assert_uint_eq(zr_slot_bin(zr_index_probe(p)), j % 1000);
+            found += zr_map_base(p) == b[i][j] && zr_slot_bin(zr_index_probe(p)) == j % 1000;
             near += home_of(b[i][j]->base) - home_of(b[i][j]->base - 65536) <= 2;
         }
+    ck_assert_uint_eq(found, RANGES * EACH);
     ck_assert_uint_gt(near, RANGES * EACH / 10 * 9);
     for (unsigned i = 0; i < RANGES; i++)
         for (unsigned j = 0; j < EACH; j++)
