@@ -133,7 +133,7 @@ int zr_alone_malloc(struct zr_pool *pool, struct front *f, size_t size, size_t a
     zr_front_pass_time(pool);
     if (unlikely(f->out <= f->hold) && !is_root(pool, f, size, alignment))
         first = begin(pool, f, small ? SLAB : GRAINS(size));
-    code = (small ? get_object : get_block)(pool, f, size, alignment, out);
+    code = small ? get_object(pool, f, size, alignment, out) : get_block(pool, f, size, alignment, out);
     if (unlikely(code != 0))
         return code;
     f->out++;

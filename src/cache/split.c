@@ -39,7 +39,7 @@ static inline void hang(struct chunk **at, struct chunk *c)
     __atomic_store_n(&c->up, at, __ATOMIC_RELAXED); /* after it was said to be free: pool.c looks at slabs without the lock */
 }
 
-static inline void insert(struct bins *bins, struct chunk *c)
+static inline __attribute__((always_inline)) void insert(struct bins *bins, struct chunk *c)
 {
     unsigned bin = bin_of(c->size);
     struct chunk **at = &bins->tree[bin], **before = &c->child[0], **after = &c->child[1], *rest;
@@ -68,7 +68,7 @@ static inline void insert(struct bins *bins, struct chunk *c)
 }
 
 /* Takes it out, without a search: it knows what leads to it. */
-static inline void withdraw(struct bins *bins, const struct chunk *c)
+static inline __attribute__((always_inline)) void withdraw(struct bins *bins, const struct chunk *c)
 {
     struct chunk *l = c->child[0], *r = c->child[1], **at = c->up;
 
@@ -97,7 +97,7 @@ static inline void withdraw(struct bins *bins, const struct chunk *c)
 }
 
 /* The smallest chunk of at least this size, of equal ones the lowest; NULL: none. */
-static inline struct chunk *best_fit(const struct bins *bins, size_t size)
+static inline __attribute__((always_inline)) struct chunk *best_fit(const struct bins *bins, size_t size)
 {
     unsigned bin = bin_of(size), word = bin / 64;
     struct chunk *best = NULL, *c = bins->tree[bin];
@@ -143,7 +143,7 @@ static inline bool is_whole(const struct chunk *c)
 }
 
 /* Something lives in the segment, or did until now: it is in use. */
-static inline void file(struct zr_pool *pool, unsigned group, struct chunk *c)
+static inline __attribute__((always_inline)) void file(struct zr_pool *pool, unsigned group, struct chunk *c)
 {
     set_where(c, base_of(c), CHUNK_FREE);
     insert(pool->use[group], c);
@@ -398,7 +398,7 @@ static __attribute__((noinline)) struct chunk *cut_before(struct zr_pool *pool, 
     return c;
 }
 
-static inline struct chunk *take(struct zr_pool *pool, size_t size, size_t alignment, int *code)
+static inline __attribute__((always_inline)) struct chunk *take(struct zr_pool *pool, size_t size, size_t alignment, int *code)
 {
     size_t room = alignment > GRAIN ? size + alignment - GRAIN : size;
     unsigned group = room > MIB;
