@@ -109,12 +109,12 @@ $(B)/test/process/lib%.so: test/process/lib_%.c
 $(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
-$(B)/test/calls: test/differ/calls.c
+$(B)/test/calls: test/differ/calls.c test/differ/odd.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl
+	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_local tables two_loaders,\
+$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local tables two_loaders,\
   $(eval PROG_LDFLAGS_$p := -Wl,--as-needed))
 PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so

@@ -8,45 +8,26 @@
  * Left out because the driver itself answers at random or must not be asked: questions about freed
  * pointers, double frees, frees of interior pointers, null handles.
  */
+#include "calls.h"
+
 #include <dlfcn.h>
-#include <level_zero/ze_api.h>
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS 24
-#define DEVICES 8
-#define KIB (1ull << 10)
-#define MIB (1ull << 20)
-#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
-enum kind { DEVICE, HOST, SHARED, KINDS };
-static const char *const kind_name[KINDS] = {"device", "host", "shared"};
-
-struct slot {
-    char *ptr;
-    size_t size;
-    enum kind kind;
-    unsigned device, context;
-    unsigned open_on;
-    bool exported;
-    ze_ipc_mem_handle_t ipc;
-};
-
-static struct slot slots[SLOTS];
-static ze_driver_handle_t driver;
-static ze_device_handle_t devices[DEVICES];
-static uint32_t device_count = DEVICES;
-static ze_context_handle_t contexts[2];
-static ze_command_list_handle_t lists[DEVICES];
+const char *const kind_name[KINDS] = {"device", "host", "shared"};
+struct slot slots[SLOTS];
+ze_driver_handle_t driver;
+ze_device_handle_t devices[DEVICES];
+uint32_t device_count = DEVICES;
+ze_context_handle_t contexts[2];
+ze_command_list_handle_t lists[DEVICES];
 static uint64_t state;
 /* Younger than the oldest headers we build with. */
 static ze_result_t (*put_handle)(ze_context_handle_t, ze_ipc_mem_handle_t);
 
-static uint64_t next(void)
+uint64_t next(void)
 {
     uint64_t z = (state += 0x9e3779b97f4a7c15ull);
 
@@ -55,7 +36,7 @@ static uint64_t next(void)
     return z ^ (z >> 31);
 }
 
-static uint64_t below(uint64_t n)
+uint64_t below(uint64_t n)
 {
     return next() % n;
 }
@@ -68,8 +49,7 @@ static void must(const char *what, ze_result_t r)
     }
 }
 
-static void out(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void out(const char *format, ...)
+void out(const char *format, ...)
 {
     va_list args;
 
@@ -78,7 +58,7 @@ static void out(const char *format, ...)
     va_end(args);
 }
 
-static size_t some_size(void)
+size_t some_size(void)
 {
     static const size_t edges[] = {0, 1, 7, 512, 4095, 4096, 65535, 65536, 65537, MIB - 1, MIB, MIB + 1,
                                    2 * MIB, 2 * MIB + 1, 3 * MIB, 4 * MIB, 20 * MIB, 64 * MIB, 1ull << 45};
@@ -397,7 +377,9 @@ static const struct {
     {"allocate", op_allocate, 40}, {"free", op_free, 20},       {"wrong-free", op_wrong_free, 2},
     {"ask", op_ask, 30},           {"resident", op_resident, 10}, {"export", op_export, 6},
     {"copy", op_copy, 14},         {"virtual", op_virtual, 3},  {"context", op_context, 3},
-    {"fill-up", op_fill_up, 1},
+    {"fill-up", op_fill_up, 1},    {"chained", op_chained, 6},   {"wrong", op_wrong, 8},
+    {"partly", op_partly, 4},      {"few", op_few, 3},          {"pieces", op_pieces, 3},
+    {"shapes", op_shapes, 5},      {"elsewhere", op_elsewhere, 4}, {"anywhere", op_anywhere, 3},
 };
 
 static void one(uint64_t seed, unsigned i)
@@ -483,7 +465,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    setvbuf(stdout, NULL, _IOLBF, 0);
+    setvbuf(stdout, NULL, _IONBF, 0); /* a crash must not take the line along */
     start();
     for (unsigned i = 0; i < count; i++) {
         if (!only || listed(only, i))
