@@ -73,14 +73,15 @@ void op_chained(void)
         r = zeMemGetAllocProperties(contexts[0], p, &props, NULL);
         out(" descriptor %#x %s", r, got.fd >= 0 ? "there" : "none");
         in.fd = got.fd;
-        if (how == 3 && got.fd >= 0) {
+        /* with two cards the driver forgets whose handle it is: see open_what_is_exported */
+        if (how == 3 && got.fd >= 0 && device_count == 1) {
             r = device_block(&in, size, 0, device, &q);
             out(" imported %#x", r);
             if (!r)
                 out(" free %#x", zeMemFree(contexts[0], q));
         }
         out(" free %#x", zeMemFree(contexts[0], p));
-        if (got.fd >= 0 && how != 3)
+        if (got.fd >= 0 && !(how == 3 && device_count == 1))
             close(got.fd);
     }
 }
@@ -260,7 +261,10 @@ void op_elsewhere(void)
         memset(s, 0, sizeof *s);
 }
 
-/* Shared memory of no device in particular, advised and prefetched. */
+/*
+ * Shared memory of no device in particular. Without advice: the driver (26.27) holds on to what was advised after it
+ * is freed, and crashes at a later command.
+ */
 void op_anywhere(void)
 {
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
@@ -278,8 +282,6 @@ void op_anywhere(void)
     out(" properties %#x type %u %s", r, props.type, device ? "a device" : "no device");
     p[0] = p[size - 1] = 7;
     r = zeCommandListAppendMemoryPrefetch(lists[0], p, size);
-    out(" prefetch %#x", r);
-    r = zeCommandListAppendMemAdvise(lists[0], devices[0], p, size, ZE_MEMORY_ADVICE_SET_READ_MOSTLY);
-    out(" advise %#x %d %d", r, p[0], p[size - 1]);
+    out(" prefetch %#x %d %d", r, p[0], p[size - 1]);
     out(" free %#x", zeMemFree(contexts[0], p));
 }

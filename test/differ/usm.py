@@ -33,6 +33,9 @@ class Bed:
         slot, kind, device = rng.randrange(SLOTS), rng.choice(KINDS), rng.randrange(len(self.queues))
         size = rng.choice(SIZES) if rng.random() < 0.5 else rng.randrange(1, 8 << 20)
         alignment = rng.choice(ALIGNMENTS)
+        if alignment > 65536 and size < 16 << 20:
+            # The runtime's own pool (UMF 1.2) frees such a block at the wrong address: what follows fails or does not.
+            alignment = 65536
         self.slots[slot] = None
         try:
             memory = getattr(dpctl.memory, "MemoryUSM" + kind)(
