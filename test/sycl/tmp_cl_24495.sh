@@ -1,0 +1,248 @@
+#!/bin/bash
+# SYCL programs that are not PyTorch: frees while a command still writes, never frees, no device, another backend, a
+# runtime that nobody knows, two runtimes, peer access, IPC between two processes.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+eval "real_$(declare -f promise)"; promise() { [[ $1 =~ $ONLY ]] || return 0; local b=$promises_broken; real_promise "$@"; [ $promises_broken != $b ] || echo "ok: $1"; }
+B=${B:-build}
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+
+# --- runtimes of our own making: no bed needed -----------------------------------------------------------
+fake() { # fake SONAME BACKEND
+    cc -shared -fPIC -DBACKEND="$2" -Wl,-soname,"$1" -o "$dir/$1" test/sycl/fake_sycl.c
+}
+client() { # client NAME RUNTIME [OPTIONS]
+    local name=$1 runtime=$2
+    shift 2
+    cc -DALONE -DCLIENT=client -o "$dir/$name" test/sycl/fake_client.c "$dir/$runtime" -Wl,-rpath,"$dir" "$@"
+}
+field() { # field NAME: of the last run
+    python3 -c 'import json,sys
+print(json.load(open(sys.argv[1]))["processes"][0]["fields"].get(sys.argv[2], 0))' "$dir/json" "$1"
+}
+under() { "$B/zeroute" run --no-summary --route "$1" --json "$dir/json" -- "${@:2}" 2>"$dir/err"; }
+
+unknown_runtime() {
+    fake libsycl.so.42 2 && client unknown libsycl.so.42 && under auto "$dir/unknown" || return 1
+    same "$(grep -c 'not known (libsycl.so.42)' "$dir/err")" 1 && same "$(wc -l <"$dir/err")" 1 &&
+        same "$(field calls.aligned_alloc_device.sycl)" 10 && same "$(field passed_through.runtime)" 10 &&
+        same "$(field route.why)" "a SYCL runtime of a version that is not known"
+}
+other_backend() {
+    fake libsycl.so.9 1 && client opencl libsycl.so.9 && under sycl "$dir/opencl" || return 1
+    same "$(cat "$dir/err")" "" && same "$(field calls.aligned_alloc_device.sycl)" 10 &&
+        [ "$(field passed_through.backend)" -gt 0 ] && same "$(field cache.misses)" 0
+}
+two_runtimes() {
+    fake libsycl.so.9 1 && fake libsycl.so.8 1 || return 1
+    cc -shared -fPIC -DCLIENT=second -o "$dir/libsecond.so" test/sycl/fake_client.c "$dir/libsycl.so.8" \
+        -Wl,-rpath,"$dir" || return 1
+    cc -DCLIENT=client -DSECOND=second -o "$dir/two" test/sycl/fake_client.c "$dir/libsycl.so.9" "$dir/libsecond.so" \
+        -Wl,-rpath,"$dir" && under sycl "$dir/two" || { cat "$dir/err"; return 1; }
+    same "$(grep -c 'a second SYCL runtime in this process (libsycl.so.8)' "$dir/err")" 1 &&
+        same "$(field calls.aligned_alloc_device.sycl)" 20 && same "$(field passed_through.runtime)" 10
+}
+promise "a runtime that is not known passes through, with one warning and a field" unknown_runtime
+promise "another backend than Level Zero passes through, counted" other_backend
+promise "the second of two runtimes passes through" two_runtimes
+
+# --- the real runtime ------------------------------------------------------------------------------------------
+test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+    code=$?
+    tail -n 1 "$dir/setup"
+    [ $code = 77 ] && [ $promises_broken = 0 ] && exit 77
+    exit 1
+}
+corners=$B/sycl/corners-2026.2.0
+if [ test/sycl/corners.cpp -nt "$corners" ]; then
+    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    mkdir -p "$B/sycl"
+    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$sycl"/lib/libsycl.so.9 \
+        -Wl,--allow-shlib-undefined -lpthread || exit 1
+fi
+on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is "none"
+    local v2=$(($1 - 1)) conf=$2
+    shift 2
+    if [ "$conf" = none ]; then
+        set -- "$corners" "$@"
+    else
+        set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$dir/json" -- "$corners" "$@"
+    fi
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards "${CARDS:-2}" --runtime 2026.2.0 "$@"
+}
+
+# A command of 100 ms writes a block that is freed at once. Under reuse:runtime the next owner is hurt only where
+# the runtime alone would let him be. That is where its pool, or the driver below, reuses memory at once; where
+# the driver waits for commands (zeMemFreeExt of v2; zeMemFree when there is more than one card), so do we.
+# Two cells that must hurt show that the test can see it: a pooled size, and everything under reuse:vouched.
+one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING [ALIGNMENT]: prints what the client says
+    local cost=100ms
+    # The copy engine takes pieces of 2 MiB.
+    [ "$3" -le 2097152 ] || cost=10ms
+    # Fills by the compute engine on both adapters, no copies by the host: the copy engine has the slow command.
+    CARDS=$2 NEOReadDebugKeys=1 ExperimentalCopyThroughLock=0 UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:$cost \
+        on_bed "$1" "$4" reuse "$3" ${5:+"$5"}
+}
+# On a busy machine the command may be done before the next owner comes: then nobody can be hurt, and it is tried again.
+must_hurt() {
+    local try
+    for try in 1 2 3; do
+        out=$(one_reuse "$@") || return 1
+        [ "${out##* }" = 0 ] || return 0
+    done
+    echo "$4: nobody was hurt in $try tries, the test sees nothing"
+    return 1
+}
+reuse() { # reuse ADAPTER CARDS BYTES
+    local setting out='' alone=0 code=0
+    # One card: the driver keeps freed blocks of 3 to 64 MiB itself, and zeMemFree does not wait for them.
+    if [ "$3" -le 2097152 ] || [ "$1$2" = 11 ]; then
+        must_hurt "$@" none || return 1
+        alone=1
+    else
+        out=$(one_reuse "$@" none) || return 1
+        alone=${out##* }
+    fi
+    tell_reuse "$@" "the runtime alone"
+    for setting in route:native route:sycl route:pool; do
+        out=$(one_reuse "$@" $setting) || return 1
+        tell_reuse "$@" $setting
+        [ "${out##* }" -le "$alone" ] || { echo "$setting: $out"; code=1; }
+    done
+    for setting in route:sycl,reuse:vouched route:pool,reuse:vouched; do
+        must_hurt "$@" $setting || code=1
+        tell_reuse "$@" $setting
+    done
+    return $code
+}
+tell_reuse() { echo "| v$1 | $2 | $(($3 >> 20)) MiB | $4 | $out |" >>"$dir/table"; }
+# A pool that is switched off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
+smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
+    local setting out
+    for setting in none route:sycl route:auto; do
+        out=$(export "${2?}" && one_reuse "$1" 2 2097152 $setting) || return 1
+        same "$setting: ${out##* }" "$setting: 0" || return 1
+    done
+}
+# The runtime's pool counts a large alignment as size, and so leaves this block to its provider.
+large_alignment() {
+    local setting out
+    for setting in none route:sycl route:pool; do
+        out=$(one_reuse 2 2 3145728 $setting 2097152) || return 1
+        same "$setting: ${out##* }" "$setting: 0" || return 1
+    done
+}
+promise "adapter v2: reuse:runtime spares a block of large alignment" large_alignment
+promise "adapter v2: reuse:runtime spares what a pool that is configured away spares" smaller_pool 2 UR_L0_USM_ALLOCATOR=0
+[ ! -e "$dir/table" ] || { echo "| adapter | cards | size | setting | next owner |"; echo "| --- | --- | --- | --- | --- |"
+    cat "$dir/table"; }
+
+# Blocks of 512 bytes, 2 MiB and 20 MiB are never freed. When the process ends the runtime takes its pools down, and what
+# lay in them goes back; what is over their limit is left, and with adapter v2, which destroys no context then, what we
+# served at the SYCL entry points.
+never_frees() { # never_frees ADAPTER CONF
+    local left=$((20 << 20))
+    [ "$1-$2" != 2-route:sycl ] || left=$((512 + (2 << 20) + (20 << 20)))
+    on_bed "$1" "$2" leak && same "$(field device.0.allocated_bytes.all.current)" $left &&
+        same "$(field device.0.reserved_bytes.all.current)" $left && same "$(field device.1.allocated_bytes.all.current)" 0
+}
+# A context takes what its pool holds with it. Where cards share the driver's own context, as with adapter v2 and a
+# single one, nobody tells us of its end: so two.
+orphans() { # orphans ADAPTER CONF
+    on_bed "$1" "$2" orphans && same "$(field device.0.allocated_bytes.all.current)" 0 &&
+        same "$(field device.0.reserved_bytes.all.current)" 0
+}
+no_device() { ONEAPI_DEVICE_SELECTOR='opencl:*' on_bed 2 route:auto leak | grep -q 'no device'; }
+switches_peer_access() {
+    on_bed "$1" "$2" peer && same "$(field calls.enable_peer_access.sycl)" 1
+}
+exports() {
+    on_bed "$1" "$2" ipc && same "$(field calls.ipc_memory_get.sycl)" 4 && [ "$(field ipc.exports)" -ge 3 ]
+}
+# The importer runs without us: the runtime's own refusal of a handle that it cannot know, no crash.
+bare_importer() {
+    local out
+    out=$(CORNERS_BARE=$B/libxe_standin.so:$B/libbed_stay.so on_bed "$1" route:sycl ipc 2>&1) && return 1
+    grep -q 'the importer of .* ended with 256' <<<"$out" || { echo "$out"; return 1; }
+}
+# Residency refused for the first or the second block: the program gets what the runtime alone gives it. The runtime's
+# own blocks at the start take eight calls. What was kept is given back first, and the block asked for once more.
+refuses() { # refuses ADAPTER
+    local nth told
+    for nth in 9 12; do
+        told=$(on_bed "$1" route:native,cache:off,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused) || return 1
+        grep -q null <<<"$told" || { echo "nobody was refused"; return 1; }
+        same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused)" "$told" || return 1
+        same "$(field allocated_bytes.all.current)" 0 || return 1
+    done
+    same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@11=0x70000003 refused kept)" "ok ok ok" &&
+        same "$(field cache.retries)" 1
+}
+# Where peer access decides about residency, blocks that live get it when it is switched on, as the runtime does it.
+late_peer() {
+    local setting native='' now
+    for setting in route:native,cache:off route:sycl route:sycl,cache:off; do
+        SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 $setting late_peer || return 1
+        now=$(field residency.peer.granted_bytes)
+        [ "$now" -ge $((52 << 20)) ] && same "$now" "${native:-$now}" || { echo "$setting: $now, not $native"; return 1; }
+        native=$now
+    done
+    SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 route:sycl late_peer off && same "$(field residency.evict_calls)" 2
+}
+# Once the runtime was seen to hand a request of these objects to the pool as it is, the pool is asked at the SYCL entry
+# points. The runtime asks for the usable size with each of its own calls: that tells how many went its way. What is
+# traced goes its way.
+shortcut() { # shortcut ADAPTER
+    local asked usable
+    asked=$(on_bed "$1" route:pool again) || return 1
+    same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) "$asked" && same "$(field calls.pool_free.pool)" "$asked" &&
+        same "$(field allocated_bytes.all.current)" 0 && same "$(field route.in_force)" pool || return 1
+    usable=$(field calls.pool_malloc_usable_size.pool)
+    # A quarter of the frees names another context; of each context's two requests one is watched.
+    [ "$usable" -le $((asked / 2)) ] || { echo "$usable of $asked went through the runtime"; return 1; }
+    same "$(XPTI_TRACE_ENABLE=1 on_bed "$1" route:pool again)" "$asked" || return 1
+    usable=$(field calls.pool_malloc_usable_size.pool)
+    [ "$usable" -ge $((asked * 2)) ] || { echo "$usable of $asked went through the runtime, traced"; return 1; }
+}
+promise "adapter v1: the runtime's pool is asked without the runtime, unless that is traced" shortcut 1
+promise "adapter v2: the runtime's pool is asked without the runtime, unless that is traced" shortcut 2
+promise "adapter v1: refused residency is answered as the runtime does" refuses 1
+promise "adapter v2: refused residency is answered as the runtime does" refuses 2
+promise "blocks that live follow when peer access is switched on and off" late_peer
+promise "a program without a device is left alone" no_device
+for conf in route:native route:sycl route:pool; do
+    for adapter in 1 2; do
+        promise "$conf, adapter v$adapter: a program that never frees ends well" never_frees $adapter $conf
+        promise "$conf, adapter v$adapter: what is not freed goes with its context" orphans $adapter $conf
+        promise "$conf, adapter v$adapter: peer access on and off" switches_peer_access $adapter $conf
+        promise "$conf, adapter v$adapter: IPC between two processes" exports $adapter $conf
+    done
+done
+# The real runtime under a name of tomorrow: neither its entry points nor its pool are ours.
+tomorrows() { # tomorrows ADAPTER CONF
+    local corners=$dir/corners-tomorrow sycl
+    if [ ! -e "$corners" ]; then
+        sycl=$(test/sycl/env.sh 2026.2.0) || return
+        python3 -c 'import sys
+open(sys.argv[2], "wb").write(open(sys.argv[1], "rb").read().replace(b"\0libsycl.so.9\0", b"\0libsycl.so.0\0"))' \
+            "$sycl/lib/libsycl.so.9" "$dir/libsycl.so.0" &&
+            g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$dir/libsycl.so.0" \
+                -Wl,--allow-shlib-undefined -Wl,-rpath,"$dir" -lpthread || return 1
+    fi
+    on_bed "$1" "$2" leak 2>"$dir/err" || return 1
+    same "$(cat "$dir/err")" \
+        "zeroute: a SYCL runtime of a version that is not known (libsycl.so.0): its allocations are left to it" &&
+        same "$(field route.in_force): $(field route.why)" "native: a SYCL runtime of a version that is not known" &&
+        same "$(field passed_through.runtime)" 3 && same "$(field cache.misses)" 0 &&
+        same "$(field device.0.allocated_bytes.all.current)" $((20 << 20))
+}
+for conf in route:auto route:sycl; do
+    for adapter in 1 2; do
+        promise "$conf, adapter v$adapter: a runtime of tomorrow is left alone" tomorrows $adapter $conf
+    done
+done
+promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
+kept
