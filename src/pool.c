@@ -26,6 +26,7 @@ struct zr_umf_pool {
     void *provider;
     struct zr_pool *kept;
     size_t keeps_up_to; /* what is larger goes straight to the provider and back */
+    size_t goes_up_to;  /* what is larger stays when the pool goes: the runtime's own would not have had it */
     unsigned number;   /* of the device */
     uint32_t trimming; /* atomic: threads that trim it from outside */
     bool used;
@@ -126,6 +127,7 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
         p->umf = *umf;
         p->provider = provider;
         p->keeps_up_to = keeps_up_to(reuses_up_to);
+        p->goes_up_to = reuses_up_to;
         p->number = ZR_UNKNOWN_DEVICE;
         p->kept = NULL;
     }
@@ -148,14 +150,37 @@ struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, si
     return NULL;
 }
 
-/* A program may let its context go while blocks live: the memory goes with the pool. What the provider gave for one
- * request alone stays. */
+/* A program may let its context go while blocks live: the memory goes with the pool. */
 static void unbook_all(struct zr_umf_pool *p, unsigned number)
 {
     uint64_t bytes, blocks = zr_pool_out(p->kept, &bytes);
 
     for (; blocks > 0; blocks--, bytes = 0)
         zr_unbook(ZR_KIND_DEVICE, number, bytes);
+}
+
+static uint32_t direct_mark(const struct zr_umf_pool *p)
+{
+    return ZR_BLOCK_DIRECT | (p - pools < DIRECT_POOLS ? (uint32_t)(p - pools) + 1 : 0) << DIRECT_SHIFT;
+}
+
+struct leaving {
+    struct zr_umf_pool *pool;
+    unsigned number;
+};
+
+/* With cache:off the provider gave each block for itself: what the runtime's own pool would have had goes too. */
+static bool leave(struct zr_block *b, void *arg)
+{
+    const struct leaving *l = arg;
+    uint32_t all = ZR_BLOCK_DIRECT | DIRECT_POOLS << DIRECT_SHIFT;
+    size_t size = b->size;
+
+    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_LIVE && size <= l->pool->goes_up_to &&
+        (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & all) == direct_mark(l->pool) &&
+        l->pool - pools < DIRECT_POOLS && provider_free(l->pool, (void *)b->base, size) == 0)
+        zr_unbook(ZR_KIND_DEVICE, l->number, size);
+    return true;
 }
 
 void zr_umf_pool_delete(struct zr_umf_pool *p)
@@ -168,6 +193,8 @@ void zr_umf_pool_delete(struct zr_umf_pool *p)
     while (__atomic_load_n(&p->trimming, __ATOMIC_ACQUIRE))
         sched_yield();
     unbook_all(p, number);
+    if (p->keeps_up_to < p->goes_up_to)
+        zr_block_each(leave, &(struct leaving){p, number});
     zr_pool_delete(p->kept);
     __atomic_store_n(&p->used, false, __ATOMIC_RELEASE);
 }
@@ -220,9 +247,7 @@ static __attribute__((noinline)) int straight(struct zr_umf_pool *p, size_t *siz
     struct zr_block *b = code == 0 ? zr_map_base(*out) : NULL;
 
     if (b) {
-        uint32_t which = p - pools < DIRECT_POOLS ? (uint32_t)(p - pools) + 1 : 0;
-
-        zr_block_mark(b, ZR_BLOCK_DIRECT | which << DIRECT_SHIFT);
+        zr_block_mark(b, direct_mark(p));
         *size = b->size;
     }
     return code;

@@ -257,5 +257,8 @@ for conf in route:auto route:sycl; do
         promise "$conf, adapter v$adapter: a runtime of tomorrow is left alone" tomorrows $adapter $conf
     done
 done
+for adapter in 1 2; do
+    promise "route:pool,cache:off, adapter v$adapter: a program that never frees ends well" never_frees $adapter route:pool,cache:off
+done
 promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
 kept
