@@ -63,6 +63,8 @@ ze_result_t zr_general_free(ze_context_handle_t context, void *ptr)
     ZR_ENTER(zeMemFree, (context, ptr));
     zr_count_caller(call.caller, 0);
     struct traced_free t = before_free(ptr);
+    if (unlikely(!ptr) && !zr_is(ZR_DECIDING))
+        zr_count(ZR_F_FREE_INVALID_NULL, 1);
     return after_free(&t, zr_is(ZR_DECIDING) ? zr_policy_free(&call, context, ptr)
                                              : zr_plain_free(&call, context, ptr));
 }

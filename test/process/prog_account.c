@@ -277,6 +277,12 @@ static void not_counted(void)
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(0, 40 * MIB, &p));
 }
 
+static void freed_nothing(void)
+{
+    EXPECT(zeMemFree(gpu.context, NULL) != ZE_RESULT_SUCCESS);
+    EXPECT(release_with(NULL, 1) != ZE_RESULT_SUCCESS);
+}
+
 /* --- sub-devices: with tiles:2 and limit:64MiB --------------------------------------------------------- */
 static void parts(void)
 {
@@ -412,6 +418,7 @@ static const struct {
                 {"imported_by_descriptor", imported_by_descriptor},
                 {"room_for_other_kinds", room_for_other_kinds},
                 {"not_counted", not_counted},
+                {"freed_nothing", freed_nothing},
                 {"parts", parts},
                 {"keys", keys},
                 {"passed", passed},

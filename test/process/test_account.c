@@ -58,6 +58,8 @@ static const struct promise promises[] = {
      CONF "cache:on,limit:64MiB,inject:zeMemAllocDevice@1=0x70000003+zeMemAllocDevice@2=0x70000003",
      SIM,
      {{"limit.refused_calls", 1}}},
+    {"a free of nothing is counted", "freed_nothing", CONF "cache:off", SIM, {{"free.invalid.null", 2}}},
+    {"with a cache, too", "freed_nothing", CONF "cache:on", SIM, {{"free.invalid.null", 2}}},
     {"a sub-device is another device of the same card",
      "parts",
      CONF "cache:on,limit:64MiB",
