@@ -34,8 +34,7 @@ enum {
 #include "entries.def"
 #undef ZR_ENTRY
 
-/* A function of any type, and the two ways between it and dlsym's kind of pointer. */
-typedef void (*zr_function)(void);
+/* The two ways between a function and dlsym's kind of pointer. */
 #define ZR_FUNCTION(pointer) ((zr_function)(uintptr_t)(pointer))
 #define ZR_POINTER(function) ((void *)(uintptr_t)(function))
 
@@ -143,6 +142,7 @@ struct zr_call {
     uint32_t door;
     bool entered;
     uint8_t bucket;  /* of its size (local.h) */
+    uint8_t way;     /* enum zr_way */
     uint32_t weight; /* how many calls the time of this one stands for; 0: not timed */
     uint64_t start;
 };
@@ -155,6 +155,7 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
 
     call->caller = t->caller;
     call->door = t->door;
+    call->way = (uint8_t)way;
     call->entered = false;
     if (unlikely(t->inside))
         return false;

@@ -12,9 +12,10 @@ __thread struct zr_asker *zr_last_asker;
 static __thread struct zr_freer freers[ZR_ASKERS];
 static __thread uint32_t ticks;
 
-static inline struct zr_freer *freer_of(const void *caller)
+/* `what`: device and kind, the upper half of a block's traits. */
+static inline struct zr_freer *freer_of(const void *caller, uint32_t what)
 {
-    struct zr_freer *f = &freers[(uintptr_t)caller * 0x9e3779b97f4a7c15u >> 60];
+    struct zr_freer *f = &freers[((uintptr_t)caller + what) * 0x9e3779b97f4a7c15u >> 60];
 
     __asm__("" : "+r"(f));
     return f;
@@ -28,7 +29,7 @@ static const struct zr_site *site_of(const void *caller)
     return site && site->address == caller ? site : NULL;
 }
 
-void zr_hit_learn(struct zr_asker *asker, const struct zr_cache *c, size_t alignment)
+void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, const struct zr_cache *c, size_t alignment)
 {
     uintptr_t shard = zr_shard_word;
     unsigned number = asker->key.account;
@@ -38,28 +39,50 @@ void zr_hit_learn(struct zr_asker *asker, const struct zr_cache *c, size_t align
     if (shard != ZR_SHARD_OFF) {
         const struct zr_site *site = site_of(asker->caller);
         struct zr_shard *s = (struct zr_shard *)shard;
+        const struct zr_cell *cell;
 
         if (shard & 1 || !site)
             return;
-        asker->cell = &s->on_device[number][ZR_KIND_DEVICE];
-        asker->level = &s->device[number];
-        asker->calls = (uint64_t *)(shard + site->calls);
-        asker->bytes = (uint64_t *)(shard + site->bytes);
+        cell = &s->on_device[number][ZR_KIND_DEVICE];
+        asker->level = &s->on[number].level;
+        asker->tally = zr_tally(s, number, &(struct zeroute_segment_into){
+                                       .bytes = {zr_in_shard(s, &cell->allocated), site->bytes},
+                                       .calls = {zr_in_shard(s, &cell->allocations),
+                                                 zr_in_shard(s, &s->calls[call->way][ZR_E_zeMemAllocDevice]),
+                                                 zr_in_shard(s, &s->fields[ZR_F_CACHE_HITS]), site->calls}});
+        if (!asker->tally)
+            return;
     }
+    asker->way = call->way;
     asker->heap = zr_heap_last;
     asker->shard = shard;
     asker->alignment = alignment;
 }
 
-void zr_hit_learn_free(const struct zr_cache *c, const void *caller)
+void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, unsigned device)
 {
     uintptr_t shard = zr_shard_word;
-    const struct zr_site *site = shard & 1 ? NULL : site_of(caller);
+    const struct zr_site *site = shard & 1 ? NULL : site_of(call->caller);
+    struct zr_freer f = {.caller = call->caller, .what = device | ZR_KIND_DEVICE << 16, .way = call->way,
+                         .heap = zr_heap_last, .shard = shard};
 
-    if ((!site && shard != ZR_SHARD_OFF) || zr_heap_last->cache != c)
+    if ((!site && shard != ZR_SHARD_OFF) || zr_heap_last->cache != c || device >= ZR_DEVICES)
         return;
-    *freer_of(caller) =
-        (struct zr_freer){caller, site ? (uint64_t *)(shard + site->calls) : NULL, zr_heap_last, shard};
+    if (site) {
+        struct zr_shard *s = (struct zr_shard *)shard;
+        const struct zr_cell *cell = &s->on_device[device][ZR_KIND_DEVICE];
+
+        f.level = &s->on[device].level;
+        f.tally = zr_tally(s, device, &(struct zeroute_segment_into){
+                                  .bytes = {zr_in_shard(s, &cell->freed)},
+                                  .calls = {zr_in_shard(s, &cell->frees),
+                                            zr_in_shard(s, &s->calls[call->way][ZR_E_zeMemFree]),
+                                            zr_in_shard(s, &s->fields[ZR_F_FREE_POLICY_DEFAULT]),
+                                            zr_in_shard(s, &s->fields[ZR_F_CACHE_KEPT]), site->calls}});
+        if (!f.tally)
+            return;
+    }
+    *freer_of(f.caller, f.what) = f;
 }
 
 void zr_hit_forget(void)
@@ -77,7 +100,7 @@ void zr_hit_forget(void)
  */
 static __attribute__((noinline, cold)) ze_result_t tick(void)
 {
-    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = true};
+    struct zr_call call __attribute__((cleanup(zr_leave), unused)) = {.entered = true};
 
     zr_tick(zr_heap_last);
     if (++ticks % LOOK_AGAIN == 0) {
@@ -129,13 +152,8 @@ static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, s
     asker->base = b->base;
     zr_last_asker = asker;
     *out = (void *)b->base;
-    if (likely(!((uintptr_t)s & 1))) {
-        zr_relaxed_add(&s->calls[zr_thread.way][ZR_E_zeMemAllocDevice], 1);
-        zr_relaxed_add(&s->fields[ZR_F_CACHE_HITS], 1);
-        zr_relaxed_add(asker->calls, 1);
-        zr_relaxed_add(asker->bytes, size);
-        zr_book_on_device(s, asker->cell, asker->level, asker->key.account, size);
-    }
+    if (likely(!((uintptr_t)s & 1)))
+        zr_tally_got(s, asker->tally, asker->level, asker->key.account, size);
     return ZE_RESULT_SUCCESS;
 }
 
@@ -146,7 +164,7 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
     struct zr_asker *asker = zr_asker_of(zr_thread.caller, device);
 
     if (unlikely(!as_usual() || !desc || !out) || unlikely(asker->caller != zr_thread.caller) ||
-        unlikely(asker->heap != zr_heap_last) || unlikely(asker->shard != zr_shard_word) ||
+        unlikely(asker->way != zr_thread.way) || unlikely(asker->heap != zr_heap_last) || unlikely(asker->shard != zr_shard_word) ||
         unlikely(asker->alignment != alignment) || unlikely(asker->key.context != context) ||
         unlikely(asker->key.device != device) || unlikely(asker->key.peers != asker->asked) ||
         unlikely(asker->key.ordinal != desc->ordinal) || unlikely(asker->key.flags != desc->flags) ||
@@ -160,14 +178,15 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
                                                                 const void *slot)
 {
     const void *caller = zr_thread.caller;
-    const struct zr_freer *f = freer_of(caller);
+    uint32_t what = (uint32_t)(__atomic_load_n(&zr_slot_block(slot)->traits, __ATOMIC_RELAXED) >> 32);
+    const struct zr_freer *f = freer_of(caller, what);
     struct heap *h = zr_heap_last;
     uintptr_t shard = zr_shard_word;
     struct zr_freed_block was;
     enum zr_put_by put;
 
-    if (unlikely(!as_usual() || !context || zr_slot_block(slot)->kind != ZR_KIND_DEVICE) ||
-        unlikely(f->caller != caller) || unlikely(f->heap != h) || unlikely(f->shard != shard))
+    if (unlikely(!as_usual() || !context) || unlikely(f->caller != caller) || unlikely(f->what != what) ||
+        unlikely(f->way != zr_thread.way) || unlikely(f->heap != h) || unlikely(f->shard != shard))
         return zr_general_free(context, p);
     zr_thread.busy = ZR_ONLY_INSIDE;
     put = zr_cache_put_by(h, slot, &was);
@@ -175,16 +194,8 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
         zr_thread.busy = 0;
         return zr_general_free(context, p);
     }
-    if (likely(!(shard & 1))) {
-        struct zr_shard *s = (struct zr_shard *)shard;
-        unsigned device = was.device < ZR_DEVICES ? was.device : ZR_DEVICES - 1;
-
-        zr_relaxed_add(&s->calls[zr_thread.way][ZR_E_zeMemFree], 1);
-        zr_relaxed_add(&s->fields[ZR_F_FREE_POLICY_DEFAULT], 1);
-        zr_relaxed_add(&s->fields[ZR_F_CACHE_KEPT], 1);
-        zr_relaxed_add(f->calls, 1);
-        zr_unbook_on_device(s, &s->on_device[device][ZR_KIND_DEVICE], &s->device[device], device, was.size);
-    }
+    if (likely(!(shard & 1)))
+        zr_tally_gave(f->tally, f->level, was.size);
     if (unlikely(put == ZR_PUT_BY_AND_TICK))
         return tick();
     zr_thread.busy = 0;

@@ -23,21 +23,24 @@ struct zr_asker {
     uint64_t asked;    /* the same after the last one */
     uintptr_t base;    /* the last one */
     size_t alignment;  /* that it was asked for with; or ZR_UNLEARNT: go the general way */
-    uint64_t *calls, *bytes; /* its library's counters in this thread's shard */
-    struct zr_cell *cell; /* and the books of its device */
+    uint32_t way; /* enum zr_way */
+    struct zr_pair *tally; /* stands for its calls, in this thread's shard */
     struct zr_level *level;
     struct heap *heap;
     uintptr_t shard;
 } __attribute__((aligned(128)));
 #define ZR_UNLEARNT SIZE_MAX
 
-/* A call site that frees. */
+/* A call site that frees blocks of a device. */
 struct zr_freer {
     const void *caller;
-    uint64_t *calls;
+    uint32_t what; /* device and kind of the blocks, as in their traits */
+    uint32_t way;
+    struct zr_pair *tally;
+    struct zr_level *level;
     struct heap *heap; /* NULL: go the general way */
     uintptr_t shard;
-};
+} __attribute__((aligned(64)));
 
 extern __thread struct zr_asker zr_askers[ZR_ASKERS];
 extern __thread struct zr_asker *zr_last_asker;
@@ -53,9 +56,9 @@ static inline struct zr_asker *zr_asker_of(const void *caller, const void *devic
 _Static_assert(ZR_ASKERS == 16, "four bits");
 
 /* After a call site was served: remembers what for, when it may be served again without asking anybody. */
-void zr_hit_learn(struct zr_asker *asker, const struct zr_cache *c, size_t alignment);
-/* After a block was kept. */
-void zr_hit_learn_free(const struct zr_cache *c, const void *caller);
+void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, const struct zr_cache *c, size_t alignment);
+/* After a block of this device was kept. */
+void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, unsigned device);
 /* Of this thread: all of it. */
 void zr_hit_forget(void);
 

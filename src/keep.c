@@ -341,7 +341,7 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
         return false;
     zr_last_asker = asker;
     asker->base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
-    zr_hit_learn(asker, c, alignment);
+    zr_hit_learn(asker, call, c, alignment);
     return true;
 }
 
@@ -452,7 +452,8 @@ static inline bool take_back(struct zr_call *call, ze_context_handle_t context,
     case ZR_FREED:
         zr_count(ZR_F_CACHE_KEPT, 1);
         zr_unbook(was.kind, was.device, was.size);
-        zr_hit_learn_free(c, call->caller);
+        if (was.kind == ZR_KIND_DEVICE)
+            zr_hit_learn_free(c, call, was.device);
         return true;
     case ZR_FREED_BY_DRIVER:
         zr_unbook(was.kind, was.device, was.size);

@@ -1,5 +1,7 @@
 #include "lean.h"
 
+#include <string.h>
+
 /* No address of the driver's is 1; who frees it finds a word that no claim has, not even a blank one. */
 struct zr_block zr_no_block = {.base = 1, .word = UINT64_MAX};
 
@@ -9,48 +11,82 @@ void zr_claims_start(struct zr_local *l)
         l->claim[i].block = &zr_no_block;
 }
 
-void zr_lean_learn(struct zr_local *l, enum zr_lean which, const void *caller, ze_device_handle_t device,
+static const struct {
+    enum zr_entry entry;
+    enum zr_field driver;
+} kind[ZR_LEANS] = {{ZR_E_zeMemAllocDevice, ZR_F_DRIVER_ALLOC_CALLS},
+                    {ZR_E_zeMemFree, ZR_F_DRIVER_FREE_CALLS},
+                    {ZR_E_zeMemFreeExt, ZR_F_DRIVER_FREE_CALLS}};
+
+/* Where the words lie that every call of this kind counts into. */
+static struct zeroute_segment_into into(const struct zr_local *l, enum zr_lean which, enum zr_way way,
+                                        const struct zr_site *site)
+{
+    const struct zr_shard *s = l->shard;
+    const struct zr_cell *cell = &s->on_device[zr_lean_device(l)][ZR_KIND_DEVICE];
+    bool alloc = which == ZR_LEAN_ALLOC;
+
+    return (struct zeroute_segment_into){
+        .bytes = {zr_in_shard(s, alloc ? &cell->allocated : &cell->freed), alloc ? site->bytes : 0},
+        .calls = {zr_in_shard(s, alloc ? &cell->allocations : &cell->frees),
+                  zr_in_shard(s, &s->calls[way][kind[which].entry]),
+                  zr_in_shard(s, &s->fields[kind[which].driver]), site->calls}};
+}
+
+void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call *call, ze_device_handle_t device,
                    unsigned number)
 {
-    struct zr_lean_entry *e = &l->lean[which];
     const struct zr_site *site;
+    struct zeroute_segment_into words;
+    struct zr_lean_site *known;
+    struct zr_pair *tally;
 
     if (device && l->device != device) {
         l->device = device;
-        l->number = number;
-        l->level = &l->shard->device[number];
+        l->level = &l->shard->on[number].level;
+        l->traits = ZR_BLOCK_CLAIMED | (uint64_t)number << 32;
+        memset(l->way, 0, sizeof l->way);
     }
-    if (e->caller == caller || !zr_sites)
+    known = &l->way[call->way < ZR_LEAN_WAYS ? call->way : 0].site[which];
+    if (call->way >= ZR_LEAN_WAYS || !l->device || !zr_sites ||
+        (known->caller == call->caller && l->way[call->way].door[which] == call->door))
         return;
-    site = &zr_sites->site[zr_site_of(caller)];
-    if (site->address != caller)
+    site = &zr_sites->site[zr_site_of(call->caller)];
+    if (site->address != call->caller)
         return;
-    e->caller = caller;
-    e->calls = site->calls;
-    e->bytes = site->bytes;
+    words = into(l, which, call->way, site);
+    tally = zr_tally(l->shard, zr_lean_device(l), &words);
+    if (!tally)
+        return;
+    *known = (struct zr_lean_site){call->caller, tally, zr_below(call->door, kind[which].entry)};
+    l->way[call->way].door[which] = (uint8_t)call->door;
 }
 
-ze_result_t zr_refused(enum zr_entry e, ze_result_t result)
+ze_result_t zr_refused(struct zr_local *l, const struct zr_pair *tally, uint64_t bytes, enum zr_entry e,
+                       ze_result_t result)
 {
+    zr_tally_failed(l->shard, tally, bytes);
     zr_count_failure_code(e, (uint32_t)result);
     return result;
 }
 
-/* Ends a claim; a parked block has no other owner. */
+/* Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody. */
 static void evict(struct zr_claim *c)
 {
     if (zr_map_evict(c->block, c->live))
         zr_block_recycle(c->block);
+    else if (zr_block_word(c->block) == c->live)
+        __atomic_fetch_and(&c->block->flags, ~(uint32_t)ZR_BLOCK_CLAIMED, __ATOMIC_RELAXED);
     c->block = &zr_no_block;
 }
 
-bool zr_claim_new(struct zr_local *l, unsigned device, ze_context_handle_t context, const void *base, size_t size)
+bool zr_claim_new(struct zr_local *l, ze_context_handle_t context, const void *base, size_t size)
 {
     struct zr_claim *c = zr_claim_of(l, base);
     struct zr_block *b;
 
     evict(c);
-    b = zr_registry_put(ZR_KIND_DEVICE, device, context, base, size, 0);
+    b = zr_registry_put(ZR_KIND_DEVICE, zr_lean_device(l), context, base, size, ZR_BLOCK_CLAIMED);
     if (b)
         *c = (struct zr_claim){b, zr_block_word(b)};
     return b;

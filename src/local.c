@@ -3,21 +3,40 @@
 #include "door.h"
 #include "lean.h"
 
+#include <linux/membarrier.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { QUICK_NS = 2000, STREAK = 64, LOOK_AGAIN = 8 };
+enum { QUICK_NS = 2000, STREAK = 64, LOOK_AGAIN = 8, INTO_PAGE = 18 * 64 };
 
 static __thread bool thread_ended;
 static struct zr_local *all;
 static struct zr_lock lock;
+static bool registered; /* for membarrier; without it claims are shared from the beginning */
+uint32_t zr_claims_shared;
 
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
+static long membarrier(int command)
+{
+    int saved = errno;
+    long r = syscall(SYS_membarrier, command, 0, 0);
+
+    errno = saved;
+    return r;
+}
+
 static void enlist(struct zr_local *l)
 {
     zr_lock(&lock);
+    if (!registered) {
+        registered = true;
+        if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0)
+            __atomic_store_n(&zr_claims_shared, 1, __ATOMIC_RELAXED);
+    }
+    l->shared = zr_claims_shared != 0;
     l->next = all;
     l->link = &all;
     if (all)
@@ -26,6 +45,11 @@ static void enlist(struct zr_local *l)
     /* Asked under the lock: at the end of the process either this sees it, or zr_local_close_all sees this. */
     l->open = l->shard && !zr_is(~0u);
     zr_unlock(&lock);
+}
+
+static void unmap(struct zr_local *l)
+{
+    munmap((char *)l - INTO_PAGE, INTO_PAGE + sizeof *l);
 }
 
 static void drop(void *unused)
@@ -45,7 +69,7 @@ static void drop(void *unused)
         l->next->link = l->link;
     zr_unlock(&lock);
     zr_claims_drop(l);
-    munmap(l, sizeof *l);
+    unmap(l);
 }
 
 struct zr_local *zr_local_make(void)
@@ -55,15 +79,16 @@ struct zr_local *zr_local_make(void)
 
     if (l || thread_ended)
         return l;
-    l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (l == MAP_FAILED) {
+    char *pages = mmap(NULL, INTO_PAGE + sizeof *l, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) {
         l = NULL;
     } else if (__cxa_thread_atexit_impl(drop, NULL, &__dso_handle) != 0) {
-        munmap(l, sizeof *l);
+        munmap(pages, INTO_PAGE + sizeof *l);
         l = NULL;
     } else {
+        l = (struct zr_local *)(void *)(pages + INTO_PAGE);
         /* Closed in a child of fork or clone, like zr_fork_word. Where it is not to be had, fork tells us itself. */
-        madvise(l, sizeof *l, MADV_WIPEONFORK);
+        madvise(pages, INTO_PAGE + sizeof *l, MADV_WIPEONFORK);
         zr_claims_start(l);
         /* The shard was claimed before, so it is given back after this: no call can use it any more then. */
         if (!(zr_shard_word & 1))
@@ -83,6 +108,33 @@ void zr_local_close_all(void)
     zr_unlock(&lock);
 }
 
+static void share_claims(void)
+{
+    struct zr_local *own = zr_thread.local;
+
+    zr_lock(&lock);
+    if (!zr_claims_shared && all && (all != own || all->next)) {
+        for (struct zr_local *l = all; l; l = l->next)
+            __atomic_store_n(&l->shared, 1, __ATOMIC_RELAXED);
+        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        for (struct zr_local *l = all; l; l = l->next)
+            while (l != own && __atomic_load_n(&l->parking, __ATOMIC_ACQUIRE))
+                sched_yield();
+        __atomic_store_n(&zr_claims_shared, 1, __ATOMIC_RELEASE);
+    }
+    zr_unlock(&lock);
+}
+
+void zr_claims_leave(const void *base)
+{
+    uint64_t word;
+    const struct zr_block *b = zr_map_look_in_tree(base, &word);
+
+    if (b && zr_word_state(word) == ZR_BLOCK_LIVE &&
+        __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_CLAIMED)
+        share_claims();
+}
+
 /* From 33 to 96 calls, so that no rhythm of a program's calls hides some of them from the clock. */
 static void next_turn(struct zr_local *l, struct zr_pace *p)
 {
@@ -95,12 +147,11 @@ uint32_t zr_pace_due(struct zr_local *l, enum zr_entry e, unsigned bucket)
     struct zr_pace *p = zr_pace_of(l, e);
     uint32_t weight = p->weight;
 
-    if (!(p->quick >> bucket & 1))
+    if (!zr_pace_is_quick(l, e, bucket))
         return 1;
     next_turn(l, p);
     if (++l->turns % LOOK_AGAIN == 0 && zr_callers_moved(&l->libraries))
-        for (unsigned i = 0; i < ZR_LEANS; i++)
-            l->lean[i].caller = NULL;
+        memset(l->way, 0, sizeof l->way);
     return weight;
 }
 
@@ -114,9 +165,10 @@ void zr_pace_timed(struct zr_local *l, enum zr_entry e, unsigned bucket, uint64_
     p = zr_pace_of(l, e);
     if (ns >= QUICK_NS) {
         l->streak[e][bucket] = 0;
-        p->quick &= ~((uint64_t)1 << bucket);
+        l->quick[e] &= ~((uint64_t)1 << bucket);
+        p->like = 0;
     } else if (l->streak[e][bucket] < STREAK && ++l->streak[e][bucket] == STREAK) {
-        p->quick |= (uint64_t)1 << bucket;
+        l->quick[e] |= (uint64_t)1 << bucket;
         if (!p->left)
             next_turn(l, p);
     }
@@ -127,7 +179,9 @@ void zr_fork_child_local(void)
 {
     lock = (struct zr_lock){0};
     all = NULL;
+    registered = false;
+    zr_claims_shared = 0;
     if (zr_thread.local)
-        munmap(zr_thread.local, sizeof *zr_thread.local);
+        unmap(zr_thread.local);
     zr_thread.local = NULL;
 }

@@ -18,18 +18,22 @@
  * any more after one above that. Every size begins as one that is timed: rare calls are all timed.
  */
 struct zr_pace {
-    uint64_t quick;  /* bit n: calls about 2^n bytes */
+    size_t like;     /* 2^n of a size that is quick, the one seen last; or 0 */
     uint32_t left;   /* quick calls until the next one is timed */
     uint32_t weight; /* how many calls that one will stand for */
 };
 
-/* An entry point with a lean way: the return address seen last, where the counters of its library lie in a shard. */
-struct zr_lean_entry {
+/* A function of any type. */
+typedef void (*zr_function)(void);
+
+/* An entry point on the lean way: the return address seen last, what stands for its calls (stats.h), what lies below. */
+struct zr_lean_site {
     const void *caller;
-    uint32_t calls, bytes;
-    struct zr_pace pace;
+    struct zr_pair *tally;
+    zr_function below;
 };
 enum zr_lean { ZR_LEAN_ALLOC, ZR_LEAN_FREE, ZR_LEAN_FREE_EXT, ZR_LEANS };
+enum { ZR_LEAN_WAYS = 3 }; /* ways to Level Zero: the first of enum zr_way */
 
 /* A block that this thread put into the map, and the word it has while it is LIVE (lean.h). */
 struct zr_claim {
@@ -39,9 +43,25 @@ struct zr_claim {
 
 enum { ZR_CLAIM_BITS = 9 };
 
-/* Wiped in a forked child. What the lean way reads of it is two cache lines, and not at the start of a page, where
- * many other things begin. */
+/*
+ * Wiped in a forked child. What the lean way reads of it comes first, one cache line and one for each way, and is not at
+ * the start of a page, where many other things begin.
+ */
 struct zr_local {
+    _Alignas(64) uint32_t open; /* the lean way is: settled, nothing to decide, not at the end of the process */
+    uint16_t parking; /* between a look at a block and the store that parks it */
+    uint16_t shared;  /* others free blocks too: no plain stores (lean.h) */
+    ze_device_handle_t device; /* the one seen last; its level in the shard, and the traits of its blocks */
+    struct zr_level *level;
+    uint64_t traits;
+    struct zr_pace lean[ZR_LEANS];
+    struct {
+        _Alignas(64) struct zr_lean_site site[ZR_LEANS];
+        uint8_t door[ZR_LEANS];
+    } way[ZR_LEAN_WAYS];
+
+    struct zr_shard *shard;
+    uint64_t quick[ZR_ENTRIES_ZE]; /* bit n: calls about 2^n bytes */
     struct zr_claim claim[1 << ZR_CLAIM_BITS];
     uint8_t streak[ZR_ENTRIES_ZE][64]; /* quick calls in a row, until a size is quick */
     struct zr_pace pace[ZR_ENTRIES_ZE];
@@ -49,13 +69,6 @@ struct zr_local {
     unsigned long long libraries; /* loaded and unloaded, when it was last looked at callers */
     uint32_t random;
     uint32_t turns; /* calls that were timed for others */
-
-    _Alignas(64) struct zr_shard *shard;
-    uint32_t open; /* the lean way is: settled, nothing to decide, not at the end of the process */
-    uint32_t number;
-    ze_device_handle_t device; /* the one seen last; its number, and its level in the shard */
-    struct zr_level *level;
-    struct zr_lean_entry lean[ZR_LEANS];
 };
 
 /* This thread's, made at its first call; NULL when it is ending or there is no memory. Cold. */
@@ -73,11 +86,11 @@ static inline struct zr_pace *zr_pace_of(struct zr_local *l, enum zr_entry e)
 {
     switch ((int)e) {
     case ZR_E_zeMemAllocDevice:
-        return &l->lean[ZR_LEAN_ALLOC].pace;
+        return &l->lean[ZR_LEAN_ALLOC];
     case ZR_E_zeMemFree:
-        return &l->lean[ZR_LEAN_FREE].pace;
+        return &l->lean[ZR_LEAN_FREE];
     case ZR_E_zeMemFreeExt:
-        return &l->lean[ZR_LEAN_FREE_EXT].pace;
+        return &l->lean[ZR_LEAN_FREE_EXT];
     default:
         return &l->pace[e];
     }
@@ -88,21 +101,29 @@ static inline unsigned zr_pace_bucket(size_t bytes)
     return 63u - (unsigned)__builtin_clzll(bytes | 1);
 }
 
+static inline bool zr_pace_is_quick(const struct zr_local *l, enum zr_entry e, unsigned bucket)
+{
+    return l->quick[e] >> bucket & 1;
+}
+
 /* How many calls the time of this one is to stand for; 0: it is not timed. */
 static inline uint32_t zr_pace(struct zr_local *l, enum zr_entry e, unsigned bucket)
 {
-    struct zr_pace *p = zr_pace_of(l, e);
-
-    if (likely(p->quick >> bucket & 1) && likely(--p->left))
+    if (likely(zr_pace_is_quick(l, e, bucket)) && likely(--zr_pace_of(l, e)->left))
         return 0;
     return zr_pace_due(l, e, bucket);
 }
 
 /* The same for those who leave timing to somebody else: false, and nothing changed, when the call is to be timed. */
-static inline bool zr_pace_skips(struct zr_pace *p, size_t bytes)
+static inline bool zr_pace_skips(struct zr_local *l, enum zr_lean which, enum zr_entry e, size_t bytes)
 {
-    if (unlikely(!(p->quick >> zr_pace_bucket(bytes) & 1)))
-        return false;
+    struct zr_pace *p = &l->lean[which];
+
+    if (unlikely(bytes - p->like >= p->like)) {
+        if (!zr_pace_is_quick(l, e, zr_pace_bucket(bytes)))
+            return false;
+        p->like = (size_t)1 << zr_pace_bucket(bytes);
+    }
     if (unlikely(--p->left == 0)) {
         p->left = 1;
         return false;

@@ -28,8 +28,9 @@ ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t cont
         zr_registry_add(kind, number, context, *out, size, flags);
         return result;
     }
-    zr_lean_learn(l, ZR_LEAN_ALLOC, call->caller, device, number);
-    zr_lean_got(l, context, *out, size);
+    zr_lean_learn(l, ZR_LEAN_ALLOC, call, device, number);
+    if (zr_lean_place(l, context, *out, size))
+        zr_book(ZR_KIND_DEVICE, number, size);
     return result;
 }
 
@@ -58,12 +59,12 @@ static bool park(enum zr_lean which, const struct zr_call *call, const void *ptr
 
     if (!l || !l->open)
         return false;
-    zr_lean_learn(l, which, call->caller, NULL, 0);
+    zr_lean_learn(l, which, call, NULL, 0);
     c = zr_claim_of(l, ptr);
     if (!zr_claimed(c, ptr, ZR_BLOCK_LIVE))
         return false;
     *p = (struct parked){c->block, c->live, c->block->held, c->block->device};
-    return zr_map_park(p->block, p->live);
+    return zr_lean_park(l, c, p->block);
 }
 
 static ze_result_t unpark(const struct parked *p, ze_result_t result)

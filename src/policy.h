@@ -121,10 +121,19 @@ enum {
     ZR_BLOCK_HANDLE = 1 << 9,
     /* Behind a pool of ours, which books what it hands out itself. */
     ZR_BLOCK_POOLED = 1 << 10,
+    /* A thread may park it without a locked instruction (lean.h). */
+    ZR_BLOCK_CLAIMED = 1 << 11,
     ZR_UNKNOWN_DEVICE = 0xffff
 };
 /* Handed out at a SYCL entry point, and taken back there. */
 #define ZR_BLOCK_SYCL ((uint32_t)1 << 31)
+
+/*
+ * local.c: before a block is taken by whoever comes: no other thread parks it with a plain store (lean.h) after this.
+ * Some microseconds, and only once in a process, where another thread has claimed it.
+ */
+extern uint32_t zr_claims_shared;
+void zr_claims_leave(const void *base);
 
 /* For a descriptor that does not fit into the map as it is: false, and recycled, when it cannot be helped. */
 bool zr_registry_insert_slow(struct zr_block *b);
@@ -174,6 +183,8 @@ static inline void zr_registry_add(enum zr_kind kind, unsigned device, ze_contex
  */
 static inline struct zr_block *zr_registry_take(const void *base)
 {
+    if (likely(!__atomic_load_n(&zr_claims_shared, __ATOMIC_RELAXED)))
+        zr_claims_leave(base);
     return zr_map_take(base);
 }
 

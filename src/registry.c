@@ -52,7 +52,7 @@ bool zr_registry_insert_slow(struct zr_block *b)
     if (stale && zr_word_state(word) == ZR_BLOCK_PARKED && zr_block_shift(stale, word, ZR_BLOCK_NONE))
         zr_block_recycle(stale);
     else
-        zr_registry_gone(zr_map_take(base));
+        zr_registry_gone(zr_registry_take(base));
     if (zr_map_insert(b))
         return true;
     zr_block_recycle(b);

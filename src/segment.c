@@ -240,6 +240,10 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks)
     h->shard_count = 1;
     h->shard_generation = offsetof(struct zr_shard, generation);
     h->shard_group = offsetof(struct zr_shard, fields);
+    h->shard_tallies = offsetof(struct zr_shard, on);
+    h->tallies_size = offsetof(struct zr_shard, into) - offsetof(struct zr_shard, on);
+    h->shard_into = offsetof(struct zr_shard, into);
+    h->into_count = ZR_TALLIES;
     h->shard_activity = offsetof(struct zr_shard, activity);
     h->buckets = ZEROUTE_BUCKETS;
     h->fingerprint_offset = FINGERPRINT_AT;

@@ -23,6 +23,7 @@ static struct zr_lock lock;
 static _Atomic int state; /* 0 not tried, 1 open, 2 off */
 static unsigned shards_used = 1;
 static unsigned free_list[ZR_SHARDS], free_count;
+static bool shared_used; /* by threads without a shard of their own */
 
 /*
  * Pages of a shard's histograms that are reserved, a bit for each; written by the owner of the
@@ -81,14 +82,6 @@ static bool latency_page(unsigned shard, enum zr_entry e)
     return true;
 }
 
-static void raise_to(uint64_t *peak, uint64_t value)
-{
-    uint64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
-    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
-                                                        __ATOMIC_RELAXED))
-        ;
-}
-
 uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight)
 {
     uint64_t ns = (uint64_t)((zr_u128)(to - from) * clock_scale >> 32);
@@ -113,7 +106,7 @@ uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weig
         zr_relaxed_add(&h->sum_ns, ns * weight);
     }
     if (ns > __atomic_load_n(&h->max_ns, __ATOMIC_RELAXED))
-        raise_to(&h->max_ns, ns);
+        zr_raise_to(&h->max_ns, ns);
     __atomic_store_n(&s->activity, to, __ATOMIC_RELAXED);
     if (unlikely(to >= zr_host_due))
         zr_host_sample(to + clock_hz / 10);
@@ -154,8 +147,17 @@ static void claim(void)
             __atomic_store_n(&zr_segment.header->shard_count, shards_used, __ATOMIC_RELEASE);
         }
     }
+    shared_used |= n == 0;
     claimed = n ? (int)n : -1;
     zr_shard_word = (uintptr_t)zr_segment_shard(n) | (n == 0);
+}
+
+unsigned zr_threads_counting(void)
+{
+    zr_lock(&lock);
+    unsigned n = shards_used - 1 - free_count + shared_used;
+    zr_unlock(&lock);
+    return n;
 }
 
 static void calibrate(uint64_t *ticks)
@@ -255,87 +257,45 @@ void zr_add_slow(size_t offset, uint64_t n)
 
 /* --- booking ---------------------------------------------------------------------------------- */
 
-/* What a thread has booked, as another one may read it while the mark is moved; at most a few tries. */
-static int64_t level(struct zr_shard *s, struct zr_level *l)
+/* Of the places that nobody counts in yet, the one nearest to the level of the device. */
+static uint32_t place_for(const struct zr_shard *s, unsigned device, unsigned n)
 {
-    int64_t now = 0;
-    for (int tries = 0; tries < 100; tries++) {
-        uint64_t marks = __atomic_load_n(&s->marks, __ATOMIC_ACQUIRE);
-        now = __atomic_load_n(&l->mark, __ATOMIC_ACQUIRE) + __atomic_load_n(&l->over, __ATOMIC_ACQUIRE);
-        if (!(marks & 1) && __atomic_load_n(&s->marks, __ATOMIC_RELAXED) == marks)
-            break;
+    for (unsigned i = 0; i < 2; i++) {
+        uint32_t at = zr_in_shard(s, &s->on[device].tally[i]);
+        unsigned k = 0;
+        while (k < n && s->into[k].tally != at)
+            k++;
+        if (k == n)
+            return at;
     }
-    return now;
+    return zr_in_shard(s, &s->more[n]);
 }
 
-/* By the thread of this shard. */
-static void move_mark(struct zr_shard *s, struct zr_level *l, int64_t by)
+struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into)
 {
-    zr_relaxed_add(&s->marks, 1);
-    atomic_signal_fence(memory_order_seq_cst);
-    zr_relaxed_add((uint64_t *)&l->mark, (uint64_t)by);
-    zr_relaxed_add((uint64_t *)&l->over, -(uint64_t)by);
-    atomic_signal_fence(memory_order_seq_cst);
-    zr_relaxed_add(&s->marks, 1);
-}
-
-/*
- * This thread is higher than it was: is the process? With one thread every new high comes here and
- * the peak is exact; with several, each looks after every 256 KiB, and the peak may lack that and
- * the slack per thread.
- */
-void zr_peak_slow(struct zr_shard *s, unsigned device)
-{
-    int64_t bytes = 0, blocks = 0, on_device = 0;
-    unsigned n = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE);
-    for (unsigned i = 0; i < n; i++) {
-        struct zr_shard *o = zr_segment_shard(i);
-        bytes += level(o, &o->bytes);
-        blocks += level(o, &o->blocks);
-        on_device += level(o, &o->device[device]);
+    for (unsigned i = 0; i < ZR_TALLIES; i++) {
+        struct zeroute_segment_into *at = &s->into[i];
+        if (!at->tally) {
+            uint32_t place = place_for(s, device, i);
+            *at = *into;
+            __atomic_store_n(&at->tally, place, __ATOMIC_RELEASE);
+        }
+        if (memcmp(at->bytes, into->bytes, sizeof into->bytes) == 0 &&
+            memcmp(at->calls, into->calls, sizeof into->calls) == 0)
+            return (struct zr_pair *)((uintptr_t)s + at->tally);
     }
-    struct zr_globals *g = zr_segment.globals;
-    if (bytes > 0)
-        raise_to(&g->peak_bytes, (uint64_t)bytes);
-    if (blocks > 0)
-        raise_to(&g->peak_blocks, (uint64_t)blocks);
-    if (on_device > 0)
-        raise_to(&g->peak_device[device], (uint64_t)on_device);
-    zr_segment_describe_device(device);
-    if (!s)
-        return;
-    bool alone = n <= 2;
-    struct {
-        struct zr_level *level;
-        int64_t step;
-    } own[] = {{&s->bytes, 256 << 10}, {&s->blocks, 16}, {&s->device[device], 256 << 10}};
-    for (size_t i = 0; i < 3; i++)
-        if (own[i].level->over > 0)
-            move_mark(s, own[i].level, own[i].level->over + (alone ? 0 : own[i].step));
+    return NULL;
 }
 
-void zr_book_rest(struct zr_shard *s, unsigned device, uint64_t bytes, unsigned done)
+void zr_tally_failed(struct zr_shard *s, const struct zr_pair *tally, uint64_t bytes)
 {
-    if (done < 2)
-        zr_level_up(&s->blocks, 1);
-    if (done < 3)
-        zr_level_up(&s->device[device], (int64_t)bytes);
-    zr_booked(s);
-    zr_peak_slow(s, device);
-}
-
-/* Half of the slack, so that the next free does not come here again. */
-static void follow(struct zr_shard *s, struct zr_level *l, int64_t slack)
-{
-    if (l->over < -slack)
-        move_mark(s, l, l->over + slack / 2);
-}
-
-void zr_marks_follow(struct zr_shard *s, unsigned device)
-{
-    follow(s, &s->bytes, ZR_PEAK_SLACK_BYTES);
-    follow(s, &s->blocks, ZR_PEAK_SLACK_BLOCKS);
-    follow(s, &s->device[device], ZR_PEAK_SLACK_BYTES);
+    const struct zeroute_segment_into *into = s->into;
+    while (into->tally != zr_in_shard(s, tally))
+        into++;
+    for (size_t i = 1; i < sizeof into->calls / sizeof *into->calls && into->calls[i]; i++)
+        zr_relaxed_add((uint64_t *)((uintptr_t)s + into->calls[i]), 1);
+    if (into->bytes[1])
+        zr_relaxed_add((uint64_t *)((uintptr_t)s + into->bytes[1]), bytes);
 }
 
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)
@@ -363,11 +323,10 @@ void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)
     __atomic_fetch_add(unbook ? &c->frees : &c->allocations, 1, __ATOMIC_RELAXED);
     if (k >= ZR_KINDS_ON_DEVICE)
         return;
-    __atomic_fetch_add(&s->bytes.over, n, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&s->blocks.over, one, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&s->device[device].over, n, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->on[device].level.level.bytes, n, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&s->on[device].level.level.count, one, __ATOMIC_RELAXED);
     if (!unbook)
-        zr_peak_slow(NULL, device);
+        zr_peak_look(NULL, device);
 }
 
 void zr_book_reserved(unsigned device, int64_t bytes)
@@ -386,7 +345,7 @@ void zr_book_reserved(unsigned device, int64_t bytes)
             __atomic_fetch_add(cell[i], (uint64_t)bytes, __ATOMIC_RELAXED);
         int64_t now = (int64_t)__atomic_add_fetch(cell[i] + 2, (uint64_t)bytes, __ATOMIC_RELAXED);
         if (now > 0)
-            raise_to(cell[i] + 3, (uint64_t)now);
+            zr_raise_to(cell[i] + 3, (uint64_t)now);
     }
 }
 
@@ -456,6 +415,8 @@ void zr_fork_child_stats(void)
     lock = (struct zr_lock){0};
     shards_used = 1;
     free_count = 0;
+    shared_used = false;
+    zr_fork_child_peak();
     named_count = 0;
     memset(latency_reserved, 0, sizeof latency_reserved);
     atomic_store(&shared_latency_reserved, 0);

@@ -6,6 +6,7 @@
 #define ZEROUTE_STATS_H
 
 #include "zeroute/segment.h"
+#include <emmintrin.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <x86intrin.h>
@@ -42,31 +43,45 @@ enum zr_text {
 #define ZR_DEVICES 16   /* devices beyond are counted with the last */
 #define ZR_DYNAMIC 384  /* fields that get their name at run time */
 #define ZR_SHARDS 256   /* threads beyond share shard 0 */
+#define ZR_TALLIES 32   /* per thread: a handful of libraries and devices; what is beyond is counted word by word */
 
 struct zr_cell {
     uint64_t allocated, freed;   /* bytes */
     uint64_t allocations, frees; /* blocks */
 };
 
+/* A number of bytes and one of blocks or calls, in one store: they agree for whoever reads both. */
+struct zr_pair {
+    int64_t bytes, count;
+} __attribute__((aligned(16)));
+
 /*
- * What one thread has booked, net, as its distance from a mark: above it the peak of all must be looked at, and when
- * it is far below, the mark follows. So a booking is an addition and a test of its sign.
+ * What one thread has booked on one device, net, and up to where it may rise before the peak of all must be looked at
+ * (peak.c). The level is written by the thread alone, the mark by whoever holds the lock of peaks.
  */
 struct zr_level {
-    int64_t over; /* what is booked, less the mark */
-    int64_t mark;
+    struct zr_pair level, mark;
 };
+
+/* All that an allocation or a free writes, in one cache line: most threads have one tally for each. */
+struct zr_line {
+    struct zr_level level;
+    struct zr_pair tally[2];
+} __attribute__((aligned(64)));
 
 /*
  * What every allocation and free touches lies in few cache lines: the driver leaves little of the first-level cache
- * to us. The first line has the generation, which guards all up to `fields`, and the levels of device 0.
+ * to us. The generation guards what is not a tally, up to `fields`.
  */
 struct zr_shard {
     uint64_t generation; /* odd while a booking is written */
-    uint64_t marks;      /* odd while a mark is moved */
-    struct zr_level bytes, blocks, device[ZR_DEVICES];
     _Alignas(64) struct zr_cell on_device[ZR_DEVICES][ZR_KINDS_ON_DEVICE];
     struct zr_cell elsewhere[ZR_KINDS - ZR_KINDS_ON_DEVICE];
+    /* Not near the start of a page: a load is held up by a store that is a multiple of 4 KiB away (cache/heap.h). */
+    _Alignas(64) uint64_t spare[19 * 8];
+    struct zr_line on[ZR_DEVICES];
+    struct zr_pair more[ZR_TALLIES];
+    struct zeroute_segment_into into[ZR_TALLIES];
     _Alignas(64) uint64_t fields[ZR_FIELDS];
     _Alignas(64) uint64_t calls[ZR_WAYS][(ZR_ENTRIES + 7) / 8 * 8];
     uint64_t activity; /* clock at the last driver call that was timed */
@@ -74,6 +89,7 @@ struct zr_shard {
     uint64_t dynamic[ZR_DYNAMIC];
     _Alignas(4096) struct zeroute_segment_histogram latency[ZR_ENTRIES];
 };
+_Static_assert(sizeof(struct zr_pair) == sizeof(struct zeroute_segment_tally), "one is the other");
 
 /*
  * This thread's shard. The lowest bit set means that there is none to write to with plain stores:
@@ -112,14 +128,26 @@ void zr_book_reserved(unsigned device, int64_t bytes);
 uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
 const char *zr_entry_name(enum zr_entry e);
 
+
+/* --- peak.c: peaks of all threads ---------------------------------------------------------------------------- */
+/* This thread is higher on this device than it may be without a look at the others. s NULL: a thread without a shard. */
+void zr_peak_look(struct zr_shard *s, unsigned device);
+void zr_fork_child_peak(void);
+/* Threads that have a shard of their own now, or may write to the shared one. */
+unsigned zr_threads_counting(void);
+
+/*
+ * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken. The first word
+ * of each list is what is booked: a call that failed does not count there.
+ */
+struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into);
+/* A call that would have counted here failed: it is one all the same. */
+void zr_tally_failed(struct zr_shard *s, const struct zr_pair *tally, uint64_t bytes);
+
 /* Private to stats.c, here for the inline functions. */
 extern bool zr_clock_is_tsc;
 void zr_add_slow(size_t offset, uint64_t n);
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook);
-void zr_peak_slow(struct zr_shard *s, unsigned device);
-void zr_marks_follow(struct zr_shard *s, unsigned device);
-/* The rest of a booking that rises above a mark: `done` of the three levels have it already. */
-void zr_book_rest(struct zr_shard *s, unsigned device, uint64_t bytes, unsigned done);
 
 static inline uint64_t zr_ticks(void)
 {
@@ -147,6 +175,15 @@ static inline void zr_relaxed_add(uint64_t *p, uint64_t n)
 #else
     __asm__("addq %1, %0" : "+m"(*p) : "er"(n) : "cc");
 #endif
+}
+
+/* Written by any thread; most often it is high enough already. */
+static inline void zr_raise_to(uint64_t *peak, uint64_t value)
+{
+    uint64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
+    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
+                                                        __ATOMIC_RELAXED))
+        ;
 }
 
 static inline void zr_add(size_t offset, uint64_t n)
@@ -188,6 +225,12 @@ static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsign
     return &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
 
+/* Where a word of a shard lies in each of them. */
+static inline uint32_t zr_in_shard(const struct zr_shard *s, const void *at)
+{
+    return (uint32_t)((uintptr_t)at - (uintptr_t)s);
+}
+
 /* Around a booking: odd in between. Stores are not reordered on x86-64. */
 static inline void zr_booking(struct zr_shard *s)
 {
@@ -201,64 +244,69 @@ static inline void zr_booked(struct zr_shard *s)
     zr_relaxed_add(&s->generation, 1);
 }
 
-/* True: it is above its mark now. */
-static inline bool zr_level_up(struct zr_level *l, int64_t n)
+/*
+ * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every processor
+ * with AVX both at once.
+ */
+static inline __m128i zr_pair_of(uint64_t bytes)
+{
+    __m128i zero = _mm_setzero_si128(), minus_one = _mm_cmpeq_epi32(zero, zero);
+    __asm__("" : "+x"(minus_one)); /* or it becomes a constant in a cache line of its own */
+    return _mm_sub_epi64(_mm_cvtsi64_si128((long long)bytes), _mm_slli_si128(minus_one, 8));
+}
+
+static inline __m128i zr_pair_add(struct zr_pair *p, __m128i n)
 {
 #ifdef ZR_PLAIN_C
-    int64_t over = __atomic_load_n(&l->over, __ATOMIC_RELAXED) + n;
-    __atomic_store_n(&l->over, over, __ATOMIC_RELAXED);
-    return over > 0;
+    int64_t bytes = __atomic_load_n(&p->bytes, __ATOMIC_RELAXED) + _mm_cvtsi128_si64(n);
+    int64_t count = __atomic_load_n(&p->count, __ATOMIC_RELAXED) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(n, n));
+    __atomic_store_n(&p->bytes, bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&p->count, count, __ATOMIC_RELAXED);
+    return _mm_set_epi64x(count, bytes);
 #else
-    bool above;
-    __asm__("addq %2, %1" : "=@ccg"(above), "+m"(l->over) : "er"(n));
-    return above;
+    volatile __m128i *v = (volatile __m128i *)(void *)p;
+    __m128i sum = _mm_add_epi64(*v, n);
+    *v = sum;
+    return sum;
 #endif
 }
 
-static inline void zr_level_down(struct zr_level *l, int64_t n)
+static inline __m128i zr_pair_load(const struct zr_pair *p)
 {
-    zr_relaxed_add((uint64_t *)&l->over, -(uint64_t)n);
+#ifdef ZR_PLAIN_C
+    return _mm_set_epi64x(__atomic_load_n(&p->count, __ATOMIC_RELAXED), __atomic_load_n(&p->bytes, __ATOMIC_RELAXED));
+#else
+    return *(const volatile __m128i *)(const void *)p;
+#endif
 }
 
-/*
- * How far a thread may fall before its mark follows: what the peak of several threads may lack, per
- * thread.
- */
-#define ZR_PEAK_SLACK_BYTES ((int64_t)64 << 20)
-#define ZR_PEAK_SLACK_BLOCKS ((int64_t)1024)
-
-/* The books of memory on a device: its cell for this kind, its level, in a shard of this thread. */
-static inline void zr_book_on_device(struct zr_shard *s, struct zr_cell *c, struct zr_level *l,
-                                     unsigned device, uint64_t bytes)
+/* True: it is above its mark now, in bytes or in blocks. */
+static inline bool zr_level_up(struct zr_level *l, __m128i n)
 {
-    int64_t n = (int64_t)bytes;
-    zr_booking(s);
-    zr_relaxed_add(&c->allocated, bytes);
-    zr_relaxed_add(&c->allocations, 1);
-    if (unlikely(zr_level_up(&s->bytes, n)))
-        zr_book_rest(s, device, bytes, 1);
-    else if (unlikely(zr_level_up(&s->blocks, 1)))
-        zr_book_rest(s, device, bytes, 2);
-    else if (unlikely(zr_level_up(l, n)))
-        zr_book_rest(s, device, bytes, 3);
-    else
-        zr_booked(s);
+    __m128i left = _mm_sub_epi64(zr_pair_load(&l->mark), zr_pair_add(&l->level, n));
+    return _mm_movemask_pd(_mm_castsi128_pd(left)) != 0;
 }
 
-static inline void zr_unbook_on_device(struct zr_shard *s, struct zr_cell *c, struct zr_level *l,
-                                       unsigned device, uint64_t bytes)
+static inline void zr_level_down(struct zr_level *l, __m128i n)
 {
-    int64_t n = (int64_t)bytes;
-    zr_booking(s);
-    zr_relaxed_add(&c->freed, bytes);
-    zr_relaxed_add(&c->frees, 1);
-    zr_level_down(&s->bytes, n);
-    zr_level_down(&s->blocks, 1);
+    zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
+}
+
+/* An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. */
+static inline void zr_tally_got(struct zr_shard *s, struct zr_pair *tally, struct zr_level *l, unsigned device,
+                                uint64_t bytes)
+{
+    __m128i n = zr_pair_of(bytes);
+    zr_pair_add(tally, n);
+    if (unlikely(zr_level_up(l, n)))
+        zr_peak_look(s, device);
+}
+
+static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
+{
+    __m128i n = zr_pair_of(bytes);
+    zr_pair_add(tally, n);
     zr_level_down(l, n);
-    zr_booked(s);
-    if (unlikely(s->bytes.over < -ZR_PEAK_SLACK_BYTES) ||
-        unlikely(s->blocks.over < -ZR_PEAK_SLACK_BLOCKS) || unlikely(l->over < -ZR_PEAK_SLACK_BYTES))
-        zr_marks_follow(s, device);
 }
 
 /*
@@ -276,15 +324,13 @@ static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
     struct zr_shard *s = (struct zr_shard *)w;
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
-    if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        zr_book_on_device(s, &s->on_device[device][k], &s->device[device], device, bytes);
-        return;
-    }
     struct zr_cell *c = zr_cell(s, k, device);
     zr_booking(s);
     zr_relaxed_add(&c->allocated, bytes);
     zr_relaxed_add(&c->allocations, 1);
     zr_booked(s);
+    if (likely(k < ZR_KINDS_ON_DEVICE) && unlikely(zr_level_up(&s->on[device].level, zr_pair_of(bytes))))
+        zr_peak_look(s, device);
 }
 
 /* Memory has been taken back. */
@@ -299,15 +345,13 @@ static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
     struct zr_shard *s = (struct zr_shard *)w;
     if (unlikely(device >= ZR_DEVICES))
         device = ZR_DEVICES - 1;
-    if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        zr_unbook_on_device(s, &s->on_device[device][k], &s->device[device], device, bytes);
-        return;
-    }
     struct zr_cell *c = zr_cell(s, k, device);
     zr_booking(s);
     zr_relaxed_add(&c->freed, bytes);
     zr_relaxed_add(&c->frees, 1);
     zr_booked(s);
+    if (likely(k < ZR_KINDS_ON_DEVICE))
+        zr_level_down(&s->on[device].level, zr_pair_of(bytes));
 }
 
 #endif

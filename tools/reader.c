@@ -16,6 +16,7 @@
 #define RETRIES 1000
 /* Then with 100 us between: a writer that lost its processor needs some time. */
 #define RETRIES_AT_ONCE 64
+#define MOST_TALLIES 256
 #define DERIVED 5 /* fields that follow a histogram */
 #define SIZE_MAX_SANE ((uint64_t)1 << 30)
 
@@ -160,6 +161,14 @@ static uint64_t word(const char *base, uint64_t size, uint64_t offset)
     return n;
 }
 
+static void add_word(char *base, uint64_t size, uint64_t offset, uint64_t n)
+{
+    if (!offset || offset + sizeof n > size)
+        return;
+    n += word(base, size, offset);
+    memcpy(base + offset, &n, sizeof n);
+}
+
 static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_t why_size)
 {
     struct stat st;
@@ -194,26 +203,52 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
     return false;
 }
 
+/* What the tallies of a shard count into. */
+static void add_tallies(const struct zeroute_segment_header *h, char *shard)
+{
+    uint64_t group = h->shard_group < h->shard_size ? h->shard_group : h->shard_size;
+    for (uint64_t i = 0; i < h->into_count && i < 65536; i++) {
+        struct zeroute_segment_tally tally;
+        struct zeroute_segment_into into;
+        uint64_t at = h->shard_into + i * sizeof into;
+        if (at + sizeof into > group)
+            return;
+        memcpy(&into, shard + at, sizeof into);
+        if (!into.tally || into.tally + sizeof tally > group)
+            continue;
+        memcpy(&tally, shard + into.tally, sizeof tally);
+        for (size_t k = 0; k < sizeof into.bytes / sizeof *into.bytes; k++)
+            add_word(shard, h->shard_size, into.bytes[k], tally.bytes);
+        for (size_t k = 0; k < sizeof into.calls / sizeof *into.calls; k++)
+            add_word(shard, h->shard_size, into.calls[k], tally.calls);
+    }
+}
+
 /*
- * One shard. The part that its generation guards is read again while a booking was being written,
- * but not for ever: the writer may be dead.
+ * One shard. The part that is to agree is read again while it is being written, but not for ever: the writer may be
+ * dead, or busy.
  */
 static bool read_shard(int fd, const struct zeroute_segment_header *h, unsigned n, char *out)
 {
-    uint64_t at = h->shards_offset + n * h->shard_size, after = 0;
+    uint64_t at = h->shards_offset + n * h->shard_size, generation = 0;
     uint64_t group = h->shard_group < h->shard_size ? h->shard_group : h->shard_size;
+    char again[MOST_TALLIES * sizeof(struct zeroute_segment_tally)];
+    uint64_t tallies = h->tallies_size;
+    if (tallies > sizeof again || h->shard_tallies > group || tallies > group - h->shard_tallies)
+        tallies = 0;
     if (!read_at(fd, out + group, h->shard_size - group, at + group))
         return false;
     for (int i = 0; i < RETRIES && group; i++) {
         if (i >= RETRIES_AT_ONCE)
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        if (!read_at(fd, out, group, at) ||
-            !read_at(fd, &after, sizeof after, at + h->shard_generation))
+        if (!read_at(fd, out, group, at) || !read_at(fd, again, tallies, at + h->shard_tallies) ||
+            !read_at(fd, &generation, sizeof generation, at + h->shard_generation))
             return false;
         uint64_t before = word(out, group, h->shard_generation);
-        if (before == after && !(before & 1))
+        if (before == generation && !(before & 1) && memcmp(again, out + h->shard_tallies, tallies) == 0)
             break;
     }
+    add_tallies(h, out);
     return true;
 }
 

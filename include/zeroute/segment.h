@@ -19,7 +19,7 @@
 #define ZEROUTE_SEGMENT_PREFIX "zeroute."
 /* Written last: a file without it is not ready. */
 #define ZEROUTE_SEGMENT_MAGIC 0x31544f5245535a5aull
-#define ZEROUTE_SEGMENT_LAYOUT 1u
+#define ZEROUTE_SEGMENT_LAYOUT 2u
 
 /* The writer holds a POSIX write lock on this byte for its whole life; readers ask with F_GETLK. */
 #define ZEROUTE_SEGMENT_LOCK_BYTE 0
@@ -78,6 +78,18 @@ struct zeroute_segment_histogram {
 };
 
 /*
+ * A tally: calls that were all of one kind, and the bytes they were about. Both are written at once. They count into
+ * other words of their shard besides, which a reader adds them to. All are offsets in the shard, 0 for none.
+ */
+struct zeroute_segment_tally {
+    uint64_t bytes, calls;
+};
+struct zeroute_segment_into {
+    uint32_t tally;
+    uint32_t bytes[2], calls[5];
+};
+
+/*
  * Before a text, which follows at once. Texts change rarely: odd generation means that one is being
  * written.
  */
@@ -129,6 +141,12 @@ struct zeroute_segment_header {
      * one go.
      */
     uint64_t shard_group;
+    /*
+     * Where tallies lie in a shard, and after that where they count into: within the group. They have no generation:
+     * they are as they were read when a second reading finds the same.
+     */
+    uint32_t shard_tallies, tallies_size;
+    uint32_t shard_into, into_count;
 };
 
 #endif

@@ -149,13 +149,22 @@ static inline struct zr_block *zr_map_take(const void *p)
 }
 
 /*
- * For the one who may park blocks of this base (lean.h): LIVE to PARKED and back by a plain store, because whoever
- * has the address from the driver is the only one to touch it. Anybody else removes a parked block with
- * zr_map_evict, which is true for one of those who try: he recycles it.
+ * For the one who may park blocks of this base (lean.h): LIVE to PARKED and back. The way back is a plain store, because
+ * whoever has the address from the driver is the only one to touch it; so is the way there while nobody else may take
+ * the block. Anybody else removes a parked block with zr_map_evict, which is true for one of those who try: he recycles
+ * it.
  */
 static inline bool zr_map_park(struct zr_block *b, uint64_t live)
 {
     return zr_block_shift(b, live, ZR_BLOCK_PARKED);
+}
+
+static inline bool zr_map_park_alone(struct zr_block *b, uint64_t live)
+{
+    if (__builtin_expect(zr_block_word(b) != live, 0))
+        return false;
+    __atomic_store_n(&b->word, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), __ATOMIC_RELEASE);
+    return true;
 }
 
 static inline void zr_map_revive(struct zr_block *b, uint64_t live)

@@ -15,7 +15,7 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  */
 #define DLSYM(n, GO, name, parameters, arguments)                                                  \
     BEHIND_##GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
-    static ze_result_t dlsym##n##_##name parameters                                                \
+    static NEAR_##GO(dlsym##n##_) ze_result_t dlsym##n##_##name parameters                         \
     {                                                                                              \
         zr_thread.caller = __builtin_return_address(0);                                            \
         GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, arguments);                         \
@@ -26,7 +26,7 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  */
 #define TABLE(n, GO, name, parameters, arguments)                                                  \
     BEHIND_##GO(table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)         \
-    static ze_result_t table##n##_##name parameters                                                \
+    static NEAR_##GO(table##n##_) ze_result_t table##n##_##name parameters                         \
     {                                                                                              \
         if (likely(zr_thread.busy == ZR_ONLY_INSIDE))                                              \
             return ((zr_fn_##name)zr_known_below(ZR_DOOR_TABLE + n, ZR_E_##name))arguments;        \
@@ -40,7 +40,7 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
 #define DOORS(GO, name, parameters, arguments)                                                     \
     BEHIND_##GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                        \
     ze_result_t zr_plt_##name parameters;                                                          \
-    __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters                    \
+    __attribute__((visibility("default"))) NEAR_##GO(plt_) ze_result_t zr_plt_##name parameters    \
     {                                                                                              \
         zr_thread.caller = __builtin_return_address(0);                                            \
         GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, arguments);                                        \
@@ -50,13 +50,16 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
     ZR_EACH_LIBRARY(TABLE, GO, name, parameters, arguments)
 
 #define LIST(...) __VA_ARGS__
+/* What is called together lies together: the driver leaves little of the caches to us. */
+#define NEAR_GENERAL(kind)
+#define NEAR_LEAN(kind) __attribute__((section(".text.hot." #kind)))
 #define BEHIND_GENERAL(kind, name, door, way, parameters, arguments)
 #define GENERAL(kind, name, door, way, arguments)                                                  \
     zr_note((door), (way));                                                                        \
     return zr_on_##name arguments
 /* The lean way is a function of its own, so that those for whom it is closed do not pay for its frame. */
 #define BEHIND_LEAN(kind, name, door, way, parameters, arguments)                                  \
-    static __attribute__((noinline)) ze_result_t lean_##kind##name parameters                      \
+    static __attribute__((noinline)) NEAR_LEAN(kind) ze_result_t lean_##kind##name parameters      \
     {                                                                                              \
         return zr_lean_##name((door), (way), LIST arguments);                                      \
     }

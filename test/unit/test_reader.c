@@ -95,6 +95,28 @@ static void refused(const char *with)
     ck_assert_msg(strstr(why, with) != NULL, "'%s' does not say '%s'", why, with);
 }
 
+START_TEST(a_tally_counts_into_the_words_it_names)
+{
+    field("calls", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    field("bytes", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 72);
+    header()->shard_tallies = 128;
+    header()->tallies_size = 32;
+    header()->shard_into = 256;
+    header()->into_count = 2;
+    shard(0)[8] = 1;
+    shard(0)[9] = 10;
+    shard(1)[16] = 5000; /* 128: bytes, calls */
+    shard(1)[17] = 7;
+    *(struct zeroute_segment_into *)(void *)&shard(1)[32] =
+        (struct zeroute_segment_into){.tally = 128, .bytes = {72}, .calls = {64}};
+    struct zeroute_snapshot *s = look();
+    ck_assert_msg(s != NULL, "%s", why);
+    ck_assert_uint_eq(zeroute_value(s, "calls", 0), 8);
+    ck_assert_uint_eq(zeroute_value(s, "bytes", 0), 5010);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
 START_TEST(a_field_added_tomorrow_is_shown_today)
 {
     field("new.counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
@@ -262,9 +284,9 @@ START_TEST(what_is_no_segment_is_refused_with_the_reason)
     zeroute_snapshot_free(look());
     ck_assert_int_eq(truncate(path, FILE_SIZE - 1), 0);
     refused("damaged");
-    header()->layout = 2;
+    header()->layout = 3;
     zeroute_snapshot_free(look());
-    refused("layout 2 of another version, this one reads layout 1");
+    refused("layout 3 of another version, this one reads layout 2");
     header()->magic = 0;
     zeroute_snapshot_free(look());
     refused("not ready");
@@ -345,6 +367,7 @@ int main(void)
     Suite *s = suite_create("reader");
     TCase *t = tcase_create("reader");
     tcase_add_checked_fixture(t, begin, end);
+    tcase_add_test(t, a_tally_counts_into_the_words_it_names);
     tcase_add_test(t, a_field_added_tomorrow_is_shown_today);
     tcase_add_test(t, a_type_of_tomorrow_is_left_out_and_the_rest_is_shown);
     tcase_add_test(t, a_gauge_is_a_difference_and_never_below_zero);

@@ -59,7 +59,7 @@ static void remove_it(void)
 START_TEST(the_layout_is_pinned)
 {
     /* A change here is a new layout version: readers of the old one must refuse it. */
-    ck_assert_uint_eq(ZEROUTE_SEGMENT_LAYOUT, 1);
+    ck_assert_uint_eq(ZEROUTE_SEGMENT_LAYOUT, 2);
     ck_assert_uint_eq(sizeof(struct zeroute_segment_field), 256);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_field, unit), 80);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_field, help), 96);
@@ -90,7 +90,11 @@ START_TEST(the_layout_is_pinned)
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_count), 576);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, clock_hz), 608);
     ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_group), 624);
-    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 632);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_tallies), 632);
+    ck_assert_uint_eq(offsetof(struct zeroute_segment_header, shard_into), 640);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_tally), 16);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_into), 32);
+    ck_assert_uint_eq(sizeof(struct zeroute_segment_header), 648);
 }
 END_TEST
 
