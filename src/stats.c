@@ -271,8 +271,27 @@ static uint32_t place_for(const struct zr_shard *s, unsigned device, unsigned n)
     return zr_in_shard(s, &s->more[n]);
 }
 
+/* The processor has AVX, and the system saves its registers. */
+static bool has_avx(void)
+{
+    static int known; /* atomic; 0: not yet */
+    int answer = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (!answer) {
+        unsigned a, b, c = 0, d;
+        answer = -1;
+        if (__get_cpuid(1, &a, &b, &c, &d) && c & bit_OSXSAVE && c & bit_AVX) {
+            __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+            answer = (a & 6) == 6 ? 1 : -1;
+        }
+        __atomic_store_n(&known, answer, __ATOMIC_RELAXED);
+    }
+    return answer > 0;
+}
+
 struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into)
 {
+    if (!has_avx())
+        return NULL;
     for (unsigned i = 0; i < ZR_TALLIES; i++) {
         struct zeroute_segment_into *at = &s->into[i];
         if (!at->tally) {

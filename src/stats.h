@@ -137,8 +137,8 @@ void zr_fork_child_peak(void);
 unsigned zr_threads_counting(void);
 
 /*
- * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken. The first word
- * of each list is what is booked: a call that failed does not count there.
+ * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken, or the
+ * processor has no AVX. The first word of each list is what is booked: a call that failed does not count there.
  */
 struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into);
 /* A call that would have counted here failed: it is one all the same. */
@@ -246,7 +246,7 @@ static inline void zr_booked(struct zr_shard *s)
 
 /*
  * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every processor
- * with AVX both at once.
+ * with AVX, without which there are no tallies, both at once.
  */
 static inline __m128i zr_pair_of(uint64_t bytes)
 {
@@ -292,21 +292,59 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
     zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
 }
 
-/* An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. */
+/*
+ * An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. By
+ * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector registers
+ * in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to 15 ns).
+ */
 static inline void zr_tally_got(struct zr_shard *s, struct zr_pair *tally, struct zr_level *l, unsigned device,
                                 uint64_t bytes)
 {
+#ifdef ZR_PLAIN_C
     __m128i n = zr_pair_of(bytes);
     zr_pair_add(tally, n);
-    if (unlikely(zr_level_up(l, n)))
+    int above = zr_level_up(l, n);
+#else
+    __m128i n, sum;
+    int above; /* the signs of what is left below the mark */
+    __asm__("vmovq %[bytes], %[n]\n\t"
+            "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */
+            "vpslldq $8, %[sum], %[sum]\n\t"
+            "vpsubq %[sum], %[n], %[n]\n\t"
+            "vpaddq %[tally], %[n], %[sum]\n\t"
+            "vmovdqa %[sum], %[tally]\n\t"
+            "vpaddq %[level], %[n], %[n]\n\t"
+            "vmovdqa %[n], %[level]\n\t"
+            "vmovdqa %[mark], %[sum]\n\t"
+            "vpsubq %[n], %[sum], %[sum]\n\t"
+            "vmovmskpd %[sum], %[above]"
+            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum), [above] "=r"(above)
+            : [mark] "m"(l->mark), [bytes] "r"(bytes));
+#endif
+    if (unlikely(above))
         zr_peak_look(s, device);
 }
 
 static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
 {
+#ifdef ZR_PLAIN_C
     __m128i n = zr_pair_of(bytes);
     zr_pair_add(tally, n);
     zr_level_down(l, n);
+#else
+    __m128i n, sum;
+    __asm__("vmovq %[bytes], %[n]\n\t"
+            "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */
+            "vpslldq $8, %[sum], %[sum]\n\t"
+            "vpsubq %[sum], %[n], %[n]\n\t"
+            "vpaddq %[tally], %[n], %[sum]\n\t"
+            "vmovdqa %[sum], %[tally]\n\t"
+            "vmovdqa %[level], %[sum]\n\t"
+            "vpsubq %[n], %[sum], %[sum]\n\t"
+            "vmovdqa %[sum], %[level]"
+            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum)
+            : [bytes] "r"(bytes));
+#endif
 }
 
 /*
