@@ -6,11 +6,8 @@
  *   begin PATTERN SIZE THREADS   pair, live (1000 blocks, random replacement) or resident (a pair, resident on all
  *                                cards); answers "ready", or "full" when the blocks do not fit
  *   slice                        answers the ns per allocation and free of one thread, and how many it made
- *   split                        a slice of pairs in many short turns: those made as above, and those made by the
- *                                driver's own functions; answers the median ns of both, or "none" without these
  *   end                          answers "done"
  */
-#include "bench_driver.h"
 #include "bench_ze.h"
 
 #include <pthread.h>
@@ -47,19 +44,6 @@ static void run_resident(struct work *w, size_t steps)
 
         spread(p, w->size);
         give(p);
-    }
-}
-
-/* Past every door, and past the loader. */
-static ze_mem_dditable_t driver;
-
-static void run_direct(struct work *w, size_t steps)
-{
-    for (size_t i = 0; i < steps; i++) {
-        void *p;
-
-        MUST(driver.pfnAllocDevice(context, &plain_desc, w->size, 0, cards[0], &p));
-        MUST(driver.pfnFree(context, p));
     }
 }
 
@@ -143,30 +127,6 @@ static double slice(void)
     return sum / threads;
 }
 
-enum { TURNS = 25 };
-
-/* Both ways in one process, in turns of less than a tenth of a millisecond: what disturbs one disturbs the other. */
-static bool split(double *door, double *direct)
-{
-    double ns[2][TURNS];
-    size_t steps = work[0].steps / TURNS + 1;
-
-    if (!driver.pfnFree && !driver_table(&driver))
-        return false;
-    for (unsigned i = 0; i < 2 * TURNS; i++) {
-        void (*run)(struct work *w, size_t steps) = (i ^ i / 2) & 1 ? run_direct : run_pair;
-        double start;
-
-        run(&work[0], steps / 4 + 1);
-        start = now_ns();
-        run(&work[0], steps);
-        ns[run == run_direct][i / 2] = (now_ns() - start) / (double)steps;
-    }
-    *door = median(ns[0], TURNS);
-    *direct = median(ns[1], TURNS);
-    return true;
-}
-
 /* As many steps as take about as long as a slice. */
 static void calibrate(void)
 {
@@ -208,7 +168,6 @@ static bool begin(const char *name, size_t size, int number)
 int main(void)
 {
     char line[128], name[16];
-    double door, direct;
     size_t size;
     int number;
 
@@ -218,10 +177,6 @@ int main(void)
             puts(begin(name, size, number) ? "ready" : "full");
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f %zu\n", slice(), work[0].steps);
-        else if (strcmp(line, "split\n") == 0 && split(&door, &direct))
-            printf("%.2f %.2f\n", door, direct);
-        else if (strcmp(line, "split\n") == 0)
-            puts("none");
         else if (strcmp(line, "end\n") == 0)
             all(DRAIN), puts("done");
         else
