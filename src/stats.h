@@ -292,6 +292,15 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
     zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
 }
 
+/* n: these bytes and one call; both are added to the tally. */
+#define ZR_TALLY_ONE_MORE                                                                          \
+    "vmovq %[bytes], %[n]\n\t"                                                                     \
+    "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */                                                 \
+    "vpslldq $8, %[sum], %[sum]\n\t"                                                               \
+    "vpsubq %[sum], %[n], %[n]\n\t"                                                                \
+    "vpaddq %[tally], %[n], %[sum]\n\t"                                                            \
+    "vmovdqa %[sum], %[tally]\n\t"
+
 /*
  * An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. By
  * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector registers
@@ -307,12 +316,7 @@ static inline void zr_tally_got(struct zr_shard *s, struct zr_pair *tally, struc
 #else
     __m128i n, sum;
     int above; /* the signs of what is left below the mark */
-    __asm__("vmovq %[bytes], %[n]\n\t"
-            "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */
-            "vpslldq $8, %[sum], %[sum]\n\t"
-            "vpsubq %[sum], %[n], %[n]\n\t"
-            "vpaddq %[tally], %[n], %[sum]\n\t"
-            "vmovdqa %[sum], %[tally]\n\t"
+    __asm__(ZR_TALLY_ONE_MORE
             "vpaddq %[level], %[n], %[n]\n\t"
             "vmovdqa %[n], %[level]\n\t"
             "vmovdqa %[mark], %[sum]\n\t"
@@ -333,12 +337,7 @@ static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint
     zr_level_down(l, n);
 #else
     __m128i n, sum;
-    __asm__("vmovq %[bytes], %[n]\n\t"
-            "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */
-            "vpslldq $8, %[sum], %[sum]\n\t"
-            "vpsubq %[sum], %[n], %[n]\n\t"
-            "vpaddq %[tally], %[n], %[sum]\n\t"
-            "vmovdqa %[sum], %[tally]\n\t"
+    __asm__(ZR_TALLY_ONE_MORE
             "vmovdqa %[level], %[sum]\n\t"
             "vpsubq %[n], %[sum], %[sum]\n\t"
             "vmovdqa %[sum], %[level]"
