@@ -39,22 +39,42 @@ enum {
 #define ZR_POINTER(function) ((void *)(uintptr_t)(function))
 
 /* --- entry/doors.c: the small functions ------------------------------------------------------------ */
+struct zr_asker;
 struct zr_thread {
     const void *caller; /* these three written by the door, read at once by the implementation */
     uint32_t door;
     uint32_t way; /* enum zr_way */
     union {
         struct {
-            uint32_t inside; /* this thread is in one of our implementations */
+            uint8_t inside;  /* this thread is in one of our implementations */
+            uint8_t lean;    /* it may go the lean way (lean.h), unless that is closed by now */
+            uint16_t pooled; /* in a pool of ours, which keeps memory itself */
             uint32_t watch;  /* a runtime is being watched (habit.c) */
         };
-        uint64_t busy; /* both, for those who go a shorter way when neither is the case */
+        uint64_t busy; /* all of them, for those who go a shorter way when none, or only one, is the case */
     };
     struct zr_local *local; /* NULL: not made yet, or not to be had */
-    uint32_t pooled;        /* in a pool of ours, which keeps memory itself */
+    struct zr_asker *asker; /* the call site that was last served from what is kept (hit.h), or NULL, */
+    uintptr_t base;         /* and the block it got */
 };
-enum { ZR_ONLY_INSIDE = 1 }; /* busy, and no watch */
+enum { ZR_ONLY_INSIDE = 1, ZR_ONLY_LEAN = 1 << 8 };
 extern __thread struct zr_thread zr_thread __attribute__((aligned(64)));
+#define ZR_INLINE static inline __attribute__((always_inline))
+/* Where a call comes from: the return address and the door. No address has these bits. */
+enum { ZR_FROM_DOOR = 57 };
+
+static inline uintptr_t zr_from(const void *caller, uint32_t door)
+{
+    return (uintptr_t)caller | (uintptr_t)door << ZR_FROM_DOOR;
+}
+_Static_assert(ZR_DOORS <= 1 << (64 - ZR_FROM_DOOR), "doors fit");
+
+/* For an implementation that is called next; the caller is noted already. */
+ZR_INLINE void zr_note(uint32_t door, enum zr_way way)
+{
+    zr_thread.door = door;
+    zr_thread.way = way;
+}
 extern const char *const zr_ze_name[ZR_ENTRIES_ZE];
 extern const zr_function zr_door_function[ZR_DOORS][ZR_ENTRIES_ZE];
 

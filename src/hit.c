@@ -7,15 +7,24 @@
 
 enum { LOOK_AGAIN = 16 };
 
+/* A call site that frees blocks of a device: in one cache line. */
+struct freer {
+    uintptr_t from;
+    uint32_t what; /* device and kind of the blocks, as in their traits */
+    uint32_t mine; /* what heap->mine was: of this thread */
+    struct zr_pair *tally; /* as an asker's */
+    struct zr_level *level;
+    struct heap *heap; /* NULL: go the general way */
+} __attribute__((aligned(64)));
+
 __thread struct zr_asker zr_askers[ZR_ASKERS];
-__thread struct zr_asker *zr_last_asker;
-static __thread struct zr_freer freers[ZR_ASKERS];
+static __thread struct freer freers[ZR_ASKERS];
 static __thread uint32_t ticks;
 
 /* `what`: device and kind, the upper half of a block's traits. */
-static inline struct zr_freer *freer_of(const void *caller, uint32_t what)
+static inline struct freer *freer_of(uintptr_t from, uint32_t what)
 {
-    struct zr_freer *f = &freers[((uintptr_t)caller + what) * 0x9e3779b97f4a7c15u >> 60];
+    struct freer *f = &freers[(from + what) * 0x9e3779b97f4a7c15u >> 60];
 
     __asm__("" : "+r"(f));
     return f;
@@ -29,15 +38,17 @@ static const struct zr_site *site_of(const void *caller)
     return site && site->address == caller ? site : NULL;
 }
 
-void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, const struct zr_cache *c, size_t alignment)
+void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, size_t alignment)
 {
     uintptr_t shard = zr_shard_word;
     unsigned number = asker->key.account;
 
-    if (asker->key.extra || zr_config.host_floor.set || number >= ZR_DEVICES || zr_heap_last->cache != c)
+    if (asker->key.extra || zr_config.host_floor.set || number >= ZR_DEVICES ||
+        !zr_cache_learn(&asker->again, &asker->key))
         return;
+    asker->tally = NULL;
     if (shard != ZR_SHARD_OFF) {
-        const struct zr_site *site = site_of(asker->caller);
+        const struct zr_site *site = site_of(call->caller);
         struct zr_shard *s = (struct zr_shard *)shard;
         const struct zr_cell *cell;
 
@@ -53,9 +64,6 @@ void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, const stru
         if (!asker->tally)
             return;
     }
-    asker->way = call->way;
-    asker->heap = zr_heap_last;
-    asker->shard = shard;
     asker->alignment = alignment;
 }
 
@@ -63,10 +71,11 @@ void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, uns
 {
     uintptr_t shard = zr_shard_word;
     const struct zr_site *site = shard & 1 ? NULL : site_of(call->caller);
-    struct zr_freer f = {.caller = call->caller, .what = device | ZR_KIND_DEVICE << 16, .way = call->way,
-                         .heap = zr_heap_last, .shard = shard};
+    struct heap *h = zr_heap_last;
+    struct freer f = {.from = zr_from(call->caller, call->door), .what = device | ZR_KIND_DEVICE << 16, .heap = h,
+                      .mine = __atomic_load_n(&h->mine, __ATOMIC_RELAXED)};
 
-    if ((!site && shard != ZR_SHARD_OFF) || zr_heap_last->cache != c || device >= ZR_DEVICES)
+    if ((!site && shard != ZR_SHARD_OFF) || h->cache != c || f.mine == NOT_PRIVATE || device >= ZR_DEVICES)
         return;
     if (site) {
         struct zr_shard *s = (struct zr_shard *)shard;
@@ -82,47 +91,49 @@ void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, uns
         if (!f.tally)
             return;
     }
-    *freer_of(f.caller, f.what) = f;
+    *freer_of(f.from, f.what) = f;
+}
+
+static void learn_anew(void)
+{
+    for (unsigned i = 0; i < ZR_ASKERS; i++) {
+        zr_askers[i].alignment = ZR_UNLEARNT;
+        freers[i].from = 0;
+    }
 }
 
 void zr_hit_forget(void)
 {
-    for (unsigned i = 0; i < ZR_ASKERS; i++) {
-        zr_askers[i] = (struct zr_asker){.alignment = ZR_UNLEARNT};
-        freers[i].heap = NULL;
-    }
-    zr_last_asker = NULL;
+    for (unsigned i = 0; i < ZR_ASKERS; i++)
+        zr_askers[i] = (struct zr_asker){0};
+    learn_anew();
+    zr_thread.asker = NULL;
 }
 
 /*
  * Now and then: the clock, and with it blocks that nobody has used for long. The driver may be called, so the guard is
  * still set, and dropped here. Libraries come and go: those behind the call sites are looked at again.
  */
-static __attribute__((noinline, cold)) ze_result_t tick(void)
+static __attribute__((noinline, cold)) ze_result_t tick(struct heap *h)
 {
     struct zr_call call __attribute__((cleanup(zr_leave), unused)) = {.entered = true};
 
-    zr_tick(zr_heap_last);
+    zr_tick(h);
     if (++ticks % LOOK_AGAIN == 0) {
-        for (unsigned i = 0; i < ZR_ASKERS; i++) {
-            zr_askers[i].alignment = ZR_UNLEARNT;
-            freers[i].heap = NULL;
-        }
+        learn_anew();
         if (zr_sites)
             zr_sites->countdown = 1;
     }
     return ZE_RESULT_SUCCESS;
 }
 
-/*
- * A settled process without faults to inject, a thread that is in no call of ours. All of `busy`, here and where it is
- * written: a part that was just written cannot be forwarded to a reader of the whole.
- */
-static inline bool as_usual(void)
+/* The door has noted its caller, and nothing else yet. */
+static void note_from(uintptr_t from)
 {
-    return likely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) == ZR_DECIDING) &&
-           likely(!zr_thread.busy) && likely(!zr_thread.pooled) &&
-           likely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) != 0);
+    uint32_t door = (uint32_t)(from >> ZR_FROM_DOOR);
+
+    zr_note(door,
+            door >= ZR_DOOR_TABLE ? ZR_WAY_TABLE : door >= ZR_DOOR_DLSYM ? ZR_WAY_DLSYM : ZR_WAY_PLT);
 }
 
 /* What was asked for is all in the asker. */
@@ -132,16 +143,20 @@ static __attribute__((noinline, cold)) ze_result_t none_at_hand(const struct zr_
                                              .flags = asker->key.flags,
                                              .ordinal = asker->key.ordinal};
 
-    return zr_general_alloc_device(asker->key.context, &desc, size, asker->alignment, asker->key.device, out);
+    note_from(asker->from);
+    return zr_on_zeMemAllocDevice(asker->key.context, &desc, size, asker->alignment, asker->key.device, out);
 }
 
-static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, size_t size, void **out)
+/*
+ * All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. It is set for handlers of
+ * signals that come now.
+ */
+__attribute__((section(".text.hot.hit"))) ze_result_t zr_hit_serve(struct zr_asker *asker, size_t size, void **out)
 {
-    struct zr_shard *s = (struct zr_shard *)asker->shard;
     struct zr_block *b;
 
     zr_thread.busy = ZR_ONLY_INSIDE;
-    b = zr_cache_at_hand(asker->heap, &asker->key, size);
+    b = zr_cache_again(&asker->again, size);
     zr_thread.busy = 0;
     if (unlikely(!b))
         return none_at_hand(asker, size, out);
@@ -149,73 +164,59 @@ static __attribute__((noinline)) ze_result_t serve_hit(struct zr_asker *asker, s
     if (unlikely(b->flags & ~(uint32_t)(ZR_BLOCK_USER - 1)))
         __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_USER - 1), __ATOMIC_RELAXED);
     asker->asked = 0;
-    asker->base = b->base;
-    zr_last_asker = asker;
+    zr_thread.asker = asker;
+    zr_thread.base = b->base;
     *out = (void *)b->base;
-    if (likely(!((uintptr_t)s & 1)))
-        zr_tally_got(s, asker->tally, asker->level, asker->key.account, size);
+    if (likely(asker->tally))
+        zr_tally_got(asker->tally, asker->level, size);
     return ZE_RESULT_SUCCESS;
 }
 
-/* Checks and no more, with the arguments where they came, so that nothing need be saved on the stack. */
-ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                                   size_t alignment, ze_device_handle_t device, void **out)
+static __attribute__((noinline, cold)) ze_result_t free_otherwise(ze_context_handle_t context, void *p, uintptr_t from)
 {
-    struct zr_asker *asker = zr_asker_of(zr_thread.caller, device);
-
-    if (unlikely(!as_usual() || !desc || !out) || unlikely(asker->caller != zr_thread.caller) ||
-        unlikely(asker->way != zr_thread.way) || unlikely(asker->heap != zr_heap_last) || unlikely(asker->shard != zr_shard_word) ||
-        unlikely(asker->alignment != alignment) || unlikely(asker->key.context != context) ||
-        unlikely(asker->key.device != device) || unlikely(asker->key.peers != asker->asked) ||
-        unlikely(asker->key.ordinal != desc->ordinal) || unlikely(asker->key.flags != desc->flags) ||
-        unlikely(desc->pNext) || unlikely(desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC))
-        return zr_general_alloc_device(context, desc, size, alignment, device, out);
-    return serve_hit(asker, size, out);
+    note_from(from);
+    return zr_on_zeMemFree(context, p);
 }
 
 /* The block of this slot has this base. Inlined twice: where the index has it at its first place, and where it has it behind others. */
-static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handle_t context, void *p,
+static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handle_t context, void *p, uintptr_t from,
                                                                 const void *slot)
 {
-    const void *caller = zr_thread.caller;
     uint32_t what = (uint32_t)(__atomic_load_n(&zr_slot_block(slot)->traits, __ATOMIC_RELAXED) >> 32);
-    const struct zr_freer *f = freer_of(caller, what);
-    struct heap *h = zr_heap_last;
-    uintptr_t shard = zr_shard_word;
+    const struct freer *f = freer_of(from, what);
+    struct heap *h = f->heap;
     struct zr_freed_block was;
-    enum zr_put_by put;
 
-    if (unlikely(!as_usual() || !context) || unlikely(f->caller != caller) || unlikely(f->what != what) ||
-        unlikely(f->way != zr_thread.way) || unlikely(f->heap != h) || unlikely(f->shard != shard))
-        return zr_general_free(context, p);
+    if (unlikely(f->from != from) || unlikely(f->what != what) || unlikely(!context) ||
+        unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) != ZR_DECIDING))
+        return free_otherwise(context, p, from);
     zr_thread.busy = ZR_ONLY_INSIDE;
-    put = zr_cache_put_by(h, slot, &was);
-    if (unlikely(put == ZR_NOT_PUT_BY)) {
+    if (unlikely(!zr_cache_put_by(h, f->mine, slot, &was))) {
         zr_thread.busy = 0;
-        return zr_general_free(context, p);
+        return free_otherwise(context, p, from);
     }
-    if (likely(!(shard & 1)))
+    if (likely(f->tally))
         zr_tally_gave(f->tally, f->level, was.size);
-    if (unlikely(put == ZR_PUT_BY_AND_TICK))
-        return tick();
+    if (zr_tick_is_due(h))
+        return tick(h);
     zr_thread.busy = 0;
     return ZE_RESULT_SUCCESS;
 }
 
-static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p)
+static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p, uintptr_t from)
 {
     const void *slot = zr_index_probe(p);
 
     if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
-        return zr_general_free(context, p);
-    return put_by(context, p, slot);
+        return free_otherwise(context, p, from);
+    return put_by(context, p, from, slot);
 }
 
-ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *p)
+__attribute__((section(".text.hot.hit"))) ze_result_t zr_hit_free(ze_context_handle_t context, void *p, uintptr_t from)
 {
     const void *slot = zr_index_first(p);
 
     if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
-        return free_displaced(context, p);
-    return put_by(context, p, slot);
+        return free_displaced(context, p, from);
+    return put_by(context, p, from, slot);
 }

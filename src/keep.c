@@ -224,14 +224,15 @@ static __attribute__((noinline, cold)) void count_passed(const ze_device_mem_all
 }
 
 /* What this call site asks for: as the call before, as far as residency goes. */
-static inline struct zr_asker *asker_of(const void *caller, ze_context_handle_t context,
+static inline struct zr_asker *asker_of(const struct zr_call *call, ze_context_handle_t context,
                                         ze_device_handle_t device)
 {
-    struct zr_asker *a = zr_asker_of(caller, device);
+    uintptr_t from = zr_from(call->caller, call->door);
+    struct zr_asker *a = zr_asker_of(from, device);
 
-    if (unlikely(a->caller != caller || a->key.context != context || a->key.device != device)) {
+    if (unlikely(a->from != from || a->key.context != context || a->key.device != device)) {
         memset(a, 0, sizeof *a);
-        a->caller = caller;
+        a->from = from;
     }
     a->alignment = ZR_UNLEARNT;
     a->key = (struct zr_key){.context = context, .device = device, .kind = ZR_KIND_DEVICE, .peers = a->asked};
@@ -331,7 +332,7 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
         return false;
     if (unlikely(!__atomic_load_n(&limited[number], __ATOMIC_ACQUIRE)))
         set_limit(c, call, number, device);
-    asker = asker_of(call->caller, context, device);
+    asker = asker_of(call, context, device);
     asker->key.account = (uint16_t)number;
     asker->key.ordinal = desc->ordinal;
     asker->key.flags = desc->flags;
@@ -339,9 +340,9 @@ bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,
     asker->key.extra = extra;
     if (!serve(c, call, &asker->key, size, out, result, &hit))
         return false;
-    zr_last_asker = asker;
-    asker->base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
-    zr_hit_learn(asker, call, c, alignment);
+    zr_thread.asker = asker;
+    zr_thread.base = *result == ZE_RESULT_SUCCESS ? (uintptr_t)*out : 0;
+    zr_hit_learn(asker, call, alignment);
     return true;
 }
 
@@ -496,9 +497,9 @@ bool zr_keep_not(struct zr_call *call, ze_context_handle_t context, void *ptr, z
 bool zr_keep_is_resident(struct zr_block *b, unsigned number)
 {
     uint64_t bit = number < 64 ? UINT64_C(1) << number : 0;
-    struct zr_asker *asker = zr_last_asker;
+    struct zr_asker *asker = zr_thread.asker;
 
-    if (asker && asker->base == b->base)
+    if (asker && zr_thread.base == b->base)
         asker->asked |= bit;
     return (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS) &&
            (__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit);

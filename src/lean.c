@@ -49,7 +49,7 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
     }
     known = &l->way[call->way < ZR_LEAN_WAYS ? call->way : 0].site[which];
     if (call->way >= ZR_LEAN_WAYS || !l->device || !zr_sites ||
-        (known->caller == call->caller && l->way[call->way].door[which] == call->door))
+        known->from == zr_from(call->caller, call->door))
         return;
     site = &zr_sites->site[zr_site_of(call->caller)];
     if (site->address != call->caller)
@@ -58,8 +58,7 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
     tally = zr_tally(l->shard, zr_lean_device(l), &words);
     if (!tally)
         return;
-    *known = (struct zr_lean_site){call->caller, tally, zr_below(call->door, kind[which].entry)};
-    l->way[call->way].door[which] = (uint8_t)call->door;
+    *known = (struct zr_lean_site){zr_from(call->caller, call->door), tally, zr_below(call->door, kind[which].entry)};
 }
 
 ze_result_t zr_refused(struct zr_local *l, const struct zr_pair *tally, uint64_t bytes, enum zr_entry e,

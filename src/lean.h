@@ -35,24 +35,13 @@ ze_result_t zr_refused(struct zr_local *l, const struct zr_pair *tally, uint64_t
 /* Gives up the thread's claims: parked blocks leave the map. */
 void zr_claims_drop(struct zr_local *l);
 
-#define ZR_INLINE static inline __attribute__((always_inline))
-
-/* For the general way: the door has noted the caller. */
-ZR_INLINE void zr_note(uint32_t door, enum zr_way way)
-{
-    zr_thread.door = door;
-    zr_thread.way = way;
-}
-
 /* Nothing unusual in the process, or with the counters of this thread. */
-ZR_INLINE bool zr_lean_is_open(void)
+ZR_INLINE bool zr_lean_is_open(const struct zr_local *l)
 {
-    const struct zr_local *l = zr_thread.local;
-
-    return likely(l) && __atomic_load_n(&l->open, __ATOMIC_RELAXED);
+    return likely(l) && likely(__atomic_load_n(&l->open, __ATOMIC_RELAXED));
 }
 
-/* Within the door. All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. */
+/* A thread that is neither inside nor watched comes in. All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. */
 ZR_INLINE void zr_lean_enter(void)
 {
     zr_thread.busy = ZR_ONLY_INSIDE;
@@ -61,7 +50,7 @@ ZR_INLINE void zr_lean_enter(void)
 static inline void zr_lean_leave(const int *unused)
 {
     (void)unused;
-    zr_thread.busy = 0;
+    zr_thread.busy = ZR_ONLY_LEAN;
 }
 #define ZR_LEAN_GUARD int guard __attribute__((cleanup(zr_lean_leave), unused)) = 0
 
@@ -130,8 +119,8 @@ ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, z
     const struct zr_lean_site *site = &l->way[way].site[ZR_LEAN_ALLOC];
     ze_result_t result;
 
-    if (unlikely(zr_thread.busy) || unlikely(!desc || desc->pNext) ||
-        unlikely(l->device != device) || unlikely(site->caller != zr_thread.caller) || unlikely(l->way[way].door[ZR_LEAN_ALLOC] != door) || unlikely(!zr_pace_skips(l, ZR_LEAN_ALLOC, ZR_E_zeMemAllocDevice, size))) {
+    if (!zr_lean_is_open(l) || unlikely(!desc || desc->pNext) ||
+        unlikely(l->device != device) || unlikely(site->from != zr_from(zr_thread.caller, door)) || unlikely(!zr_pace_skips(l, ZR_LEAN_ALLOC, ZR_E_zeMemAllocDevice, size))) {
         zr_note(door, way);
         return zr_on_zeMemAllocDevice(context, desc, size, alignment, device, out);
     }
@@ -141,7 +130,7 @@ ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, z
     if (unlikely(result != ZE_RESULT_SUCCESS))
         return zr_refused(l, site->tally, size, ZR_E_zeMemAllocDevice, result);
     if (likely(zr_lean_place(l, context, *out, size)))
-        zr_tally_got(l->shard, site->tally, l->level, zr_lean_device(l), size);
+        zr_tally_got(site->tally, l->level, size);
     else
         zr_tally_failed(l->shard, site->tally, size);
     return ZE_RESULT_SUCCESS;
@@ -164,8 +153,8 @@ ZR_INLINE ze_result_t zr_lean_zeMemFree(uint32_t door, enum zr_way way, ze_conte
     size_t held;
     ze_result_t result;
 
-    if (unlikely(zr_thread.busy) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
-        unlikely(site->caller != zr_thread.caller) || unlikely(l->way[way].door[ZR_LEAN_FREE] != door) ||
+    if (!zr_lean_is_open(l) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
+        unlikely(site->from != zr_from(zr_thread.caller, door)) ||
         unlikely(!zr_pace_skips(l, ZR_LEAN_FREE, ZR_E_zeMemFree, (held = c->block->held))) ||
         unlikely(!zr_lean_park(l, c, c->block))) {
         zr_note(door, way);
@@ -191,8 +180,8 @@ ZR_INLINE ze_result_t zr_lean_zeMemFreeExt(uint32_t door, enum zr_way way, ze_co
     size_t held;
     ze_result_t result;
 
-    if (unlikely(zr_thread.busy) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
-        unlikely(site->caller != zr_thread.caller) || unlikely(l->way[way].door[ZR_LEAN_FREE_EXT] != door) ||
+    if (!zr_lean_is_open(l) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
+        unlikely(site->from != zr_from(zr_thread.caller, door)) ||
         unlikely(!zr_pace_skips(l, ZR_LEAN_FREE_EXT, ZR_E_zeMemFreeExt, (held = c->block->held))) ||
         unlikely(!zr_lean_park(l, c, c->block))) {
         zr_note(door, way);

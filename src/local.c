@@ -44,6 +44,7 @@ static void enlist(struct zr_local *l)
     all = l;
     /* Asked under the lock: at the end of the process either this sees it, or zr_local_close_all sees this. */
     l->open = l->shard && !zr_is(~0u);
+    zr_thread.lean = l->open != 0;
     zr_unlock(&lock);
 }
 
@@ -61,6 +62,7 @@ static void drop(void *unused)
     l = zr_thread.local;
     thread_ended = true;
     zr_thread.local = NULL;
+    zr_thread.lean = 0;
     if (!l)
         return;
     zr_lock(&lock);
@@ -184,4 +186,5 @@ void zr_fork_child_local(void)
     if (zr_thread.local)
         unmap(zr_thread.local);
     zr_thread.local = NULL;
+    zr_thread.lean = 0;
 }

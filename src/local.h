@@ -26,9 +26,9 @@ struct zr_pace {
 /* A function of any type. */
 typedef void (*zr_function)(void);
 
-/* An entry point on the lean way: the return address seen last, what stands for its calls (stats.h), what lies below. */
+/* An entry point on the lean way: where the last call came from, what stands for it (stats.h), what lies below. */
 struct zr_lean_site {
-    const void *caller;
+    uintptr_t from; /* zr_from */
     struct zr_pair *tally;
     zr_function below;
 };
@@ -57,7 +57,6 @@ struct zr_local {
     struct zr_pace lean[ZR_LEANS];
     struct {
         _Alignas(64) struct zr_lean_site site[ZR_LEANS];
-        uint8_t door[ZR_LEANS];
     } way[ZR_LEAN_WAYS];
 
     struct zr_shard *shard;

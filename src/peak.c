@@ -98,10 +98,17 @@ static void widen(int64_t *mark, int64_t level, int64_t more)
     __atomic_store_n(mark, higher(get(mark), level + more + higher(level, 0) / 8), __ATOMIC_RELAXED);
 }
 
-void zr_peak_look(struct zr_shard *s, unsigned device)
+static unsigned device_of(const struct zr_level *l)
+{
+    size_t in_shard = ((uintptr_t)l - (uintptr_t)zr_segment.shards) % sizeof(struct zr_shard);
+
+    return (unsigned)((in_shard - offsetof(struct zr_shard, on)) / sizeof(struct zr_line));
+}
+
+void zr_peak_look(struct zr_level *own)
 {
     struct zr_globals *g = zr_segment.globals;
-    struct zr_level *own = &(s ? s : zr_segment_shard(0))->on[device].level;
+    unsigned device = device_of(own);
     bool several = zr_threads_counting() > 1;
     int64_t more_bytes = several ? MORE_BYTES : 0, more_blocks = several ? MORE_BLOCKS : 0;
     unsigned n = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE);

@@ -54,11 +54,6 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
 /* Before a context goes: what we keep for it goes back to the driver. */
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
 
-/* --- entry/ze_mem.c: calls that do not go the shortest way (hit.c) -------------------------------------------- */
-ze_result_t zr_general_alloc_device(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                                    size_t alignment, ze_device_handle_t device, void **out);
-ze_result_t zr_general_free(ze_context_handle_t context, void *ptr);
-
 /* --- keep.c: blocks that are kept and reused at the Level Zero entry points ------------------------------- */
 /* False: not one for us, or we are in trouble; the caller goes to the driver. */
 bool zr_keep_alloc_device(struct zr_call *call, ze_context_handle_t context,

@@ -41,7 +41,8 @@ static __thread unsigned asked; /* how often this thread's provider was asked */
 
 /* What the provider does is seen at our doors, even when a door of ours has led here. */
 struct below {
-    uint32_t inside, pooled;
+    uint8_t inside;
+    uint16_t pooled;
 };
 
 static struct below enter_below(void)

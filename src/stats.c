@@ -125,6 +125,8 @@ static void give_back(void *unused)
     exit_known = false;
     zr_shard_word = ZR_SHARD_UNCLAIMED;
     zr_fork_check();
+    if (zr_hit_forget)
+        zr_hit_forget();
     if (claimed < 0)
         return;
     zr_lock(&lock);
@@ -345,7 +347,7 @@ void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook)
     __atomic_fetch_add(&s->on[device].level.level.bytes, n, __ATOMIC_RELAXED);
     __atomic_fetch_add(&s->on[device].level.level.count, one, __ATOMIC_RELAXED);
     if (!unbook)
-        zr_peak_look(NULL, device);
+        zr_peak_look(&s->on[device].level);
 }
 
 void zr_book_reserved(unsigned device, int64_t bytes)

@@ -130,8 +130,8 @@ const char *zr_entry_name(enum zr_entry e);
 
 
 /* --- peak.c: peaks of all threads ---------------------------------------------------------------------------- */
-/* This thread is higher on this device than it may be without a look at the others. s NULL: a thread without a shard. */
-void zr_peak_look(struct zr_shard *s, unsigned device);
+/* A thread is higher on a device than it may be without a look at the others: this is its level there. */
+void zr_peak_look(struct zr_level *own);
 void zr_fork_child_peak(void);
 /* Threads that have a shard of their own now, or may write to the shared one. */
 unsigned zr_threads_counting(void);
@@ -306,8 +306,7 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
  * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector registers
  * in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to 15 ns).
  */
-static inline void zr_tally_got(struct zr_shard *s, struct zr_pair *tally, struct zr_level *l, unsigned device,
-                                uint64_t bytes)
+static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
 {
 #ifdef ZR_PLAIN_C
     __m128i n = zr_pair_of(bytes);
@@ -326,7 +325,7 @@ static inline void zr_tally_got(struct zr_shard *s, struct zr_pair *tally, struc
             : [mark] "m"(l->mark), [bytes] "r"(bytes));
 #endif
     if (unlikely(above))
-        zr_peak_look(s, device);
+        zr_peak_look(l);
 }
 
 static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
@@ -367,7 +366,7 @@ static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
     zr_relaxed_add(&c->allocations, 1);
     zr_booked(s);
     if (likely(k < ZR_KINDS_ON_DEVICE) && unlikely(zr_level_up(&s->on[device].level, zr_pair_of(bytes))))
-        zr_peak_look(s, device);
+        zr_peak_look(&s->on[device].level);
 }
 
 /* Memory has been taken back. */

@@ -223,6 +223,8 @@ void zr_fork_child_fingerprint(void);
 void zr_fork_child_host(void);
 void zr_fork_child_config(void);
 void zr_fork_child_trace(void);
+/* Before this thread's shard goes to another: nothing is counted there that was learnt (hit.c). */
+void zr_hit_forget(void) __attribute__((weak));
 /* Everything from policy.c down; weak, because what only counts is linked without it. */
 void zr_fork_child_policy(void) __attribute__((weak));
 

@@ -40,7 +40,10 @@ struct zr_block {
     uint64_t peers;      /* bit n: resident on device n besides its owner */
     union {
         struct {
-            uint32_t flags;  /* atomic: enum zr_block_flags */
+            union {
+                uint32_t flags; /* atomic: enum zr_block_flags */
+                uint16_t own;   /* those of the cache alone */
+            };
             uint16_t device; /* index, the caller's */
             uint8_t kind;    /* enum zr_kind */
             uint8_t spare;

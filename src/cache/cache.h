@@ -25,8 +25,13 @@ enum { ZR_ACCOUNTS = 64, ZR_KEYS_MAX = 512 };
 struct zr_key {
     void *context;
     void *device; /* handle: a sub-device is another one than its device */
-    uint32_t ordinal;
-    uint32_t flags;
+    union {
+        struct {
+            uint32_t flags;
+            uint32_t ordinal;
+        };
+        uint64_t what; /* both, for one look */
+    };
     uint64_t peers;  /* devices, besides its own, on which the block is resident */
     uint16_t account; /* whose limit counts it: the device's index, below ZR_ACCOUNTS */
     uint8_t kind;    /* enum zr_kind */

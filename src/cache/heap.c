@@ -8,6 +8,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 /* Ways lead here when there is none: a key of no context. */
@@ -17,10 +18,13 @@ static struct heap no_heap = {.last = &no_way, .mine = NOT_PRIVATE}; /* of no ca
 _Thread_local struct heap *zr_heaps[CACHES];
 _Thread_local struct heap *zr_heap_last = &no_heap;
 
+_Static_assert(offsetof(struct heap, of) <= 4096, "the head of a heap is wiped in children");
+
 uint8_t zr_heap_shared[1 << 16];
 static uint32_t heap_ids; /* atomic: how many were given away */
 static struct zr_cache *caches[CACHES];
 static struct zr_lock caches_lock;
+static uint64_t passes; /* atomic: how many were given away */
 
 static long membarrier(int command)
 {
@@ -47,6 +51,20 @@ static void be_private(struct heap *h)
     uint32_t mine = (uint32_t)h->id << 8 | ZR_BLOCK_LIVE;
 
     __atomic_store_n(&h->mine, h->private ? mine : NOT_PRIVATE, __ATOMIC_RELEASE);
+}
+
+/*
+ * A pass stands for one owner of the heap and the keys it knows: whoever has it knows bins and magazines of this heap
+ * without asking again. With the cache's lock held.
+ */
+static void new_pass(struct heap *h)
+{
+    h->own_pass = __atomic_add_fetch(&passes, 1, __ATOMIC_RELAXED);
+}
+
+static void show_pass(struct heap *h)
+{
+    __atomic_store_n(&h->pass, is_locked(h->cache) ? 0 : h->own_pass, __ATOMIC_RELEASE);
 }
 
 /*
@@ -77,6 +95,8 @@ static struct heap *make_heap(struct zr_cache *c)
     if (!h) {
         h = zr_pages((sizeof *h + BINS * sizeof h->of[0] + 4095) & ~(size_t)4095);
         if (h) {
+            /* In a child of fork or clone nobody has a pass, and no block is private. */
+            madvise(h, 4096, MADV_WIPEONFORK);
             h->cache = c;
             h->wanted = c->no_membarrier ? WANTED_LOCKED : 0;
             h->last = &no_way;
@@ -94,6 +114,8 @@ static struct heap *make_heap(struct zr_cache *c)
         h->claims = 0;
         h->calm = h->calm ? h->calm : CALM;
         number(h);
+        new_pass(h);
+        show_pass(h);
     }
     zr_unlock(&c->lock);
     return h;
@@ -129,6 +151,7 @@ void zr_heap_forget_key(struct heap *h, const struct key *k)
     for (unsigned i = 0; i < WAYS; i++)
         if (h->way[i].bins == k->bin)
             h->way[i] = no_way;
+    new_pass(h);
 }
 
 /* Cold: enters with a locked instruction; sleeps as long as somebody else is inside. */
@@ -196,6 +219,7 @@ void zr_heap_seize_all(struct zr_cache *c)
     for (struct heap *h = c->heaps; h; h = h->next) {
         __atomic_fetch_or(&h->wanted, WANTED_SEIZED, __ATOMIC_SEQ_CST);
         __atomic_store_n(&h->mine, NOT_PRIVATE, __ATOMIC_RELAXED);
+        __atomic_store_n(&h->pass, 0, __ATOMIC_RELAXED);
         __atomic_store_n(&h->last, &no_way, __ATOMIC_RELAXED);
     }
     wait_for_owners(c, enter_plainly);
@@ -212,6 +236,7 @@ void zr_heap_release_all(struct zr_cache *c)
 
     for (struct heap *h = c->heaps; h; h = h->next) {
         be_private(h);
+        show_pass(h);
         __atomic_fetch_and(&h->wanted, ~(uint32_t)WANTED_SEIZED, __ATOMIC_RELEASE);
         if (h->in_use && h != zr_heaps[c->id])
             syscall(SYS_futex, &h->wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);

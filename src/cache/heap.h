@@ -95,6 +95,7 @@ struct heap {
     uint32_t now;     /* milliseconds, as of the last reading */
     int32_t patience; /* so many frees until the clock is read again */
     uint32_t pace;    /* and so many from there to the next time */
+    uint64_t pass;    /* atomic: of those whom its owner was served for; 0: nobody goes straight by one (zr_pass) */
     struct way *last; /* atomic: the way of the key that was asked for last */
     struct zr_cache *cache;
     uint64_t pushed;  /* blocks into its magazines: by frees, up to the last reading of the clock, */
@@ -104,6 +105,7 @@ struct heap {
     uint32_t claims; /* blocks of a shared heap that its owner freed since it last looked whether others do, too */
     uint32_t calm;   /* so many of them with no other in between make it private again */
     uint16_t id; /* of no other heap, ever; 0: there were too many, it is never private */
+    uint64_t own_pass; /* `pass` says so, unless it is seized */
     bool private; /* `mine` says so, unless it is seized */
     bool in_use;  /* a thread owns it */
     struct magazine of[] __attribute__((aligned(64))); /* BINS; 0 is nobody's: empty for ever, and full */
@@ -232,7 +234,7 @@ struct heap *zr_heap(struct zr_cache *c);
 /* Inside: the next allocation of this key, or this way, goes straight. */
 void zr_heap_way(struct heap *h, const struct key *k);
 void zr_heap_last_way(struct heap *h, struct way *w);
-void zr_heap_forget_key(struct heap *h, const struct key *k);
+void zr_heap_forget_key(struct heap *h, const struct key *k); /* with the heap seized */
 /*
  * Moves a LIVE block, found with this word, on to `to` and under that heap; false when somebody was faster. One
  * locked instruction, and a seizure if it is the first block of a heap that another thread frees.

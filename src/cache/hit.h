@@ -29,12 +29,10 @@ static inline bool same_key(const struct zr_key *ours, const struct zr_key *key)
 }
 _Static_assert(sizeof(struct zr_key) == 40 && offsetof(struct way, key) == 0, "compared in three");
 
-static inline void note(struct zr_freed_block *was, const struct zr_block *b, uint64_t traits)
+static inline void note(struct zr_freed_block *was, const struct zr_block *b)
 {
-    uint32_t upper = (uint32_t)(traits >> 32);
-
     was->size = b->size;
-    memcpy(&was->device, &upper, sizeof upper);
+    memcpy(&was->device, &b->device, 4);
 }
 _Static_assert(offsetof(struct zr_block, device) == offsetof(struct zr_block, traits) + 4 &&
                    offsetof(struct zr_block, kind) == offsetof(struct zr_block, device) + 2 &&
@@ -64,35 +62,88 @@ zr_cache_at_hand(struct heap *h, const struct zr_key *key, size_t size)
     return hand_out(b, size);
 }
 
-enum zr_put_by { ZR_NOT_PUT_BY, ZR_PUT_BY, ZR_PUT_BY_AND_TICK };
+/*
+ * Who was served by this heap, and so knows the bins of his key and a magazine of it, may be served again as long as
+ * the heap has the same pass: neither its owner nor the keys have changed then, and nobody has seized it.
+ */
+struct zr_again {
+    uint64_t pass;
+    size_t size;               /* asked for last, */
+    struct magazine *magazine; /* and where blocks for it lie */
+    struct heap *heap;
+    const uint16_t *bins;
+};
+
+/* Outside, after a block of this key: how to get the next one. False: not by this way. */
+static inline bool zr_cache_learn(struct zr_again *again, const struct zr_key *key)
+{
+    struct heap *h = zr_heap_last;
+    const struct way *w;
+    bool known;
+
+    heap_enter_hot(h);
+    w = __atomic_load_n(&h->last, __ATOMIC_RELAXED);
+    *again = (struct zr_again){__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE), 0, &h->of[0], h, w->bins};
+    known = again->pass && same_key(&w->key, key);
+    heap_leave(h);
+    return known;
+}
+
+static inline __attribute__((always_inline)) struct zr_block *zr_cache_again(struct zr_again *again, size_t size)
+{
+    struct heap *h = again->heap;
+    struct magazine *m = again->magazine;
+    struct zr_block *b = NULL;
+
+    heap_enter_hot(h);
+    if (unlikely(__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE) != again->pass))
+        goto leave;
+    if (unlikely(again->size != size)) {
+        unsigned size_class = zr_class_of(size);
+
+        if (unlikely(size_class >= ZR_CLASSES))
+            goto leave;
+        again->magazine = m = &h->of[__atomic_load_n(&again->bins[size_class], __ATOMIC_RELAXED)];
+        again->size = size;
+    }
+    b = magazine_pop(m);
+leave:
+    heap_leave(h);
+    return likely(b) ? hand_out(b, size) : NULL;
+}
 
 /*
- * The slot of the index whose block has the base that is freed. Kept, or go through zr_cache_keep; after a while
- * zr_tick is due, too. A block that this heap may free by itself is of its cache.
+ * The slot of the index whose block has the base that is freed. Kept, or go through zr_cache_keep. A block
+ * that this heap may free by itself is of its cache. `mine`: as h->mine was when the caller
+ * last saw that the heap is this thread's; no other owner has the same. zr_tick may be due now.
  */
-static inline __attribute__((always_inline)) enum zr_put_by
-zr_cache_put_by(struct heap *h, const void *slot, struct zr_freed_block *was)
+static inline __attribute__((always_inline)) bool
+zr_cache_put_by(struct heap *h, uint32_t mine, const void *slot, struct zr_freed_block *was)
 {
     struct zr_block *b = zr_slot_block(slot);
-    uint64_t word, traits;
-    int32_t patience;
+    uint64_t word;
 
     heap_enter_hot(h);
     /* A private block of this heap: between here and heap_leave nobody else touches it. */
     word = zr_block_word(b);
-    traits = __atomic_load_n(&b->traits, __ATOMIC_RELAXED);
-    if (unlikely((uint32_t)word != __atomic_load_n(&h->mine, __ATOMIC_ACQUIRE) ||
-                 (uint16_t)traits != ZR_BLOCK_OURS || !magazine_push(&h->of[zr_slot_bin(slot)], b))) {
+    if (unlikely((uint32_t)word != mine) || unlikely(__atomic_load_n(&h->mine, __ATOMIC_ACQUIRE) != mine) ||
+        unlikely(__atomic_load_n(&b->own, __ATOMIC_RELAXED) != ZR_BLOCK_OURS) ||
+        unlikely(!magazine_push(&h->of[zr_slot_bin(slot)], b))) {
         heap_leave(h);
-        return ZR_NOT_PUT_BY;
+        return false;
     }
     ZR_PAUSE("before a store");
     b->stamp = h->now;
-    note(was, b, traits);
+    note(was, b);
     __atomic_store_n(&b->word, word ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_CACHED), __ATOMIC_RELEASE);
-    h->patience = patience = h->patience - 1;
+    h->patience--;
     heap_leave(h);
-    return likely(patience >= 0) ? ZR_PUT_BY : ZR_PUT_BY_AND_TICK;
+    return true;
+}
+
+static inline bool zr_tick_is_due(const struct heap *h)
+{
+    return unlikely(h->patience < 0);
 }
 
 #endif

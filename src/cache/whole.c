@@ -24,11 +24,10 @@ static inline __attribute__((always_inline)) enum zr_freed
 keep_guessed(struct zr_cache *c, void *p, struct zr_freed_block *was, const void *slot)
 {
     struct heap *h = zr_heap_last;
-    enum zr_put_by put = zr_cache_put_by(h, slot, was);
 
-    if (likely(put == ZR_PUT_BY))
-        return ZR_FREED;
-    return put == ZR_PUT_BY_AND_TICK ? tick_freed(h) : keep_slow(c, p, was);
+    if (unlikely(!zr_cache_put_by(h, __atomic_load_n(&h->mine, __ATOMIC_RELAXED), slot, was)))
+        return keep_slow(c, p, was);
+    return zr_tick_is_due(h) ? tick_freed(h) : ZR_FREED;
 }
 
 static __attribute__((noinline)) enum zr_freed keep_displaced(struct zr_cache *c, void *p,
@@ -259,7 +258,7 @@ static inline enum zr_freed free_any(struct zr_cache *c, void *p, bool keep, str
     flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
     if (!(flags & ZR_BLOCK_OURS))
         return ZR_FREED_FOREIGN;
-    note(was, b, __atomic_load_n(&b->traits, __ATOMIC_RELAXED));
+    note(was, b);
     if (!keep || (flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_ODD)))
         return zr_heap_claim(b, word, ZR_BLOCK_NONE, 0) ? give_one(c, b, was) : ZR_FREED_TWICE;
     if (likely(!(flags & ZR_BLOCK_MOVED))) {

@@ -3,21 +3,20 @@
  *
  * Each notes its door and its caller in the thread's own structure and goes on to the implementation with
  * the arguments as they came: three stores and a jump. They are right as plain calls too. Those of allocations and
- * frees hold the lean way.
+ * frees look for a shorter way first: the lean one, or the shortest.
  */
+#include "hit.h"
 #include "lean.h"
 
 __thread struct zr_thread zr_thread __attribute__((aligned(64)));
 
 /*
- * Three kinds of doors for an entry point. GO has what is behind them for a door and a way, and goes on from one:
- * the caller is noted, the rest is not.
+ * Three kinds of doors for an entry point. GO has what is behind them for a door and a way, and goes on from one.
  */
 #define DLSYM(n, GO, name, parameters, arguments)                                                  \
     BEHIND_##GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
     static NEAR_##GO(dlsym##n##_) ze_result_t dlsym##n##_##name parameters                         \
     {                                                                                              \
-        zr_thread.caller = __builtin_return_address(0);                                            \
         GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, arguments);                         \
     }
 /*
@@ -30,7 +29,6 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
     {                                                                                              \
         if (likely(zr_thread.busy == ZR_ONLY_INSIDE))                                              \
             return ((zr_fn_##name)zr_known_below(ZR_DOOR_TABLE + n, ZR_E_##name))arguments;        \
-        zr_thread.caller = __builtin_return_address(0);                                            \
         GO(table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, arguments);                         \
     }
 /*
@@ -42,7 +40,6 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
     ze_result_t zr_plt_##name parameters;                                                          \
     __attribute__((visibility("default"))) NEAR_##GO(plt_) ze_result_t zr_plt_##name parameters    \
     {                                                                                              \
-        zr_thread.caller = __builtin_return_address(0);                                            \
         GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, arguments);                                        \
     }                                                                                              \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");                                      \
@@ -55,18 +52,24 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
 #define NEAR_LEAN(kind) __attribute__((section(".text.hot." #kind)))
 #define BEHIND_GENERAL(kind, name, door, way, parameters, arguments)
 #define GENERAL(kind, name, door, way, arguments)                                                  \
+    zr_thread.caller = __builtin_return_address(0);                                                \
     zr_note((door), (way));                                                                        \
     return zr_on_##name arguments
-/* The lean way is a function of its own, so that those for whom it is closed do not pay for its frame. */
+/* Functions of their own, so that neither of the two ways pays for the other's registers. */
 #define BEHIND_LEAN(kind, name, door, way, parameters, arguments)                                  \
     static __attribute__((noinline)) NEAR_LEAN(kind) ze_result_t lean_##kind##name parameters      \
     {                                                                                              \
         return zr_lean_##name((door), (way), LIST arguments);                                      \
+    }                                                                                              \
+    static __attribute__((noinline)) ze_result_t hit_##kind##name parameters                       \
+    {                                                                                              \
+        return zr_hit_##name((door), (way), LIST arguments);                                       \
     }
 #define LEAN(kind, name, door, way, arguments)                                                     \
-    if (zr_lean_is_open())                                                                         \
+    zr_thread.caller = __builtin_return_address(0);                                                \
+    if (likely(zr_thread.busy == ZR_ONLY_LEAN))                                                    \
         return lean_##kind##name arguments;                                                        \
-    GENERAL(kind, name, door, way, arguments)
+    return hit_##kind##name arguments
 
 #define ZR_ENTRY(name, table, slot, parameters, arguments) DOORS(GENERAL, name, parameters, arguments)
 #define ZR_LEAN(name, table, slot, parameters, arguments) DOORS(LEAN, name, parameters, arguments)

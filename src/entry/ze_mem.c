@@ -1,12 +1,12 @@
 /*
  * zeMem*: allocation, free, properties, IPC. Thin: counts, asks the policy, keeps the books. zeMemAllocDevice and
- * zeMemFree come by hit.c, and here when the shortest way is not theirs.
+ * zeMemFree come here when neither the shortest way (hit.h) nor the lean one (lean.h) is theirs.
  */
 #include "policy.h"
 #include "route.h"
 
-ze_result_t zr_general_alloc_device(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
-                                    size_t size, size_t alignment, ze_device_handle_t device, void **out)
+ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
+                                   size_t size, size_t alignment, ze_device_handle_t device, void **out)
 {
     if (unlikely(zr_thread.watch))
         zr_habit_saw_alloc(zr_thread.door, context, desc, size, device);
@@ -56,7 +56,7 @@ static inline ze_result_t after_free(const struct traced_free *t, ze_result_t re
     return result;
 }
 
-ze_result_t zr_general_free(ze_context_handle_t context, void *ptr)
+ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr)
 {
     if (unlikely(zr_thread.watch))
         zr_habit_saw_free(false, 0);
