@@ -174,8 +174,12 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
                        uint32_t count)
 {
     uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    uint32_t among = 0;
 
     sysman_uuid(call, device, uuid);
+    /* The caller may have asked for some of them only. */
+    if (ZR_BELOW(call, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
+        among = count;
     zr_lock(&lock);
     for (uint32_t i = 0; i < count; i++)
         for (unsigned n = 0; n < MODULES; n++) {
@@ -185,7 +189,7 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
                 continue;
             module[n].device = (ze_device_handle_t)device;
             memcpy(module[n].uuid, uuid, sizeof uuid);
-            module[n].among = count;
+            module[n].among = among;
             __atomic_store_n(&module[n].handle, modules[i], __ATOMIC_RELEASE);
             break;
         }

@@ -17,7 +17,7 @@ static struct {
 /* The device's local memory, all regions together; 0 when the driver does not say. */
 uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device)
 {
-    enum { REGIONS = 8 };
+    enum { REGIONS = 16 };
     ze_device_memory_properties_t p[REGIONS];
     uint32_t count = REGIONS;
     uint64_t total = 0;

@@ -317,18 +317,19 @@ static void keys(void)
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {
         .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
         .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
-    ze_device_mem_alloc_desc_t desc[3] = {device_desc, device_desc, device_desc};
-    void *p[3], *again;
+    ze_device_mem_alloc_desc_t desc[4] = {device_desc, device_desc, device_desc, device_desc};
+    void *p[4], *again;
 
     desc[1].flags = ZE_DEVICE_MEM_ALLOC_FLAG_BIAS_UNCACHED;
     desc[2].pNext = &relaxed;
-    for (int i = 0; i < 3; i++) {
+    desc[3].ordinal = 1;
+    for (int i = 0; i < 4; i++) {
         OK(zeMemAllocDevice(gpu.context, &desc[i], 8 * MIB, 0, gpu.card[0], &p[i]));
         OK(zeMemFree(gpu.context, p[i]));
         for (int j = 0; j < i; j++)
             EXPECT(p[i] != p[j]);
     }
-    for (int i = 2; i >= 0; i--) {
+    for (int i = 3; i >= 0; i--) {
         OK(zeMemAllocDevice(gpu.context, &desc[i], 8 * MIB, 0, gpu.card[0], &again));
         EXPECT(again == p[i]);
         OK(zeMemFree(gpu.context, again));
@@ -408,33 +409,16 @@ static void refused_by_a_trim(void)
     EXPECT(on_card(&gpu, 0, 8 * MIB) != p);
 }
 
-static const struct {
-    const char *name;
-    void (*keep)(void);
-} promises[] = {{"told", told},
-                {"plain_questions", plain_questions},
-                {"every_kind", every_kind},
-                {"makes_room", makes_room},
-                {"imported_by_descriptor", imported_by_descriptor},
-                {"room_for_other_kinds", room_for_other_kinds},
-                {"not_counted", not_counted},
-                {"freed_nothing", freed_nothing},
-                {"parts", parts},
-                {"keys", keys},
-                {"passed", passed},
-                {"refused_and_held", refused_and_held},
-                {"refused_and_freed", refused_and_freed},
-                {"refused_by_a_trim", refused_by_a_trim}};
+static const struct part all[] = {
+    PART(told), PART(plain_questions), PART(every_kind), PART(makes_room),
+    PART(imported_by_descriptor), PART(room_for_other_kinds), PART(not_counted),
+    PART(freed_nothing), PART(parts), PART(keys), PART(passed), PART(refused_and_held),
+    PART(refused_and_freed), PART(refused_by_a_trim), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
     if (!getenv("ZES_ENABLE_SYSMAN"))
         start_sysman();
     gpu = first_gpu();
-    for (size_t i = 0; argc > 1 && i < sizeof promises / sizeof *promises; i++)
-        if (strcmp(argv[1], promises[i].name) == 0) {
-            promises[i].keep();
-            return 0;
-        }
-    return 2;
+    return run_part(all, argc, argv);
 }

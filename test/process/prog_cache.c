@@ -439,42 +439,33 @@ static void threads_allocate_free_export_and_query_at_once(void)
     EXPECT(held() == 0);
 }
 
-static const struct {
-    const char *name;
-    void (*keep)(void);
-} promises[] = {
-#define PROMISE(name) {#name, name}
-    PROMISE(freed_blocks_are_reused),
-    PROMISE(questions_are_answered_for_the_asked_size),
-    PROMISE(a_free_that_waits_goes_to_the_driver),
-    PROMISE(a_block_in_use_is_not_handed_out),
-    PROMISE(an_exported_block_is_really_freed),
-    PROMISE(what_is_kept_does_not_look_used),
-    PROMISE(the_limit_holds_and_is_told),
-    PROMISE(physical_memory_counts_against_the_limit),
-    PROMISE(a_full_card_gets_back_what_is_kept),
-    PROMISE(a_destroyed_context_leaves_nothing_behind),
-    PROMISE(misuse_is_refused),
-    PROMISE(wrong_arguments_get_the_drivers_own_answer),
-    PROMISE(alignment_is_honoured),
-    PROMISE(residency_is_kept_and_answered_from_the_books),
-    PROMISE(what_lies_unused_goes_back_on_later_calls),
-    PROMISE(no_more_is_kept_than_cache_limit),
-    PROMISE(host_memory_is_kept_only_when_asked),
-    PROMISE(injected_failures_meet_the_cache),
-    PROMISE(a_child_starts_with_nothing),
-    PROMISE(threads_allocate_free_export_and_query_at_once),
+static const struct part all[] = {
+    PART(freed_blocks_are_reused),
+    PART(questions_are_answered_for_the_asked_size),
+    PART(a_free_that_waits_goes_to_the_driver),
+    PART(a_block_in_use_is_not_handed_out),
+    PART(an_exported_block_is_really_freed),
+    PART(what_is_kept_does_not_look_used),
+    PART(the_limit_holds_and_is_told),
+    PART(physical_memory_counts_against_the_limit),
+    PART(a_full_card_gets_back_what_is_kept),
+    PART(a_destroyed_context_leaves_nothing_behind),
+    PART(misuse_is_refused),
+    PART(wrong_arguments_get_the_drivers_own_answer),
+    PART(alignment_is_honoured),
+    PART(residency_is_kept_and_answered_from_the_books),
+    PART(what_lies_unused_goes_back_on_later_calls),
+    PART(no_more_is_kept_than_cache_limit),
+    PART(host_memory_is_kept_only_when_asked),
+    PART(injected_failures_meet_the_cache),
+    PART(a_child_starts_with_nothing),
+    PART(threads_allocate_free_export_and_query_at_once),
+    {NULL, NULL},
 };
 
 int main(int argc, char **argv)
 {
     setenv("ZES_ENABLE_SYSMAN", "1", 0);
     gpu = first_gpu();
-    for (size_t i = 0; argc == 2 && i < sizeof promises / sizeof *promises; i++)
-        if (strcmp(argv[1], promises[i].name) == 0) {
-            promises[i].keep();
-            return 0;
-        }
-    printf("no such promise\n");
-    return 2;
+    return run_part(all, argc, argv);
 }

@@ -717,29 +717,17 @@ static void adapter_vouched(void)
     EXPECT(frees() == 0);
 }
 
-static const struct {
-    const char *name;
-    void (*keep)(void);
-} promises[] = {{"reuse", reuse},       {"policies", policies}, {"exported", exported}, {"steady", steady},
-                {"questions", questions}, {"misuse", misuse},   {"wrong_arguments", wrong_arguments}, {"refusals", refusals},
-                {"chained", chained},   {"peers", peers},       {"evicted", evicted},
-                {"owner_only", owner_only}, {"full", full},     {"context_destroyed", context_destroyed},
-                {"orphans", orphans},   {"forked", forked},     {"withheld_in_child", withheld_in_child},
-                {"child_exits", child_exits},
-                    {"limited", limited},
-                {"queried", queried},   {"nothing_kept", nothing_kept}, {"idle", idle},
-                {"exported_by_descriptor", exported_by_descriptor}, {"for_once", for_once},
-                {"many_devices", many_devices}, {"no_longer_asked", no_longer_asked}, {"cloned", cloned},
-                {"half_kept", half_kept}, {"two_percent_kept", two_percent_kept},
-                {"host", host},         {"host_of_the_caller", host_of_the_caller}, {"adapter", adapter},   {"adapter_vouched", adapter_vouched}};
+static const struct part all[] = {
+    PART(reuse), PART(policies), PART(exported), PART(steady), PART(questions), PART(misuse),
+    PART(wrong_arguments), PART(refusals), PART(chained), PART(peers), PART(evicted),
+    PART(owner_only), PART(full), PART(context_destroyed), PART(orphans), PART(forked),
+    PART(withheld_in_child), PART(child_exits), PART(limited), PART(queried), PART(nothing_kept),
+    PART(idle), PART(exported_by_descriptor), PART(for_once), PART(many_devices),
+    PART(no_longer_asked), PART(cloned), PART(half_kept), PART(two_percent_kept), PART(host),
+    PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
     gpu = first_gpu();
-    for (size_t i = 0; argc > 1 && i < sizeof promises / sizeof *promises; i++)
-        if (strcmp(argv[1], promises[i].name) == 0) {
-            promises[i].keep();
-            return 0;
-        }
-    return 2;
+    return run_part(all, argc, argv);
 }

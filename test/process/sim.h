@@ -153,6 +153,24 @@ static inline int64_t in_fdinfo(unsigned card, const char *name)
     return bytes_in_file(file, name);
 }
 
+/* Programs of several parts: one per run, named by the first argument. The table ends with no name. */
+struct part {
+    const char *name;
+    void (*run)(void);
+};
+#define PART(name) {#name, name}
+
+static inline int run_part(const struct part *parts, int argc, char **argv)
+{
+    for (; argc == 2 && parts->name; parts++)
+        if (strcmp(argv[1], parts->name) == 0) {
+            parts->run();
+            return 0;
+        }
+    printf("no such part\n");
+    return 2;
+}
+
 static inline uint64_t now_ms(void)
 {
     struct timespec t;

@@ -6,6 +6,7 @@
 
 #define CONF "ZEROUTE_CONF=route:native,cache_idle:60s,"
 #define SIM "ZE_SIMGPU=count:on,vram:1GiB,devices:3"
+#define PARTS "ZE_SIMGPU=count:on,vram:1GiB,devices:1,regions:4"
 #define IN_USE "0x78000006"
 
 static const struct promise promises[] = {
@@ -72,7 +73,7 @@ static const struct promise promises[] = {
      CONF "cache:on,limit:6.25%",
      SIM ",tiles:2",
      {{"limit.refused_calls", 1}}},
-    {"what differs is kept apart", "keys", CONF "cache:on", SIM, {{"cache.hits", 3}}},
+    {"what differs is kept apart", "keys", CONF "cache:on", SIM, {{"cache.hits", 4}}},
     {"what we do not know passes and is counted",
      "passed",
      CONF "cache:on",
@@ -112,9 +113,38 @@ static const struct promise promises[] = {
      {{"reserved_bytes.all.current", 16 << 20}, {"allocated_bytes.all.current", 8 << 20}}},
 };
 
+/* Of prog_regions.c: the memory of a card in several parts. */
+static const struct promise of_regions[] = {
+    {"regions tell the limit together, modules a part of it each", "told", CONF "cache:on,limit:640MiB", PARTS, {{0}}},
+    {"by a part of the memory as well", "told", CONF "cache:on,limit:62.5%", PARTS, {{0}}},
+    {"without a cache, too", "told", CONF "cache:off,limit:62.5%", PARTS, {{0}}},
+    {"a part of the memory is one of all regions",
+     "part_of_all",
+     CONF "cache:on,limit:50%",
+     "ZE_SIMGPU=vram:1GiB,regions:16",
+     {{"limit.refused_calls", 1}}},
+    {"every region counts", "counted", CONF "cache:on,limit:64MiB", PARTS, {{"limit.refused_calls", 1}}},
+    {"a module is one of several, even if asked for alone",
+     "asked_for_one",
+     CONF "cache:on,limit:640MiB",
+     PARTS,
+     {{0}}},
+    {"a module that is not known may be any card's",
+     "unknown",
+     CONF "cache:on,limit:32MiB",
+     "ZE_SIMGPU=count:on,vram:1GiB,devices:8,regions:16",
+     {{"cache.trims", 1}}},
+};
+
 START_TEST(the_promise_is_kept)
 {
     keep_promise("account", &promises[_i]);
+}
+END_TEST
+
+START_TEST(the_promise_is_kept_by_cards_of_several_regions)
+{
+    keep_promise("regions", &of_regions[_i]);
 }
 END_TEST
 
@@ -126,5 +156,7 @@ int main(void)
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, the_promise_is_kept, 0, (int)(sizeof promises / sizeof *promises));
+    tcase_add_loop_test(c, the_promise_is_kept_by_cards_of_several_regions, 0,
+                        (int)(sizeof of_regions / sizeof *of_regions));
     return run_suite(suite);
 }

@@ -110,7 +110,7 @@ static void fill_memory_extensions(const struct sim_device *device, void *first)
         } else if (next->stype == ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES) {
             ze_device_memory_ext_properties_t *extension = (void *)next;
             extension->type = ZE_DEVICE_MEMORY_EXT_TYPE_GDDR6;
-            extension->physicalSize = sim_config.vram;
+            extension->physicalSize = sim_config.vram / sim_config.regions;
             extension->readBandwidth = extension->writeBandwidth = 456;
             extension->bandwidthUnit = ZE_BANDWIDTH_UNIT_BYTES_PER_NANOSEC;
         }
@@ -209,15 +209,15 @@ ze_result_t sim_zeDeviceGetMemoryProperties(ze_device_handle_t handle, uint32_t 
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    if (*count == 0 || *count > 1)
-        *count = 1;
-    if (p) {
-        p->flags = 0;
-        p->maxClockRate = 2375;
-        p->maxBusWidth = 192;
-        p->totalSize = sim_config.vram;
-        snprintf(p->name, sizeof(p->name), "HBM");
-        fill_memory_extensions(device, p->pNext);
+    if (*count == 0 || *count > sim_config.regions)
+        *count = (uint32_t)sim_config.regions;
+    for (uint32_t i = 0; p && i < *count; i++) {
+        p[i].flags = 0;
+        p[i].maxClockRate = 2375;
+        p[i].maxBusWidth = 192;
+        p[i].totalSize = sim_config.vram / sim_config.regions;
+        snprintf(p[i].name, sizeof(p[i].name), "HBM");
+        fill_memory_extensions(device, p[i].pNext);
     }
     return ZE_RESULT_SUCCESS;
 }

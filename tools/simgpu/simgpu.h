@@ -20,6 +20,7 @@
 
 #define SIM_CARDS 8
 #define SIM_TILES 4
+#define SIM_REGIONS 16
 #define SIM_KIB ((size_t)1 << 10)
 #define SIM_MIB ((size_t)1 << 20)
 #define SIM_GIB ((size_t)1 << 30)

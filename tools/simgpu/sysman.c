@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One module per card. */
+/* One module per region of a card. */
 struct memory_module {
     struct sim_object object;
     unsigned card;
 };
-static struct memory_module modules[SIM_CARDS];
+static struct memory_module modules[SIM_CARDS][SIM_REGIONS];
 
 /* After zesInit its devices are others than those of the core API; with ZES_ENABLE_SYSMAN they are the same. */
 static struct sim_device devices_apart[SIM_CARDS];
@@ -17,10 +17,11 @@ static bool apart;
 
 void sim_modules_init(void)
 {
-    for (unsigned card = 0; card < SIM_CARDS; card++) {
-        sim_object_init(&modules[card].object);
-        modules[card].card = card;
-    }
+    for (unsigned card = 0; card < SIM_CARDS; card++)
+        for (unsigned i = 0; i < SIM_REGIONS; i++) {
+            sim_object_init(&modules[card][i].object);
+            modules[card][i].card = card;
+        }
 }
 
 ze_result_t sim_zesInit(uint32_t flags)
@@ -98,10 +99,10 @@ ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t 
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     unsigned card = sim_device((ze_device_handle_t)handle)->card;
-    if (*count == 0 || *count > 1)
-        *count = 1;
-    if (out)
-        *out = (zes_mem_handle_t)&modules[card];
+    if (*count == 0 || *count > sim_config.regions)
+        *count = (uint32_t)sim_config.regions;
+    for (uint32_t i = 0; out && i < *count; i++)
+        out[i] = (zes_mem_handle_t)&modules[card][i];
     return ZE_RESULT_SUCCESS;
 }
 
@@ -115,7 +116,7 @@ ze_result_t sim_zesMemoryGetProperties(zes_mem_handle_t handle, zes_mem_properti
     p->onSubdevice = 0;
     p->subdeviceId = 0;
     p->location = ZES_MEM_LOC_DEVICE;
-    p->physicalSize = sim_config.vram;
+    p->physicalSize = sim_config.vram / sim_config.regions;
     p->busWidth = 192;
     p->numChannels = 12;
     return ZE_RESULT_SUCCESS;
@@ -128,8 +129,8 @@ ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p)
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     p->health = ZES_MEM_HEALTH_OK;
-    p->size = sim_config.vram;
-    p->free = sim_machine_free(((struct memory_module *)handle)->card);
+    p->size = sim_config.vram / sim_config.regions;
+    p->free = sim_machine_free(((struct memory_module *)handle)->card) / sim_config.regions;
     return ZE_RESULT_SUCCESS;
 }
 
