@@ -270,6 +270,9 @@ void zr_fork_child_policy(void)
     zr_fork_child_limit();
     zr_fork_child_habit();
     zr_fork_child_runtime();
-    if (zr_fork_child_sycl_ipc)
+    if (zr_fork_child_sycl_ipc) {
         zr_fork_child_sycl_ipc();
+        zr_fork_child_umf();
+        zr_fork_child_guard();
+    }
 }

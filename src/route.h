@@ -164,7 +164,9 @@ void zr_route_drop_context(struct zr_call *call, ze_context_handle_t context);
 /* The runtime asks for residency on other devices now: what lives follows. Cold. */
 void zr_route_residency_changed(const struct zr_habit *was, const struct zr_habit *is, const void *caller);
 
-/* --- entry/sycl_ipc.c ------------------------------------------------------------------------- */
+/* --- entry/sycl_ipc.c, pool.c, guard.c: weak, because the rest is tested without the entries --------- */
 void zr_fork_child_sycl_ipc(void) __attribute__((weak));
+void zr_fork_child_umf(void) __attribute__((weak));
+void zr_fork_child_guard(void) __attribute__((weak));
 
 #endif

@@ -99,6 +99,8 @@ static zr_function of_loader(const char *name)
     return handle ? ZR_FUNCTION(zr_real_dlsym(handle, name)) : zr_next(name, NULL);
 }
 
+static struct zr_lock contexts_lock;
+
 /* zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. */
 static ze_context_handle_t default_context(ze_driver_handle_t driver)
 {
@@ -107,7 +109,6 @@ static ze_context_handle_t default_context(ze_driver_handle_t driver)
         ze_driver_handle_t driver;
         ze_context_handle_t context;
     } kept[DRIVERS];
-    static struct zr_lock lock;
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_result_t (*create)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
     ze_context_handle_t context = NULL;
@@ -116,7 +117,7 @@ static ze_context_handle_t default_context(ze_driver_handle_t driver)
                              ze_context_handle_t *))of_loader("zeContextCreate");
     if (!driver || !create)
         return NULL;
-    zr_lock(&lock);
+    zr_lock(&contexts_lock);
     for (int i = 0; i < DRIVERS; i++) {
         if (kept[i].driver && kept[i].driver != driver)
             continue;
@@ -125,7 +126,7 @@ static ze_context_handle_t default_context(ze_driver_handle_t driver)
         context = kept[i].context;
         break;
     }
-    zr_unlock(&lock);
+    zr_unlock(&contexts_lock);
     return context;
 }
 
@@ -295,17 +296,18 @@ static void count_name(const char *what, enum gap gap)
     zr_count_named(zr_named(name, "", "by name of the function that the loader lacks"), 1);
 }
 
+static struct zr_lock names_lock;
+static bool listed[GAPS];
+static char names[1000];
+
 /* The names of the functions that were called, for readers: each once, in the order of their first call. */
 static void list(enum gap gap)
 {
-    static struct zr_lock lock;
-    static bool listed[GAPS];
-    static char names[1000];
     size_t used, n = strlen(gaps[gap].name);
 
     if (listed[gap])
         return;
-    zr_lock(&lock);
+    zr_lock(&names_lock);
     used = strlen(names);
     if (!listed[gap] && used + n + 2 < sizeof names) {
         if (used)
@@ -314,7 +316,14 @@ static void list(enum gap gap)
         zr_text(ZR_T_GUARD, names);
     }
     listed[gap] = true;
-    zr_unlock(&lock);
+    zr_unlock(&names_lock);
+}
+
+void zr_fork_child_guard(void)
+{
+    contexts_lock = names_lock = (struct zr_lock){0};
+    memset(listed, 0, sizeof listed);
+    names[0] = '\0';
 }
 
 static void called(enum gap gap)

@@ -117,6 +117,11 @@ static int finalize(void *pool)
     return code;
 }
 
+void zr_fork_child_umf(void)
+{
+    lock = (struct zr_lock){0};
+}
+
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment,
                       const void *caller)
 {

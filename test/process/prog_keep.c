@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -484,7 +485,7 @@ static void context_destroyed(void)
         release(kept[i]);
     EXPECT(frees() == 0);
     OK(zeContextDestroy(gpu.context));
-    EXPECT(frees() == 8);
+    EXPECT(frees() == 8 && figure(&gpu, "faults") == 0); /* before the context was gone */
     gpu.context = first;
     EXPECT(on_card(&gpu, 0, MIB) == other);
     release(other);
@@ -543,17 +544,22 @@ static void cloned(void)
 }
 
 /* A child that uses the card as its parent does, and ends in good order. */
-static void child_exits(void)
+static void ends_in_order(pid_t pid)
 {
-    void *p = on_card(&gpu, 0, MIB);
     int status;
-    pid_t pid = fork();
 
     if (pid == 0) {
         release(on_card(&gpu, 0, 2 * MIB));
         exit(0);
     }
     EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void child_exits(void)
+{
+    void *p = on_card(&gpu, 0, MIB);
+
+    ends_in_order(fork());
     release(p);
 }
 
@@ -582,6 +588,38 @@ static void withheld_in_child(void)
     EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
     printf("child %d\n", (int)pid);
     release(p);
+}
+
+/* With a host_floor of 4 GiB: a block at hand is no way around it. */
+static void say_available(const char *root, const char *kib)
+{
+    char path[128];
+    FILE *file;
+
+    snprintf(path, sizeof path, "%s/proc/meminfo", root);
+    file = fopen(path, "w");
+    EXPECT(file && fprintf(file, "MemTotal: 99999999 kB\nMemAvailable: %s kB\n", kib) > 0 && fclose(file) == 0);
+}
+
+static void below_the_floor(void)
+{
+    char root[] = "/tmp/zeroute-floor.XXXXXX", proc[64], meminfo[80];
+    void *p = NULL;
+
+    EXPECT(mkdtemp(root) != NULL);
+    snprintf(proc, sizeof proc, "%s/proc", root);
+    snprintf(meminfo, sizeof meminfo, "%s/meminfo", proc);
+    EXPECT(mkdir(proc, 0700) == 0 && setenv("ZEROUTE_ROOT", root, 1) == 0);
+    say_available(root, "8388608");
+    settled();
+    say_available(root, "1048576");
+    pause_ms(30); /* it is looked at every 10 ms */
+    GIVES(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, site(gpu.context, &device_desc, gpu.card[0], &p));
+    EXPECT(p == NULL);
+    say_available(root, "8388608");
+    pause_ms(30);
+    settled();
+    EXPECT(unlink(meminfo) == 0 && rmdir(proc) == 0 && rmdir(root) == 0);
 }
 
 /* Of everything over 10 MiB it is refused; what is kept makes room first. */
@@ -721,7 +759,7 @@ static const struct part all[] = {
     PART(reuse), PART(policies), PART(exported), PART(steady), PART(questions), PART(misuse),
     PART(wrong_arguments), PART(refusals), PART(chained), PART(peers), PART(evicted),
     PART(owner_only), PART(full), PART(context_destroyed), PART(orphans), PART(forked),
-    PART(withheld_in_child), PART(child_exits), PART(limited), PART(queried), PART(nothing_kept),
+    PART(withheld_in_child), PART(child_exits), PART(below_the_floor), PART(limited), PART(queried), PART(nothing_kept),
     PART(idle), PART(exported_by_descriptor), PART(for_once), PART(many_devices),
     PART(no_longer_asked), PART(cloned), PART(half_kept), PART(two_percent_kept), PART(host),
     PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), {NULL, NULL}};

@@ -57,6 +57,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_query_of_free_memory_trims_first, "route:native,cache:on" LASTING, "queried")                          \
     X(a_small_cache_limit_keeps_nothing, "route:native,cache:on,cache_limit:4KiB" LASTING, "nothing_kept")     \
     X(a_cache_limit_of_nothing_keeps_nothing, "route:native,cache:on,cache_limit:0" LASTING, "nothing_kept")   \
+    X(a_block_at_hand_is_no_way_around_the_host_floor, "route:native,cache:on,host_floor:4GiB" LASTING, "below_the_floor") \
     X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
     X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
     X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")                   \
@@ -152,6 +153,17 @@ START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
 }
 END_TEST
 
+/* Of prog_locks.c. */
+START_TEST(a_child_finds_every_lock_free)
+{
+    static const char *const how[] = {"forked", "cloned", "cloned_and_gone", "cloned_by_a_stranger"};
+    static const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on", "ZEROUTE_CONF=preset:observe"};
+
+    for (int i = 0; i < 8; i++)
+        child_free(run_program(conf[i % 2], "locks", how[i / 2]));
+}
+END_TEST
+
 START_TEST(threads_may_do_everything_at_once)
 {
     const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on",
@@ -180,6 +192,7 @@ int main(void)
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
     tcase_add_test(t, a_process_may_leave_in_the_middle_of_everything);
     tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
+    tcase_add_test(t, a_child_finds_every_lock_free);
     tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);
     return run_suite(suite);

@@ -3,7 +3,7 @@
  * thread is stopped until the other one is done. And the same where a sandbox takes membarrier away.
  */
 #include "cache/heap.h"
-#include "cache/pool.h"
+#include "null_driver.h"
 #include "suite.h"
 
 #include <linux/filter.h>
@@ -41,50 +41,14 @@ void pause_at(const char *where)
         sched_yield();
 }
 
-/* --- a driver that counts ------------------------------------------------------------------------------------- */
-static uint64_t next_address = 0x500000000000;
-
-static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
-{
-    (void)arg, (void)key;
-    *out = (void *)__atomic_fetch_add(&next_address, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
-    return 0;
-}
-
-static int block_free(void *arg, const struct zr_block *b)
-{
-    (void)arg, (void)b;
-    return 0;
-}
-
-static bool never_full(int code)
-{
-    (void)code;
-    return false;
-}
-
-static int segment_alloc(void *arg, size_t size, void **out)
-{
-    return block_alloc(arg, NULL, size, out);
-}
-
-static int segment_free(void *arg, void *p, size_t size)
-{
-    (void)arg, (void)p, (void)size;
-    return 0;
-}
-
 static struct zr_cache *cache;
 static struct zr_pool *pool;
 static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
 
 static void start(void)
 {
-    const struct zr_backing blocks = {NULL, block_alloc, block_free, never_full};
-    const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
-
-    cache = zr_cache_new(&blocks);
-    pool = zr_pool_new(&segments);
+    cache = zr_cache_new(&null_blocks);
+    pool = zr_pool_new(&null_segments);
     ck_assert(cache && pool);
     zr_cache_set_idle(cache, UINT32_MAX);
     stopped = waits = go = 0;
@@ -323,7 +287,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void two_threads_work(void)
+static void two_threads_work(unsigned before)
 {
     struct zr_cache_counts counts;
     pthread_t thread;
@@ -337,7 +301,7 @@ static void two_threads_work(void)
         if (slot[i])
             ck_assert_int_eq(put(slot[i]), ZR_FREED);
     zr_cache_counts(cache, &counts);
-    ck_assert_uint_eq(counts.hits + counts.misses, 2 * BUSY + 3);
+    ck_assert_uint_eq(counts.hits + counts.misses, 2 * BUSY + before);
 }
 
 /* A filter cannot be taken off again: in a process of its own. */
@@ -360,11 +324,22 @@ static void never_there(void)
     start();
     warm(NULL);
     ck_assert(!is_private());
-    two_threads_work();
+    two_threads_work(3);
+}
+
+/* One that comes later, too, enters with a locked instruction. */
+static void *is_locked_from_the_start(void *arg)
+{
+    put(get(65536));
+    return zr_heap_last->wanted & WANTED_LOCKED && !is_private() ? NULL : arg;
 }
 
 static void gone_later(void)
 {
+    pthread_t thread;
+    void *wrong;
+
+
     start();
     warm(NULL);
     ck_assert(is_private());
@@ -372,7 +347,10 @@ static void gone_later(void)
     zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
     ck_assert(!is_private());
     ck_assert(zr_heap_last->wanted & WANTED_LOCKED);
-    two_threads_work();
+    ck_assert_int_eq(pthread_create(&thread, NULL, is_locked_from_the_start, &wrong), 0);
+    pthread_join(thread, &wrong);
+    ck_assert_ptr_null(wrong);
+    two_threads_work(4);
     ck_assert(!is_private());
 }
 

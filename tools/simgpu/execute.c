@@ -18,6 +18,12 @@ static void fault(const struct sim_operand *operand)
                 (unsigned long)operand->at);
 }
 
+void sim_context_gone(void)
+{
+    if (atomic_fetch_add(&faults, 1) == 0)
+        sim_say("memory was freed through a context that is gone");
+}
+
 static void fill_bytes(char *to, size_t size, const char *pattern, size_t pattern_size)
 {
     if (pattern_size == 1) {

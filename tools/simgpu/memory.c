@@ -200,11 +200,23 @@ static bool find_to_free(const void *p, struct sim_block *block)
            (atomic_load(&deferred_count) == 0 || !is_deferred(block->base));
 }
 
-static ze_result_t release(void *p, ze_driver_memory_free_policy_ext_flags_t policy)
+/* Memory lock held. */
+static void check_context(const struct sim_context *context)
+{
+    const struct sim_context *c = sim.contexts;
+    while (c && c != context)
+        c = c->next;
+    if (!c)
+        sim_context_gone();
+}
+
+static ze_result_t release(const struct sim_context *context, void *p,
+                           ze_driver_memory_free_policy_ext_flags_t policy)
 {
     struct sim_block block;
     sim_spend(sim_config.free_cost);
     pthread_mutex_lock(&sim.memory);
+    check_context(context);
     bool found = find_to_free(p, &block);
     if (found && (policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)) {
         pthread_mutex_unlock(&sim.memory);
@@ -226,7 +238,7 @@ ze_result_t sim_zeMemFree(ze_context_handle_t context, void *p)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    return release(p, 0);
+    return release(sim_context(context), p, 0);
 }
 
 ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
@@ -238,7 +250,7 @@ ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_e
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     if (desc->freePolicy > 3)
         return ZE_RESULT_ERROR_INVALID_ENUMERATION;
-    return release(p, desc->freePolicy);
+    return release(sim_context(context), p, desc->freePolicy);
 }
 
 static const ze_memory_type_t type_of[] = {
