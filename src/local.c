@@ -1,9 +1,9 @@
 #include "local.h"
 
+#include "cache/membarrier.h"
 #include "door.h"
 #include "lean.h"
 
-#include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,21 +19,12 @@ uint32_t zr_claims_shared;
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-static long membarrier(int command)
-{
-    int saved = errno;
-    long r = syscall(SYS_membarrier, command, 0, 0);
-
-    errno = saved;
-    return r;
-}
-
 static void enlist(struct zr_local *l)
 {
     zr_lock(&lock);
     if (!registered) {
         registered = true;
-        if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0)
+        if (!zr_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
             __atomic_store_n(&zr_claims_shared, 1, __ATOMIC_RELAXED);
     }
     l->shared = zr_claims_shared != 0;
@@ -118,7 +109,8 @@ static void share_claims(void)
     if (!zr_claims_shared && all && (all != own || all->next)) {
         for (struct zr_local *l = all; l; l = l->next)
             __atomic_store_n(&l->shared, 1, __ATOMIC_RELAXED);
-        membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+        if (!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+            zr_stores_arrive();
         for (struct zr_local *l = all; l; l = l->next)
             while (l != own && __atomic_load_n(&l->parking, __ATOMIC_ACQUIRE))
                 sched_yield();

@@ -1,15 +1,14 @@
 /* Heaps: made at a thread's first call, given back at its end, seized by whoever must reach into all. */
 #include "cache/heap.h"
 
+#include "cache/membarrier.h"
 #include "cache/pages.h"
 #include "cache/pool.h"
 #include "cache/thread.h"
 
-#include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 /* Ways lead here when there is none: a key of no context. */
 static const uint16_t no_bins[ZR_CLASSES];
@@ -26,18 +25,9 @@ static struct zr_cache *caches[CACHES];
 static struct zr_lock caches_lock;
 static uint64_t passes; /* atomic: how many were given away */
 
-static long membarrier(int command)
-{
-    int saved = errno;
-    long r = syscall(SYS_membarrier, command, 0, 0);
-
-    errno = saved;
-    return r;
-}
-
 static bool has_membarrier(void)
 {
-    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    return zr_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
 }
 
 static bool is_locked(const struct zr_cache *c)
@@ -108,6 +98,7 @@ static struct heap *make_heap(struct zr_cache *c)
     }
     if (h) {
         h->in_use = true;
+        h->pushed += (uint64_t)((int64_t)h->pace - h->patience); /* of the thread that had it before */
         h->patience = 0;
         h->pace = 0;
         h->now = zr_now();
@@ -172,31 +163,22 @@ void zr_heap_wait(struct heap *h)
     errno = saved;
 }
 
-/*
- * A sandbox has taken membarrier away since the cache was made. From now on owners enter with a locked instruction.
- * One who went in without it until now has a store in flight, which the processor completes by itself, within
- * microseconds: so much longer is waited, once.
- */
+/* A sandbox has taken membarrier away since the cache was made. From now on owners enter with a locked instruction. */
 static __attribute__((noinline, cold)) void do_without_membarrier(struct zr_cache *c)
 {
-    struct timespec left = {0, 20000000};
-    int saved = errno;
-
     __atomic_store_n(&c->no_membarrier, true, __ATOMIC_RELAXED);
     for (struct heap *h = c->heaps; h; h = h->next) {
         h->private = false;
         __atomic_store_n(&zr_heap_shared[h->id], 1, __ATOMIC_RELEASE);
         __atomic_fetch_or(&h->wanted, WANTED_LOCKED, __ATOMIC_SEQ_CST);
     }
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-    errno = saved;
+    zr_stores_arrive();
 }
 
 /* Owners that were inside, or on their way in, are out when this returns. */
 static void wait_for_owners(struct zr_cache *c, bool enter_plainly)
 {
-    if (enter_plainly && unlikely(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0))
+    if (enter_plainly && unlikely(!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)))
         do_without_membarrier(c);
     for (struct heap *h = c->heaps; h; h = h->next)
         while (__atomic_load_n(&h->inside, __ATOMIC_ACQUIRE)) {

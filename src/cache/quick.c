@@ -2,24 +2,14 @@
 #include "cache/quick.h"
 
 #include "cache/heap.h"
+#include "cache/membarrier.h"
 #include "cache/pages.h"
 #include "cache/thread.h"
 
-#include <linux/membarrier.h>
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
 _Thread_local struct front *zr_fronts[POOLS];
-
-static long membarrier(int command)
-{
-    int saved = errno;
-    long r = syscall(SYS_membarrier, command, 0, 0);
-
-    errno = saved;
-    return r;
-}
 
 void zr_front_set_limit(struct zr_pool *pool)
 {
@@ -47,7 +37,7 @@ static void start(struct zr_pool *pool, struct front *f)
     f->state = 1;
     zr_lock(&pool->lock);
     /* A sandbox may have taken it away since another thread came, who is inside, alone: he is waited for. */
-    f->wanted = pool->no_membarrier || membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0;
+    f->wanted = pool->no_membarrier || !zr_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
     if (f->wanted || pool->fronts)
         zr_front_share(pool);
     if (pool->shared)
@@ -112,21 +102,13 @@ bool zr_front_empty(struct zr_pool *pool, struct front *f)
     return any;
 }
 
-/*
- * Nobody goes in without the lock any more. Who did until now has a store in flight, which the processor completes by
- * itself, within microseconds: so much longer is waited, once.
- */
+/* Nobody goes in without the lock any more. */
 static __attribute__((noinline, cold)) void do_without_membarrier(struct zr_pool *pool)
 {
-    struct timespec left = {0, 20000000};
-    int saved = errno;
-
     pool->no_membarrier = true;
     for (struct front *f = pool->fronts; f; f = f->next)
         __atomic_fetch_add(&f->wanted, 1, __ATOMIC_SEQ_CST);
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
-        ;
-    errno = saved;
+    zr_stores_arrive();
 }
 
 void zr_front_seize_all(struct zr_pool *pool)
@@ -138,7 +120,7 @@ void zr_front_seize_all(struct zr_pool *pool)
     for (struct front *f = pool->fronts; f; f = f->next)
         if (f != mine)
             __atomic_fetch_add(&f->wanted, 1, __ATOMIC_SEQ_CST);
-    if (!pool->no_membarrier && unlikely(membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0))
+    if (!pool->no_membarrier && unlikely(!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)))
         do_without_membarrier(pool);
     for (struct front *f = pool->fronts; f; f = f->next)
         while (f != mine && __atomic_load_n(&f->inside, __ATOMIC_ACQUIRE))
