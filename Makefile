@@ -100,6 +100,14 @@ $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 $(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard src/cache/*.[ch])
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) -o $@ $(CHECK_LIBS) -lpthread
+# The preload with places to stop at, for prog_turns.c: what stops is built anew, the rest is as it is.
+PAUSE_SRC := src/entry/doors.c src/local.c
+$(B)/test/pause/%.o: %.c test/pause.h
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(LIB_CFLAGS) -include test/pause.h $(CFLAGS) -c $< -o $@
+$(B)/test/pause/libzeroute.so: $(filter-out $(PAUSE_SRC:%.c=$(B)/lib/%.o),$(LIB_OBJ)) $(PAUSE_SRC:%.c=$(B)/test/pause/%.o)
+	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
+PROG_LDFLAGS_turns = -rdynamic
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread
@@ -147,7 +155,8 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
-tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
+tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so \
+  $(B)/test/pause/libzeroute.so
 test: tests
 	test/run $(T)
 

@@ -112,8 +112,10 @@ static void share_claims(void)
         if (!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
             zr_stores_arrive();
         for (struct zr_local *l = all; l; l = l->next)
-            while (l != own && __atomic_load_n(&l->parking, __ATOMIC_ACQUIRE))
+            while (l != own && __atomic_load_n(&l->parking, __ATOMIC_ACQUIRE)) {
+                ZR_PAUSE("waiting for one who parks");
                 sched_yield();
+            }
         __atomic_store_n(&zr_claims_shared, 1, __ATOMIC_RELEASE);
     }
     zr_unlock(&lock);

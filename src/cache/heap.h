@@ -19,6 +19,7 @@
 
 #include "cache/cache.h"
 #include "cache/classes.h"
+#include "cache/pause.h"
 #include "lock.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
@@ -141,11 +142,6 @@ extern _Thread_local struct heap *zr_heap_last;
 /* By the number of a heap: 1, others may free its blocks too; 2, one has since its owner last looked. */
 extern uint8_t zr_heap_shared[1 << 16];
 enum { CALM = 1024 };
-
-/* Where a test stops a thread to let another one go first; nothing otherwise. */
-#ifndef ZR_PAUSE
-#define ZR_PAUSE(where) ((void)0)
-#endif
 
 /* Which of a heap's ways a key takes. Handles are pointers: their low bits say nothing. */
 static inline unsigned zr_key_hash(const struct zr_key *key)

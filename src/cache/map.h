@@ -27,6 +27,7 @@
 
 #include "cache/block.h"
 #include "cache/index.h"
+#include "cache/pause.h"
 
 enum { ZR_MAP_FAN = 1 << 16 };
 
@@ -156,6 +157,7 @@ static inline struct zr_block *zr_map_take(const void *p)
  */
 static inline bool zr_map_park(struct zr_block *b, uint64_t live)
 {
+    ZR_PAUSE("before a block is parked");
     return zr_block_shift(b, live, ZR_BLOCK_PARKED);
 }
 
@@ -163,6 +165,7 @@ static inline bool zr_map_park_alone(struct zr_block *b, uint64_t live)
 {
     if (__builtin_expect(zr_block_word(b) != live, 0))
         return false;
+    ZR_PAUSE("before a block is parked by its owner alone");
     __atomic_store_n(&b->word, live ^ (ZR_BLOCK_LIVE ^ ZR_BLOCK_PARKED), __ATOMIC_RELEASE);
     return true;
 }

@@ -154,6 +154,28 @@ START_TEST(the_peak_of_two_threads_is_what_they_held_together)
 }
 END_TEST
 
+/* Of prog_turns.c, with the preload that can be stopped. */
+START_TEST(of_two_threads_one_has_the_block_whoever_is_stopped_where)
+{
+    static const char *const how[] = {"in_turn", "sandboxed_later", "sandboxed"};
+    const char *plain = getenv("ZEROUTE_TEST_LIBRARY");
+
+    setenv("ZEROUTE_TEST_LIBRARY", build_path("test/pause/libzeroute.so"), 1);
+    for (int i = 0; i < 3; i++) {
+        struct child *c = run_program("ZEROUTE_CONF=preset:observe", "turns", how[i]);
+
+        child_ok(c);
+        counts(c, "allocated_bytes.all.current", 0);
+        counts(c, "allocation.all.current", 0);
+        child_free(c);
+    }
+    if (plain)
+        setenv("ZEROUTE_TEST_LIBRARY", plain, 1);
+    else
+        unsetenv("ZEROUTE_TEST_LIBRARY");
+}
+END_TEST
+
 START_TEST(of_two_threads_that_free_a_block_one_succeeds)
 {
     static const char *const conf[] = {"ZEROUTE_CONF=preset:observe", "ZEROUTE_CONF=preset:reroute"};
@@ -184,6 +206,7 @@ int main(void)
     tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
     tcase_add_test(t, the_default_knobs_keep_the_same_books);
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
+    tcase_add_test(t, of_two_threads_one_has_the_block_whoever_is_stopped_where);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
     return run_suite(s);

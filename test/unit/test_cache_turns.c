@@ -5,15 +5,12 @@
 #include "cache/heap.h"
 #include "null_driver.h"
 #include "suite.h"
+#include "take_membarrier.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static _Thread_local const char *stop_here;
@@ -251,20 +248,6 @@ START_TEST(a_heap_stays_shared_while_others_free_its_blocks)
 END_TEST
 
 /* --- without membarrier ------------------------------------------------------------------------------------------ */
-static void take_membarrier_away(void)
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
-
-    ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    ck_assert_int_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
 enum { BUSY = 20000, SLOTS = 16 };
 static void *slot[SLOTS];
 
@@ -320,7 +303,7 @@ static void in_a_child(void (*what)(void))
 
 static void never_there(void)
 {
-    take_membarrier_away();
+    ck_assert(take_membarrier_away());
     start();
     warm(NULL);
     ck_assert(!is_private());
@@ -343,7 +326,7 @@ static void gone_later(void)
     start();
     warm(NULL);
     ck_assert(is_private());
-    take_membarrier_away();
+    ck_assert(take_membarrier_away());
     zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
     ck_assert(!is_private());
     ck_assert(zr_heap_last->wanted & WANTED_LOCKED);
@@ -358,7 +341,7 @@ static void gone_while_the_owner_is_inside(void)
 {
     start();
     warm_up();
-    take_membarrier_away();
+    ck_assert(take_membarrier_away());
     the_owner_is_waited_for();
 }
 
