@@ -107,6 +107,12 @@ $(B)/test/pause/%.o: %.c test/pause.h
 	$(CC) $(BASE) $(LIB_CFLAGS) -include test/pause.h $(CFLAGS) -c $< -o $@
 $(B)/test/pause/libzeroute.so: $(filter-out $(PAUSE_SRC:%.c=$(B)/lib/%.o),$(LIB_OBJ)) $(PAUSE_SRC:%.c=$(B)/test/pause/%.o)
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
+# And the preload on a processor that lacks what newer ones have (test/old_processor.h).
+$(B)/test/old/src/stats.o: src/stats.c test/old_processor.h
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(LIB_CFLAGS) -include test/old_processor.h $(CFLAGS) -c $< -o $@
+$(B)/test/old/libzeroute.so: $(filter-out $(B)/lib/src/stats.o,$(LIB_OBJ)) $(B)/test/old/src/stats.o
+	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
 PROG_LDFLAGS_turns = -rdynamic
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
