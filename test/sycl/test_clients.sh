@@ -259,6 +259,7 @@ for conf in route:auto route:sycl; do
 done
 for adapter in 1 2; do
     promise "route:pool,cache:off, adapter v$adapter: a program that never frees ends well" never_frees $adapter route:pool,cache:off
+    promise "route:pool,cache:off, adapter v$adapter: what is not freed goes with its context" orphans $adapter route:pool,cache:off
 done
 promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
 kept
