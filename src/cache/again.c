@@ -30,6 +30,7 @@ void zr_again_go_on(struct zr_pool *pool)
     if (pool->record.undecided)
         join(pool, &pool->aside, &pool->in_use);
     pool->record.undecided = false;
+    pool->noting = pool->record.count < RECORD;
 }
 
 void zr_again_cross(struct zr_pool *pool, size_t size)
@@ -41,7 +42,7 @@ void zr_again_cross(struct zr_pool *pool, size_t size)
     if (r->undecided && ((r->met < r->count && r->size[r->met] == size) || r->size[0] != size))
         return;
     join(pool, &pool->in_use, &pool->aside);
-    r->undecided = true;
+    r->undecided = pool->noting = true;
     r->met = 0;
 }
 
@@ -57,4 +58,5 @@ void zr_again_note(struct zr_pool *pool, size_t size)
         r->undecided = false;
         join(pool, &pool->aside, &pool->later);
     }
+    pool->noting = r->undecided || r->count < RECORD;
 }

@@ -19,12 +19,6 @@ static inline void merge_last(struct zr_pool *pool, struct front *f)
     zr_split_give(pool, c);
 }
 
-static bool nothing_lives(const struct zr_pool *pool)
-{
-    return pool->group[0].whole_free == pool->group[0].bytes &&
-           pool->group[1].whole_free == pool->group[1].bytes;
-}
-
 /* Nothing was out before this request, or only what was served by is_root(). True: it is the first one. */
 static __attribute__((noinline)) bool begin(struct zr_pool *pool, struct front *f, size_t size)
 {
@@ -41,7 +35,7 @@ static __attribute__((noinline)) bool begin(struct zr_pool *pool, struct front *
     }
     if (f->out > 0)
         return false;
-    if (!nothing_lives(pool)) { /* what a thread that is gone has left */
+    if (pool->whole_free != pool->bytes) { /* what a thread that is gone has left */
         f->hold = INT64_MIN;
         return false;
     }
@@ -80,7 +74,7 @@ static inline bool is_best(struct zr_pool *pool, const struct front *f, const st
     return f->exact || (zr_quick_is_out(c->prev) && zr_quick_is_out(c->next) && zr_split_is_first(pool, c, size));
 }
 
-static int get_block(struct zr_pool *pool, struct front *f, size_t size, size_t alignment, void **out)
+static INLINE int get_block(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
 {
     size_t rounded = GRAINS(size);
     struct chunk *c = f->last;
@@ -89,11 +83,9 @@ static int get_block(struct zr_pool *pool, struct front *f, size_t size, size_t 
     if (c) {
         if (alignment <= GRAIN && GRAINS(c->asked) == rounded && is_best(pool, f, c, rounded)) {
             f->last = NULL;
-            c->after = f->state;
             c->asked = size;
             set_where(c, base_of(c), CHUNK_BLOCK);
-            *out = (void *)base_of(c);
-            return 0;
+            goto got;
         }
         merge_last(pool, f);
     }
@@ -101,84 +93,134 @@ static int get_block(struct zr_pool *pool, struct front *f, size_t size, size_t 
     changed(f);
     if (unlikely(!c))
         return code;
+got:
     c->after = f->state;
+    f->out++;
     *out = (void *)base_of(c);
     return 0;
 }
 
-static int get_object(struct zr_pool *pool, struct front *f, size_t size, size_t alignment, void **out)
+static __attribute__((noinline)) int fill(struct zr_pool *pool, size_t size, size_t alignment, struct front *f)
+{
+    unsigned class = small_class(size, alignment);
+    int code = 0;
+
+    if (f->last)
+        merge_last(pool, f);
+    changed(f);
+    zr_slab_fill_shelf(pool, &f->of[class], class, &code);
+    return code;
+}
+
+static INLINE int get_object(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
 {
     struct shelf *shelf = &f->of[small_class(size, alignment)];
     struct object *o;
-    int code = 0;
+    int code;
 
-    if (unlikely(shelf->count == 0)) {
-        if (f->last)
-            merge_last(pool, f);
-        changed(f);
-        if (!zr_slab_fill_shelf(pool, shelf, small_class(size, alignment), &code))
-            return code;
-    }
+    if (unlikely(shelf->count == 0) && (code = fill(pool, size, alignment, f)) != 0)
+        return code;
     o = &shelf->object[--shelf->count];
     __atomic_store_n(o->state, (uint16_t)size, __ATOMIC_RELAXED);
+    f->out++;
     *out = o->p;
     return 0;
 }
 
-int zr_alone_malloc(struct zr_pool *pool, struct front *f, size_t size, size_t alignment, void **out)
+/* Something is about to begin. */
+static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
 {
-    bool first = false, small = is_small(size, alignment);
+    bool small = is_small(size, alignment);
+    size_t taken = small ? SLAB : GRAINS(size);
+    bool first = !is_root(pool, f, size, alignment) && begin(pool, f, taken);
+    int code = small ? get_object(pool, size, alignment, out, f) : get_block(pool, size, alignment, out, f);
+
+    if (first && code == 0) {
+        pool->root = (uintptr_t)*out;
+        pool->root_size = taken;
+        pool->root_segment = zr_find_alone(pool, (uintptr_t)*out)->segment;
+    }
+    front_leave(f);
+    return code;
+}
+
+static __attribute__((noinline)) int get_next(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
+{
+    int code = get_block(pool, size, alignment, out, f);
+
+    front_leave(f);
+    return code;
+}
+
+int zr_alone_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
+{
     int code;
 
     zr_front_pass_time(pool);
-    if (unlikely(f->out <= f->hold) && !is_root(pool, f, size, alignment))
-        first = begin(pool, f, small ? SLAB : GRAINS(size));
-    code = small ? get_object(pool, f, size, alignment, out) : get_block(pool, f, size, alignment, out);
-    if (unlikely(code != 0))
-        return code;
-    f->out++;
-    if (unlikely(first)) {
-        pool->root = (uintptr_t)*out;
-        pool->root_size = small ? SLAB : GRAINS(size);
-        pool->root_segment = zr_find(pool, *out)->segment;
-    }
-    return 0;
+    if (unlikely(f->out <= f->hold))
+        return get_first(pool, size, alignment, out, f);
+    if (!is_small(size, alignment))
+        return get_next(pool, size, alignment, out, f);
+    code = get_object(pool, size, alignment, out, f);
+    front_leave(f);
+    return code;
 }
 
-enum zr_freed zr_alone_free(struct zr_pool *pool, struct front *f, void *p, size_t *asked)
+static enum zr_freed free_object(struct zr_pool *pool, struct front *f, struct chunk *c, uintptr_t a, size_t *asked)
+{
+    uint16_t *state = zr_slab_object(c->slab, a - base_of(c));
+    struct shelf *shelf = &f->of[c->slab->size_class];
+
+    if (unlikely(!state))
+        return ZR_FREED_UNKNOWN;
+    *asked = *state;
+    if (unlikely(*state == 0))
+        return ZR_FREED_TWICE;
+    __atomic_store_n(state, 0, __ATOMIC_RELAXED);
+    if (unlikely(shelf->count == shelf->full)) {
+        zr_slab_empty_shelf(pool, shelf, shelf->full / 2);
+        changed(f);
+    }
+    shelf->object[shelf->count++] = (struct object){(void *)a, state};
+    f->out--;
+    return ZR_FREED;
+}
+
+/* Its neighbours will be looked at when it is merged. */
+static inline void keep(struct zr_pool *pool, struct front *f, struct chunk *c)
+{
+    struct chunk *last = f->last;
+
+    __builtin_prefetch(c->prev);
+    __builtin_prefetch(c->next);
+    f->exact = !last && c->after == f->state;
+    f->out--;
+    f->last = c;
+    if (last) {
+        changed(f);
+        zr_split_merge(pool, last);
+    }
+    if (unlikely(c->size > pool->quick_limit))
+        merge_last(pool, f);
+}
+
+enum zr_freed zr_alone_free(struct zr_pool *pool, void *p, size_t *asked, struct front *f)
 {
     uintptr_t a = (uintptr_t)p, where;
-    struct chunk *c = zr_find(pool, p);
+    struct chunk *c = zr_find_alone(pool, a);
+    enum zr_freed result = ZR_FREED;
 
     where = c ? c->where : 0;
+    zr_front_pass_time(pool);
     if (likely(is_at(where, a, CHUNK_BLOCK))) {
         *asked = c->asked;
-        f->exact = !f->last && c->after == f->state;
         set_where(c, a, CHUNK_KEPT);
-        if (f->last)
-            merge_last(pool, f);
-        f->last = c;
-        if (unlikely(c->size > pool->quick_limit))
-            merge_last(pool, f);
+        keep(pool, f, c);
     } else if (likely((where & (GRAIN - 1)) == CHUNK_SLAB)) {
-        uint16_t *state = zr_slab_object(c->slab, a - (where & ~(uintptr_t)(GRAIN - 1)));
-        struct shelf *shelf = &f->of[c->slab->size_class];
-
-        if (unlikely(!state))
-            return ZR_FREED_UNKNOWN;
-        *asked = *state;
-        if (unlikely(*state == 0))
-            return ZR_FREED_TWICE;
-        __atomic_store_n(state, 0, __ATOMIC_RELAXED);
-        if (unlikely(shelf->count == shelf->full)) {
-            zr_slab_empty_shelf(pool, shelf, shelf->full / 2);
-            changed(f);
-        }
-        shelf->object[shelf->count++] = (struct object){p, state};
+        result = free_object(pool, f, c, a, asked);
     } else {
-        return is_at(where, a, CHUNK_FREE) || is_at(where, a, CHUNK_KEPT) ? ZR_FREED_TWICE : ZR_FREED_UNKNOWN;
+        result = is_at(where, a, CHUNK_FREE) || is_at(where, a, CHUNK_KEPT) ? ZR_FREED_TWICE : ZR_FREED_UNKNOWN;
     }
-    f->out--;
-    zr_front_pass_time(pool);
-    return ZR_FREED;
+    front_leave(f);
+    return result;
 }

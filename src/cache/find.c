@@ -16,47 +16,46 @@ static uintptr_t *entry_of(struct zr_pool *pool, uintptr_t a)
     return leaf ? &leaf->at[a >> WINDOW_BITS & (FAN - 1)] : NULL;
 }
 
-static struct chunk **grain_of(uintptr_t entry, uintptr_t a)
+__attribute__((noinline, cold)) struct leaf *zr_find_leaf(struct zr_pool *pool, uintptr_t a)
 {
-    struct window *w = (struct window *)(entry - 1);
+    const struct branch *branch = pool->stem.at[a >> 44 & (FAN - 1)];
+    struct leaf *leaf = branch ? branch->at[a >> 32 & (FAN - 1)] : NULL;
 
-    return &w->at[(a & (((uintptr_t)1 << WINDOW_BITS) - 1)) / GRAIN];
+    if (leaf)
+        pool->near[a >> 32 & (NEAR - 1)] = (struct near){a >> 32, leaf};
+    return leaf;
 }
 
-bool zr_find_set_all(struct zr_pool *pool, struct chunk *c, uintptr_t from, size_t size)
+void zr_find_set_all(struct zr_pool *pool, struct chunk *c)
 {
-    for (uintptr_t a = from; a < from + size; a += GRAIN) {
-        uintptr_t *entry = entry_of(pool, a);
+    uintptr_t base = base_of(c);
 
-        if (unlikely(!entry))
-            return false;
-        if (*entry & 1)
-            __atomic_store_n(grain_of(*entry, a), c, __ATOMIC_RELEASE);
-        else
-            __atomic_store_n(entry, (uintptr_t)c, __ATOMIC_RELEASE);
-    }
+    for (uintptr_t a = base; a < base + c->size; a += GRAIN)
+        __atomic_store_n(zr_find_place(zr_find_near(pool, a), a), (uintptr_t)c, __ATOMIC_RELEASE);
+}
+
+static bool to_grains(uintptr_t *entry)
+{
+    struct window *w = zr_piece(sizeof *w);
+    struct chunk *c = (struct chunk *)*entry;
+
+    if (!w)
+        return false;
+    if (c)
+        w->at[(base_of(c) & (((uintptr_t)1 << WINDOW_BITS) - 1)) / GRAIN] = c;
+    __atomic_store_n(entry, (uintptr_t)w + 1, __ATOMIC_RELEASE);
     return true;
 }
 
-bool zr_find_by_grains(struct zr_pool *pool, uintptr_t from, size_t size)
+bool zr_find_reach(struct zr_pool *pool, uintptr_t from, size_t size, bool by_grains)
 {
     const uintptr_t step = (uintptr_t)1 << WINDOW_BITS;
 
     for (uintptr_t a = from & ~(step - 1); a < from + size; a += step) {
         uintptr_t *entry = entry_of(pool, a);
-        struct window *w;
 
-        if (entry && *entry & 1)
-            continue;
-        w = entry ? zr_piece(sizeof *w) : NULL;
-        if (!w)
+        if (!entry || (by_grains && !(*entry & 1) && !to_grains(entry)))
             return false;
-        if (*entry) {
-            struct chunk *c = (struct chunk *)*entry;
-
-            *grain_of((uintptr_t)w + 1, base_of(c)) = c;
-        }
-        __atomic_store_n(entry, (uintptr_t)w + 1, __ATOMIC_RELEASE);
     }
     return true;
 }

@@ -15,6 +15,9 @@ static __attribute__((noinline)) int malloc_slow(struct zr_pool *pool, size_t si
                                                  void **out);
 static __attribute__((noinline)) enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked);
 
+/* Sizes and alignments from here on are the backing's to refuse. */
+#define NONSENSE ((size_t)1 << 45)
+
 static inline unsigned quick_bin(size_t size)
 {
     return (unsigned)(size * 0x9e3779b97f4a7c15u >> 58);
@@ -80,17 +83,12 @@ static inline void *get_kept(struct front *f, size_t size, size_t alignment)
 int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out)
 {
     struct front *f = front_of(pool);
-    int code = 0;
 
-    size += size == 0;
-    if (unlikely(!f) || unlikely(size > SIZE_MAX / 4) || unlikely(alignment > SIZE_MAX / 4) ||
-        unlikely(!front_enter(f)))
+    if (unlikely(!f) || unlikely(size - 1 >= NONSENSE - 1) || unlikely(alignment >= NONSENSE) || unlikely(!front_enter(f)))
         return malloc_slow(pool, size, alignment, out);
     if (likely(!pool->shared)) {
         *out = NULL;
-        code = zr_alone_malloc(pool, f, size, alignment, out);
-        front_leave(f);
-        return code;
+        return zr_alone_malloc(pool, size, alignment, out, f);
     }
     *out = get_kept(f, size, alignment);
     front_leave(f);
@@ -111,16 +109,12 @@ enum zr_freed zr_pool_free_size(struct zr_pool *pool, void *p, size_t *asked)
 {
     struct front *f = front_of(pool);
     uintptr_t where, a = (uintptr_t)p;
-    enum zr_freed result;
     struct chunk *c;
 
     if (unlikely(!f) || unlikely(!front_enter(f)))
         return free_slow(pool, p, asked);
-    if (likely(!pool->shared)) {
-        result = zr_alone_free(pool, f, p, asked);
-        front_leave(f);
-        return result;
-    }
+    if (likely(!pool->shared))
+        return zr_alone_free(pool, p, asked, f);
     c = zr_find(pool, p);
     if (unlikely(!c)) { /* nothing of this pool was ever there */
         front_leave(f);
@@ -196,6 +190,20 @@ static bool enter(struct zr_pool *pool, struct front **f)
     return false;
 }
 
+/* What the backing says to so much. */
+static __attribute__((noinline, cold)) int refusal(struct zr_pool *pool, size_t size)
+{
+    void *p = NULL;
+    int code;
+
+    zr_lock(&pool->lock);
+    code = pool->backing.alloc(pool->backing.arg, size, &p);
+    if (code == 0)
+        pool->backing.free(pool->backing.arg, p, size);
+    zr_unlock(&pool->lock);
+    return code ? code : ZR_CACHE_TROUBLE;
+}
+
 static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void **out)
 {
     struct front *f;
@@ -204,12 +212,11 @@ static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void
     int code = 0;
 
     *out = NULL;
-    if (unlikely(size > SIZE_MAX / 4 || alignment > SIZE_MAX / 4))
-        return pool->backing.alloc(pool->backing.arg, size, out);
+    size += size == 0;
+    if (unlikely(size >= NONSENSE || alignment >= NONSENSE))
+        return refusal(pool, size > alignment ? size : alignment);
     if (enter(pool, &f)) {
-        code = zr_alone_malloc(pool, f, size, alignment, out);
-        front_leave(f);
-        return code;
+        return zr_alone_malloc(pool, size, alignment, out, f);
     }
     zr_front_pass_time(pool);
     if (f && is_small(size, alignment)) {
@@ -241,11 +248,8 @@ static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
     enum zr_freed result = ZR_FREED_UNKNOWN;
 
     *asked = 0;
-    if (alone) {
-        result = zr_alone_free(pool, f, p, asked);
-        front_leave(f);
-        return result;
-    }
+    if (alone)
+        return zr_alone_free(pool, p, asked, f);
     zr_front_pass_time(pool);
     if (is_at(where, (uintptr_t)p, CHUNK_BLOCK)) {
         *asked = c->asked;
@@ -272,14 +276,30 @@ static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
 
 /* --- the pool as a whole ------------------------------------------------------------------------------------ */
 
+#define PAGES(bytes) (((bytes) + 4095) & ~(size_t)4095)
+#define POOL_BYTES PAGES(sizeof(struct zr_pool))
+#define BINS_BYTES PAGES(SETS * sizeof(struct bins))
+_Static_assert(SETS * sizeof(struct bins) < 2 * MIB, "no huge pages: most of them are never touched");
+
 struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
 {
-    struct zr_pool *pool = zr_pages((sizeof *pool + 4095) & ~(size_t)4095);
+    struct zr_pool *pool = zr_pages(POOL_BYTES);
 
     if (!pool)
         return NULL;
+    for (unsigned i = 0; i < GROUPS; i++)
+        if (!(pool->group[i].bins = zr_pages(BINS_BYTES))) {
+            if (i > 0)
+                zr_pages_back(pool->group[0].bins, BINS_BYTES);
+            zr_pages_back(pool, POOL_BYTES);
+            return NULL;
+        }
+    for (unsigned i = 0; i < NEAR; i++)
+        pool->near[i].high = UINTPTR_MAX;
+    pool->edge.where = CHUNK_BLOCK;
+    pool->noting = true;
     pool->backing = *backing;
-    pool->keep = UINT64_MAX;
+    pool->keep = pool->whole_most = UINT64_MAX;
     pool->idle = UINT32_MAX;
     zr_split_use(pool, 0);
     pool->aside = 1;
@@ -317,6 +337,8 @@ void zr_pool_delete(struct zr_pool *pool)
             pool->frees++;
             pool->backing.free(pool->backing.arg, s->from, s->from_size);
         }
+    for (unsigned i = 0; i < GROUPS; i++)
+        zr_pages_back(pool->group[i].bins, BINS_BYTES);
     memset(pool->group, 0, sizeof pool->group);
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);
@@ -341,6 +363,11 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
     zr_front_seize_all(pool);
     pool->keep = keep;
     pool->idle = idle_ms;
+    pool->whole_most = idle_ms == UINT32_MAX ? keep - keep / 4 : 0;
+    pool->now = zr_now();
+    for (unsigned i = 0; i < GROUPS; i++)
+        for (struct segment *s = pool->group[i].segments; s; s = s->next)
+            s->stamp = pool->now;
     zr_front_set_limit(pool);
     zr_front_release_all(pool);
     zr_unlock(&pool->lock);
@@ -354,8 +381,7 @@ void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out)
                                    .peak_held = pool->peak_held,
                                    .backing_allocs = pool->allocs,
                                    .backing_frees = pool->frees,
-                                   .whole_free = pool->group[0].whole_free +
-                                                 pool->group[1].whole_free};
+                                   .whole_free = pool->whole_free};
     zr_front_release_all(pool);
     zr_unlock(&pool->lock);
 }
@@ -382,7 +408,7 @@ uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes)
     zr_front_seize_all(pool);
     for (unsigned i = 0; i < GROUPS; i++)
         for (struct segment *s = pool->group[i].segments; s; s = s->next)
-            for (struct chunk *c = s->first; c; c = c->next)
+            for (struct chunk *c = s->first; c != &pool->edge; c = c->next)
                 if (kind_of(c) == CHUNK_BLOCK) {
                     *bytes += c->asked;
                     count++;

@@ -33,7 +33,7 @@ void zr_pool_delete(struct zr_pool *pool);
 /*
  * At least `size` bytes, aligned to `alignment` (a power of two, or 0: a multiple of 64 B; 512 B above
  * 256 B). A size of 0 is served as 1. The backing's code when it has nothing left, even after everything
- * unused was given back. About 60 instructions for what was freed a moment ago; otherwise about 300, and with
+ * unused was given back. About 60 instructions for what was freed a moment ago; otherwise about 250, and with
  * several threads a lock.
  */
 int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out);

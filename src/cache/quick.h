@@ -100,12 +100,12 @@ static inline unsigned small_class(size_t size, size_t alignment)
 
 static inline bool zr_quick_is_out(const struct chunk *c)
 {
-    return !c || kind_of(c) == CHUNK_BLOCK || kind_of(c) == CHUNK_SLAB;
+    return kind_of(c) == CHUNK_BLOCK || kind_of(c) == CHUNK_SLAB;
 }
 
-/* alone.c: inside, and the pool is not shared. The size is not 0 and no nonsense. */
-int zr_alone_malloc(struct zr_pool *pool, struct front *f, size_t size, size_t alignment, void **out);
-enum zr_freed zr_alone_free(struct zr_pool *pool, struct front *f, void *p, size_t *asked);
+/* alone.c: inside, and the pool is not shared. The size is not 0 and no nonsense. They leave. */
+int zr_alone_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f);
+enum zr_freed zr_alone_free(struct zr_pool *pool, void *p, size_t *asked, struct front *f);
 
 /* quick.c. This thread's front, made if need be; NULL at a thread's end or without memory. Not inside, no lock held. */
 struct front *zr_front(struct zr_pool *pool);

@@ -43,12 +43,11 @@ static struct slab *new_slab(struct zr_pool *pool, unsigned size_class, int *cod
     else if (!(s = zr_piece(sizeof *s)))
         return NULL;
     c = zr_split_take(pool, SLAB, code);
-    if (!c || !zr_find_set_all(pool, c, base_of(c), SLAB)) {
-        if (c)
-            zr_split_give(pool, c);
+    if (!c) {
         spare(pool, s);
         return NULL;
     }
+    zr_find_set_all(pool, c);
     *code = 0;
     s->size = (uint32_t)zr_class_size(size_class);
     s->inverse = (uint32_t)((((uint64_t)1 << 32) + s->size - 1) / s->size);

@@ -3,14 +3,12 @@
 #define ZEROUTE_CACHE_SPLIT_H
 
 #include "cache/classes.h"
+#include "cache/fit.h"
+#include "cache/pages.h"
 #include "lock.h"
 #include "cache/pool.h"
 
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
 enum {
-    GRAIN = 512,      /* chunks begin and end on multiples of it */
     SMALLEST = 64,    /* smallest object */
     SMALL = 256,      /* largest object of a slab: what would waste half a grain and more */
     SLAB = 2 << 10,
@@ -23,47 +21,7 @@ enum {
 #define MIB ((size_t)1 << 20)
 #define GRAINS(size) (((size) + GRAIN - 1) & ~(size_t)(GRAIN - 1))
 
-enum chunk_kind { CHUNK_NONE, CHUNK_FREE, CHUNK_BLOCK, CHUNK_KEPT, CHUNK_SLAB };
 enum { GROUP_SMALL, GROUP_LARGE, GROUPS };
-
-/* One cache line. */
-struct chunk {
-    uintptr_t where; /* atomic: address | kind; read without the lock, to be compared with an address */
-    size_t size;
-    struct chunk *prev, *next; /* neighbours in the segment */
-    union {
-        struct chunk *child[2]; /* tree of free chunks: before and after it; list of spare ones */
-        uint64_t after;         /* the state of its thread when it was handed out (alone.c) */
-    };
-    struct segment *segment;
-    union {
-        struct slab *slab;
-        size_t asked;      /* by the user */
-        struct chunk **up; /* what leads to it in the tree */
-    };
-};
-_Static_assert(sizeof(struct chunk) == 64, "one line");
-
-static inline uintptr_t base_of(const struct chunk *c)
-{
-    return __atomic_load_n(&c->where, __ATOMIC_RELAXED) & ~(uintptr_t)(GRAIN - 1);
-}
-
-static inline enum chunk_kind kind_of(const struct chunk *c)
-{
-    return (enum chunk_kind)(__atomic_load_n(&c->where, __ATOMIC_RELAXED) & (GRAIN - 1));
-}
-
-/* Is that the start of a chunk of this kind? Inner addresses have other low bits. */
-static inline bool is_at(uintptr_t where, uintptr_t a, enum chunk_kind kind)
-{
-    return where == (a | (uintptr_t)kind) && a % GRAIN == 0;
-}
-
-static inline void set_where(struct chunk *c, uintptr_t base, enum chunk_kind kind)
-{
-    __atomic_store_n(&c->where, base | (uintptr_t)kind, __ATOMIC_RELEASE);
-}
 
 struct segment {
     size_t size;
@@ -88,22 +46,14 @@ struct slab {
     struct chunk *chunk;
 };
 
-/* Free chunks by size, in eight steps per doubling; in each bin a tree by size, then address. */
-enum { FIT_BINS = 40 * 8, FIT_WORDS = FIT_BINS / 64 };
-struct bins {
-    struct chunk *tree[FIT_BINS];
-    uint64_t filled[FIT_WORDS];
-};
-
 /*
  * Three sets of bins per group, and who they are changes (again.c): those in use; whole segments put aside
  * when nothing lived any more; whole segments that a program which repeats itself has not asked for yet.
  */
 enum { SETS = 3 };
 struct group {
-    struct bins bins[SETS];
+    struct bins *bins;
     struct segment *segments;
-    uint64_t bytes, whole_free;
 };
 
 /* From an address, by bits 44 to 55, 32 to 43, and 20 to 31: a chunk, or the grains of this window. */
@@ -130,6 +80,13 @@ struct record {
     bool undecided; /* nothing lived a while ago: the same again, or something new? */
 };
 
+/* For whoever is alone, or has the lock: the leaves of these 4 GiB. */
+enum { NEAR = 8 };
+struct near {
+    uintptr_t high; /* the address beyond bit 31 */
+    struct leaf *leaf;
+};
+
 struct zr_pool {
     struct zr_pool_backing backing;
     uint64_t serial;
@@ -138,24 +95,30 @@ struct zr_pool {
     bool no_membarrier;    /* there was one: every front is wanted for good */
     uint8_t in_use, aside, later; /* which set is which */
     struct bins *use[GROUPS];     /* the bins in use of each group */
-    unsigned members[SETS];       /* segments */
-    uint64_t quick_limit;  /* atomic: bytes that one thread may keep */
-    uintptr_t root;        /* what the first request after nothing lived got */
+    struct chunk *spare_chunks;
+    uint64_t quick_limit; /* atomic: bytes that one thread may keep */
+    uint32_t calls;       /* the clock is read every 64th */
+    bool noting;          /* what is asked for is of interest (again.c) */
+    uint64_t whole_free;  /* bytes in segments that are entirely free, */
+    uint64_t whole_most;  /* and beyond which it matters that one more is so */
+    struct chunk edge __attribute__((aligned(64))); /* the neighbour of the first and of the last of a segment */
+    struct near near[NEAR];
+    struct group group[GROUPS];
+    unsigned members[SETS]; /* segments */
+    uintptr_t root;         /* what the first request after nothing lived got */
     size_t root_size;
     struct segment *root_segment;
     struct zr_lock lock;
     struct front *fronts;
+    uint64_t bytes; /* in segments */
     uint64_t held, peak_held, allocs, frees;
     uint64_t keep;
     uint32_t idle;
-    uint32_t calls; /* the clock is read every 64th */
     uint32_t now, last_sweep;
     struct record record;
     struct slab *partial[SMALL_CLASSES];
-    struct chunk *spare_chunks;
     struct segment *spare_segments;
     struct slab *spare_slabs;
-    struct group group[GROUPS];
     struct stem stem;
 };
 
@@ -182,29 +145,186 @@ static inline struct chunk *zr_find(const struct zr_pool *pool, const void *p)
     }
     return (struct chunk *)entry;
 }
-/* All below with the lock held, or alone. Make zr_find find it for these bytes; false: no memory. */
-bool zr_find_set_all(struct zr_pool *pool, struct chunk *c, uintptr_t from, size_t size);
-bool zr_find_by_grains(struct zr_pool *pool, uintptr_t from, size_t size); /* several blocks may begin in a window */
 
-/* Make zr_find find it at its start. */
-static inline bool zr_find_set(struct zr_pool *pool, struct chunk *c)
+/* All below with the lock held, or alone. Where it is said: a place that holds a pointer to the chunk. No branches. */
+static inline uintptr_t *zr_find_place(struct leaf *leaf, uintptr_t a)
 {
-    uintptr_t a = base_of(c);
-    struct branch *branch = pool->stem.at[a >> 44 & (FAN - 1)];
-    struct leaf *leaf = likely(branch) ? branch->at[a >> 32 & (FAN - 1)] : NULL;
-    uintptr_t *entry = likely(leaf) ? &leaf->at[a >> WINDOW_BITS & (FAN - 1)] : NULL;
+    uintptr_t *entry = &leaf->at[a >> WINDOW_BITS & (FAN - 1)], was = __atomic_load_n(entry, __ATOMIC_RELAXED);
+    uintptr_t grain = was - 1 + (a & (((uintptr_t)1 << WINDOW_BITS) - 1)) / GRAIN * sizeof(void *);
 
-    if (unlikely(!entry || *entry & 1))
-        return zr_find_set_all(pool, c, a, GRAIN);
-    __atomic_store_n(entry, (uintptr_t)c, __ATOMIC_RELEASE);
-    return true;
+    return (uintptr_t *)((uintptr_t)entry ^ (((uintptr_t)entry ^ grain) & -(was & 1)));
 }
 
-/* split.c. A chunk of so many bytes, a multiple of GRAIN; NULL: see the code. */
-struct chunk *zr_split_take(struct zr_pool *pool, size_t size, int *code);
-/* For the user: out, and found by its address. Any size and alignment. */
-struct chunk *zr_split_take_block(struct zr_pool *pool, size_t size, size_t alignment, int *code);
-void zr_split_give(struct zr_pool *pool, struct chunk *c);
+struct leaf *zr_find_leaf(struct zr_pool *pool, uintptr_t a); /* NULL: nothing was ever there */
+
+static inline struct leaf *zr_find_near(struct zr_pool *pool, uintptr_t a)
+{
+    const struct near *n = &pool->near[a >> 32 & (NEAR - 1)];
+
+    return likely(n->high == a >> 32) ? n->leaf : zr_find_leaf(pool, a);
+}
+
+/* As zr_find: about fifteen instructions. */
+static inline struct chunk *zr_find_alone(struct zr_pool *pool, uintptr_t a)
+{
+    struct leaf *leaf = zr_find_near(pool, a);
+
+    return likely(leaf) ? (struct chunk *)*zr_find_place(leaf, a) : NULL;
+}
+
+/* Makes zr_find find it at its start, in a segment. */
+static inline void zr_find_set(struct zr_pool *pool, struct chunk *c)
+{
+    uintptr_t a = base_of(c);
+
+    __atomic_store_n(zr_find_place(zr_find_near(pool, a), a), (uintptr_t)c, __ATOMIC_RELEASE);
+}
+
+/* A slab, everywhere in it. */
+void zr_find_set_all(struct zr_pool *pool, struct chunk *c);
+/* For a new segment; `by_grains`: several blocks may begin in a window. False: no memory. */
+bool zr_find_reach(struct zr_pool *pool, uintptr_t from, size_t size, bool by_grains);
+
+/* again.c */
+void zr_again_cross(struct zr_pool *pool, size_t size); /* nothing lives, and this is asked for */
+void zr_again_note(struct zr_pool *pool, size_t size);  /* this is asked for */
+void zr_again_go_on(struct zr_pool *pool);              /* something new: use everything there is */
+
+/* split.c. Nothing fits: a chunk from elsewhere, not split yet; NULL: see the code. */
+struct chunk *zr_split_grow(struct zr_pool *pool, unsigned group, size_t size, int *code);
+struct chunk *zr_split_take_aligned(struct zr_pool *pool, size_t size, size_t alignment, int *code);
+
+static inline bool zr_is_whole(const struct zr_pool *pool, const struct chunk *c)
+{
+    return (((uintptr_t)c->prev ^ (uintptr_t)&pool->edge) | ((uintptr_t)c->next ^ (uintptr_t)&pool->edge)) == 0;
+}
+
+/* Something lives in the segment, or did until now: it is in use. */
+static INLINE void zr_split_file(struct zr_pool *pool, unsigned group, struct chunk *c)
+{
+    set_where(c, base_of(c), CHUNK_FREE);
+    fit_insert(pool->use[group], c);
+}
+
+static inline struct chunk *zr_chunk_new(struct zr_pool *pool)
+{
+    struct chunk *c = pool->spare_chunks;
+
+    if (unlikely(!c))
+        return zr_piece(sizeof *c);
+    pool->spare_chunks = c->sibling;
+    return c;
+}
+
+/* Cuts off what is behind the first `size` bytes and files it as free, unless there is no memory. */
+static INLINE void zr_split_off(struct zr_pool *pool, unsigned group, struct chunk *c, size_t size)
+{
+    struct chunk *rest = zr_chunk_new(pool), *next = c->next;
+
+    if (unlikely(!rest))
+        return;
+    set_where(rest, base_of(c) + size, CHUNK_NONE);
+    rest->size = c->size - size;
+    rest->segment = c->segment;
+    rest->prev = c;
+    rest->next = next;
+    next->prev = rest;
+    c->next = rest;
+    c->size = size;
+    zr_find_set(pool, rest);
+    zr_split_file(pool, group, rest);
+}
+
+/* Chunks that are too small for anything of their group stay with the block in front of them. */
+static INLINE void zr_split_fit(struct zr_pool *pool, unsigned group, struct chunk *c, size_t size)
+{
+    if (c->size - size > (group == GROUP_SMALL ? 0 : MIB))
+        zr_split_off(pool, group, c, size);
+}
+
+/* A chunk of so many bytes, a multiple of GRAIN, found by its address; NULL: see the code. */
+static INLINE struct chunk *zr_split_take(struct zr_pool *pool, size_t size, int *code)
+{
+    unsigned group = size > MIB;
+    struct chunk *c;
+
+    if (unlikely(pool->noting))
+        zr_again_note(pool, size);
+    c = fit_take(pool->use[group], size);
+    if (unlikely(!c)) {
+        c = zr_split_grow(pool, group, size, code);
+        if (!c)
+            return NULL;
+    } else {
+        pool->whole_free -= c->size & -(size_t)zr_is_whole(pool, c);
+    }
+    zr_split_fit(pool, group, c, size);
+    return c;
+}
+
+/* For the user: out. Any size and alignment. */
+static INLINE struct chunk *zr_split_take_block(struct zr_pool *pool, size_t size, size_t alignment, int *code)
+{
+    struct chunk *c = likely(alignment <= GRAIN) ? zr_split_take(pool, GRAINS(size), code)
+                                                 : zr_split_take_aligned(pool, GRAINS(size), alignment, code);
+
+    if (unlikely(!c))
+        return NULL;
+    c->asked = size;
+    set_where(c, base_of(c), CHUNK_BLOCK);
+    return c;
+}
+
+void zr_split_look_at(struct zr_pool *pool, struct segment *s); /* it is entirely free now: is enough kept? */
+
+/* Blocks of the large group are larger than any of the small one. */
+static inline unsigned zr_group_of(const struct chunk *out)
+{
+    return out->size > MIB;
+}
+
+static inline void zr_chunk_drop(struct zr_pool *pool, struct chunk *c)
+{
+    set_where(c, 0, CHUNK_NONE);
+    c->sibling = pool->spare_chunks;
+    pool->spare_chunks = c;
+}
+
+/* It comes back, and becomes one with its free neighbours. */
+static INLINE void zr_split_merge(struct zr_pool *pool, struct chunk *c)
+{
+    struct chunk *prev = c->prev, *next = c->next;
+    unsigned group = zr_group_of(c);
+    struct bins *bins = pool->use[group];
+
+    if (kind_of(next) == CHUNK_FREE) {
+        struct chunk *beyond = next->next;
+
+        fit_remove(bins, next);
+        c->size += next->size;
+        c->next = beyond;
+        beyond->prev = c;
+        zr_chunk_drop(pool, next);
+    }
+    if (kind_of(prev) == CHUNK_FREE) {
+        bool hidden = prev->size <= MIB && group == GROUP_LARGE; /* in the same window as the block behind it */
+
+        fit_remove(bins, prev);
+        prev->size += c->size;
+        prev->next = c->next;
+        c->next->prev = prev;
+        zr_chunk_drop(pool, c);
+        c = prev;
+        if (unlikely(hidden))
+            zr_find_set(pool, c);
+    }
+    zr_split_file(pool, group, c);
+    pool->whole_free += c->size & -(size_t)zr_is_whole(pool, c);
+    if (unlikely(pool->whole_free > pool->whole_most) && zr_is_whole(pool, c))
+        zr_split_look_at(pool, c->segment);
+}
+void zr_split_give(struct zr_pool *pool, struct chunk *c); /* the same, as a call */
+
 uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age);
 void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to); /* everything, from set to set */
 void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to); /* its free chunks, to this set */
@@ -220,10 +340,5 @@ bool zr_split_is_first(struct zr_pool *pool, const struct chunk *c, size_t size)
 
 /* quick.c: everything that threads keep goes back and is merged; true: there was something. Alone, or with the lock. */
 bool zr_front_gather(struct zr_pool *pool);
-
-/* again.c */
-void zr_again_cross(struct zr_pool *pool, size_t size); /* nothing lives, and this is asked for */
-void zr_again_note(struct zr_pool *pool, size_t size);  /* this is asked for */
-void zr_again_go_on(struct zr_pool *pool);              /* something new: use everything there is */
 
 #endif

@@ -166,6 +166,32 @@ START_TEST(the_best_fit_is_taken)
 }
 END_TEST
 
+START_TEST(what_was_left_before_an_aligned_block_is_found_once_they_are_one)
+{
+    char *a = get(MIB + MIB / 4, 0), *b = get(2 * MIB, MIB / 2), *c;
+
+    ck_assert_ptr_eq(b, a + MIB + MIB / 2);
+    ck_assert_int_eq(put(b), ZR_FREED);
+    c = get(3 * MIB, 0);
+    ck_assert_ptr_eq(c, a + MIB + MIB / 4);
+    ck_assert_int_eq(put(c), ZR_FREED);
+    ck_assert_int_eq(put(a), ZR_FREED);
+}
+END_TEST
+
+START_TEST(a_size_beyond_all_memory_is_the_drivers_to_refuse)
+{
+    void *p = pool;
+
+    driver.room = (uint64_t)1 << 40;
+    for (unsigned bit = 41; bit < 64; bit++) {
+        ck_assert_int_eq(zr_pool_malloc(pool, (size_t)1 << bit, 0, &p), FULL);
+        ck_assert_int_eq(zr_pool_malloc(pool, 1, (size_t)1 << bit, &p), FULL);
+    }
+    ck_assert_ptr_null(p);
+}
+END_TEST
+
 START_TEST(misuse_is_refused_and_corrupts_nothing)
 {
     void *small = get(1000, 0), *large = get(3 * MIB, 0), *other = get(3 * MIB, 0);
@@ -411,6 +437,8 @@ int main(void)
     tcase_add_test(c, freed_neighbours_merge);
     tcase_add_test(c, what_is_out_is_known_as_it_was_asked_for);
     tcase_add_test(c, the_best_fit_is_taken);
+    tcase_add_test(c, what_was_left_before_an_aligned_block_is_found_once_they_are_one);
+    tcase_add_test(c, a_size_beyond_all_memory_is_the_drivers_to_refuse);
     tcase_add_test(c, misuse_is_refused_and_corrupts_nothing);
     tcase_add_test(c, a_full_driver_gets_back_what_is_unused_and_is_asked_again);
     tcase_add_test(c, near_the_end_a_segment_is_no_larger_than_needed);

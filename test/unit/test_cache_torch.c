@@ -43,7 +43,7 @@ static uint64_t draw_size(uint64_t program)
 {
     const uint64_t mib = (uint64_t)1 << 20;
 
-    switch (program % 5) {
+    switch (program % 6) {
     case 0:
         return 512 * (1 + draw((uint64_t)1 << draw(16)));
     case 1:
@@ -52,6 +52,8 @@ static uint64_t draw_size(uint64_t program)
         return draw(10) < 4 ? 2 * mib : draw(3) ? 20 * mib : 2 * mib * (6 + draw(60));
     case 3:
         return (uint64_t)300 << (1 + draw(17));
+    case 4: /* so near to each other that they share a bin */
+        return draw(3) ? 90 * mib + 512 * draw(40) : 190 * mib;
     default:
         return 1000000 + draw(30 * mib);
     }
