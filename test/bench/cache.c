@@ -92,6 +92,34 @@ static void pool_put(void *p)
     zr_pool_free(pool, p);
 }
 
+/*
+ * What the machine itself makes of two threads: each has a stack of blocks to itself, writes to a block when it takes
+ * it and when it puts it back, and shares nothing at all with the other.
+ */
+struct own_block {
+    uint64_t word;
+} __attribute__((aligned(64)));
+static _Thread_local struct {
+    size_t left, made;
+    struct own_block *at[LIVE + 1], block[LIVE + 1];
+} own __attribute__((aligned(64)));
+
+static void *own_get(size_t size)
+{
+    struct own_block *b = own.left ? own.at[--own.left] : &own.block[own.made++];
+
+    b->word = size;
+    return b;
+}
+
+static void own_put(void *p)
+{
+    struct own_block *b = p;
+
+    b->word = 0;
+    own.at[own.left++] = b;
+}
+
 /* UMF's C interface, as much of it as is used here (ops of version 1.0). */
 struct umf_provider_ops {
     uint32_t version;
@@ -437,6 +465,14 @@ static void compare(int kind, const char *name, size_t size, int from)
         for (int i = 0; i < allocators; i++)
             for (int threads = from; threads <= 2; threads++)
                 slice[threads - 1][i][round] = once(kind, &allocator[i], size, threads, steps[threads - 1][i]);
+    for (int i = 0; i < allocators && from == 1; i++) {
+        double work[ROUNDS];
+
+        for (int round = 0; round < ROUNDS; round++)
+            work[round] = 2 * slice[0][i][round] / slice[1][i][round];
+        printf("{\"pattern\": \"%s\", \"size\": %zu, \"allocator\": \"%s\", \"two_over_one\": %.2f}\n", name, size,
+               allocator[i].name, median(work, ROUNDS));
+    }
     for (int threads = from; threads <= 2; threads++)
         for (int i = 0; i < allocators; i++) {
             double *ns = slice[threads - 1][i], middle = median(ns, ROUNDS);
@@ -445,34 +481,6 @@ static void compare(int kind, const char *name, size_t size, int from)
                    "\"lowest\": %.2f, \"highest\": %.2f}\n",
                    name, size, threads, allocator[i].name, middle, ns[0], ns[ROUNDS - 1]);
         }
-    fflush(stdout);
-}
-
-/* What the machine itself makes of two threads: nothing but additions, with nothing in common. */
-static void *add_only(size_t size)
-{
-    uint64_t a = size, b = size, c = size, d = size;
-
-    for (int i = 0; i < 20; i++)
-        __asm__ volatile("add $1, %0; add $1, %1; add $1, %2; add $1, %3" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-    return NULL;
-}
-
-static void add_no_more(void *p)
-{
-    (void)p;
-}
-
-static void compare_machine(void)
-{
-    static const struct allocator adding = {"additions", add_only, add_no_more};
-    double one[ROUNDS], two[ROUNDS];
-
-    for (int round = 0; round < ROUNDS; round++) {
-        one[round] = once(PAIR, &adding, 1, 1, MOST_STEPS);
-        two[round] = once(PAIR, &adding, 1, 2, MOST_STEPS);
-    }
-    printf("{\"machine\": \"additions\", \"two_over_one\": %.2f}\n", 2 * median(one, ROUNDS) / median(two, ROUNDS));
     fflush(stdout);
 }
 
@@ -613,6 +621,7 @@ int main(int argc, char **argv)
         return 1;
     zr_cache_set_idle(cache, UINT32_MAX);
     add("zeroute", whole_get, whole_put);
+    add("nothing in common", own_get, own_put);
     if (!umf_alone)
         add("zeroute pool", pool_get, pool_put);
     if (open_umf())
@@ -624,7 +633,6 @@ int main(int argc, char **argv)
         add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
         add("glibc", malloc, free);
     }
-    compare_machine();
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
         if (!only || strcmp(only, "pair") == 0)
             compare(PAIR, "pair", sizes[i], 1);
