@@ -1,9 +1,10 @@
 /*
  * Free chunks by size, for best fit: the smallest that is large enough, of equal ones the lowest.
  *
- * A bin for every size up to 1 MiB, and above it for every 2048th of a doubling, found by three levels of bits. In a
- * bin, a heap by address (a pairing heap) for each size; the heaps of a bin are linked, the smallest size first. Most
- * bins hold one chunk or none: to file it and to take it out is a few stores.
+ * A bin for every size up to 128 KiB, and above it for every 256th of a doubling, found by two levels of bits: what is
+ * looked at fits into the processor's first cache. In a bin, a heap by address (a pairing heap) for each size; the heaps
+ * of a bin are linked, the smallest size first. Most bins hold one chunk or none: to file it and to take it out is a
+ * few stores.
  */
 #ifndef ZEROUTE_CACHE_FIT_H
 #define ZEROUTE_CACHE_FIT_H
@@ -18,9 +19,9 @@
 
 enum {
     GRAIN = 512, /* chunks begin and end on multiples of it */
-    FIT_BITS = 11, /* so many of a size, after its first one */
+    FIT_BITS = 8, /* so many of a size, after its first one */
     FIT_STEPS = 1 << FIT_BITS,
-    FIT_BINS = 28 * FIT_STEPS, /* below 128 TiB */
+    FIT_BINS = 32 * FIT_STEPS, /* below 2^48 */
     FIT_WORDS = FIT_BINS / 64,
 };
 
@@ -68,7 +69,6 @@ static inline void set_where(struct chunk *c, uintptr_t base, enum chunk_kind ki
 }
 
 struct bins {
-    uint64_t top;                   /* bit by word of `words` */
     uint64_t words[FIT_WORDS / 64]; /* bit by word of `filled` */
     uint64_t filled[FIT_WORDS];     /* bit by bin */
     struct chunk *root[FIT_BINS];
@@ -122,16 +122,12 @@ static inline void fit_mark(struct bins *bins, unsigned bin)
 {
     bins->filled[bin / 64] |= (uint64_t)1 << bin % 64;
     bins->words[bin / 4096] |= (uint64_t)1 << bin / 64 % 64;
-    bins->top |= (uint64_t)1 << bin / 4096;
 }
 
 static inline void fit_unmark(struct bins *bins, unsigned bin)
 {
-    if (bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64))
-        return;
-    if (bins->words[bin / 4096] &= ~((uint64_t)1 << bin / 64 % 64))
-        return;
-    bins->top &= ~((uint64_t)1 << bin / 4096);
+    if ((bins->filled[bin / 64] &= ~((uint64_t)1 << bin % 64)) == 0)
+        bins->words[bin / 4096] &= ~((uint64_t)1 << bin / 64 % 64);
 }
 
 static INLINE void fit_insert(struct bins *bins, struct chunk *c)
@@ -189,11 +185,9 @@ static INLINE struct chunk *fit_best(const struct bins *bins, size_t size)
     for (;;) {
         if (!left) {
             left = bins->words[page] & (UINT64_MAX - 1) << word % 64;
-            if (!left) {
-                left = bins->top & (UINT64_MAX - 1) << page;
-                if (unlikely(!left))
+            while (unlikely(!left)) {
+                if (++page == FIT_WORDS / 64)
                     return NULL;
-                page = (unsigned)__builtin_ctzll(left);
                 left = bins->words[page];
             }
             word = page * 64 + (unsigned)__builtin_ctzll(left);

@@ -276,24 +276,14 @@ static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
 
 /* --- the pool as a whole ------------------------------------------------------------------------------------ */
 
-#define PAGES(bytes) (((bytes) + 4095) & ~(size_t)4095)
-#define POOL_BYTES PAGES(sizeof(struct zr_pool))
-#define BINS_BYTES PAGES(SETS * sizeof(struct bins))
-_Static_assert(SETS * sizeof(struct bins) < 2 * MIB, "no huge pages: most of them are never touched");
+_Static_assert(sizeof(struct zr_pool) < 2 * MIB, "no huge pages: most of it is never touched");
 
 struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
 {
-    struct zr_pool *pool = zr_pages(POOL_BYTES);
+    struct zr_pool *pool = zr_pages((sizeof *pool + 4095) & ~(size_t)4095);
 
     if (!pool)
         return NULL;
-    for (unsigned i = 0; i < GROUPS; i++)
-        if (!(pool->group[i].bins = zr_pages(BINS_BYTES))) {
-            if (i > 0)
-                zr_pages_back(pool->group[0].bins, BINS_BYTES);
-            zr_pages_back(pool, POOL_BYTES);
-            return NULL;
-        }
     for (unsigned i = 0; i < NEAR; i++)
         pool->near[i].high = UINTPTR_MAX;
     pool->edge.where = CHUNK_BLOCK;
@@ -337,8 +327,6 @@ void zr_pool_delete(struct zr_pool *pool)
             pool->frees++;
             pool->backing.free(pool->backing.arg, s->from, s->from_size);
         }
-    for (unsigned i = 0; i < GROUPS; i++)
-        zr_pages_back(pool->group[i].bins, BINS_BYTES);
     memset(pool->group, 0, sizeof pool->group);
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);

@@ -52,7 +52,7 @@ struct slab {
  */
 enum { SETS = 3 };
 struct group {
-    struct bins *bins;
+    struct bins bins[SETS];
     struct segment *segments;
 };
 
@@ -103,7 +103,6 @@ struct zr_pool {
     uint64_t whole_most;  /* and beyond which it matters that one more is so */
     struct chunk edge __attribute__((aligned(64))); /* the neighbour of the first and of the last of a segment */
     struct near near[NEAR];
-    struct group group[GROUPS];
     unsigned members[SETS]; /* segments */
     uintptr_t root;         /* what the first request after nothing lived got */
     size_t root_size;
@@ -119,6 +118,7 @@ struct zr_pool {
     struct slab *partial[SMALL_CLASSES];
     struct segment *spare_segments;
     struct slab *spare_slabs;
+    struct group group[GROUPS];
     struct stem stem;
 };
 
