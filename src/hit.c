@@ -151,7 +151,7 @@ static __attribute__((noinline, cold)) ze_result_t none_at_hand(const struct zr_
  * All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. It is set for handlers of
  * signals that come now.
  */
-__attribute__((section(".text.hot.hit"))) ze_result_t zr_hit_serve(struct zr_asker *asker, size_t size, void **out)
+__attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_serve(struct zr_asker *asker, size_t size, void **out)
 {
     struct zr_block *b;
 
@@ -212,7 +212,7 @@ static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t 
     return put_by(context, p, from, slot);
 }
 
-__attribute__((section(".text.hot.hit"))) ze_result_t zr_hit_free(ze_context_handle_t context, void *p, uintptr_t from)
+__attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_free(ze_context_handle_t context, void *p, uintptr_t from)
 {
     const void *slot = zr_index_first(p);
 

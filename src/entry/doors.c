@@ -14,8 +14,8 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * Three kinds of doors for an entry point. GO has what is behind them for a door and a way, and goes on from one.
  */
 #define DLSYM(n, GO, name, parameters, arguments)                                                  \
-    BEHIND_##GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
-    static NEAR_##GO(dlsym##n##_) ze_result_t dlsym##n##_##name parameters                         \
+    BEHIND_##GO(2, dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
+    static NEAR_##GO(2) ze_result_t dlsym##n##_##name parameters                         \
     {                                                                                              \
         GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, arguments);                         \
     }
@@ -24,8 +24,8 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * there, and go straight on. A test and a jump; what lies below is known before such a door is handed out.
  */
 #define TABLE(n, GO, name, parameters, arguments)                                                  \
-    BEHIND_##GO(table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)         \
-    static NEAR_##GO(table##n##_) ze_result_t table##n##_##name parameters                         \
+    BEHIND_##GO(2, table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)         \
+    static NEAR_##GO(1) ze_result_t table##n##_##name parameters                         \
     {                                                                                              \
         if (likely(zr_thread.busy == ZR_ONLY_INSIDE))                                              \
             return ((zr_fn_##name)zr_known_below(ZR_DOOR_TABLE + n, ZR_E_##name))arguments;        \
@@ -36,9 +36,9 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * name is a hidden version: found by those who are linked against the loader, not by dlsym.
  */
 #define DOORS(GO, name, parameters, arguments)                                                     \
-    BEHIND_##GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                        \
+    BEHIND_##GO(0, plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                        \
     ze_result_t zr_plt_##name parameters;                                                          \
-    __attribute__((visibility("default"))) NEAR_##GO(plt_) ze_result_t zr_plt_##name parameters    \
+    __attribute__((visibility("default"))) NEAR_##GO(0) ze_result_t zr_plt_##name parameters    \
     {                                                                                              \
         GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, arguments);                                        \
     }                                                                                              \
@@ -47,21 +47,25 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
     ZR_EACH_LIBRARY(TABLE, GO, name, parameters, arguments)
 
 #define LIST(...) __VA_ARGS__
-/* What is called together lies together: the driver leaves little of the caches to us. */
-#define NEAR_GENERAL(kind)
-#define NEAR_LEAN(kind) __attribute__((section(".text.hot." #kind)))
-#define BEHIND_GENERAL(kind, name, door, way, parameters, arguments)
+/*
+ * What is called together lies together, in one page where it is most often so: from a program into a loader, and from
+ * there into a driver. The driver leaves little of the caches to us. The linker sorts by name.
+ */
+#define NEAR_GENERAL(place)
+#define NEAR_LEAN(place) __attribute__((section(".text.sorted." #place)))
+__asm__(".pushsection .text.sorted.0, \"ax\", @progbits\n\t.p2align 12\n\t.popsection");
+#define BEHIND_GENERAL(place, kind, name, door, way, parameters, arguments)
 #define GENERAL(kind, name, door, way, arguments)                                                  \
     zr_thread.caller = __builtin_return_address(0);                                                \
     zr_note((door), (way));                                                                        \
     return zr_on_##name arguments
 /* Functions of their own, so that neither of the two ways pays for the other's registers. */
-#define BEHIND_LEAN(kind, name, door, way, parameters, arguments)                                  \
-    static __attribute__((noinline)) NEAR_LEAN(kind) ze_result_t lean_##kind##name parameters      \
+#define BEHIND_LEAN(place, kind, name, door, way, parameters, arguments)                           \
+    static __attribute__((noinline)) NEAR_LEAN(place) ze_result_t lean_##kind##name parameters     \
     {                                                                                              \
         return zr_lean_##name((door), (way), LIST arguments);                                      \
     }                                                                                              \
-    static __attribute__((noinline)) ze_result_t hit_##kind##name parameters                       \
+    static __attribute__((noinline)) NEAR_LEAN(3) ze_result_t hit_##kind##name parameters          \
     {                                                                                              \
         return zr_hit_##name((door), (way), LIST arguments);                                       \
     }
