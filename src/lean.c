@@ -61,12 +61,26 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
     *known = (struct zr_lean_site){zr_from(call->caller, call->door), tally, zr_below(call->door, kind[which].entry)};
 }
 
-ze_result_t zr_refused(struct zr_local *l, const struct zr_pair *tally, uint64_t bytes, enum zr_entry e,
-                       ze_result_t result)
+ze_result_t zr_lean_refused(enum zr_way way, enum zr_lean which, size_t bytes, ze_result_t result)
 {
-    zr_tally_failed(l->shard, tally, bytes);
-    zr_count_failure_code(e, (uint32_t)result);
+    struct zr_local *l = zr_thread.local;
+
+    if (!l)
+        return result;
+    zr_tally_failed(l->shard, l->way[way].site[which].tally, bytes);
+    if (result != ZE_RESULT_SUCCESS)
+        zr_count_failure_code(kind[which].entry, (uint32_t)result);
     return result;
+}
+
+ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, const void *ptr, ze_result_t result)
+{
+    struct zr_local *l = zr_thread.local;
+    const struct zr_claim *c = l ? zr_claim_of(l, ptr) : NULL;
+
+    if (c)
+        zr_map_unpark(c->block, c->live);
+    return zr_lean_refused(way, which, 0, result);
 }
 
 /* Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody. */
@@ -95,4 +109,15 @@ void zr_claims_drop(struct zr_local *l)
 {
     for (unsigned i = 0; i < 1u << ZR_CLAIM_BITS; i++)
         evict(&l->claim[i]);
+}
+
+ze_result_t zr_lean_new(enum zr_way way, ze_context_handle_t context, const void *base, size_t size)
+{
+    struct zr_local *l = zr_thread.local;
+
+    if (zr_claim_new(l, context, base, size))
+        zr_tally_got(l->way[way].site[ZR_LEAN_ALLOC].tally, l->level, size);
+    else
+        zr_lean_refused(way, ZR_LEAN_ALLOC, size, ZE_RESULT_SUCCESS);
+    return ZE_RESULT_SUCCESS;
 }

@@ -29,19 +29,23 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
                    unsigned number);
 /* A block of device memory that is not parked in the map: false when it cannot be put there. */
 bool zr_claim_new(struct zr_local *l, ze_context_handle_t context, const void *base, size_t size);
-/* Counts a call that failed; returns the code. */
-ze_result_t zr_refused(struct zr_local *l, const struct zr_pair *tally, uint64_t bytes, enum zr_entry e,
-                       ze_result_t result);
+/* After the driver's part, when it was not as usual: a block that is not in the map yet; a call that failed. */
+ze_result_t zr_lean_new(enum zr_way way, ze_context_handle_t context, const void *base, size_t size);
+ze_result_t zr_lean_refused(enum zr_way way, enum zr_lean which, size_t bytes, ze_result_t result);
+ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, const void *ptr, ze_result_t result);
 /* Gives up the thread's claims: parked blocks leave the map. */
 void zr_claims_drop(struct zr_local *l);
 
 /* Nothing unusual in the process, or with the counters of this thread. */
 ZR_INLINE bool zr_lean_is_open(const struct zr_local *l)
 {
-    return likely(l) && likely(__atomic_load_n(&l->open, __ATOMIC_RELAXED));
+    return likely(l) && likely(__atomic_load_n(&l->open, __ATOMIC_RELAXED) & ZR_OPEN);
 }
 
-/* A thread that is neither inside nor watched comes in. All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. */
+/*
+ * A thread that is neither inside nor watched comes in. All of `busy`: a part that was just written cannot be forwarded
+ * to a reader of the whole.
+ */
 ZR_INLINE void zr_lean_enter(void)
 {
     zr_thread.busy = ZR_ONLY_INSIDE;
@@ -53,6 +57,13 @@ static inline void zr_lean_leave(const int *unused)
     zr_thread.busy = ZR_ONLY_LEAN;
 }
 #define ZR_LEAN_GUARD int guard __attribute__((cleanup(zr_lean_leave), unused)) = 0
+
+/* After the driver's part; NULL in a child that was forked meanwhile. */
+ZR_INLINE struct zr_local *zr_lean_local(void)
+{
+    __asm__ volatile("" ::: "memory"); /* or the address is kept in a register */
+    return zr_thread.local;
+}
 
 ZR_INLINE unsigned zr_lean_device(const struct zr_local *l)
 {
@@ -71,17 +82,19 @@ ZR_INLINE bool zr_claimed(const struct zr_claim *c, const void *base, enum zr_bl
            likely(zr_block_word(c->block) == (c->live ^ (ZR_BLOCK_LIVE ^ (uint64_t)state)));
 }
 
-/* After the driver has given out a block on the device that was seen last: into the map. False: it cannot be helped. */
+/* After the driver has given out a block on the device that was seen last: into the map, if it was there before. */
 ZR_INLINE bool zr_lean_place(struct zr_local *l, ze_context_handle_t context, void *base, size_t size)
 {
     const struct zr_claim *c = zr_claim_of(l, base);
     struct zr_block *b = c->block;
 
     if (unlikely(!zr_claimed(c, base, ZR_BLOCK_PARKED)))
-        return zr_claim_new(l, context, base, size);
-    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
-    b->held = size;
-    /* Most often it is as it was, and a look costs less than a store. */
+        return false;
+    /* Most often it is as it was, and a look costs less than a store: the driver waits for stores to be done. */
+    if (unlikely(b->size != size))
+        __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
+    if (unlikely(b->held != size))
+        b->held = size;
     if (unlikely(b->context != context))
         __atomic_store_n(&b->context, context, __ATOMIC_RELAXED);
     if (unlikely(b->peers))
@@ -95,14 +108,16 @@ ZR_INLINE bool zr_lean_place(struct zr_local *l, ze_context_handle_t context, vo
 /* Parks a block that this thread has claimed; false: somebody else has freed it. See above for the two ways. */
 ZR_INLINE bool zr_lean_park(struct zr_local *l, const struct zr_claim *c, struct zr_block *b)
 {
+    uint32_t open;
     bool parked;
 
     __atomic_store_n(&l->parking, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (unlikely(__atomic_load_n(&l->shared, __ATOMIC_RELAXED)))
-        parked = zr_map_park(b, c->live);
-    else
+    open = __atomic_load_n(&l->open, __ATOMIC_RELAXED);
+    if (likely(open == ZR_OPEN))
         parked = zr_map_park_alone(b, c->live);
+    else
+        parked = open & ZR_OPEN && zr_map_park(b, c->live);
     __atomic_store_n(&l->parking, 0, __ATOMIC_RELEASE);
     return parked;
 }
@@ -119,20 +134,21 @@ ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, z
     const struct zr_lean_site *site = &l->way[way].site[ZR_LEAN_ALLOC];
     ze_result_t result;
 
-    if (!zr_lean_is_open(l) || unlikely(!desc || desc->pNext) ||
-        unlikely(l->device != device) || unlikely(site->from != zr_from(zr_thread.caller, door)) || unlikely(!zr_pace_skips(l, ZR_LEAN_ALLOC, ZR_E_zeMemAllocDevice, size))) {
+    if (!zr_lean_is_open(l) || unlikely(!desc || desc->pNext) || unlikely(l->device != device) ||
+        unlikely(site->from != zr_from(zr_thread.caller, door)) ||
+        unlikely(!zr_pace_skips(l, ZR_LEAN_ALLOC, ZR_E_zeMemAllocDevice, size))) {
         zr_note(door, way);
         return zr_on_zeMemAllocDevice(context, desc, size, alignment, device, out);
     }
     ZR_LEAN_GUARD;
     zr_lean_enter();
     result = ((zr_fn_zeMemAllocDevice)site->below)(context, desc, size, alignment, device, out);
-    if (unlikely(result != ZE_RESULT_SUCCESS))
-        return zr_refused(l, site->tally, size, ZR_E_zeMemAllocDevice, result);
-    if (likely(zr_lean_place(l, context, *out, size)))
-        zr_tally_got(site->tally, l->level, size);
-    else
-        zr_tally_failed(l->shard, site->tally, size);
+    l = zr_lean_local();
+    if (unlikely(!l) || unlikely(result != ZE_RESULT_SUCCESS))
+        return zr_lean_refused(way, ZR_LEAN_ALLOC, size, result);
+    if (unlikely(!zr_lean_place(l, context, *out, size)))
+        return zr_lean_new(way, context, *out, size);
+    zr_tally_got(l->way[way].site[ZR_LEAN_ALLOC].tally, l->level, size);
     return ZE_RESULT_SUCCESS;
 }
 
@@ -145,58 +161,43 @@ ZR_INLINE const struct zr_claim *zr_lean_claim(struct zr_local *l, const void *p
     return likely(zr_block_base(b) == (uintptr_t)ptr) && likely(b->traits >> 32 == l->traits >> 32) ? c : NULL;
 }
 
+/* A free, by whichever function. `before` it; by the `general` way; by what lies `below`. */
+#define ZR_LEAN_FREES(which, entry, before, general, below_)                                         \
+    struct zr_local *l = zr_thread.local;                                                          \
+    const struct zr_lean_site *site = &l->way[way].site[which];                                    \
+    const struct zr_claim *c;                                                                      \
+    size_t held;                                                                                   \
+    ze_result_t result;                                                                            \
+                                                                                                   \
+    if (!zr_lean_is_open(l) || unlikely(!(c = zr_lean_claim(l, ptr))) ||                           \
+        unlikely(site->from != zr_from(zr_thread.caller, door)) ||                                 \
+        unlikely(!zr_pace_skips(l, which, entry, (held = c->block->held))) ||                      \
+        unlikely(!zr_lean_park(l, c, c->block))) {                                                 \
+        zr_note(door, way);                                                                        \
+        return general;                                                                            \
+    }                                                                                              \
+    ZR_LEAN_GUARD;                                                                                 \
+    zr_lean_enter();                                                                               \
+    before;                                                                                        \
+    result = below_;                                                                               \
+    l = zr_lean_local();                                                                           \
+    if (unlikely(!l) || unlikely(result != ZE_RESULT_SUCCESS))                                     \
+        return zr_lean_not_freed(way, which, ptr, result);                                  \
+    zr_tally_gave(l->way[way].site[which].tally, l->level, held);                                  \
+    return ZE_RESULT_SUCCESS
+
 ZR_INLINE ze_result_t zr_lean_zeMemFree(uint32_t door, enum zr_way way, ze_context_handle_t context, void *ptr)
 {
-    struct zr_local *l = zr_thread.local;
-    const struct zr_lean_site *site = &l->way[way].site[ZR_LEAN_FREE];
-    const struct zr_claim *c;
-    size_t held;
-    ze_result_t result;
-
-    if (!zr_lean_is_open(l) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
-        unlikely(site->from != zr_from(zr_thread.caller, door)) ||
-        unlikely(!zr_pace_skips(l, ZR_LEAN_FREE, ZR_E_zeMemFree, (held = c->block->held))) ||
-        unlikely(!zr_lean_park(l, c, c->block))) {
-        zr_note(door, way);
-        return zr_on_zeMemFree(context, ptr);
-    }
-    ZR_LEAN_GUARD;
-    zr_lean_enter();
-    result = ((zr_fn_zeMemFree)site->below)(context, ptr);
-    if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_map_unpark(c->block, c->live);
-        return zr_refused(l, site->tally, 0, ZR_E_zeMemFree, result);
-    }
-    zr_tally_gave(site->tally, l->level, held);
-    return ZE_RESULT_SUCCESS;
+    ZR_LEAN_FREES(ZR_LEAN_FREE, ZR_E_zeMemFree, (void)0, zr_on_zeMemFree(context, ptr),
+                  ((zr_fn_zeMemFree)site->below)(context, ptr));
 }
 
 ZR_INLINE ze_result_t zr_lean_zeMemFreeExt(uint32_t door, enum zr_way way, ze_context_handle_t context,
                                            const ze_memory_free_ext_desc_t *desc, void *ptr)
 {
-    struct zr_local *l = zr_thread.local;
-    const struct zr_lean_site *site = &l->way[way].site[ZR_LEAN_FREE_EXT];
-    const struct zr_claim *c;
-    size_t held;
-    ze_result_t result;
-
-    if (!zr_lean_is_open(l) || unlikely(!(c = zr_lean_claim(l, ptr))) ||
-        unlikely(site->from != zr_from(zr_thread.caller, door)) ||
-        unlikely(!zr_pace_skips(l, ZR_LEAN_FREE_EXT, ZR_E_zeMemFreeExt, (held = c->block->held))) ||
-        unlikely(!zr_lean_park(l, c, c->block))) {
-        zr_note(door, way);
-        return zr_on_zeMemFreeExt(context, desc, ptr);
-    }
-    ZR_LEAN_GUARD;
-    zr_lean_enter();
-    zr_relaxed_add(&l->shard->fields[zr_free_policy_field(desc)], 1);
-    result = ((zr_fn_zeMemFreeExt)site->below)(context, desc, ptr);
-    if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_map_unpark(c->block, c->live);
-        return zr_refused(l, site->tally, 0, ZR_E_zeMemFreeExt, result);
-    }
-    zr_tally_gave(site->tally, l->level, held);
-    return ZE_RESULT_SUCCESS;
+    ZR_LEAN_FREES(ZR_LEAN_FREE_EXT, ZR_E_zeMemFreeExt,
+                  zr_relaxed_add(&l->shard->fields[zr_free_policy_field(desc)], 1),
+                  zr_on_zeMemFreeExt(context, desc, ptr), ((zr_fn_zeMemFreeExt)site->below)(context, desc, ptr));
 }
 
 #pragma GCC visibility pop

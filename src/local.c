@@ -27,15 +27,14 @@ static void enlist(struct zr_local *l)
         if (!zr_membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
             __atomic_store_n(&zr_claims_shared, 1, __ATOMIC_RELAXED);
     }
-    l->shared = zr_claims_shared != 0;
     l->next = all;
     l->link = &all;
     if (all)
         all->link = &l->next;
     all = l;
     /* Asked under the lock: at the end of the process either this sees it, or zr_local_close_all sees this. */
-    l->open = l->shard && !zr_is(~0u);
-    zr_thread.lean = l->open != 0;
+    l->open = (l->shard && !zr_is(~0u) ? ZR_OPEN : 0) | (zr_claims_shared ? ZR_SHARED : 0);
+    zr_thread.lean = l->open & ZR_OPEN;
     zr_unlock(&lock);
 }
 
@@ -97,7 +96,7 @@ void zr_local_close_all(void)
 {
     zr_lock(&lock);
     for (struct zr_local *l = all; l; l = l->next)
-        __atomic_store_n(&l->open, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&l->open, l->open & ~(uint32_t)ZR_OPEN, __ATOMIC_RELAXED);
     zr_unlock(&lock);
 }
 
@@ -108,7 +107,7 @@ static void share_claims(void)
     zr_lock(&lock);
     if (!zr_claims_shared && all && (all != own || all->next)) {
         for (struct zr_local *l = all; l; l = l->next)
-            __atomic_store_n(&l->shared, 1, __ATOMIC_RELAXED);
+            __atomic_store_n(&l->open, l->open | ZR_SHARED, __ATOMIC_RELAXED);
         if (!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
             zr_stores_arrive();
         for (struct zr_local *l = all; l; l = l->next)
@@ -131,11 +130,11 @@ void zr_claims_leave(const void *base)
         share_claims();
 }
 
-/* From 33 to 96 calls, so that no rhythm of a program's calls hides some of them from the clock. */
+/* From 65 to 192 calls, so that no rhythm of a program's calls hides some of them from the clock. */
 static void next_turn(struct zr_local *l, struct zr_pace *p)
 {
     l->random = l->random * 1664525u + 1013904223u;
-    p->left = p->weight = 33 + (l->random >> 26);
+    p->left = p->weight = 65 + (l->random >> 25);
 }
 
 uint32_t zr_pace_due(struct zr_local *l, enum zr_entry e, unsigned bucket)

@@ -13,7 +13,7 @@
 
 /*
  * Reading the clock twice costs as much as everything else that observing does. So calls that take long are all
- * timed, and of quick ones about one in 64, which stands for all since the last. What is quick is learnt per thread,
+ * timed, and of quick ones about one in 128, which stands for all since the last. What is quick is learnt per thread,
  * entry point and power of two of the size: a size is quick after 64 timed calls in a row below 2 us, and is not
  * any more after one above that. Every size begins as one that is timed: rare calls are all timed.
  */
@@ -43,14 +43,16 @@ struct zr_claim {
 
 enum { ZR_CLAIM_BITS = 9 };
 
+/* The lean way is open: settled, nothing to decide, not at the end of the process. Others free blocks too: lean.h. */
+enum zr_open { ZR_OPEN = 1, ZR_SHARED = 2 };
+
 /*
  * Wiped in a forked child. What the lean way reads of it comes first, one cache line and one for each way, and is not at
  * the start of a page, where many other things begin.
  */
 struct zr_local {
-    _Alignas(64) uint32_t open; /* the lean way is: settled, nothing to decide, not at the end of the process */
-    uint16_t parking; /* between a look at a block and the store that parks it */
-    uint16_t shared;  /* others free blocks too: no plain stores (lean.h) */
+    _Alignas(64) uint32_t open; /* enum zr_open */
+    uint32_t parking; /* between a look at `open` and the store that parks a block */
     ze_device_handle_t device; /* the one seen last; its level in the shard, and the traits of its blocks */
     struct zr_level *level;
     uint64_t traits;

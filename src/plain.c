@@ -24,12 +24,12 @@ ze_result_t zr_plain_alloc_device(struct zr_call *call, ze_context_handle_t cont
         return zr_policy_imported(call, context, device, ZR_E_zeMemAllocDevice, out);
     number = zr_device_number(call, device);
     l = zr_thread.local;
-    if (!l || !l->open || kind != ZR_KIND_DEVICE || flags || number >= ZR_DEVICES) {
+    if (!zr_lean_is_open(l) || kind != ZR_KIND_DEVICE || flags || number >= ZR_DEVICES) {
         zr_registry_add(kind, number, context, *out, size, flags);
         return result;
     }
     zr_lean_learn(l, ZR_LEAN_ALLOC, call, device, number);
-    if (zr_lean_place(l, context, *out, size))
+    if (zr_lean_place(l, context, *out, size) || zr_claim_new(l, context, *out, size))
         zr_book(ZR_KIND_DEVICE, number, size);
     return result;
 }
@@ -57,7 +57,7 @@ static bool park(enum zr_lean which, const struct zr_call *call, const void *ptr
     struct zr_local *l = zr_thread.local;
     const struct zr_claim *c;
 
-    if (!l || !l->open)
+    if (!zr_lean_is_open(l))
         return false;
     zr_lean_learn(l, which, call, NULL, 0);
     c = zr_claim_of(l, ptr);

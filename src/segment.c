@@ -480,7 +480,7 @@ static void describe_entries(void)
         snprintf(name, sizeof name, "latency.%s", zr_entry_name(e));
         describe(name, ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS,
                  SHARD(latency) + e * sizeof(struct zeroute_segment_histogram), "ns",
-                 "the time of the call below us; of quick calls about one in 64 stands for all");
+                 "the time of the call below us; of quick calls about one in 128 stands for all");
     }
 }
 

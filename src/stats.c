@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 __thread uintptr_t zr_shard_word = ZR_SHARD_UNCLAIMED;
+const struct zr_pair zr_one_call = {0, 1};
 /* Its shard is given back: whatever it still counts goes to shard 0. */
 static __thread bool thread_ended;
 static __thread int claimed = -1;

@@ -292,12 +292,13 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
     zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
 }
 
+/* No bytes, one call. */
+extern const struct zr_pair zr_one_call __attribute__((visibility("hidden")));
+
 /* n: these bytes and one call; both are added to the tally. */
 #define ZR_TALLY_ONE_MORE                                                                          \
     "vmovq %[bytes], %[n]\n\t"                                                                     \
-    "vpcmpeqd %[sum], %[sum], %[sum]\n\t" /* -1 */                                                 \
-    "vpslldq $8, %[sum], %[sum]\n\t"                                                               \
-    "vpsubq %[sum], %[n], %[n]\n\t"                                                                \
+    "vpaddq %[one], %[n], %[n]\n\t"                                                                \
     "vpaddq %[tally], %[n], %[sum]\n\t"                                                            \
     "vmovdqa %[sum], %[tally]\n\t"
 
@@ -322,7 +323,7 @@ static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint6
             "vpsubq %[n], %[sum], %[sum]\n\t"
             "vmovmskpd %[sum], %[above]"
             : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum), [above] "=r"(above)
-            : [mark] "m"(l->mark), [bytes] "r"(bytes));
+            : [mark] "m"(l->mark), [bytes] "r"(bytes), [one] "m"(zr_one_call));
 #endif
     if (unlikely(above))
         zr_peak_look(l);
@@ -341,7 +342,7 @@ static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint
             "vpsubq %[n], %[sum], %[sum]\n\t"
             "vmovdqa %[sum], %[level]"
             : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum)
-            : [bytes] "r"(bytes));
+            : [bytes] "r"(bytes), [one] "m"(zr_one_call));
 #endif
 }
 

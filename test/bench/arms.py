@@ -7,7 +7,7 @@ import sys
 from bench import bed, in_turn, program, surroundings
 
 VRAM = "vram:4TiB"  # a thousand blocks of any size fit; they are never touched
-SLICES = 5
+SLICES = 3
 
 
 class Arm:
