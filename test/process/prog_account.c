@@ -53,12 +53,6 @@ static ze_result_t ask(unsigned card, size_t size, void **p)
 }
 
 /* --- what is told ------------------------------------------------------------------------------------- */
-struct usable {
-    uint32_t stype;
-    void *next;
-    uint64_t bytes;
-};
-
 struct told {
     uint64_t total, physical, usable, usable_by_region, module_size, module_free;
 };
@@ -95,7 +89,7 @@ static zes_mem_handle_t module_of(unsigned card)
 
 static struct told tell(unsigned card)
 {
-    struct usable usable = {0x20041, NULL, 0}, by_region = {0x20041, NULL, 0};
+    struct usable usable = USABLE, by_region = USABLE;
     ze_device_memory_ext_properties_t more = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES,
                                               .pNext = &by_region};
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES, .pNext = &more};
@@ -216,27 +210,12 @@ static void makes_room(void)
 /* What was imported counts as what it is, whatever size the caller names: 40 of 64 MiB each. */
 static void imported_by_descriptor(void)
 {
-    ze_external_memory_export_desc_t export = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
-                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_external_memory_export_fd_t exported = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
-                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_external_memory_import_fd_t import = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
-                                             .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
-                                                    .pNext = &exported};
-    ze_device_mem_alloc_desc_t desc = device_desc;
-    ze_device_handle_t owner;
-    void *p, *q, *r = &gpu;
+    int fd;
+    void *p = exported_block(&gpu, 0, 40 * MIB, &fd), *q, *r = &gpu;
 
-    desc.pNext = &export;
-    OK(zeMemAllocDevice(gpu.context, &desc, 40 * MIB, 0, gpu.card[0], &p));
-    OK(zeMemGetAllocProperties(gpu.context, p, &properties, &owner));
-    import.fd = exported.fd;
-    desc.pNext = &import;
-    OK(zeMemAllocDevice(gpu.context, &desc, 1, 0, gpu.card[1], &q));
+    OK(import_block(&gpu, 1, 1, fd, &q));
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(1, 40 * MIB, &r));
-    import.fd = exported.fd;
-    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(gpu.context, &desc, 1, 0, gpu.card[1], &r));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, import_block(&gpu, 1, 1, fd, &r));
     EXPECT(figure(&gpu, "calls.zeMemFree") == 1); /* what was opened is closed again */
     OK(zeMemFree(gpu.context, q));
     OK(ask(1, 64 * MIB, &q));
@@ -340,26 +319,14 @@ static void keys(void)
 static void passed(void)
 {
     struct usable unknown = {0x7fff0001, NULL, 0};
-    ze_external_memory_export_desc_t export = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
-                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_external_memory_export_fd_t exported = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
-                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_external_memory_import_fd_t import = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
-                                             .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
-                                                    .pNext = &exported};
     ze_device_mem_alloc_desc_t desc = device_desc;
-    ze_device_handle_t owner;
     void *p[5];
+    int fd;
 
     desc.pNext = &unknown;
     OK(zeMemAllocDevice(gpu.context, &desc, 8 * MIB, 0, gpu.card[0], &p[0]));
-    desc.pNext = &export;
-    OK(zeMemAllocDevice(gpu.context, &desc, 8 * MIB, 0, gpu.card[0], &p[1]));
-    OK(zeMemGetAllocProperties(gpu.context, p[1], &properties, &owner));
-    import.fd = exported.fd;
-    desc.pNext = &import;
-    OK(zeMemAllocDevice(gpu.context, &desc, 8 * MIB, 0, gpu.card[0], &p[2]));
+    p[1] = exported_block(&gpu, 0, 8 * MIB, &fd);
+    OK(import_block(&gpu, 0, 8 * MIB, fd, &p[2]));
     OK(zeMemAllocHost(gpu.context, &host_desc, 8 * MIB, 0, &p[3]));
     OK(zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[0], &p[4]));
     for (int i = 0; i < 5; i++)

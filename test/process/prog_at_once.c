@@ -126,18 +126,12 @@ static void map(struct self *s)
 
 static void how_much_is_free(struct self *s)
 {
-    struct {
-        uint32_t stype;
-        void *next;
-        uint64_t bytes;
-    } usable = {0x20041, NULL, 0};
-    ze_device_properties_t device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
     zes_mem_handle_t module;
     uint32_t one = 1;
 
-    OK(zeDeviceGetProperties(any_card(s), &device));
+    usable_memory(any_card(s));
     OK(zeDeviceGetMemoryProperties(any_card(s), &one, &memory));
     one = 1;
     OK(zesDeviceEnumMemoryModules((zes_device_handle_t)any_card(s), &one, &module));

@@ -2,21 +2,7 @@
  * One run through everything that is booked apart from plain allocations: residency on owner and peer, virtual and
  * physical memory, export and import, failures. Two devices of one driver in one context.
  */
-#include <level_zero/ze_api.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { MIB = 1 << 20 };
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        ze_result_t result_ = (call);                                                              \
-        if (result_ != ZE_RESULT_SUCCESS) {                                                        \
-            printf("%s: %#x\n", #call, (unsigned)result_);                                         \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "sim.h"
 
 static ze_context_handle_t context;
 static ze_device_handle_t device[8];
@@ -26,20 +12,20 @@ static void *allocate(size_t size, int owner)
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     void *p;
 
-    CHECK(zeMemAllocDevice(context, &desc, size, 0, device[owner], &p));
+    OK(zeMemAllocDevice(context, &desc, size, 0, device[owner], &p));
     return p;
 }
 
-static void residency(void)
+static void resident(void)
 {
     char *p = allocate(4 * MIB, 0);
 
-    CHECK(zeContextMakeMemoryResident(context, device[0], p, 4 * MIB));
-    CHECK(zeContextMakeMemoryResident(context, device[1], p, 4 * MIB));
-    CHECK(zeContextMakeMemoryResident(context, device[1], p + MIB, MIB)); /* an inner address */
-    CHECK(zeContextEvictMemory(context, device[1], p, 4 * MIB));
-    CHECK(zeContextEvictMemory(context, device[0], p, 4 * MIB));
-    CHECK(zeMemFree(context, p));
+    OK(zeContextMakeMemoryResident(context, device[0], p, 4 * MIB));
+    OK(zeContextMakeMemoryResident(context, device[1], p, 4 * MIB));
+    OK(zeContextMakeMemoryResident(context, device[1], p + MIB, MIB)); /* an inner address */
+    OK(zeContextEvictMemory(context, device[1], p, 4 * MIB));
+    OK(zeContextEvictMemory(context, device[0], p, 4 * MIB));
+    OK(zeMemFree(context, p));
 }
 
 static void copy_across(void)
@@ -50,20 +36,20 @@ static void copy_across(void)
     char *data = malloc(MIB), *back = calloc(1, MIB);
     void *from = allocate(MIB, 0), *to = allocate(MIB, 1);
 
-    for (int i = 0; i < MIB; i++)
+    for (size_t i = 0; i < MIB; i++)
         data[i] = (char)(i * 31);
-    CHECK(zeContextMakeMemoryResident(context, device[1], from, MIB));
-    CHECK(zeCommandListCreateImmediate(context, device[1], &queue, &list));
-    CHECK(zeCommandListAppendMemoryCopy(list, from, data, MIB, NULL, 0, NULL));
-    CHECK(zeCommandListAppendMemoryCopy(list, to, from, MIB, NULL, 0, NULL));
-    CHECK(zeCommandListAppendMemoryCopy(list, back, to, MIB, NULL, 0, NULL));
+    OK(zeContextMakeMemoryResident(context, device[1], from, MIB));
+    OK(zeCommandListCreateImmediate(context, device[1], &queue, &list));
+    OK(zeCommandListAppendMemoryCopy(list, from, data, MIB, NULL, 0, NULL));
+    OK(zeCommandListAppendMemoryCopy(list, to, from, MIB, NULL, 0, NULL));
+    OK(zeCommandListAppendMemoryCopy(list, back, to, MIB, NULL, 0, NULL));
     if (memcmp(data, back, MIB) != 0) {
         puts("data differ");
         exit(1);
     }
-    CHECK(zeCommandListDestroy(list));
-    CHECK(zeMemFree(context, from));
-    CHECK(zeMemFree(context, to));
+    OK(zeCommandListDestroy(list));
+    OK(zeMemFree(context, from));
+    OK(zeMemFree(context, to));
     free(data);
     free(back);
 }
@@ -74,12 +60,12 @@ static void virtual_memory(void)
     ze_physical_mem_handle_t physical;
     char *p;
 
-    CHECK(zeVirtualMemReserve(context, NULL, 8 * MIB, (void **)&p));
-    CHECK(zePhysicalMemCreate(context, device[1], &desc, &physical));
-    CHECK(zeVirtualMemMap(context, p + 2 * MIB, 2 * MIB, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
-    CHECK(zeVirtualMemUnmap(context, p + 2 * MIB, 2 * MIB));
-    CHECK(zePhysicalMemDestroy(context, physical));
-    CHECK(zeVirtualMemFree(context, p, 8 * MIB));
+    OK(zeVirtualMemReserve(context, NULL, 8 * MIB, (void **)&p));
+    OK(zePhysicalMemCreate(context, device[1], &desc, &physical));
+    OK(zeVirtualMemMap(context, p + 2 * MIB, 2 * MIB, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
+    OK(zeVirtualMemUnmap(context, p + 2 * MIB, 2 * MIB));
+    OK(zePhysicalMemDestroy(context, physical));
+    OK(zeVirtualMemFree(context, p, 8 * MIB));
 }
 
 static void sharing(void)
@@ -87,11 +73,11 @@ static void sharing(void)
     void *p = allocate(3 * MIB, 0), *opened;
     ze_ipc_mem_handle_t handle;
 
-    CHECK(zeMemGetIpcHandle(context, p, &handle));
-    CHECK(zeMemGetIpcHandle(context, p, &handle));
-    CHECK(zeMemOpenIpcHandle(context, device[0], handle, 0, &opened));
-    CHECK(zeMemCloseIpcHandle(context, opened));
-    CHECK(zeMemFree(context, p));
+    OK(zeMemGetIpcHandle(context, p, &handle));
+    OK(zeMemGetIpcHandle(context, p, &handle));
+    OK(zeMemOpenIpcHandle(context, device[0], handle, 0, &opened));
+    OK(zeMemCloseIpcHandle(context, opened));
+    OK(zeMemFree(context, p));
 }
 
 static void failures(void)
@@ -113,15 +99,15 @@ int main(void)
     ze_driver_handle_t driver;
     uint32_t drivers = 1, devices = 8;
 
-    CHECK(zeInit(0));
-    CHECK(zeDriverGet(&drivers, &driver));
-    CHECK(zeDeviceGet(driver, &devices, device));
-    CHECK(zeContextCreate(driver, &desc, &context));
-    residency();
+    OK(zeInit(0));
+    OK(zeDriverGet(&drivers, &driver));
+    OK(zeDeviceGet(driver, &devices, device));
+    OK(zeContextCreate(driver, &desc, &context));
+    resident();
     copy_across();
     virtual_memory();
     sharing();
     failures();
-    CHECK(zeContextDestroy(context));
+    OK(zeContextDestroy(context));
     return 0;
 }

@@ -146,24 +146,15 @@ static uint64_t free_by_sysman(void)
     return state.free;
 }
 
-struct usable {
-    uint32_t stype;
-    void *next;
-    uint64_t bytes;
-};
-
 static uint64_t free_by_properties(uint64_t *total)
 {
-    struct usable usable = {.stype = 0x20041};
-    ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     uint32_t one = 1;
 
-    OK(zeDeviceGetProperties(gpu.card[0], &p));
     OK(zeDeviceGetMemoryProperties(gpu.card[0], &one, &memory));
     if (total)
         *total = memory.totalSize;
-    return usable.bytes;
+    return usable_memory(gpu.card[0]);
 }
 
 static void what_is_kept_does_not_look_used(void)

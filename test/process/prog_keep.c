@@ -653,17 +653,10 @@ static void limited(void)
 
 static void queried(void)
 {
-    struct {
-        uint32_t stype;
-        void *next;
-        uint64_t bytes;
-    } usable = {0x20041, NULL, 0};
-    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
-
     release(on_card(&gpu, 0, MIB));
     release(on_card(&gpu, 1, MIB));
-    if (zeDeviceGetProperties(gpu.card[0], &properties) == ZE_RESULT_SUCCESS)
-        EXPECT(frees() == 1);
+    usable_memory(gpu.card[0]);
+    EXPECT(frees() == 1);
 }
 
 static void nothing_kept(void)

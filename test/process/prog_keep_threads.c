@@ -73,18 +73,6 @@ static void give(uint32_t *seed, void *p)
         OK(zeMemFreeExt(gpu.context, &desc, p));
 }
 
-static void trim(void)
-{
-    struct {
-        uint32_t stype;
-        void *next;
-        uint64_t bytes;
-    } usable = {0x20041, NULL, 0};
-    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
-
-    zeDeviceGetProperties(gpu.card[0], &properties);
-}
-
 static void *work(void *arg)
 {
     uint64_t me = (uintptr_t)arg;
@@ -112,7 +100,7 @@ static void *work(void *arg)
         }
         *at = NULL;
         if (draw(&seed) % 256 == 0)
-            trim();
+            usable_memory(gpu.card[0]);
     }
     for (int i = 0; i < BLOCKS; i++)
         if (mine[i])
@@ -136,7 +124,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < EXCHANGE; i++)
         if (exchange[i])
             give(&seed, exchange[i]);
-    trim();
+    usable_memory(gpu.card[0]);
     OK(zeContextDestroy(gpu.context));
     EXPECT(figure(&gpu, "calls.zeMemAllocDevice") ==
            figure(&gpu, "calls.zeMemFree") + figure(&gpu, "calls.zeMemFreeExt"));

@@ -77,31 +77,17 @@ static void share(size_t size, unsigned card)
 
 static void by_descriptor(void)
 {
-    ze_external_memory_export_desc_t out = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
-                                            .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
-    ze_external_memory_export_fd_t exported = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
-                                               .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
-                                               .fd = -1};
-    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
-                                       .pNext = &out};
-    ze_memory_allocation_properties_t properties = {
-        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES, .pNext = &exported};
-    char *p, *q;
-    OK(zeMemAllocDevice(gpu.context, &desc, 4096, 0, gpu.card[0], (void **)&p));
-    OK(zeMemGetAllocProperties(gpu.context, p, &properties, NULL));
-    EXPECT(exported.fd >= 0);
-    ze_external_memory_import_fd_t in = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
-                                         .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
-                                         .fd = exported.fd};
-    desc.pNext = &in;
-    OK(zeMemAllocDevice(gpu.context, &desc, 4096, 0, gpu.card[1], (void **)&q));
+    int fd = -1;
+    char *p = exported_block(&gpu, 0, 4096, &fd), *q;
+    EXPECT(fd >= 0);
+    OK(import_block(&gpu, 1, 4096, fd, (void **)&q));
     p[100] = 42;
     EXPECT(q != p && q[100] == 42);
     OK(zeMemFree(gpu.context, p)); /* what was imported lives on */
     EXPECT(q[100] == 42);
     OK(zeMemFree(gpu.context, q));
-    EXPECT(fcntl(exported.fd, F_GETFD) >= 0); /* the descriptor is the caller's */
-    close(exported.fd);
+    EXPECT(fcntl(fd, F_GETFD) >= 0); /* the descriptor is the caller's */
+    close(fd);
 }
 
 int main(int argc, char **argv)

@@ -4,12 +4,6 @@
 
 static struct gpu gpu;
 
-struct usable {
-    uint32_t stype;
-    void *next;
-    uint64_t bytes;
-};
-
 static uint64_t free_by_sysman(void)
 {
     zes_device_handle_t device = (zes_device_handle_t)gpu.card[0];
@@ -24,18 +18,16 @@ static uint64_t free_by_sysman(void)
 
 static uint64_t free_memory(void)
 {
-    struct usable usable = {.stype = 0x20041}, again = usable;
-    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES,
-                                         .pNext = &usable};
+    struct usable of_memory = USABLE;
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
-                                            .pNext = &again};
+                                            .pNext = &of_memory};
+    uint64_t usable = usable_memory(gpu.card[0]);
     uint32_t one = 1;
-    OK(zeDeviceGetProperties(gpu.card[0], &properties));
     OK(zeDeviceGetMemoryProperties(gpu.card[0], &one, &memory));
     EXPECT(memory.totalSize == 64 * MIB);
-    EXPECT(usable.bytes == again.bytes);
-    EXPECT(usable.bytes == free_by_sysman());
-    return usable.bytes;
+    EXPECT(usable == of_memory.bytes);
+    EXPECT(usable == free_by_sysman());
+    return usable;
 }
 
 static void runs_out(void)

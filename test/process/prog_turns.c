@@ -3,46 +3,16 @@
  * to stop at (test/pause.h) stops the thread that owns the block in the middle of its free, and another one frees the
  * same block. One of them succeeds. One part per run, named by the first argument.
  */
-#include "pause.h"
 #include "sim.h"
 #include "take_membarrier.h"
+#include "turns.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #define ALONE "before a block is parked by its owner alone"
 #define TOGETHER "before a block is parked"
 
 static struct gpu gpu;
-static _Thread_local const char *stop_here;
-static int stopped, waits, go;
-
-static int is_set(const int *flag)
-{
-    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
-}
-
-static void set(int *flag, int value)
-{
-    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-}
-
-static void wait_for(const int *flag)
-{
-    while (!is_set(flag))
-        sched_yield();
-}
-
-void pause_at(const char *where)
-{
-    if (strcmp(where, "waiting for one who parks") == 0)
-        set(&waits, 1);
-    if (!stop_here || strcmp(where, stop_here) != 0)
-        return;
-    stop_here = NULL;
-    set(&stopped, 1);
-    wait_for(&go);
-}
 
 /* --- the one whose blocks they are: a thread that frees until it is stopped, once and then once more ------------- */
 static struct {

@@ -71,6 +71,51 @@ static inline void *on_card(struct gpu *gpu, unsigned card, size_t size)
     return p;
 }
 
+/* Chained to a question about a device: how much of its memory is free, which SYCL asks so. */
+struct usable {
+    uint32_t stype;
+    void *next;
+    uint64_t bytes;
+};
+#define USABLE {0x20041, NULL, 0}
+
+static inline uint64_t usable_memory(ze_device_handle_t card)
+{
+    struct usable usable = USABLE;
+    ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
+    OK(zeDeviceGetProperties(card, &properties));
+    return usable.bytes;
+}
+
+/* A block that is exported, and the descriptor of it. */
+static inline void *exported_block(struct gpu *gpu, unsigned card, size_t size, int *fd)
+{
+    ze_external_memory_export_desc_t as = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
+                                           .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_external_memory_export_fd_t out = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
+                                          .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
+                                                    .pNext = &out};
+    ze_device_mem_alloc_desc_t desc = device_desc;
+    ze_device_handle_t owner;
+    void *p = NULL;
+    desc.pNext = &as;
+    OK(zeMemAllocDevice(gpu->context, &desc, size, 0, gpu->card[card], &p));
+    OK(zeMemGetAllocProperties(gpu->context, p, &properties, &owner));
+    *fd = out.fd;
+    return p;
+}
+
+static inline ze_result_t import_block(struct gpu *gpu, unsigned card, size_t size, int fd, void **out)
+{
+    ze_external_memory_import_fd_t from = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
+                                           .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
+                                           .fd = fd};
+    ze_device_mem_alloc_desc_t desc = device_desc;
+    desc.pNext = &from;
+    return zeMemAllocDevice(gpu->context, &desc, size, 0, gpu->card[card], out);
+}
+
 static inline ze_command_list_handle_t immediate(struct gpu *gpu, unsigned card, bool synchronous)
 {
     ze_command_list_handle_t list;

@@ -6,37 +6,12 @@
 #include "null_driver.h"
 #include "suite.h"
 #include "take_membarrier.h"
+#include "turns.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-static _Thread_local const char *stop_here;
-static int stopped, waits, go;
-
-static int is_set(const int *flag)
-{
-    return __atomic_load_n(flag, __ATOMIC_ACQUIRE);
-}
-
-static void set(int *flag, int value)
-{
-    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
-}
-
-void pause_at(const char *where)
-{
-    if (strcmp(where, "waiting for an owner") == 0)
-        set(&waits, 1);
-    if (!stop_here || strcmp(where, stop_here) != 0)
-        return;
-    stop_here = NULL;
-    set(&stopped, 1);
-    while (!is_set(&go))
-        sched_yield();
-}
 
 static struct zr_cache *cache;
 static struct zr_pool *pool;
@@ -119,8 +94,7 @@ static void the_second_is_refused(void *p, enum zr_freed (*first)(void *), enum 
 
     set(&stopped, 0), set(&go, 0);
     begin(&o);
-    while (!is_set(&stopped))
-        sched_yield();
+    wait_for(&stopped);
     ck_assert_int_le(first(p), ZR_FREED_BY_DRIVER);
     set(&go, 1);
     ck_assert_int_ge(end(&o), ZR_FREED_TWICE);
@@ -157,8 +131,7 @@ static void the_owner_is_waited_for(void)
 
     set(&stopped, 0), set(&go, 0), set(&waits, 0);
     begin(&owner);
-    while (!is_set(&stopped))
-        sched_yield();
+    wait_for(&stopped);
     stranger.p = __atomic_load_n(&owner.p, __ATOMIC_ACQUIRE);
     begin(&stranger);
     while (!is_set(&waits) && !is_set(&stranger.done))
