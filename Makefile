@@ -191,7 +191,7 @@ $(B)/bench/%: test/bench/%.c
 # The allocators themselves, beside others: linked in as they are in the preload.
 $(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c))
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -ldl -lpthread
+	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
 # A driver that costs nothing, over the simulated one.
 $(B)/bench/libze_null.so: test/bench/lib_null.c $(B)/libze_simgpu.so
 	@mkdir -p $(@D)

@@ -453,19 +453,20 @@ static void compare(int kind, const char *name, size_t size, int from)
 {
     double slice[2][ALLOCATORS][ROUNDS];
     size_t steps[2][ALLOCATORS];
+    int count = allocators - (kind == HANDING); /* the last has nothing to hand over */
 
     for (int threads = from; threads <= 2; threads++)
-        for (int i = 0; i < allocators; i++) {
+        for (int i = 0; i < count; i++) {
             double ns = once(kind, &allocator[i], size, threads, 4 * CHUNK);
             size_t n = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
 
             steps[threads - 1][i] = n < MOST_STEPS ? n : MOST_STEPS;
         }
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < allocators; i++)
+        for (int i = 0; i < count; i++)
             for (int threads = from; threads <= 2; threads++)
                 slice[threads - 1][i][round] = once(kind, &allocator[i], size, threads, steps[threads - 1][i]);
-    for (int i = 0; i < allocators && from == 1; i++) {
+    for (int i = 0; i < count && from == 1; i++) {
         double work[ROUNDS];
 
         for (int round = 0; round < ROUNDS; round++)
@@ -474,7 +475,7 @@ static void compare(int kind, const char *name, size_t size, int from)
                allocator[i].name, median(work, ROUNDS));
     }
     for (int threads = from; threads <= 2; threads++)
-        for (int i = 0; i < allocators; i++) {
+        for (int i = 0; i < count; i++) {
             double *ns = slice[threads - 1][i], middle = median(ns, ROUNDS);
 
             printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f, "
@@ -621,7 +622,6 @@ int main(int argc, char **argv)
         return 1;
     zr_cache_set_idle(cache, UINT32_MAX);
     add("zeroute", whole_get, whole_put);
-    add("nothing in common", own_get, own_put);
     if (!umf_alone)
         add("zeroute pool", pool_get, pool_put);
     if (open_umf())
@@ -633,6 +633,7 @@ int main(int argc, char **argv)
         add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
         add("glibc", malloc, free);
     }
+    add("nothing in common", own_get, own_put);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
         if (!only || strcmp(only, "pair") == 0)
             compare(PAIR, "pair", sizes[i], 1);
