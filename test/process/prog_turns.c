@@ -3,8 +3,8 @@
  * to stop at (test/pause.h) stops the thread that owns the block in the middle of its free, and another one frees the
  * same block. One of them succeeds. One part per run, named by the first argument.
  */
+#include "seccomp.h"
 #include "sim.h"
-#include "take_membarrier.h"
 #include "turns.h"
 
 #include <pthread.h>

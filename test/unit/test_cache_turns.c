@@ -4,8 +4,8 @@
  */
 #include "cache/heap.h"
 #include "null_driver.h"
+#include "seccomp.h"
 #include "suite.h"
-#include "take_membarrier.h"
 #include "turns.h"
 
 #include <pthread.h>

@@ -1,0 +1,275 @@
+/*
+ * Programs do strange things around their memory: each of these works without us, and has to with us. One part per run,
+ * named by the first argument; the process says nothing when all is well.
+ */
+#include "seccomp.h"
+#include "sim.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+extern char **environ;
+static struct gpu gpu;
+static char *program;
+
+/* A few blocks of many sizes, by turns. */
+static void churn(int times)
+{
+    void *block[16] = {0};
+    unsigned seed = 1;
+
+    while (times-- > 0) {
+        void **p;
+
+        seed = seed * 1664525u + 1013904223u;
+        p = &block[seed >> 28];
+        if (*p)
+            OK(zeMemFree(gpu.context, *p));
+        *p = *p ? NULL : on_card(&gpu, 0, (size_t)4096 << (seed >> 10) % 12);
+    }
+    for (int i = 0; i < 16; i++)
+        if (block[i])
+            OK(zeMemFree(gpu.context, block[i]));
+}
+
+static void start(void)
+{
+    gpu = first_gpu();
+    churn(200);
+}
+
+static void *churn_in_thread(void *times)
+{
+    churn((int)(intptr_t)times);
+    return NULL;
+}
+
+static void threads(int count, int times)
+{
+    pthread_t thread[4];
+
+    for (; count > 0; count -= 4) {
+        for (int i = 0; i < 4; i++)
+            EXPECT(pthread_create(&thread[i], NULL, churn_in_thread, (void *)(intptr_t)times) == 0);
+        for (int i = 0; i < 4; i++)
+            EXPECT(pthread_join(thread[i], NULL) == 0);
+    }
+}
+
+/* --- before main and after it ------------------------------------------------------------------------------------ */
+static void *early;
+
+__attribute__((constructor)) static void allocate_before_main(int argc, char **argv)
+{
+    if (argc != 2 || strcmp(argv[1], "outside_main") != 0)
+        return;
+    start();
+    early = on_card(&gpu, 0, 3 * MIB);
+}
+
+__attribute__((destructor)) static void free_after_main(void)
+{
+    void *p = NULL;
+
+    if (!early)
+        return;
+    (void)zeMemFree(gpu.context, early); /* the driver may be gone: whatever it says */
+    if (zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[0], &p) == ZE_RESULT_SUCCESS)
+        (void)zeMemFree(gpu.context, p);
+}
+
+static void outside_main(void)
+{
+    churn(500);
+}
+
+/* --- descriptors and limits -------------------------------------------------------------------------------------- */
+static void without_descriptors(void)
+{
+    start();
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    churn(2000);
+    threads(4, 500);
+}
+
+static void descriptors_closed_first(void)
+{
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    start();
+}
+
+static void limited(int what, rlim_t most)
+{
+    struct rlimit limit = {most, most};
+
+    EXPECT(setrlimit(what, &limit) == 0);
+}
+
+static void no_more_descriptors(void)
+{
+    start();
+    limited(RLIMIT_NOFILE, 3);
+    churn(2000);
+    threads(4, 500);
+}
+
+static void little_address_space(void)
+{
+    limited(RLIMIT_AS, 400 * MIB);
+    start();
+    threads(4, 200);
+}
+
+/* Without allocations: the simulated driver itself makes files. */
+static void small_files(void)
+{
+    limited(RLIMIT_FSIZE, 4096); /* SIGXFSZ would end it */
+    gpu = first_gpu();
+}
+
+/* --- sandboxes ---------------------------------------------------------------------------------------------------- */
+static void starts_without(unsigned call, unsigned code)
+{
+    EXPECT(take_away(call, code));
+    start();
+    threads(8, 500);
+}
+
+static void no_membarrier(void)
+{
+    starts_without(SYS_membarrier, EPERM);
+}
+
+static void unknown_membarrier(void)
+{
+    starts_without(SYS_membarrier, ENOSYS);
+}
+
+static void no_madvise(void)
+{
+    starts_without(SYS_madvise, EPERM);
+}
+
+static void no_random_numbers(void)
+{
+    starts_without(SYS_getrandom, EPERM);
+}
+
+static void membarrier_gone_later(void)
+{
+    start();
+    EXPECT(take_membarrier_away());
+    threads(8, 500);
+}
+
+/* --- other programs ----------------------------------------------------------------------------------------------- */
+static void ends_well(pid_t pid)
+{
+    int status;
+
+    EXPECT(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    churn(100);
+}
+
+static void begun_by_vfork(void)
+{
+    start();
+    for (int i = 0; i < 3; i++) {
+        pid_t pid = vfork();
+
+        if (pid == 0) {
+            execl(program, program, "outside_main", NULL);
+            _exit(9);
+        }
+        ends_well(pid);
+    }
+}
+
+static void spawned(void)
+{
+    char *argv[] = {program, (char *)(uintptr_t) "outside_main", NULL};
+    pid_t pid;
+
+    start();
+    for (int i = 0; i < 3; i++) {
+        EXPECT(posix_spawn(&pid, program, NULL, NULL, argv, environ) == 0);
+        ends_well(pid);
+    }
+    EXPECT(system("exit 3") == 3 << 8);
+    churn(100);
+}
+
+static void replaced(void)
+{
+    start();
+    execl(program, program, "outside_main", NULL);
+}
+
+/* --- the loader, and threads -------------------------------------------------------------------------------------- */
+static void loader_opened_and_closed(void)
+{
+    start();
+    for (int i = 0; i < 1000; i++) {
+        void *loader = dlopen("libze_loader.so.1", RTLD_NOW | (i % 2 ? RTLD_GLOBAL : RTLD_LOCAL));
+        ze_result_t (*release)(ze_context_handle_t, void *);
+
+        EXPECT(loader != NULL);
+        *(void **)&release = dlsym(loader, "zeMemFree");
+        OK(release(gpu.context, on_card(&gpu, 0, 64 * KIB)));
+        EXPECT(dlclose(loader) == 0);
+    }
+}
+
+static void threads_come_and_go(void)
+{
+    start();
+    threads(2000, 20);
+}
+
+static void small_stacks(void)
+{
+    pthread_attr_t small;
+    pthread_t thread;
+
+    start();
+    EXPECT(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 20480) == 0);
+    EXPECT(pthread_create(&thread, &small, churn_in_thread, (void *)2000) == 0);
+    EXPECT(pthread_join(thread, NULL) == 0);
+}
+
+static void churn_once(void)
+{
+    void *p = NULL;
+
+    if (zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[0], &p) == ZE_RESULT_SUCCESS)
+        (void)zeMemFree(gpu.context, p);
+}
+
+static void quick(void)
+{
+    start();
+    EXPECT(at_quick_exit(churn_once) == 0);
+    quick_exit(0);
+}
+
+static const struct part all[] = {
+    PART(outside_main), PART(without_descriptors), PART(descriptors_closed_first), PART(no_more_descriptors),
+    PART(little_address_space), PART(small_files), PART(no_membarrier), PART(unknown_membarrier), PART(no_madvise),
+    PART(no_random_numbers), PART(membarrier_gone_later), PART(begun_by_vfork), PART(spawned), PART(replaced),
+    PART(loader_opened_and_closed), PART(threads_come_and_go), PART(small_stacks), PART(quick), {NULL, NULL}};
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (const struct part *part = all; part->name; part++)
+            puts(part->name);
+        return 0;
+    }
+    return run_part(all, argc, argv);
+}
