@@ -5,11 +5,10 @@
  * Rounds are interleaved: every allocator runs for a few milliseconds in each of them, and the median
  * counts, so that what else the machine does hits all alike.
  */
+#include "../null_driver.h"
 #include "bench.h"
 
-#include "cache/cache.h"
 #include "cache/pages.h"
-#include "cache/pool.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,46 +17,6 @@
 
 enum { ROUNDS = 15, LIVE = 1000, ALLOCATORS = 8, HANDED = 512, CHUNK = 50, MOST_STEPS = 200000 };
 static const double slice_ns = 3e6;
-
-/* --- the driver that costs nothing ----------------------------------------------------------------------------- */
-static uintptr_t next_address = 0x500000000000;
-
-static void *address(size_t size)
-{
-    return (void *)__atomic_fetch_add(&next_address, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
-}
-
-static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
-{
-    (void)arg, (void)key;
-    *out = address(size);
-    return 0;
-}
-
-static int block_free(void *arg, const struct zr_block *b)
-{
-    (void)arg, (void)b;
-    return 0;
-}
-
-static bool never_full(int code)
-{
-    (void)code;
-    return false;
-}
-
-static int segment_alloc(void *arg, size_t size, void **out)
-{
-    (void)arg;
-    *out = address(size);
-    return 0;
-}
-
-static int segment_free(void *arg, void *p, size_t size)
-{
-    (void)arg, (void)p, (void)size;
-    return 0;
-}
 
 /* --- the allocators --------------------------------------------------------------------------------------------- */
 static struct zr_cache *cache;
@@ -137,7 +96,7 @@ struct umf_provider_ops {
 static int umf_start(const void *params, void **provider)
 {
     (void)params;
-    *provider = &next_address;
+    *provider = &null_next;
     return 0;
 }
 
@@ -150,7 +109,7 @@ static int umf_end(void *provider)
 static int umf_alloc(void *provider, size_t size, size_t alignment, void **out)
 {
     (void)provider, (void)alignment;
-    *out = address(size);
+    *out = null_address(size);
     return 0;
 }
 
@@ -603,8 +562,6 @@ static void compare_many(void)
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64, 4096, 65536, 1 << 20, 20 << 20, 64 << 20};
-    const struct zr_backing backing = {NULL, block_alloc, block_free, never_full};
-    const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
     const char *only = NULL;
     bool umf_alone = false;
     size_t step = 1;
@@ -616,8 +573,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "--only") == 0)
             only = argv[++i];
     }
-    cache = zr_cache_new(&backing);
-    pool = zr_pool_new(&segments);
+    cache = zr_cache_new(&null_blocks);
+    pool = zr_pool_new(&null_segments);
     if (!cache || !pool)
         return 1;
     zr_cache_set_idle(cache, UINT32_MAX);
