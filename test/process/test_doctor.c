@@ -1,37 +1,12 @@
 /* What doctor says of machines and processes laid out in a folder, and of a live one under the
  * preload. */
 #include "child.h"
+#include "root.h"
 #include "suite.h"
 
-#include <ftw.h>
-#include <sys/stat.h>
-
-static char root[] = "/tmp/zeroute-doctor-XXXXXX";
 enum { PID = 4242 };
 
 /* --- laying out a machine -------------------------------------------------------------------- */
-
-static void lay_bytes(const char *path, const void *bytes, size_t size)
-{
-    char full[600];
-    FILE *f;
-
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        mkdir(full, 0755);
-        *p = '/';
-    }
-    f = fopen(full, "w");
-    ck_assert_ptr_nonnull(f);
-    fwrite(bytes, size, 1, f);
-    fclose(f);
-}
-
-static void lay(const char *path, const char *text)
-{
-    lay_bytes(path, text, strlen(text));
-}
 
 static void meminfo(unsigned gpu_active_gib)
 {
@@ -150,20 +125,13 @@ static void usual(void)
 
 static void machine(void)
 {
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    make_root();
     *maps = '\0';
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st, (void)kind, (void)ftw;
-    return remove(path);
 }
 
 static void clear(void)
 {
-    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    clear_root();
 }
 
 /* --- asking ---------------------------------------------------------------------------------- */

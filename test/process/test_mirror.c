@@ -1,17 +1,14 @@
 /* The host mirror on the simulated GPU: measured truly, stopped by either remedy, and nothing
  * broken by it. */
 #include "child.h"
+#include "root.h"
 #include "suite.h"
 
-#include <ftw.h>
 #include <math.h>
-
-static char root[] = "/tmp/zeroute-mirror-test-XXXXXX";
 
 static void machine(void)
 {
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    make_root();
     setenv("ZEROUTE_ROOT", root, 1);
     setenv("ZE_ENABLE_ALT_DRIVERS", build_path("libze_simgpu.so"), 1);
     setenv("ZE_SIMGPU", "devices:2,mirror:on", 1);
@@ -19,15 +16,9 @@ static void machine(void)
     unsetenv("EnableDeferBacking");
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    (void)st, (void)kind, (void)ftw;
-    return remove(path);
-}
-
 static void clear(void)
 {
-    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    clear_root();
 }
 
 /* --- mirror-test ----------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* Promises of tools/host.c, on machines laid out in a folder. */
 #include "host.h"
+#include "root.h"
 #include "suite.h"
 
 #include <errno.h>
@@ -11,38 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char root[] = "/tmp/zeroute-host-XXXXXX";
-
-static void lay(const char *path, const char *text)
-{
-    char full[512];
-    FILE *f;
-
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
-        *p = '\0';
-        mkdir(full, 0700);
-        *p = '/';
-    }
-    f = fopen(full, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void machine(void)
 {
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    make_root();
     setenv("ZEROUTE_ROOT", root, 1);
 }
 
 static void clear(void)
 {
-    char command[600];
-
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    ck_assert_int_eq(system(command), 0);
+    clear_root();
 }
 
 START_TEST(meminfo_tells_gpu_memory_where_the_kernel_does)

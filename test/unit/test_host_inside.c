@@ -1,7 +1,8 @@
 /* Promises of src/host.c: the floor under host memory, and backing:eager's way into the
  * environment. */
-#include "zeroute.h"
+#include "root.h"
 #include "suite.h"
+#include "zeroute.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,28 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char root[] = "/tmp/zeroute-inside-XXXXXX";
-
 static void meminfo(unsigned long available_mib)
 {
-    char path[64];
-    FILE *f;
+    char text[96];
 
-    snprintf(path, sizeof path, "%s/proc/meminfo", root);
-    f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fprintf(f, "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: %lu kB\n", available_mib << 10);
-    fclose(f);
+    snprintf(text, sizeof text, "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: %lu kB\n", available_mib << 10);
+    lay("/proc/meminfo", text);
 }
 
 static void machine(void)
 {
-    char path[64];
-
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    snprintf(path, sizeof path, "%s/proc", root);
-    mkdir(path, 0700);
+    make_root();
     setenv("ZEROUTE_ROOT", root, 1);
     setenv("ZEROUTE_CONF", "stats:off", 1);
     unsetenv("NEOReadDebugKeys");
@@ -40,10 +30,7 @@ static void machine(void)
 
 static void clear(void)
 {
-    char command[100];
-
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    ck_assert_int_eq(system(command), 0);
+    clear_root();
 }
 
 /* A large request looks at the machine anew, however short ago the last look was. */
