@@ -315,14 +315,13 @@ static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint6
     int above = zr_level_up(l, n);
 #else
     __m128i n, sum;
-    int above; /* the signs of what is left below the mark */
+    bool above;
     __asm__(ZR_TALLY_ONE_MORE
             "vpaddq %[level], %[n], %[n]\n\t"
             "vmovdqa %[n], %[level]\n\t"
-            "vmovdqa %[mark], %[sum]\n\t"
-            "vpsubq %[n], %[sum], %[sum]\n\t"
-            "vmovmskpd %[sum], %[above]"
-            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum), [above] "=r"(above)
+            "vpcmpgtq %[mark], %[n], %[n]\n\t"
+            "vtestpd %[n], %[n]"
+            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum), [above] "=@ccnz"(above)
             : [mark] "m"(l->mark), [bytes] "r"(bytes), [one] "m"(zr_one_call));
 #endif
     if (unlikely(above))
