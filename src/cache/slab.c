@@ -43,11 +43,12 @@ static struct slab *new_slab(struct zr_pool *pool, unsigned size_class, int *cod
     else if (!(s = zr_piece(sizeof *s)))
         return NULL;
     c = zr_split_take(pool, SLAB, code);
-    if (!c) {
+    if (!c || !zr_find_set_all(pool, c)) {
+        if (c)
+            zr_split_give(pool, c);
         spare(pool, s);
         return NULL;
     }
-    zr_find_set_all(pool, c);
     *code = 0;
     s->size = (uint32_t)zr_class_size(size_class);
     s->inverse = (uint32_t)((((uint64_t)1 << 32) + s->size - 1) / s->size);

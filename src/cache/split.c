@@ -131,9 +131,12 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
     if (s && c)
         *code = pool->backing.alloc(pool->backing.arg, size, &s->from);
     base = *code == 0 ? ((uintptr_t)s->from + GRAIN - 1) & ~(uintptr_t)(GRAIN - 1) : 0;
-    if (*code == 0 && !zr_find_reach(pool, base, size, group == GROUP_SMALL)) {
-        pool->backing.free(pool->backing.arg, s->from, size);
-        *code = ZR_CACHE_TROUBLE;
+    if (*code == 0) {
+        set_where(c, base, CHUNK_NONE);
+        if (!zr_find_reach(pool, base, size, group == GROUP_SMALL) || !zr_find_set(pool, c)) {
+            pool->backing.free(pool->backing.arg, s->from, size);
+            *code = ZR_CACHE_TROUBLE;
+        }
     }
     if (*code != 0) {
         if (s) {
@@ -160,11 +163,9 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
         g->segments->prev = s;
     g->segments = s;
     pool->bytes += s->size;
-    set_where(c, base, CHUNK_NONE);
     c->size = s->size;
     c->prev = c->next = &pool->edge;
     c->segment = s;
-    zr_find_set(pool, c);
     return c;
 }
 

@@ -16,6 +16,9 @@ enum {
     SMALL_CLASSES = SMALL / SMALLEST,
     POOLS = 64,
     WINDOW_BITS = 20, /* of the large group no two blocks begin in one window */
+    PANE_BITS = 16,
+    PANES = 1 << (WINDOW_BITS - PANE_BITS),
+    PANE_GRAINS = (1 << PANE_BITS) / GRAIN,
     FAN = 4096,
 };
 #define MIB ((size_t)1 << 20)
@@ -56,10 +59,15 @@ struct group {
     struct segment *segments;
 };
 
-/* From an address, by bits 44 to 55, 32 to 43, and 20 to 31: a chunk, or the grains of this window. */
+/*
+ * From an address, by bits 44 to 55, 32 to 43, and 20 to 31: a chunk, or the panes of this window; from there a chunk,
+ * or, once two begin in a pane, its grains.
+ */
+struct pane {
+    uintptr_t at[PANE_GRAINS]; /* atomic: the chunk that begins here, or the slab around it */
+};
 struct window {
-    struct chunk *at[(1 << WINDOW_BITS) / GRAIN]; /* the chunk that begins here, or the slab around it */
-    char colour[64]; /* blocks at the same place of their windows fall into different sets of the processor's cache */
+    uintptr_t at[PANES]; /* atomic: struct chunk, or struct pane with bit 0 set */
 };
 struct leaf {
     uintptr_t at[FAN]; /* atomic: struct chunk, or struct window with bit 0 set */
@@ -124,7 +132,7 @@ struct zr_pool {
 
 /*
  * find.c. The chunk that is said to be at an address: check its base, it may long be elsewhere. No lock
- * needed. Three loads for large blocks, four for small ones.
+ * needed. Three loads for large blocks, four or five for small ones.
  */
 static inline struct chunk *zr_find(const struct zr_pool *pool, const void *p)
 {
@@ -138,21 +146,28 @@ static inline struct chunk *zr_find(const struct zr_pool *pool, const void *p)
     if (unlikely(!leaf))
         return NULL;
     entry = __atomic_load_n(&leaf->at[a >> WINDOW_BITS & (FAN - 1)], __ATOMIC_ACQUIRE);
-    if (entry & 1) {
-        struct window *w = (struct window *)(entry - 1);
-
-        return __atomic_load_n(&w->at[(a & (((uintptr_t)1 << WINDOW_BITS) - 1)) / GRAIN], __ATOMIC_ACQUIRE);
-    }
+    if (entry & 1)
+        entry = __atomic_load_n(&((struct window *)(entry - 1))->at[a >> PANE_BITS & (PANES - 1)], __ATOMIC_ACQUIRE);
+    if (entry & 1)
+        entry = __atomic_load_n(&((struct pane *)(entry - 1))->at[a / GRAIN & (PANE_GRAINS - 1)], __ATOMIC_ACQUIRE);
     return (struct chunk *)entry;
 }
 
-/* All below with the lock held, or alone. Where it is said: a place that holds a pointer to the chunk. No branches. */
+/*
+ * All below with the lock held, or alone. Where it is said: a place that holds a pointer to the chunk. No branch: how
+ * close together blocks lie changes from one to the next.
+ */
+static inline uintptr_t *zr_find_within(uintptr_t *at, uintptr_t was, uintptr_t index)
+{
+    return (uintptr_t *)((uintptr_t)at ^ (((uintptr_t)at ^ (was - 1 + index * sizeof was)) & -(was & 1)));
+}
+
 static inline uintptr_t *zr_find_place(struct leaf *leaf, uintptr_t a)
 {
-    uintptr_t *entry = &leaf->at[a >> WINDOW_BITS & (FAN - 1)], was = __atomic_load_n(entry, __ATOMIC_RELAXED);
-    uintptr_t grain = was - 1 + (a & (((uintptr_t)1 << WINDOW_BITS) - 1)) / GRAIN * sizeof(void *);
+    uintptr_t *at = &leaf->at[a >> WINDOW_BITS & (FAN - 1)];
 
-    return (uintptr_t *)((uintptr_t)entry ^ (((uintptr_t)entry ^ grain) & -(was & 1)));
+    at = zr_find_within(at, __atomic_load_n(at, __ATOMIC_RELAXED), a >> PANE_BITS & (PANES - 1));
+    return zr_find_within(at, __atomic_load_n(at, __ATOMIC_RELAXED), a / GRAIN & (PANE_GRAINS - 1));
 }
 
 struct leaf *zr_find_leaf(struct zr_pool *pool, uintptr_t a); /* NULL: nothing was ever there */
@@ -164,26 +179,37 @@ static inline struct leaf *zr_find_near(struct zr_pool *pool, uintptr_t a)
     return likely(n->high == a >> 32) ? n->leaf : zr_find_leaf(pool, a);
 }
 
-/* As zr_find: about fifteen instructions. */
+/* As zr_find: about twenty instructions. */
 static inline struct chunk *zr_find_alone(struct zr_pool *pool, uintptr_t a)
 {
     struct leaf *leaf = zr_find_near(pool, a);
 
-    return likely(leaf) ? (struct chunk *)*zr_find_place(leaf, a) : NULL;
+    return likely(leaf) ? (struct chunk *)__atomic_load_n(zr_find_place(leaf, a), __ATOMIC_RELAXED) : NULL;
 }
 
-/* Makes zr_find find it at its start, in a segment. */
-static inline void zr_find_set(struct zr_pool *pool, struct chunk *c)
+/* Makes zr_find find it at its start, in a segment. False: no memory. */
+bool zr_find_set_by_grains(struct window *window, struct chunk *c, uintptr_t a);
+static inline bool zr_find_set(struct zr_pool *pool, struct chunk *c)
 {
-    uintptr_t a = base_of(c);
+    uintptr_t a = base_of(c), *at = &zr_find_near(pool, a)->at[a >> WINDOW_BITS & (FAN - 1)], was = *at;
 
-    __atomic_store_n(zr_find_place(zr_find_near(pool, a), a), (uintptr_t)c, __ATOMIC_RELEASE);
+    if (was & 1) {
+        struct window *window = (struct window *)(was - 1);
+
+        at = &window->at[a >> PANE_BITS & (PANES - 1)];
+        was = *at;
+        if (was & 1)
+            at = &((struct pane *)(was - 1))->at[a / GRAIN & (PANE_GRAINS - 1)];
+        else if (was && unlikely(base_of((struct chunk *)was) >> PANE_BITS == a >> PANE_BITS) && was != (uintptr_t)c)
+            return zr_find_set_by_grains(window, c, a); /* another one begins near by: from now on they are told apart */
+    }
+    __atomic_store_n(at, (uintptr_t)c, __ATOMIC_RELEASE);
+    return true;
 }
 
-/* A slab, everywhere in it. */
-void zr_find_set_all(struct zr_pool *pool, struct chunk *c);
-/* For a new segment; `by_grains`: several blocks may begin in a window. False: no memory. */
-bool zr_find_reach(struct zr_pool *pool, uintptr_t from, size_t size, bool by_grains);
+bool zr_find_set_all(struct zr_pool *pool, struct chunk *c); /* a slab, everywhere in it */
+/* For a new segment; `by_panes`: several blocks may begin in a window. False: no memory. */
+bool zr_find_reach(struct zr_pool *pool, uintptr_t from, size_t size, bool by_panes);
 
 /* again.c */
 void zr_again_cross(struct zr_pool *pool, size_t size); /* nothing lives, and this is asked for */
@@ -216,6 +242,13 @@ static inline struct chunk *zr_chunk_new(struct zr_pool *pool)
     return c;
 }
 
+static inline void zr_chunk_drop(struct zr_pool *pool, struct chunk *c)
+{
+    set_where(c, 0, CHUNK_NONE);
+    c->sibling = pool->spare_chunks;
+    pool->spare_chunks = c;
+}
+
 /* Cuts off what is behind the first `size` bytes and files it as free, unless there is no memory. */
 static INLINE void zr_split_off(struct zr_pool *pool, unsigned group, struct chunk *c, size_t size)
 {
@@ -224,6 +257,10 @@ static INLINE void zr_split_off(struct zr_pool *pool, unsigned group, struct chu
     if (unlikely(!rest))
         return;
     set_where(rest, base_of(c) + size, CHUNK_NONE);
+    if (unlikely(!zr_find_set(pool, rest))) {
+        zr_chunk_drop(pool, rest);
+        return;
+    }
     rest->size = c->size - size;
     rest->segment = c->segment;
     rest->prev = c;
@@ -231,7 +268,6 @@ static INLINE void zr_split_off(struct zr_pool *pool, unsigned group, struct chu
     next->prev = rest;
     c->next = rest;
     c->size = size;
-    zr_find_set(pool, rest);
     zr_split_file(pool, group, rest);
 }
 
@@ -283,13 +319,6 @@ static inline unsigned zr_group_of(const struct chunk *out)
     return out->size > MIB;
 }
 
-static inline void zr_chunk_drop(struct zr_pool *pool, struct chunk *c)
-{
-    set_where(c, 0, CHUNK_NONE);
-    c->sibling = pool->spare_chunks;
-    pool->spare_chunks = c;
-}
-
 /* It comes back, and becomes one with its free neighbours. */
 static INLINE void zr_split_merge(struct zr_pool *pool, struct chunk *c)
 {
@@ -316,7 +345,7 @@ static INLINE void zr_split_merge(struct zr_pool *pool, struct chunk *c)
         zr_chunk_drop(pool, c);
         c = prev;
         if (unlikely(hidden))
-            zr_find_set(pool, c);
+            (void)zr_find_set(pool, c); /* its place is there */
     }
     zr_split_file(pool, group, c);
     pool->whole_free += c->size & -(size_t)zr_is_whole(pool, c);
