@@ -123,8 +123,10 @@ void zr_front_seize_all(struct zr_pool *pool)
     if (!pool->no_membarrier && unlikely(!zr_membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)))
         do_without_membarrier(pool);
     for (struct front *f = pool->fronts; f; f = f->next)
-        while (f != mine && __atomic_load_n(&f->inside, __ATOMIC_ACQUIRE))
+        while (f != mine && __atomic_load_n(&f->inside, __ATOMIC_ACQUIRE)) {
+            ZR_PAUSE("waiting for one in a front");
             sched_yield();
+        }
 }
 
 void zr_front_release_all(struct zr_pool *pool)

@@ -14,6 +14,7 @@
 #ifndef ZEROUTE_CACHE_QUICK_H
 #define ZEROUTE_CACHE_QUICK_H
 
+#include "cache/pause.h"
 #include "cache/split.h"
 
 enum { MAGAZINE = 32, QUICK_BINS = 64, QUICK_MOST = 6, CALLS_PER_CLOCK = 128 };
@@ -63,8 +64,10 @@ static inline bool front_enter(struct front *f)
 {
     __atomic_store_n(&f->inside, 1, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (likely(__atomic_load_n(&f->wanted, __ATOMIC_ACQUIRE) == 0))
+    if (likely(__atomic_load_n(&f->wanted, __ATOMIC_ACQUIRE) == 0)) {
+        ZR_PAUSE("inside a front");
         return true;
+    }
     __atomic_store_n(&f->inside, 0, __ATOMIC_RELEASE);
     return false;
 }

@@ -3,6 +3,7 @@
  * thread is stopped until the other one is done. And the same where a sandbox takes membarrier away.
  */
 #include "cache/heap.h"
+#include "cache/quick.h"
 #include "null_driver.h"
 #include "seccomp.h"
 #include "suite.h"
@@ -166,6 +167,54 @@ START_TEST(an_owner_that_is_inside_is_waited_for)
 }
 END_TEST
 
+/* One is alone in a pool, and inside; another one comes. */
+static enum zr_freed take_from_pool(void *unused)
+{
+    void *p = unused;
+
+    return zr_pool_malloc(pool, 65536, 0, &p) == 0 && p != unused ? ZR_FREED : ZR_FREED_UNKNOWN;
+}
+
+static int may_look;
+static uint32_t wanted_then;
+
+/* Whether this thread takes the lock from now on, as seen after the other one was there. */
+static enum zr_freed take_and_look(void *unused)
+{
+    enum zr_freed result = take_from_pool(unused);
+
+    wait_for(&may_look);
+    wanted_then = zr_fronts[pool->id]->wanted;
+    return result;
+}
+
+static void who_is_alone_is_waited_for(bool sandbox)
+{
+    struct other first = {.p = &go, .free = take_and_look, .stop = "inside a front"};
+    struct other second = {.p = &go, .free = take_from_pool};
+
+    begin(&first);
+    wait_for(&stopped);
+    ck_assert(!sandbox || take_membarrier_away());
+    begin(&second);
+    while (!is_set(&waits) && !is_set(&second.done))
+        sched_yield();
+    ck_assert(!is_set(&second.done));
+    set(&go, 1);
+    ck_assert_int_eq(end(&second), ZR_FREED);
+    set(&may_look, 1);
+    ck_assert_int_eq(end(&first), ZR_FREED);
+    ck_assert_int_eq(pool->no_membarrier, sandbox);
+    ck_assert_int_eq(wanted_then != 0, sandbox);
+}
+
+START_TEST(who_is_alone_in_a_pool_is_waited_for)
+{
+    start();
+    who_is_alone_is_waited_for(false);
+}
+END_TEST
+
 static bool is_private(void)
 {
     return zr_heap_last->mine != NOT_PRIVATE;
@@ -318,6 +367,25 @@ static void gone_while_the_owner_is_inside(void)
     the_owner_is_waited_for();
 }
 
+/* And from then on everybody takes the lock, also who comes later. */
+static void gone_while_one_is_alone(void)
+{
+    struct other third = {.p = &go, .free = take_and_look};
+
+    start();
+    who_is_alone_is_waited_for(true);
+    wanted_then = 0;
+    begin(&third);
+    ck_assert_int_eq(end(&third), ZR_FREED);
+    ck_assert_uint_ne(wanted_then, 0);
+}
+
+START_TEST(who_is_alone_in_a_pool_is_waited_for_without_membarrier)
+{
+    in_a_child(gone_while_one_is_alone);
+}
+END_TEST
+
 START_TEST(two_threads_work_without_membarrier)
 {
     in_a_child(never_there);
@@ -348,6 +416,8 @@ int main(void)
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
     tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
+    tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
+    tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for_without_membarrier);
     tcase_add_test(c, two_threads_work_without_membarrier);
     tcase_add_test(c, two_threads_work_when_membarrier_is_taken_away);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for_without_membarrier);
