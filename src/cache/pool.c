@@ -322,12 +322,13 @@ void zr_pool_delete(struct zr_pool *pool)
     zr_front_release_all(pool);
     pool->fronts = NULL;
     zr_unlock(&pools_lock);
-    for (unsigned i = 0; i < GROUPS; i++)
+    for (unsigned i = 0; i < GROUPS; i++) {
         for (struct segment *s = pool->group[i].segments; s; s = s->next) {
             pool->frees++;
             pool->backing.free(pool->backing.arg, s->from, s->from_size);
         }
-    memset(pool->group, 0, sizeof pool->group);
+        pool->group[i].segments = NULL; /* the bins are left as they are: most of them were never touched */
+    }
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);
 }
