@@ -32,6 +32,28 @@ START_TEST(an_adapter_on_an_old_loader_gets_an_answer_for_every_row)
 }
 END_TEST
 
+START_TEST(a_child_of_fork_lists_what_it_calls_itself)
+{
+    struct child *c = gap(OLD, ADAPTER, "old", "guarded", "ZEROUTE_CONF=guard:on");
+    struct child of_fork = {0};
+    const struct zeroute_field *called;
+    const char *line = strstr(c->out, "child ");
+    char name[100];
+    int pid;
+
+    child_ok(c);
+    ck_assert_msg(line && sscanf(line, "child %d called %99s", &pid, name) == 2, "%s", c->out);
+    child_read(&of_fork, pid);
+    ck_assert_ptr_nonnull(of_fork.s);
+    called = zeroute_find(of_fork.s, "guard.functions");
+    ck_assert_ptr_nonnull(called);
+    ck_assert_str_eq(called->text, name);
+    ck_assert_uint_eq(child_count(&of_fork, "guard.calls"), 1);
+    zeroute_snapshot_free(of_fork.s);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(others_still_see_null)
 {
     struct child *c = gap(OLD, STRANGER, "old", "bare", "ZEROUTE_CONF=guard:on");
@@ -68,6 +90,7 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, an_adapter_on_an_old_loader_gets_an_answer_for_every_row);
+    tcase_add_test(t, a_child_of_fork_lists_what_it_calls_itself);
     tcase_add_test(t, others_still_see_null);
     tcase_add_test(t, guard_off_leaves_null_to_adapters_too);
     tcase_add_test(t, a_loader_that_has_the_function_is_not_stood_in_front_of);
