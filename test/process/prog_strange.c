@@ -120,9 +120,9 @@ static void no_more_descriptors(void)
 
 static void little_address_space(void)
 {
-    limited(RLIMIT_AS, 400 * MIB);
+    limited(RLIMIT_AS, 500 * MIB); /* of which blocks take 128 at most; threads would take much of it for malloc */
     start();
-    threads(4, 200);
+    churn(2000);
 }
 
 /* Without allocations: the simulated driver itself makes files. */
