@@ -77,6 +77,7 @@ static void number(struct heap *h)
 
 static struct heap *make_heap(struct zr_cache *c)
 {
+    int saved = errno;
     struct heap *h;
 
     zr_lock(&c->lock);
@@ -109,6 +110,7 @@ static struct heap *make_heap(struct zr_cache *c)
         show_pass(h);
     }
     zr_unlock(&c->lock);
+    errno = saved;
     return h;
 }
 

@@ -1,6 +1,6 @@
 /*
  * Two threads and one block, one after the other as the test says: between looking at a block and claiming it a
- * thread is stopped until the other one is done. And the same where a sandbox takes membarrier away.
+ * thread is stopped until the other one is done. And the same where a sandbox takes membarrier away, or madvise.
  */
 #include "cache/heap.h"
 #include "cache/quick.h"
@@ -386,6 +386,24 @@ START_TEST(who_is_alone_in_a_pool_is_waited_for_without_membarrier)
 }
 END_TEST
 
+static void old_kernel(void)
+{
+    void *p;
+
+    start();
+    ck_assert(take_away(SYS_madvise, EINVAL));
+    errno = 0;
+    p = get(65536);
+    ck_assert_int_eq(put(p), ZR_FREED);
+    ck_assert_int_eq(errno, 0);
+}
+
+START_TEST(errno_is_left_alone_where_the_kernel_cannot_wipe_in_a_child)
+{
+    in_a_child(old_kernel);
+}
+END_TEST
+
 START_TEST(two_threads_work_without_membarrier)
 {
     in_a_child(never_there);
@@ -418,6 +436,7 @@ int main(void)
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for_without_membarrier);
+    tcase_add_test(c, errno_is_left_alone_where_the_kernel_cannot_wipe_in_a_child);
     tcase_add_test(c, two_threads_work_without_membarrier);
     tcase_add_test(c, two_threads_work_when_membarrier_is_taken_away);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for_without_membarrier);
