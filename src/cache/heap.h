@@ -96,7 +96,7 @@ struct heap {
     uint32_t now;     /* milliseconds, as of the last reading */
     int32_t patience; /* so many frees until the clock is read again */
     uint32_t pace;    /* and so many from there to the next time */
-    uint64_t pass;    /* atomic: of those whom its owner was served for; 0: nobody goes straight by one (zr_pass) */
+    uint64_t pass;    /* atomic: of those whom its owner was served for; 0: nobody goes straight by one */
     struct way *last; /* atomic: the way of the key that was asked for last */
     struct zr_cache *cache;
     uint64_t pushed;  /* blocks into its magazines: by frees, up to the last reading of the clock, */
@@ -164,7 +164,7 @@ void zr_heap_wait(struct heap *h);
 enum { WANTED_SEIZED = 1, WANTED_LOCKED = 2 };
 
 /*
- * The hot paths look at `mine` and `last` next, which say no to everything in a heap that is wanted. The store may
+ * The hot paths look at `mine`, `pass` or `last` next, which say no to everything in a heap that is wanted. The store may
  * still be in flight when these are read: whoever seizes has the kernel complete it.
  */
 static inline void heap_enter_hot(struct heap *h)

@@ -14,6 +14,8 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 /* Where the cache is not alone: a child of raw clone ends with locks that threads of its parent may hold (fork.c). */
 extern const volatile uint32_t *zr_fork_word __attribute__((weak, visibility("hidden")));
 extern void zr_fork_child(void) __attribute__((weak, visibility("hidden")));
+/* What call sites have learnt of heaps (hit.c): they get other owners. */
+extern void zr_hit_forget(void) __attribute__((weak, visibility("hidden")));
 
 static void thread_exit(void *arg)
 {
@@ -21,6 +23,8 @@ static void thread_exit(void *arg)
     if (zr_fork_child && *zr_fork_word == 0)
         zr_fork_child();
     zr_thread_state = ZR_THREAD_GONE;
+    if (zr_hit_forget)
+        zr_hit_forget();
     zr_cache_thread_exit();
     zr_pool_thread_exit();
     zr_block_thread_exit();

@@ -1,7 +1,8 @@
 /*
  * Two threads and one block in a process that only observes, one after the other as told here: the preload with places
  * to stop at (test/pause.h) stops the thread that owns the block in the middle of its free, and another one frees the
- * same block. One of them succeeds. One part per run, named by the first argument.
+ * same block. One of them succeeds. And two threads that have one heap one after the other, where blocks are kept. One
+ * part per run, named by the first argument.
  */
 #include "seccomp.h"
 #include "sim.h"
@@ -141,7 +142,69 @@ static void sandboxed(void)
     faster_one_has_it();
 }
 
-static const struct part all[] = {PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
+/*
+ * --- a thread that ends: our part of it is over, and it goes on allocating. By then its heap is the owner's, who is
+ * inside; whoever destroys a context must wait for him all the same. With blocks kept, and no statistics.
+ */
+static struct {
+    pthread_key_t key;
+    int ending, go_on, gone, done;
+} ended;
+
+static __attribute__((noinline)) void *ask(void)
+{
+    void *p = on_card(&gpu, 0, 64 * KIB);
+
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+static void ask_once_more(void *unused)
+{
+    (void)unused;
+    set(&ended.ending, 1);
+    wait_for(&ended.go_on);
+    EXPECT(ask());
+    set(&ended.gone, 1);
+}
+
+static void *ask_and_end(void *unused)
+{
+    EXPECT(pthread_setspecific(ended.key, &ended) == 0);
+    for (int i = 0; i < 20; i++)
+        OK(zeMemFree(gpu.context, ask()));
+    return unused;
+}
+
+static void *destroy(void *context)
+{
+    OK(zeContextDestroy(context));
+    set(&ended.done, 1);
+    return NULL;
+}
+
+static void heap_changes_hands(void)
+{
+    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    ze_context_handle_t other;
+    pthread_t ending, destroyer;
+
+    OK(zeContextCreate(gpu.driver, &desc, &other));
+    EXPECT(pthread_key_create(&ended.key, ask_once_more) == 0);
+    EXPECT(pthread_create(&ending, NULL, ask_and_end, NULL) == 0);
+    wait_for(&ended.ending);
+    stop_owner("before a store");
+    set(&ended.go_on, 1);
+    wait_for(&ended.gone);
+    EXPECT(pthread_create(&destroyer, NULL, destroy, other) == 0);
+    while (!is_set(&waits) && !is_set(&ended.done))
+        sched_yield();
+    EXPECT(!is_set(&ended.done));
+    OK(let_owner_go());
+    EXPECT(pthread_join(destroyer, NULL) == 0 && pthread_join(ending, NULL) == 0);
+}
+
+static const struct part all[] = {PART(heap_changes_hands), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

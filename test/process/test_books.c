@@ -154,25 +154,39 @@ START_TEST(the_peak_of_two_threads_is_what_they_held_together)
 }
 END_TEST
 
-/* Of prog_turns.c, with the preload that can be stopped. */
-START_TEST(of_two_threads_one_has_the_block_whoever_is_stopped_where)
+/* prog_turns.c, with the preload that can be stopped. */
+static struct child *run_turns(const char *conf, const char *how)
 {
-    static const char *const how[] = {"in_turn", "sandboxed_later", "sandboxed"};
     const char *plain = getenv("ZEROUTE_TEST_LIBRARY");
+    struct child *c;
 
     setenv("ZEROUTE_TEST_LIBRARY", build_path("test/pause/libzeroute.so"), 1);
-    for (int i = 0; i < 3; i++) {
-        struct child *c = run_program("ZEROUTE_CONF=preset:observe", "turns", how[i]);
-
-        child_ok(c);
-        counts(c, "allocated_bytes.all.current", 0);
-        counts(c, "allocation.all.current", 0);
-        child_free(c);
-    }
+    c = run_program(conf, "turns", how);
     if (plain)
         setenv("ZEROUTE_TEST_LIBRARY", plain, 1);
     else
         unsetenv("ZEROUTE_TEST_LIBRARY");
+    child_ok(c);
+    return c;
+}
+
+START_TEST(of_two_threads_one_has_the_block_whoever_is_stopped_where)
+{
+    static const char *const how[] = {"in_turn", "sandboxed_later", "sandboxed"};
+
+    for (int i = 0; i < 3; i++) {
+        struct child *c = run_turns("ZEROUTE_CONF=preset:observe", how[i]);
+
+        counts(c, "allocated_bytes.all.current", 0);
+        counts(c, "allocation.all.current", 0);
+        child_free(c);
+    }
+}
+END_TEST
+
+START_TEST(a_thread_that_ends_leaves_its_heap_alone)
+{
+    child_free(run_turns("ZEROUTE_CONF=stats:off,route:native,cache:on,cache_idle:60s", "heap_changes_hands"));
 }
 END_TEST
 
@@ -207,6 +221,7 @@ int main(void)
     tcase_add_test(t, the_default_knobs_keep_the_same_books);
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
     tcase_add_test(t, of_two_threads_one_has_the_block_whoever_is_stopped_where);
+    tcase_add_test(t, a_thread_that_ends_leaves_its_heap_alone);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
     return run_suite(s);
