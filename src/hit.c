@@ -9,12 +9,12 @@ enum { LOOK_AGAIN = 16 };
 
 /* A call site that frees blocks of a device: in one cache line. */
 struct freer {
-    uintptr_t from;
+    uintptr_t from; /* 0: go the general way */
     uint32_t what; /* device and kind of the blocks, as in their traits */
     uint32_t mine; /* what heap->mine was: of this thread */
     struct zr_pair *tally; /* as an asker's */
     struct zr_level *level;
-    struct heap *heap; /* NULL: go the general way */
+    struct heap *heap;
 } __attribute__((aligned(64)));
 
 __thread struct zr_asker zr_askers[ZR_ASKERS];
@@ -65,6 +65,7 @@ void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, size_t ali
             return;
     }
     asker->alignment = alignment;
+    asker->from = asker->site;
 }
 
 void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, unsigned device)
@@ -97,7 +98,7 @@ void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, uns
 static void learn_anew(void)
 {
     for (unsigned i = 0; i < ZR_ASKERS; i++) {
-        zr_askers[i].alignment = ZR_UNLEARNT;
+        zr_askers[i].from = 0;
         freers[i].from = 0;
     }
 }
@@ -105,7 +106,7 @@ static void learn_anew(void)
 void zr_hit_forget(void)
 {
     for (unsigned i = 0; i < ZR_ASKERS; i++)
-        zr_askers[i] = (struct zr_asker){0};
+        zr_askers[i].site = 0;
     learn_anew();
     zr_thread.asker = NULL;
 }
@@ -139,25 +140,21 @@ static void note_from(uintptr_t from)
 /* What was asked for is all in the asker. */
 static __attribute__((noinline, cold)) ze_result_t none_at_hand(const struct zr_asker *asker, size_t size, void **out)
 {
+    const struct zr_asker was = *asker; /* while it cannot become another */
     const ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
-                                             .flags = asker->key.flags,
-                                             .ordinal = asker->key.ordinal};
+                                             .flags = was.key.flags,
+                                             .ordinal = was.key.ordinal};
 
-    note_from(asker->from);
-    return zr_on_zeMemAllocDevice(asker->key.context, &desc, size, asker->alignment, asker->key.device, out);
+    zr_hit_leave();
+    note_from(was.from);
+    return zr_on_zeMemAllocDevice(was.key.context, &desc, size, was.alignment, was.key.device, out);
 }
 
-/*
- * All of `busy`: a part that was just written cannot be forwarded to a reader of the whole. It is set for handlers of
- * signals that come now.
- */
+/* Inside to the end: what is counted is no single instruction, and a new peak takes a lock. */
 __attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_serve(struct zr_asker *asker, size_t size, void **out)
 {
-    struct zr_block *b;
+    struct zr_block *b = zr_cache_again(&asker->again, size);
 
-    zr_thread.busy = ZR_ONLY_INSIDE;
-    b = zr_cache_again(&asker->again, size);
-    zr_thread.busy = 0;
     if (unlikely(!b))
         return none_at_hand(asker, size, out);
     /* Marks of its life before; nobody else knows the block yet. */
@@ -169,16 +166,18 @@ __attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_serve(struct zr_as
     *out = (void *)b->base;
     if (likely(asker->tally))
         zr_tally_got(asker->tally, asker->level, size);
+    zr_hit_leave();
     return ZE_RESULT_SUCCESS;
 }
 
 static __attribute__((noinline, cold)) ze_result_t free_otherwise(ze_context_handle_t context, void *p, uintptr_t from)
 {
+    zr_hit_leave();
     note_from(from);
     return zr_on_zeMemFree(context, p);
 }
 
-/* The block of this slot has this base. Inlined twice: where the index has it at its first place, and where it has it behind others. */
+/* The block of this slot has this base. Inlined twice: where the index has it at its first place, and behind others. */
 static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handle_t context, void *p, uintptr_t from,
                                                                 const void *slot)
 {
@@ -190,16 +189,13 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
     if (unlikely(f->from != from) || unlikely(f->what != what) || unlikely(!context) ||
         unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) != ZR_DECIDING))
         return free_otherwise(context, p, from);
-    zr_thread.busy = ZR_ONLY_INSIDE;
-    if (unlikely(!zr_cache_put_by(h, f->mine, slot, &was))) {
-        zr_thread.busy = 0;
+    if (unlikely(!zr_cache_put_by(h, f->mine, slot, &was)))
         return free_otherwise(context, p, from);
-    }
     if (likely(f->tally))
         zr_tally_gave(f->tally, f->level, was.size);
     if (zr_tick_is_due(h))
         return tick(h);
-    zr_thread.busy = 0;
+    zr_hit_leave();
     return ZE_RESULT_SUCCESS;
 }
 
@@ -216,6 +212,7 @@ __attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_free(ze_context_ha
 {
     const void *slot = zr_index_first(p);
 
+    zr_hit_enter();
     if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return free_displaced(context, p, from);
     return put_by(context, p, from, slot);

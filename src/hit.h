@@ -18,15 +18,16 @@ enum { ZR_ASKERS = 16 };
  * again, which is whoever did so the last time. Two cache lines for what a hit looks at.
  */
 struct zr_asker {
-    uintptr_t from;
+    uintptr_t from;    /* served so before; or 0: go the general way */
     struct zr_key key; /* of its last block; key.peers: where residency was asked for after the block before */
     uint64_t asked;    /* the same after the last one */
-    size_t alignment;  /* that it was asked for with; or ZR_UNLEARNT: go the general way */
+    size_t alignment;  /* that it was asked for with */
     struct zr_again again;
     struct zr_pair *tally; /* stands for its calls, in this thread's shard; NULL: nothing is counted */
     struct zr_level *level;
+    uintptr_t site; /* whose all this is: `from`, if it has been learnt */
 } __attribute__((aligned(64)));
-#define ZR_UNLEARNT SIZE_MAX
+_Static_assert(sizeof(struct zr_asker) == 128, "two cache lines");
 
 extern __thread struct zr_asker zr_askers[ZR_ASKERS];
 
@@ -45,7 +46,7 @@ void zr_hit_learn(struct zr_asker *asker, const struct zr_call *call, size_t ali
 /* After a block of this device was kept. */
 void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, unsigned device);
 
-/* The asker has been served so before; a free by whatever site. */
+/* The asker has been served so before, and the thread is inside by now; a free by whatever site. */
 ze_result_t zr_hit_serve(struct zr_asker *asker, size_t size, void **out);
 ze_result_t zr_hit_free(ze_context_handle_t context, void *ptr, uintptr_t from);
 
@@ -62,7 +63,7 @@ ZR_INLINE bool zr_hit_asks_again(const struct zr_asker *a, uintptr_t from, ze_co
                                  const ze_device_mem_alloc_desc_t *desc, size_t alignment, ze_device_handle_t device,
                                  void **out)
 {
-    return likely(zr_thread.busy == 0) && likely(a->from == from) && likely(desc) && likely(a->alignment == alignment) &&
+    return likely(a->from == from) && likely(desc) && likely(a->alignment == alignment) &&
            likely(a->key.context == context) && likely(a->key.device == device) &&
            likely(a->key.peers == a->asked) && likely(zr_hit_what(desc) == a->key.what) &&
            likely(!desc->pNext) && likely(desc->stype == ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC) &&
@@ -72,6 +73,22 @@ _Static_assert(offsetof(ze_device_mem_alloc_desc_t, ordinal) == offsetof(ze_devi
                    offsetof(struct zr_key, ordinal) == offsetof(struct zr_key, flags) + 4,
                "flags and ordinal are compared in one");
 
+/*
+ * Before the first look at what was learnt: handlers of signals that come now may not learn anything else. All of
+ * `busy`: a part that was just written cannot be forwarded to a reader of the whole.
+ */
+ZR_INLINE void zr_hit_enter(void)
+{
+    zr_thread.busy = ZR_ONLY_INSIDE;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+ZR_INLINE void zr_hit_leave(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    zr_thread.busy = 0;
+}
+
 /* For the doors, which have noted the caller and nothing else. */
 ZR_INLINE ze_result_t zr_hit_zeMemAllocDevice(uint32_t door, enum zr_way way, ze_context_handle_t context,
                                               const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
@@ -80,8 +97,12 @@ ZR_INLINE ze_result_t zr_hit_zeMemAllocDevice(uint32_t door, enum zr_way way, ze
     uintptr_t from = zr_from(zr_thread.caller, door);
     struct zr_asker *asker = zr_asker_of(from, device);
 
-    if (zr_hit_asks_again(asker, from, context, desc, alignment, device, out))
-        return zr_hit_serve(asker, size, out);
+    if (likely(zr_thread.busy == 0)) {
+        zr_hit_enter();
+        if (zr_hit_asks_again(asker, from, context, desc, alignment, device, out))
+            return zr_hit_serve(asker, size, out);
+        zr_hit_leave();
+    }
     zr_note(door, way);
     return zr_on_zeMemAllocDevice(context, desc, size, alignment, device, out);
 }

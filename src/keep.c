@@ -230,11 +230,13 @@ static inline struct zr_asker *asker_of(const struct zr_call *call, ze_context_h
     uintptr_t from = zr_from(call->caller, call->door);
     struct zr_asker *a = zr_asker_of(from, device);
 
-    if (unlikely(a->from != from || a->key.context != context || a->key.device != device)) {
+    if (unlikely(a->site != from || a->key.context != context || a->key.device != device)) {
         memset(a, 0, sizeof *a);
-        a->from = from;
+        a->site = from;
+        if (zr_thread.asker == a)
+            zr_thread.asker = NULL; /* the block was somebody else's */
     }
-    a->alignment = ZR_UNLEARNT;
+    a->from = 0;
     a->key = (struct zr_key){.context = context, .device = device, .kind = ZR_KIND_DEVICE, .peers = a->asked};
     a->asked = 0;
     return a;

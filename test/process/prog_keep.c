@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 static struct gpu gpu;
@@ -102,13 +103,20 @@ static void steady(void)
 }
 
 /* A call site that is known to ask for this block, and for once asks for something else. */
-static __attribute__((noinline)) ze_result_t site(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
-                                                  ze_device_handle_t device, void **p)
+static __attribute__((noinline)) ze_result_t site_aligned(ze_context_handle_t context,
+                                                          const ze_device_mem_alloc_desc_t *desc, size_t alignment,
+                                                          ze_device_handle_t device, void **p)
 {
-    ze_result_t result = zeMemAllocDevice(context, desc, 3 * MIB, 0, device, p);
+    ze_result_t result = zeMemAllocDevice(context, desc, 3 * MIB, alignment, device, p);
 
     __asm__ volatile("" : "+r"(result)); /* no tail call: the return address is what a site is known by */
     return result;
+}
+
+static ze_result_t site(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, ze_device_handle_t device,
+                        void **p)
+{
+    return site_aligned(context, desc, 0, device, p);
 }
 
 static void *settled(void)
@@ -160,6 +168,78 @@ static void for_once(void)
     OK(zeMemFree(other, p));
     OK(zeContextDestroy(other));
     EXPECT(settled() == kept);
+}
+
+/* Of a site that is known, and of one that is not because it asks for relaxed limits: each value is the driver's to judge. */
+static void no_alignment(void)
+{
+    static const size_t alignment[] = {3, SIZE_MAX, SIZE_MAX - 1};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
+        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_device_mem_alloc_desc_t desc[2] = {device_desc, device_desc};
+
+    desc[1].pNext = &relaxed;
+    for (int i = 0; i < 6; i++) {
+        void *p;
+
+        for (int times = 0; times < 20; times++) {
+            OK(site(gpu.context, &desc[i / 3], gpu.card[0], &p));
+            release(p);
+        }
+        GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT,
+              site_aligned(gpu.context, &device_desc, alignment[i % 3], gpu.card[0], &p));
+    }
+}
+
+/*
+ * A handler of signals that allocates and frees in the middle of calls that are served from what is kept: every other
+ * time by the same call site for another context, else as the site itself does, each time a little more, so that each is
+ * a new peak. It leaves alone who has a block: then both would not be.
+ */
+enum { SIGNALS = 4000, MOST = 100000 };
+static ze_context_handle_t others;
+static volatile unsigned signals, more, holds;
+
+static __attribute__((noinline)) void *grow(ze_context_handle_t context)
+{
+    void *p = NULL;
+
+    more += more < MOST;
+    OK(zeMemAllocDevice(context, &device_desc, 2 * MIB + more, 0, gpu.card[0], &p));
+    return p;
+}
+
+static void come_between(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < 3 && !holds; i++) {
+        ze_context_handle_t context = signals % 2 ? others : gpu.context;
+
+        OK(zeMemFree(context, grow(context)));
+    }
+    signals++;
+}
+
+static void interrupted(void)
+{
+    ze_context_desc_t context_desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    void *kept = grow(gpu.context), *p;
+
+    release(kept);
+    OK(zeContextCreate(gpu.driver, &context_desc, &others));
+    OK(zeMemFree(others, grow(others)));
+    EXPECT(signal(SIGALRM, come_between) != SIG_ERR && setitimer(ITIMER_REAL, &often, NULL) == 0);
+    while (signals < SIGNALS) {
+        p = grow(gpu.context);
+        holds = 1;
+        EXPECT(p == kept);
+        release(p);
+        holds = 0;
+    }
+    EXPECT(setitimer(ITIMER_REAL, &never, NULL) == 0);
+    OK(zeContextDestroy(others));
 }
 
 /* More devices than a thread remembers call sites: each gets memory of its own. With tiles:2. */
@@ -753,7 +833,7 @@ static const struct part all[] = {
     PART(wrong_arguments), PART(refusals), PART(chained), PART(peers), PART(evicted),
     PART(owner_only), PART(full), PART(context_destroyed), PART(orphans), PART(forked),
     PART(withheld_in_child), PART(child_exits), PART(below_the_floor), PART(limited), PART(queried), PART(nothing_kept),
-    PART(idle), PART(exported_by_descriptor), PART(for_once), PART(many_devices),
+    PART(idle), PART(exported_by_descriptor), PART(for_once), PART(no_alignment), PART(interrupted), PART(many_devices),
     PART(no_longer_asked), PART(cloned), PART(half_kept), PART(two_percent_kept), PART(host),
     PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), {NULL, NULL}};
 

@@ -42,6 +42,8 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_refusal_is_the_drivers_own, "route:native,cache:on" LASTING, "refusals")                               \
     X(a_block_whose_descriptor_was_taken_is_really_freed, "route:native,cache:on" LASTING, "exported_by_descriptor") \
     X(a_call_site_may_ask_for_something_else_for_once, "route:native,cache:on" LASTING, "for_once")            \
+    X(no_alignment_is_taken_for_another, "route:native,cache:on" LASTING, "no_alignment")                      \
+    X(nor_where_nothing_goes_the_shortest_way, "route:native,cache:on,host_floor:1" LASTING, "no_alignment")   \
     X(every_device_gets_memory_of_its_own, "route:native,cache:on" LASTING, "many_devices")                    \
     X(a_peer_that_is_no_longer_asked_for_gets_nothing, "route:native,cache:on" LASTING, "no_longer_asked")     \
     X(a_child_of_raw_clone_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "cloned")              \
@@ -95,6 +97,16 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_ge(value(c, "callers.keep.calls"), 3000 * 5); /* and a few to get there */
     ck_assert_uint_lt(value(c, "callers.keep.calls"), 3000 * 5 + 20);
     ck_assert_uint_eq(value(c, "callers.keep.bytes"), value(c, "allocated_bytes.all.allocated"));
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_handler_of_signals_may_come_between)
+{
+    struct child *c = run("ZEROUTE_CONF=route:native,cache:on" LASTING, "interrupted");
+
+    ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
     child_free(c);
 }
 END_TEST
@@ -188,6 +200,7 @@ int main(void)
 #define ADD(test, conf, promise) tcase_add_test(t, test);
     PROMISES(ADD)
     tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
+    tcase_add_test(t, a_handler_of_signals_may_come_between);
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
     tcase_add_test(t, a_process_may_leave_in_the_middle_of_everything);
