@@ -55,8 +55,19 @@ struct zr_thread {
     };
     struct zr_local *local; /* NULL: not made yet, or not to be had */
     struct zr_asker *asker; /* the call site that was last served from what is kept (hit.h), or NULL, */
-    uintptr_t base;         /* and the block it got */
+    union {
+        uintptr_t base; /* and the block it got */
+        struct {
+            union {
+                ze_context_handle_t context;
+                void *ptr;
+            };
+            size_t size;
+            void **out;
+        } put_by; /* on the lean way: what is needed after the driver's part */
+    };
 };
+_Static_assert(sizeof(struct zr_thread) == 64, "one cache line");
 enum { ZR_ONLY_INSIDE = 1, ZR_ONLY_LEAN = 1 << 8 };
 extern __thread struct zr_thread zr_thread __attribute__((aligned(64)));
 #define ZR_INLINE static inline __attribute__((always_inline))

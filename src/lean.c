@@ -73,10 +73,10 @@ ze_result_t zr_lean_refused(enum zr_way way, enum zr_lean which, size_t bytes, z
     return result;
 }
 
-ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, const void *ptr, ze_result_t result)
+ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, ze_result_t result)
 {
     struct zr_local *l = zr_thread.local;
-    const struct zr_claim *c = l ? zr_claim_of(l, ptr) : NULL;
+    const struct zr_claim *c = l ? zr_claim_of(l, zr_thread.put_by.ptr) : NULL;
 
     if (c)
         zr_map_unpark(c->block, c->live);
@@ -111,11 +111,12 @@ void zr_claims_drop(struct zr_local *l)
         evict(&l->claim[i]);
 }
 
-ze_result_t zr_lean_new(enum zr_way way, ze_context_handle_t context, const void *base, size_t size)
+ze_result_t zr_lean_new(enum zr_way way)
 {
     struct zr_local *l = zr_thread.local;
+    size_t size = zr_thread.put_by.size;
 
-    if (zr_claim_new(l, context, base, size))
+    if (zr_claim_new(l, zr_thread.put_by.context, *zr_thread.put_by.out, size))
         zr_tally_got(l->way[way].site[ZR_LEAN_ALLOC].tally, l->level, size);
     else
         zr_lean_refused(way, ZR_LEAN_ALLOC, size, ZE_RESULT_SUCCESS);

@@ -30,9 +30,9 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
 /* A block of device memory that is not parked in the map: false when it cannot be put there. */
 bool zr_claim_new(struct zr_local *l, ze_context_handle_t context, const void *base, size_t size);
 /* After the driver's part, when it was not as usual: a block that is not in the map yet; a call that failed. */
-ze_result_t zr_lean_new(enum zr_way way, ze_context_handle_t context, const void *base, size_t size);
+ze_result_t zr_lean_new(enum zr_way way);
 ze_result_t zr_lean_refused(enum zr_way way, enum zr_lean which, size_t bytes, ze_result_t result);
-ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, const void *ptr, ze_result_t result);
+ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, ze_result_t result);
 /* Gives up the thread's claims: parked blocks leave the map. */
 void zr_claims_drop(struct zr_local *l);
 
@@ -91,16 +91,16 @@ ZR_INLINE bool zr_lean_place(struct zr_local *l, ze_context_handle_t context, vo
     if (unlikely(!zr_claimed(c, base, ZR_BLOCK_PARKED)))
         return false;
     /* Most often it is as it was, and a look costs less than a store: the driver waits for stores to be done. */
-    if (unlikely(b->size != size))
+    if (unlikely(b->held != size)) {
         __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
-    if (unlikely(b->held != size))
         b->held = size;
+    }
     if (unlikely(b->context != context))
         __atomic_store_n(&b->context, context, __ATOMIC_RELAXED);
-    if (unlikely(b->peers))
+    if (unlikely(b->peers | (b->traits ^ l->traits))) {
         b->peers = 0;
-    if (unlikely(b->traits != l->traits))
         b->traits = l->traits;
+    }
     zr_map_revive(b, c->live);
     return true;
 }
@@ -124,7 +124,8 @@ ZR_INLINE bool zr_lean_park(struct zr_local *l, const struct zr_claim *c, struct
 
 /*
  * The doors. Whatever a call may want besides comes before the first change, and is left to the general way by a
- * jump: so the arguments stay in their registers until the driver gets them.
+ * jump: so the arguments stay in their registers until the driver gets them. What is needed after that is put by where the
+ * door writes anyway: it takes fewer instructions than to clear registers for it.
  */
 ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, ze_context_handle_t context,
                                                const ze_device_mem_alloc_desc_t *desc, size_t size,
@@ -140,14 +141,18 @@ ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, z
         zr_note(door, way);
         return zr_on_zeMemAllocDevice(context, desc, size, alignment, device, out);
     }
+    zr_thread.put_by.context = context;
+    zr_thread.put_by.size = size;
+    zr_thread.put_by.out = out;
     ZR_LEAN_GUARD;
     zr_lean_enter();
     result = ((zr_fn_zeMemAllocDevice)site->below)(context, desc, size, alignment, device, out);
     l = zr_lean_local();
+    size = zr_thread.put_by.size;
     if (unlikely(!l) || unlikely(result != ZE_RESULT_SUCCESS))
         return zr_lean_refused(way, ZR_LEAN_ALLOC, size, result);
-    if (unlikely(!zr_lean_place(l, context, *out, size)))
-        return zr_lean_new(way, context, *out, size);
+    if (unlikely(!zr_lean_place(l, zr_thread.put_by.context, *zr_thread.put_by.out, size)))
+        return zr_lean_new(way);
     zr_tally_got(l->way[way].site[ZR_LEAN_ALLOC].tally, l->level, size);
     return ZE_RESULT_SUCCESS;
 }
@@ -178,12 +183,14 @@ ZR_INLINE const struct zr_claim *zr_lean_claim(struct zr_local *l, const void *p
     }                                                                                              \
     ZR_LEAN_GUARD;                                                                                 \
     zr_lean_enter();                                                                               \
+    zr_thread.put_by.ptr = ptr;                                                                    \
+    zr_thread.put_by.size = held;                                                                  \
     before;                                                                                        \
     result = below_;                                                                               \
     l = zr_lean_local();                                                                           \
     if (unlikely(!l) || unlikely(result != ZE_RESULT_SUCCESS))                                     \
-        return zr_lean_not_freed(way, which, ptr, result);                                  \
-    zr_tally_gave(l->way[way].site[which].tally, l->level, held);                                  \
+        return zr_lean_not_freed(way, which, result);                                       \
+    zr_tally_gave(l->way[way].site[which].tally, l->level, zr_thread.put_by.size);                 \
     return ZE_RESULT_SUCCESS
 
 ZR_INLINE ze_result_t zr_lean_zeMemFree(uint32_t door, enum zr_way way, ze_context_handle_t context, void *ptr)
