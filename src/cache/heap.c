@@ -134,8 +134,7 @@ void zr_heap_way(struct heap *h, const struct key *k)
 {
     struct way *w = &h->way[zr_key_hash(&k->key)];
 
-    w->key = k->key;
-    w->bins = k->bin;
+    *w = (struct way){k->key, k->bin, SIZE_MAX, &h->of[0]};
     zr_heap_last_way(h, w);
 }
 

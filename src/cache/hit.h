@@ -44,22 +44,27 @@ _Static_assert(offsetof(struct zr_block, device) == offsetof(struct zr_block, tr
 static inline __attribute__((always_inline)) struct zr_block *
 zr_cache_at_hand(struct heap *h, const struct zr_key *key, size_t size)
 {
-    unsigned size_class = zr_class_of(size);
-    struct zr_block *b;
+    struct zr_block *b = NULL;
     struct magazine *m;
     struct way *w;
 
-    if (unlikely(size_class >= ZR_CLASSES))
-        return NULL;
     heap_enter_hot(h);
     w = __atomic_load_n(&h->last, __ATOMIC_RELAXED);
-    m = &h->of[__atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED)];
-    if (unlikely(!same_key(&w->key, key) || !(b = magazine_pop(m)))) {
-        heap_leave(h);
-        return NULL;
+    if (unlikely(!same_key(&w->key, key)))
+        goto leave;
+    m = w->magazine;
+    if (unlikely(w->size != size)) {
+        unsigned size_class = zr_class_of(size), bin;
+
+        if (unlikely(size_class >= ZR_CLASSES || !(bin = __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED))))
+            goto leave;
+        w->magazine = m = &h->of[bin];
+        w->size = size;
     }
+    b = magazine_pop(m);
+leave:
     heap_leave(h);
-    return hand_out(b, size);
+    return likely(b) ? hand_out(b, size) : NULL;
 }
 
 /*
