@@ -166,8 +166,8 @@ void zr_heap_wait(struct heap *h);
 enum { WANTED_SEIZED = 1, WANTED_LOCKED = 2 };
 
 /*
- * The hot paths look at `mine`, `pass` or `last` next, which say no to everything in a heap that is wanted. The store may
- * still be in flight when these are read: whoever seizes has the kernel complete it.
+ * The hot paths look at `mine`, `pass` or `last` next, which say no to everything in a heap that is wanted. The store
+ * may still be in flight when these are read: whoever seizes has the kernel complete it.
  */
 static inline void heap_enter_hot(struct heap *h)
 {

@@ -170,7 +170,7 @@ static void for_once(void)
     EXPECT(settled() == kept);
 }
 
-/* Of a site that is known, and of one that is not because it asks for relaxed limits: each value is the driver's to judge. */
+/* Of a site that is known, and of one that is not because it asks for relaxed limits: the driver judges each value. */
 static void no_alignment(void)
 {
     static const size_t alignment[] = {3, SIZE_MAX, SIZE_MAX - 1};
@@ -194,8 +194,8 @@ static void no_alignment(void)
 
 /*
  * A handler of signals that allocates and frees in the middle of calls that are served from what is kept: every other
- * time by the same call site for another context, else as the site itself does, each time a little more, so that each is
- * a new peak. It leaves alone who has a block: then both would not be.
+ * time by the same call site for another context, else as the site itself does, each time a little more, so that each
+ * is a new peak. Not while the program has a block: both together would be the peak for good.
  */
 enum { SIGNALS = 4000, MOST = 100000 };
 static ze_context_handle_t others;

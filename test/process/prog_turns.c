@@ -204,7 +204,8 @@ static void heap_changes_hands(void)
     EXPECT(pthread_join(destroyer, NULL) == 0 && pthread_join(ending, NULL) == 0);
 }
 
-static const struct part all[] = {PART(heap_changes_hands), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
+static const struct part all[] = {
+    PART(heap_changes_hands), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
