@@ -201,8 +201,10 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
 
 static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p, uintptr_t from)
 {
-    const void *slot = zr_index_probe(p);
+    const void *slot = zr_index_next(p);
 
+    if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
+        slot = zr_index_probe(p);
     if (unlikely(__atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) != (uintptr_t)p))
         return free_otherwise(context, p, from);
     return put_by(context, p, from, slot);

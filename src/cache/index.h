@@ -54,7 +54,23 @@ static inline void *zr_index_first(const void *p)
     return __atomic_load_n(&slot[zr_index_mix((uintptr_t)p) * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
 }
 
-/* The same, with the places behind it, and then by the tree: the slot of the descriptor with this base, or of another. */
+/* What it has at the next places, if one of them is of this base; else the last one that was looked at. */
+static inline void *zr_index_next(const void *p)
+{
+    unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE) & 63;
+    void **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
+    uint64_t home = zr_index_mix((uintptr_t)p) * __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED) >> shift;
+    void *at = &zr_nobody;
+
+    for (unsigned n = 1; n <= 3; n++) {
+        at = __atomic_load_n(&slot[(home + n) & UINT64_MAX >> shift], __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&zr_slot_block(at)->base, __ATOMIC_RELAXED) == (uintptr_t)p)
+            break;
+    }
+    return at;
+}
+
+/* At all places of this base, and then by the tree: the slot of the descriptor with this base, or of another. */
 void *zr_index_probe(const void *p);
 
 static inline struct zr_block *zr_index_guess(const void *p)
