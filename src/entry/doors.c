@@ -54,7 +54,7 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  */
 #define NEAR_GENERAL(place)
 #define NEAR_LEAN(place) __attribute__((section(".text.sorted." #place)))
-__asm__(".pushsection .text.sorted.0, \"ax\", @progbits\n\t.p2align 12\n\t.skip 1024\n\t.popsection");
+__asm__(".pushsection .text.sorted.0, \"ax\", @progbits\n\t.p2align 12\n\t.skip 1792\n\t.popsection");
 #define BEHIND_GENERAL(place, kind, name, door, way, parameters, arguments)
 #define GENERAL(kind, name, door, way, arguments)                                                  \
     zr_thread.caller = __builtin_return_address(0);                                                \
