@@ -128,7 +128,6 @@ void zr_book_reserved(unsigned device, int64_t bytes);
 uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
 const char *zr_entry_name(enum zr_entry e);
 
-
 /* --- peak.c: peaks of all threads ---------------------------------------------------------------------------- */
 /* A thread is higher on a device than it may be without a look at the others: this is its level there. */
 void zr_peak_look(struct zr_level *own);
@@ -244,15 +243,16 @@ static inline void zr_booked(struct zr_shard *s)
     zr_relaxed_add(&s->generation, 1);
 }
 
+/* No bytes, one call. */
+extern const struct zr_pair zr_one_call __attribute__((visibility("hidden")));
+
 /*
  * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every processor
  * with AVX, without which there are no tallies, both at once.
  */
 static inline __m128i zr_pair_of(uint64_t bytes)
 {
-    __m128i zero = _mm_setzero_si128(), minus_one = _mm_cmpeq_epi32(zero, zero);
-    __asm__("" : "+x"(minus_one)); /* or it becomes a constant in a cache line of its own */
-    return _mm_sub_epi64(_mm_cvtsi64_si128((long long)bytes), _mm_slli_si128(minus_one, 8));
+    return _mm_add_epi64(_mm_cvtsi64_si128((long long)bytes), *(const __m128i *)(const void *)&zr_one_call);
 }
 
 static inline __m128i zr_pair_add(struct zr_pair *p, __m128i n)
@@ -291,9 +291,6 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
 {
     zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
 }
-
-/* No bytes, one call. */
-extern const struct zr_pair zr_one_call __attribute__((visibility("hidden")));
 
 /* n: these bytes and one call; both are added to the tally. */
 #define ZR_TALLY_ONE_MORE                                                                          \

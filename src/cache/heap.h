@@ -75,12 +75,17 @@ struct key {
     uint16_t bin[ZR_CLASSES]; /* 0: none yet */
 };
 
-/* A thread's shortcut from a key to its bins, and from the size that was asked for last to a magazine. */
-struct way {
-    struct zr_key key;
+/* From the size that was asked for last of one key to a magazine. */
+struct drawer {
     const uint16_t *bins;
     size_t size; /* or SIZE_MAX */
     struct magazine *magazine;
+};
+
+/* A thread's shortcut from a key to its bins. */
+struct way {
+    struct zr_key key;
+    struct drawer drawer;
 } __attribute__((aligned(64)));
 
 #define NOT_PRIVATE UINT32_MAX

@@ -40,29 +40,33 @@ _Static_assert(offsetof(struct zr_block, device) == offsetof(struct zr_block, tr
                    offsetof(struct zr_freed_block, code) == offsetof(struct zr_freed_block, device) + 4,
                "device and kind are copied in one");
 
+/* Inside: the newest block for this size. NULL: there is none at hand. */
+static inline __attribute__((always_inline)) struct zr_block *drawer_pop(struct heap *h, struct drawer *s, size_t size)
+{
+    struct magazine *m = s->magazine;
+
+    if (unlikely(s->size != size)) {
+        unsigned size_class = zr_class_of(size), bin;
+
+        if (unlikely(size_class >= ZR_CLASSES || !(bin = __atomic_load_n(&s->bins[size_class], __ATOMIC_RELAXED))))
+            return NULL;
+        s->magazine = m = &h->of[bin];
+        s->size = size;
+    }
+    return magazine_pop(m);
+}
+
 /* A block of this key and size from this thread's heap, LIVE. NULL: go through zr_cache_alloc. */
 static inline __attribute__((always_inline)) struct zr_block *
 zr_cache_at_hand(struct heap *h, const struct zr_key *key, size_t size)
 {
     struct zr_block *b = NULL;
-    struct magazine *m;
     struct way *w;
 
     heap_enter_hot(h);
     w = __atomic_load_n(&h->last, __ATOMIC_RELAXED);
-    if (unlikely(!same_key(&w->key, key)))
-        goto leave;
-    m = w->magazine;
-    if (unlikely(w->size != size)) {
-        unsigned size_class = zr_class_of(size), bin;
-
-        if (unlikely(size_class >= ZR_CLASSES || !(bin = __atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED))))
-            goto leave;
-        w->magazine = m = &h->of[bin];
-        w->size = size;
-    }
-    b = magazine_pop(m);
-leave:
+    if (likely(same_key(&w->key, key)))
+        b = drawer_pop(h, &w->drawer, size);
     heap_leave(h);
     return likely(b) ? hand_out(b, size) : NULL;
 }
@@ -73,10 +77,8 @@ leave:
  */
 struct zr_again {
     uint64_t pass;
-    size_t size;               /* asked for last, */
-    struct magazine *magazine; /* and where blocks for it lie */
     struct heap *heap;
-    const uint16_t *bins;
+    struct drawer drawer;
 };
 
 /* Outside, after a block of this key: how to get the next one. False: not by this way. */
@@ -88,7 +90,7 @@ static inline bool zr_cache_learn(struct zr_again *again, const struct zr_key *k
 
     heap_enter_hot(h);
     w = __atomic_load_n(&h->last, __ATOMIC_RELAXED);
-    *again = (struct zr_again){__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE), 0, &h->of[0], h, w->bins};
+    *again = (struct zr_again){__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE), h, w->drawer};
     known = again->pass && same_key(&w->key, key);
     heap_leave(h);
     return known;
@@ -97,30 +99,19 @@ static inline bool zr_cache_learn(struct zr_again *again, const struct zr_key *k
 static inline __attribute__((always_inline)) struct zr_block *zr_cache_again(struct zr_again *again, size_t size)
 {
     struct heap *h = again->heap;
-    struct magazine *m = again->magazine;
     struct zr_block *b = NULL;
 
     heap_enter_hot(h);
-    if (unlikely(__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE) != again->pass))
-        goto leave;
-    if (unlikely(again->size != size)) {
-        unsigned size_class = zr_class_of(size);
-
-        if (unlikely(size_class >= ZR_CLASSES))
-            goto leave;
-        again->magazine = m = &h->of[__atomic_load_n(&again->bins[size_class], __ATOMIC_RELAXED)];
-        again->size = size;
-    }
-    b = magazine_pop(m);
-leave:
+    if (likely(__atomic_load_n(&h->pass, __ATOMIC_ACQUIRE) == again->pass))
+        b = drawer_pop(h, &again->drawer, size);
     heap_leave(h);
     return likely(b) ? hand_out(b, size) : NULL;
 }
 
 /*
- * The slot of the index whose block has the base that is freed. Kept, or go through zr_cache_keep. A block
- * that this heap may free by itself is of its cache. `mine`: as h->mine was when the caller
- * last saw that the heap is this thread's; no other owner has the same. zr_tick may be due now.
+ * The slot of the index whose block has the base that is freed. Kept, or go through zr_cache_keep. A block that this
+ * heap may free by itself is of its cache. `mine`: as h->mine was when the caller last saw that the heap is this
+ * thread's; no other owner has the same. zr_tick may be due now.
  */
 static inline __attribute__((always_inline)) bool
 zr_cache_put_by(struct heap *h, uint32_t mine, const void *slot, struct zr_freed_block *was)

@@ -54,7 +54,10 @@ static inline void *zr_index_first(const void *p)
     return __atomic_load_n(&slot[zr_index_mix((uintptr_t)p) * factor >> (shift & 63)], __ATOMIC_ACQUIRE);
 }
 
-/* What it has at the next places, if one of them is of this base; else the last one that was looked at. */
+/*
+ * What it has at the next places, if one of them is of this base; else the last one that was looked at. Inline: through a
+ * call of zr_index_probe the free of a displaced block takes longer.
+ */
 static inline void *zr_index_next(const void *p)
 {
     unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE) & 63;

@@ -143,10 +143,8 @@ static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key,
 
         heap_enter(h);
         if (same_key(&w->key, key)) {
-            struct magazine *m = &h->of[__atomic_load_n(&w->bins[size_class], __ATOMIC_RELAXED)];
-
             zr_heap_last_way(h, w);
-            b = magazine_pop(m);
+            b = drawer_pop(h, &w->drawer, size);
         }
         heap_leave(h);
         if (b)

@@ -14,8 +14,8 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * Three kinds of doors for an entry point. GO has what is behind them for a door and a way, and goes on from one.
  */
 #define DLSYM(n, GO, name, parameters, arguments)                                                  \
-    BEHIND_##GO(2, dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)         \
-    static NEAR_##GO(2) ze_result_t dlsym##n##_##name parameters                         \
+    BEHIND_##GO(2, dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, parameters, arguments)      \
+    static NEAR_##GO(2) ze_result_t dlsym##n##_##name parameters                                   \
     {                                                                                              \
         GO(dlsym##n##_, name, ZR_DOOR_DLSYM + n, ZR_WAY_DLSYM, arguments);                         \
     }
@@ -24,8 +24,8 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * there, and go straight on. A test and a jump; what lies below is known before such a door is handed out.
  */
 #define TABLE(n, GO, name, parameters, arguments)                                                  \
-    BEHIND_##GO(2, table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)         \
-    static NEAR_##GO(1) ze_result_t table##n##_##name parameters                         \
+    BEHIND_##GO(2, table##n##_, name, ZR_DOOR_TABLE + n, ZR_WAY_TABLE, parameters, arguments)      \
+    static NEAR_##GO(1) ze_result_t table##n##_##name parameters                                   \
     {                                                                                              \
         if (likely(zr_thread.busy == ZR_ONLY_INSIDE))                                              \
             return ((zr_fn_##name)zr_known_below(ZR_DOOR_TABLE + n, ZR_E_##name))arguments;        \
@@ -36,9 +36,9 @@ __thread struct zr_thread zr_thread __attribute__((aligned(64)));
  * name is a hidden version: found by those who are linked against the loader, not by dlsym.
  */
 #define DOORS(GO, name, parameters, arguments)                                                     \
-    BEHIND_##GO(0, plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                        \
+    BEHIND_##GO(0, plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, parameters, arguments)                     \
     ze_result_t zr_plt_##name parameters;                                                          \
-    __attribute__((visibility("default"))) NEAR_##GO(0) ze_result_t zr_plt_##name parameters    \
+    __attribute__((visibility("default"))) NEAR_##GO(0) ze_result_t zr_plt_##name parameters       \
     {                                                                                              \
         GO(plt_, name, ZR_DOOR_PLT, ZR_WAY_PLT, arguments);                                        \
     }                                                                                              \
