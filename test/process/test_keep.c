@@ -2,27 +2,24 @@
 #include "child.h"
 #include "suite.h"
 
-static struct child *run_program(const char *conf, const char *program, const char *argument)
+static struct child *run(const char *conf, const char *program, const char *argument)
 {
     static char driver[PATH_MAX + 32];
-    const char *sim = "ZE_SIMGPU=devices:2,count:on";
+    const char *sim = "ZE_SIMGPU=devices:2,count:on,vram:64MiB";
     const char *settings[] = {driver, sim, conf, NULL};
     const char *argv[] = {program, argument, NULL};
     struct child *c;
 
-    if (strcmp(program, "keep") == 0)
-        settings[1] = strcmp(argument, "many_devices") == 0       ? "ZE_SIMGPU=devices:8,tiles:2,count:on"
-                      : strcmp(argument, "two_percent_kept") == 0 ? "ZE_SIMGPU=devices:1,count:on,vram:100GiB"
-                                                                  : "ZE_SIMGPU=devices:2,count:on,vram:64MiB";
+    if (strcmp(program, "keep_threads") == 0)
+        settings[1] = "ZE_SIMGPU=devices:2,count:on"; /* never full */
+    if (strcmp(argument, "many_devices") == 0)
+        settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
+    if (strcmp(argument, "two_percent_kept") == 0)
+        settings[1] = "ZE_SIMGPU=devices:1,count:on,vram:100GiB";
     snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     c = child_run(settings, argv);
     child_ok(c);
     return c;
-}
-
-static struct child *run(const char *conf, const char *promise)
-{
-    return run_program(conf, "keep", promise);
 }
 
 static uint64_t value(const struct child *c, const char *name)
@@ -30,59 +27,61 @@ static uint64_t value(const struct child *c, const char *name)
     return child_count(c, "%s", name);
 }
 
-/* PROMISE(test, settings, promise of prog_keep.c): it holds, and no book has gone below zero. */
+#define KEEPING "ZEROUTE_CONF=route:native,cache:on"
 #define LASTING ",cache_idle:60s"
-#define PROMISES(X)                                                                                            \
-    X(a_freed_block_is_handed_out_again, "route:native,cache:on" LASTING, "reuse")                             \
-    X(a_free_with_a_policy_goes_to_the_driver, "route:native,cache:on" LASTING, "policies")                    \
-    X(a_block_with_an_ipc_handle_is_really_freed, "route:native,cache:on" LASTING, "exported")                 \
-    X(answers_end_at_the_size_that_was_asked_for, "route:native,cache:on" LASTING, "questions")                \
-    X(frees_of_free_interior_and_unknown_pointers_are_refused, "route:native,cache:on" LASTING, "misuse")      \
-    X(wrong_arguments_reach_the_driver, "route:native,cache:on" LASTING, "wrong_arguments")                    \
-    X(a_refusal_is_the_drivers_own, "route:native,cache:on" LASTING, "refusals")                               \
-    X(a_block_whose_descriptor_was_taken_is_really_freed, "route:native,cache:on" LASTING, "exported_by_descriptor") \
-    X(a_call_site_may_ask_for_something_else_for_once, "route:native,cache:on" LASTING, "for_once")            \
-    X(no_alignment_is_taken_for_another, "route:native,cache:on" LASTING, "no_alignment")                      \
-    X(nor_where_nothing_goes_the_shortest_way, "route:native,cache:on,host_floor:1" LASTING, "no_alignment")   \
-    X(every_device_gets_memory_of_its_own, "route:native,cache:on" LASTING, "many_devices")                    \
-    X(a_peer_that_is_no_longer_asked_for_gets_nothing, "route:native,cache:on" LASTING, "no_longer_asked")     \
-    X(a_child_of_raw_clone_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "cloned")              \
-    X(a_part_of_the_memory_is_kept, "route:native,cache:on,cache_limit:50%" LASTING, "half_kept")              \
-    X(two_percent_of_the_memory_are_kept, "route:native,cache:on" LASTING, "two_percent_kept")                 \
-    X(what_is_chained_and_unknown_passes_through, "route:native,cache:on" LASTING, "chained")                  \
-    X(a_block_on_peers_goes_only_to_who_would_ask_for_them, "route:native,cache:on" LASTING, "peers")          \
-    X(an_evicted_block_is_made_resident_again, "route:native,cache:on" LASTING, "evicted")                     \
-    X(residency_owner_holds_for_kept_blocks_too, "route:native,cache:on,residency:owner" LASTING, "owner_only") \
-    X(a_full_card_gets_back_what_is_kept, "route:native,cache:on" LASTING, "full")                             \
-    X(a_context_takes_its_blocks_with_it, "route:native,cache:on" LASTING, "context_destroyed")                \
-    X(a_child_of_fork_gets_nothing_of_its_parent, "route:native,cache:on" LASTING, "forked")                   \
-    X(a_query_of_free_memory_trims_first, "route:native,cache:on" LASTING, "queried")                          \
-    X(a_small_cache_limit_keeps_nothing, "route:native,cache:on,cache_limit:4KiB" LASTING, "nothing_kept")     \
-    X(a_cache_limit_of_nothing_keeps_nothing, "route:native,cache:on,cache_limit:0" LASTING, "nothing_kept")   \
-    X(a_block_at_hand_is_no_way_around_the_host_floor, "route:native,cache:on,host_floor:4GiB" LASTING, "below_the_floor") \
-    X(idle_blocks_go_back, "route:native,cache:on,cache_idle:50ms", "idle")                                    \
-    X(no_idle_time_at_all_is_allowed, "route:native,cache:on,cache_idle:0", "idle")                            \
-    X(host_memory_is_kept_on_request, "route:native,cache:on,cache_host:on" LASTING, "host")                   \
-    X(memory_of_the_callers_own_is_never_kept, "route:native,cache:on,cache_host:on" LASTING, "host_of_the_caller") \
-    X(what_a_sycl_runtime_frees_may_be_in_use, "route:native,cache:on,cache_host:on" LASTING, "adapter")       \
-    X(a_program_that_vouches_has_it_kept, "route:native,cache:on,cache_host:on,reuse:vouched" LASTING, "adapter_vouched")
 
-#define PROMISE(test, conf, promise)                                                               \
-    START_TEST(test)                                                                               \
-    {                                                                                              \
-        struct child *c = run("ZEROUTE_CONF=" conf, promise);                                      \
-                                                                                                   \
-        ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                      \
-        ck_assert_uint_lt(value(c, "reserved_bytes.all.current"), 1u << 30);                       \
-        child_free(c);                                                                             \
-    }                                                                                              \
+/* PROMISE(test, more settings, program, its part): the promise holds, and no book has gone below zero. */
+#define PROMISES(X)                                                                                       \
+    X(a_freed_block_is_handed_out_again, LASTING, keep, reuse)                                            \
+    X(a_free_with_a_policy_goes_to_the_driver, LASTING, keep, policies)                                   \
+    X(a_block_with_an_ipc_handle_is_really_freed, LASTING, keep, exported)                                \
+    X(a_block_whose_descriptor_was_taken_is_really_freed, LASTING, keep, exported_by_descriptor)          \
+    X(a_part_of_the_memory_is_kept, LASTING ",cache_limit:50%", keep, half_kept)                          \
+    X(two_percent_of_the_memory_are_kept, LASTING, keep, two_percent_kept)                                \
+    X(what_is_chained_and_unknown_passes_through, LASTING, keep, chained)                                 \
+    X(a_full_card_gets_back_what_is_kept, LASTING, keep, full)                                            \
+    X(a_context_takes_its_blocks_with_it, LASTING, keep, context_destroyed)                               \
+    X(a_query_of_free_memory_trims_first, LASTING, keep, queried)                                         \
+    X(a_small_cache_limit_keeps_nothing, LASTING ",cache_limit:4KiB", keep, nothing_kept)                 \
+    X(a_cache_limit_of_nothing_keeps_nothing, LASTING ",cache_limit:0", keep, nothing_kept)               \
+    X(a_block_at_hand_is_no_way_around_the_host_floor, LASTING ",host_floor:4GiB", keep, below_the_floor) \
+    X(idle_blocks_go_back, ",cache_idle:50ms", keep, idle)                                                \
+    X(no_idle_time_at_all_is_allowed, ",cache_idle:0", keep, idle)                                        \
+    X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                               \
+    X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)        \
+    X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                   \
+    X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:vouched", keep, adapter_vouched)  \
+    X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                      \
+    X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                \
+    X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)          \
+    X(every_device_gets_memory_of_its_own, LASTING, keep_site, many_devices)                              \
+    X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                       \
+    X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)             \
+    X(wrong_arguments_reach_the_driver, LASTING, keep_answers, wrong_arguments)                           \
+    X(a_refusal_is_the_drivers_own, LASTING, keep_answers, refusals)                                      \
+    X(a_peer_that_is_no_longer_asked_for_gets_nothing, LASTING, keep_peers, no_longer_asked)              \
+    X(a_block_on_peers_goes_only_to_who_would_ask_for_them, LASTING, keep_peers, peers)                   \
+    X(an_evicted_block_is_made_resident_again, LASTING, keep_peers, evicted)                              \
+    X(residency_owner_holds_for_kept_blocks_too, LASTING ",residency:owner", keep_peers, owner_only)      \
+    X(a_child_of_raw_clone_gets_nothing_of_its_parent, LASTING, keep_child, cloned)                       \
+    X(a_child_of_fork_gets_nothing_of_its_parent, LASTING, keep_child, forked)
+
+#define PROMISE(test, conf, program, part)                                                                \
+    START_TEST(test)                                                                                      \
+    {                                                                                                     \
+        struct child *c = run(KEEPING conf, #program, #part);                                             \
+                                                                                                          \
+        ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                             \
+        ck_assert_uint_lt(value(c, "reserved_bytes.all.current"), 1u << 30);                              \
+        child_free(c);                                                                                    \
+    }                                                                                                     \
     END_TEST
 PROMISES(PROMISE)
 
-/* As many as prog_keep.c makes, and one: the shortest way counts as the general one does. */
+/* As many as prog_keep_site.c makes, and one: the shortest way counts as the general one does. */
 START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
 {
-    struct child *c = run("ZEROUTE_CONF=route:native,cache:on" LASTING, "steady");
+    struct child *c = run(KEEPING LASTING, "keep_site", "steady");
 
     ck_assert_uint_eq(value(c, "calls.zeMemAllocDevice.plt"), 3001);
     ck_assert_uint_eq(value(c, "calls.zeMemFree.plt"), 6001);
@@ -94,16 +93,16 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_eq(value(c, "allocation.all.peak"), 2);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 256 << 10);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
-    ck_assert_uint_ge(value(c, "callers.keep.calls"), 3000 * 5); /* and a few to get there */
-    ck_assert_uint_lt(value(c, "callers.keep.calls"), 3000 * 5 + 20);
-    ck_assert_uint_eq(value(c, "callers.keep.bytes"), value(c, "allocated_bytes.all.allocated"));
+    ck_assert_uint_ge(value(c, "callers.keep_site.calls"), 3000 * 5); /* and a few to get there */
+    ck_assert_uint_lt(value(c, "callers.keep_site.calls"), 3000 * 5 + 20);
+    ck_assert_uint_eq(value(c, "callers.keep_site.bytes"), value(c, "allocated_bytes.all.allocated"));
     child_free(c);
 }
 END_TEST
 
 START_TEST(a_handler_of_signals_may_come_between)
 {
-    struct child *c = run("ZEROUTE_CONF=route:native,cache:on" LASTING, "interrupted");
+    struct child *c = run(KEEPING LASTING, "keep_site", "interrupted");
 
     ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
@@ -113,14 +112,14 @@ END_TEST
 
 START_TEST(a_limit_refuses_in_time_and_counts_once)
 {
-    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:10MiB", "limited");
+    struct child *c = run(KEEPING LASTING ",limit:10MiB", "keep", "limited");
 
     ck_assert_uint_eq(value(c, "limit.refused_calls"), 4);
     ck_assert_uint_eq(value(c, "failures.zeMemAllocDevice"), 3);
     ck_assert_uint_eq(value(c, "failures.zePhysicalMemCreate"), 1);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
     child_free(c);
-    c = run("ZEROUTE_CONF=route:native,cache:off,limit:16%", "limited");
+    c = run("ZEROUTE_CONF=route:native,cache:off,limit:16%", "keep", "limited");
     ck_assert_uint_eq(value(c, "limit.refused_calls"), 4);
     child_free(c);
 }
@@ -128,7 +127,7 @@ END_TEST
 
 START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 {
-    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:32MiB", "orphans");
+    struct child *c = run(KEEPING LASTING ",limit:32MiB", "keep", "orphans");
 
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
     ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
@@ -142,24 +141,23 @@ START_TEST(a_process_may_leave_in_the_middle_of_everything)
     static const char *const how[] = {"return", "exit", "thread", "_exit"};
 
     for (int i = 0; i < 40; i++)
-        child_free(run_program(i % 8 < 4 ? "ZEROUTE_CONF=route:native,cache:on" : "ZEROUTE_CONF=route:native,cache:on,limit:1GiB",
-                               "leave", how[i % 4]));
+        child_free(run(i % 8 < 4 ? KEEPING : KEEPING ",limit:1GiB", "leave", how[i % 4]));
 }
 END_TEST
 
 START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
 {
-    struct child *c = run("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,residency:owner", "withheld_in_child");
+    struct child *c = run(KEEPING LASTING ",residency:owner", "keep_child", "withheld_in_child");
     struct child *of_fork = calloc(1, sizeof *of_fork);
     const char *pid = strstr(c->out, "child ");
 
-    ck_assert_uint_eq(value(c, "callers.keep.withheld_calls"), 1);
+    ck_assert_uint_eq(value(c, "callers.keep_child.withheld_calls"), 1);
     ck_assert_ptr_nonnull(pid);
     child_read(of_fork, atoi(pid + 6));
     ck_assert_ptr_nonnull(of_fork->s);
     ck_assert_uint_eq(value(of_fork, "residency.peer.withheld_calls"), 5);
-    ck_assert_uint_eq(value(of_fork, "callers.keep.withheld_calls"), 5);
-    ck_assert_uint_eq(value(of_fork, "callers.keep.withheld_bytes"), 5 * 4 << 20);
+    ck_assert_uint_eq(value(of_fork, "callers.keep_child.withheld_calls"), 5);
+    ck_assert_uint_eq(value(of_fork, "callers.keep_child.withheld_bytes"), 5 * 4 << 20);
     child_free(of_fork);
     child_free(c);
 }
@@ -169,20 +167,19 @@ END_TEST
 START_TEST(a_child_finds_every_lock_free)
 {
     static const char *const how[] = {"forked", "cloned", "cloned_and_gone", "cloned_by_a_stranger"};
-    static const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on", "ZEROUTE_CONF=preset:observe"};
+    static const char *const conf[] = {KEEPING, "ZEROUTE_CONF=preset:observe"};
 
     for (int i = 0; i < 8; i++)
-        child_free(run_program(conf[i % 2], "locks", how[i / 2]));
+        child_free(run(conf[i % 2], "locks", how[i / 2]));
 }
 END_TEST
 
 START_TEST(threads_may_do_everything_at_once)
 {
-    const char *const conf[] = {"ZEROUTE_CONF=route:native,cache:on",
-                                "ZEROUTE_CONF=route:native,cache:on,cache_limit:8MiB,cache_idle:1ms"};
+    const char *const conf[] = {KEEPING, KEEPING ",cache_limit:8MiB,cache_idle:1ms"};
 
     for (int i = 0; i < 2; i++) {
-        struct child *c = run_program(conf[i], "keep_threads", "4000");
+        struct child *c = run(conf[i], "keep_threads", "4000");
 
         ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
         ck_assert_uint_eq(value(c, "reserved_bytes.all.current"), 0);
@@ -197,7 +194,7 @@ int main(void)
     TCase *t = tcase_create("keep");
 
     tcase_set_timeout(t, 60);
-#define ADD(test, conf, promise) tcase_add_test(t, test);
+#define ADD(test, conf, program, part) tcase_add_test(t, test);
     PROMISES(ADD)
     tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
     tcase_add_test(t, a_handler_of_signals_may_come_between);

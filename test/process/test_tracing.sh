@@ -62,7 +62,7 @@ cut_off() {
 promise "a trace that was cut off ends with a whole line" cut_off
 
 forked() { # forked TRACE FILES BLOCKS: the child has a file of its own or none
-    rm -rf "$to/fork" && mkdir "$to/fork" && run "$to/fork/$1" cache:on keep child_exits || return
+    rm -rf "$to/fork" && mkdir "$to/fork" && run "$to/fork/$1" cache:on keep_child child_exits || return
     same "$(find "$to/fork" -type f | wc -l)" "$2" || return
     same "$(cat "$to"/fork/* | grep -c ^a,),$(cat "$to"/fork/* | grep -c ^f,)" "$3,$3" || return
     for f in "$to"/fork/*; do
