@@ -226,8 +226,10 @@ void zr_cache_drop_context(struct zr_cache *c, const void *context)
      * Others may have taken blocks of this context out and be giving them back still: by their key, so that no
      * other may take its place yet, and to this context, so that it may not go yet.
      */
-    while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE))
+    while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE)) {
+        ZR_PAUSE("waiting for what is given back");
         sched_yield();
+    }
     for (unsigned i = 0; i < c->keys; i++)
         if (c->key[i]->used && c->key[i]->key.context == context)
             zr_key_drop(c, c->key[i]);

@@ -215,6 +215,49 @@ START_TEST(who_is_alone_in_a_pool_is_waited_for)
 }
 END_TEST
 
+/* --- a context that goes ------------------------------------------------------------------------------------------ */
+static int stop_and_free(void *arg, const struct zr_block *b)
+{
+    pause_at("giving back");
+    return null_blocks.free(arg, b);
+}
+
+static enum zr_freed trim(void *unused)
+{
+    (void)unused;
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    return ZR_FREED;
+}
+
+static enum zr_freed drop(void *unused)
+{
+    (void)unused;
+    zr_cache_drop_context(cache, key.context);
+    return ZR_FREED;
+}
+
+START_TEST(a_context_waits_for_what_another_thread_gives_back_to_it)
+{
+    struct zr_backing backing = null_blocks;
+    struct other trimmer = {.p = &go, .free = trim, .stop = "giving back"}, dropper = {.p = &go, .free = drop};
+
+    start();
+    backing.free = stop_and_free;
+    cache = zr_cache_new(&backing);
+    put(get(65536));
+    begin(&trimmer);
+    wait_for(&stopped);
+    begin(&dropper);
+    while (!is_set(&waits) && !is_set(&dropper.done))
+        sched_yield();
+    ck_assert(!is_set(&dropper.done));
+    set(&go, 1);
+    end(&trimmer);
+    end(&dropper);
+}
+END_TEST
+
+/* --- whose a heap is ---------------------------------------------------------------------------------------------- */
 static bool is_private(void)
 {
     return zr_heap_last->mine != NOT_PRIVATE;
@@ -344,7 +387,6 @@ static void gone_later(void)
     pthread_t thread;
     void *wrong;
 
-
     start();
     warm(NULL);
     ck_assert(is_private());
@@ -432,6 +474,7 @@ int main(void)
     tcase_add_test(c, who_has_looked_at_a_block_does_not_get_it_when_another_was_faster);
     tcase_add_test(c, the_same_in_a_pool_of_several_threads);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
+    tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
