@@ -524,12 +524,20 @@ uint64_t zr_keep_trim(struct zr_call *call, unsigned number)
         return 0;
     now.call = call;
     bytes = zr_cache_trim(c, number == ZR_UNKNOWN_DEVICE ? ZR_ACCOUNTS : number, NULL, 0);
+    zr_cache_await(c);
     now.call = NULL;
     if (bytes) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
     }
     return bytes;
+}
+
+uint32_t zr_keep_returned(void)
+{
+    struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
+
+    return c ? zr_cache_returned(c) : 0;
 }
 
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context)

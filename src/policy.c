@@ -16,9 +16,17 @@ bool zr_policy_trim(struct zr_call *call, unsigned number)
     return zr_pools_trim(number) + bytes != 0;
 }
 
-static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsigned number)
+/* What other threads give back may be taken by others at once: several tries, but not without end. */
+enum { MOST_TRIES = 16 };
+
+static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsigned number, uint32_t returned)
 {
-    if (!zr_policy_trim(call, number))
+    return zr_policy_trim(call, number) || zr_keep_returned() != returned;
+}
+
+static __attribute__((noinline, cold)) bool try_again(struct zr_call *call, unsigned number, uint32_t returned)
+{
+    if (!made_room(call, number, returned))
         return false;
     zr_count(ZR_F_CACHE_RETRIES, 1);
     return true;
@@ -28,20 +36,26 @@ static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsi
 #define ALLOC_DOWN(call, name, number, size, arguments)                                            \
     __extension__({                                                                                \
         ze_result_t got_;                                                                          \
-        zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                      \
-        got_ = ZR_DOWN((call), name, (size), arguments);                                           \
-        if (unlikely(is_full(got_)) && made_room((call), (number))) {                              \
+        uint32_t returned_;                                                                        \
+        int tries_ = 0;                                                                            \
+        do {                                                                                       \
+            returned_ = zr_keep_returned();                                                        \
             zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                  \
             got_ = ZR_DOWN((call), name, (size), arguments);                                       \
-        }                                                                                          \
+        } while (unlikely(is_full(got_)) && tries_++ < MOST_TRIES &&                               \
+                 try_again((call), (number), returned_));                                          \
         got_;                                                                                      \
     })
 
 /* What is kept counts too: it is given back before anybody is refused. */
 bool zr_policy_within_limit(struct zr_call *call, unsigned number, uint64_t bytes)
 {
-    return likely(zr_limit_take(call, number, bytes)) ||
-           (zr_policy_trim(call, number) && zr_limit_take(call, number, bytes));
+    uint32_t returned = zr_keep_returned();
+
+    for (int tries = 0; unlikely(!zr_limit_take(call, number, bytes)); returned = zr_keep_returned())
+        if (tries++ == MOST_TRIES || !made_room(call, number, returned))
+            return false;
+    return true;
 }
 
 ze_result_t zr_policy_refused(enum zr_entry entry)

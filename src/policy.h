@@ -88,6 +88,8 @@ bool zr_keep_is_resident(struct zr_block *b, unsigned number);
 void zr_keep_moved(struct zr_block *b);
 /* Gives back what is kept for a device, or for all (ZR_UNKNOWN_DEVICE). Returns the bytes. */
 uint64_t zr_keep_trim(struct zr_call *call, unsigned number);
+/* Another number than before: something that was kept has gone back to the driver meanwhile. */
+uint32_t zr_keep_returned(void);
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
 uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device);

@@ -69,7 +69,8 @@ void zr_cache_set_idle(struct zr_cache *cache, uint32_t milliseconds);
 /*
  * A block for at least `size` bytes, LIVE in the map, with b->size as asked. On a hit *code is left as it
  * was; on a miss it is 0. NULL: *code is the driver's; out of memory means that the cache of this account
- * was given back and the driver asked once more, for the very size. ZR_CACHE_TROUBLE: no memory for our
+ * was given back and the driver asked once more, for the very size; and yet again, a few times, if more has gone
+ * back meanwhile: other threads free and allocate, too. ZR_CACHE_TROUBLE: no memory for our
  * own books, go to the driver directly. Size 0 and sizes over 64 GiB go to the backing as they are.
  * A hit costs about 60 instructions, none of them locked, and writes no line that another thread uses.
  */
@@ -113,6 +114,14 @@ static inline enum zr_freed zr_cache_free(struct zr_cache *cache, void *p, bool 
  * at least min_age milliseconds (or all: 0). Reaches into the magazines of all threads. Returns the bytes.
  */
 uint64_t zr_cache_trim(struct zr_cache *cache, unsigned account, const void *context, uint32_t min_age);
+
+/*
+ * Blocks that other threads have taken out may not be back at the driver yet: waits until they are. Not for the
+ * backing's own functions.
+ */
+void zr_cache_await(struct zr_cache *cache);
+/* Another number than before: something that was kept has gone back to the driver meanwhile. */
+uint32_t zr_cache_returned(const struct zr_cache *cache);
 
 /* The context is going away: gives back what is kept for it, forgets its keys. Its LIVE blocks turn foreign. */
 void zr_cache_drop_context(struct zr_cache *cache, const void *context);

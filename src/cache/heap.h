@@ -135,6 +135,7 @@ struct zr_cache {
     struct bin *spare_bins;
     uint32_t next_sweep; /* atomic: when somebody should look for idle blocks again */
     uint32_t giving;     /* atomic: threads that give back what they took out */
+    uint32_t returned;   /* atomic: how often one has */
     uint64_t shared_misses; /* of threads without a heap */
     struct account account[ZR_ACCOUNTS];
     struct key *key[ZR_KEYS_MAX];

@@ -139,6 +139,8 @@ static void sweep_depots(struct sweep *s, struct zr_cache *c)
 
 void zr_give_back(struct zr_cache *c, struct zr_block *list)
 {
+    bool some = list != NULL;
+
     while (list) {
         struct zr_block *b = list;
         const struct zr_key *key = &c->bin[b->bin]->key->key;
@@ -151,7 +153,32 @@ void zr_give_back(struct zr_cache *c, struct zr_block *list)
         c->backing.free(c->backing.arg, b);
         zr_block_recycle(b);
     }
+    if (some)
+        __atomic_fetch_add(&c->returned, 1, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&c->giving, 1, __ATOMIC_RELEASE);
+}
+
+/* With the lock held: nobody takes out more. */
+static void wait_for_givers(const struct zr_cache *c)
+{
+    while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE)) {
+        ZR_PAUSE("waiting for what is given back");
+        sched_yield();
+    }
+}
+
+void zr_cache_await(struct zr_cache *c)
+{
+    if (!__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE))
+        return;
+    zr_lock(&c->lock);
+    wait_for_givers(c);
+    zr_unlock(&c->lock);
+}
+
+uint32_t zr_cache_returned(const struct zr_cache *c)
+{
+    return __atomic_load_n(&c->returned, __ATOMIC_ACQUIRE);
 }
 
 uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context, uint32_t min_age)
@@ -226,10 +253,7 @@ void zr_cache_drop_context(struct zr_cache *c, const void *context)
      * Others may have taken blocks of this context out and be giving them back still: by their key, so that no
      * other may take its place yet, and to this context, so that it may not go yet.
      */
-    while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE)) {
-        ZR_PAUSE("waiting for what is given back");
-        sched_yield();
-    }
+    wait_for_givers(c);
     for (unsigned i = 0; i < c->keys; i++)
         if (c->key[i]->used && c->key[i]->key.context == context)
             zr_key_drop(c, c->key[i]);

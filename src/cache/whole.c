@@ -55,6 +55,9 @@ static enum zr_freed tick_freed(struct heap *h)
     return ZR_FREED;
 }
 
+/* Each time another thread must have been faster than this one: more often, and there is too little for all. */
+enum { MOST_TRIES = 16 };
+
 /* A new block from the driver; *code is 0, the driver's, or -1 for trouble of our own. */
 static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct zr_key *key,
                               struct bin *bin, size_t size, int *code)
@@ -71,13 +74,19 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
         held = bin->held;
     else
         bin = NULL;
-    *code = c->backing.alloc(c->backing.arg, key, held, &p);
-    if (*code != 0 && c->backing.is_full(*code)) {
+    for (int tries = 0;; tries++) {
+        uint32_t returned = zr_cache_returned(c);
+
+        *code = c->backing.alloc(c->backing.arg, key, held, &p);
+        if (*code == 0 || !c->backing.is_full(*code) || tries == MOST_TRIES)
+            break;
         zr_cache_trim(c, key->account, NULL, 0);
+        zr_cache_await(c);
+        if (tries && zr_cache_returned(c) == returned)
+            break;
         if (held != size)
             bin = NULL;
         held = size;
-        *code = c->backing.alloc(c->backing.arg, key, held, &p);
     }
     if (*code != 0) {
         zr_block_recycle(b);

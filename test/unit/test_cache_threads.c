@@ -164,6 +164,48 @@ START_TEST(threads_allocate_free_and_export_while_another_trims)
 }
 END_TEST
 
+/* --- when memory is short ----------------------------------------------------------------------------------- */
+static void *theirs;
+
+static void *exchange(void *arg)
+{
+    struct zr_key other = key;
+
+    other.flags = 1;
+    put(theirs);
+    get_key(&other, 8 * MIB);
+    return arg;
+}
+
+/* Before the second try of whoever asks for 16 MiB another thread frees a block, and asks for one of another kind. */
+static int be_faster(void *arg, const struct zr_key *k, size_t size, void **out)
+{
+    static int tries;
+    pthread_t t;
+
+    if (size == 16 * MIB && ++tries == 2) {
+        ck_assert_int_eq(pthread_create(&t, NULL, exchange, NULL), 0);
+        pthread_join(t, NULL);
+    }
+    return driver_alloc(arg, k, size, out);
+}
+
+START_TEST(nobody_is_refused_for_what_others_free_meanwhile)
+{
+    const struct zr_backing backing = {NULL, be_faster, driver_free, driver_is_full};
+    void *p;
+
+    cache = zr_cache_new(&backing);
+    p = get(8 * MIB);
+    theirs = get(8 * MIB);
+    put(p);
+    driver.room = 24 * MIB;
+    get(16 * MIB);
+    ck_assert_uint_eq(driver.held, 24 * MIB);
+    ck_assert_int_eq(driver.frees, 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cache threads");
@@ -177,5 +219,6 @@ int main(void)
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
     tcase_add_test(c, what_another_thread_has_freed_is_free_for_its_own_thread_too);
     tcase_add_test(c, threads_allocate_free_and_export_while_another_trims);
+    tcase_add_test(c, nobody_is_refused_for_what_others_free_meanwhile);
     return run_suite(suite);
 }

@@ -215,7 +215,7 @@ START_TEST(who_is_alone_in_a_pool_is_waited_for)
 }
 END_TEST
 
-/* --- a context that goes ------------------------------------------------------------------------------------------ */
+/* --- what is on its way back -------------------------------------------------------------------------------------- */
 static int stop_and_free(void *arg, const struct zr_block *b)
 {
     pause_at("giving back");
@@ -254,6 +254,57 @@ START_TEST(a_context_waits_for_what_another_thread_gives_back_to_it)
     set(&go, 1);
     end(&trimmer);
     end(&dropper);
+}
+END_TEST
+
+/* Room for one block. */
+enum { FULL = 1 };
+static int out;
+
+static int alloc_one(void *arg, const struct zr_key *k, size_t size, void **p)
+{
+    int none = 0;
+
+    if (!__atomic_compare_exchange_n(&out, &none, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return FULL;
+    return null_blocks.alloc(arg, k, size, p);
+}
+
+static int free_one(void *arg, const struct zr_block *b)
+{
+    int code = stop_and_free(arg, b);
+
+    set(&out, 0);
+    return code;
+}
+
+static bool is_full(int code)
+{
+    return code == FULL;
+}
+
+static enum zr_freed get_one(void *unused)
+{
+    (void)unused;
+    get(MIB);
+    return ZR_FREED;
+}
+
+START_TEST(who_finds_no_memory_waits_for_what_another_thread_gives_back)
+{
+    const struct zr_backing backing = {NULL, alloc_one, free_one, is_full};
+    struct other trimmer = {.p = &go, .free = trim, .stop = "giving back"}, getter = {.p = &go, .free = get_one};
+
+    start();
+    cache = zr_cache_new(&backing);
+    put(get(65536));
+    begin(&trimmer);
+    wait_for(&stopped);
+    begin(&getter);
+    wait_for(&waits);
+    set(&go, 1);
+    end(&trimmer);
+    end(&getter);
 }
 END_TEST
 
@@ -475,6 +526,7 @@ int main(void)
     tcase_add_test(c, the_same_in_a_pool_of_several_threads);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
     tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
+    tcase_add_test(c, who_finds_no_memory_waits_for_what_another_thread_gives_back);
     tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
