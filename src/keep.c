@@ -17,6 +17,7 @@ enum {
     HOST_ACCOUNT = ZR_ACCOUNTS - 1,
     CONTEXTS = 64
 };
+#define COARSEST ((size_t)1 << 30)
 
 static struct zr_cache *cache;
 static struct zr_lock lock;
@@ -195,11 +196,14 @@ static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct
     __atomic_store_n(&limited[account], true, __ATOMIC_RELEASE);
 }
 
-/* log2 + 1 of the alignment, 0 for none: what the key holds. False: not a power of two, the driver's to say. */
+/*
+ * log2 + 1 of the alignment, 0 for none: what the key holds. False: not a power of two, the driver's to say; or so
+ * coarse that there are few such addresses, and Intel's driver ignores the alignment once they are taken up: not kept.
+ */
 static inline bool align_code(size_t alignment, uint8_t *code)
 {
     *code = alignment ? (uint8_t)(__builtin_ctzl(alignment) + 1) : 0;
-    return (alignment & (alignment - 1)) == 0;
+    return (alignment & (alignment - 1)) == 0 && alignment <= COARSEST;
 }
 
 static bool relaxed_only(const void *next, uint32_t *flags)

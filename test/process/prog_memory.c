@@ -101,6 +101,22 @@ static void every_kind_size_and_alignment_is_known_from_base_to_last_byte(void)
     }
 }
 
+/* There are few such addresses: what is free must not take them up. A driver may refuse. */
+static void the_coarsest_alignments_are_honoured_time_and_again(void)
+{
+    for (size_t alignment = GIB; alignment <= (size_t)1 << 43; alignment *= 2) {
+        for (int i = 0; i < 6; i++) {
+            size_t size = i % 3 == 0 ? 100 : i % 3 == 1 ? 70000 : 3 * MIB;
+            void *p = NULL;
+
+            if (zeMemAllocDevice(gpu.context, &device_desc, size, alignment, gpu.card[0], &p) != ZE_RESULT_SUCCESS)
+                return;
+            EXPECT((uintptr_t)p % alignment == 0);
+            give(p);
+        }
+    }
+}
+
 static void wrong_arguments_get_the_drivers_own_errors(void)
 {
     static char ours[64];
@@ -352,6 +368,7 @@ static const struct {
     void (*keep)(void);
 } promises[] = {
     PROMISE(every_kind_size_and_alignment_is_known_from_base_to_last_byte),
+    PROMISE(the_coarsest_alignments_are_honoured_time_and_again),
     PROMISE(wrong_arguments_get_the_drivers_own_errors),
     PROMISE(bytes_arrive_in_every_kind_and_on_every_card),
     PROMISE(bytes_arrive_on_the_other_card),
