@@ -396,6 +396,16 @@ ze_result_t zr_keep_alloc_as(struct zr_call *call, const struct zr_keep_as *as, 
 /* An address that no driver has ever handed out: what it says of this one, it says of any unknown one. */
 static const char nowhere[64];
 
+/* One of the cache, also after its context has gone: the driver may hold more of it than the process knows of. */
+static bool came_from_here(const struct zr_block *b)
+{
+    uint32_t flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
+
+    return flags & ZR_BLOCK_OURS ||
+           (!(flags & ZR_BLOCK_HANDLE) &&
+            __atomic_load_n(&b->size, __ATOMIC_RELAXED) != __atomic_load_n(&b->held, __ATOMIC_RELAXED));
+}
+
 const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t context, const void *ptr)
 {
     void *base = NULL;
@@ -408,17 +418,14 @@ const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t contex
     if (ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
         return ptr;
     b = zr_map_look(base, &word);
-    return b && zr_word_state(word) != ZR_BLOCK_NONE &&
-                   (__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS)
-               ? nowhere
-               : ptr;
+    return b && zr_word_state(word) != ZR_BLOCK_NONE && came_from_here(b) ? nowhere : ptr;
 }
 
 bool zr_keep_address_range(const void *ptr, void **base, size_t *size)
 {
     struct zr_block *b = __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;
 
-    if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_OURS))
+    if (!b || !came_from_here(b))
         return false;
     if (base)
         *base = (void *)b->base;

@@ -124,16 +124,20 @@ static void orphans(void)
 {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t first = gpu.context;
-    void *p;
+    size_t asked = 3 * MIB + 5 * KIB, size = 0;
+    void *p, *base = NULL;
 
     OK(zeContextCreate(gpu.driver, &desc, &gpu.context));
-    p = on_card(&gpu, 0, 3 * MIB + 5 * KIB);
+    p = on_card(&gpu, 0, asked);
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeContextDestroy(NULL));
     release(p);
     EXPECT(frees() == 0); /* kept: a wrong argument has forgotten nothing */
-    EXPECT(on_card(&gpu, 0, 3 * MIB + 5 * KIB) == p);
+    EXPECT(on_card(&gpu, 0, asked) == p);
     OK(zeContextDestroy(gpu.context));
     gpu.context = first;
+    OK(zeMemGetAddressRange(gpu.context, (char *)p + asked - 1, &base, &size));
+    EXPECT(base == p && size == asked);
+    EXPECT(ZE_RESULT_SUCCESS != zeMemGetAddressRange(gpu.context, (char *)p + asked, &base, &size));
     printf("after: %x\n", (unsigned)zeMemFree(gpu.context, p));
 }
 
