@@ -212,8 +212,9 @@ install: all $(B)/libzeroute-reader.a
 	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
 	install -m 644 completion/zeroute.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zeroute
 
-# Versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
+# cppcheck: versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
 lint:
+	test/lint/columns
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	  $(shell cppcheck --help 2>/dev/null | grep -q check-level && echo --check-level=exhaustive) \
 	  -D__x86_64__ -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools src tools include

@@ -2,12 +2,13 @@
 _zeroute()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} tool=${COMP_WORDS[0]}
-    local command=${COMP_WORDS[1]} i knob
+    local command=${COMP_WORDS[1]} i knob words
     # "--knob=value" is split at the = by bash
     if [[ $cur == "=" ]]; then cur=; elif [[ $prev == "=" ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W "$("$tool" --list commands 2>/dev/null | cut -f1) --help --version" -- "$cur")
+        words=$("$tool" --list commands 2>/dev/null | cut -f1)
+        mapfile -t COMPREPLY < <(compgen -W "$words --help --version" -- "$cur")
         return
     fi
     # Behind -- or the first word that is no option, the rest belongs to the program.
@@ -50,14 +51,16 @@ _zeroute()
         if [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "--all --fields --json --prometheus --watch --help" -- "$cur")
         else
-            mapfile -t COMPREPLY < <(compgen -W "$("$tool" stat --json 2>/dev/null | sed -n 's/^ *"pid": \([0-9]*\),$/\1/p')" -- "$cur")
+            words=$("$tool" stat --json 2>/dev/null | sed -n 's/^ *"pid": \([0-9]*\),$/\1/p')
+            mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
         fi ;;
     gc)
         mapfile -t COMPREPLY < <(compgen -W "--dry-run --json --help" -- "$cur") ;;
     *)
         # Any other command: the options that its own help names, and files.
         if [[ $cur == -* ]]; then
-            mapfile -t COMPREPLY < <(compgen -W "$("$tool" "$command" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)" -- "$cur")
+            words=$("$tool" "$command" --help 2>/dev/null | grep -oE -- '--[a-z][a-z-]+' | sort -u)
+            mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
         else
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
         fi ;;

@@ -47,8 +47,8 @@ enum { ZR_CLAIM_BITS = 9 };
 enum zr_open { ZR_OPEN = 1, ZR_SHARED = 2 };
 
 /*
- * Wiped in a forked child. What the lean way reads of it comes first, one cache line and one for each way, and is not at
- * the start of a page, where many other things begin.
+ * Wiped in a forked child. What the lean way reads of it comes first, one cache line and one for each way, and is not
+ * at the start of a page, where many other things begin.
  */
 struct zr_local {
     _Alignas(64) uint32_t open; /* enum zr_open */

@@ -255,8 +255,9 @@ static __attribute__((noinline)) int straight(struct zr_umf_pool *p, size_t *siz
 }
 
 /*
- * An alignment above the page of device memory the runtime's pool pays for with that much memory more, and so leaves most
- * such blocks to its provider. All of them go there: nobody who counted on a free that waits is hurt, nothing is wasted.
+ * An alignment above the page of device memory the runtime's pool pays for with that much memory more, and so leaves
+ * most such blocks to its provider. All of them go there: nobody who counted on a free that waits is hurt, nothing is
+ * wasted.
  */
 static inline bool is_alone(const struct zr_umf_pool *p, size_t size, size_t alignment)
 {

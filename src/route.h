@@ -159,7 +159,7 @@ bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment,
 /* False: not a block of this route, leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
 bool zr_route_owns(const void *ptr);
-/* A context is about to go: what the program has not freed, and the runtime's pool would take with it, goes too. Cold. */
+/* A context is about to go: what the program has not freed and the runtime's pool would take with it goes too. Cold. */
 void zr_route_drop_context(struct zr_call *call, ze_context_handle_t context);
 /* The runtime asks for residency on other devices now: what lives follows. Cold. */
 void zr_route_residency_changed(const struct zr_habit *was, const struct zr_habit *is, const void *caller);

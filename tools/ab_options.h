@@ -19,7 +19,7 @@ struct zr_ab_options {
 void zr_ab_help(void);
 /* False, said, when something in it is not understood. `--help` ends it. */
 bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv);
-/* Whether what was asked for can be compared: arms in the order of their names, or made of factors, each with a command. */
+/* Whether it can be compared: arms in the order of their names, or made of factors, each with a command. */
 bool zr_ab_check(struct zr_ab_options *o);
 /* Takes what a parser found wrong, or NULL; true when nothing was. */
 bool zr_ab_right(char *message);

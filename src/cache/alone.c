@@ -68,7 +68,7 @@ static bool is_root(const struct zr_pool *pool, struct front *f, size_t size, si
     return true;
 }
 
-/* Best fit would take just this chunk: nothing came or went since it was handed out; or it cannot merge and is first. */
+/* Best fit would take this chunk: nothing came or went since it was handed out, or it cannot merge and is first. */
 static inline bool is_best(struct zr_pool *pool, const struct front *f, const struct chunk *c, size_t size)
 {
     return f->exact || (zr_quick_is_out(c->prev) && zr_quick_is_out(c->next) && zr_split_is_first(pool, c, size));
@@ -128,7 +128,8 @@ static INLINE int get_object(struct zr_pool *pool, size_t size, size_t alignment
 }
 
 /* Something is about to begin. */
-static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
+static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size, size_t alignment, void **out,
+                                               struct front *f)
 {
     bool small = is_small(size, alignment);
     size_t taken = small ? SLAB : GRAINS(size);
@@ -144,7 +145,8 @@ static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size
     return code;
 }
 
-static __attribute__((noinline)) int get_next(struct zr_pool *pool, size_t size, size_t alignment, void **out, struct front *f)
+static __attribute__((noinline)) int get_next(struct zr_pool *pool, size_t size, size_t alignment, void **out,
+                                              struct front *f)
 {
     int code = get_block(pool, size, alignment, out, f);
 

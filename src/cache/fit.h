@@ -2,9 +2,9 @@
  * Free chunks by size, for best fit: the smallest that is large enough, of equal ones the lowest.
  *
  * A bin for every size up to 128 KiB, and above it for every 256th of a doubling, found by two levels of bits: what is
- * looked at fits into the processor's first cache. In a bin, a heap by address (a pairing heap) for each size; the heaps
- * of a bin are linked, the smallest size first. Most bins hold one chunk or none: to file it and to take it out is a
- * few stores.
+ * looked at fits into the processor's first cache. In a bin, a heap by address (a pairing heap) for each size; the
+ * heaps of a bin are linked, the smallest size first. Most bins hold one chunk or none: to file it and to take it out
+ * is a few stores.
  */
 #ifndef ZEROUTE_CACHE_FIT_H
 #define ZEROUTE_CACHE_FIT_H
@@ -98,7 +98,8 @@ static inline bool fit_before(const struct chunk *a, const struct chunk *b)
 static inline void fit_hang(struct chunk **at, struct chunk *c)
 {
     *at = c;
-    __atomic_store_n(&c->up, at, __ATOMIC_RELAXED); /* after it was said to be free: pool.c looks at slabs without the lock */
+    /* After it was said to be free: pool.c looks at slabs without the lock. */
+    __atomic_store_n(&c->up, at, __ATOMIC_RELAXED);
 }
 
 /* The same, but there may be none: then it is written to another one, where it does not matter. No branch. */

@@ -55,8 +55,8 @@ static inline void *zr_index_first(const void *p)
 }
 
 /*
- * What it has at the next places, if one of them is of this base; else the last one that was looked at. Inline: through a
- * call of zr_index_probe the free of a displaced block takes longer.
+ * What it has at the next places, if one of them is of this base; else the last one that was looked at. Inline: through
+ * a call of zr_index_probe the free of a displaced block takes longer.
  */
 static inline void *zr_index_next(const void *p)
 {

@@ -150,10 +150,10 @@ static inline struct zr_block *zr_map_take(const void *p)
 }
 
 /*
- * For the one who may park blocks of this base (lean.h): LIVE to PARKED and back. The way back is a plain store, because
- * whoever has the address from the driver is the only one to touch it; so is the way there while nobody else may take
- * the block. Anybody else removes a parked block with zr_map_evict, which is true for one of those who try: he recycles
- * it.
+ * For the one who may park blocks of this base (lean.h): LIVE to PARKED and back. The way back is a plain store,
+ * because whoever has the address from the driver is the only one to touch it; so is the way there while nobody else
+ * may take the block. Anybody else removes a parked block with zr_map_evict, which is true for one of those who try: he
+ * recycles it.
  */
 static inline bool zr_map_park(struct zr_block *b, uint64_t live)
 {

@@ -84,7 +84,8 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
 {
     struct front *f = front_of(pool);
 
-    if (unlikely(!f) || unlikely(size - 1 >= NONSENSE - 1) || unlikely(alignment >= NONSENSE) || unlikely(!front_enter(f)))
+    if (unlikely(!f) || unlikely(size - 1 >= NONSENSE - 1) || unlikely(alignment >= NONSENSE) ||
+        unlikely(!front_enter(f)))
         return malloc_slow(pool, size, alignment, out);
     if (likely(!pool->shared)) {
         *out = NULL;

@@ -201,7 +201,7 @@ static inline bool zr_find_set(struct zr_pool *pool, struct chunk *c)
         if (was & 1)
             at = &((struct pane *)(was - 1))->at[a / GRAIN & (PANE_GRAINS - 1)];
         else if (was && unlikely(base_of((struct chunk *)was) >> PANE_BITS == a >> PANE_BITS) && was != (uintptr_t)c)
-            return zr_find_set_by_grains(window, c, a); /* another one begins near by: from now on they are told apart */
+            return zr_find_set_by_grains(window, c, a); /* another one begins near by: they are told apart now */
     }
     __atomic_store_n(at, (uintptr_t)c, __ATOMIC_RELEASE);
     return true;

@@ -319,7 +319,7 @@ static void compare(int kind, const char *name, size_t size, int from)
     fflush(stdout);
 }
 
-/* --- lookups and frees among many live blocks ------------------------------------------------------------------------- */
+/* --- lookups and frees among many live blocks ------------------------------------------------------------------- */
 /*
  * Who else looks blocks up: UMF's tracker; and the machine itself, which reads one line for each block, and reads and
  * writes it for a free. Nobody who keeps a line for each block can be faster than that.

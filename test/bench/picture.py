@@ -113,9 +113,10 @@ def draw(results, path):
     height = TOP + rows * (PLOT_H + GAP) + 24
     step = PLOT_W + LABELS + LEFT
     machine = next(r["machine"] for r in results.values() if isinstance(r, dict) and "machine" in r)
-    style = ["text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}", ".title{font-size:17px;font-weight:600}",
-             ".strong{font-size:13px;font-weight:600}", ".line{fill:none;stroke-linejoin:round}",
-             ".leader{fill:none;stroke-width:1;opacity:.5}", ".card{fill:#ffffff;stroke:#d0d7de}", ".ink{fill:#1f2328}",
+    style = ["text{font:12px system-ui,'Segoe UI',Helvetica,Arial,sans-serif}",
+             ".title{font-size:17px;font-weight:600}", ".strong{font-size:13px;font-weight:600}",
+             ".line{fill:none;stroke-linejoin:round}", ".leader{fill:none;stroke-width:1;opacity:.5}",
+             ".card{fill:#ffffff;stroke:#d0d7de}", ".ink{fill:#1f2328}",
              ".soft{fill:#59636e}", ".grid{stroke:#e3e7eb}"]
     dark = [".card{fill:#0d1117;stroke:#30363d}", ".ink{fill:#f0f6fc}", ".soft{fill:#9198a1}", ".grid{stroke:#262c36}"]
     for name, (_, light, night, _, _) in LINES.items():

@@ -175,7 +175,8 @@ void op_few(void)
         return;
     for (int i = 0; i < 2; i++) {
         r = zeMemAllocDevice(c, &d, size, 0, devices[device], &p);
-        out(" on %u %s", device, r ? "refused" : "given"); /* with the code of a lost device, which tells of another thing */
+        /* with the code of a lost device, which tells of another thing */
+        out(" on %u %s", device, r ? "refused" : "given");
         if (!r) {
             if (member == device)
                 out(" resident %#x", zeContextMakeMemoryResident(c, devices[device], p, size));
@@ -209,7 +210,8 @@ void op_pieces(void)
         if (r)
             continue;
         /* from its middle */
-        r = zeVirtualMemMap(c, p + i * piece, piece, physical[i], i & 1 ? piece : 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
+        r = zeVirtualMemMap(c, p + i * piece, piece, physical[i], i & 1 ? piece : 0,
+                            ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
         out(" map %#x", r);
     }
     out(" set %#x", zeVirtualMemSetAccessAttribute(c, p, piece, ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));

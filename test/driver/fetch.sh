@@ -89,7 +89,8 @@ update() {
     mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
     : >"$state/status"
     echo "deb [arch=amd64 $how] $from $suite main" >"$state/sources.list"
-    apt_of "$suite" -o APT::Update::Error-Mode=any update || skip "the index of $suite cannot be had from the machine's mirror"
+    apt_of "$suite" -o APT::Update::Error-Mode=any update ||
+        skip "the index of $suite cannot be had from the machine's mirror"
 }
 
 # unpack DIR DEB...: the libraries to DIR/lib, the C and C++ base to DIR/libc, uAPI headers to DIR/include.
@@ -197,7 +198,10 @@ own_loader() {
 loader() {
     local suite
     suite=$(loader_table | awk -v n="$1" '$1 == n { print $2 }')
-    [ -n "$suite" ] || { say "no loader of the name $1; known: $(loader_table | cut -d' ' -f1 | paste -sd' ')"; exit 2; }
+    [ -n "$suite" ] || {
+        say "no loader of the name $1; known: $(loader_table | cut -d' ' -f1 | paste -sd' ')"
+        exit 2
+    }
     if [ "$suite" = own ]; then
         own_loader "$1"
     else

@@ -37,7 +37,8 @@ promise "route:sycl alone changes nothing of the mirror" row 'SYCL v2, route:syc
 
 imports_stay_under_eager() {
     local json
-    json=$(test/bed --on intel --cards 2 "$B/zeroute" mirror-test --json --backing eager --step 64MiB --count 3 --keep 512MiB)
+    json=$(test/bed --on intel --cards 2 "$B/zeroute" mirror-test --json --backing eager --step 64MiB --count 3 \
+        --keep 512MiB)
     grep -q '"verdict": "not mirrored"' <<<"$json" &&
         [ "$(sed -n 's/.*"import_bytes": \([0-9]*\).*/\1/p' <<<"$json" | tail -n 1)" -ge $((3 * 64 << 20)) ] &&
         grep -q '"data": "intact"' <<<"$json"
@@ -45,7 +46,10 @@ imports_stay_under_eager() {
 promise "imports stay under backing:eager" imports_stay_under_eager
 
 # copy PRESET: "before N after N same" of a copy from card to card
-copy() { test/bed --on intel --cards 2 "$B/zeroute" run --no-summary --preset "$1" -- "$B/test/process/mirror_copy" | tail -n 1; }
+copy() {
+    test/bed --on intel --cards 2 "$B/zeroute" run --no-summary --preset "$1" -- "$B/test/process/mirror_copy" |
+        tail -n 1
+}
 copy_under_owner() { same "$(copy mitigate)" 'before 0 after 8192 same'; }
 copy_as_asked() { same "$(copy observe)" 'before 24576 after 24576 same'; }
 copy_under_eager() { same "$(copy eager)" 'before 0 after 0 same'; }

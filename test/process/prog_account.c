@@ -223,7 +223,7 @@ static void imported_by_descriptor(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-/* The driver has no memory left for host and shared memory (the suite injects it): what is kept goes, and it is asked again. */
+/* The driver has no host and shared memory left (the suite injects it): what is kept goes, and it is asked again. */
 static void room_for_other_kinds(void)
 {
     void *p;

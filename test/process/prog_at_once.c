@@ -1,8 +1,8 @@
 /*
  * Threads that do everything at once, from the first call of the process on: start, enumerate, allocate every kind of
- * memory on every card, free it in every way and by any thread, export and open, make resident and evict, map, ask, trim,
- * misuse, make and destroy contexts. A limit may be set: a refusal is an answer. Every block is stamped by its owner, so
- * that one which was handed out twice shows. Arguments: threads, rounds per thread.
+ * memory on every card, free it in every way and by any thread, export and open, make resident and evict, map, ask,
+ * trim, misuse, make and destroy contexts. A limit may be set: a refusal is an answer. Every block is stamped by its
+ * owner, so that one which was handed out twice shows. Arguments: threads, rounds per thread.
  */
 #include "sim.h"
 

@@ -1,6 +1,6 @@
 /*
- * Threads that allocate, free, hand blocks to each other, export, make resident, query and trim, all at once. Every block
- * is stamped by its owner: one that was handed out twice shows. Argument: rounds per thread.
+ * Threads that allocate, free, hand blocks to each other, export, make resident, query and trim, all at once. Every
+ * block is stamped by its owner: one that was handed out twice shows. Argument: rounds per thread.
  */
 #include "sim.h"
 

@@ -1,6 +1,6 @@
 /*
- * Leaves while threads allocate and free, with blocks that are kept and blocks that are held, and frees more of them from
- * a destructor that runs after ours. Argument: how it leaves (return, exit, thread, _exit).
+ * Leaves while threads allocate and free, with blocks that are kept and blocks that are held, and frees more of them
+ * from a destructor that runs after ours. Argument: how it leaves (return, exit, thread, _exit).
  */
 #include "sim.h"
 
@@ -18,7 +18,7 @@ static void *work(void *arg)
         void *p = NULL;
 
         /* At the end the driver may be gone: any answer will do. */
-        if (zeMemAllocDevice(gpu.context, &device_desc, (i % 4 + 1) * MIB, 0, gpu.card[0], &p) == ZE_RESULT_SUCCESS && p)
+        if (!zeMemAllocDevice(gpu.context, &device_desc, (i % 4 + 1) * MIB, 0, gpu.card[0], &p) && p)
             zeMemFree(gpu.context, p);
         if (i == 50)
             working++;

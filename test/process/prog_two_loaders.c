@@ -1,4 +1,4 @@
-/* Two copies of the loader in one process, asked by their own handles: each call must go to the copy it was got from. */
+/* Two copies of the loader in one process, asked by their own handles: each call goes to the copy it was got from. */
 #include "way.h"
 #include <dlfcn.h>
 

@@ -83,7 +83,8 @@ END_TEST
 
 START_TEST(the_path_alone_makes_no_difference)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --a route:native --b route:sycl -- $W hold=80");
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --a route:native --b route:sycl "
+             "-- $W hold=80");
     says(out, "Verdict\n  host.mirror: the same in every run of a and b (16.0 MiB)");
     load();
     ck_assert_str_eq(zr_node_text(metric("host.mirror", 1), "outcome"), "no difference");
@@ -146,10 +147,11 @@ END_TEST
 
 START_TEST(a_path_that_drops_residency_gets_no_verdict)
 {
-    exits(3, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --a route:native --b route:sycl -- $W hold=80 sycl_drops=1");
-    says(out, "route:sycl moved more than its own mechanism: residency.peer");
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --allow residency.peer --a route:native --b route:sycl "
+    exits(3, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --a route:native --b route:sycl "
              "-- $W hold=80 sycl_drops=1");
+    says(out, "route:sycl moved more than its own mechanism: residency.peer");
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --allow residency.peer --a route:native "
+             "--b route:sycl -- $W hold=80 sycl_drops=1");
     says(out, "the verdict is about both");
 }
 END_TEST
@@ -166,8 +168,8 @@ static unsigned differing(int repetition, const char *effect)
 {
     unsigned n = 0;
 
-    sh("echo %d >count; AB_COUNT=$PWD/count $Z ab --sim --runs 20 --warmup 0 --interval 1000 --metric score --primary score "
-       "--json=j --a env:AB_EFFECT=0 --b env:AB_EFFECT=%s -- $W blocks=1 mib=1 score=100 noise=5",
+    sh("echo %d >count; AB_COUNT=$PWD/count $Z ab --sim --runs 20 --warmup 0 --interval 1000 --metric score "
+       "--primary score --json=j --a env:AB_EFFECT=0 --b env:AB_EFFECT=%s -- $W blocks=1 mib=1 score=100 noise=5",
        1000 * repetition, effect);
     const struct zr_node *all = zr_node_get(zr_node_get(load(), "analysis"), "metrics");
     for (size_t i = 0; i < all->n; i++) {
@@ -289,9 +291,10 @@ END_TEST
 START_TEST(another_kernel_and_other_firmware_between_runs_are_named)
 {
     exits(3, "mkdir -p root/proc/sys/kernel root/sys/kernel/debug/dri/0/gt0/uc && export ZEROUTE_ROOT=$PWD/root && "
-             "$Z ab --runs 5 --warmup 0 --json=j --prepare 'case $ZEROUTE_ARM in a) v=6.17.0 g=70.29.2;; *) v=6.18.0 g=70.44.1;; "
-             "esac; echo $v >root/proc/sys/kernel/osrelease; printf \"GuC firmware: xe/bmg_guc_70.bin\\n\\twanted 70.0.0, "
-             "found $g\\n\" >root/sys/kernel/debug/dri/0/gt0/uc/guc_info' --a none --b none -- true");
+             "$Z ab --runs 5 --warmup 0 --json=j --prepare 'case $ZEROUTE_ARM in a) v=6.17.0 g=70.29.2;; "
+             "*) v=6.18.0 g=70.44.1;; esac; echo $v >root/proc/sys/kernel/osrelease; "
+             "printf \"GuC firmware: xe/bmg_guc_70.bin\\n\\twanted 70.0.0, found $g\\n\" "
+             ">root/sys/kernel/debug/dri/0/gt0/uc/guc_info' --a none --b none -- true");
     load();
     ck_assert_str_eq(status_of("kernel"), "undeclared");
     ck_assert_str_eq(status_of("card.dri0.gt0.guc_firmware"), "undeclared");
@@ -325,7 +328,8 @@ END_TEST
 
 START_TEST(an_interrupt_keeps_what_is_done)
 {
-    exits(3, "export AB_COUNT=$PWD/count; $Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
+    exits(3, "export AB_COUNT=$PWD/count; "
+             "$Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
              "until [ \"$(cat count 2>/dev/null || echo 0)\" -ge 5 ]; do :; done; kill -TERM $p; wait $p");
     says(out, "interrupted: 500 runs per arm were planned");
     const struct zr_node *runs = zr_node_get(load(), "runs");
@@ -378,8 +382,8 @@ END_TEST
 
 START_TEST(the_order_follows_the_seed)
 {
-    exits(0, "for i in 1 2; do $Z ab --sim --runs 6 --warmup 0 --order random --seed 5 --json=j$i --a env:X=1 --b env:X=2 -- $W; "
-             "grep '\"arm\"' j$i | head -12 >order$i; done; cmp order1 order2");
+    exits(0, "for i in 1 2; do $Z ab --sim --runs 6 --warmup 0 --order random --seed 5 --json=j$i "
+             "--a env:X=1 --b env:X=2 -- $W; grep '\"arm\"' j$i | head -12 >order$i; done; cmp order1 order2");
 }
 END_TEST
 
@@ -397,7 +401,8 @@ START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
     snprintf(browser, sizeof browser, "%.*s", (int)strcspn(out, "\n"), out);
     exits(0, "$Z ab --sim=" NEW " --runs 6 --primary host.mirror --json=j --html=h.html --a residency:asked "
              "--b residency:owner -- $W hold=80");
-    exits(0, "%s --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom file://$PWD/h.html", browser);
+    exits(0, "%s --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom file://$PWD/h.html",
+          browser);
     load();
     says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0");
     for (size_t i = 0; i < 3; i++)
@@ -435,8 +440,8 @@ END_TEST
 
 START_TEST(diff_tells_what_two_runs_differ_in)
 {
-    exits(1, "$Z run --sim=" OLD " --preset observe --json x -- $W && $Z run --sim=" NEW " --preset observe --json y -- $W && "
-             "$Z diff x y");
+    exits(1, "$Z run --sim=" OLD " --preset observe --json x -- $W && "
+             "$Z run --sim=" NEW " --preset observe --json y -- $W && $Z diff x y");
     says(out, "driver.version\n    first   1.3.32567\n    second  1.6.33000");
     exits(0, "$Z diff x x");
     says(out, "The fingerprints are the same.");

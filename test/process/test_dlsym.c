@@ -1,6 +1,4 @@
-/*
- * dlsym under the preload answers as it would without it, whoever else interposes it, and at whatever place in the order.
- */
+/* dlsym under the preload answers as without it, whoever else interposes it, and at whatever place in the order. */
 #include "child.h"
 #include "suite.h"
 

@@ -7,10 +7,13 @@ B=${B:-build}
 lib=$B/libzeroute.so
 export LC_ALL=C
 
-defined_names() { sed -n 's/^ZR_\(ENTRY\|LEAN\)(\([A-Za-z0-9]*\),.*/\2/p' src/entries.def; sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def; }
+defined_names() {
+    sed -n 's/^ZR_\(ENTRY\|LEAN\)(\([A-Za-z0-9]*\),.*/\2/p' src/entries.def
+    sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def
+}
 exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
 
-# Every name of the tables is exported as a hidden version, dlsym in two versions; of the rest only what some table names.
+# Every name of the tables is exported as a hidden version, dlsym in two; of the rest only what some table names.
 exports_are_what_the_tables_say() {
     local missing
     missing=$(comm -23 <(defined_names | sed 's/$/@ZEROUTE_0/' | sort) <(exported | sort))
@@ -33,7 +36,10 @@ the_exports_have_version_index_2() {
 no_symbol_is_newer_than_glibc_2_28() {
     local newest
     newest=$(readelf -V "$lib" | sed -n '/version_r/,$p' | grep -oE 'GLIBC_[0-9.]+' | sort -Vu | tail -n 1)
-    [ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] || { echo "needs $newest"; return 1; }
+    [ "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.28 ] || {
+        echo "needs $newest"
+        return 1
+    }
 }
 
 it_needs_libc_and_libdl_alone() {
@@ -46,7 +52,8 @@ it_needs_libc_and_libdl_alone() {
 true_opens_nothing_else() {
     command -v strace >/dev/null || { echo "no strace"; return 77; }
     local with without
-    without=$(strace -f -o /dev/stdout -e trace=openat,open,memfd_create,clone,clone3 /bin/true | grep -oE '"[^"]+"|clone3?\(' | sort -u)
+    without=$(strace -f -o /dev/stdout -e trace=openat,open,memfd_create,clone,clone3 /bin/true |
+        grep -oE '"[^"]+"|clone3?\(' | sort -u)
     with=$(LD_PRELOAD="$PWD/$lib" strace -f -o /dev/stdout -e trace=openat,open,memfd_create,clone,clone3 /bin/true |
         grep -oE '"[^"]+"|clone3?\(' | sort -u)
     local more

@@ -8,7 +8,8 @@ made=$B/test/old
 libc=$(test/driver/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
 [ -n "$libc" ] && [ -x "$libc/ld-linux-x86-64.so.2" ] || { echo "no Debian 11 libc to be had"; exit 77; }
 mkdir -p "$made"
-${CC:-cc} -std=gnu11 -O1 -shared -fPIC -Wl,-soname,libze_loader.so.1 test/process/tiny_loader.c -o "$made/libze_loader.so.1" &&
+${CC:-cc} -std=gnu11 -O1 -shared -fPIC -Wl,-soname,libze_loader.so.1 test/process/tiny_loader.c \
+    -o "$made/libze_loader.so.1" &&
     ${CC:-cc} -std=gnu11 -O1 -fno-stack-protector -nostartfiles test/process/old_program.c -o "$made/program" \
         "$made/libze_loader.so.1" -Wl,--no-as-needed -l:libdl.so.2 || exit 1
 

@@ -43,7 +43,8 @@ told_once() { # told_once KIND CONF
         echo "no mount namespace here"
         return 77
     }
-    said=$(with_shm "$1" env LD_PRELOAD="$PWD/$B/libzeroute.so" ZEROUTE_CONF="$2" "$strange" threads_come_and_go 2>&1) || return
+    said=$(with_shm "$1" env LD_PRELOAD="$PWD/$B/libzeroute.so" ZEROUTE_CONF="$2" \
+        "$strange" threads_come_and_go 2>&1) || return
     same "$(wc -l <<<"$said") $(grep -c '^zeroute: no statistics of this process: ' <<<"$said")" '1 1'
 }
 for kind in full crowded read-only missing; do

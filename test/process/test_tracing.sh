@@ -10,8 +10,8 @@ export ZES_ENABLE_SYSMAN=1
 run() { # run TRACE KNOBS PROGRAM ARGS...
     local trace=$1 knobs=$2 program=$3
     shift 3
-    LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$knobs,trace:$trace" ZE_SIMGPU=devices:2,count:on \
-        ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so "$B/test/process/$program" "$@"
+    LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$knobs,trace:$trace" \
+        ZE_SIMGPU=devices:2,count:on ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so "$B/test/process/$program" "$@"
 }
 lines() { grep -c "^$1," "$2"; }
 

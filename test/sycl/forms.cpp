@@ -1,8 +1,8 @@
 // Every form of USM allocation, and what a program can do with the memory and ask about it, as a transcript without
 // addresses: with zeroute it must read as without. Host code only. Usage: forms ACT...
 //
-// Left out on purpose, because we answer better than the runtime: a size near the end of numbers, where adapter v2 hands
-// out a block that is too small.
+// Left out on purpose, because we answer better than the runtime: a size near the end of numbers, where adapter v2
+// hands out a block that is too small.
 #include <sycl/sycl.hpp>
 
 #include <sycl/ext/oneapi/experimental/async_alloc/async_alloc.hpp>
@@ -147,7 +147,8 @@ static void forms()
             for (size_t n : {size_t(0), size_t(1), size_t(511), 64 * KiB, 2 * MiB, 4 * MiB + 1, size_t(1) << 41})
                 if (!f.aligned)
                     one(0, n);
-            for (size_t a : {size_t(0), size_t(1), size_t(3), size_t(64), size_t(96), size_t(512), 64 * KiB, 2 * MiB, size_t(1) << 33})
+            for (size_t a : {size_t(0), size_t(1), size_t(3), size_t(64), size_t(96), size_t(512), 64 * KiB, 2 * MiB,
+                             size_t(1) << 33})
                 for (size_t n : {size_t(0), size_t(100), 2 * MiB})
                     if (f.aligned)
                         one(a, n);

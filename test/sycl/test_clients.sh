@@ -82,8 +82,8 @@ one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING [ALIGNMENT]: prints what t
     # The copy engine takes pieces of 2 MiB.
     [ "$3" -le 2097152 ] || cost=10ms
     # Fills by the compute engine on both adapters, no copies by the host: the copy engine has the slow command.
-    CARDS=$2 NEOReadDebugKeys=1 ExperimentalCopyThroughLock=0 UR_L0_USE_COPY_ENGINE_FOR_FILL=0 XE_STANDIN=copy_cost:$cost \
-        on_bed "$1" "$4" reuse "$3" ${5:+"$5"}
+    CARDS=$2 NEOReadDebugKeys=1 ExperimentalCopyThroughLock=0 UR_L0_USE_COPY_ENGINE_FOR_FILL=0 \
+        XE_STANDIN=copy_cost:$cost on_bed "$1" "$4" reuse "$3" ${5:+"$5"}
 }
 # On a busy machine the command may be done before the next owner comes: then nobody can be hurt, and it is tried again.
 must_hurt() {
@@ -121,12 +121,12 @@ tell_reuse() { echo "| v$1 | $2 | $(($3 >> 20)) MiB | $4 | $out |" >>"$dir/table
 for adapter in 1 2; do
     for cards in 1 2; do
         for size in 2097152 20971520; do
-            promise "adapter v$adapter, $cards card(s), $size bytes: reuse:runtime hurts nobody whom the runtime spares" \
+            promise "adapter v$adapter, $cards card(s), $size bytes: reuse:runtime spares whom the runtime spares" \
                 reuse $adapter $cards $size
         done
     done
 done
-# A pool that is switched off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
+# A pool that is off, or keeps less, has the driver wait for small blocks too; in older runtimes nobody tells us.
 smaller_pool() { # smaller_pool ADAPTER VARIABLE=VALUE
     local setting out
     for setting in none route:sycl route:auto; do
@@ -149,18 +149,23 @@ for adapter in 1 2; do
     promise "adapter v$adapter: reuse:runtime spares what a smaller pool spares" \
         smaller_pool $adapter "UR_L0_USM_ALLOCATOR=1;32M;device:512K,4,64K"
 done
-promise "adapter v2: reuse:runtime spares what a pool that is configured away spares" smaller_pool 2 UR_L0_USM_ALLOCATOR=0
-[ ! -e "$dir/table" ] || { echo "| adapter | cards | size | setting | next owner |"; echo "| --- | --- | --- | --- | --- |"
-    cat "$dir/table"; }
+promise "adapter v2: reuse:runtime spares what a pool that is configured away spares" \
+    smaller_pool 2 UR_L0_USM_ALLOCATOR=0
+[ ! -e "$dir/table" ] || {
+    echo "| adapter | cards | size | setting | next owner |"
+    echo "| --- | --- | --- | --- | --- |"
+    cat "$dir/table"
+}
 
-# Blocks of 512 bytes, 2 MiB and 20 MiB are never freed. When the process ends the runtime takes its pools down, and what
-# lay in them goes back; what is over their limit is left, and with adapter v2, which destroys no context then, what we
-# served at the SYCL entry points.
+# Blocks of 512 bytes, 2 MiB and 20 MiB are never freed. When the process ends the runtime takes its pools down, and
+# what lay in them goes back; what is over their limit is left, and with adapter v2, which destroys no context then,
+# what we served at the SYCL entry points.
 never_frees() { # never_frees ADAPTER CONF
     local left=$((20 << 20))
     [ "$1-$2" != 2-route:sycl ] || left=$((512 + (2 << 20) + (20 << 20)))
     on_bed "$1" "$2" leak && same "$(field device.0.allocated_bytes.all.current)" $left &&
-        same "$(field device.0.reserved_bytes.all.current)" $left && same "$(field device.1.allocated_bytes.all.current)" 0
+        same "$(field device.0.reserved_bytes.all.current)" $left &&
+        same "$(field device.1.allocated_bytes.all.current)" 0
 }
 # A context takes what its pool holds with it. Where cards share the driver's own context, as with adapter v2 and a
 # single one, nobody tells us of its end: so two.
@@ -186,7 +191,8 @@ bare_importer() {
 refuses() { # refuses ADAPTER
     local nth told
     for nth in 9 12; do
-        told=$(on_bed "$1" route:native,cache:off,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused) || return 1
+        told=$(on_bed "$1" route:native,cache:off,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused) ||
+            return 1
         grep -q null <<<"$told" || { echo "nobody was refused"; return 1; }
         same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@$nth=0x70000003 refused)" "$told" || return 1
         same "$(field allocated_bytes.all.current)" 0 || return 1
@@ -200,10 +206,14 @@ late_peer() {
     for setting in route:native,cache:off route:sycl route:sycl,cache:off; do
         SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 $setting late_peer || return 1
         now=$(field residency.peer.granted_bytes)
-        [ "$now" -ge $((52 << 20)) ] && same "$now" "${native:-$now}" || { echo "$setting: $now, not $native"; return 1; }
+        [ "$now" -ge $((52 << 20)) ] && same "$now" "${native:-$now}" || {
+            echo "$setting: $now, not $native"
+            return 1
+        }
         native=$now
     done
-    SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 route:sycl late_peer off && same "$(field residency.evict_calls)" 2
+    SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1 on_bed 2 route:sycl late_peer off &&
+        same "$(field residency.evict_calls)" 2
 }
 # Once the runtime was seen to hand a request of these objects to the pool as it is, the pool is asked at the SYCL entry
 # points. The runtime asks for the usable size with each of its own calls: that tells how many went its way. What is
@@ -211,7 +221,8 @@ late_peer() {
 shortcut() { # shortcut ADAPTER
     local asked usable
     asked=$(on_bed "$1" route:pool again) || return 1
-    same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) "$asked" && same "$(field calls.pool_free.pool)" "$asked" &&
+    same $(($(field calls.pool_aligned_malloc.pool) + $(field calls.pool_malloc.pool))) "$asked" &&
+        same "$(field calls.pool_free.pool)" "$asked" &&
         same "$(field allocated_bytes.all.current)" 0 && same "$(field route.in_force)" pool || return 1
     usable=$(field calls.pool_malloc_usable_size.pool)
     # A quarter of the frees names another context; of each context's two requests one is watched.
@@ -258,8 +269,10 @@ for conf in route:auto route:sycl; do
     done
 done
 for adapter in 1 2; do
-    promise "route:pool,cache:off, adapter v$adapter: a program that never frees ends well" never_frees $adapter route:pool,cache:off
-    promise "route:pool,cache:off, adapter v$adapter: what is not freed goes with its context" orphans $adapter route:pool,cache:off
+    promise "route:pool,cache:off, adapter v$adapter: a program that never frees ends well" \
+        never_frees $adapter route:pool,cache:off
+    promise "route:pool,cache:off, adapter v$adapter: what is not freed goes with its context" \
+        orphans $adapter route:pool,cache:off
 done
 promise "a process without zeroute gets its runtime's own error for a handle of ours" bare_importer 2
 kept

@@ -24,7 +24,10 @@ tell() { # tell ADAPTER CONF: the transcript; the library is preloaded unless CO
 }
 reads_the_same() { # reads_the_same ADAPTER CONF
     [ -e "$dir/$1-none" ] || tell "$1" none
-    grep -q '^at the end: freed' "$dir/$1-none" && grep -q 'exit code 0' "$dir/$1-none" || { tail "$dir/$1-none"; return 1; }
+    grep -q '^at the end: freed' "$dir/$1-none" && grep -q 'exit code 0' "$dir/$1-none" || {
+        tail "$dir/$1-none"
+        return 1
+    }
     ! grep WRONG "$dir/$1-none" || return 1
     tell "$1" "$2"
     diff "$dir/$1-none" "$dir/$1-$2"

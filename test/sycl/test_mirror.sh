@@ -70,7 +70,8 @@ by_hand() {
     local lib
     lib=$(realpath "$B/libzeroute.so")
     # shellcheck disable=SC2016
-    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' SYCL_UR_USE_LEVEL_ZERO_V2=$1 XE_STANDIN_COUNTS="$dir/counts" \
+    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' SYCL_UR_USE_LEVEL_ZERO_V2=$1 \
+        XE_STANDIN_COUNTS="$dir/counts" \
         test/bed --on intel --runtime newest --cards 2 sh -c 'LD_PRELOAD=$1:$LD_PRELOAD ZEROUTE_CONF=preset:eager; shift
         export LD_PRELOAD ZEROUTE_CONF; exec "$@"' - "$lib" "$python" "$dir/blocks.py"
 }

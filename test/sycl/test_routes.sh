@@ -4,7 +4,7 @@
 #
 # With more than one card also: as many host pages behind each block as when the runtime is left alone.
 #
-#   test/sycl/test_routes.sh [--all [RUNTIME [ADAPTER]]]     --all: every runtime, adapter, route; one, two and four cards
+#   test/sycl/test_routes.sh [--all [RUNTIME [ADAPTER]]]   --all: every runtime, adapter, route; one, two and four cards
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
@@ -87,7 +87,8 @@ row() { # row RUNTIME ADAPTER CARDS SETTINGS...
         pool-cache | pool-path) route=${pool/sycl/native} ;;
         *) route=$pool ;;
         esac
-        promise "$runtime, adapter v$adapter, $cards cards, $setting" cell "$runtime" "$adapter" "$cards" "$setting" $route
+        promise "$runtime, adapter v$adapter, $cards cards, $setting" \
+            cell "$runtime" "$adapter" "$cards" "$setting" $route
     done
 }
 

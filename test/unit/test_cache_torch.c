@@ -38,7 +38,7 @@ static uint64_t draw(uint64_t below)
     return (random_state >> 33) % below;
 }
 
-/* Sizes as PyTorch asks for tensors and for segments; programs differ in which, in how many live, and in what goes first. */
+/* Sizes as PyTorch asks for tensors and segments; programs differ in which, in how many live and in what goes first. */
 static uint64_t draw_size(uint64_t program)
 {
     const uint64_t mib = (uint64_t)1 << 20;

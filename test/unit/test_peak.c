@@ -1,6 +1,7 @@
 /*
  * The peak of several threads: each has a lease up to which it rises by itself (peak.c). Threads take turns here, one
- * step at a time, so that the true peak is known. What the record may lack is less than the smallest block: it is exact.
+ * step at a time, so that the true peak is known. What the record may lack is less than the smallest block: it is
+ * exact.
  */
 #include "suite.h"
 #include "zeroute.h"

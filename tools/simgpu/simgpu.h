@@ -324,8 +324,8 @@ void sim_command_drop(struct sim_command *command);
 bool sim_in_use(uintptr_t base, size_t size);
 void sim_wait_unused(uintptr_t base, size_t size);
 void sim_execute(const struct sim_command *command);
-uint64_t sim_faults(void);
-void sim_context_gone(void); /* a fault: memory is freed through it */ /* commands whose memory was gone when they ran */
+uint64_t sim_faults(void);   /* commands whose memory was gone when they ran, and the like */
+void sim_context_gone(void); /* a fault: memory is freed through it */
 
 /* --- ipc.c
  * ---------------------------------------------------------------------------------------- */
