@@ -3,6 +3,7 @@
 #include "suite.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 static struct zr_block *add(uintptr_t base, unsigned bin)
 {
@@ -110,13 +111,13 @@ START_TEST(nothing_is_found_in_an_empty_table)
 END_TEST
 
 static struct zr_block *steady[256];
-static int stop;
+static int looking, stop;
 
 static void *look(void *arg)
 {
     size_t found = 0;
 
-    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+    for (; !__atomic_load_n(&stop, __ATOMIC_ACQUIRE); __atomic_store_n(&looking, 1, __ATOMIC_RELEASE))
         for (unsigned i = 0; i < 256; i++) {
             struct zr_block *b = zr_index_guess((void *)(0x400000000000 + i * 65536ul));
 
@@ -137,6 +138,8 @@ START_TEST(readers_look_while_tables_grow_and_blocks_leave)
     for (unsigned i = 0; i < 256; i++)
         steady[i] = add(0x400000000000 + i * 65536ul, 1);
     ck_assert_int_eq(pthread_create(&thread, NULL, look, &stop), 0);
+    while (!__atomic_load_n(&looking, __ATOMIC_ACQUIRE))
+        sched_yield();
     for (unsigned round = 0; round < 30; round++) {
         for (unsigned i = 0; i < 4000; i++)
             b[i] = add(0x480000000000 + i * (round + 1) * 65536ul, 2);

@@ -2,7 +2,7 @@
 #include "cache_whole.h"
 
 #include <pthread.h>
-#include <unistd.h>
+#include <sched.h>
 
 static void *fill_and_end(void *arg)
 {
@@ -113,6 +113,7 @@ END_TEST
 
 enum { CHURNERS = 3, CHURN = 4000, HANDS = 32 };
 static void *hands[HANDS]; /* blocks pass from thread to thread through these */
+static int ended;
 
 static void *churn(void *arg)
 {
@@ -136,6 +137,7 @@ static void *churn(void *arg)
         if (other && zr_cache_free(cache, other, (r >> 55) % 8 != 0, &mine) > ZR_FREED_BY_DRIVER)
             abort();
     }
+    __atomic_fetch_add(&ended, 1, __ATOMIC_RELAXED);
     return NULL;
 }
 
@@ -148,10 +150,10 @@ START_TEST(threads_allocate_free_and_export_while_another_trims)
     memset(hands, 0, sizeof hands);
     for (uintptr_t i = 0; i < CHURNERS; i++)
         ck_assert_int_eq(pthread_create(&thread[i], NULL, churn, (void *)i), 0);
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; __atomic_load_n(&ended, __ATOMIC_RELAXED) < CHURNERS; i++) {
         zr_cache_trim(cache, i % 2 ? ZR_ACCOUNTS : 1, i % 3 ? NULL : key.context, (uint32_t)i % 2);
         zr_cache_kept(cache, 1);
-        usleep(200);
+        sched_yield();
     }
     for (int i = 0; i < CHURNERS; i++)
         pthread_join(thread[i], NULL);

@@ -63,7 +63,7 @@ static const struct zr_finding *found(const char *id)
 START_TEST(a_process_that_is_seen_as_a_whole_has_no_finding)
 {
     zr_diagnose(&c, &d);
-    ck_assert_ptr_null(found("preload-bypassed"));
+    ck_assert_msg(d.findings.count == 0, "%s", d.findings.count ? d.findings.list[0].id : "");
 }
 END_TEST
 
