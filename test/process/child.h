@@ -100,6 +100,10 @@ static inline struct child *child_run(const char *const *settings, const char *c
     return c;
 }
 
+/*
+ * Of a name that the segment does not have, a misspelt one for example, nothing can be said. Only cards and callers
+ * have theirs when there is something to count.
+ */
 static inline uint64_t child_count(const struct child *c, const char *format, ...)
 {
     char name[160];
@@ -108,7 +112,10 @@ static inline uint64_t child_count(const struct child *c, const char *format, ..
     va_start(list, format);
     vsnprintf(name, sizeof name, format, list);
     va_end(list);
-    return c->s ? zeroute_value(c->s, name, 0) : 0;
+    ck_assert_msg(c->s != NULL, "no segment, and so no %s: %s", name, c->out);
+    if (strncmp(name, "device.", 7) != 0 && strncmp(name, "callers.", 8) != 0)
+        ck_assert_msg(zeroute_find(c->s, name) != NULL, "no field %s", name);
+    return zeroute_value(c->s, name, 0);
 }
 
 static inline void child_free(struct child *c)

@@ -265,8 +265,10 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
           zeMemAllocDevice(gpu.context, &device_desc, (size_t)1 << 45, 0, gpu.card[0], &p));
     ordinal.ordinal = 1000;
     put(get(3 * MIB));
+    before = allocs();
     if (zeMemAllocDevice(gpu.context, &ordinal, 3 * MIB, 0, gpu.card[0], &p) == ZE_RESULT_SUCCESS)
         put(p);
+    EXPECT(allocs() == before + 1); /* whatever it says, it was asked */
     EXPECT(zeMemFree(gpu.context, NULL) == ZE_RESULT_ERROR_INVALID_ARGUMENT ||
            zeMemFree(gpu.context, NULL) == ZE_RESULT_ERROR_INVALID_NULL_POINTER);
 }
@@ -381,7 +383,7 @@ static void a_child_starts_with_nothing(void)
     put(p);
     child = fork();
     if (child == 0)
-        _exit(0);
+        _exit(get(3 * MIB) == p);
     EXPECT(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     EXPECT(get(3 * MIB) == p);
 }

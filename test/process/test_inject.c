@@ -25,8 +25,6 @@ START_TEST(the_first_call_fails_and_nothing_is_lost)
     const char *argv[] = {"inject", name, NULL};
     struct child *c;
 
-    if (is_left_out(name))
-        return;
     snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     snprintf(conf, sizeof conf, "ZEROUTE_CONF=route:native,%s,inject:%s@1=0x70000001", kept[_i % 2], name);
     c = child_run(settings, argv);
@@ -52,6 +50,8 @@ int main(void)
 
     suite_add_tcase(suite, c);
     tcase_set_timeout(c, 60);
-    tcase_add_loop_test(c, the_first_call_fails_and_nothing_is_lost, 0, (int)(2 * sizeof names / sizeof *names));
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (!is_left_out(names[i]))
+            tcase_add_loop_test(c, the_first_call_fails_and_nothing_is_lost, 2 * i, 2 * i + 2);
     return run_suite(suite);
 }
