@@ -501,7 +501,7 @@ START_TEST(the_machine_is_looked_at_without_a_process)
 
     usual();
     c = ask(NULL, "--json");
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) <= 2, "%s", c->out);
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0, "%s", c->out);
     says(c, "\"mirror\"");
     says_not(c, "\"pid\"");
     child_free(c);
@@ -554,9 +554,15 @@ END_TEST
 START_TEST(every_fact_about_a_version_has_a_source)
 {
     struct child *c = ask(NULL, "--facts");
+    unsigned facts = 0, sources = 0;
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 0);
-    says(c, "source: compute-runtime commit");
+    for (char *line = strtok(c->out, "\n"); line; line = strtok(NULL, "\n")) {
+        facts += *line != ' ';
+        sources += strncmp(line, "         source: ", 17) == 0 && line[17];
+    }
+    ck_assert_uint_gt(facts, 10);
+    ck_assert_uint_eq(sources, facts);
     child_free(c);
 }
 END_TEST
