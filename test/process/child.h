@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <zeroute/reader.h>
 
@@ -19,6 +20,7 @@ struct child {
     int status;                 /* as waitpid has it */
     char out[16384];            /* stdout and stderr */
     struct zeroute_snapshot *s; /* NULL: it made no segment */
+    uint64_t started;           /* then or a moment later, in ticks since boot */
 };
 
 static inline const char *build_path(const char *name)
@@ -45,6 +47,7 @@ static inline const char *library_path(void)
     return other ? other : build_path("libzeroute.so");
 }
 
+/* Of this process, and not of one that had its number before: those that were killed leave theirs behind. */
 static inline void child_read(struct child *c, int pid)
 {
     struct zeroute_list *list = zeroute_list_new();
@@ -52,7 +55,7 @@ static inline void child_read(struct child *c, int pid)
     for (size_t i = 0; i < list->count; i++) {
         char why[256];
 
-        if (list->process[i].pid_inside != pid)
+        if (list->process[i].pid_inside != pid || list->process[i].start_time < c->started)
             continue;
         c->s = zeroute_snapshot_new(&list->process[i], why, sizeof why);
         unlink(list->process[i].path);
@@ -70,8 +73,10 @@ static inline struct child *child_run(const char *const *settings, const char *c
     size_t used = 0;
     int pipes[2], pid;
     ssize_t n;
+    struct timespec now;
 
     ck_assert_int_eq(pipe(pipes), 0);
+    clock_gettime(CLOCK_BOOTTIME, &now);
     pid = fork();
     if (pid == 0) {
         char name[256];
@@ -96,6 +101,7 @@ static inline struct child *child_run(const char *const *settings, const char *c
         used += (size_t)n;
     close(pipes[0]);
     waitpid(pid, &c->status, 0);
+    c->started = (uint64_t)(now.tv_sec * 100 + now.tv_nsec / 10000000);
     child_read(c, pid);
     return c;
 }

@@ -43,6 +43,7 @@ START_TEST(a_child_of_fork_lists_what_it_calls_itself)
 
     child_ok(c);
     ck_assert_msg(line && sscanf(line, "child %d called %99s", &pid, name) == 2, "%s", c->out);
+    of_fork.started = c->started;
     child_read(&of_fork, pid);
     ck_assert_ptr_nonnull(of_fork.s);
     called = zeroute_find(of_fork.s, "guard.functions");

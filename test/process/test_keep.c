@@ -153,6 +153,7 @@ START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
 
     ck_assert_uint_eq(value(c, "callers.keep_child.withheld_calls"), 1);
     ck_assert_ptr_nonnull(pid);
+    of_fork->started = c->started;
     child_read(of_fork, atoi(pid + 6));
     ck_assert_ptr_nonnull(of_fork->s);
     ck_assert_uint_eq(value(of_fork, "residency.peer.withheld_calls"), 5);
