@@ -90,6 +90,10 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_lt(value(c, "cache.misses"), 7);
     ck_assert_uint_eq(value(c, "allocation.all.allocated"), 3001);
     ck_assert_uint_eq(value(c, "allocation.all.freed"), 3001);
+    ck_assert_uint_eq(value(c, "device.1.allocation.all.allocated"), 38 * 16); /* a fifth of the rounds, 16 in a row */
+    ck_assert_uint_eq(value(c, "device.1.allocation.all.freed"), 38 * 16);
+    ck_assert_uint_eq(value(c, "device.0.allocation.all.freed"), 3001 - 38 * 16);
+    ck_assert_uint_eq(value(c, "device.0.allocated_bytes.all.current"), 0);
     ck_assert_uint_eq(value(c, "allocation.all.peak"), 2);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 256 << 10);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
