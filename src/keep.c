@@ -189,10 +189,18 @@ uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
     return zr_config.cache_limit.set ? zr_amount_of(&zr_config.cache_limit, total) : usual;
 }
 
+/*
+ * A program that sizes itself by the limit it was told takes all of it in a number of pieces: the largest of them must
+ * cost no more than they were asked for with.
+ */
+enum { OF_LIMIT = 1024 };
+
 static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct zr_call *call,
                                                      unsigned account, ze_device_handle_t device)
 {
     zr_cache_set_limit(c, account, zr_cache_share(call, device));
+    if (zr_config.limit.set && device)
+        zr_cache_set_exact(c, account, zr_limit_of(call, account) / OF_LIMIT);
     __atomic_store_n(&limited[account], true, __ATOMIC_RELEASE);
 }
 

@@ -238,7 +238,7 @@ struct zr_cache *zr_cache_new(const struct zr_backing *backing)
     c->backing = *backing;
     c->idle = 1000;
     for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
-        c->account[i].limit = UINT64_MAX / 4;
+        c->account[i].limit = c->account[i].exact = UINT64_MAX / 4;
     c->no_membarrier = !has_membarrier();
     zr_lock(&caches_lock);
     for (id = 0; id < CACHES && caches[id]; id++)

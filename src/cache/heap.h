@@ -121,6 +121,7 @@ struct heap {
 
 struct account {
     uint64_t limit;
+    uint64_t exact;   /* larger blocks are not rounded up */
     uint64_t granted; /* atomic: the room in all magazines, and what lies in depots, in bytes */
 } __attribute__((aligned(64)));
 

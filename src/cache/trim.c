@@ -46,6 +46,11 @@ void zr_cache_set_limit(struct zr_cache *c, unsigned account, uint64_t bytes)
                      __ATOMIC_RELAXED);
 }
 
+void zr_cache_set_exact(struct zr_cache *c, unsigned account, uint64_t bytes)
+{
+    __atomic_store_n(&c->account[account].exact, bytes, __ATOMIC_RELAXED);
+}
+
 void zr_cache_set_idle(struct zr_cache *c, uint32_t milliseconds)
 {
     c->idle = milliseconds < INT32_MAX ? milliseconds : INT32_MAX;

@@ -70,7 +70,8 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
     if (!b)
         return NULL;
     /* What could never be kept is not rounded up either. */
-    if (bin && bin->held <= __atomic_load_n(&c->account[key->account].limit, __ATOMIC_RELAXED))
+    if (bin && bin->held <= __atomic_load_n(&c->account[key->account].limit, __ATOMIC_RELAXED) &&
+        (bin->held == size || size <= __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED)))
         held = bin->held;
     else
         bin = NULL;

@@ -115,6 +115,22 @@ static void tells(unsigned card, uint64_t total, uint64_t free)
     EXPECT(t.usable == free && t.usable_by_region == free && t.module_free == free);
 }
 
+/* All that is told as free can be had, in however many pieces of whatever size. */
+static void fits(void)
+{
+    static const size_t pieces[] = {1, 3, 7, 10, 11, 32, 100, 300, 999};
+    void *p[999];
+
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        size_t size = usable_memory(gpu.card[0]) / pieces[i];
+
+        for (size_t n = 0; n < pieces[i]; n++)
+            p[n] = on_card(&gpu, 0, size);
+        for (size_t n = 0; n < pieces[i]; n++)
+            OK(zeMemFree(gpu.context, p[n]));
+    }
+}
+
 /* Cards of 1 GiB with a limit of 256 MiB, told before anything was allocated and for each card its own. */
 static void told(void)
 {
@@ -377,7 +393,7 @@ static void refused_by_a_trim(void)
 }
 
 static const struct part all[] = {
-    PART(told), PART(plain_questions), PART(every_kind), PART(makes_room),
+    PART(told), PART(fits), PART(plain_questions), PART(every_kind), PART(makes_room),
     PART(imported_by_descriptor), PART(room_for_other_kinds), PART(not_counted),
     PART(freed_nothing), PART(parts), PART(keys), PART(passed), PART(refused_and_held),
     PART(refused_and_freed), PART(refused_by_a_trim), {NULL, NULL}};

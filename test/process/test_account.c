@@ -17,6 +17,8 @@ static const struct promise promises[] = {
      {{0}}},
     {"by a part of the memory as well", "told", CONF "cache:on,limit:25%", SIM, {{0}}},
     {"without a cache, too", "told", CONF "cache:off,limit:25%", SIM, {{0}}},
+    {"who takes all that is told gets it", "fits", CONF "cache:on,limit:256MiB", SIM, {{"limit.refused_calls", 0}}},
+    {"of a part of the memory as well", "fits", CONF "cache:on,limit:10%", SIM, {{"limit.refused_calls", 0}}},
     {"a plain question trims nothing",
      "plain_questions",
      CONF "cache:on",

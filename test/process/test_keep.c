@@ -131,7 +131,7 @@ END_TEST
 
 START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 {
-    struct child *c = run(KEEPING LASTING ",limit:32MiB", "keep", "orphans");
+    struct child *c = run(KEEPING LASTING ",limit:8GiB", "keep", "orphans");
 
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
     ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
