@@ -36,7 +36,12 @@ every_call_is_counted() {
     same "$(count copies) $(count copy_bytes) $(count fills)" '1 1000000 3'
 }
 processes_without_a_folder_are_their_own_machine() {
-    env -u ZEROUTE_ROOT XE_STANDIN=cards:1 LD_PRELOAD="$PWD/$build/libxe_standin.so" cat /dev/null
+    local program
+    program=$(realpath "$build/test/driver/batch")
+    rm -rf "$folder/empty" && mkdir "$folder/empty" &&
+        (cd "$folder/empty" && env -u ZEROUTE_ROOT XE_STANDIN=cards:3,vram:1GiB \
+            LD_PRELOAD="$OLDPWD/$build/libxe_standin.so" "$program") | grep >/dev/null ' 0 failed' &&
+        same "$(ls -A "$folder/empty")" ''
 }
 a_bad_key_is_named_and_not_fatal() {
     # shellcheck disable=SC2016

@@ -15,6 +15,12 @@ static void make(unsigned card, void *p, size_t size)
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[card], p, size));
 }
 
+/* What is none of our business: the driver answers it. */
+static void reached_the_driver(uint64_t calls)
+{
+    EXPECT(figure(&gpu, "calls.zeContextMakeMemoryResident") == calls);
+}
+
 static void peer(void)
 {
     char *p = on_card(&gpu, 0, 4 * MIB);
@@ -69,6 +75,7 @@ static void virtual(void)
     OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
     OK(zeVirtualMemMap(gpu.context, p, 2 * MIB, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
     zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, 2 * MIB);
+    reached_the_driver(1);
 }
 
 static void imported(void)
@@ -79,6 +86,7 @@ static void imported(void)
     OK(zeMemGetIpcHandle(gpu.context, p, &handle));
     OK(zeMemOpenIpcHandle(gpu.context, gpu.card[1], handle, 0, (void **)&opened));
     zeContextMakeMemoryResident(gpu.context, gpu.card[0], opened, 4 * MIB);
+    reached_the_driver(1);
     OK(zeMemCloseIpcHandle(gpu.context, opened));
 }
 
@@ -115,26 +123,16 @@ static void wrong(void)
 
     EXPECT(zeContextMakeMemoryResident(gpu.context, gpu.card[1], NULL, 64) != ZE_RESULT_SUCCESS);
     zeContextMakeMemoryResident(gpu.context, gpu.card[1], nothing, 64);
+    reached_the_driver(2);
     free(nothing);
     OK(zeMemFree(gpu.context, p));
 }
 
+static const struct part all[] = {PART(peer),     PART(evict),   PART(tile),  PART(virtual),
+                                  PART(imported), PART(foreign), PART(wrong), {NULL, NULL}};
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void);
-    } cases[] = {{"peer", peer},       {"evict", evict},       {"tile", tile},
-                 {"virtual", virtual}, {"imported", imported}, {"foreign", foreign},
-                 {"wrong", wrong}};
-
     gpu = first_gpu();
-    for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++) {
-        if (!strcmp(argv[1], cases[i].name)) {
-            cases[i].run();
-            return 0;
-        }
-    }
-    printf("usage: residency CASE\n");
-    return 2;
+    return run_part(all, argc, argv);
 }

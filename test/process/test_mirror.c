@@ -273,7 +273,7 @@ enum { RESIDENCIES = sizeof residencies / sizeof *residencies };
 START_TEST(owner_withholds_peers_and_lets_all_else_through)
 {
     const char *settings[] = {"ZEROUTE_CONF=preset:mitigate",
-                              "ZE_SIMGPU=devices:2,tiles:2,mirror:on", NULL};
+                              "ZE_SIMGPU=devices:2,tiles:2,mirror:on,count:on", NULL};
     const char *argv[] = {"residency", residencies[_i].name, NULL};
     struct child *c = child_run(settings, argv);
 

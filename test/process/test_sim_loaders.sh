@@ -18,6 +18,9 @@ on_two() { # on_two LOADER SETTING PROGRAM
     ZE_SIMGPU=devices:1,$2 ZE_SIMGPU2=devices:2,$2 test/bed --on sim --loader "$1" \
         env "ZE_ENABLE_ALT_DRIVERS=$driver,$second" "$B/test/process/$3"
 }
+fails() { # fails LOADER: sim_hello says what its third allocation got
+    on "$1" fail:zeMemAllocDevice@3=0x70000003 sim_hello 2>&1 | grep 'zeMemAllocDevice.*0x70000003'
+}
 has() { # has LOADER FUNCTION
     on "$1" devices:1 sim_newer | grep -qx "$2"
 }
@@ -34,7 +37,7 @@ while read -r loader _; do
     promise "$loader: handles pass between processes" on "$loader" devices:2 sim_ipc
     promise "$loader: virtual memory is mapped" on "$loader" vram:1GiB sim_virtual
     promise "$loader: newer entry points work" on "$loader" devices:1 sim_newer
-    promise "$loader: a failure can be injected" on "$loader" fail:zeMemFree@9=0x70000001 sim_hello
+    promise "$loader: a failure can be injected" fails "$loader"
     promise "$loader: two drivers" on_two "$loader" ddi_handles:off sim_two
     promise "$loader: two drivers, called through handles" on_two "$loader" ddi_handles:on sim_two
 done < <(test/driver/fetch.sh loaders)

@@ -39,7 +39,7 @@ promise "a block that could not be freed is there until it is" refused
 
 physical() { # two of 40 MiB on card 0 and 1, one of them physical; an import is no block of ours
     run "$to/physical.csv" cache:on,cache_idle:60s account makes_room || return
-    same "$(grep -c ^a,.*,41943040, "$to/physical.csv")" 4
+    same "$(grep -c '^a,.*,41943040,' "$to/physical.csv")" 4
 }
 promise "physical memory is traced, too" physical
 

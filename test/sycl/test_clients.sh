@@ -18,9 +18,10 @@ client() { # client NAME RUNTIME [OPTIONS]
     shift 2
     cc -DALONE -DCLIENT=client -o "$dir/$name" test/sycl/fake_client.c "$dir/$runtime" -Wl,-rpath,"$dir" "$@"
 }
-field() { # field NAME: of the last run
+field() { # field NAME: of the last run; cards have theirs when something is counted
     python3 -c 'import json,sys
-print(json.load(open(sys.argv[1]))["processes"][0]["fields"].get(sys.argv[2], 0))' "$dir/json" "$1"
+absent = 0 if sys.argv[2].startswith("device.") else "no such field"
+print(json.load(open(sys.argv[1]))["processes"][0]["fields"].get(sys.argv[2], absent))' "$dir/json" "$1"
 }
 under() { "$B/zeroute" run --no-summary --route "$1" --json "$dir/json" -- "${@:2}" 2>"$dir/err"; }
 

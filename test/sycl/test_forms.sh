@@ -30,7 +30,14 @@ reads_the_same() { # reads_the_same ADAPTER CONF
     }
     ! grep WRONG "$dir/$1-none" || return 1
     tell "$1" "$2"
-    diff "$dir/$1-none" "$dir/$1-$2"
+    diff "$dir/$1-none" "$dir/$1-$2" && served_by "$2" "$dir/$1-$2.json"
+}
+served_by() { # served_by CONF JSON: what reads the same came from the route that was asked for
+    local route=${1#route:}
+    grep -q "\"route.in_force\": \"${route%%,*}\"" "$2" || {
+        grep '"route' "$2"
+        return 1
+    }
 }
 for adapter in 1 2; do
     for conf in route:native route:sycl route:pool route:sycl,reuse:vouched; do

@@ -364,7 +364,8 @@ START_TEST(random_damage_is_never_more_than_wrong_numbers)
         }
         why[0] = '\0';
         struct zeroute_snapshot *s = look();
-        ck_assert_msg((s == NULL) == (why[0] != '\0'), "round %d: %s, and told '%s'", round, s ? "read" : "refused", why);
+        ck_assert_msg((s == NULL) == (why[0] != '\0'), "round %d: %s, and told '%s'", round,
+                      s ? "read" : "refused", why);
         for (size_t i = 0; s && i < s->field_count; i++)
             ck_assert(s->field[i].type != ZEROUTE_TEXT || s->field[i].text);
         read += s != NULL;
