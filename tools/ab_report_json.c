@@ -5,39 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void named_text(struct zr_json *j, const char *name, const char *value)
-{
-    zr_json_key(j, name);
-    zr_json_string(j, value);
-}
-
-static void named_number(struct zr_json *j, const char *name, double v)
-{
-    zr_json_key(j, name);
-    zr_json_double(j, v);
-}
-
-static void named_count(struct zr_json *j, const char *name, size_t n)
-{
-    zr_json_key(j, name);
-    zr_json_number(j, n);
-}
-
-static void named_bool(struct zr_json *j, const char *name, bool v)
-{
-    zr_json_key(j, name);
-    zr_json_bool(j, v);
-}
-
-static void named_open(struct zr_json *j, const char *name, char bracket)
-{
-    zr_json_key(j, name);
-    zr_json_open(j, bracket);
-}
-
 static void named_interval(struct zr_json *j, const char *name, struct zr_interval i)
 {
-    named_open(j, name, '[');
+    zr_json_begin(j, name, '[');
     zr_json_double(j, i.low);
     zr_json_double(j, i.high);
     zr_json_close(j, ']');
@@ -45,15 +15,15 @@ static void named_interval(struct zr_json *j, const char *name, struct zr_interv
 
 static void named_pairs(struct zr_json *j, const char *name, const struct zr_pairs *p)
 {
-    named_open(j, name, '{');
+    zr_json_begin(j, name, '{');
     for (size_t i = 0; i < p->n; i++)
-        named_text(j, p->at[i].name, p->at[i].value);
+        zr_json_text(j, p->at[i].name, p->at[i].value);
     zr_json_close(j, '}');
 }
 
 static void named_texts(struct zr_json *j, const char *name, char *const *list, size_t n)
 {
-    named_open(j, name, '[');
+    zr_json_begin(j, name, '[');
     for (size_t i = 0; i < n; i++)
         zr_json_string(j, list[i]);
     zr_json_close(j, ']');
@@ -61,15 +31,15 @@ static void named_texts(struct zr_json *j, const char *name, char *const *list, 
 
 static void design(struct zr_json *j, const struct zr_ab *ab)
 {
-    named_open(j, "arms", '[');
+    zr_json_begin(j, "arms", '[');
     for (size_t a = 0; a < ab->n_arms; a++) {
         char *knobs = zr_ab_knobs(&ab->arm[a]);
         zr_json_open(j, '{');
-        named_text(j, "name", ab->arm[a].name);
-        named_text(j, "setting", ab->arm[a].text);
-        named_text(j, "knobs", ab->arm[a].none ? "" : knobs);
+        zr_json_text(j, "name", ab->arm[a].name);
+        zr_json_text(j, "setting", ab->arm[a].text);
+        zr_json_text(j, "knobs", ab->arm[a].none ? "" : knobs);
         if (ab->n_factors) {
-            named_open(j, "level", '[');
+            zr_json_begin(j, "level", '[');
             for (size_t i = 0; i < ab->n_factors; i++)
                 zr_json_number(j, ab->arm[a].level[i]);
             zr_json_close(j, ']');
@@ -78,21 +48,21 @@ static void design(struct zr_json *j, const struct zr_ab *ab)
         free(knobs);
     }
     zr_json_close(j, ']');
-    named_open(j, "factors", '[');
+    zr_json_begin(j, "factors", '[');
     for (size_t i = 0; i < ab->n_factors; i++) {
         zr_json_open(j, '{');
-        named_text(j, "name", ab->factor[i].name);
+        zr_json_text(j, "name", ab->factor[i].name);
         named_texts(j, "levels", ab->factor[i].level, ab->factor[i].n_levels);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
-    named_open(j, "metrics", '[');
+    zr_json_begin(j, "metrics", '[');
     for (size_t m = 0; m < ab->n_metrics; m++) {
         zr_json_open(j, '{');
-        named_text(j, "name", ab->metric[m].name);
-        named_text(j, "unit", zr_ab_unit_name(ab->metric[m].unit));
-        named_text(j, "better", zr_ab_better_name(ab->metric[m].better));
-        named_text(j, "help", ab->metric[m].help);
+        zr_json_text(j, "name", ab->metric[m].name);
+        zr_json_text(j, "unit", zr_ab_unit_name(ab->metric[m].unit));
+        zr_json_text(j, "better", zr_ab_better_name(ab->metric[m].better));
+        zr_json_text(j, "help", ab->metric[m].help);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
@@ -103,9 +73,9 @@ static void samples(struct zr_json *j, const struct zr_ab_run *run)
     static const char *const names[] = {"t",   "gpu_active", "mem_available",
                                         "rss", "vram",       "imports"};
 
-    named_open(j, "samples", '{');
+    zr_json_begin(j, "samples", '{');
     for (size_t s = 0; s < sizeof(names) / sizeof(*names); s++) {
-        named_open(j, names[s], '[');
+        zr_json_begin(j, names[s], '[');
         for (size_t i = 0; i < run->n_samples; i++) {
             const struct zr_ab_sample *x = &run->sample[i];
             const double v[] = {x->t, x->gpu_active, x->mem_available, x->rss, x->vram, x->imports};
@@ -118,22 +88,22 @@ static void samples(struct zr_json *j, const struct zr_ab_run *run)
 
 static void runs(struct zr_json *j, const struct zr_ab *ab)
 {
-    named_open(j, "runs", '[');
+    zr_json_begin(j, "runs", '[');
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
         zr_json_open(j, '{');
-        named_count(j, "number", run->number);
-        named_count(j, "arm", run->arm);
-        named_number(j, "status", run->status);
-        named_bool(j, "warmup", run->warmup);
-        named_bool(j, "settled", run->settled);
-        named_number(j, "waited", run->waited);
+        zr_json_count(j, "number", run->number);
+        zr_json_count(j, "arm", run->arm);
+        zr_json_real(j, "status", run->status);
+        zr_json_flag(j, "warmup", run->warmup);
+        zr_json_flag(j, "settled", run->settled);
+        zr_json_real(j, "waited", run->waited);
         if (run->invalid)
-            named_text(j, "invalid", run->invalid);
-        named_open(j, "values", '{');
+            zr_json_text(j, "invalid", run->invalid);
+        zr_json_begin(j, "values", '{');
         for (size_t m = 0; m < ab->n_metrics; m++)
             if (isfinite(run->value[m]))
-                named_number(j, ab->metric[m].name, run->value[m]);
+                zr_json_real(j, ab->metric[m].name, run->value[m]);
         zr_json_close(j, '}');
         named_pairs(j, "fingerprint", &run->fingerprint);
         named_pairs(j, "fields", &run->fields);
@@ -146,21 +116,21 @@ static void runs(struct zr_json *j, const struct zr_ab *ab)
 static void comparison(struct zr_json *j, const struct zr_ab_comparison *c, bool base)
 {
     zr_json_open(j, '{');
-    named_count(j, "runs", c->n);
-    named_number(j, "median", c->median);
+    zr_json_count(j, "runs", c->n);
+    zr_json_real(j, "median", c->median);
     named_interval(j, "median_interval", c->median_interval);
     if (!base) {
-        named_number(j, "difference", c->difference);
+        zr_json_real(j, "difference", c->difference);
         named_interval(j, "difference_interval", c->difference_interval);
-        named_number(j, "change", c->change);
+        zr_json_real(j, "change", c->change);
         named_interval(j, "change_interval", c->change_interval);
-        named_number(j, "p", c->p);
-        named_number(j, "p_corrected", c->p_corrected);
-        named_number(j, "cliff_delta", c->delta);
-        named_number(j, "noise", c->noise);
-        named_number(j, "runs_needed", c->needed);
-        named_number(j, "to_see", c->seen);
-        named_text(j, "outcome", zr_ab_outcome_name(c->outcome));
+        zr_json_real(j, "p", c->p);
+        zr_json_real(j, "p_corrected", c->p_corrected);
+        zr_json_real(j, "cliff_delta", c->delta);
+        zr_json_real(j, "noise", c->noise);
+        zr_json_real(j, "runs_needed", c->needed);
+        zr_json_real(j, "to_see", c->seen);
+        zr_json_text(j, "outcome", zr_ab_outcome_name(c->outcome));
     }
     zr_json_close(j, '}');
 }
@@ -168,15 +138,15 @@ static void comparison(struct zr_json *j, const struct zr_ab_comparison *c, bool
 static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab,
                              const struct zr_ab_analysis *an)
 {
-    named_open(j, "metrics", '{');
+    zr_json_begin(j, "metrics", '{');
     for (size_t m = 0; m < ab->n_metrics; m++) {
         if (!an->row[m].measured)
             continue;
-        named_open(j, ab->metric[m].name, '{');
-        named_bool(j, "primary", an->row[m].primary);
-        named_bool(j, "constant", an->row[m].constant);
-        named_bool(j, "drifts", an->row[m].drifts);
-        named_open(j, "arms", '[');
+        zr_json_begin(j, ab->metric[m].name, '{');
+        zr_json_flag(j, "primary", an->row[m].primary);
+        zr_json_flag(j, "constant", an->row[m].constant);
+        zr_json_flag(j, "drifts", an->row[m].drifts);
+        zr_json_begin(j, "arms", '[');
         for (size_t arm = 0; arm < ab->n_arms; arm++)
             comparison(j, &an->row[m].arm[arm], arm == 0);
         zr_json_close(j, ']');
@@ -187,19 +157,19 @@ static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab,
 
 static void analysed_differences(struct zr_json *j, const struct zr_ab_analysis *an)
 {
-    named_open(j, "differences", '[');
+    zr_json_begin(j, "differences", '[');
     for (size_t i = 0; i < an->differences.n; i++) {
         const struct zr_ab_difference *d = &an->differences.at[i];
         zr_json_open(j, '{');
-        named_text(j, "what", d->what);
-        named_text(j, "status", zr_ab_status_name(d->status));
-        named_count(j, "arm", d->arm);
-        named_count(j, "than", d->than);
-        named_count(j, "run", d->run);
-        named_count(j, "than_run", d->other_run);
-        named_text(j, "value", d->value);
-        named_text(j, "than_value", d->other);
-        named_text(j, "why", d->why);
+        zr_json_text(j, "what", d->what);
+        zr_json_text(j, "status", zr_ab_status_name(d->status));
+        zr_json_count(j, "arm", d->arm);
+        zr_json_count(j, "than", d->than);
+        zr_json_count(j, "run", d->run);
+        zr_json_count(j, "than_run", d->other_run);
+        zr_json_text(j, "value", d->value);
+        zr_json_text(j, "than_value", d->other);
+        zr_json_text(j, "why", d->why);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
@@ -208,17 +178,17 @@ static void analysed_differences(struct zr_json *j, const struct zr_ab_analysis 
 static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab,
                                 const struct zr_ab_analysis *an)
 {
-    named_open(j, "mechanisms", '[');
+    zr_json_begin(j, "mechanisms", '[');
     for (size_t m = 0; m < an->n_mechanisms; m++) {
         const struct zr_ab_moved *one = &an->mechanism[m];
         zr_json_open(j, '{');
-        named_text(j, "name", one->name);
-        named_open(j, "arms", '[');
+        zr_json_text(j, "name", one->name);
+        zr_json_begin(j, "arms", '[');
         for (size_t arm = 0; arm < ab->n_arms; arm++) {
             zr_json_open(j, '{');
-            named_number(j, "median", one->median[arm]);
-            named_bool(j, "moved", one->arm[arm].moved);
-            named_bool(j, "expected", one->arm[arm].expected);
+            zr_json_real(j, "median", one->median[arm]);
+            zr_json_flag(j, "moved", one->arm[arm].moved);
+            zr_json_flag(j, "expected", one->arm[arm].expected);
             zr_json_close(j, '}');
         }
         zr_json_close(j, ']');
@@ -230,19 +200,19 @@ static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab,
 static void analysed_effects(struct zr_json *j, const struct zr_ab *ab,
                              const struct zr_ab_analysis *an)
 {
-    named_open(j, "effects", '[');
+    zr_json_begin(j, "effects", '[');
     for (size_t e = 0; e < an->n_effects; e++) {
         zr_json_open(j, '{');
-        named_open(j, "factors", '{');
+        zr_json_begin(j, "factors", '{');
         for (size_t i = 0; i < ab->n_factors; i++)
             if (an->effect[e].level[i])
-                named_text(j, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
+                zr_json_text(j, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
         zr_json_close(j, '}');
-        named_number(j, "estimate", an->effect[e].estimate);
+        zr_json_real(j, "estimate", an->effect[e].estimate);
         named_interval(j, "interval", an->effect[e].interval);
-        named_number(j, "p", an->effect[e].p);
-        named_number(j, "p_corrected", an->effect_corrected[e]);
-        named_bool(j, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
+        zr_json_real(j, "p", an->effect[e].p);
+        zr_json_real(j, "p_corrected", an->effect_corrected[e]);
+        zr_json_flag(j, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
@@ -259,26 +229,26 @@ void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)ab->seed);
     zr_json_start(j, f);
     zr_json_open(j, '{');
-    named_text(j, "format", "zeroute ab");
-    named_count(j, "format_version", ZR_AB_FORMAT);
-    named_text(j, "zeroute_version", ZEROUTE_VERSION);
-    named_text(j, "started", ab->started ? ab->started : "");
-    named_text(j, "repeat", ab->repeat ? ab->repeat : "");
+    zr_json_text(j, "format", "zeroute ab");
+    zr_json_count(j, "format_version", ZR_AB_FORMAT);
+    zr_json_text(j, "zeroute_version", ZEROUTE_VERSION);
+    zr_json_text(j, "started", ab->started ? ab->started : "");
+    zr_json_text(j, "repeat", ab->repeat ? ab->repeat : "");
     named_texts(j, "command", ab->command, words);
-    named_text(j, "seed", seed); /* a text: 64 bits do not fit a JSON number */
-    named_text(j, "order", ab->random_order ? "random" : "abba");
-    named_text(j, "primary", ab->primary ? ab->primary : "wall");
-    named_number(j, "effect", ab->effect);
-    named_count(j, "planned_runs", ab->planned);
-    named_bool(j, "same_output", ab->same_output);
-    named_bool(j, "interrupted", ab->interrupted);
+    zr_json_text(j, "seed", seed); /* a text: 64 bits do not fit a JSON number */
+    zr_json_text(j, "order", ab->random_order ? "random" : "abba");
+    zr_json_text(j, "primary", ab->primary ? ab->primary : "wall");
+    zr_json_real(j, "effect", ab->effect);
+    zr_json_count(j, "planned_runs", ab->planned);
+    zr_json_flag(j, "same_output", ab->same_output);
+    zr_json_flag(j, "interrupted", ab->interrupted);
     named_texts(j, "allow", ab->allow, ab->n_allow);
     named_pairs(j, "machine", &ab->machine);
     design(j, ab);
     runs(j, ab);
-    named_open(j, "analysis", '{');
-    named_bool(j, "verdict", an->verdict);
-    named_number(j, "alpha", ZR_AB_ALPHA);
+    zr_json_begin(j, "analysis", '{');
+    zr_json_flag(j, "verdict", an->verdict);
+    zr_json_real(j, "alpha", ZR_AB_ALPHA);
     named_texts(j, "reasons", an->reason, an->n_reasons);
     named_texts(j, "remarks", an->remark, an->n_remarks);
     analysed_metrics(j, ab, an);

@@ -229,32 +229,23 @@ static void show_json(const struct record *r, const struct zr_ab_differences *d)
 
     zr_json_start(j, stdout);
     zr_json_open(j, '{');
-    zr_json_key(j, "first");
-    zr_json_string(j, r[0].name);
-    zr_json_key(j, "second");
-    zr_json_string(j, r[1].name);
-    zr_json_key(j, "same_fingerprint");
-    zr_json_bool(j, d->n == 0);
-    zr_json_key(j, "differences");
-    zr_json_open(j, '[');
+    zr_json_text(j, "first", r[0].name);
+    zr_json_text(j, "second", r[1].name);
+    zr_json_flag(j, "same_fingerprint", d->n == 0);
+    zr_json_begin(j, "differences", '[');
     for (size_t i = 0; i < d->n; i++) {
         zr_json_open(j, '{');
-        zr_json_key(j, "what");
-        zr_json_string(j, d->at[i].what);
-        zr_json_key(j, "first");
-        zr_json_string(j, d->at[i].other);
-        zr_json_key(j, "second");
-        zr_json_string(j, d->at[i].value);
+        zr_json_text(j, "what", d->at[i].what);
+        zr_json_text(j, "first", d->at[i].other);
+        zr_json_text(j, "second", d->at[i].value);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
-    zr_json_key(j, "figures");
-    zr_json_open(j, '{');
+    zr_json_begin(j, "figures", '{');
     zr_pairs_copy(&names, &r[0].figures);
     zr_pairs_copy(&names, &r[1].figures);
     for (size_t i = 0; i < names.n; i++) {
-        zr_json_key(j, names.at[i].name);
-        zr_json_open(j, '[');
+        zr_json_begin(j, names.at[i].name, '[');
         for (size_t k = 0; k < 2; k++) {
             const char *v = zr_pairs_get(&r[k].figures, names.at[i].name);
             zr_json_double(j, v ? strtod(v, NULL) : 0);

@@ -92,8 +92,7 @@ int zr_cmd_gc(int argc, char **argv)
     zr_json_start(&j, stdout);
     if (json) {
         zr_json_open(&j, '{');
-        zr_json_key(&j, "removed");
-        zr_json_open(&j, '[');
+        zr_json_begin(&j, "removed", '[');
     }
     for (size_t i = 0; list && i < list->count; i++) {
         const struct zeroute_process *p = &list->process[i];
@@ -112,12 +111,9 @@ int zr_cmd_gc(int argc, char **argv)
         removed++;
         if (json) {
             zr_json_open(&j, '{');
-            zr_json_key(&j, "pid");
-            zr_json_number(&j, (uint64_t)p->pid_inside);
-            zr_json_key(&j, "path");
-            zr_json_string(&j, p->path);
-            zr_json_key(&j, "command");
-            zr_json_string(&j, p->command);
+            zr_json_count(&j, "pid", (uint64_t)p->pid_inside);
+            zr_json_text(&j, "path", p->path);
+            zr_json_text(&j, "command", p->command);
             zr_json_close(&j, '}');
         } else if (dry) {
             printf("%s  %d  %s\n", p->path, p->pid_inside, p->command);

@@ -72,12 +72,14 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "backing: %s\n", backing->text);
 }
 
-static void amount(struct zr_json *j, const char *key, uint64_t bytes)
+void zr_json_card_use(struct zr_json *j, const struct zr_card_use *use)
 {
-    if (bytes == ZR_ABSENT)
-        return;
-    zr_json_key(j, key);
-    zr_json_number(j, bytes);
+    zr_json_amount(j, "vram_total_bytes", use->vram.total);
+    zr_json_amount(j, "vram_resident_bytes", use->vram.resident);
+    zr_json_amount(j, "gtt_total_bytes", use->gtt.total);
+    zr_json_amount(j, "gtt_resident_bytes", use->gtt.resident);
+    zr_json_amount(j, "system_total_bytes", use->system.total);
+    zr_json_amount(j, "system_resident_bytes", use->system.resident);
 }
 
 void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s)
@@ -85,25 +87,18 @@ void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s)
     struct figures f;
 
     gather(&f, s);
-    zr_json_key(j, "host");
-    zr_json_open(j, '{');
-    amount(j, "gpu_active_bytes", f.active);
-    amount(j, "gpu_active_start_bytes", f.active_start);
-    amount(j, "mem_available_bytes", f.available);
-    amount(j, "mem_available_start_bytes", f.available_start);
-    amount(j, "vmrss_bytes", f.rss);
-    amount(j, "cgroup_bytes", f.cgroup);
+    zr_json_begin(j, "host", '{');
+    zr_json_amount(j, "gpu_active_bytes", f.active);
+    zr_json_amount(j, "gpu_active_start_bytes", f.active_start);
+    zr_json_amount(j, "mem_available_bytes", f.available);
+    zr_json_amount(j, "mem_available_start_bytes", f.available_start);
+    zr_json_amount(j, "vmrss_bytes", f.rss);
+    zr_json_amount(j, "cgroup_bytes", f.cgroup);
     for (unsigned i = 0; i < f.process.card_count; i++) {
         const struct zr_card_use *card = &f.process.cards[i];
 
-        zr_json_key(j, card->pdev);
-        zr_json_open(j, '{');
-        amount(j, "vram_total_bytes", card->vram.total);
-        amount(j, "vram_resident_bytes", card->vram.resident);
-        amount(j, "gtt_total_bytes", card->gtt.total);
-        amount(j, "gtt_resident_bytes", card->gtt.resident);
-        amount(j, "system_total_bytes", card->system.total);
-        amount(j, "system_resident_bytes", card->system.resident);
+        zr_json_begin(j, card->pdev, '{');
+        zr_json_card_use(j, card);
         zr_json_close(j, '}');
     }
     zr_json_close(j, '}');

@@ -123,6 +123,44 @@ void zr_json_null(struct zr_json *j)
     fputs("null", j->out);
 }
 
+void zr_json_text(struct zr_json *j, const char *key, const char *text)
+{
+    if (!text)
+        return;
+    zr_json_key(j, key);
+    zr_json_string(j, text);
+}
+
+void zr_json_count(struct zr_json *j, const char *key, uint64_t n)
+{
+    zr_json_key(j, key);
+    zr_json_number(j, n);
+}
+
+void zr_json_amount(struct zr_json *j, const char *key, uint64_t n)
+{
+    if (n != UINT64_MAX)
+        zr_json_count(j, key, n);
+}
+
+void zr_json_real(struct zr_json *j, const char *key, double d)
+{
+    zr_json_key(j, key);
+    zr_json_double(j, d);
+}
+
+void zr_json_flag(struct zr_json *j, const char *key, bool b)
+{
+    zr_json_key(j, key);
+    zr_json_bool(j, b);
+}
+
+void zr_json_begin(struct zr_json *j, const char *key, char bracket)
+{
+    zr_json_key(j, key);
+    zr_json_open(j, bracket);
+}
+
 /* The raw buckets, [lowest ns, calls] for each that is not empty, on one line. */
 static void histogram(struct zr_json *j, const struct zeroute_field *f)
 {
@@ -144,8 +182,7 @@ static void histogram(struct zr_json *j, const struct zeroute_field *f)
 
 void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s)
 {
-    zr_json_key(j, "fields");
-    zr_json_open(j, '{');
+    zr_json_begin(j, "fields", '{');
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
         if (f->type == ZEROUTE_HISTOGRAM) {
@@ -160,12 +197,9 @@ void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s)
             zr_json_number(j, f->value);
     }
     zr_json_close(j, '}');
-    zr_json_key(j, "fingerprint");
-    zr_json_open(j, '{');
-    for (size_t i = 0; i < s->fact_count; i++) {
-        zr_json_key(j, s->fact[i].key);
-        zr_json_string(j, s->fact[i].value);
-    }
+    zr_json_begin(j, "fingerprint", '{');
+    for (size_t i = 0; i < s->fact_count; i++)
+        zr_json_text(j, s->fact[i].key, s->fact[i].value);
     zr_json_close(j, '}');
 }
 
@@ -174,26 +208,16 @@ void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s)
     static const char *const state[] = {"live", "finished", "unknown"};
     const struct zeroute_process *p = &s->process;
     zr_json_open(j, '{');
-    zr_json_key(j, "pid");
-    zr_json_number(j, (uint64_t)(p->pid ? p->pid : p->pid_inside));
-    zr_json_key(j, "command");
-    zr_json_string(j, p->command);
-    zr_json_key(j, "state");
-    zr_json_string(j, state[p->state]);
-    zr_json_key(j, "uid");
-    zr_json_number(j, p->uid);
-    zr_json_key(j, "pid_inside");
-    zr_json_number(j, (uint64_t)p->pid_inside);
-    zr_json_key(j, "run");
-    zr_json_string(j, p->run_id);
-    zr_json_key(j, "job");
-    zr_json_string(j, p->job_id);
-    zr_json_key(j, "rank");
-    zr_json_string(j, p->rank);
-    zr_json_key(j, "version");
-    zr_json_string(j, p->version);
-    zr_json_key(j, "created_ns");
-    zr_json_number(j, p->created_ns);
+    zr_json_count(j, "pid", (uint64_t)(p->pid ? p->pid : p->pid_inside));
+    zr_json_text(j, "command", p->command);
+    zr_json_text(j, "state", state[p->state]);
+    zr_json_count(j, "uid", p->uid);
+    zr_json_count(j, "pid_inside", (uint64_t)p->pid_inside);
+    zr_json_text(j, "run", p->run_id);
+    zr_json_text(j, "job", p->job_id);
+    zr_json_text(j, "rank", p->rank);
+    zr_json_text(j, "version", p->version);
+    zr_json_count(j, "created_ns", p->created_ns);
     zr_json_host(j, s);
     zr_json_fields(j, s);
     zr_json_close(j, '}');

@@ -215,30 +215,13 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void amount(struct zr_json *j, const char *key, uint64_t bytes)
-{
-    if (bytes == ZR_ABSENT)
-        return;
-    zr_json_key(j, key);
-    zr_json_number(j, bytes);
-}
-
-static void text(struct zr_json *j, const char *key, const char *value)
-{
-    zr_json_key(j, key);
-    zr_json_string(j, value);
-}
-
 static void line(struct zr_json *j, const char *key, bool there, const struct zr_line *of)
 {
     if (!there)
         return;
-    zr_json_key(j, key);
-    zr_json_open(j, '{');
-    zr_json_key(j, "slope");
-    zr_json_double(j, of->slope);
-    zr_json_key(j, "error");
-    zr_json_double(j, of->error);
+    zr_json_begin(j, key, '{');
+    zr_json_real(j, "slope", of->slope);
+    zr_json_real(j, "error", of->error);
     zr_json_close(j, '}');
 }
 
@@ -246,40 +229,38 @@ static void one(struct zr_json *j, const struct zr_mirror_result *r)
 {
     zr_json_open(j, '{');
     if (*r->plan.label)
-        text(j, "setting", r->plan.label);
-    text(j, "route", r->plan.route);
-    text(j, "residency", r->plan.residency);
-    text(j, "backing", r->plan.backing);
-    text(j, "share", zr_share_names[r->plan.share]);
+        zr_json_text(j, "setting", r->plan.label);
+    zr_json_text(j, "route", r->plan.route);
+    zr_json_text(j, "residency", r->plan.residency);
+    zr_json_text(j, "backing", r->plan.backing);
+    zr_json_text(j, "share", zr_share_names[r->plan.share]);
     if (r->plan.variables)
-        text(j, "variables", r->plan.variables);
-    zr_json_key(j, "cards");
-    zr_json_number(j, r->plan.cards);
-    text(j, "device", r->device);
-    text(j, "driver", r->driver);
-    zr_json_key(j, "steps");
-    zr_json_open(j, '[');
+        zr_json_text(j, "variables", r->plan.variables);
+    zr_json_count(j, "cards", r->plan.cards);
+    zr_json_text(j, "device", r->device);
+    zr_json_text(j, "driver", r->driver);
+    zr_json_begin(j, "steps", '[');
     for (unsigned i = 0; i < r->count; i++) {
         const struct zr_mirror_step *s = &r->step[i];
 
         zr_json_open(j, '{');
-        amount(j, "device_bytes", s->device);
-        amount(j, "gpu_active_bytes", s->host.gpu_active);
-        amount(j, "gpu_reclaim_bytes", s->host.gpu_reclaim);
-        amount(j, "mem_available_bytes", s->host.available);
-        amount(j, "vmrss_bytes", s->rss);
-        amount(j, "import_bytes", s->imports);
-        amount(j, "vram_bytes", s->vram);
+        zr_json_amount(j, "device_bytes", s->device);
+        zr_json_amount(j, "gpu_active_bytes", s->host.gpu_active);
+        zr_json_amount(j, "gpu_reclaim_bytes", s->host.gpu_reclaim);
+        zr_json_amount(j, "mem_available_bytes", s->host.available);
+        zr_json_amount(j, "vmrss_bytes", s->rss);
+        zr_json_amount(j, "import_bytes", s->imports);
+        zr_json_amount(j, "vram_bytes", s->vram);
         zr_json_close(j, '}');
     }
     zr_json_close(j, ']');
     line(j, "gpu_active", r->by_active, &r->active);
     line(j, "mem_available", r->by_available, &r->available);
-    text(j, "data", r->data);
-    text(j, "verdict", zr_verdict_names[r->verdict]);
-    text(j, "why", r->why);
+    zr_json_text(j, "data", r->data);
+    zr_json_text(j, "verdict", zr_verdict_names[r->verdict]);
+    zr_json_text(j, "why", r->why);
     if (*r->stopped)
-        text(j, "stopped", r->stopped);
+        zr_json_text(j, "stopped", r->stopped);
     zr_json_close(j, '}');
 }
 
@@ -289,8 +270,7 @@ void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsig
 
     zr_json_start(&j, to);
     zr_json_open(&j, '{');
-    zr_json_key(&j, "measurements");
-    zr_json_open(&j, '[');
+    zr_json_begin(&j, "measurements", '[');
     for (unsigned i = 0; i < count; i++)
         one(&j, &results[i]);
     zr_json_close(&j, ']');

@@ -150,26 +150,25 @@ static void print_json(const struct options *o, const struct zr_trace *t, const 
 
     zr_json_start(&j, stdout);
     zr_json_open(&j, '{');
-    zr_json_key(&j, "file"), zr_json_string(&j, o->file);
-    zr_json_key(&j, "blocks"), zr_json_string(&j, o->whole ? "whole" : "split");
-    zr_json_key(&j, "events"), zr_json_number(&j, t->events);
-    zr_json_key(&j, "allocations"), zr_json_number(&j, t->allocations);
-    zr_json_key(&j, "frees"), zr_json_number(&j, t->frees);
-    zr_json_key(&j, "never_freed"), zr_json_number(&j, t->left);
-    zr_json_key(&j, "unknown_frees"), zr_json_number(&j, t->unknown_frees);
-    zr_json_key(&j, "ns_per_event"), zr_json_double(&j, ns);
-    zr_json_key(&j, "driver_calls_first_pass"), zr_json_number(&j, pass[0].calls);
-    zr_json_key(&j, "driver_calls_per_pass"), zr_json_number(&j, pass[o->passes - 1].calls);
-    zr_json_key(&j, "peak_live_bytes"), zr_json_number(&j, t->peak_live);
-    zr_json_key(&j, "peak_held_bytes"), zr_json_number(&j, held);
-    zr_json_key(&j, "held_over_live"), zr_json_double(&j, (double)held / (double)(t->peak_live ? t->peak_live : 1));
-    zr_json_key(&j, "passes");
-    zr_json_open(&j, '[');
+    zr_json_text(&j, "file", o->file);
+    zr_json_text(&j, "blocks", o->whole ? "whole" : "split");
+    zr_json_count(&j, "events", t->events);
+    zr_json_count(&j, "allocations", t->allocations);
+    zr_json_count(&j, "frees", t->frees);
+    zr_json_count(&j, "never_freed", t->left);
+    zr_json_count(&j, "unknown_frees", t->unknown_frees);
+    zr_json_real(&j, "ns_per_event", ns);
+    zr_json_count(&j, "driver_calls_first_pass", pass[0].calls);
+    zr_json_count(&j, "driver_calls_per_pass", pass[o->passes - 1].calls);
+    zr_json_count(&j, "peak_live_bytes", t->peak_live);
+    zr_json_count(&j, "peak_held_bytes", held);
+    zr_json_real(&j, "held_over_live", (double)held / (double)(t->peak_live ? t->peak_live : 1));
+    zr_json_begin(&j, "passes", '[');
     for (unsigned i = 0; i < o->passes; i++) {
         zr_json_open(&j, '{');
-        zr_json_key(&j, "ns_per_event"), zr_json_double(&j, pass[i].ns_per_event);
-        zr_json_key(&j, "driver_calls"), zr_json_number(&j, pass[i].calls);
-        zr_json_key(&j, "peak_held_bytes"), zr_json_number(&j, pass[i].peak_held);
+        zr_json_real(&j, "ns_per_event", pass[i].ns_per_event);
+        zr_json_count(&j, "driver_calls", pass[i].calls);
+        zr_json_count(&j, "peak_held_bytes", pass[i].peak_held);
         zr_json_close(&j, '}');
     }
     zr_json_close(&j, ']');

@@ -212,8 +212,7 @@ static bool write_json(const char *path, struct zeroute_snapshot *const *s, size
     if (f) {
         zr_json_start(&j, f);
         zr_json_open(&j, '{');
-        zr_json_key(&j, "processes");
-        zr_json_open(&j, '[');
+        zr_json_begin(&j, "processes", '[');
         for (size_t i = 0; i < count; i++)
             zr_json_process(&j, s[i]);
         zr_json_close(&j, ']');

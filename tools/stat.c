@@ -158,10 +158,8 @@ static void job_json(FILE *out, const struct job *job, void *data)
     struct zr_json *j = data;
     (void)out;
     zr_json_open(j, '{');
-    zr_json_key(j, "job");
-    zr_json_string(j, job->name);
-    zr_json_key(j, "pids");
-    zr_json_open(j, '[');
+    zr_json_text(j, "job", job->name);
+    zr_json_begin(j, "pids", '[');
     for (size_t i = 0; i < job->p->count; i++)
         if (belongs(job->p, i, job->name))
             zr_json_number(j, (uint64_t)job->p->snapshot[i]->process.pid);
@@ -225,29 +223,23 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs)
     struct zr_json j;
     zr_json_start(&j, out);
     zr_json_open(&j, '{');
-    zr_json_key(&j, "processes");
-    zr_json_open(&j, '[');
+    zr_json_begin(&j, "processes", '[');
     for (size_t i = 0; i < p->count; i++)
         zr_json_process(&j, p->snapshot[i]);
     zr_json_close(&j, ']');
     if (with_jobs) {
-        zr_json_key(&j, "jobs");
-        zr_json_open(&j, '[');
+        zr_json_begin(&j, "jobs", '[');
         jobs(out, p, job_json, &j);
         zr_json_close(&j, ']');
-        zr_json_key(&j, "not_readable");
-        zr_json_open(&j, '[');
+        zr_json_begin(&j, "not_readable", '[');
         for (size_t i = 0; p->list && i < p->list->count; i++) {
             const struct zeroute_process *one = &p->list->process[i];
             if (one->readable)
                 continue;
             zr_json_open(&j, '{');
-            zr_json_key(&j, "pid");
-            zr_json_number(&j, (uint64_t)one->pid_inside);
-            zr_json_key(&j, "uid");
-            zr_json_number(&j, one->uid);
-            zr_json_key(&j, "why");
-            zr_json_string(&j, one->why);
+            zr_json_count(&j, "pid", (uint64_t)one->pid_inside);
+            zr_json_count(&j, "uid", one->uid);
+            zr_json_text(&j, "why", one->why);
             zr_json_close(&j, '}');
         }
         zr_json_close(&j, ']');

@@ -1,38 +1,33 @@
 /* Numbers as people read them. */
 #include "tools.h"
 
-const char *zr_text_bytes(char *out, uint64_t bytes)
+/* In the unit in which it has up to three digits before the point; `last` is the largest that there is. */
+static const char *scaled(char *out, uint64_t n, double factor, double most, const char *const *unit, unsigned last)
 {
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double n = (double)bytes;
+    double in_unit = (double)n;
     unsigned u = 0;
-    while (n >= 1023.995 && u < 6) {
-        n /= 1024;
+    while (in_unit >= most && u < last) {
+        in_unit /= factor;
         u++;
     }
     if (u == 0)
-        snprintf(out, ZR_TEXT_SIZE, "%llu B", (unsigned long long)bytes);
+        snprintf(out, ZR_TEXT_SIZE, "%llu %s", (unsigned long long)n, unit[0]);
     else
-        snprintf(out, ZR_TEXT_SIZE, n < 9.995 ? "%.2f %s" : n < 99.95 ? "%.1f %s" : "%.0f %s", n,
+        snprintf(out, ZR_TEXT_SIZE, in_unit < 9.995 ? "%.2f %s" : in_unit < 99.95 ? "%.1f %s" : "%.0f %s", in_unit,
                  unit[u]);
     return out;
+}
+
+const char *zr_text_bytes(char *out, uint64_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    return scaled(out, bytes, 1024, 1023.995, unit, 6);
 }
 
 const char *zr_text_time(char *out, uint64_t ns)
 {
     static const char *const unit[] = {"ns", "us", "ms", "s"};
-    double n = (double)ns;
-    unsigned u = 0;
-    while (n >= 999.5 && u < 3) {
-        n /= 1000;
-        u++;
-    }
-    if (u == 0)
-        snprintf(out, ZR_TEXT_SIZE, "%llu ns", (unsigned long long)ns);
-    else
-        snprintf(out, ZR_TEXT_SIZE, n < 9.995 ? "%.2f %s" : n < 99.95 ? "%.1f %s" : "%.0f %s", n,
-                 unit[u]);
-    return out;
+    return scaled(out, ns, 1000, 999.5, unit, 3);
 }
 
 const char *zr_text_count(char *out, uint64_t n)

@@ -29,6 +29,13 @@ void zr_json_number(struct zr_json *j, uint64_t n);
 void zr_json_double(struct zr_json *j, double d);
 void zr_json_bool(struct zr_json *j, bool b);
 void zr_json_null(struct zr_json *j);
+/* A key and its value, or what begins there. */
+void zr_json_text(struct zr_json *j, const char *key, const char *text); /* NULL: left out */
+void zr_json_count(struct zr_json *j, const char *key, uint64_t n);
+void zr_json_amount(struct zr_json *j, const char *key, uint64_t n); /* UINT64_MAX, absent: left out */
+void zr_json_real(struct zr_json *j, const char *key, double d);
+void zr_json_flag(struct zr_json *j, const char *key, bool b);
+void zr_json_begin(struct zr_json *j, const char *key, char bracket);
 /* "fields":{...},"fingerprint":{...} of a process, inside an object that is open. */
 void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s);
 /* A whole process as an object: pid, command, state, fields, fingerprint. */
@@ -74,6 +81,8 @@ uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 /* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
 void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s);
+struct zr_card_use;
+void zr_json_card_use(struct zr_json *j, const struct zr_card_use *use); /* inside an object that is open */
 
 /* --- prometheus.c ----------------------------------------------------------------------------- */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);

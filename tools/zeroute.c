@@ -155,10 +155,8 @@ static void json_of_failure(int code)
     struct zr_json j;
     zr_json_start(&j, stdout);
     zr_json_open(&j, '{');
-    zr_json_key(&j, "error");
-    zr_json_string(&j, *complaint ? complaint : "wrong usage");
-    zr_json_key(&j, "code");
-    zr_json_number(&j, (uint64_t)code);
+    zr_json_text(&j, "error", *complaint ? complaint : "wrong usage");
+    zr_json_count(&j, "code", (uint64_t)code);
     zr_json_close(&j, '}');
 }
 
