@@ -5,7 +5,7 @@
  * than the peak that was recorded: as long as everybody stays below his, there can be no new one. A thread that rises
  * above its mark comes here, under a lock. It adds up what everybody has, records that if it is a new peak, and else
  * gets the room that others do not use: their marks are lowered. So a thread that takes and gives back the same again
- * and again comes here once, however large it is; with one thread the peak is exact.
+ * and again comes here once, however large it is; with one thread that takes memory the peak is exact.
  *
  * With several, marks get a little more than that, so that threads which rise together come here less often: the peak
  * may lack this little per thread, and what another thread takes in the very moment in which its mark is lowered.
@@ -49,6 +49,23 @@ static void add_up(unsigned shards, unsigned device, struct sum *levels, struct 
             marks->blocks += higher(blocks, get(&l->mark.count));
             marks->on_device += d == device ? up_to : 0;
         }
+}
+
+/* Threads that have memory, or may rise to some, besides the one of this shard: their shards may be others' by now. */
+static unsigned others(unsigned shards, unsigned own)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < shards; i++)
+        for (unsigned d = 0; d < devices && i != own; d++) {
+            const struct zr_level *l = &zr_segment_shard(i)->on[d].level;
+
+            if (get(&l->mark.count) || get(&l->level.count)) {
+                n++;
+                break;
+            }
+        }
+    return n;
 }
 
 /* Takes from a mark what is not used, as much as is wanted: says how much. */
@@ -98,6 +115,11 @@ static void widen(int64_t *mark, int64_t level, int64_t more)
     __atomic_store_n(mark, higher(get(mark), level + more + higher(level, 0) / 8), __ATOMIC_RELAXED);
 }
 
+static unsigned shard_of(const struct zr_level *l)
+{
+    return (unsigned)(((uintptr_t)l - (uintptr_t)zr_segment.shards) / sizeof(struct zr_shard));
+}
+
 static unsigned device_of(const struct zr_level *l)
 {
     size_t in_shard = ((uintptr_t)l - (uintptr_t)zr_segment.shards) % sizeof(struct zr_shard);
@@ -109,23 +131,25 @@ void zr_peak_look(struct zr_level *own)
 {
     struct zr_globals *g = zr_segment.globals;
     unsigned device = device_of(own);
-    bool several = zr_threads_counting() > 1;
-    int64_t more_bytes = several ? MORE_BYTES : 0, more_blocks = several ? MORE_BLOCKS : 0;
-    unsigned n = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE);
+    unsigned n = __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE), rising;
+    int64_t more_bytes, more_blocks;
     struct sum levels, marks;
 
     zr_lock(&lock);
     if (device >= devices)
         devices = device + 1;
+    rising = 1 + others(n, shard_of(own));
+    more_bytes = rising > 1 ? MORE_BYTES : 0;
+    more_blocks = rising > 1 ? MORE_BLOCKS : 0;
     widen(&own->mark.bytes, get(&own->level.bytes), more_bytes);
     widen(&own->mark.count, get(&own->level.count), more_blocks);
     add_up(n, device, &levels, &marks);
     record(&g->peak_bytes, levels.bytes);
     record(&g->peak_blocks, levels.blocks);
     record(&g->peak_device[device], levels.on_device);
-    marks.bytes -= (int64_t)g->peak_bytes + n * more_bytes;
-    marks.blocks -= (int64_t)g->peak_blocks + n * more_blocks;
-    marks.on_device -= (int64_t)g->peak_device[device] + n * more_bytes;
+    marks.bytes -= (int64_t)g->peak_bytes + rising * more_bytes;
+    marks.blocks -= (int64_t)g->peak_blocks + rising * more_blocks;
+    marks.on_device -= (int64_t)g->peak_device[device] + rising * more_bytes;
     lower_all(n, device, own, &marks);
     zr_unlock(&lock);
     zr_segment_describe_device(device);

@@ -24,7 +24,6 @@ static struct zr_lock lock;
 static _Atomic int state; /* 0 not tried, 1 open, 2 off */
 static unsigned shards_used = 1;
 static unsigned free_list[ZR_SHARDS], free_count;
-static bool shared_used; /* by threads without a shard of their own */
 
 /*
  * Pages of a shard's histograms that are reserved, a bit for each; written by the owner of the
@@ -150,17 +149,8 @@ static void claim(void)
             __atomic_store_n(&zr_segment.header->shard_count, shards_used, __ATOMIC_RELEASE);
         }
     }
-    shared_used |= n == 0;
     claimed = n ? (int)n : -1;
     zr_shard_word = (uintptr_t)zr_segment_shard(n) | (n == 0);
-}
-
-unsigned zr_threads_counting(void)
-{
-    zr_lock(&lock);
-    unsigned n = shards_used - 1 - free_count + shared_used;
-    zr_unlock(&lock);
-    return n;
 }
 
 static void calibrate(uint64_t *ticks)
@@ -437,7 +427,6 @@ void zr_fork_child_stats(void)
     lock = (struct zr_lock){0};
     shards_used = 1;
     free_count = 0;
-    shared_used = false;
     zr_fork_child_peak();
     named_count = 0;
     memset(latency_reserved, 0, sizeof latency_reserved);

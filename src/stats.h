@@ -132,8 +132,6 @@ const char *zr_entry_name(enum zr_entry e);
 /* A thread is higher on a device than it may be without a look at the others: this is its level there. */
 void zr_peak_look(struct zr_level *own);
 void zr_fork_child_peak(void);
-/* Threads that have a shard of their own now, or may write to the shared one. */
-unsigned zr_threads_counting(void);
 
 /*
  * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken, or the

@@ -15,7 +15,7 @@ enum { WORKERS = 3, CARDS = 3, MOST = 400, LACKS = 16 * (WORKERS + 1) };
 #define BLOCK ((uint64_t)4 << 20)
 
 static struct step {
-    bool up, end;
+    bool up, end, call; /* call: anything but memory */
     unsigned card;
     uint64_t bytes;
 } step;
@@ -35,7 +35,9 @@ static void *work(void *arg)
         while (whose() != mine)
             sched_yield();
         end = step.end;
-        if (step.up)
+        if (step.call)
+            zr_count(ZR_F_CACHE_HITS, 1);
+        else if (step.up)
             zr_book(ZR_KIND_DEVICE, step.card, step.bytes);
         else if (!end)
             zr_unbook(ZR_KIND_DEVICE, step.card, step.bytes);
@@ -187,6 +189,24 @@ START_TEST(many_small_blocks_are_counted_as_well)
 }
 END_TEST
 
+/* Threads that call and take no memory make no difference. */
+START_TEST(one_thread_that_takes_memory_has_the_exact_peak)
+{
+    start();
+    for (unsigned who = 1; who < WORKERS; who++)
+        tell(who, (struct step){.call = true});
+    for (unsigned most = 10; most <= MOST; most += 30) {
+        while (now.blocks < most)
+            take(0, now.blocks % CARDS, 100);
+        while (now.blocks)
+            give(0, 0);
+        is_recorded();
+        ck_assert_uint_eq(zr_segment.globals->peak_blocks, peak.blocks);
+    }
+    finish();
+}
+END_TEST
+
 START_TEST(any_order_of_steps_gives_the_true_peak)
 {
     unsigned seed = (unsigned)_i * 77 + 5;
@@ -223,6 +243,7 @@ int main(void)
     tcase_add_test(t, what_one_thread_has_given_back_another_may_use_but_not_both);
     tcase_add_test(t, a_card_has_a_peak_of_its_own);
     tcase_add_test(t, many_small_blocks_are_counted_as_well);
+    tcase_add_test(t, one_thread_that_takes_memory_has_the_exact_peak);
     tcase_add_loop_test(t, any_order_of_steps_gives_the_true_peak, 0, 4);
     return run_suite(suite);
 }
