@@ -39,6 +39,15 @@ static inline const char *build_path(const char *name)
     return *p;
 }
 
+/* The setting by which the loader finds the simulated GPU. */
+static inline const char *sim_driver(void)
+{
+    static char text[PATH_MAX + 32];
+
+    snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+    return text;
+}
+
 /* The library under test: ZEROUTE_TEST_LIBRARY names another build of it. */
 static inline const char *library_path(void)
 {

@@ -35,13 +35,6 @@ static inline void release(void *p)
     OK(zeMemFree(gpu.context, p));
 }
 
-static inline ze_result_t release_with(void *p, uint32_t policy)
-{
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
-
-    return zeMemFreeExt(gpu.context, &desc, p);
-}
-
 /* A call site that is known to ask for this block, and for once asks for something else. */
 static __attribute__((noinline, unused)) ze_result_t
 site_aligned(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t alignment,

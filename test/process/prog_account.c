@@ -40,13 +40,6 @@ static uint64_t on_vram(unsigned card)
     return figure(&gpu, name);
 }
 
-static ze_result_t release_with(void *p, uint32_t policy)
-{
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
-
-    return zeMemFreeExt(gpu.context, &desc, p);
-}
-
 static ze_result_t ask(unsigned card, size_t size, void **p)
 {
     return zeMemAllocDevice(gpu.context, &device_desc, size, 0, gpu.card[card], p);
@@ -275,7 +268,7 @@ static void not_counted(void)
 static void freed_nothing(void)
 {
     EXPECT(zeMemFree(gpu.context, NULL) != ZE_RESULT_SUCCESS);
-    EXPECT(release_with(NULL, 1) != ZE_RESULT_SUCCESS);
+    EXPECT(free_with(&gpu, NULL, 1) != ZE_RESULT_SUCCESS);
 }
 
 /* --- sub-devices: with tiles:2 and limit:64MiB --------------------------------------------------------- */
@@ -360,7 +353,7 @@ static void *refused_once(size_t size, bool exported, uint32_t policy)
     if (exported)
         OK(zeMemGetIpcHandle(gpu.context, p, &handle));
     GIVES(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE,
-          policy ? release_with(p, policy) : zeMemFree(gpu.context, p));
+          policy ? free_with(&gpu, p, policy) : zeMemFree(gpu.context, p));
     OK(zeMemGetAddressRange(gpu.context, (char *)p + 5, &base, &length));
     EXPECT(base == p && length == size);
     return p;

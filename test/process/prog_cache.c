@@ -32,9 +32,7 @@ static void put(void *p)
 
 static void put_with(void *p, unsigned policy)
 {
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
-
-    OK(zeMemFreeExt(gpu.context, &desc, p));
+    OK(free_with(&gpu, p, policy));
 }
 
 static void freed_blocks_are_reused(void)

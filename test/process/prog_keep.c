@@ -21,11 +21,11 @@ static void policies(void)
     for (uint32_t policy = 1; policy <= 2; policy++) {
         uint64_t before = ext_frees();
 
-        OK(release_with(on_card(&gpu, 0, MIB), policy));
+        OK(free_with(&gpu, on_card(&gpu, 0, MIB), policy));
         EXPECT(ext_frees() == before + 1);
     }
     uint64_t before = ext_frees() + frees();
-    OK(release_with(on_card(&gpu, 0, MIB), 0));
+    OK(free_with(&gpu, on_card(&gpu, 0, MIB), 0));
     EXPECT(ext_frees() + frees() == before);
     before = ext_frees();
     struct extension unknown = {0x7fff0001, NULL};
@@ -202,7 +202,7 @@ static void limited(void)
     release(q);
     for (int i = 0; i < 100; i++) {
         p = on_card(&gpu, 0, (size_t)(i % 10 + 1) * MIB - 3 * KIB);
-        OK(i % 2 ? release_with(p, 1) : zeMemFree(gpu.context, p));
+        OK(i % 2 ? free_with(&gpu, p, 1) : zeMemFree(gpu.context, p));
     }
     p = on_card(&gpu, 0, 10 * MIB);
     release(p);

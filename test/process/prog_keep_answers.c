@@ -53,7 +53,7 @@ static void misuse(void)
     release(p);
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p + 64));
-    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, release_with(p, 1));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, free_with(&gpu, p, 1));
     EXPECT(frees() == 0);
     OK(zeContextCreate(gpu.driver, &desc, &other));
     OK(zeMemFree(other, on_card(&gpu, 0, MIB)));

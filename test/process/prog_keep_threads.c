@@ -64,13 +64,10 @@ static void use(uint32_t *seed, void *p)
 
 static void give(uint32_t *seed, void *p)
 {
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
-                                      .freePolicy = draw(seed) % 3};
-
     if (draw(seed) % 4)
         OK(zeMemFree(gpu.context, p));
     else
-        OK(zeMemFreeExt(gpu.context, &desc, p));
+        OK(free_with(&gpu, p, draw(seed) % 3));
 }
 
 static void *work(void *arg)

@@ -119,11 +119,8 @@ static void frees(void)
     }
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, NULL));
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, &gpu));
-    for (unsigned policy = 0; policy < 4; policy++) {
-        ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
-                                          .freePolicy = policy};
-        OK(zeMemFreeExt(gpu.context, &desc, on_card(&gpu, 0, 4096)));
-    }
+    for (unsigned policy = 0; policy < 4; policy++)
+        OK(free_with(&gpu, on_card(&gpu, 0, 4096), policy));
 }
 
 static void contexts(void)

@@ -23,13 +23,6 @@ static void finish(void)
     OK(zeEventHostSynchronize(done, UINT64_MAX));
 }
 
-static void free_with(void *p, unsigned policy)
-{
-    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
-                                      .freePolicy = policy};
-    OK(zeMemFreeExt(gpu.context, &desc, p));
-}
-
 static void *open_gate_soon(void *unused)
 {
     (void)unused;
@@ -44,10 +37,10 @@ static void blocking_waits(size_t size)
     pthread_t thread;
     p[0] = 'p';
     start_reading(p, &back);
-    free_with(other, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE); /* nobody uses it */
+    OK(free_with(&gpu, other, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)); /* nobody uses it */
     GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
     EXPECT(pthread_create(&thread, NULL, open_gate_soon, NULL) == 0);
-    free_with(p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE);
+    OK(free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE));
     OK(zeEventQueryStatus(done));
     EXPECT(back == 'p');
     pthread_join(thread, NULL);
@@ -59,7 +52,7 @@ static void deferred_waits_behind_the_scenes(size_t size)
     uint64_t held = figure(&gpu, "vram.0");
     p[0] = 'd';
     start_reading(p, &back);
-    free_with(p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE);
+    OK(free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE));
     EXPECT(figure(&gpu, "vram.0") == held);
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
     char *q = on_card(&gpu, 0, size);

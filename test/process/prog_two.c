@@ -2,30 +2,19 @@
  * Two threads. "peak": each gets 1 GiB and frees it, one after the other, then both hold 1 GiB at once.
  * "twice": both free the same block at the same time; one of them must succeed, thousands of times.
  */
-#include <level_zero/ze_api.h>
+#include "sim.h"
+
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { GIB = 1 << 30, SMALL = 64 << 10, ROUNDS = 20000, WARM = 300 };
+enum { SMALL = 64 << 10, ROUNDS = 20000, WARM = 300 };
 
-static ze_context_handle_t context;
-static ze_device_handle_t device;
+static struct gpu gpu;
 static pthread_barrier_t gate;
 
 static void *get(size_t size)
 {
-    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
-    void *p = NULL;
-
-    if (zeMemAllocDevice(context, &desc, size, 0, device, &p) != ZE_RESULT_SUCCESS) {
-        puts("no memory");
-        exit(1);
-    }
-    return p;
+    return on_card(&gpu, 0, size);
 }
 
 static void hold_in_turn_then_together(int me)
@@ -34,7 +23,7 @@ static void hold_in_turn_then_together(int me)
 
     for (int turn = 0; turn < 2; turn++) {
         if (turn == me)
-            zeMemFree(context, get(GIB));
+            zeMemFree(gpu.context, get(GIB));
         pthread_barrier_wait(&gate);
     }
     for (int turn = 0; turn < 2; turn++) {
@@ -42,7 +31,7 @@ static void hold_in_turn_then_together(int me)
             p = get(GIB);
         pthread_barrier_wait(&gate);
     }
-    zeMemFree(context, p);
+    zeMemFree(gpu.context, p);
 }
 
 static void *block;
@@ -52,7 +41,7 @@ static ze_result_t other_result;
 static void warm_up(void)
 {
     for (int i = 0; i < WARM; i++)
-        zeMemFree(context, get(SMALL));
+        zeMemFree(gpu.context, get(SMALL));
 }
 
 static void free_what_the_other_frees(void)
@@ -61,7 +50,7 @@ static void free_what_the_other_frees(void)
     for (int i = 1; i <= ROUNDS; i++) {
         while (__atomic_load_n(&round_begun, __ATOMIC_ACQUIRE) < i)
             sched_yield();
-        other_result = zeMemFree(context, block);
+        other_result = zeMemFree(gpu.context, block);
         __atomic_store_n(&round_done, i, __ATOMIC_RELEASE);
     }
 }
@@ -76,7 +65,7 @@ static void free_each_block_twice(void)
         __atomic_store_n(&round_begun, i, __ATOMIC_RELEASE);
         for (volatile int k = 0; k < i % 60; k++)
             ;
-        result = zeMemFree(context, block);
+        result = zeMemFree(gpu.context, block);
         while (__atomic_load_n(&round_done, __ATOMIC_ACQUIRE) < i)
             sched_yield();
         if ((result == ZE_RESULT_SUCCESS) + (other_result == ZE_RESULT_SUCCESS) != 1) {
@@ -101,15 +90,10 @@ static void *other(void *arg)
 
 int main(int argc, char **argv)
 {
-    ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
-    ze_driver_handle_t driver;
-    uint32_t one = 1;
     pthread_t thread;
 
     twice = argc > 1 && strcmp(argv[1], "twice") == 0;
-    if (zeInit(0) || zeDriverGet(&one, &driver) || zeDeviceGet(driver, &one, &device) ||
-        zeContextCreate(driver, &desc, &context))
-        return 1;
+    gpu = first_gpu();
     pthread_barrier_init(&gate, NULL, 2);
     if (pthread_create(&thread, NULL, other, NULL))
         return 1;

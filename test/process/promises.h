@@ -18,12 +18,10 @@ struct promise {
 static inline void keep_promise(const char *program, const struct promise *p)
 {
     const char *what = p->what ? p->what : p->name;
-    char driver[PATH_MAX + 32];
-    const char *settings[] = {driver, p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
+    const char *settings[] = {sim_driver(), p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
     const char *argv[] = {program, p->name, NULL};
     struct child *c;
 
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     c = child_run(settings, argv);
     ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0,
                   "%s (%s, %s): status %#x: %s", what, p->name, p->conf, (unsigned)c->status,

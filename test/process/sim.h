@@ -71,6 +71,12 @@ static inline void *on_card(struct gpu *gpu, unsigned card, size_t size)
     return p;
 }
 
+static inline ze_result_t free_with(struct gpu *gpu, void *p, uint32_t policy)
+{
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
+    return zeMemFreeExt(gpu->context, &desc, p);
+}
+
 /* Chained to a question about a device: how much of its memory is free, which SYCL asks so. */
 struct usable {
     uint32_t stype;

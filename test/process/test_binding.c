@@ -27,7 +27,7 @@ enum { BINDINGS = sizeof bindings / sizeof *bindings };
 static const char *drivers(int count)
 {
     static char text[2 * PATH_MAX + 64];
-    int n = snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
+    int n = snprintf(text, sizeof text, "%s", sim_driver());
 
     if (count > 1)
         snprintf(text + n, sizeof text - (size_t)n, ",%s", build_path("test/process/libze_simtwo.so"));

@@ -4,11 +4,9 @@
 
 static struct child *run_program(const char *conf, const char *program, const char *what)
 {
-    static char driver[PATH_MAX + 32];
-    const char *settings[] = {driver, "ZE_SIMGPU=devices:2", conf, NULL};
+    const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:2", conf, NULL};
     const char *argv[] = {program, what, NULL};
 
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     return child_run(settings, argv);
 }
 

@@ -12,17 +12,9 @@ static const char *preload(const char *first, const char *second)
     return text;
 }
 
-static const char *driver(void)
-{
-    static char text[2 * PATH_MAX];
-
-    snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
-    return text;
-}
-
 static struct child *run(const char *preloads, const char *program)
 {
-    const char *settings[] = {driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", preloads, NULL};
+    const char *settings[] = {sim_driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", preloads, NULL};
     const char *argv[] = {program, NULL};
 
     return child_run(settings, argv);
@@ -155,7 +147,7 @@ END_TEST
 START_TEST(each_copy_of_the_loader_gets_its_own_calls)
 {
     char directory[PATH_MAX], copy[PATH_MAX + 32], command[3 * PATH_MAX];
-    const char *settings[] = {driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", NULL};
+    const char *settings[] = {sim_driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", NULL};
     const char *argv[] = {"two_loaders", copy, NULL};
     struct child *c;
 

@@ -20,12 +20,11 @@ START_TEST(the_first_call_fails_and_nothing_is_lost)
 {
     static const char *const kept[] = {"cache:on,cache_limit:0", "cache:off"};
     const char *name = names[_i / 2];
-    char driver[PATH_MAX + 32], conf[256];
-    const char *settings[] = {driver, "ZE_SIMGPU=devices:2,count:on,tiles:2", conf, "ZES_ENABLE_SYSMAN=1", NULL};
+    char conf[256];
+    const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:2,count:on,tiles:2", conf, "ZES_ENABLE_SYSMAN=1", NULL};
     const char *argv[] = {"inject", name, NULL};
     struct child *c;
 
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     snprintf(conf, sizeof conf, "ZEROUTE_CONF=route:native,%s,inject:%s@1=0x70000001", kept[_i % 2], name);
     c = child_run(settings, argv);
     ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0, "%s: status %#x: %s", conf, (unsigned)c->status,

@@ -4,9 +4,8 @@
 
 static struct child *run(const char *conf, const char *program, const char *argument)
 {
-    static char driver[PATH_MAX + 32];
     const char *sim = "ZE_SIMGPU=devices:2,count:on,vram:64MiB";
-    const char *settings[] = {driver, sim, conf, NULL};
+    const char *settings[] = {sim_driver(), sim, conf, NULL};
     const char *argv[] = {program, argument, NULL};
     struct child *c;
 
@@ -16,7 +15,6 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
     if (strcmp(argument, "two_percent_kept") == 0)
         settings[1] = "ZE_SIMGPU=devices:1,count:on,vram:100GiB";
-    snprintf(driver, sizeof driver, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
     c = child_run(settings, argv);
     child_ok(c);
     return c;
