@@ -398,7 +398,10 @@ ze_result_t zr_keep_alloc_as(struct zr_call *call, const struct zr_keep_as *as, 
         return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     if (unlikely(!__atomic_load_n(&limited[as->number], __ATOMIC_ACQUIRE)))
         set_limit(c, call, as->number, as->device);
-    return serve(c, call, &key, size, out, &result, hit) ? result : ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (!serve(c, call, &key, size, out, &result, hit))
+        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    *hit = *hit && zr_residency_is_certain(as->residents);
+    return result;
 }
 
 /* An address that no driver has ever handed out: what it says of this one, it says of any unknown one. */

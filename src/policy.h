@@ -269,6 +269,8 @@ void zr_fork_child_pool(void);
 /* --- residency.c ---------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size);
+/* A block that was made resident on these devices still is. */
+bool zr_residency_is_certain(uint64_t devices);
 /* residency:owner, and this caller is not let through. */
 bool zr_residency_withholds(const struct zr_call *call);
 void zr_fork_child_residency(void);

@@ -10,6 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/*
+ * Devices from which something was evicted. Blocks of a slab of the driver's are evicted together, and nobody knows
+ * which these are: what the books say of such a device is not relied on any more.
+ */
+static uint64_t evicted_from;
+
+bool zr_residency_is_certain(uint64_t devices)
+{
+    return !(__atomic_load_n(&evicted_from, __ATOMIC_RELAXED) & devices);
+}
+
 /* Bit n of the upper half of a block's flags: residency on device n was asked for and withheld. */
 static uint32_t withheld_bit(unsigned device)
 {
@@ -112,7 +123,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return ZE_RESULT_SUCCESS;
         }
     }
-    if (b && zr_keep_is_resident(b, asking) && context && size) {
+    if (b && zr_keep_is_resident(b, asking) && zr_residency_is_certain(UINT64_C(1) << asking) && context && size) {
         zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
@@ -147,6 +158,8 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         return ZE_RESULT_SUCCESS;
     }
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+    if (result == ZE_RESULT_SUCCESS)
+        __atomic_fetch_or(&evicted_from, bit ? bit : UINT64_MAX, __ATOMIC_RELAXED);
     if (b && b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {
         __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
         zr_keep_moved(b);

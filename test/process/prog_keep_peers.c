@@ -73,6 +73,25 @@ static void evicted(void)
     EXPECT(residency(&gpu, p) == 3);
 }
 
+/* Small blocks share a slab of the driver's: it goes as one, and each of them has to be asked for again. */
+static void evicted_together(void)
+{
+    void *p = resident_on_both(64 * KIB), *q = resident_on_both(64 * KIB);
+
+    for (int i = 0; i < 4; i++) {
+        release(p);
+        p = resident_on_both(64 * KIB);
+        EXPECT(residency(&gpu, p) == 3);
+        OK(zeContextEvictMemory(gpu.context, gpu.card[1], q, 64 * KIB));
+        EXPECT(residency(&gpu, p) == 1);
+        OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, 64 * KIB));
+        EXPECT(residency(&gpu, p) == 3);
+        OK(zeContextEvictMemory(gpu.context, gpu.card[0], q, 64 * KIB));
+        OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, 64 * KIB));
+        EXPECT(residency(&gpu, p) == 3);
+    }
+}
+
 static void owner_only(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -86,7 +105,7 @@ static void owner_only(void)
 }
 
 static const struct part all[] = {
-    PART(peers), PART(no_longer_asked), PART(evicted), PART(owner_only), {NULL, NULL}};
+    PART(peers), PART(no_longer_asked), PART(evicted), PART(evicted_together), PART(owner_only), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -60,6 +60,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_peer_that_is_no_longer_asked_for_gets_nothing, LASTING, keep_peers, no_longer_asked)              \
     X(a_block_on_peers_goes_only_to_who_would_ask_for_them, LASTING, keep_peers, peers)                   \
     X(an_evicted_block_is_made_resident_again, LASTING, keep_peers, evicted)                              \
+    X(blocks_that_are_evicted_together_are_made_resident_again, LASTING, keep_peers, evicted_together)    \
     X(residency_owner_holds_for_kept_blocks_too, LASTING ",residency:owner", keep_peers, owner_only)      \
     X(a_child_of_raw_clone_gets_nothing_of_its_parent, LASTING, keep_child, cloned)                       \
     X(a_child_of_fork_gets_nothing_of_its_parent, LASTING, keep_child, forked)
