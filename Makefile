@@ -222,6 +222,6 @@ lint:
 clean:
 	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so
 help:
-	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run test bench install clean lint'
+	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run tests test bench model fuzz lint install clean'
 
 -include $(shell find $(B) -path $(B)/beds -prune -o -name '*.d' -type f -print 2>/dev/null)

@@ -1,9 +1,10 @@
 #!/bin/sh
 # The first mistake: a host mirror was reported as a fault of the SYCL path, and the report withdrawn, because the
 # driver had changed with the path. Here on a simulated machine with two cards and two driver versions.
-# Needs `make tests` for the program that is compared.
+# The program that is compared is one of the tests': it is built first.
 set -u
 B=${B:-build}
+make -s B="$B" all "$B/test/process/ab_work" || exit 1
 program="$B/test/process/ab_work hold=100"
 old=env:ZE_SIMGPU=devices:2,mirror:off,version:1.3.32567
 new=env:ZE_SIMGPU=devices:2,mirror:on,version:1.6.33000

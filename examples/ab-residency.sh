@@ -1,9 +1,10 @@
 #!/bin/sh
 # The second mistake: a change of path was taken for the cure, when it was the residency that went with it.
 # The program that is compared asks for no peer residency under route:sycl, as such a path would.
-# Needs `make tests` for the program that is compared.
+# The program that is compared is one of the tests': it is built first.
 set -u
 B=${B:-build}
+make -s B="$B" all "$B/test/process/ab_work" || exit 1
 card=devices:2,mirror:on
 ab() {
     echo

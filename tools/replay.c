@@ -200,6 +200,7 @@ static void help(void)
           "Runs the caching allocator over a recorded sequence of allocations, several times, against a driver\n"
           "that costs nothing, and says how fast it was, how often it called the driver, and how much it held.\n"
           "FILE is CSV: op,id,bytes,stream,time_us (op: a allocates, f frees); - is standard input.\n"
+          "'zeroute run --trace FILE' records one.\n"
           "\n"
           "  --whole      one driver allocation per block, as at the Level Zero entry points; without it slabs\n"
           "               and split blocks, as in the SYCL runtime's pool\n"

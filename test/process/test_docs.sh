@@ -34,6 +34,8 @@ while IFS=$'\t' read -r name help; do
     promise "zeroute $name --help has examples" $?
 done < <("$B/zeroute" --list commands)
 for page in man/*.1; do
+    grep -qx '.SH EXAMPLES' "$page"
+    promise "$page has examples" $?
     if command -v man >/dev/null; then
         warnings=$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l -E UTF-8 -Tutf8 -Z "$page" 2>&1 >/dev/null)
         [ -z "$warnings" ]
