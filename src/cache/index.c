@@ -4,7 +4,9 @@
 #include "cache/map.h"
 #include "cache/pages.h"
 
-enum { FIRST_BITS = 9, LARGE = 1 << 16, REACH = 16 };
+#include <string.h>
+
+enum { FIRST_BITS = 9, LARGE = 1 << 16, REACH = 16, STRIDES = 6 };
 
 /* Its base is no block's, and its state is NONE for ever. */
 struct zr_block zr_nobody = {.base = UINTPTR_MAX};
@@ -19,6 +21,12 @@ struct zr_index zr_index = {63, no_slots, 1};
 static uint64_t golden(unsigned bits)
 {
     return (UINT64_C(0x9e3779b97f4a7c15) >> bits | 1) + (UINT64_C(1) << (64 - bits));
+}
+
+/* As many pages as this come to one place; what of a base is within its page comes anywhere. */
+static uint64_t stride(unsigned bits, unsigned pages_bits)
+{
+    return (UINT64_C(1) << (64 - bits - pages_bits)) + 0x9e37;
 }
 
 /* A table, for those who write, with the lock held. */
@@ -128,6 +136,52 @@ static bool move(unsigned bits, uint64_t factor)
     return true;
 }
 
+/* How many of these bases have a place to themselves in a table that is to come. `bitmap`: a bit for each place. */
+static size_t at_home(const struct table *t, const uintptr_t *base, size_t count, uint64_t *bitmap)
+{
+    size_t homes = 0;
+
+    memset(bitmap, 0, (mask_of(t) + 1) / 8);
+    for (size_t i = 0; i < count; i++) {
+        size_t home = home_of(t, base[i]);
+        uint64_t bit = UINT64_C(1) << home % 64;
+
+        homes += !(bitmap[home / 64] & bit);
+        bitmap[home / 64] |= bit;
+    }
+    return homes;
+}
+
+/*
+ * Drivers give out bases at distances that are powers of two, with holes in between. In a large table, whoever looks at
+ * another's descriptor first waits for memory twice: so of several factors it takes the one that gives most blocks their
+ * own place; of equal ones, the one that leaves most room for those to come. Some ms for half a million blocks.
+ */
+static uint64_t best_factor(unsigned bits)
+{
+    size_t places = (size_t)1 << bits, bytes = places / 8 + (now.used + 1) * sizeof(uintptr_t), count = 0, most = 0;
+    uint64_t best = golden(bits), *bitmap = places < LARGE ? NULL : zr_pages((bytes + 0x1fffff) & ~(size_t)0x1fffff);
+    uintptr_t *base;
+
+    if (!bitmap)
+        return best;
+    base = bitmap + places / 64;
+    for (size_t i = 0; i <= mask_of(&now); i++)
+        if (now.slot[i] != &zr_nobody)
+            base[count++] = zr_slot_block(now.slot[i])->base;
+    for (unsigned i = 0; i <= STRIDES; i++) {
+        uint64_t factor = i ? stride(bits, i - 1) : golden(bits);
+        size_t homes = at_home(&(struct table){.bits = bits, .factor = factor}, base, count, bitmap);
+
+        if (homes >= most) {
+            most = homes;
+            best = factor;
+        }
+    }
+    zr_pages_back(bitmap, (bytes + 0x1fffff) & ~(size_t)0x1fffff);
+    return best;
+}
+
 /* An eighth full at most: a block is then nearly always at home. Large tables, which leave the caches, half. */
 static bool has_room(void)
 {
@@ -153,7 +207,7 @@ void zr_index_add(struct zr_block *b)
 
     zr_lock(&lock);
     more = now.bits == 1 ? FIRST_BITS : now.bits + 1;
-    if (has_room() || move(more, golden(more)))
+    if (has_room() || move(more, best_factor(more)))
         place(&now, (void *)((uintptr_t)b | (uintptr_t)b->bin << 48));
     if (is_unlucky() && move(now.bits, now.factor * 0xd6e8feb86659fd93u))
         used_then = now.used;

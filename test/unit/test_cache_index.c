@@ -102,6 +102,23 @@ START_TEST(many_ranges_of_blocks_keep_their_order)
 }
 END_TEST
 
+/* As drivers give out small blocks: from pieces of memory that do not touch each other, the newest lowest. */
+START_TEST(many_blocks_with_holes_between_them_have_a_place_of_their_own)
+{
+    enum { PIECES = 4000, EACH = 32 };
+    static struct zr_block *b[PIECES * EACH];
+    unsigned at_home = 0;
+
+    for (unsigned i = 0; i < PIECES * EACH; i++)
+        b[i] = add(0x7f0000000000 - i / EACH * (2ul * EACH * 65536) + i % EACH * 65536ul, 1);
+    for (unsigned i = 0; i < PIECES * EACH; i++)
+        at_home += zr_slot_block(zr_index_first((void *)b[i]->base)) == b[i];
+    ck_assert_uint_gt(at_home, PIECES * EACH / 100 * 99);
+    for (unsigned i = 0; i < PIECES * EACH; i++)
+        drop(b[i]);
+}
+END_TEST
+
 START_TEST(nothing_is_found_in_an_empty_table)
 {
     ck_assert_uint_ne(zr_index_guess((void *)0x10000)->base, 0x10000);
@@ -162,6 +179,7 @@ int main(void)
     tcase_add_test(c, nothing_is_found_in_an_empty_table);
     tcase_add_test(c, blocks_at_any_distance_are_found_mostly_at_once);
     tcase_add_test(c, many_ranges_of_blocks_keep_their_order);
+    tcase_add_test(c, many_blocks_with_holes_between_them_have_a_place_of_their_own);
     tcase_add_test(c, distances_that_a_factor_cannot_spread_get_another_one);
     tcase_add_test(c, readers_look_while_tables_grow_and_blocks_leave);
     return run_suite(suite);
