@@ -69,8 +69,7 @@ static void hold(struct control *c)
     __atomic_fetch_add(&c->weak, 1, __ATOMIC_RELAXED);
 }
 
-/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth
- * virtual. */
+/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth virtual. */
 static void drop(struct control *c)
 {
     enum { DESTROY = 3 };
@@ -182,8 +181,7 @@ static void stop_watching(const bool *watching)
         zr_thread.watch = zr_thread.inside = 0;
 }
 
-/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when
- * something throws. */
+/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when something throws. */
 static bool watch(bool (*act)(void *arg), void *arg, size_t size)
 {
     bool watching __attribute__((cleanup(stop_watching))) = !zr_thread.watch;
@@ -256,8 +254,7 @@ static unsigned place_of(const struct identity *id)
     return (unsigned)(h >> 4 ^ h >> 13) % HABITS;
 }
 
-/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are
- * taken. */
+/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
 static struct pair *place(const struct identity *want)
 {
     struct pair *spare = NULL;
@@ -291,8 +288,7 @@ bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request 
            ZR_SYCL_LEVEL_ZERO;
 }
 
-/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held
- * meanwhile. */
+/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held meanwhile. */
 static bool known(const struct identity *want, const struct zr_habit **habit)
 {
     struct pair *p;

@@ -15,8 +15,7 @@ struct zr_umf {
 
 struct zr_umf_pool;
 
-/* NULL: the provider's memory is not device memory, or we do not see it at our doors. Makes one
- * block and frees it. */
+/* NULL: the provider's memory is not device memory, or we do not see it at our doors. Makes one block and frees it. */
 struct zr_umf_pool *zr_umf_pool_new(const struct zr_umf *umf, void *provider, size_t reuses_up_to);
 void zr_umf_pool_delete(struct zr_umf_pool *pool);
 /* 0, or the provider's code after everything that lay unused was given back. */

@@ -232,8 +232,7 @@ static inline struct zr_block *mine(const void *ptr)
     return b && __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL ? b : NULL;
 }
 
-/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for
- * commands. */
+/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
 bool zr_route_free(void *ptr, const void *caller)
 {
     struct zr_block *b = mine(ptr);

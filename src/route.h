@@ -32,11 +32,9 @@ struct zr_runtime {
 #define ZR_RUNTIME_NOT_KNOWN "a SYCL runtime of a version that is not known"
 /* There are SYCL runtimes in the process, and none of a version that we know. Cold. */
 bool zr_runtime_is_foreign(void);
-/* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns
- * when known. */
+/* The runtime that this caller's code was linked to; NULL when there is none at all. About 5 ns when known. */
 struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
-/* The definition that the caller would be bound to without us: its own dependencies', then the
- * global one. Cold. */
+/* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
 /* A further function of this runtime, or NULL. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
@@ -104,8 +102,7 @@ const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
                                    const struct zr_request *request, zr_probe probe);
 /* Whether the objects of this request belong to Level Zero. */
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
-/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing
- * was seen. */
+/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing was seen. */
 bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out);
 /* What was learnt last for this context and device, or NULL. */
 const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number);

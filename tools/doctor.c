@@ -127,8 +127,7 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
     add_region(&card->system, &use->system);
 }
 
-/* All processes that may be read, added up: a DRM client that two processes share is
- * counted twice. */
+/* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
 static void read_machine(struct zr_case *c)
 {
     char path[256];

@@ -30,8 +30,7 @@ bool zr_elf_imports(const struct zr_elf *elf, const char *name);
  * carries its name. Walks the whole file. */
 bool zr_elf_mentions(const struct zr_elf *elf, const char *string);
 
-/* What follows the first occurrence of a prefix, up to a character outside "0-9."; ""
- * without one. */
+/* What follows the first occurrence of a prefix, up to a character outside "0-9."; "" without one. */
 void zr_elf_number_after(const struct zr_elf *elf, const char *prefix, char *out, size_t size);
 
 /* The first string of the file that looks like "2N.NN.NNNNN": how the Intel driver names itself. */

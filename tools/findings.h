@@ -1,5 +1,4 @@
-/* What doctor found: each with how grave it is, what is seen, the one thing to do, and
- * its price. */
+/* What doctor found: each with how grave it is, what is seen, the one thing to do, and its price. */
 #ifndef ZEROUTE_TOOLS_FINDINGS_H
 #define ZEROUTE_TOOLS_FINDINGS_H
 

@@ -22,8 +22,7 @@ struct zr_meminfo {
     uint64_t available;
     uint64_t gpu_active;
     uint64_t gpu_reclaim;
-    /* in use, and not told as anything: what drivers hold shows here on kernels without
-     * gpu_active */
+    /* in use, and not told as anything: what drivers hold shows here on kernels without gpu_active */
     uint64_t unaccounted;
 };
 

@@ -210,8 +210,7 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     lost = c->meminfo_there ? lost_bytes(c, &by) : ZR_ABSENT;
     out->bytes = lost;
-    /* Other owners of memory that /proc does not tell, as file systems with caches of their own,
-     * are not our matter. */
+    /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
     if (!c->memory.card_count &&
         !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
         out->state = ZR_MIRROR_NONE;

@@ -6,8 +6,7 @@
 const char *const zr_share_names[] = {"peer", "ipc", "none"};
 const char *const zr_verdict_names[] = {"not mirrored", "mirrored", "cannot tell"};
 
-/* Less than a tenth of a byte per byte is the driver's own book-keeping; a slope must also stand
- * out from its error. */
+/* Less than a tenth of a byte per byte is the driver's own book-keeping; a slope must also stand out from its error. */
 static enum zr_verdict verdict_of(const struct zr_line *line)
 {
     double error = isnan(line->error) ? 0 : line->error;

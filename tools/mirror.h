@@ -61,8 +61,7 @@ struct zr_mirror_result {
 /* Fits and judges what was measured: fills in everything from by_active to why. */
 void zr_mirror_judge(struct zr_mirror_result *result);
 
-/* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in
- * stopped. */
+/* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in stopped. */
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result);
 /* From here on a signal ends the measurement under way, and is told here. */
 void zr_mirror_catch(void);

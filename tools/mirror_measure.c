@@ -33,8 +33,7 @@ void zr_mirror_catch(void)
     sigaction(SIGHUP, &act, NULL);
 }
 
-/* The command itself, to be started again. Through an ld-linux that was called by hand the link
- * names that instead. */
+/* The command itself, to be started again. Through an ld-linux that was called by hand the link names that instead. */
 static void own_path(char *out, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", out, size - 1);

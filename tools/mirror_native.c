@@ -125,8 +125,7 @@ static void describe(struct zr_mirror_route *route)
     }
 }
 
-/* As Unified Runtime does after every device allocation: resident on the owner and on every peer
- * that can reach it. */
+/* As Unified Runtime does after every device allocation: resident on the owner and on every peer that can reach it. */
 static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *why, size_t size)
 {
     for (unsigned i = 0; i < device_count; i++) {

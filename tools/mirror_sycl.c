@@ -82,8 +82,7 @@ static bool resolve(char *why, size_t size)
     return true;
 }
 
-/* A runtime without adapter v2 takes v1 when asked for v2, silently: the row would carry the wrong
- * name. */
+/* A runtime without adapter v2 takes v1 when asked for v2, silently: the row would carry the wrong name. */
 static bool lacks_v2(void)
 {
     const char *asked = getenv("SYCL_UR_USE_LEVEL_ZERO_V2");

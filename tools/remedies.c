@@ -95,8 +95,7 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
     r[OWNER].in_force = knob_is(c, "residency:owner");
 }
 
-/* The least change that holds. Exports by IPC are not ended by anything that ends peer
- * residency. */
+/* The least change that holds. Exports by IPC are not ended by anything that ends peer residency. */
 void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
                       struct zr_remedy remedies[ZR_REMEDIES])
 {

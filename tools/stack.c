@@ -259,8 +259,7 @@ static void conclude(struct zr_stack *stack)
 
 /* --- a process ------------------------------------------------------------------------------- */
 
-/* In a container the path means something else: the process's own root first. A root for tests may
- * hold /proc alone. */
+/* In a container the path means something else: the process's own root first. A root for tests may hold /proc alone. */
 static bool find_file(char *out, size_t size, pid_t pid, const char *path)
 {
     zr_root_path(out, size, "/proc/%d/root%s", (int)pid, path);

@@ -44,8 +44,7 @@ struct zr_stack {
     int error; /* errno of the maps; 0: they were read */
     struct zr_library parts[ZR_PARTS];
     struct zr_environ environ;
-    /* 2 or 1; 0: no UR adapter for Level Zero, or both are loaded and nothing tells which
-     * is used */
+    /* 2 or 1; 0: no UR adapter for Level Zero, or both are loaded and nothing tells which is used */
     int adapter;
     const char *adapter_why;
     enum zr_loader_binding binding;

@@ -23,8 +23,7 @@ enum {
     OPS_1_1 = 1 << 16 | 1
 };
 
-/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results
- * (below). */
+/* As of 1.1; 1.0 ends before ext_trim_memory, 0.11 before get_name and with two other results (below). */
 struct ops {
     uint32_t version;
     int (*initialize)(void *provider, const void *params, void **pool);
@@ -56,8 +55,7 @@ static const struct ops *real_ops;
 static struct zr_umf umf;
 
 static __thread int last_error;
-/* What the adapter has set last in this thread: it makes the pool's parameters, then asks for the
- * ops. */
+/* What the adapter has set last in this thread: it makes the pool's parameters, then asks for the ops. */
 static __thread struct {
     void *params;
     size_t limit;

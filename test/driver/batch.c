@@ -53,8 +53,7 @@ static uint64_t address_at(const uint32_t *command, unsigned index)
     return (command[index] | (uint64_t)command[index + 1] << 32) & XS_ADDRESS_MASK & ~3ull;
 }
 
-/* --- fetching
- * -------------------------------------------------------------------------------------- */
+/* --- fetching --------------------------------------------------------------------------------- */
 
 static unsigned length_of(uint32_t first)
 {
@@ -110,8 +109,7 @@ static const uint32_t *fetch(struct walk *walk, unsigned *length)
     return walk->spill;
 }
 
-/* --- memory interface commands
- * ---------------------------------------------------------------------- */
+/* --- memory interface commands ---------------------------------------------------------------- */
 
 static bool compare(uint64_t memory, unsigned operation, uint64_t data)
 {
@@ -352,8 +350,7 @@ static void memory_interface(struct walk *walk, const uint32_t *command, unsigne
     }
 }
 
-/* --- the other units
- * --------------------------------------------------------------------------------- */
+/* --- the other units -------------------------------------------------------------------------- */
 
 static void blit(struct xs_context *context, const uint32_t *command)
 {

@@ -24,8 +24,7 @@ void xs_blit_forked(void)
     self_memory = -1;
 }
 
-/* Pages that are protected just now (the driver's own migration of shared memory) still have
- * content. */
+/* Pages that are protected just now (the driver's own migration of shared memory) still have content. */
 static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool write)
 {
     if (self_memory < 0)

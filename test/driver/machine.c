@@ -344,8 +344,7 @@ void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, b
     unlock();
 }
 
-/* Fresh here means that the exporter is gone, or on another machine: the memory is in use all the
- * same. */
+/* Fresh here means that the exporter is gone, or on another machine: the memory is in use all the same. */
 void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored)
 {
     lock();

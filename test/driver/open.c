@@ -336,8 +336,7 @@ XS_PUBLIC void *mmap64(void *addr, size_t length, int prot, int flags, int fd, o
     return map(addr, length, prot, flags, fd, offset);
 }
 
-/* The driver then shares memory by taking descriptors out of the other process, without a socket.
- */
+/* The driver then shares memory by taking descriptors out of the other process, without a socket. */
 XS_PUBLIC int prctl(int option, ...)
 {
     va_list args;
@@ -361,8 +360,7 @@ XS_PUBLIC int uname(struct utsname *out)
     return result;
 }
 
-/* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs
- * ------------------ */
+/* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs ------------ */
 
 static int describe(int fd, struct stat *out)
 {

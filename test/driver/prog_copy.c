@@ -34,8 +34,7 @@ static void copy(struct way *way, void *to, const void *from, size_t size)
     CHECK(zeCommandListAppendBarrier(way->list, NULL, 0, NULL));
 }
 
-/* Immediate lists tell by an event, so that a header without zeCommandListHostSynchronize will do.
- */
+/* Immediate lists tell by an event, so that a header without zeCommandListHostSynchronize will do. */
 static void finish(struct way *way)
 {
     if (way->queue) {

@@ -118,8 +118,7 @@ static inline uint64_t fdinfo(int fd, const char *key)
     return kib_of(file, key);
 }
 
-/* --- a card with an address space and a queue
- * -------------------------------------------------------- */
+/* --- a card with an address space and a queue ------------------------------------------------- */
 
 struct gpu {
     int fd;

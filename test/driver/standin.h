@@ -31,8 +31,7 @@
 #define xs_likely(x) __builtin_expect(!!(x), 1)
 #define xs_unlikely(x) __builtin_expect(!!(x), 0)
 
-/* --- config.c: XE_STANDIN="key:value,..." -------------------------------------------------------
- */
+/* --- config.c: XE_STANDIN="key:value,..." ----------------------------------------------------- */
 struct xs_config {
     unsigned cards;
     uint64_t vram;       /* bytes per card */
@@ -53,8 +52,7 @@ extern struct xs_config xs_config;
 void xs_config_load(void);
 void xs_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* --- counts.c -----------------------------------------------------------------------------------
- */
+/* --- counts.c --------------------------------------------------------------------------------- */
 enum xs_count {
 #define XS_COUNT(name) XS_C_##name,
 #include "counts.def"
@@ -64,8 +62,7 @@ enum xs_count {
 void xs_counts_open(void);
 void xs_count(enum xs_count what, uint64_t n); /* about 20 ns with a file, 5 ns without */
 
-/* --- machine.c: what the processes of one stand-in machine share --------------------------------
- */
+/* --- machine.c: what the processes of one stand-in machine share ------------------------------ */
 struct xs_machine;
 void xs_machine_open(void);  /* once per process, at the first open of a card */
 void xs_machine_leave(void); /* at exit */
@@ -77,14 +74,12 @@ void xs_vram_give(unsigned card, uint64_t bytes);
 uint64_t xs_vram_used(unsigned card);
 uint64_t xs_gpu_active(void);
 void xs_host_pages(int64_t bytes); /* of a buffer that spilled */
-/* A buffer that left its process, or came in: the machine keeps it until the last holder lets go.
- */
+/* A buffer that left its process, or came in: the machine keeps it until the last holder lets go. */
 void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored);
 void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored);
 void xs_share_release(uint64_t inode);
 
-/* --- procfs.c: $ZEROUTE_ROOT/proc
- * ----------------------------------------------------------------- */
+/* --- procfs.c: $ZEROUTE_ROOT/proc ------------------------------------------------------------- */
 enum xs_memory { XS_VRAM, XS_GTT, XS_SYSTEM, XS_MEMORIES };
 struct xs_fdinfo {
     char *text; /* mapped file, or NULL without a root */
@@ -101,8 +96,7 @@ void xs_fdinfo_add(struct xs_fdinfo *info, enum xs_memory kind, int64_t bytes);
 void xs_format_number(char *place, unsigned width, uint64_t value);
 void xs_pci_address(unsigned card, char out[16]);
 
-/* --- table.c: small numbers for things, as the kernel hands them out -----------------------------
- */
+/* --- table.c: small numbers for things, as the kernel hands them out -------------------------- */
 struct xs_table {
     void **items;
     uint32_t *free_ids;
@@ -113,8 +107,7 @@ void *xs_table_get(const struct xs_table *table, uint32_t id);
 void *xs_table_take(struct xs_table *table, uint32_t id);
 void xs_table_free(struct xs_table *table);
 
-/* --- open.c: the libc names
- * ----------------------------------------------------------------------- */
+/* --- open.c: the libc names ------------------------------------------------------------------- */
 struct xs_client { /* one open of a card */
     unsigned card;
     uint64_t id;
@@ -128,19 +121,16 @@ struct xs_client { /* one open of a card */
 struct xs_client *xs_client_of(int fd); /* borrowed: give back with xs_client_put */
 void xs_client_put(struct xs_client *client);
 
-/* --- ioctl.c
- * -------------------------------------------------------------------------------------- */
+/* --- ioctl.c ---------------------------------------------------------------------------------- */
 int xs_ioctl(struct xs_client *client, unsigned long request, void *arg); /* 0 or -errno */
 
-/* --- query.c
- * -------------------------------------------------------------------------------------- */
+/* --- query.c ---------------------------------------------------------------------------------- */
 int xs_device_query(struct xs_client *client, struct xe_device_query *query);
 int xs_version(struct xs_client *client, struct xe_drm_version *version);
 uint64_t xs_clock_cycles(void); /* the card's timestamp counter, XS_CLOCK_BITS wide */
 uint64_t xs_now(void);          /* CLOCK_MONOTONIC, ns */
 
-/* --- gem.c
- * ---------------------------------------------------------------------------------------- */
+/* --- gem.c ------------------------------------------------------------------------------------ */
 struct xs_bo {
     _Atomic uint32_t refs; /* handle, bindings, commands under way */
     int fd;                /* the memfd, -1 until somebody looks at the bytes */
@@ -169,15 +159,13 @@ void xs_bo_ref(struct xs_bo *bo);
 void xs_bo_unref(struct xs_bo *bo);
 void *xs_bo_map(struct xs_bo *bo); /* NULL: no address space left */
 
-/* --- prime.c
- * -------------------------------------------------------------------------------------- */
+/* --- prime.c ---------------------------------------------------------------------------------- */
 int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg);
 int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg);
 void xs_prime_forget(struct xs_bo *bo);
 int xs_memfd_new(unsigned card, bool vram, uint32_t flags);
 
-/* --- vm.c
- * ----------------------------------------------------------------------------------------- */
+/* --- vm.c ------------------------------------------------------------------------------------- */
 struct xs_vm;
 struct xs_span { /* bytes of one binding, as the executor sees them */
     uint8_t *at;
@@ -199,8 +187,7 @@ void xs_vm_unpin(struct xs_span *span);
 bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length);
 bool xs_vm_write(struct xs_vm *vm, uint64_t address, const void *in, size_t length);
 
-/* --- queue.c: exec queues, user fences
- * ------------------------------------------------------------ */
+/* --- queue.c: exec queues, user fences -------------------------------------------------------- */
 struct xs_queue;
 int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *create);
 int xs_queue_destroy(struct xs_client *client, uint32_t id);
@@ -210,8 +197,7 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
 void xs_queue_drop(struct xs_queue *queue); /* the client is going away */
 int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count);
 
-/* --- event.c: sleeping until somebody wrote something
- * --------------------------------------------- */
+/* --- event.c: sleeping until somebody wrote something ----------------------------------------- */
 #define XS_ANY_ADDRESS 0
 #define XS_ADDRESS_MASK ((1ull << 48) - 1)
 uint32_t xs_event_seen(uint64_t address);
@@ -219,16 +205,14 @@ void xs_event_wait(uint64_t address, uint32_t seen, uint64_t ns);
 void xs_event_bump(uint64_t address); /* a few ns when nobody sleeps */
 void xs_event_bump_all(void);
 
-/* --- syncobj.c
- * ------------------------------------------------------------------------------------ */
+/* --- syncobj.c -------------------------------------------------------------------------------- */
 struct xs_syncobj;
 int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg);
 int xs_syncobj_signal(struct xs_client *client, uint32_t handle, uint64_t point);
 bool xs_syncobj_done(struct xs_client *client, uint32_t handle, uint64_t point);
 void xs_syncobj_drop(struct xs_syncobj *syncobj);
 
-/* --- regs.c: the registers a command streamer has
- * --------------------------------------------------- */
+/* --- regs.c: the registers a command streamer has --------------------------------------------- */
 #define XS_REGISTERS 256
 struct xs_regs {
     uint32_t offset[XS_REGISTERS];
@@ -242,8 +226,7 @@ void xs_gpr_write(struct xs_regs *regs, unsigned n, uint64_t value);
 void xs_reg_predicate(struct xs_regs *regs, unsigned mode);
 void xs_reg_math(struct xs_regs *regs, const uint32_t *instructions, unsigned count);
 
-/* --- batch.c: carries out one batch
- * ----------------------------------------------------------------- */
+/* --- batch.c: carries out one batch ----------------------------------------------------------- */
 struct xs_context { /* what a queue keeps from batch to batch */
     struct xs_vm *vm;
     struct xs_regs regs;
@@ -255,8 +238,7 @@ struct xs_context { /* what a queue keeps from batch to batch */
 };
 void xs_batch_run(struct xs_context *context, uint64_t address);
 
-/* --- blit.c
- * ------------------------------------------------------------------------------------------ */
+/* --- blit.c ----------------------------------------------------------------------------------- */
 void xs_blit_copy(struct xs_context *context, const uint32_t *command); /* XY_BLOCK_COPY_BLT */
 void xs_blit_memcopy(struct xs_context *context, const uint32_t *command);
 void xs_blit_memset(struct xs_context *context, const uint32_t *command);
@@ -266,8 +248,7 @@ void xs_take_time(struct xs_context *context, uint64_t bytes); /* copy_cost */
 bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes);
 bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes);
 
-/* --- zebin.c: the driver's own kernels
- * ----------------------------------------------------------------- */
+/* --- zebin.c: the driver's own kernels -------------------------------------------------------- */
 #define XS_KERNEL_ARGUMENTS 12
 struct xs_argument {
     unsigned offset, size; /* in the payload */
@@ -280,8 +261,7 @@ struct xs_kernel {
 };
 struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address);
 
-/* --- walker.c
- * ------------------------------------------------------------------------------------------ */
+/* --- walker.c --------------------------------------------------------------------------------- */
 void xs_walker(struct xs_context *context, const uint32_t *command); /* COMPUTE_WALKER */
 
 #endif

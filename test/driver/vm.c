@@ -28,8 +28,7 @@ struct xs_vm {
     uint32_t flags;
 };
 
-/* --- the treap ----------------------------------------------------------------------------------
- */
+/* --- the treap -------------------------------------------------------------------------------- */
 
 static void split(struct binding *node, uint64_t start, struct binding **low, struct binding **high)
 {
@@ -146,8 +145,7 @@ static void clear_buffer(struct xs_vm *vm, const struct xs_bo *bo)
     }
 }
 
-/* --- the calls
- * ------------------------------------------------------------------------------------ */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 int xs_vm_create(struct xs_client *client, struct xe_vm_create *create)
 {
@@ -282,8 +280,7 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
     return error ? error : xs_signal_syncs(client, bind->syncs, bind->num_syncs);
 }
 
-/* --- the executor's view
- * -------------------------------------------------------------------------- */
+/* --- the executor's view ---------------------------------------------------------------------- */
 
 static _Thread_local bool faulted;
 

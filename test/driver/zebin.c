@@ -58,8 +58,7 @@ static void open_library(void)
         fclose(maps);
 }
 
-/* --- .ze_info: a list of kernels, each with lines "key: value"
- * ----------------------------------------- */
+/* --- .ze_info: a list of kernels, each with lines "key: value" -------------------------------- */
 
 static const char *value_of(const char *from, const char *to, const char *key)
 {
@@ -128,8 +127,7 @@ static bool describe(const char *info, size_t length, const char *name, struct x
     return false;
 }
 
-/* --- the zebin files
- * ------------------------------------------------------------------------------------ */
+/* --- the zebin files -------------------------------------------------------------------------- */
 
 static unsigned differences(const uint8_t *a, const uint8_t *b, size_t length, unsigned most)
 {

@@ -93,8 +93,7 @@ int main(void)
                                        NULL));
     same = !memcmp(host, host + BLOCK, BLOCK);
     printf("before %lu after %lu %s\n", before, gpu_active_kib(), same ? "same" : "different");
-    /* what was answered can be taken back; Intel's driver refuses this for a peer that it
-     * granted */
+    /* what was answered can be taken back; Intel's driver refuses this for a peer that it granted */
     zeContextEvictMemory(context, cards[SECOND], blocks[FIRST], BLOCK);
     MUST(zeMemFree(context, blocks[FIRST]));
     MUST(zeMemFree(context, blocks[SECOND]));

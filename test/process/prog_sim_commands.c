@@ -1,5 +1,4 @@
-/* Commands are asynchronous, take the time that they are given (copy_cost:100ms) and move bytes in
- * order. */
+/* Commands are asynchronous, take the time that they are given (copy_cost:100ms) and move bytes in order. */
 #include "sim.h"
 
 static struct gpu gpu;

@@ -1,5 +1,4 @@
-/* The driver's tables, taken without a loader: an older caller's table is not written beyond its
- * end. */
+/* The driver's tables, taken without a loader: an older caller's table is not written beyond its end. */
 #include "sim.h"
 #include <dlfcn.h>
 

@@ -1,5 +1,4 @@
-/* Two drivers in one process: each has its own cards, and a block of one is unknown to the other.
- */
+/* Two drivers in one process: each has its own cards, and a block of one is unknown to the other. */
 #include "sim.h"
 
 int main(void)

@@ -1,5 +1,4 @@
-/* A table of promises: a program's part by name, the settings that it needs, and what must have
- * been counted. */
+/* A table of promises: a program's part by name, the settings that it needs, and what must have been counted. */
 #ifndef TEST_PROMISES_H
 #define TEST_PROMISES_H
 

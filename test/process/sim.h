@@ -1,5 +1,4 @@
-/* What the programs of the simulated GPU's tests share: a GPU to use, and checks that say what
- * failed. */
+/* What the programs of the simulated GPU's tests share: a GPU to use, and checks that say what failed. */
 #ifndef TEST_PROCESS_SIM_H
 #define TEST_PROCESS_SIM_H
 

@@ -1,5 +1,4 @@
-/* What doctor says of machines and processes laid out in a folder, and of a live one under the
- * preload. */
+/* What doctor says of machines and processes laid out in a folder, and of a live one under the preload. */
 #include "child.h"
 #include "root.h"
 #include "suite.h"

@@ -1,5 +1,4 @@
-/* The host mirror on the simulated GPU: measured truly, stopped by either remedy, and nothing
- * broken by it. */
+/* The host mirror on the simulated GPU: measured truly, stopped by either remedy, and nothing broken by it. */
 #include "child.h"
 #include "root.h"
 #include "suite.h"

@@ -1,5 +1,4 @@
-/* What follows from what was read, without a machine: the preload's hooks, and the links of the
- * mirror. */
+/* What follows from what was read, without a machine: the preload's hooks, and the links of the mirror. */
 #include "diagnosis.h"
 #include "suite.h"
 

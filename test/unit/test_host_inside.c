@@ -1,5 +1,4 @@
-/* Promises of src/host.c: the floor under host memory, and backing:eager's way into the
- * environment. */
+/* Promises of src/host.c: the floor under host memory, and backing:eager's way into the environment. */
 #include "root.h"
 #include "suite.h"
 #include "zeroute.h"

@@ -1,5 +1,4 @@
-/* Buffers: a file of sparse memory each, an address range, and the index from an address to both.
- */
+/* Buffers: a file of sparse memory each, an address range, and the index from an address to both. */
 #include "simgpu.h"
 
 #include <stdlib.h>

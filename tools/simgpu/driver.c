@@ -34,8 +34,7 @@ void sim_start(void)
     pthread_once(&once, start);
 }
 
-/* Each large block is a file of its own: the soft limit of descriptors must not end that at 1024.
- */
+/* Each large block is a file of its own: the soft limit of descriptors must not end that at 1024. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;

@@ -7,8 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The descriptor first, as programs expect that send it over a socket and put their own in its
- * place. */
+/* The descriptor first, as programs expect that send it over a socket and put their own in its place. */
 struct handle {
     uint64_t fd;
     uint64_t offset; /* of the block in the buffer */

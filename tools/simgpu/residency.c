@@ -74,8 +74,7 @@ ze_result_t sim_zeContextSystemBarrier(ze_context_handle_t handle, ze_device_han
     return handle && device ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-/* The three links of the host mirror: deferred backing, an export, a kernel that fills on export.
- */
+/* The three links of the host mirror: deferred backing, an export, a kernel that fills on export. */
 static bool mirrors(const struct sim_backing *backing)
 {
     return sim_config.mirror && sim_config.kernel >= 618 && !sim.eager && !backing->spilled &&

@@ -63,8 +63,7 @@ struct sim_uuid {
     uint8_t id[16];
 };
 
-/* --- objects -------------------------------------------------------------------------------------
- */
+/* --- objects ---------------------------------------------------------------------------------- */
 
 /* First in every object: newer loaders call through these tables (extension driver_ddi_handles). */
 struct sim_object {
@@ -140,8 +139,7 @@ struct sim_state {
 };
 extern struct sim_state sim;
 
-/* --- config.c: ZE_SIMGPU -------------------------------------------------------------------------
- */
+/* --- config.c: ZE_SIMGPU ---------------------------------------------------------------------- */
 struct sim_fault {
     char function[64];
     uint64_t nth; /* 0: every call */
@@ -176,8 +174,7 @@ void sim_spend(uint64_t ns);
 uint64_t sim_now(void); /* ns, monotonic */
 int sim_second(void);   /* is this the copy of the library that reads ZE_SIMGPU2? */
 
-/* --- tables.c ------------------------------------------------------------------------------------
- */
+/* --- tables.c --------------------------------------------------------------------------------- */
 void sim_tables_init(void);
 /* Give an object the tables that a loader may call through. */
 void sim_object_init(struct sim_object *object);
@@ -187,12 +184,10 @@ sim_function sim_function_named(const char *name);
 bool sim_is_function(const char *name);
 uint64_t sim_calls(const char *name); /* with count:on or a fault on it; else 0 */
 
-/* --- driver.c ------------------------------------------------------------------------------------
- */
+/* --- driver.c --------------------------------------------------------------------------------- */
 void sim_start(void); /* once: configuration, cards, machine */
 
-/* --- device.c ------------------------------------------------------------------------------------
- */
+/* --- device.c --------------------------------------------------------------------------------- */
 void sim_devices_init(void);
 void sim_modules_init(void);
 uint32_t sim_visible_cards(void); /* a bit each */
@@ -201,8 +196,7 @@ static inline struct sim_device *sim_device(ze_device_handle_t handle)
     return (struct sim_device *)handle;
 }
 
-/* --- residency.c: contexts, residency, and the export that it takes
- * ------------------------------- */
+/* --- residency.c: contexts, residency, and the export that it takes --------------------------- */
 static inline struct sim_context *sim_context(ze_context_handle_t handle)
 {
     return (struct sim_context *)handle;
@@ -212,12 +206,10 @@ struct sim_context *sim_context_new(uint32_t cards);
  * only exported). With mirror:on its host pages are taken, once. */
 void sim_export(struct sim_backing *backing, int card);
 void sim_unexport(struct sim_backing *backing);
-/* Cards that the block is resident on, a bit each; tests find it as extension "zeSimgpuResidency".
- */
+/* Cards that the block is resident on, a bit each; tests find it as extension "zeSimgpuResidency". */
 uint32_t sim_residency(const void *p);
 
-/* --- backing.c: buffers, their addresses, the index
- * ----------------------------------------------- */
+/* --- backing.c: buffers, their addresses, the index ------------------------------------------- */
 /* Memory lock held. Reserve, back and index `size` bytes; VRAM is charged for SIM_DEVICE. fd >= 0:
  * map that file from `offset` on instead of new memory (the descriptor is then ours). */
 ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context,
@@ -228,8 +220,7 @@ struct sim_backing *sim_backing_at(uintptr_t address);
 void sim_backing_index(struct sim_backing *backing, struct sim_backing *value);
 /* Address space alone: `size` bytes at `alignment` (+ `shift`), in whole units of the index. */
 bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing *backing);
-/* Keep the mapping under [p, p+size) while bytes move. *gone: it was the driver's memory and is
- * freed. */
+/* Keep the mapping under [p, p+size) while bytes move. *gone: it was the driver's memory and is freed. */
 struct sim_backing *sim_pin(const void *p, size_t size, bool *gone);
 void sim_unpin(struct sim_backing *backing);
 static inline size_t sim_round(size_t value, size_t to)
@@ -237,8 +228,7 @@ static inline size_t sim_round(size_t value, size_t to)
     return (value + to - 1) / to * to;
 }
 
-/* --- pool.c: blocks up to 1 MiB from 2 MiB slabs; memory lock held
- * --------------------------------- */
+/* --- pool.c: blocks up to 1 MiB from 2 MiB slabs; memory lock held ---------------------------- */
 ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
                            struct sim_device *device, size_t size, size_t alignment, void **out);
 void sim_pool_free(struct sim_backing *backing, uintptr_t base);
@@ -246,8 +236,7 @@ bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_bl
 bool sim_pool_trim(struct sim_device *device); /* empty slabs go back; true: there was one */
 void sim_pool_forget(struct sim_context *context);
 
-/* --- memory.c
- * ------------------------------------------------------------------------------------- */
+/* --- memory.c --------------------------------------------------------------------------------- */
 /* Memory lock held. The block that holds the address. */
 bool sim_find(const void *p, struct sim_block *out);
 void sim_release(const struct sim_block *block);
@@ -255,8 +244,7 @@ void sim_release(const struct sim_block *block);
 void sim_free_deferred(void);
 size_t sim_max_alloc(void);
 
-/* --- event.c
- * -------------------------------------------------------------------------------------- */
+/* --- event.c ---------------------------------------------------------------------------------- */
 struct sim_event_slot { /* in the pool's memory, which processes may share */
     atomic_bool signalled;
     uint64_t start, end; /* progress lock */
@@ -279,8 +267,7 @@ void sim_event_times(struct sim_event *event, ze_kernel_timestamp_result_t *out)
 bool sim_wait_changed(uint64_t deadline, bool poll);
 uint64_t sim_deadline(uint64_t timeout);
 
-/* --- queue.c, execute.c, command.c
- * ---------------------------------------------------------------- */
+/* --- queue.c, execute.c, command.c ------------------------------------------------------------ */
 enum sim_command_kind {
     SIM_NOTHING, /* only its events */
     SIM_COPY,
@@ -327,31 +314,26 @@ void sim_execute(const struct sim_command *command);
 uint64_t sim_faults(void);   /* commands whose memory was gone when they ran, and the like */
 void sim_context_gone(void); /* a fault: memory is freed through it */
 
-/* --- ipc.c
- * ---------------------------------------------------------------------------------------- */
+/* --- ipc.c ------------------------------------------------------------------------------------ */
 int sim_open_fd_of(int pid, int fd);
 /* All that is behind the descriptor, as Intel's driver does it. */
 ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd, void **out);
 
-/* --- virtual.c
- * ------------------------------------------------------------------------------------ */
+/* --- virtual.c -------------------------------------------------------------------------------- */
 bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out);
 
-/* --- machine.c: what the processes of one simulated machine share; memory lock held
- * ----------------- */
+/* --- machine.c: what the processes of one simulated machine share; memory lock held ----------- */
 void sim_machine_attach(void); /* no lock held */
 bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled);
 void sim_machine_give(unsigned card, size_t bytes, bool spilled);
 void sim_machine_mirror(int64_t bytes);
-/* A buffer of another card (system memory charged to this one), or of this card in another process.
- */
+/* A buffer of another card (system memory charged to this one), or of this card in another process. */
 void sim_machine_import(unsigned card, bool same_card, int64_t bytes);
 uint64_t sim_machine_free(unsigned card); /* VRAM that nobody holds; takes the memory lock */
 /* A figure by name, for tests; they find it as extension function "zeSimgpuQuery". */
 uint64_t sim_query(const char *what);
 
-/* --- procfs.c: what a reader would find in /proc, under ZEROUTE_ROOT
- * -------------------------------- */
+/* --- procfs.c: what a reader would find in /proc, under ZEROUTE_ROOT -------------------------- */
 struct sim_usage { /* of one process on one card, in bytes */
     uint64_t vram, shared, system, gtt;
 };
@@ -364,8 +346,7 @@ void sim_procfs_write_card(const char *root, unsigned client, unsigned card,
                            const struct sim_usage *usage);
 void sim_procfs_remove(const char *root, int pid);
 
-/* --- the entry points
- * ------------------------------------------------------------------------------ */
+/* --- the entry points ------------------------------------------------------------------------- */
 ze_result_t sim_zeInitDrivers(uint32_t *, ze_driver_handle_t *, const struct sim_init_desc *);
 ze_result_t sim_zesInit(uint32_t);
 ze_result_t sim_zesDriverGet(uint32_t *, zes_driver_handle_t *);

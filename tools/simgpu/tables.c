@@ -90,8 +90,7 @@ uint64_t sim_calls(const char *name)
     return slot_named(name, &number) ? atomic_load(&calls[number]) : 0;
 }
 
-/* --- trampolines -------------------------------------------------------------------------------
- */
+/* --- trampolines ------------------------------------------------------------------------------ */
 
 struct verdict {        /* in rax and rdx */
     sim_function go_on; /* NULL: answer with the code */
@@ -162,8 +161,7 @@ static sim_function entry_of(const struct table *table, size_t i)
     return entry;
 }
 
-/* --- what the loader asks for --------------------------------------------------------------------
- */
+/* --- what the loader asks for ----------------------------------------------------------------- */
 
 /* A caller's table has room for the slots of the version it names, and no more. */
 static ze_result_t fill(ze_api_version_t version, const struct table *table, void *out)
@@ -213,8 +211,7 @@ enum {
 #undef SIM_STUB
 #undef SIM_END
 
-/* --- tables behind handles: loaders from 1.24 on, with ZE_extension_driver_ddi_handles
- * ------------ */
+/* --- tables behind handles: loaders from 1.24 on, with ZE_extension_driver_ddi_handles -------- */
 
 #define LAYER_TABLES 48
 struct layer {
