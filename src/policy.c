@@ -24,9 +24,10 @@ static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsi
     return zr_policy_trim(call, number) || zr_keep_returned() != returned;
 }
 
-static __attribute__((noinline, cold)) bool try_again(struct zr_call *call, unsigned number, uint32_t returned)
+__attribute__((noinline, cold)) bool zr_policy_try_again(struct zr_call *call, unsigned number, uint32_t returned,
+                                                        int tries)
 {
-    if (!made_room(call, number, returned))
+    if (tries == MOST_TRIES || !made_room(call, number, returned))
         return false;
     zr_count(ZR_F_CACHE_RETRIES, 1);
     return true;
@@ -42,8 +43,8 @@ static __attribute__((noinline, cold)) bool try_again(struct zr_call *call, unsi
             returned_ = zr_keep_returned();                                                        \
             zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                  \
             got_ = ZR_DOWN((call), name, (size), arguments);                                       \
-        } while (unlikely(is_full(got_)) && tries_++ < MOST_TRIES &&                               \
-                 try_again((call), (number), returned_));                                          \
+        } while (unlikely(is_full(got_)) &&                                                        \
+                 zr_policy_try_again((call), (number), returned_, tries_++));                      \
         got_;                                                                                      \
     })
 

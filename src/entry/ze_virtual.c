@@ -87,11 +87,14 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     unsigned number = zr_device_number(&call, device);
     if (on_device && unlikely(!zr_policy_within_limit(&call, number, size)))
         return zr_policy_refused(ZR_E_zePhysicalMemCreate);
-    ze_result_t result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
-    if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && zr_policy_trim(&call, number)) {
-        zr_count(ZR_F_CACHE_RETRIES, 1);
+    ze_result_t result;
+    uint32_t returned;
+    int tries = 0;
+    do {
+        returned = zr_keep_returned();
         result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
-    }
+    } while (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY &&
+             zr_policy_try_again(&call, number, returned, tries++));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_physical(on_device, number, context, *out, size);
     if (result == ZE_RESULT_SUCCESS && on_device)

@@ -2,6 +2,7 @@
 #include "keep.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 static void reuse(void)
@@ -305,11 +306,42 @@ static void adapter_vouched(void)
     EXPECT(frees() == 0);
 }
 
+/* Four threads with up to a quarter of the memory each, on a card, or within a limit, of 64 MiB: nobody is refused. */
+static void *take_and_give(void *arg)
+{
+    uint32_t seed = (uint32_t)(uintptr_t)arg;
+
+    for (int i = 0; i < 1000; i++) {
+        ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC};
+        ze_physical_mem_handle_t physical;
+
+        seed = seed * 1664525 + 1013904223;
+        desc.size = (1 + (seed >> 16) % 8) * 2 * MIB;
+        if (seed >> 20 & 1) {
+            release(on_card(&gpu, 0, desc.size));
+        } else {
+            OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
+            OK(zePhysicalMemDestroy(gpu.context, physical));
+        }
+    }
+    return NULL;
+}
+
+static void shared_out(void)
+{
+    pthread_t thread[4];
+
+    for (uintptr_t i = 0; i < 4; i++)
+        EXPECT(pthread_create(&thread[i], NULL, take_and_give, (void *)(i + 1)) == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+}
+
 static const struct part all[] = {
     PART(reuse), PART(policies), PART(exported), PART(exported_by_descriptor), PART(chained), PART(full),
     PART(context_destroyed), PART(orphans), PART(below_the_floor), PART(limited), PART(queried), PART(nothing_kept),
     PART(half_kept), PART(two_percent_kept), PART(idle), PART(host), PART(host_of_the_caller), PART(adapter),
-    PART(adapter_vouched), {NULL, NULL}};
+    PART(adapter_vouched), PART(shared_out), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -13,6 +13,8 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:2,count:on"; /* never full */
     if (strcmp(argument, "many_devices") == 0)
         settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
+    if (strcmp(argument, "shared_out") == 0)
+        settings[1] = "ZE_SIMGPU=devices:2,count:on,vram:64MiB,free_cost:50us"; /* time to be in each other's way */
     if (strcmp(argument, "two_percent_kept") == 0)
         settings[1] = "ZE_SIMGPU=devices:1,count:on,vram:100GiB";
     c = child_run(settings, argv);
@@ -45,6 +47,8 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_block_at_hand_is_no_way_around_the_host_floor, LASTING ",host_floor:4GiB", keep, below_the_floor) \
     X(idle_blocks_go_back, ",cache_idle:50ms", keep, idle)                                                \
     X(no_idle_time_at_all_is_allowed, ",cache_idle:0", keep, idle)                                        \
+    X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                               \
+    X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                       \
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                               \
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)        \
     X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                   \
