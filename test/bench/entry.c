@@ -7,6 +7,8 @@
  *                                cards); answers "ready", or "full" when the blocks do not fit
  *   slice                        answers the ns per allocation and free of one thread, and how many it made
  *   end                          answers "done"
+ *   many COUNT ORDER             so many live blocks of 64 KiB: answers the ns of zeMemGetAddressRange and of
+ *                                zeMemFree for each, as they were made (ORDER 0) or in any order (1); or "full"
  */
 #include "bench_ze.h"
 
@@ -165,6 +167,55 @@ static bool begin(const char *name, size_t size, int number)
     return true;
 }
 
+/* The ns per block of one function, called for all of them. */
+#define EACH(p, count, call)                                \
+    __extension__({                                         \
+        double began = now_ns();                            \
+        for (size_t i_ = 0; i_ < (count); i_++)             \
+            call((p)[i_]);                                  \
+        (now_ns() - began) / (double)(count);               \
+    })
+
+static void look(void *p)
+{
+    size_t size;
+    void *base;
+
+    MUST(zeMemGetAddressRange(context, p, &base, &size));
+}
+
+static void shuffle(void **p, size_t count)
+{
+    uint64_t r = 1;
+
+    for (size_t i = count; i-- > 1;) {
+        size_t j = (r = r * 6364136223846793005u + 1442695040888963407u) % (i + 1);
+        void *t = p[i];
+
+        p[i] = p[j], p[j] = t;
+    }
+}
+
+static void many(size_t want, bool shuffled)
+{
+    void **p = malloc(want * sizeof *p);
+    size_t count = 0;
+    double range, release;
+
+    while (p && count < want &&
+           zeMemAllocDevice(context, &plain_desc, 65536, 0, cards[0], &p[count]) == ZE_RESULT_SUCCESS)
+        count++;
+    if (shuffled)
+        shuffle(p, count);
+    range = EACH(p, count, look);
+    release = EACH(p, count, give);
+    free(p);
+    if (count == want)
+        printf("%.2f %.2f\n", range, release);
+    else
+        puts("full");
+}
+
 int main(void)
 {
     char line[128], name[16];
@@ -175,6 +226,8 @@ int main(void)
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "begin %15s %zu %d", name, &size, &number) == 3 && number >= 1 && number <= THREADS)
             puts(begin(name, size, number) ? "ready" : "full");
+        else if (sscanf(line, "many %zu %d", &size, &number) == 2)
+            many(size, number != 0);
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f %zu\n", slice(), work[0].steps);
         else if (strcmp(line, "end\n") == 0)
