@@ -154,8 +154,8 @@ static size_t at_home(const struct table *t, const uintptr_t *base, size_t count
 
 /*
  * Drivers give out bases at distances that are powers of two, with holes in between. In a large table, whoever looks at
- * another's descriptor first waits for memory twice: so of several factors it takes the one that gives most blocks their
- * own place; of equal ones, the one that leaves most room for those to come. Some ms for half a million blocks.
+ * another's descriptor first waits for memory twice: so of several factors it takes the one that gives most blocks
+ * their own place; of equal ones, the one that leaves most room for those to come. Some ms for half a million blocks.
  */
 static uint64_t best_factor(unsigned bits)
 {
