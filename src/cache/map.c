@@ -74,6 +74,18 @@ struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address)
     return block_of(slot);
 }
 
+/* Two loads in the common case. After the swap of a slot, which orders them behind it. */
+static void set(struct zr_map_bits *bits, unsigned i)
+{
+    uint64_t bit = (uint64_t)1 << i % 64, *word = &bits->seen[i / 64];
+    uint64_t any_bit = (uint64_t)1 << i / 64 % 64, *any = &bits->any[i / 4096];
+
+    if (unlikely(!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & bit)))
+        __atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
+    if (unlikely(!(__atomic_load_n(any, __ATOMIC_SEQ_CST) & any_bit)))
+        __atomic_fetch_or(any, any_bit, __ATOMIC_SEQ_CST);
+}
+
 static struct zr_map_root *root_of(uintptr_t a)
 {
     return likely(a >> 48 == 0) ? &zr_map_low
@@ -111,20 +123,8 @@ static __attribute__((noinline, cold)) struct zr_map_leaf *make_leaf(uintptr_t a
     }
     leaf = fill((void **)&root->leaf[i], sizeof(struct zr_map_leaf));
     if (leaf)
-        __atomic_fetch_or(&root->seen[i / 64], (uint64_t)1 << i % 64, __ATOMIC_SEQ_CST);
+        set(&root->noted, i);
     return leaf;
-}
-
-/* Two more loads in the common case. The swap of the slot before it orders them after it. */
-static void note_page(struct zr_map_leaf *leaf, unsigned page)
-{
-    uint64_t bit = (uint64_t)1 << page % 64, *word = &leaf->seen[page / 64];
-    uint64_t any_bit = (uint64_t)1 << page / 64 % 64, *any = &leaf->any[page / 4096];
-
-    if (unlikely(!(__atomic_load_n(word, __ATOMIC_SEQ_CST) & bit)))
-        __atomic_fetch_or(word, bit, __ATOMIC_SEQ_CST);
-    if (unlikely(!(__atomic_load_n(any, __ATOMIC_SEQ_CST) & any_bit)))
-        __atomic_fetch_or(any, any_bit, __ATOMIC_SEQ_CST);
 }
 
 /* Nodes come in one size: 1 KiB for the rare page of several blocks is 1.6 % of that page. */
@@ -176,7 +176,7 @@ bool zr_map_insert(struct zr_block *b)
                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
             spare = NULL;
     }
-    note_page(leaf, page);
+    set(&leaf->noted, page);
     return true;
 }
 
@@ -210,21 +210,21 @@ static __attribute__((noinline, cold)) void clean(struct zr_map_leaf *leaf)
     for (unsigned i = 0; i < ZR_MAP_FAN / 64; i++) {
         uint64_t any_bit = (uint64_t)1 << i % 64;
 
-        for (uint64_t left = load(&leaf->seen[i]); left; left &= left - 1) {
+        for (uint64_t left = load(&leaf->noted.seen[i]); left; left &= left - 1) {
             uint64_t bit = left & -left;
             const uint64_t *slot = &leaf->slot[slot_of_page(i * 64 + (unsigned)__builtin_ctzll(left))];
 
             if (below(load(slot), 0, UINTPTR_MAX, true))
                 continue;
-            __atomic_fetch_and(&leaf->seen[i], ~bit, __ATOMIC_SEQ_CST);
+            __atomic_fetch_and(&leaf->noted.seen[i], ~bit, __ATOMIC_SEQ_CST);
             if (below(__atomic_load_n(slot, __ATOMIC_SEQ_CST), 0, UINTPTR_MAX, true))
-                __atomic_fetch_or(&leaf->seen[i], bit, __ATOMIC_SEQ_CST);
+                __atomic_fetch_or(&leaf->noted.seen[i], bit, __ATOMIC_SEQ_CST);
         }
-        if (load(&leaf->seen[i]) || !(load(&leaf->any[i / 64]) & any_bit))
+        if (load(&leaf->noted.seen[i]) || !(load(&leaf->noted.any[i / 64]) & any_bit))
             continue;
-        __atomic_fetch_and(&leaf->any[i / 64], ~any_bit, __ATOMIC_SEQ_CST);
-        if (__atomic_load_n(&leaf->seen[i], __ATOMIC_SEQ_CST))
-            __atomic_fetch_or(&leaf->any[i / 64], any_bit, __ATOMIC_SEQ_CST);
+        __atomic_fetch_and(&leaf->noted.any[i / 64], ~any_bit, __ATOMIC_SEQ_CST);
+        if (__atomic_load_n(&leaf->noted.seen[i], __ATOMIC_SEQ_CST))
+            __atomic_fetch_or(&leaf->noted.any[i / 64], any_bit, __ATOMIC_SEQ_CST);
     }
     __atomic_fetch_add(&leaf->cleanings, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&leaf->lock, 0, __ATOMIC_RELEASE);
@@ -244,19 +244,19 @@ static int last_bit(const uint64_t *words, int end)
     return -1;
 }
 
-/* The greatest page below `end` in which a base was seen, or -1: at most 18 words are looked at. */
-static int last_page(struct zr_map_leaf *leaf, int end)
+/* The greatest below `end` that is noted, or -1: at most 18 words are looked at. */
+static int last_noted(const struct zr_map_bits *bits, int end)
 {
     int word, bit;
 
     if (end <= 0)
         return -1;
     word = (end - 1) / 64;
-    bit = last_bit(&leaf->seen[word], end - word * 64);
+    bit = last_bit(&bits->seen[word], end - word * 64);
     if (bit >= 0)
         return word * 64 + bit;
-    for (word = last_bit(leaf->any, word); word >= 0; word = last_bit(leaf->any, word)) {
-        bit = last_bit(&leaf->seen[word], 64);
+    for (word = last_bit(bits->any, word); word >= 0; word = last_bit(bits->any, word)) {
+        bit = last_bit(&bits->seen[word], 64);
         if (bit >= 0)
             return word * 64 + bit;
     }
@@ -272,7 +272,7 @@ static struct zr_block *last_block(struct zr_map_leaf *leaf, int end)
         unsigned empty = 0;
         struct zr_block *b = NULL;
 
-        for (int page = last_page(leaf, end); page >= 0 && !b; page = last_page(leaf, page)) {
+        for (int page = last_noted(&leaf->noted, end); page >= 0 && !b; page = last_noted(&leaf->noted, page)) {
             b = below(load(&leaf->slot[slot_of_page((unsigned)page)]), 0, UINTPTR_MAX, false);
             empty += !b;
         }
@@ -301,7 +301,7 @@ static struct zr_block *nearest_below(uintptr_t a)
         if (b || (b = last_block(leaf, page)))
             return b;
     }
-    for (i = last_bit(root->seen, i); i >= 0; i = last_bit(root->seen, i)) {
+    for (i = last_noted(&root->noted, i); i >= 0; i = last_noted(&root->noted, i)) {
         b = last_block(__atomic_load_n(&root->leaf[i], __ATOMIC_ACQUIRE), ZR_MAP_FAN);
         if (b)
             return b;
@@ -330,9 +330,8 @@ struct zr_block *zr_map_find(const void *p)
 void zr_map_fork_child(void)
 {
     zr_index_fork_child();
-    for (int i = last_bit(zr_map_low.seen, ZR_MAP_FAN); i >= 0; i = last_bit(zr_map_low.seen, i)) {
+    for (int i = last_noted(&zr_map_low.noted, ZR_MAP_FAN); i >= 0; i = last_noted(&zr_map_low.noted, i))
         zr_map_low.leaf[i] = NULL;
-        zr_map_low.seen[i / 64] &= ~((uint64_t)1 << i % 64);
-    }
+    zr_map_low.noted = (struct zr_map_bits){0};
     memset(zr_map_high, 0, sizeof zr_map_high);
 }

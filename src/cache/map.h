@@ -31,17 +31,22 @@
 
 enum { ZR_MAP_FAN = 1 << 16 };
 
+/* A bit for each slot, and one for each word of these in which a bit is set. */
+struct zr_map_bits {
+    uint64_t seen[ZR_MAP_FAN / 64];
+    uint64_t any[ZR_MAP_FAN / 4096];
+};
+
 struct zr_map_leaf {
-    uint64_t slot[ZR_MAP_FAN];      /* 0, or generation << 48 | descriptor, or node | 1 */
-    uint64_t seen[ZR_MAP_FAN / 64]; /* a base was once in this page */
-    uint64_t any[ZR_MAP_FAN / 4096]; /* a bit is set in this word of `seen` */
-    uint32_t cleanings;              /* odd while bits are being cleared */
+    uint64_t slot[ZR_MAP_FAN]; /* 0, or generation << 48 | descriptor, or node | 1 */
+    struct zr_map_bits noted;  /* pages in which a base once was */
+    uint32_t cleanings;        /* odd while bits are being cleared */
     uint32_t lock;
 };
 
 struct zr_map_root {
     struct zr_map_leaf *leaf[ZR_MAP_FAN];
-    uint64_t seen[ZR_MAP_FAN / 64];
+    struct zr_map_bits noted; /* leaves that are there */
 };
 
 /*

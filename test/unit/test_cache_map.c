@@ -204,7 +204,7 @@ static unsigned pages_noted(uintptr_t at)
     unsigned n = 0;
 
     for (unsigned i = 0; i < ZR_MAP_FAN / 64; i++)
-        n += (unsigned)__builtin_popcountll(zr_map_leaf_of(at)->seen[i]);
+        n += (unsigned)__builtin_popcountll(zr_map_leaf_of(at)->noted.seen[i]);
     return n;
 }
 
