@@ -102,7 +102,7 @@ static void threads(long n)
 
 static void wait_for(pid_t child, int expected)
 {
-    int status;
+    int status = -1;
     check(child > 0 && waitpid(child, &status, 0) == child, "wait");
     check(WIFEXITED(status) && WEXITSTATUS(status) == expected, "the child did not end well");
 }
