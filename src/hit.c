@@ -10,7 +10,7 @@ enum { LOOK_AGAIN = 16 };
 /*
  * A call site that frees blocks of a device: in one cache line. Found by the call site alone: what is written on its
  * behalf has an address before the block's descriptor is there, and stores without one hold up the loads behind them
- * (3 ns with a thousand blocks). Sites that free blocks of several devices have one more for each of the others.
+ * (3 ns with a thousand blocks). What finds its place taken, as a site's blocks of its second device do, goes to another.
  */
 struct freer {
     uintptr_t from; /* 0: go the general way */
@@ -37,6 +37,11 @@ static inline struct freer *freer_of(uintptr_t from)
 static inline struct freer *other_freer_of(uintptr_t from, uint32_t what)
 {
     return &more_freers[(from + what) * 0x9e3779b97f4a7c15u >> 60];
+}
+
+static inline bool is_for(const struct freer *f, uintptr_t from, uint32_t what)
+{
+    return likely(f->from == from) && likely(f->what == what);
 }
 
 /* Where the general way has just counted a call from here; NULL: it goes on doing so. */
@@ -84,6 +89,7 @@ void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, uns
     struct heap *h = zr_heap_last;
     struct freer f = {.from = zr_from(call->caller, call->door), .what = device | ZR_KIND_DEVICE << 16, .heap = h,
                       .mine = __atomic_load_n(&h->mine, __ATOMIC_RELAXED)};
+    struct freer *first = freer_of(f.from);
 
     if ((!site && shard != ZR_SHARD_OFF) || h->cache != c || f.mine == NOT_PRIVATE || device >= ZR_DEVICES)
         return;
@@ -101,10 +107,7 @@ void zr_hit_learn_free(const struct zr_cache *c, const struct zr_call *call, uns
         if (!f.tally)
             return;
     }
-    if (freer_of(f.from)->from == f.from && freer_of(f.from)->what != f.what)
-        *other_freer_of(f.from, f.what) = f;
-    else
-        *freer_of(f.from) = f;
+    *(first->from == 0 || is_for(first, f.from, f.what) ? first : other_freer_of(f.from, f.what)) = f;
 }
 
 static void learn_anew(void)
@@ -197,8 +200,7 @@ static inline __attribute__((always_inline)) ze_result_t put_by(ze_context_handl
     struct heap *h = f->heap;
     struct zr_freed_block was;
 
-    if (unlikely(f->from != from) || unlikely(!context) ||
-        unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) != ZR_DECIDING) ||
+    if (unlikely(!context) || unlikely(__atomic_load_n(&zr_unusual, __ATOMIC_RELAXED) != ZR_DECIDING) ||
         unlikely(!zr_cache_put_by(h, f->mine, slot, &was)))
         return free_otherwise(context, p, from);
     if (likely(f->tally))
@@ -219,7 +221,7 @@ static inline bool is_of(const void *slot, const void *p)
     return __atomic_load_n(&zr_slot_block(slot)->base, __ATOMIC_RELAXED) == (uintptr_t)p;
 }
 
-/* Not at its first place in the index, or of another device. */
+/* Not at its first place in the index, or not for the first freer of this place. */
 static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t context, void *p, uintptr_t from)
 {
     const void *slot = zr_index_first(p);
@@ -232,9 +234,9 @@ static __attribute__((noinline)) ze_result_t free_displaced(ze_context_handle_t 
         if (unlikely(!is_of(slot, p)))
             return free_otherwise(context, p, from);
     }
-    if (f->what != what_of(slot)) {
+    if (!is_for(f, from, what_of(slot))) {
         f = other_freer_of(from, what_of(slot));
-        if (unlikely(f->what != what_of(slot)))
+        if (unlikely(!is_for(f, from, what_of(slot))))
             return free_otherwise(context, p, from);
     }
     return put_by(context, p, from, f, slot);
@@ -246,7 +248,7 @@ __attribute__((section(".text.sorted.3"))) ze_result_t zr_hit_free(ze_context_ha
     const void *slot = zr_index_first(p);
 
     zr_hit_enter();
-    if (unlikely(!is_of(slot, p)) || unlikely(f->what != what_of(slot)))
+    if (unlikely(!is_of(slot, p)) || unlikely(!is_for(f, from, what_of(slot))))
         return free_displaced(context, p, from);
     return put_by(context, p, from, f, slot);
 }

@@ -8,7 +8,7 @@
  * One call site asks for the same again and again, and then for something else: another card, alignment, size,
  * ordinal, a chained structure. It gets what it asks for each time, and every call is counted (test_keep.c).
  */
-enum { STEADY_ROUNDS = 3000 };
+enum { STEADY_ROUNDS = 3000, CARDS = 8, SITE_ROUNDS = 15 * CARDS };
 
 static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t alignment, unsigned card)
 {
@@ -186,8 +186,26 @@ static void many_devices(void)
     }
 }
 
-static const struct part all[] = {
-    PART(steady), PART(for_once), PART(no_alignment), PART(interrupted), PART(many_devices), {NULL, NULL}};
+/* Each use of this is a call site of its own. */
+#define TAKE_AND_GIVE                                                                       \
+    do {                                                                                    \
+        OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[i % CARDS], &p));   \
+        OK(zeMemFree(gpu.context, p));                                                      \
+    } while (0)
+#define FOUR_TIMES(x) x; x; x; x
+
+/* More call sites than a thread remembers, each for many cards. */
+static void many_sites(void)
+{
+    void *p;
+
+    for (unsigned i = 0; i < SITE_ROUNDS; i++) {
+        FOUR_TIMES(FOUR_TIMES(FOUR_TIMES(TAKE_AND_GIVE)));
+    }
+}
+
+static const struct part all[] = {PART(steady),       PART(for_once),   PART(no_alignment), PART(interrupted),
+                                  PART(many_devices), PART(many_sites), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -13,6 +13,8 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:2,count:on"; /* never full */
     if (strcmp(argument, "many_devices") == 0)
         settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
+    if (strcmp(argument, "many_sites") == 0)
+        settings[1] = "ZE_SIMGPU=devices:8,count:on";
     if (strcmp(argument, "shared_out") == 0)
         settings[1] = "ZE_SIMGPU=devices:2,count:on,vram:64MiB,free_cost:50us"; /* time to be in each other's way */
     if (strcmp(argument, "two_percent_kept") == 0)
@@ -56,7 +58,6 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                      \
     X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                \
     X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)          \
-    X(every_device_gets_memory_of_its_own, LASTING, keep_site, many_devices)                              \
     X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                       \
     X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)             \
     X(wrong_arguments_reach_the_driver, LASTING, keep_answers, wrong_arguments)                           \
@@ -103,6 +104,37 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_ge(value(c, "callers.keep_site.calls"), 3000 * 5); /* and a few to get there */
     ck_assert_uint_lt(value(c, "callers.keep_site.calls"), 3000 * 5 + 20);
     ck_assert_uint_eq(value(c, "callers.keep_site.bytes"), value(c, "allocated_bytes.all.allocated"));
+    child_free(c);
+}
+END_TEST
+
+static void each_card_counts(const struct child *c, int cards, uint64_t calls)
+{
+    for (int card = 0; card < cards; card++) {
+        ck_assert_uint_eq(child_count(c, "device.%d.allocation.all.allocated", card), calls);
+        ck_assert_uint_eq(child_count(c, "device.%d.allocation.all.freed", card), calls);
+    }
+}
+
+/* 8 cards and two tiles of each, 20 times each; tiles are counted with their card. */
+START_TEST(every_device_gets_memory_of_its_own)
+{
+    struct child *c = run(KEEPING LASTING, "keep_site", "many_devices");
+
+    each_card_counts(c, 8, 3 * 20);
+    child_free(c);
+}
+END_TEST
+
+/* 64 sites, 15 times on each of 8 cards. */
+START_TEST(many_call_sites_are_counted_on_the_card_that_they_use)
+{
+    struct child *c = run(KEEPING LASTING, "keep_site", "many_sites");
+
+    each_card_counts(c, 8, 64 * 15);
+    ck_assert_uint_eq(value(c, "cache.misses"), 8);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
+    ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 1 << 20);
     child_free(c);
 }
 END_TEST
@@ -205,6 +237,8 @@ int main(void)
 #define ADD(test, conf, program, part) tcase_add_test(t, test);
     PROMISES(ADD)
     tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
+    tcase_add_test(t, every_device_gets_memory_of_its_own);
+    tcase_add_test(t, many_call_sites_are_counted_on_the_card_that_they_use);
     tcase_add_test(t, a_handler_of_signals_may_come_between);
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
