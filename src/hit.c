@@ -10,7 +10,7 @@ enum { LOOK_AGAIN = 16 };
 /*
  * A call site that frees blocks of a device: in one cache line. Found by the call site alone: what is written on its
  * behalf has an address before the block's descriptor is there, and stores without one hold up the loads behind them
- * (3 ns with a thousand blocks). What finds its place taken goes to another, as a site's blocks of its second device do.
+ * (3 ns with a thousand blocks). What finds its place taken, as the blocks of a second device do, goes to another.
  */
 struct freer {
     uintptr_t from; /* 0: go the general way */
