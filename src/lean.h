@@ -124,8 +124,8 @@ ZR_INLINE bool zr_lean_park(struct zr_local *l, const struct zr_claim *c, struct
 
 /*
  * The doors. Whatever a call may want besides comes before the first change, and is left to the general way by a
- * jump: so the arguments stay in their registers until the driver gets them. What is needed after that is put by where the
- * door writes anyway: it takes fewer instructions than to clear registers for it.
+ * jump: so the arguments stay in their registers until the driver gets them. What is needed after that is put by where
+ * the door writes anyway: it takes fewer instructions than to clear registers for it.
  */
 ZR_INLINE ze_result_t zr_lean_zeMemAllocDevice(uint32_t door, enum zr_way way, ze_context_handle_t context,
                                                const ze_device_mem_alloc_desc_t *desc, size_t size,

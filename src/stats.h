@@ -134,8 +134,8 @@ void zr_peak_look(struct zr_level *own);
 void zr_fork_child_peak(void);
 
 /*
- * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken, or the
- * processor has no AVX. The first word of each list is what is booked: a call that failed does not count there.
+ * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken, or
+ * the processor has no AVX. The first word of each list is what is booked: a call that failed does not count there.
  */
 struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into);
 /* A call that would have counted here failed: it is one all the same. */
@@ -245,8 +245,8 @@ static inline void zr_booked(struct zr_shard *s)
 extern const struct zr_pair zr_one_call __attribute__((visibility("hidden")));
 
 /*
- * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every processor
- * with AVX, without which there are no tallies, both at once.
+ * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every
+ * processor with AVX, without which there are no tallies, both at once.
  */
 static inline __m128i zr_pair_of(uint64_t bytes)
 {
@@ -299,8 +299,8 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
 
 /*
  * An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. By
- * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector registers
- * in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to 15 ns).
+ * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector
+ * registers in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to 15 ns).
  */
 static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
 {
