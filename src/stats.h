@@ -300,7 +300,8 @@ static inline void zr_level_down(struct zr_level *l, __m128i n)
 /*
  * An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. By
  * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector
- * registers in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to 15 ns).
+ * registers in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to
+ * 15 ns).
  */
 static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
 {

@@ -65,19 +65,21 @@ static void *chained(void *chain, uint32_t stype)
     return link;
 }
 
-/* Chained to it may be how much memory is free. */
+/* The largest block is no larger than the limit. Chained to it may be how much memory is free. */
 ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
 {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
     zr_count_caller(call.caller, 0);
     struct zr_ze_usable_memory *usable =
         properties ? chained(properties->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE) : NULL;
-    unsigned number = usable ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
+    bool asks = usable || (properties && zr_config.limit.set);
+    unsigned number = asks ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
     if (usable && number != ZR_UNKNOWN_DEVICE)
         zr_policy_trim(&call, number);
     ze_result_t result = ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
-    if (result == ZE_RESULT_SUCCESS && usable)
-        zr_policy_tell_limit(&call, number, NULL, &usable->bytes);
+    if (result == ZE_RESULT_SUCCESS && asks)
+        zr_policy_tell_limit(&call, number, number == ZR_UNKNOWN_DEVICE ? NULL : &properties->maxMemAllocSize,
+                             usable ? &usable->bytes : NULL);
     return result;
 }
 

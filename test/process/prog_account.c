@@ -47,7 +47,7 @@ static ze_result_t ask(unsigned card, size_t size, void **p)
 
 /* --- what is told ------------------------------------------------------------------------------------- */
 struct told {
-    uint64_t total, physical, usable, usable_by_region, module_size, module_free;
+    uint64_t total, physical, usable, usable_by_region, module_size, module_free, largest;
 };
 
 /* The module of the card with this PCI bus: 3 and up, in the order of the cards. */
@@ -95,7 +95,8 @@ static struct told tell(unsigned card)
     EXPECT(count == 1);
     OK(zeDeviceGetProperties(gpu.card[card], &device));
     OK(zesMemoryGetState(module_of(card), &state));
-    return (struct told){room[0].totalSize, more.physicalSize, usable.bytes, by_region.bytes, state.size, state.free};
+    return (struct told){room[0].totalSize, more.physicalSize, usable.bytes,          by_region.bytes,
+                         state.size,        state.free,        device.maxMemAllocSize};
 }
 
 static void tells(unsigned card, uint64_t total, uint64_t free)
@@ -104,7 +105,7 @@ static void tells(unsigned card, uint64_t total, uint64_t free)
 
     printf("card %u: %zu %zu %zu %zu %zu %zu MiB\n", card, t.total / MIB, t.physical / MIB, t.usable / MIB,
            t.usable_by_region / MIB, t.module_size / MIB, t.module_free / MIB);
-    EXPECT(t.total == total && t.physical == total && t.module_size == total);
+    EXPECT(t.total == total && t.physical == total && t.module_size == total && t.largest <= total);
     EXPECT(t.usable == free && t.usable_by_region == free && t.module_free == free);
 }
 
