@@ -1,6 +1,6 @@
 /*
  * Size classes, log-linear: steps of 64 B up to 512 B, then 8 steps per doubling up to 1 MiB, 16 up to 64 MiB, then
- * 64. A block is at most an eighth (a sixteenth, a 64th) larger than what was asked, beyond 512 B: a card that is filled
+ * 64. Beyond 512 B a block is at most an eighth (a sixteenth, a 64th) larger than what was asked: a card that is filled
  * with few large blocks has no room to waste. The sizes of PyTorch's segments up to 256 MiB, multiples of 2 MiB, are
  * classes of their own and waste nothing.
  */
