@@ -51,7 +51,10 @@ static void add_up(unsigned shards, unsigned device, struct sum *levels, struct 
         }
 }
 
-/* Threads that have memory, or may rise to some, besides the one of this shard: their shards may be others' by now. */
+/*
+ * Threads that have memory, or may rise to some, besides the one of this shard: their shards may be others' by now. Who
+ * has only given back what others took is below zero, and none of them.
+ */
 static unsigned others(unsigned shards, unsigned own)
 {
     unsigned n = 0;
@@ -60,7 +63,7 @@ static unsigned others(unsigned shards, unsigned own)
         for (unsigned d = 0; d < devices && i != own; d++) {
             const struct zr_level *l = &zr_segment_shard(i)->on[d].level;
 
-            if (get(&l->mark.count) || get(&l->level.count)) {
+            if (get(&l->mark.count) > 0 || get(&l->level.count) > 0) {
                 n++;
                 break;
             }

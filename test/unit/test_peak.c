@@ -207,6 +207,22 @@ START_TEST(one_thread_that_takes_memory_has_the_exact_peak)
 }
 END_TEST
 
+/* What it took, another thread gives back: that one has no memory, and will rise to none. */
+START_TEST(a_thread_that_only_gives_back_leaves_the_peak_exact)
+{
+    start();
+    for (unsigned most = 10; most <= MOST; most += 30) {
+        while (now.blocks < most)
+            take(0, now.blocks % CARDS, 100);
+        while (now.blocks)
+            give(1 + now.blocks % (WORKERS - 1), 0);
+        is_recorded();
+        ck_assert_uint_eq(zr_segment.globals->peak_blocks, peak.blocks);
+    }
+    finish();
+}
+END_TEST
+
 START_TEST(any_order_of_steps_gives_the_true_peak)
 {
     unsigned seed = (unsigned)_i * 77 + 5;
@@ -244,6 +260,7 @@ int main(void)
     tcase_add_test(t, a_card_has_a_peak_of_its_own);
     tcase_add_test(t, many_small_blocks_are_counted_as_well);
     tcase_add_test(t, one_thread_that_takes_memory_has_the_exact_peak);
+    tcase_add_test(t, a_thread_that_only_gives_back_leaves_the_peak_exact);
     tcase_add_loop_test(t, any_order_of_steps_gives_the_true_peak, 0, 4);
     return run_suite(suite);
 }
