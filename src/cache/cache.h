@@ -119,9 +119,10 @@ uint64_t zr_cache_trim(struct zr_cache *cache, unsigned account, const void *con
 
 /*
  * Blocks that other threads have taken out may not be back at the driver yet: waits until they are. Not for the
- * backing's own functions.
+ * backing's own functions. False: after some seconds they are not. The driver's free may wait for commands, and these
+ * for something that the caller is to do once it has its answer.
  */
-void zr_cache_await(struct zr_cache *cache);
+bool zr_cache_await(struct zr_cache *cache);
 /* Another number than before: something that was kept has gone back to the driver meanwhile. */
 uint32_t zr_cache_returned(const struct zr_cache *cache);
 

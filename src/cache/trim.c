@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CALLS_PER_CLOCK = 64, LONG_PAUSE = 20 /* ms */ };
+enum { CALLS_PER_CLOCK = 64, LONG_PAUSE = 20 /* ms */, LONGEST_WAIT = 5000 /* ms */ };
 
 uint32_t zr_now(void)
 {
@@ -163,22 +163,30 @@ void zr_give_back(struct zr_cache *c, struct zr_block *list)
     __atomic_fetch_sub(&c->giving, 1, __ATOMIC_RELEASE);
 }
 
-/* With the lock held: nobody takes out more. */
-static void wait_for_givers(const struct zr_cache *c)
+/* With the lock held: nobody takes out more. False: it has taken so many milliseconds already. */
+static bool wait_for_givers(const struct zr_cache *c, uint32_t longest)
 {
+    uint32_t began = zr_now();
+
     while (__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE)) {
+        if (zr_now() - began >= longest)
+            return false;
         ZR_PAUSE("waiting for what is given back");
         sched_yield();
     }
+    return true;
 }
 
-void zr_cache_await(struct zr_cache *c)
+bool zr_cache_await(struct zr_cache *c)
 {
+    bool all;
+
     if (!__atomic_load_n(&c->giving, __ATOMIC_ACQUIRE))
-        return;
+        return true;
     zr_lock(&c->lock);
-    wait_for_givers(c);
+    all = wait_for_givers(c, LONGEST_WAIT);
     zr_unlock(&c->lock);
+    return all;
 }
 
 uint32_t zr_cache_returned(const struct zr_cache *c)
@@ -258,7 +266,8 @@ void zr_cache_drop_context(struct zr_cache *c, const void *context)
      * Others may have taken blocks of this context out and be giving them back still: by their key, so that no
      * other may take its place yet, and to this context, so that it may not go yet.
      */
-    wait_for_givers(c);
+    while (!wait_for_givers(c, UINT32_MAX))
+        ;
     for (unsigned i = 0; i < c->keys; i++)
         if (c->key[i]->used && c->key[i]->key.context == context)
             zr_key_drop(c, c->key[i]);

@@ -82,8 +82,7 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
         if (*code == 0 || !c->backing.is_full(*code) || tries == MOST_TRIES)
             break;
         zr_cache_trim(c, key->account, NULL, 0);
-        zr_cache_await(c);
-        if (tries && zr_cache_returned(c) == returned)
+        if (!zr_cache_await(c) || (tries && zr_cache_returned(c) == returned))
             break;
         if (held != size)
             bin = NULL;

@@ -308,6 +308,43 @@ START_TEST(who_finds_no_memory_waits_for_what_another_thread_gives_back)
 }
 END_TEST
 
+/* A driver whose free waits for commands, which wait for something that comes after the answer. */
+static int refused;
+
+static int free_late(void *arg, const struct zr_block *b)
+{
+    set(&stopped, 1);
+    wait_for(&refused);
+    return null_blocks.free(arg, b);
+}
+
+static enum zr_freed ask_for_one(void *unused)
+{
+    int code;
+
+    (void)unused;
+    ck_assert_ptr_null(zr_cache_alloc(cache, &key, MIB, &code));
+    ck_assert_int_eq(code, FULL);
+    set(&refused, 1);
+    return ZR_FREED;
+}
+
+START_TEST(nobody_waits_for_ever_for_what_another_thread_gives_back)
+{
+    const struct zr_backing backing = {NULL, alloc_one, free_late, is_full};
+    struct other trimmer = {.p = &go, .free = trim}, getter = {.p = &go, .free = ask_for_one};
+
+    start();
+    cache = zr_cache_new(&backing);
+    put(get(65536));
+    begin(&trimmer);
+    wait_for(&stopped);
+    begin(&getter);
+    end(&getter);
+    end(&trimmer);
+}
+END_TEST
+
 /* --- whose a heap is ---------------------------------------------------------------------------------------------- */
 static bool is_private(void)
 {
@@ -527,6 +564,7 @@ int main(void)
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
     tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, who_finds_no_memory_waits_for_what_another_thread_gives_back);
+    tcase_add_test(c, nobody_waits_for_ever_for_what_another_thread_gives_back);
     tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
