@@ -101,7 +101,7 @@ $(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard
 	@mkdir -p $(@D)
 	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) -o $@ $(CHECK_LIBS) -lpthread
 # The preload with places to stop at, for prog_turns.c: what stops is built anew, the rest is as it is.
-PAUSE_SRC := src/entry/doors.c src/local.c src/hit.c src/cache/heap.c
+PAUSE_SRC := src/entry/doors.c src/local.c src/hit.c src/residency.c src/cache/heap.c
 $(B)/test/pause/%.o: %.c test/pause.h
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(LIB_CFLAGS) -include test/pause.h $(CFLAGS) -c $< -o $@

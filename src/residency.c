@@ -5,14 +5,15 @@
  * 1.4). With residency:owner such a request is answered with success, counted and not passed on. The owner's
  * own request, sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
  */
+#include "cache/pause.h"
 #include "policy.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /*
- * Devices from which something was evicted. Blocks of a slab of the driver's are evicted together, and nobody knows
- * which these are: what the books say of such a device is not relied on any more.
+ * Devices from which something was, or was to be, evicted. Blocks of a slab of the driver's are evicted together, and
+ * nobody knows which these are: what the books say of such a device is not relied on any more.
  */
 static uint64_t evicted_from;
 
@@ -157,9 +158,10 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         zr_count(ZR_F_RESIDENCY_EVICT_WITHHELD_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
+    /* Beforehand: who is answered from the books was so before the driver evicts anything. */
+    __atomic_fetch_or(&evicted_from, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
-    if (result == ZE_RESULT_SUCCESS)
-        __atomic_fetch_or(&evicted_from, bit ? bit : UINT64_MAX, __ATOMIC_RELAXED);
+    ZR_PAUSE("after an eviction");
     if (b && b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {
         __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
         zr_keep_moved(b);

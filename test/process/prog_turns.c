@@ -1,8 +1,8 @@
 /*
  * Two threads and one block in a process that only observes, one after the other as told here: the preload with places
  * to stop at (test/pause.h) stops the thread that owns the block in the middle of its free, and another one frees the
- * same block. One of them succeeds. And two threads that have one heap one after the other, where blocks are kept. One
- * part per run, named by the first argument.
+ * same block. One of them succeeds. And two threads that have one heap one after the other, or blocks that the driver
+ * evicts together, where blocks are kept. One part per run, named by the first argument.
  */
 #include "seccomp.h"
 #include "sim.h"
@@ -204,8 +204,34 @@ static void heap_changes_hands(void)
     EXPECT(pthread_join(destroyer, NULL) == 0 && pthread_join(ending, NULL) == 0);
 }
 
+/*
+ * --- a thread that evicts a block from a card, and is stopped before it can say so: another one of the same slab of
+ * the driver's has gone with it. With blocks kept.
+ */
+static void *evict(void *p)
+{
+    stop_here = "after an eviction";
+    OK(zeContextEvictMemory(gpu.context, gpu.card[1], p, 64 * KIB));
+    return NULL;
+}
+
+static void evicted_meanwhile(void)
+{
+    void *p = on_card(&gpu, 0, 64 * KIB), *other = on_card(&gpu, 0, 64 * KIB);
+    pthread_t thread;
+
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, 64 * KIB));
+    EXPECT(pthread_create(&thread, NULL, evict, other) == 0);
+    wait_for(&stopped);
+    EXPECT((residency(&gpu, p) & 2) == 0);
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, 64 * KIB));
+    EXPECT(residency(&gpu, p) & 2);
+    set(&go, 1);
+    EXPECT(pthread_join(thread, NULL) == 0);
+}
+
 static const struct part all[] = {
-    PART(heap_changes_hands), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
+    PART(heap_changes_hands), PART(evicted_meanwhile), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -188,6 +188,12 @@ START_TEST(a_thread_that_ends_leaves_its_heap_alone)
 }
 END_TEST
 
+START_TEST(nobody_is_told_that_a_block_is_resident_while_another_thread_evicts_it)
+{
+    child_free(run_turns("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s", "evicted_meanwhile"));
+}
+END_TEST
+
 START_TEST(of_two_threads_that_free_a_block_one_succeeds)
 {
     static const char *const conf[] = {"ZEROUTE_CONF=preset:observe", "ZEROUTE_CONF=preset:reroute"};
@@ -220,6 +226,7 @@ int main(void)
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
     tcase_add_test(t, of_two_threads_one_has_the_block_whoever_is_stopped_where);
     tcase_add_test(t, a_thread_that_ends_leaves_its_heap_alone);
+    tcase_add_test(t, nobody_is_told_that_a_block_is_resident_while_another_thread_evicts_it);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
     return run_suite(s);
