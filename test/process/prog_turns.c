@@ -230,8 +230,8 @@ static void evicted_meanwhile(void)
     EXPECT(pthread_join(thread, NULL) == 0);
 }
 
-static const struct part all[] = {
-    PART(heap_changes_hands), PART(evicted_meanwhile), PART(in_turn), PART(sandboxed_later), PART(sandboxed), {NULL, NULL}};
+static const struct part all[] = {PART(heap_changes_hands), PART(evicted_meanwhile), PART(in_turn),
+                                  PART(sandboxed_later),    PART(sandboxed),         {NULL, NULL}};
 
 int main(int argc, char **argv)
 {
