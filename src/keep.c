@@ -38,6 +38,7 @@ static __thread struct now {
     const void *freeing;
     const ze_memory_free_ext_desc_t *desc;
     bool refused; /* the limit has refused the last allocation */
+    uint32_t returned; /* zr_pools_returned() before that */
     void *out;    /* what the caller's pointer holds; after a refusal, what the driver left in it */
 } now;
 
@@ -104,6 +105,7 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     int code;
 
     (void)arg;
+    now.returned = zr_pools_returned();
     now.refused = counted && !zr_limit_take(call, key->account, size);
     if (now.refused)
         return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -257,8 +259,8 @@ static inline struct zr_asker *asker_of(const struct zr_call *call, ze_context_h
 /* --- for the doors ------------------------------------------------------------------------------------------ */
 
 /*
- * This cache has nothing left for the device: what pools of ours keep goes too. Nothing kept there either: the
- * answer stands, and a refusal on behalf of the limit is counted.
+ * This cache has nothing left for the device: what pools of ours keep goes too. Nothing kept there either, and nothing
+ * that has just gone back: the answer stands, and a refusal on behalf of the limit is counted.
  */
 static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cache *c, struct zr_call *call,
                                                                   const struct zr_key *key, size_t size,
@@ -267,7 +269,7 @@ static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cach
     struct zr_block *b = NULL;
     bool refused = now.refused;
 
-    if (key->kind == ZR_KIND_DEVICE && zr_pools_trim(key->account)) {
+    if (key->kind == ZR_KIND_DEVICE && (zr_pools_trim(key->account) || zr_pools_returned() != now.returned)) {
         zr_count(ZR_F_CACHE_RETRIES, 1);
         now.call = call;
         b = zr_cache_alloc(c, key, size, code);
@@ -559,7 +561,7 @@ uint32_t zr_keep_returned(void)
 {
     struct zr_cache *c = __atomic_load_n(&cache, __ATOMIC_ACQUIRE);
 
-    return c ? zr_cache_returned(c) : 0;
+    return (c ? zr_cache_returned(c) : 0) + zr_pools_returned();
 }
 
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context)

@@ -93,7 +93,7 @@ bool zr_keep_is_resident(struct zr_block *b, unsigned number);
 void zr_keep_moved(struct zr_block *b);
 /* Gives back what is kept for a device, or for all (ZR_UNKNOWN_DEVICE). Returns the bytes. */
 uint64_t zr_keep_trim(struct zr_call *call, unsigned number);
-/* Another number than before: something that was kept has gone back to the driver meanwhile. */
+/* Another number than before: something that was kept, here or in pools, has gone back meanwhile. */
 uint32_t zr_keep_returned(void);
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
@@ -269,6 +269,8 @@ ze_result_t zr_plain_free_ext(struct zr_call *call, ze_context_handle_t context,
 /* --- pool.c: pools of ours behind a SYCL runtime (pool.h) ------------------------------------------------ */
 /* As zr_keep_trim, for what these keep. */
 uint64_t zr_pools_trim(unsigned number);
+/* Another number than before: something that they kept has gone back to its provider meanwhile. */
+uint32_t zr_pools_returned(void);
 void zr_fork_child_pool(void);
 
 /* --- residency.c ---------------------------------------------------------------------------------------- */

@@ -18,7 +18,8 @@ enum {
     /* A block that the provider gave for one request alone, and above it which of the first pools asked, plus one. */
     ZR_BLOCK_DIRECT = 1 << 11,
     DIRECT_SHIFT = 12,
-    DIRECT_POOLS = 15
+    DIRECT_POOLS = 15,
+    MOST_TRIES = 16
 };
 
 struct zr_umf_pool {
@@ -36,6 +37,8 @@ static struct zr_umf_pool pools[POOLS];
 static uint32_t pools_made; /* atomic: so many of them were ever in use */
 static struct zr_lock lock;
 static __thread unsigned asked; /* how often this thread's provider was asked */
+static uint32_t returned;       /* atomic: how often a provider has got something back that was kept */
+static __thread uint32_t then;  /* what that was when this thread's provider was asked last */
 
 /* --- the provider below ----------------------------------------------------------------------- */
 
@@ -65,6 +68,7 @@ static int provider_alloc(const struct zr_umf_pool *p, size_t size, size_t align
     struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
 
     asked++;
+    then = zr_pools_returned();
     return p->umf.alloc(p->provider, size, alignment, out);
 }
 
@@ -82,7 +86,15 @@ static int backing_alloc(void *arg, size_t size, void **out)
 
 static int backing_free(void *arg, void *ptr, size_t size)
 {
-    return provider_free(arg, ptr, size);
+    int code = provider_free(arg, ptr, size);
+
+    __atomic_fetch_add(&returned, 1, __ATOMIC_RELEASE);
+    return code;
+}
+
+uint32_t zr_pools_returned(void)
+{
+    return __atomic_load_n(&returned, __ATOMIC_ACQUIRE);
 }
 
 /* --- making and giving back ------------------------------------------------------------------- */
@@ -271,16 +283,20 @@ static inline int once(struct zr_umf_pool *p, size_t *size, size_t alignment, vo
     return zr_pool_malloc(p->kept, *size, alignment < GRAIN ? GRAIN : alignment, out);
 }
 
+/* Nothing may be left to give back because another thread has just done so: then there is room all the same. */
 static __attribute__((noinline)) int again(struct zr_umf_pool *p, size_t *size, size_t alignment, void **out,
                                            int code)
 {
-    bool freed = is_alone(p, *size, alignment) && zr_pool_trim(p->kept, 0) != 0;
-
-    freed |= trim_others(p, p->number) != 0;
-    if (!freed)
-        return code;
-    zr_count(ZR_F_CACHE_RETRIES, 1);
-    return once(p, size, alignment, out);
+    for (int tries = 0; code != 0 && tries < MOST_TRIES; tries++) {
+        if (is_alone(p, *size, alignment))
+            zr_pool_trim(p->kept, 0);
+        trim_others(p, p->number);
+        if (zr_pools_returned() == then)
+            break;
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+        code = once(p, size, alignment, out);
+    }
+    return code;
 }
 
 int zr_umf_pool_malloc(struct zr_umf_pool *p, size_t size, size_t alignment, void **out)

@@ -6,6 +6,7 @@
 //   peer            switches peer access on and off between allocations
 //   late_peer [off] switches it on while blocks live, and off again
 //   refused [kept]  asks for three blocks, with one freed before, and tells which it got
+//   at_once         several threads ask for what fits only once all that lies unused has gone back; tells who got it
 //   again           asks for the same many times, gives back in every way, and makes and leaves contexts
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
@@ -15,6 +16,7 @@
 #define HAS_IPC 1
 #endif
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -134,6 +136,35 @@ static int refused(bool kept)
         sycl::free(take(2 << 20), *all);
     for (size_t size : {size_t(20) << 20, size_t(20) << 20, size_t(6) << 20}) {
         char *p = take(size);
+        told += p ? " ok" : " null";
+        if (p)
+            sycl::free(p, *all);
+    }
+    std::printf("%s\n", told.c_str() + 1);
+    return 0;
+}
+
+// A limit that leaves no room for any of them beside what is kept: one gives it back, and it is enough for all.
+static int at_once()
+{
+    enum { THREADS = 4, SMALL = 120 };
+    std::vector<std::thread> threads;
+    std::vector<char *> small, large(THREADS);
+    std::atomic<int> ready{0};
+    std::string told;
+    for (int i = 0; i < SMALL; i++)
+        small.push_back(take(2 << 20));
+    for (char *p : small)
+        sycl::free(p, *all);
+    for (char *&p : large)
+        threads.emplace_back([&] {
+            for (ready++; ready < THREADS;)
+                ;
+            p = take(size_t(24) << 20);
+        });
+    for (std::thread &t : threads)
+        t.join();
+    for (char *p : large) {
         told += p ? " ok" : " null";
         if (p)
             sycl::free(p, *all);
@@ -274,6 +305,8 @@ int main(int argc, char **argv)
             return late_peer(argc > 2);
         if (act == "refused")
             return refused(argc > 2);
+        if (act == "at_once")
+            return at_once();
         if (act == "again")
             return again();
         if (act == "ipc")

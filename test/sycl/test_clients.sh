@@ -201,6 +201,14 @@ refuses() { # refuses ADAPTER
     same "$(on_bed "$1" route:sycl,inject:zeContextMakeMemoryResident@11=0x70000003 refused kept)" "ok ok ok" &&
         same "$(field cache.retries)" 1
 }
+# Whoever finds nothing left to give back, because another thread was faster, is not refused. Each try shows it in one
+# of two cases.
+at_once() { # at_once ADAPTER
+    local try
+    for try in 1 2 3 4 5; do
+        same "$(CARDS=1 on_bed "$1" route:pool,limit:256M at_once)" "ok ok ok ok" || { echo "try $try"; return 1; }
+    done
+}
 # Where peer access decides about residency, blocks that live get it when it is switched on, as the runtime does it.
 late_peer() {
     local setting native='' now
@@ -236,6 +244,8 @@ promise "adapter v1: the runtime's pool is asked without the runtime, unless tha
 promise "adapter v2: the runtime's pool is asked without the runtime, unless that is traced" shortcut 2
 promise "adapter v1: refused residency is answered as the runtime does" refuses 1
 promise "adapter v2: refused residency is answered as the runtime does" refuses 2
+promise "adapter v1: threads that ask at once get what the pool gives back" at_once 1
+promise "adapter v2: threads that ask at once get what the pool gives back" at_once 2
 promise "blocks that live follow when peer access is switched on and off" late_peer
 promise "a program without a device is left alone" no_device
 for conf in route:native route:sycl route:pool; do
