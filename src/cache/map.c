@@ -74,7 +74,7 @@ struct zr_block *zr_map_descend(uint64_t slot, uintptr_t address)
     return block_of(slot);
 }
 
-/* Two loads in the common case. After the swap of a slot, which orders them behind it. */
+/* Two loads in the common case. For a page: after the swap of its slot, which orders them behind it. */
 static void set(struct zr_map_bits *bits, unsigned i)
 {
     uint64_t bit = (uint64_t)1 << i % 64, *word = &bits->seen[i / 64];
@@ -121,9 +121,10 @@ static __attribute__((noinline, cold)) struct zr_map_leaf *make_leaf(uintptr_t a
             return NULL;
         root = made;
     }
+    /* Noted before anybody can use it. */
+    set(&root->noted, i);
     leaf = fill((void **)&root->leaf[i], sizeof(struct zr_map_leaf));
-    if (leaf)
-        set(&root->noted, i);
+    ZR_PAUSE("beside a new leaf");
     return leaf;
 }
 
@@ -302,8 +303,8 @@ static struct zr_block *nearest_below(uintptr_t a)
             return b;
     }
     for (i = last_noted(&root->noted, i); i >= 0; i = last_noted(&root->noted, i)) {
-        b = last_block(__atomic_load_n(&root->leaf[i], __ATOMIC_ACQUIRE), ZR_MAP_FAN);
-        if (b)
+        leaf = __atomic_load_n(&root->leaf[i], __ATOMIC_ACQUIRE);
+        if (leaf && (b = last_block(leaf, ZR_MAP_FAN)))
             return b;
     }
     return NULL;

@@ -46,7 +46,7 @@ struct zr_map_leaf {
 
 struct zr_map_root {
     struct zr_map_leaf *leaf[ZR_MAP_FAN];
-    struct zr_map_bits noted; /* leaves that are there */
+    struct zr_map_bits noted; /* leaves that are there, or about to be */
 };
 
 /*

@@ -345,6 +345,32 @@ START_TEST(nobody_waits_for_ever_for_what_another_thread_gives_back)
 }
 END_TEST
 
+/* --- a leaf of the map that one thread makes and another one uses ------------------------------------------------- */
+static enum zr_freed insert(void *base)
+{
+    struct zr_block *b = zr_block_new();
+
+    zr_block_place(b, (uintptr_t)base, 65536, 65536);
+    return zr_map_insert(b) ? ZR_FREED : ZR_FREED_UNKNOWN;
+}
+
+START_TEST(a_block_in_a_leaf_that_another_thread_has_just_made_is_found_from_the_next)
+{
+    const uintptr_t leaf = (uintptr_t)0x123 << 32, next = leaf + ((uintptr_t)1 << 32);
+    struct other maker = {.p = (void *)leaf, .free = insert, .stop = "beside a new leaf"};
+    struct zr_block *b = zr_block_new();
+
+    begin(&maker);
+    wait_for(&stopped);
+    zr_block_place(b, next - 65536, 3 * 65536, 3 * 65536);
+    ck_assert(zr_map_insert(b));
+    ck_assert_ptr_eq(zr_map_find((void *)(next + 65536)), b);
+    set(&go, 1);
+    ck_assert_int_eq(end(&maker), ZR_FREED);
+    ck_assert_ptr_eq(zr_map_find((void *)(next + 65536)), b);
+}
+END_TEST
+
 /* --- whose a heap is ---------------------------------------------------------------------------------------------- */
 static bool is_private(void)
 {
@@ -564,6 +590,7 @@ int main(void)
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
     tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, who_finds_no_memory_waits_for_what_another_thread_gives_back);
+    tcase_add_test(c, a_block_in_a_leaf_that_another_thread_has_just_made_is_found_from_the_next);
     tcase_add_test(c, nobody_waits_for_ever_for_what_another_thread_gives_back);
     tcase_add_test(c, a_heap_is_its_owners_alone_again_when_nobody_else_frees_its_blocks);
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
