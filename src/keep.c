@@ -38,7 +38,9 @@ static __thread struct now {
     const void *freeing;
     const ze_memory_free_ext_desc_t *desc;
     bool refused; /* the limit has refused the last allocation */
-    uint32_t returned; /* zr_pools_returned() before that */
+    bool full;         /* it was refused, by the limit or by the driver, and may be tried again */
+    bool trims;        /* something has gone back since */
+    uint32_t returned; /* zr_keep_returned() before it */
     void *out;    /* what the caller's pointer holds; after a refusal, what the driver left in it */
 } now;
 
@@ -97,6 +99,24 @@ static int down_alloc(struct zr_call *call, const struct zr_key *key, size_t siz
     return (int)result;
 }
 
+static bool is_full(int code)
+{
+    return code == (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
+           code == (int)ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
+           code == (int)ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
+}
+
+/* Asked for once more, by a cache that has found no room: counted if anything has gone back in between. */
+static void count_again(void)
+{
+    uint32_t returned = zr_keep_returned();
+
+    if (now.full && returned != now.returned)
+        zr_count(ZR_F_CACHE_RETRIES, 1);
+    now.returned = returned;
+    now.full = now.trims = false;
+}
+
 static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
 {
     struct zr_call own = {.door = door_for(key->context, ZR_DOOR_PLT)};
@@ -105,12 +125,13 @@ static int backing_alloc(void *arg, const struct zr_key *key, size_t size, void 
     int code;
 
     (void)arg;
-    now.returned = zr_pools_returned();
-    now.refused = counted && !zr_limit_take(call, key->account, size);
+    count_again();
+    now.refused = now.full = counted && !zr_limit_take(call, key->account, size);
     if (now.refused)
         return (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     *out = now.out;
     code = down_alloc(call, key, size, out);
+    now.full = is_full(code);
     if (code != 0)
         now.out = *out;
     if (code == 0) {
@@ -138,6 +159,11 @@ static int backing_free(void *arg, const struct zr_block *b)
     ze_result_t result;
 
     (void)arg;
+    if (unlikely(now.full)) {
+        zr_count(ZR_F_CACHE_TRIMS, !now.trims);
+        zr_count(ZR_F_CACHE_TRIMMED_BYTES, b->held);
+        now.trims = true;
+    }
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     if (now.desc && now.freeing == p)
         result = ZR_DOWN(call, zeMemFreeExt, b->held, (b->context, now.desc, p));
@@ -148,13 +174,6 @@ static int backing_free(void *arg, const struct zr_block *b)
         zr_limit_drop(b->device, b->held);
     }
     return (int)result;
-}
-
-static bool is_full(int code)
-{
-    return code == (int)ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
-           code == (int)ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
-           code == (int)ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
 }
 
 static const struct zr_backing driver = {NULL, backing_alloc, backing_free, is_full};
@@ -269,7 +288,8 @@ static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cach
     struct zr_block *b = NULL;
     bool refused = now.refused;
 
-    if (key->kind == ZR_KIND_DEVICE && (zr_pools_trim(key->account) || zr_pools_returned() != now.returned)) {
+    now.full = false;
+    if (key->kind == ZR_KIND_DEVICE && (zr_pools_trim(key->account) || zr_keep_returned() != now.returned)) {
         zr_count(ZR_F_CACHE_RETRIES, 1);
         now.call = call;
         b = zr_cache_alloc(c, key, size, code);
@@ -300,6 +320,7 @@ static inline bool serve(struct zr_cache *c, struct zr_call *call, const struct 
         b = once_more(c, call, key, size, &code);
     *hit = b && code == HIT;
     if (unlikely(!b)) {
+        now.full = false;
         *out = now.out;
         *result = (ze_result_t)code;
         return code != ZR_CACHE_TROUBLE;

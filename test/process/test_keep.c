@@ -82,6 +82,18 @@ static uint64_t value(const struct child *c, const char *name)
     END_TEST
 PROMISES(PROMISE)
 
+/* One of 60 MiB, after one of 40 MiB has gone back; and one that is refused with nothing left to go. */
+START_TEST(what_a_full_card_got_back_is_counted)
+{
+    struct child *c = run(KEEPING LASTING, "keep", "full");
+
+    ck_assert_uint_eq(value(c, "cache.trims"), 1);
+    ck_assert_uint_eq(value(c, "cache.trimmed_bytes"), 40u << 20);
+    ck_assert_uint_eq(value(c, "cache.retries"), 1);
+    child_free(c);
+}
+END_TEST
+
 /* As many as prog_keep_site.c makes, and one: the shortest way counts as the general one does. */
 START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
 {
@@ -236,6 +248,7 @@ int main(void)
     tcase_set_timeout(t, 60);
 #define ADD(test, conf, program, part) tcase_add_test(t, test);
     PROMISES(ADD)
+    tcase_add_test(t, what_a_full_card_got_back_is_counted);
     tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
     tcase_add_test(t, every_device_gets_memory_of_its_own);
     tcase_add_test(t, many_call_sites_are_counted_on_the_card_that_they_use);
