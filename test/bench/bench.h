@@ -2,6 +2,7 @@
 #ifndef ZEROUTE_BENCH_H
 #define ZEROUTE_BENCH_H
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,6 +13,16 @@ static inline double now_ns(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* What is compared runs on the same processor: those of a shared host differ from each other. */
+static inline void stay_on(int processor)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
 }
 
 static inline int by_value(const void *a, const void *b)

@@ -174,15 +174,6 @@ static struct {
     int ready, stop;
 } second;
 
-static void stay_on(int processor)
-{
-    cpu_set_t set;
-
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    sched_setaffinity(0, sizeof set, &set);
-}
-
 static void *work_until_stopped(void *arg)
 {
     (void)arg;
