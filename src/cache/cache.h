@@ -64,7 +64,10 @@ void zr_cache_delete(struct zr_cache *cache);
 
 /* How many bytes may be kept for an account (default: no bound), and how long a block may lie unused (1000 ms). */
 void zr_cache_set_limit(struct zr_cache *cache, unsigned account, uint64_t bytes);
-/* Above this size a block is not rounded up, and so kept only if it has the size of its class (default: no bound). */
+/*
+ * Above this size nobody gets more than he asks for (default: no bound): a block is not rounded up, kept only if it has
+ * the size of its class, and then for this very size. Before the account is used.
+ */
 void zr_cache_set_exact(struct zr_cache *cache, unsigned account, uint64_t bytes);
 void zr_cache_set_idle(struct zr_cache *cache, uint32_t milliseconds);
 

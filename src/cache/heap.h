@@ -72,7 +72,8 @@ struct key {
     uint16_t id;
     bool used;
     uint32_t version; /* odd while the key is exchanged for another one */
-    uint16_t bin[ZR_CLASSES]; /* 0: none yet */
+    /* 0: none yet. The second half: of blocks that serve their very size alone (`exact`), and so none goes straight. */
+    uint16_t bin[2 * ZR_CLASSES];
 };
 
 /* From the size that was asked for last of one key to a magazine. */

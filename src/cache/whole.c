@@ -70,8 +70,7 @@ static struct zr_block *fresh(struct zr_cache *c, struct heap *h, const struct z
     if (!b)
         return NULL;
     /* What could never be kept is not rounded up either. */
-    if (bin && bin->held <= __atomic_load_n(&c->account[key->account].limit, __ATOMIC_RELAXED) &&
-        (bin->held == size || size <= __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED)))
+    if (bin && bin->held <= __atomic_load_n(&c->account[key->account].limit, __ATOMIC_RELAXED))
         held = bin->held;
     else
         bin = NULL;
@@ -162,6 +161,9 @@ static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key,
     k = zr_key_find(c, key);
     if (k && size_class < ZR_CLASSES)
         bin = zr_bin_find(c, k, size_class);
+    /* Neither a new block nor one that is kept may be larger than asked for. */
+    if (bin && bin->held != size && size > __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED))
+        bin = NULL;
     if (bin && h) {
         heap_enter(h);
         if (bin->used) {

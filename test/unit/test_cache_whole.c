@@ -40,6 +40,32 @@ START_TEST(waste_is_bounded)
 }
 END_TEST
 
+/* The largest that is rounded up has 1 MiB: 62 MiB is the size of a class, which 61 MiB are in, too. */
+START_TEST(who_must_not_get_more_than_he_asks_for_gets_no_larger_block_that_is_kept)
+{
+    void *p, *q;
+
+    zr_cache_set_exact(cache, key.account, MIB);
+    for (int i = 0; i < 3; i++) {
+        p = get(62 * MIB);
+        put(p);
+        q = get(61 * MIB);
+        ck_assert_ptr_ne(q, p);
+        ck_assert_uint_eq(driver.last_size, 61 * MIB);
+        put(q);
+        ck_assert_ptr_eq(get(62 * MIB), p);
+        put(p);
+    }
+    ck_assert_int_eq(driver.allocs, 4);
+    ck_assert_int_eq(driver.frees, 3);
+    get(MIB - 1);
+    ck_assert_uint_eq(driver.last_size, MIB);
+    zr_cache_drop_context(cache, key.context);
+    ck_assert_int_eq(driver.frees, 4);
+    ck_assert_uint_eq(zr_cache_kept(cache, key.account), 0);
+}
+END_TEST
+
 START_TEST(blocks_of_another_key_are_not_reused)
 {
     struct zr_key other[7];
@@ -372,6 +398,7 @@ int main(void)
     tcase_add_test(c, a_freed_block_is_reused_and_remembers_the_asked_size);
     tcase_add_test(c, waste_is_bounded);
     tcase_add_test(c, blocks_of_another_key_are_not_reused);
+    tcase_add_test(c, who_must_not_get_more_than_he_asks_for_gets_no_larger_block_that_is_kept);
     tcase_add_test(c, alignment_is_honoured_for_any_power_of_two);
     tcase_add_test(c, misuse_is_told_apart_and_corrupts_nothing);
     tcase_add_test(c, a_block_that_may_be_in_use_goes_to_the_driver);
