@@ -115,27 +115,6 @@ static void place(struct table *t, void *value)
     t->used++;
 }
 
-/* The old table stays as it is, for those who are reading it: all of them together are as large as the newest. */
-static bool move(unsigned bits, uint64_t factor)
-{
-    size_t slots = (size_t)1 << bits;
-    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0, 0};
-
-    if (!t.slot)
-        return false;
-    for (size_t i = 0; i < slots; i++)
-        t.slot[i] = &zr_nobody;
-    for (size_t i = 0; i <= mask_of(&now); i++)
-        if (now.slot[i] != &zr_nobody)
-            place(&t, now.slot[i]);
-    now = t;
-    /* A reader that has an old factor, or an old size, looks at the wrong place, no more. */
-    __atomic_store_n(&zr_index.factor, factor, __ATOMIC_RELAXED);
-    __atomic_store_n(&zr_index.slot, t.slot, __ATOMIC_RELEASE);
-    __atomic_store_n(&zr_index.shift, 64 - bits, __ATOMIC_RELEASE);
-    return true;
-}
-
 /* How many of these bases have a place to themselves in a table that is to come. `bitmap`: a bit for each place. */
 static size_t at_home(const struct table *t, const uintptr_t *base, size_t count, uint64_t *bitmap)
 {
@@ -182,6 +161,32 @@ static uint64_t best_factor(unsigned bits)
     return best;
 }
 
+/*
+ * The old table stays as it is, for those who are reading it: all of them together are as large as the newest. Factor 0:
+ * the best one, looked for when there is memory for a table.
+ */
+static bool move(unsigned bits, uint64_t factor)
+{
+    size_t slots = (size_t)1 << bits;
+    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0, 0};
+
+    if (!t.slot)
+        return false;
+    if (!factor)
+        t.factor = best_factor(bits);
+    for (size_t i = 0; i < slots; i++)
+        t.slot[i] = &zr_nobody;
+    for (size_t i = 0; i <= mask_of(&now); i++)
+        if (now.slot[i] != &zr_nobody)
+            place(&t, now.slot[i]);
+    now = t;
+    /* A reader that has an old factor, or an old size, looks at the wrong place, no more. */
+    __atomic_store_n(&zr_index.factor, t.factor, __ATOMIC_RELAXED);
+    __atomic_store_n(&zr_index.slot, t.slot, __ATOMIC_RELEASE);
+    __atomic_store_n(&zr_index.shift, 64 - bits, __ATOMIC_RELEASE);
+    return true;
+}
+
 /* An eighth full at most: a block is then nearly always at home. Large tables, which leave the caches, half. */
 static bool has_room(void)
 {
@@ -207,7 +212,7 @@ void zr_index_add(struct zr_block *b)
 
     zr_lock(&lock);
     more = now.bits == 1 ? FIRST_BITS : now.bits + 1;
-    if (has_room() || move(more, best_factor(more)))
+    if (has_room() || move(more, 0))
         place(&now, (void *)((uintptr_t)b | (uintptr_t)b->bin << 48));
     if (is_unlucky() && move(now.bits, now.factor * 0xd6e8feb86659fd93u))
         used_then = now.used;
