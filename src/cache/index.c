@@ -162,8 +162,8 @@ static uint64_t best_factor(unsigned bits)
 }
 
 /*
- * The old table stays as it is, for those who are reading it: all of them together are as large as the newest. Factor 0:
- * the best one, looked for when there is memory for a table.
+ * The old table stays as it is, for those who are reading it: all of them together are as large as the newest. Factor
+ * 0: the best one, looked for when there is memory for a table.
  */
 static bool move(unsigned bits, uint64_t factor)
 {
