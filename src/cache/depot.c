@@ -60,6 +60,7 @@ static struct key *add(struct zr_cache *c, const struct zr_key *key)
         k->id = (uint16_t)i;
         __atomic_store_n(&c->key[i], k, __ATOMIC_RELEASE);
     }
+    __atomic_store_n(&k->exact, __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     set_key(k, key);
     if (i == c->keys)
         __atomic_store_n(&c->keys, i + 1, __ATOMIC_RELEASE);
@@ -82,16 +83,13 @@ struct key *zr_key_find(struct zr_cache *c, const struct zr_key *key)
 
 struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class)
 {
-    unsigned account = __atomic_load_n(&k->key.account, __ATOMIC_RELAXED);
-    uint64_t exact = __atomic_load_n(&c->account[account].exact, __ATOMIC_RELAXED);
-    uint16_t *at = &k->bin[size_class + (zr_class_size(size_class) > exact ? ZR_CLASSES : 0)];
-    unsigned id = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+    unsigned id = __atomic_load_n(&k->bin[size_class], __ATOMIC_ACQUIRE);
     struct bin *bin;
 
     if (likely(id))
         return c->bin[id];
     zr_lock(&c->lock);
-    id = *at;
+    id = k->bin[size_class];
     bin = id ? c->bin[id] : c->spare_bins;
     if (!id && bin) {
         c->spare_bins = bin->next;
@@ -106,7 +104,7 @@ struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class)
         bin->run = run_of(size_class);
         bin->key = k;
         bin->used = true;
-        __atomic_store_n(at, (uint16_t)bin->id, __ATOMIC_RELEASE);
+        __atomic_store_n(&k->bin[size_class], (uint16_t)bin->id, __ATOMIC_RELEASE);
     }
     zr_unlock(&c->lock);
     return bin;
@@ -114,7 +112,7 @@ struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class)
 
 void zr_key_drop(struct zr_cache *c, struct key *k)
 {
-    for (unsigned i = 0; i < 2 * ZR_CLASSES; i++) {
+    for (unsigned i = 0; i < ZR_CLASSES; i++) {
         struct bin *bin = c->bin[k->bin[i]];
 
         if (!k->bin[i])

@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 
 /* Ways lead here when there is none: a key of no context. */
-static const uint16_t no_bins[ZR_CLASSES];
-static struct way no_way = {.key = {.context = (void *)-1, .account = ZR_ACCOUNTS}, .drawer = {.bins = no_bins}};
+static const struct key no_key;
+static struct way no_way = {.key = {.context = (void *)-1, .account = ZR_ACCOUNTS}, .drawer = {.key = &no_key}};
 static struct heap no_heap = {.last = &no_way, .mine = NOT_PRIVATE}; /* of no cache */
 _Thread_local struct heap *zr_heaps[CACHES];
 _Thread_local struct heap *zr_heap_last = &no_heap;
@@ -134,14 +134,14 @@ void zr_heap_way(struct heap *h, const struct key *k)
 {
     struct way *w = &h->way[zr_key_hash(&k->key)];
 
-    *w = (struct way){k->key, {k->bin, SIZE_MAX, &h->of[0]}};
+    *w = (struct way){k->key, {k, SIZE_MAX, &h->of[0]}};
     zr_heap_last_way(h, w);
 }
 
 void zr_heap_forget_key(struct heap *h, const struct key *k)
 {
     for (unsigned i = 0; i < WAYS; i++)
-        if (h->way[i].drawer.bins == k->bin)
+        if (h->way[i].drawer.key == k)
             h->way[i] = no_way;
     new_pass(h);
 }

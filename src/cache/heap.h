@@ -72,13 +72,13 @@ struct key {
     uint16_t id;
     bool used;
     uint32_t version; /* odd while the key is exchanged for another one */
-    /* 0: none yet. The second half: of blocks that serve their very size alone (`exact`), and so none goes straight. */
-    uint16_t bin[2 * ZR_CLASSES];
+    uint64_t exact;           /* as its account had it */
+    uint16_t bin[ZR_CLASSES]; /* 0: none yet */
 };
 
 /* From the size that was asked for last of one key to a magazine. */
 struct drawer {
-    const uint16_t *bins;
+    const struct key *key;
     size_t size; /* or SIZE_MAX */
     struct magazine *magazine;
 };
@@ -122,7 +122,7 @@ struct heap {
 
 struct account {
     uint64_t limit;
-    uint64_t exact;   /* larger blocks are not rounded up */
+    uint64_t exact;   /* larger blocks serve their very size alone */
     uint64_t granted; /* atomic: the room in all magazines, and what lies in depots, in bytes */
 } __attribute__((aligned(64)));
 

@@ -47,8 +47,11 @@ static inline __attribute__((always_inline)) struct zr_block *drawer_pop(struct 
 
     if (unlikely(s->size != size)) {
         unsigned size_class = zr_class_of(size), bin;
+        const struct key *k = s->key;
 
-        if (unlikely(size_class >= ZR_CLASSES || !(bin = __atomic_load_n(&s->bins[size_class], __ATOMIC_RELAXED))))
+        if (unlikely(size_class >= ZR_CLASSES || !(bin = __atomic_load_n(&k->bin[size_class], __ATOMIC_RELAXED))))
+            return NULL;
+        if (unlikely(size > __atomic_load_n(&k->exact, __ATOMIC_RELAXED)) && zr_class_size(size_class) != size)
             return NULL;
         s->magazine = m = &h->of[bin];
         s->size = size;

@@ -162,7 +162,7 @@ static struct zr_block *alloc_slow(struct zr_cache *c, const struct zr_key *key,
     if (k && size_class < ZR_CLASSES)
         bin = zr_bin_find(c, k, size_class);
     /* Neither a new block nor one that is kept may be larger than asked for. */
-    if (bin && bin->held != size && size > __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED))
+    if (bin && bin->held != size && size > __atomic_load_n(&k->exact, __ATOMIC_RELAXED))
         bin = NULL;
     if (bin && h) {
         heap_enter(h);
