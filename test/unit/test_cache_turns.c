@@ -290,17 +290,23 @@ static enum zr_freed get_one(void *unused)
     return ZR_FREED;
 }
 
+/* One thread gives back what is kept, and is stopped on the way; another one asks for memory. */
+static void begin_both(const struct zr_backing *backing, struct other *trimmer, struct other *getter)
+{
+    start();
+    cache = zr_cache_new(backing);
+    put(get(65536));
+    begin(trimmer);
+    wait_for(&stopped);
+    begin(getter);
+}
+
 START_TEST(who_finds_no_memory_waits_for_what_another_thread_gives_back)
 {
     const struct zr_backing backing = {NULL, alloc_one, free_one, is_full};
     struct other trimmer = {.p = &go, .free = trim, .stop = "giving back"}, getter = {.p = &go, .free = get_one};
 
-    start();
-    cache = zr_cache_new(&backing);
-    put(get(65536));
-    begin(&trimmer);
-    wait_for(&stopped);
-    begin(&getter);
+    begin_both(&backing, &trimmer, &getter);
     wait_for(&waits);
     set(&go, 1);
     end(&trimmer);
@@ -334,12 +340,7 @@ START_TEST(nobody_waits_for_ever_for_what_another_thread_gives_back)
     const struct zr_backing backing = {NULL, alloc_one, free_late, is_full};
     struct other trimmer = {.p = &go, .free = trim}, getter = {.p = &go, .free = ask_for_one};
 
-    start();
-    cache = zr_cache_new(&backing);
-    put(get(65536));
-    begin(&trimmer);
-    wait_for(&stopped);
-    begin(&getter);
+    begin_both(&backing, &trimmer, &getter);
     end(&getter);
     end(&trimmer);
 }
