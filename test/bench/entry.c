@@ -8,7 +8,8 @@
  *   slice                        answers the ns per allocation and free of one thread, and how many it made
  *   end                          answers "done"
  *   many COUNT ORDER             so many live blocks of 64 KiB: answers the ns of zeMemGetAddressRange and of
- *                                zeMemFree for each, as they were made (ORDER 0) or in any order (1); or "full"
+ *                                zeMemFree for each, as they were made (ORDER 0) or in any order (1), or for the same
+ *                                thousand of them, picked anywhere, again and again (2); or "full"
  */
 #include "bench_ze.h"
 
@@ -17,8 +18,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LIVE = 1000, THREADS = 2, WARM = 200 };
+enum { LIVE = 1000, THREADS = 2, WARM = 200, TURNS = 10 };
 enum task { FILL, RUN, DRAIN };
+enum order { AS_MADE, ANY, SAME_THOUSAND };
 static const double slice_ns = 2e6;
 
 /* One thread's part. Threads stay: each frees what it has allocated itself. */
@@ -200,19 +202,25 @@ static void shuffle(void **p, size_t count)
     }
 }
 
-static void many(size_t want, bool shuffled)
+static void many(size_t want, enum order order)
 {
+    size_t count = 0, some = order == SAME_THOUSAND && want > LIVE ? LIVE : want;
     void **p = malloc(want * sizeof *p);
-    size_t count = 0;
-    double range, release;
+    double range = 0, release = 0;
 
     while (p && count < want &&
            zeMemAllocDevice(context, &plain_desc, 65536, 0, cards[0], &p[count]) == ZE_RESULT_SUCCESS)
         count++;
-    if (shuffled)
+    if (order != AS_MADE)
         shuffle(p, count);
-    range = EACH(p, count, look);
-    release = EACH(p, count, give);
+    for (int turn = 0; count == want && turn < (order == SAME_THOUSAND ? TURNS : 1); turn++) {
+        for (size_t i = 0; turn && i < some; i++)
+            p[i] = take(65536);
+        range = EACH(p, some, look);
+        release = EACH(p, some, give);
+    }
+    for (size_t i = count == want ? some : 0; i < count; i++)
+        give(p[i]);
     free(p);
     if (count == want)
         printf("%.2f %.2f\n", range, release);
@@ -230,8 +238,8 @@ int main(void)
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "begin %15s %zu %d", name, &size, &number) == 3 && number >= 1 && number <= THREADS)
             puts(begin(name, size, number) ? "ready" : "full");
-        else if (sscanf(line, "many %zu %d", &size, &number) == 2)
-            many(size, number != 0);
+        else if (sscanf(line, "many %zu %d", &size, &number) == 2 && number >= AS_MADE && number <= SAME_THOUSAND)
+            many(size, (enum order)number);
         else if (strcmp(line, "slice\n") == 0)
             printf("%.2f %zu\n", slice(), work[0].steps);
         else if (strcmp(line, "end\n") == 0)
