@@ -205,6 +205,8 @@ static struct chunk *cut_before(struct zr_pool *pool, unsigned group, struct chu
     c = front->next;
     if (base_of(c) != base_of(front) + before_it) {
         c = NULL;
+        if (zr_is_whole(pool, front))
+            pool->whole_free += front->size; /* a segment that is entirely free, as it was */
     } else {
         fit_remove(pool->use[group], c);
         set_where(c, base_of(c), CHUNK_NONE);
