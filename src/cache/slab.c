@@ -44,8 +44,10 @@ static struct slab *new_slab(struct zr_pool *pool, unsigned size_class, int *cod
         return NULL;
     c = zr_split_take(pool, SLAB, code);
     if (!c || !zr_find_set_all(pool, c)) {
-        if (c)
+        if (c) {
+            *code = ZR_CACHE_TROUBLE; /* a new segment has said 0 */
             zr_split_give(pool, c);
+        }
         spare(pool, s);
         return NULL;
     }
