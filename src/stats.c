@@ -153,6 +153,32 @@ static void claim(void)
     zr_shard_word = (uintptr_t)zr_segment_shard(n) | (n == 0);
 }
 
+/*
+ * Counter and clock at one moment. Of some readings the shortest: a busy machine lets others run in the middle of one,
+ * for milliseconds.
+ */
+static uint64_t read_both(struct timespec *clock)
+{
+    uint64_t shortest = 0, at = 0;
+    for (int i = 0; i < 8; i++) {
+        struct timespec now;
+        uint64_t before = __rdtsc();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        uint64_t took = __rdtsc() - before;
+        if (i == 0 || took < shortest) {
+            shortest = took;
+            at = before + took / 2;
+            *clock = now;
+        }
+    }
+    return at;
+}
+
+static uint64_t ns_between(const struct timespec *from, const struct timespec *to)
+{
+    return (uint64_t)(to->tv_sec - from->tv_sec) * 1000000000u + (uint64_t)to->tv_nsec - (uint64_t)from->tv_nsec;
+}
+
 static void calibrate(uint64_t *ticks)
 {
     unsigned a, b, c, d;
@@ -161,16 +187,13 @@ static void calibrate(uint64_t *ticks)
     zr_clock_is_tsc = __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
     if (zr_clock_is_tsc) {
         /* 200 us once per process that uses a device: good to some hundredths of a percent. */
-        clock_gettime(CLOCK_MONOTONIC, &start);
-        uint64_t from = __rdtsc(), to, ns;
+        uint64_t from = read_both(&start);
         do {
             clock_gettime(CLOCK_MONOTONIC, &now);
-            to = __rdtsc();
-            ns = (uint64_t)(now.tv_sec - start.tv_sec) * 1000000000u + (uint64_t)now.tv_nsec -
-                 (uint64_t)start.tv_nsec;
-        } while (ns < 200000);
-        clock_scale = (uint64_t)(((zr_u128)ns << 32) / (to - from));
-        clock_hz = (uint64_t)((zr_u128)(to - from) * 1000000000u / ns);
+        } while (ns_between(&start, &now) < 200000);
+        uint64_t passed = read_both(&now) - from, ns = ns_between(&start, &now);
+        clock_scale = (uint64_t)(((zr_u128)ns << 32) / passed);
+        clock_hz = (uint64_t)((zr_u128)passed * 1000000000u / ns);
     }
     *ticks = zr_ticks();
 }
