@@ -455,6 +455,13 @@ const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t contex
     return b && zr_word_state(word) != ZR_BLOCK_NONE && came_from_here(b) ? nowhere : ptr;
 }
 
+const void *zr_keep_to_close(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+{
+    struct zr_block *b = __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;
+
+    return b && came_from_here(b) ? nowhere : zr_keep_asked_about(call, context, ptr);
+}
+
 bool zr_keep_address_range(const void *ptr, void **base, size_t *size)
 {
     struct zr_block *b = __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;

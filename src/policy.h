@@ -85,6 +85,11 @@ bool zr_keep_free(struct zr_call *call, ze_context_handle_t context,
 bool zr_keep_not(struct zr_call *call, ze_context_handle_t context, void *ptr, ze_result_t *result);
 /* The pointer to ask the driver about: another one where this one is free as far as the process can know. */
 const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t context, const void *ptr);
+/*
+ * The pointer to close where none of that base is in the books. Intel's driver frees whatever holds it, by zeMemFree's
+ * own way: another pointer where that is a block of ours, or one that is kept.
+ */
+const void *zr_keep_to_close(struct zr_call *call, ze_context_handle_t context, const void *ptr);
 /* The range of a block of ours, as it was asked for; false: ask the driver. */
 bool zr_keep_address_range(const void *ptr, void **base, size_t *size);
 /* Residency on this device was asked for; true: the block has it. */

@@ -179,6 +179,8 @@ ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p
     ZR_ENTER(zeMemCloseIpcHandle, (context, ptr));
     zr_count_caller(call.caller, 0);
     struct zr_block *b = zr_registry_take(ptr);
+    if (!b)
+        ptr = zr_keep_to_close(&call, context, ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemCloseIpcHandle, 0, (context, ptr));
     if (result == ZE_RESULT_SUCCESS) {
         zr_count(ZR_F_IPC_CLOSES, 1);

@@ -60,6 +60,26 @@ static void misuse(void)
     EXPECT(frees() == 0 && on_card(&gpu, 0, MIB) == p);
 }
 
+/* Intel's driver frees by zeMemCloseIpcHandle whatever it is given. */
+static void closed(void)
+{
+    size_t size = 3 * MIB + 5 * KIB;
+    char *p = on_card(&gpu, 0, size);
+
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemCloseIpcHandle(gpu.context, p + 64));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemCloseIpcHandle(gpu.context, p + size));
+    EXPECT(type_of(p) == ZE_MEMORY_TYPE_DEVICE);
+    release(p);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemCloseIpcHandle(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemCloseIpcHandle(gpu.context, p + 64));
+    EXPECT(on_card(&gpu, 0, size) == p);
+    EXPECT(type_of(p) == ZE_MEMORY_TYPE_DEVICE);
+    p[size - 1] = 1;
+    OK(zeMemCloseIpcHandle(gpu.context, p));
+    EXPECT(figure(&gpu, "vram.0") == 0);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
+}
+
 /* Each as the bare driver answers, with blocks kept that would fit. */
 static void wrong_arguments(void)
 {
@@ -116,7 +136,7 @@ static void refusals(void)
 }
 
 static const struct part all[] = {
-    PART(questions), PART(misuse), PART(wrong_arguments), PART(refusals), {NULL, NULL}};
+    PART(questions), PART(misuse), PART(closed), PART(wrong_arguments), PART(refusals), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -154,6 +154,7 @@ ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle
                       handle.size, out);
 }
 
+/* As Intel's driver: by the way of zeMemFree, which takes what was not imported too, by any pointer into it. */
 ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p)
 {
     struct sim_block block;
@@ -162,10 +163,10 @@ ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p)
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     pthread_mutex_lock(&sim.memory);
-    bool found =
-        sim_find(p, &block) && block.backing->kind == SIM_IMPORTED && block.base == (uintptr_t)p;
+    bool found = sim_find(p, &block) && block.backing->kind != SIM_PHYSICAL &&
+                 (block.backing->kind != SIM_IMPORTED || block.base == (uintptr_t)p);
     if (found)
-        sim_backing_free(block.backing);
+        sim_release(&block);
     pthread_mutex_unlock(&sim.memory);
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
