@@ -27,26 +27,41 @@ static struct {
     uint32_t among; /* modules that its device has */
 } module[MODULES];
 
-static unsigned look(ze_device_handle_t device)
+static const struct zr_device *find(ze_device_handle_t device)
 {
     for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
         ze_device_handle_t at = __atomic_load_n(&zr_device[i].handle, __ATOMIC_ACQUIRE);
 
         if (at == device)
-            return __atomic_load_n(&zr_device[i].number, __ATOMIC_RELAXED);
+            return &zr_device[i];
         if (!at)
             break;
     }
-    return ZR_UNKNOWN_DEVICE;
+    return NULL;
+}
+
+static unsigned look(ze_device_handle_t device)
+{
+    const struct zr_device *at = find(device);
+
+    return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
+}
+
+bool zr_device_is_part(ze_device_handle_t device)
+{
+    const struct zr_device *at = find(device);
+
+    return at && at->is_part;
 }
 
 /* Under the lock. */
-static void learn(ze_device_handle_t device, unsigned number)
+static void learn(ze_device_handle_t device, unsigned number, bool is_part)
 {
     for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
         if (zr_device[i].handle && zr_device[i].handle != device)
             continue;
         __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
+        zr_device[i].is_part = is_part;
         __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
         return;
     }
@@ -117,7 +132,7 @@ static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_dev
     if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && (root = root_of(call, device)) &&
         root != device && (number = zr_device_number(call, root)) != ZR_UNKNOWN_DEVICE) {
         zr_lock(&lock);
-        learn(device, number);
+        learn(device, number, true);
         zr_unlock(&lock);
         return number;
     }
@@ -149,8 +164,8 @@ void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_devi
             continue;
         zr_lock(&lock);
         if (look(devices[i]) == ZR_UNKNOWN_DEVICE)
-            learn(devices[i],
-                  of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(call, devices[i], p.uuid.id));
+            learn(devices[i], of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(call, devices[i], p.uuid.id),
+                  of_root != ZR_UNKNOWN_DEVICE);
         zr_unlock(&lock);
     }
 }

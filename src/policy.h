@@ -224,8 +224,11 @@ enum { ZR_DEVICE_HANDLES = 256 }; /* handles beyond are unknown: far above what 
 struct zr_device {
     ze_device_handle_t handle;
     uint32_t number;
+    bool is_part; /* a sub-device: its number is that of its card */
 };
 extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
+/* Of a device that has a number. */
+bool zr_device_is_part(ze_device_handle_t device);
 unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
 
 static inline unsigned zr_device_place(ze_device_handle_t device)

@@ -13,13 +13,14 @@
 
 /*
  * Devices from which something was, or was to be, evicted. Blocks of a slab of the driver's are evicted together, and
- * nobody knows which these are: what the books say of such a device is not relied on any more.
+ * nobody knows which these are: what the books say of such a device is not relied on any more. Nor where residency is
+ * asked for on a part of a card, as the driver keeps it for each part: the books know cards.
  */
-static uint64_t evicted_from;
+static uint64_t uncertain;
 
 bool zr_residency_is_certain(uint64_t devices)
 {
-    return !(__atomic_load_n(&evicted_from, __ATOMIC_RELAXED) & devices);
+    return !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & devices);
 }
 
 /* Bit n of the upper half of a block's flags: residency on device n was asked for and withheld. */
@@ -124,6 +125,8 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return ZE_RESULT_SUCCESS;
         }
     }
+    if (b && unlikely(zr_device_is_part(device)) && zr_residency_is_certain(UINT64_C(1) << asking))
+        __atomic_fetch_or(&uncertain, UINT64_C(1) << asking, __ATOMIC_SEQ_CST);
     if (b && zr_keep_is_resident(b, asking) && zr_residency_is_certain(UINT64_C(1) << asking) && context && size) {
         zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
         return ZE_RESULT_SUCCESS;
@@ -159,7 +162,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         return ZE_RESULT_SUCCESS;
     }
     /* Beforehand: who is answered from the books was so before the driver evicts anything. */
-    __atomic_fetch_or(&evicted_from, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
+    __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
     ZR_PAUSE("after an eviction");
     if (b && b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {

@@ -294,9 +294,11 @@ static void parts(void)
     OK(zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, tile[0], &p));
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
           zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, tile[1], &q));
-    /* The owner's own tile is no peer of it. */
+    /* The owner's own tile is no peer of it; and none of the three stands for another. */
     OK(zeContextMakeMemoryResident(gpu.context, tile[1], p, 40 * MIB));
+    OK(zeContextMakeMemoryResident(gpu.context, tile[0], p, 40 * MIB));
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, 40 * MIB));
+    EXPECT(figure(&gpu, "calls.zeContextMakeMemoryResident") == 3);
     OK(zeMemFree(gpu.context, p));
 }
 

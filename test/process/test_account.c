@@ -68,7 +68,7 @@ static const struct promise promises[] = {
      CONF "cache:on,limit:64MiB",
      SIM ",tiles:2",
      {{"limit.refused_calls", 1},
-      {"residency.owner.asked_calls", 2},
+      {"residency.owner.asked_calls", 3},
       {"residency.peer.asked_calls", 0}}},
     {"of the card's memory, not the sub-device's",
      "parts",
