@@ -207,7 +207,10 @@ uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
     uint64_t total = device ? zr_device_memory(call, device) : 0;
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
 
-    return zr_config.cache_limit.set ? zr_amount_of(&zr_config.cache_limit, total) : usual;
+    /* Of memory that nobody tells, such as the host's, a percentage says nothing. */
+    if (!zr_config.cache_limit.set || (zr_config.cache_limit.percent_x100 && !total))
+        return usual;
+    return zr_amount_of(&zr_config.cache_limit, total);
 }
 
 /*
@@ -216,10 +219,14 @@ uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
  */
 enum { OF_LIMIT = 1024 };
 
+/* A share of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
 static __attribute__((noinline, cold)) void set_limit(struct zr_cache *c, struct zr_call *call,
                                                      unsigned account, ze_device_handle_t device)
 {
-    zr_cache_set_limit(c, account, zr_cache_share(call, device));
+    struct zr_call own = {.caller = call->caller};
+    ze_device_handle_t card = device ? zr_device_handle(account, &own.door) : NULL;
+
+    zr_cache_set_limit(c, account, zr_cache_share(&own, card));
     if (zr_config.limit.set && device)
         zr_cache_set_exact(c, account, zr_limit_of(call, account) / OF_LIMIT);
     __atomic_store_n(&limited[account], true, __ATOMIC_RELEASE);

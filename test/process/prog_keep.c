@@ -239,6 +239,19 @@ static void half_kept(void)
     kept_up_to(32 * MIB);
 }
 
+/* A tile comes first, and tells of half as much memory. */
+static void half_kept_of_all_tiles(void)
+{
+    ze_device_handle_t tile;
+    uint32_t one = 1;
+    void *p;
+
+    OK(zeDeviceGetSubDevices(gpu.card[0], &one, &tile));
+    OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, tile, &p));
+    release(p);
+    kept_up_to(32 * MIB);
+}
+
 static void two_percent_kept(void)
 {
     kept_up_to(1700 * MIB); /* 2 GiB lie between the two */
@@ -340,8 +353,8 @@ static void shared_out(void)
 static const struct part all[] = {
     PART(reuse), PART(policies), PART(exported), PART(exported_by_descriptor), PART(chained), PART(full),
     PART(context_destroyed), PART(orphans), PART(below_the_floor), PART(limited), PART(queried), PART(nothing_kept),
-    PART(half_kept), PART(two_percent_kept), PART(idle), PART(host), PART(host_of_the_caller), PART(adapter),
-    PART(adapter_vouched), PART(shared_out), {NULL, NULL}};
+    PART(half_kept), PART(half_kept_of_all_tiles), PART(two_percent_kept), PART(idle), PART(host),
+    PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), PART(shared_out), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

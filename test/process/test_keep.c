@@ -13,6 +13,8 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:2,count:on"; /* never full */
     if (strcmp(argument, "many_devices") == 0)
         settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
+    if (strcmp(argument, "half_kept_of_all_tiles") == 0)
+        settings[1] = "ZE_SIMGPU=devices:1,tiles:2,count:on,vram:64MiB";
     if (strcmp(argument, "many_sites") == 0)
         settings[1] = "ZE_SIMGPU=devices:8,count:on";
     if (strcmp(argument, "shared_out") == 0)
@@ -39,6 +41,8 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_block_with_an_ipc_handle_is_really_freed, LASTING, keep, exported)                                \
     X(a_block_whose_descriptor_was_taken_is_really_freed, LASTING, keep, exported_by_descriptor)          \
     X(a_part_of_the_memory_is_kept, LASTING ",cache_limit:50%", keep, half_kept)                          \
+    X(a_part_of_the_cards_memory_not_the_tiles, LASTING ",cache_limit:50%", keep, half_kept_of_all_tiles) \
+    X(a_part_of_unknown_memory_is_as_usual, LASTING ",cache_limit:50%,cache_host:on", keep, host)         \
     X(two_percent_of_the_memory_are_kept, LASTING, keep, two_percent_kept)                                \
     X(what_is_chained_and_unknown_passes_through, LASTING, keep, chained)                                 \
     X(a_full_card_gets_back_what_is_kept, LASTING, keep, full)                                            \

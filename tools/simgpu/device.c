@@ -100,6 +100,12 @@ static void fill_uuid(const struct sim_device *device, uint8_t *id)
     id[15] = (uint8_t)(device->tile + 1);
 }
 
+/* Of one region. A tile has its part of the card's memory. */
+static uint64_t total_of(const struct sim_device *device)
+{
+    return sim_config.vram / sim_config.regions / (device->tile >= 0 ? sim_config.tiles : 1);
+}
+
 /* The free-memory queries that runtimes chain to device and memory properties. */
 static void fill_memory_extensions(const struct sim_device *device, void *first)
 {
@@ -110,7 +116,7 @@ static void fill_memory_extensions(const struct sim_device *device, void *first)
         } else if (next->stype == ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES) {
             ze_device_memory_ext_properties_t *extension = (void *)next;
             extension->type = ZE_DEVICE_MEMORY_EXT_TYPE_GDDR6;
-            extension->physicalSize = sim_config.vram / sim_config.regions;
+            extension->physicalSize = total_of(device);
             extension->readBandwidth = extension->writeBandwidth = 456;
             extension->bandwidthUnit = ZE_BANDWIDTH_UNIT_BYTES_PER_NANOSEC;
         }
@@ -215,7 +221,7 @@ ze_result_t sim_zeDeviceGetMemoryProperties(ze_device_handle_t handle, uint32_t 
         p[i].flags = 0;
         p[i].maxClockRate = 2375;
         p[i].maxBusWidth = 192;
-        p[i].totalSize = sim_config.vram / sim_config.regions;
+        p[i].totalSize = total_of(device);
         snprintf(p[i].name, sizeof(p[i].name), "HBM");
         fill_memory_extensions(device, p[i].pNext);
     }
