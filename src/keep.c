@@ -284,8 +284,16 @@ static inline struct zr_asker *asker_of(const struct zr_call *call, ze_context_h
 
 /* --- for the doors ------------------------------------------------------------------------------------------ */
 
+/* What others keep that may be what is missing: pools of ours, and, of host memory, every account. */
+static bool others_gave(struct zr_call *call, const struct zr_key *key, int code)
+{
+    bool gave = key->kind == ZR_KIND_DEVICE && zr_pools_trim(key->account);
+
+    return (code == (int)ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY && zr_policy_trim(call, ZR_UNKNOWN_DEVICE)) || gave;
+}
+
 /*
- * This cache has nothing left for the device: what pools of ours keep goes too. Nothing kept there either, and nothing
+ * This cache has nothing left for the device: what others keep goes too. Nothing kept there either, and nothing
  * that has just gone back: the answer stands, and a refusal on behalf of the limit is counted.
  */
 static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cache *c, struct zr_call *call,
@@ -296,7 +304,7 @@ static __attribute__((noinline, cold)) struct zr_block *once_more(struct zr_cach
     bool refused = now.refused;
 
     now.full = false;
-    if (key->kind == ZR_KIND_DEVICE && (zr_pools_trim(key->account) || zr_keep_returned() != now.returned)) {
+    if (others_gave(call, key, *code) || (key->kind == ZR_KIND_DEVICE && zr_keep_returned() != now.returned)) {
         zr_count(ZR_F_CACHE_RETRIES, 1);
         now.call = call;
         b = zr_cache_alloc(c, key, size, code);

@@ -4,11 +4,6 @@
 #include "cache/cache.h"
 #include "route.h"
 
-static inline bool is_full(ze_result_t result)
-{
-    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
 bool zr_policy_trim(struct zr_call *call, unsigned number)
 {
     uint64_t bytes = zr_keep_trim(call, number);
@@ -24,9 +19,14 @@ static __attribute__((noinline, cold)) bool made_room(struct zr_call *call, unsi
     return zr_policy_trim(call, number) || zr_keep_returned() != returned;
 }
 
-__attribute__((noinline, cold)) bool zr_policy_try_again(struct zr_call *call, unsigned number, uint32_t returned,
-                                                        int tries)
+/* Host memory is kept for no device in particular. */
+__attribute__((noinline, cold)) bool zr_policy_try_again(struct zr_call *call, unsigned number, ze_result_t result,
+                                                        uint32_t returned, int tries)
 {
+    if (result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)
+        number = ZR_UNKNOWN_DEVICE;
+    else if (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)
+        return false;
     if (tries == MOST_TRIES || !made_room(call, number, returned))
         return false;
     zr_count(ZR_F_CACHE_RETRIES, 1);
@@ -43,8 +43,8 @@ __attribute__((noinline, cold)) bool zr_policy_try_again(struct zr_call *call, u
             returned_ = zr_keep_returned();                                                        \
             zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                  \
             got_ = ZR_DOWN((call), name, (size), arguments);                                       \
-        } while (unlikely(is_full(got_)) &&                                                        \
-                 zr_policy_try_again((call), (number), returned_, tries_++));                      \
+        } while (unlikely(got_ != ZE_RESULT_SUCCESS) &&                                            \
+                 zr_policy_try_again((call), (number), got_, returned_, tries_++));                \
         got_;                                                                                      \
     })
 

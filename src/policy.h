@@ -37,10 +37,10 @@ enum zr_field zr_free_policy_field(const ze_memory_free_ext_desc_t *desc);
  */
 bool zr_policy_trim(struct zr_call *call, unsigned number);
 /*
- * After a driver that is full has refused for the so-manieth time (from 0): true, and counted, if something has gone
- * back to it since zr_keep_returned() gave this number, so that it may be asked again.
+ * After a driver has refused with this code for the so-manieth time (from 0): true, and counted, if it is full and
+ * something has gone back to it since zr_keep_returned() gave this number, so that it may be asked again.
  */
-bool zr_policy_try_again(struct zr_call *call, unsigned number, uint32_t returned, int tries);
+bool zr_policy_try_again(struct zr_call *call, unsigned number, ze_result_t result, uint32_t returned, int tries);
 /*
  * After the driver was asked how much memory there is, or is free: with a limit set, both are told as the limit
  * leaves them. Either may be NULL. ZR_UNKNOWN_DEVICE: as it leaves them on the device that has least.

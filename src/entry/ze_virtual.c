@@ -93,8 +93,8 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     do {
         returned = zr_keep_returned();
         result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
-    } while (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY &&
-             zr_policy_try_again(&call, number, returned, tries++));
+    } while (unlikely(result != ZE_RESULT_SUCCESS) &&
+             zr_policy_try_again(&call, number, result, returned, tries++));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_physical(on_device, number, context, *out, size);
     if (result == ZE_RESULT_SUCCESS && on_device)

@@ -250,6 +250,35 @@ static void room_for_other_kinds(void)
           zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
 }
 
+static void keep_on_host(void)
+{
+    void *p;
+
+    OK(zeMemAllocHost(gpu.context, &host_desc, 8 * MIB, 0, &p));
+    OK(zeMemFree(gpu.context, p));
+}
+
+/* Each is refused once for want of host memory, of which some is kept; host memory when some is kept on cards. */
+static void room_on_the_host(void)
+{
+    ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 8 * MIB};
+    ze_physical_mem_handle_t physical;
+    void *p;
+
+    keep_on_host();
+    OK(zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
+    EXPECT(figure(&gpu, "calls.zeMemFree") == 1);
+    keep_on_host();
+    OK(ask(0, 8 * MIB, &p));
+    EXPECT(figure(&gpu, "calls.zeMemFree") == 2);
+    keep_on_host();
+    OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
+    EXPECT(figure(&gpu, "calls.zeMemFree") == 3);
+    OK(zeMemFree(gpu.context, p));
+    OK(zeMemAllocHost(gpu.context, &host_desc, 16 * MIB, 0, &p));
+    EXPECT(figure(&gpu, "calls.zeMemFree") == 4);
+}
+
 /* What the driver did not give is not counted (the suite injects it); a child begins with nothing. */
 static void not_counted(void)
 {
@@ -390,8 +419,8 @@ static void refused_by_a_trim(void)
 
 static const struct part all[] = {
     PART(told), PART(fits), PART(plain_questions), PART(every_kind), PART(makes_room),
-    PART(imported_by_descriptor), PART(room_for_other_kinds), PART(not_counted),
-    PART(freed_nothing), PART(parts), PART(keys), PART(passed), PART(refused_and_held),
+    PART(imported_by_descriptor), PART(room_for_other_kinds), PART(room_on_the_host),
+    PART(not_counted), PART(freed_nothing), PART(parts), PART(keys), PART(passed), PART(refused_and_held),
     PART(refused_and_freed), PART(refused_by_a_trim), {NULL, NULL}};
 
 int main(int argc, char **argv)

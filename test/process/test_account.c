@@ -8,6 +8,7 @@
 #define SIM "ZE_SIMGPU=count:on,vram:1GiB,devices:3"
 #define PARTS "ZE_SIMGPU=count:on,vram:1GiB,devices:1,regions:4"
 #define IN_USE "0x78000006"
+#define NO_HOST "0x70000002"
 
 static const struct promise promises[] = {
     {"every question is answered as the limit leaves it",
@@ -56,6 +57,13 @@ static const struct promise promises[] = {
           "+zeMemAllocShared@3=0x70000003",
      SIM,
      {{"cache.retries", 2}, {"failures.zeMemAllocShared", 2}, {"failures.zeMemAllocHost", 1}}},
+    {"host memory that is kept makes room, and makes do with what is kept on cards",
+     "room_on_the_host",
+     CONF "cache:on,cache_host:on,inject:zeMemAllocShared@1=" NO_HOST "+zeMemAllocDevice@1=" NO_HOST
+          "+zeMemAllocDevice@2=" NO_HOST "+zePhysicalMemCreate@1=" NO_HOST "+zeMemAllocHost@4=" NO_HOST
+          "+zeMemAllocHost@5=" NO_HOST,
+     SIM,
+     {{"cache.retries", 4}}},
     {"what the driver did not give is not counted, nor is the parent's",
      "not_counted",
      CONF "cache:on,limit:64MiB,inject:zeMemAllocDevice@1=0x70000003+zeMemAllocDevice@2=0x70000003",
