@@ -180,6 +180,13 @@ static const struct zr_backing driver = {NULL, backing_alloc, backing_free, is_f
 
 /* --- keys ------------------------------------------------------------------------------------------------- */
 
+uint32_t zr_cache_idle(void)
+{
+    uint64_t ms = zr_config.cache_idle / 1000000;
+
+    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 static __attribute__((noinline, cold)) struct zr_cache *make_cache(void)
 {
     zr_lock(&lock);
@@ -187,7 +194,7 @@ static __attribute__((noinline, cold)) struct zr_cache *make_cache(void)
         struct zr_cache *c = zr_cache_new(&driver);
 
         if (c) {
-            zr_cache_set_idle(c, (uint32_t)(zr_config.cache_idle / 1000000));
+            zr_cache_set_idle(c, zr_cache_idle());
             __atomic_store_n(&cache, c, __ATOMIC_RELEASE);
         }
     }

@@ -112,8 +112,7 @@ static void set_limits(struct zr_umf_pool *p, const struct zr_habit *h)
 {
     struct zr_call call = {.door = h->door};
 
-    zr_pool_set_limits(p->kept, zr_cache_share(&call, h->device),
-                       (uint32_t)(zr_config.cache_idle / 1000000));
+    zr_pool_set_limits(p->kept, zr_cache_share(&call, h->device), zr_cache_idle());
 }
 
 /* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */

@@ -270,6 +270,16 @@ static void idle(void)
     EXPECT(frees() > 0);
 }
 
+static void lasting(void)
+{
+    release(on_card(&gpu, 0, MIB));
+    for (int i = 0; i < 5; i++) {
+        pause_ms(10);
+        release(on_card(&gpu, 0, 4 * KIB));
+    }
+    EXPECT(frees() == 0);
+}
+
 static void host(void)
 {
     void *p, *q;
@@ -353,8 +363,8 @@ static void shared_out(void)
 static const struct part all[] = {
     PART(reuse), PART(policies), PART(exported), PART(exported_by_descriptor), PART(chained), PART(full),
     PART(context_destroyed), PART(orphans), PART(below_the_floor), PART(limited), PART(queried), PART(nothing_kept),
-    PART(half_kept), PART(half_kept_of_all_tiles), PART(two_percent_kept), PART(idle), PART(host),
-    PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), PART(shared_out), {NULL, NULL}};
+    PART(half_kept), PART(half_kept_of_all_tiles), PART(two_percent_kept), PART(idle), PART(lasting),
+    PART(host), PART(host_of_the_caller), PART(adapter), PART(adapter_vouched), PART(shared_out), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

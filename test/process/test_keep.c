@@ -53,6 +53,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_block_at_hand_is_no_way_around_the_host_floor, LASTING ",host_floor:4GiB", keep, below_the_floor) \
     X(idle_blocks_go_back, ",cache_idle:50ms", keep, idle)                                                \
     X(no_idle_time_at_all_is_allowed, ",cache_idle:0", keep, idle)                                        \
+    X(fifty_days_are_long, ",cache_idle:4294967297ms", keep, lasting)                                     \
     X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                               \
     X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                       \
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                               \
