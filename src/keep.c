@@ -484,9 +484,9 @@ const void *zr_keep_to_close(struct zr_call *call, ze_context_handle_t context, 
     return b && came_from_here(b) ? nowhere : zr_keep_asked_about(call, context, ptr);
 }
 
-bool zr_keep_address_range(const void *ptr, void **base, size_t *size)
+bool zr_keep_address_range(ze_context_handle_t context, const void *ptr, void **base, size_t *size)
 {
-    struct zr_block *b = __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;
+    struct zr_block *b = context && __atomic_load_n(&cache, __ATOMIC_RELAXED) ? zr_map_find(ptr) : NULL;
 
     if (!b || !came_from_here(b))
         return false;

@@ -91,7 +91,7 @@ const void *zr_keep_asked_about(struct zr_call *call, ze_context_handle_t contex
  */
 const void *zr_keep_to_close(struct zr_call *call, ze_context_handle_t context, const void *ptr);
 /* The range of a block of ours, as it was asked for; false: ask the driver. */
-bool zr_keep_address_range(const void *ptr, void **base, size_t *size);
+bool zr_keep_address_range(ze_context_handle_t context, const void *ptr, void **base, size_t *size);
 /* Residency on this device was asked for; true: the block has it. */
 bool zr_keep_is_resident(struct zr_block *b, unsigned number);
 /* The block's residency has changed. */

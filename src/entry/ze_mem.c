@@ -124,7 +124,7 @@ ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *
 {
     ZR_ENTER(zeMemGetAddressRange, (context, ptr, base, size));
     zr_count_caller(call.caller, 0);
-    if (zr_keep_address_range(ptr, base, size))
+    if (zr_keep_address_range(context, ptr, base, size))
         return ZE_RESULT_SUCCESS;
     ptr = zr_keep_asked_about(&call, context, ptr);
     return ZR_DOWN(&call, zeMemGetAddressRange, 0, (context, ptr, base, size));

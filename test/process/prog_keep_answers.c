@@ -105,6 +105,9 @@ static void wrong_arguments(void)
         }
         EXPECT(out == &gpu);
         EXPECT(allocs() >= before + n);
+        code[0] = zeMemGetAddressRange(NULL, p, &out, NULL);
+        printf("%x ", code[0]);
+        EXPECT(code[0] != 0 && out == &gpu);
         code[0] = zeMemFreeExt(gpu.context, NULL, p);
         code[1] = zeMemFree(gpu.context, NULL);
         printf("%x %x\n", code[0], code[1]);
