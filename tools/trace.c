@@ -112,6 +112,9 @@ static bool number(const char **at, uint64_t *out)
     return true;
 }
 
+/* More than any card has, and as much as the allocator takes for a size: beyond it every answer is a refusal. */
+#define MOST_LIVE ((uint64_t)1 << 45)
+
 static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes)
 {
     struct zr_trace *t = r->trace;
@@ -123,6 +126,8 @@ static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes)
     known = find_id(r, id);
     if (known->state == 1)
         return "this id is allocated already: expected its free first";
+    if (bytes >= MOST_LIVE - r->live)
+        return "too much is allocated at once: expected less than 2^45 bytes";
     if (!new_slot(r, &slot) || !add_event(r, slot, bytes))
         return "out of memory";
     r->id_count += known->state == 0;
@@ -165,8 +170,8 @@ static const char *one_line(struct reader *r, const char *text, size_t line)
     text += 2;
     if (!number(&text, &id))
         return "expected a number as id";
-    if (op == 'a' && (!number(&text, &bytes) || bytes > (uint64_t)1 << 47))
-        return "expected a number of bytes below 2^47";
+    if (op == 'a' && (!number(&text, &bytes) || bytes >= MOST_LIVE))
+        return "expected a number of bytes below 2^45";
     if (op == 'f' && !(*text == ',' ? (text++, true) : !*text || number(&text, &bytes)))
         return "expected a number of bytes or nothing";
     if (*text && !number(&text, &stream))
@@ -192,8 +197,10 @@ bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
         line++;
         if (length && text[length - 1] == '\n')
             text[--length] = 0;
-        else if (!feof(in))
+        else if (length == sizeof text - 1)
             wrong = "the line is too long: expected op,id,bytes,stream,time_us";
+        else if (!feof(in))
+            wrong = "a byte is 0: expected text, op,id,bytes,stream,time_us";
         if (length && text[length - 1] == '\r')
             text[--length] = 0;
         if (line == 1 && strncmp(text, "\xef\xbb\xbf", 3) == 0) /* as some editors begin a file */

@@ -67,6 +67,8 @@ static const struct {
     {"a,1,10,0,soon\n", "line 1: expected a number as time_us"},
     {"a,1,10,0,0,9\n", "line 1: expected nothing behind"},
     {"a,1,10,0,0\na,1,10,0,0\n", "line 2: this id is allocated already"},
+    {"a,1,35184372088832,0,0\n", "line 1: expected a number of bytes below 2^45"},
+    {"a,1,35184372088831,0,0\na,2,1,0,0\n", "line 2: too much is allocated at once"},
     {"\n", "no events"},
 };
 
@@ -86,6 +88,18 @@ START_TEST(a_line_without_end_is_refused)
     text[sizeof text - 1] = 0;
     ck_assert(!read_text(text));
     ck_assert_ptr_nonnull(strstr(why, "line 1: the line is too long"));
+    zr_trace_free(&trace);
+}
+END_TEST
+
+START_TEST(a_byte_that_is_no_text_is_said_to_be_one)
+{
+    static const char text[] = "a,1,10,0,0\nf,1\0,,0,0\n";
+    FILE *in = fmemopen((void *)(uintptr_t)text, sizeof text - 1, "r");
+
+    ck_assert(!zr_trace_read(&trace, in, why, sizeof why));
+    ck_assert_str_eq(why, "line 2: a byte is 0: expected text, op,id,bytes,stream,time_us");
+    fclose(in);
     zr_trace_free(&trace);
 }
 END_TEST
@@ -124,6 +138,7 @@ int main(void)
     tcase_add_test(c, frees_of_unknown_ids_are_counted_and_left_out);
     tcase_add_loop_test(c, what_is_wrong_is_said_with_its_line, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_test(c, a_line_without_end_is_refused);
+    tcase_add_test(c, a_byte_that_is_no_text_is_said_to_be_one);
     tcase_add_loop_test(c, made_up_traces_are_traces_and_the_same_for_the_same_seed, 0, 2);
     return run_suite(suite);
 }
