@@ -192,17 +192,30 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     return zr_plain_free_ext(call, context, desc, ptr);
 }
 
-/* The driver alone knows how much it is: it takes no notice of the size that an allocation names. */
+static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+{
+    ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_device_handle_t device = NULL;
+
+    return ZR_BELOW(call, zeMemGetAllocProperties)(context, ptr, &p, &device) == ZE_RESULT_SUCCESS &&
+           p.type == ZE_MEMORY_TYPE_HOST;
+}
+
+/*
+ * The driver alone knows how much it is: it takes no notice of the size that an allocation names. And of what kind:
+ * host memory that another process has exported takes nothing of the device that it is opened for.
+ */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context,
                                ze_device_handle_t device, enum zr_entry entry, void **out)
 {
+    enum zr_kind kind = is_on_host(call, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
     unsigned number = zr_device_number(call, device);
     void *start = NULL;
     size_t size = 0;
 
     if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
-    if (unlikely(!zr_policy_within_limit(call, number, size))) {
+    if (kind == ZR_KIND_IMPORTED && unlikely(!zr_policy_within_limit(call, number, size))) {
         if (entry == ZR_E_zeMemAllocDevice)
             ZR_BELOW(call, zeMemFree)(context, *out);
         else
@@ -212,7 +225,7 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
     }
     if (entry != ZR_E_zeMemAllocDevice)
         zr_count(ZR_F_IPC_IMPORTS, 1);
-    zr_registry_add(ZR_KIND_IMPORTED, number, context, *out, size, 0);
+    zr_registry_add(kind, number, context, *out, size, 0);
     return ZE_RESULT_SUCCESS;
 }
 

@@ -81,6 +81,23 @@ static void several_handles(void)
     CHECK(zeCommandListDestroy(list));
 }
 
+/* Host memory takes nothing of the card that it is opened for: more of it than a limit allows. */
+static void host_memory_of_another(void)
+{
+    size_t size = 4 * SIZE;
+    void *p = new_host(size), *q = NULL;
+    ze_ipc_mem_handle_t handle;
+
+    CHECK(zeMemGetIpcHandle(context, p, &handle));
+    for (int i = 0; i < 2; i++) {
+        CHECK(zeMemOpenIpcHandle(context, cards[0], handle, 0, &q));
+        void *r = new_device(0, 64ul << 20);
+        CHECK(zeMemFree(context, r));
+        CHECK(zeMemCloseIpcHandle(context, q));
+    }
+    CHECK(zeMemFree(context, p));
+}
+
 static unsigned called;
 static void count_call(void *data)
 {
@@ -133,6 +150,7 @@ int main(void)
     several_handles();
     a_call_at_each_free();
     mapped_until_it_is_freed();
+    host_memory_of_another();
     CHECK(zeContextDestroy(context));
     puts("done");
     return 0;

@@ -29,7 +29,7 @@ for bed in sim intel; do
         done
     done
 done
-for conf in $settings route:native,cache:on,cache_host:on; do
+for conf in without $settings route:native,cache:on,cache_host:on route:native,cache:{on,off},limit:384MiB; do
     promise "extensions on intel, $conf" on_bed intel 2 "$conf" "$build/test/driver/extensions"
 done
 for way in plt handle table noload default static; do
