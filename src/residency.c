@@ -48,13 +48,23 @@ static __attribute__((noinline, cold)) struct zr_block *ask_owner(struct zr_call
     return zr_map_find(ptr);
 }
 
-/* The block whose owner matters for this pointer; NULL: none, let the request pass. */
-static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+/* The LIVE block that holds *ptr; NULL: none, and *ptr is what the driver is to be asked for then. */
+static struct zr_block *held(struct zr_call *call, ze_context_handle_t context, void **ptr)
 {
-    struct zr_block *b = zr_map_find(ptr);
+    struct zr_block *b = zr_map_find(*ptr);
+
+    if (unlikely(!b))
+        *ptr = (void *)zr_keep_asked_about(call, context, *ptr);
+    return b;
+}
+
+/* The block whose owner matters for this pointer; NULL: none, let the request pass. */
+static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr)
+{
+    struct zr_block *b = held(call, context, ptr);
 
     if (!b)
-        b = ask_owner(call, context, ptr);
+        b = ask_owner(call, context, *ptr);
     return b && b->kind == ZR_KIND_DEVICE ? b : NULL;
 }
 
@@ -108,7 +118,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               ze_device_handle_t device, void *ptr, size_t size)
 {
     unsigned asking = zr_device_number(call, device);
-    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, ptr);
+    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, &ptr);
     bool peer = b && b->device != asking;
     ze_result_t result;
 
@@ -150,7 +160,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
                                ze_device_handle_t device, void *ptr, size_t size)
 {
     unsigned asking = zr_device_number(call, device);
-    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : zr_map_find(ptr);
+    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : held(call, context, &ptr);
     uint64_t bit = asking < 64 ? (uint64_t)1 << asking : 0;
     uint32_t withheld = b ? withheld_bit(asking) : 0;
     ze_result_t result;

@@ -41,6 +41,20 @@ static void questions(void)
     EXPECT(zeMemGetIpcHandle(gpu.context, p, &handle) != ZE_RESULT_SUCCESS);
 }
 
+/* A block that is kept is resident where it was before. */
+static void residency_of_free_blocks(void)
+{
+    size_t size = 3 * MIB + 5 * KIB;
+    char *p = on_card(&gpu, 0, size);
+
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeContextMakeMemoryResident(gpu.context, gpu.card[1], p + size, 1));
+    OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, size));
+    release(p);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, size));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeContextEvictMemory(gpu.context, gpu.card[0], p + 5, size));
+    EXPECT(residency(&gpu, p) == 1);
+}
+
 static void misuse(void)
 {
     char *p = on_card(&gpu, 0, MIB);
@@ -139,7 +153,8 @@ static void refusals(void)
 }
 
 static const struct part all[] = {
-    PART(questions), PART(misuse), PART(closed), PART(wrong_arguments), PART(refusals), {NULL, NULL}};
+    PART(questions), PART(residency_of_free_blocks), PART(misuse), PART(closed), PART(wrong_arguments),
+    PART(refusals), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

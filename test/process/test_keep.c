@@ -64,6 +64,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                \
     X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)          \
     X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                       \
+    X(a_free_block_is_made_resident_nowhere, LASTING, keep_answers, residency_of_free_blocks)             \
     X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)             \
     X(what_is_closed_is_no_way_around_that, LASTING, keep_answers, closed)                                \
     X(wrong_arguments_reach_the_driver, LASTING, keep_answers, wrong_arguments)                           \
