@@ -334,7 +334,7 @@ START_TEST(an_interrupt_keeps_what_is_done)
     says(out, "interrupted: 500 runs per arm were planned");
     const struct zr_node *runs = zr_node_get(load(), "runs");
     ck_assert_uint_ge(runs->n, 4);
-    ck_assert_uint_lt(runs->n, 100);
+    ck_assert_uint_lt(runs->n, 1000); /* as planned */
 }
 END_TEST
 

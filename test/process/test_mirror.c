@@ -95,7 +95,7 @@ END_TEST
 
 START_TEST(it_stops_above_the_floor_of_host_memory)
 {
-    const char *options[] = {"--sim", "--keep", "1TiB", NULL};
+    const char *options[] = {"--sim", "--keep", "1024TiB", NULL};
     struct child *c = mirror_test(options);
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 2);
@@ -297,7 +297,7 @@ END_TEST
 
 START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said)
 {
-    const char *settings[] = {"ZEROUTE_CONF=preset:observe,host_floor:1TiB", NULL};
+    const char *settings[] = {"ZEROUTE_CONF=preset:observe,host_floor:1024TiB", NULL};
     const char *argv[] = {"mirror_copy", NULL};
     struct child *c = child_run(settings, argv);
 
