@@ -33,20 +33,8 @@ __attribute__((noinline, cold)) bool zr_policy_try_again(struct zr_call *call, u
     return true;
 }
 
-/* An allocation asked of the driver: once more when it has no memory left and something is kept that can go. */
-#define ALLOC_DOWN(call, name, number, size, arguments)                                            \
-    __extension__({                                                                                \
-        ze_result_t got_;                                                                          \
-        uint32_t returned_;                                                                        \
-        int tries_ = 0;                                                                            \
-        do {                                                                                       \
-            returned_ = zr_keep_returned();                                                        \
-            zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);                                                  \
-            got_ = ZR_DOWN((call), name, (size), arguments);                                       \
-        } while (unlikely(got_ != ZE_RESULT_SUCCESS) &&                                            \
-                 zr_policy_try_again((call), (number), got_, returned_, tries_++));                \
-        got_;                                                                                      \
-    })
+#define ALLOC_DOWN(call, name, number, size, arguments) \
+    ZR_DOWN_AGAIN(zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1), call, name, number, size, arguments)
 
 /* What is kept counts too: it is given back before anybody is refused. */
 bool zr_policy_within_limit(struct zr_call *call, unsigned number, uint64_t bytes)
@@ -103,12 +91,15 @@ ze_result_t zr_policy_alloc_device_from_driver(struct zr_call *call, ze_context_
 
     if (unlikely(desc && desc->pNext))
         zr_chain_kind(desc, &kind, &flags);
-    if (unlikely(kind == ZR_KIND_IMPORTED))
-        return zr_plain_alloc_device(call, context, desc, size, alignment, device, out);
     number = zr_device_number(call, device);
-    if (unlikely(!zr_policy_within_limit(call, number, size)))
+    /* Of what is imported the driver tells the size. */
+    if (kind != ZR_KIND_IMPORTED && unlikely(!zr_policy_within_limit(call, number, size)))
         return zr_policy_refused(ZR_E_zeMemAllocDevice);
     result = ALLOC_DOWN(call, zeMemAllocDevice, number, size, (context, desc, size, alignment, device, out));
+    if (unlikely(kind == ZR_KIND_IMPORTED))
+        return result == ZE_RESULT_SUCCESS
+                   ? zr_policy_imported(call, context, device, ZR_E_zeMemAllocDevice, out)
+                   : result;
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         zr_limit_drop(number, size);
         return result;

@@ -41,6 +41,20 @@ bool zr_policy_trim(struct zr_call *call, unsigned number);
  * something has gone back to it since zr_keep_returned() gave this number, so that it may be asked again.
  */
 bool zr_policy_try_again(struct zr_call *call, unsigned number, ze_result_t result, uint32_t returned, int tries);
+/* ZR_DOWN, after `each`, and once more when the driver has no memory left and something is kept that can go. */
+#define ZR_DOWN_AGAIN(each, call, name, number, size, arguments)                                             \
+    __extension__({                                                                                          \
+        ze_result_t got_;                                                                                    \
+        uint32_t returned_;                                                                                  \
+        int tries_ = 0;                                                                                      \
+        do {                                                                                                 \
+            returned_ = zr_keep_returned();                                                                  \
+            each;                                                                                            \
+            got_ = ZR_DOWN((call), name, (size), arguments);                                                 \
+        } while (unlikely(got_ != ZE_RESULT_SUCCESS) &&                                                      \
+                 zr_policy_try_again((call), (number), got_, returned_, tries_++));                          \
+        got_;                                                                                                \
+    })
 /*
  * After the driver was asked how much memory there is, or is free: with a limit set, both are told as the limit
  * leaves them. Either may be NULL. ZR_UNKNOWN_DEVICE: as it leaves them on the device that has least.

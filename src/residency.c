@@ -141,7 +141,9 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
         zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
         return ZE_RESULT_SUCCESS;
     }
-    result = ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size));
+    /* A driver that defers backing looks for memory only now: on the owner, and for what a peer's import takes. */
+    result = ZR_DOWN_AGAIN((void)0, call, zeContextMakeMemoryResident, peer ? ZR_UNKNOWN_DEVICE : asking, size,
+                           (context, device, ptr, size));
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
     if (peer) {

@@ -168,8 +168,8 @@ ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_hand
 {
     ZR_ENTER(zeMemOpenIpcHandle, (context, device, handle, flags, out));
     zr_count_caller(call.caller, 0);
-    ze_result_t result =
-        ZR_DOWN(&call, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out));
+    ze_result_t result = ZR_DOWN_AGAIN((void)0, &call, zeMemOpenIpcHandle, zr_device_number(&call, device), 0,
+                                       (context, device, handle, flags, out));
     return result == ZE_RESULT_SUCCESS ? zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out)
                                        : result;
 }

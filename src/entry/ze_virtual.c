@@ -36,14 +36,15 @@ ze_result_t zr_on_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_devi
     return ZR_DOWN(&call, zeVirtualMemQueryPageSize, 0, (context, device, size, page));
 }
 
+/* A driver that defers backing looks for memory only now, on a device that the call does not name. */
 ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, size_t size,
                                   ze_physical_mem_handle_t physical, size_t offset,
                                   ze_memory_access_attribute_t access)
 {
     ZR_ENTER(zeVirtualMemMap, (context, ptr, size, physical, offset, access));
     zr_count_caller(call.caller, 0);
-    ze_result_t result =
-        ZR_DOWN(&call, zeVirtualMemMap, size, (context, ptr, size, physical, offset, access));
+    ze_result_t result = ZR_DOWN_AGAIN((void)0, &call, zeVirtualMemMap, ZR_UNKNOWN_DEVICE, size,
+                                       (context, ptr, size, physical, offset, access));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_mapped(ptr, size);
     return result;
@@ -87,14 +88,8 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     unsigned number = zr_device_number(&call, device);
     if (on_device && unlikely(!zr_policy_within_limit(&call, number, size)))
         return zr_policy_refused(ZR_E_zePhysicalMemCreate);
-    ze_result_t result;
-    uint32_t returned;
-    int tries = 0;
-    do {
-        returned = zr_keep_returned();
-        result = ZR_DOWN(&call, zePhysicalMemCreate, size, (context, device, desc, out));
-    } while (unlikely(result != ZE_RESULT_SUCCESS) &&
-             zr_policy_try_again(&call, number, result, returned, tries++));
+    ze_result_t result =
+        ZR_DOWN_AGAIN((void)0, &call, zePhysicalMemCreate, number, size, (context, device, desc, out));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_physical(on_device, number, context, *out, size);
     if (result == ZE_RESULT_SUCCESS && on_device)

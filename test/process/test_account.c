@@ -9,6 +9,7 @@
 #define PARTS "ZE_SIMGPU=count:on,vram:1GiB,devices:1,regions:4"
 #define IN_USE "0x78000006"
 #define NO_HOST "0x70000002"
+#define FULL "0x70000003"
 
 static const struct promise promises[] = {
     {"every question is answered as the limit leaves it",
@@ -64,6 +65,12 @@ static const struct promise promises[] = {
           "+zeMemAllocHost@5=" NO_HOST,
      SIM,
      {{"cache.retries", 4}}},
+    {"what is kept makes room wherever the driver may be short of it",
+     "room_for_what_comes_later",
+     CONF "cache:on,inject:zeContextMakeMemoryResident@1=" FULL "+zeContextMakeMemoryResident@3=" FULL
+          "+zeVirtualMemMap@1=" FULL "+zeMemOpenIpcHandle@1=" FULL "+zeMemAllocDevice@7=" FULL,
+     SIM,
+     {{"cache.retries", 5}}},
     {"what the driver did not give is not counted, nor is the parent's",
      "not_counted",
      CONF "cache:on,limit:64MiB,inject:zeMemAllocDevice@1=0x70000003+zeMemAllocDevice@2=0x70000003",
