@@ -69,6 +69,25 @@ static void a_handle_is_an_export(void)
     OK(zeMemFree(gpu.context, small));
 }
 
+/* However busy the machine is: nobody is waited for. */
+static void who_exports_has_figures_that_agree(void)
+{
+    char *p[3];
+    ze_ipc_mem_handle_t handle;
+    for (int64_t i = 0; i < 3; i++) {
+        p[i] = on_card(&gpu, 0, 4 * MIB);
+        OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p[i], 4 * MIB));
+        EXPECT(in_fdinfo(0, "drm-total-vram0") == (i + 1) * (int64_t)(4 * MIB));
+    }
+    for (int64_t i = 3; i--;)
+        OK(zeMemFree(gpu.context, p[i]));
+    p[0] = on_card(&gpu, 0, 4 * MIB);
+    OK(zeMemGetIpcHandle(gpu.context, p[0], &handle));
+    if (mirrored)
+        EXPECT(in_fdinfo(0, "drm-total-vram0") == (int64_t)(4 * MIB));
+    OK(zeMemFree(gpu.context, p[0]));
+}
+
 static void a_copy_by_a_peer_is_an_export(void)
 {
     ze_command_list_handle_t own = immediate(&gpu, 0, true), peer = immediate(&gpu, 1, true);
@@ -93,6 +112,7 @@ int main(int argc, char **argv)
     EXPECT(gpu.cards == 4);
     one_card_has_none();
     a_peer_costs_real_pages_once();
+    who_exports_has_figures_that_agree();
     a_handle_is_an_export();
     a_copy_by_a_peer_is_an_export();
     EXPECT(in_fdinfo(0, "drm-client-id") > 0);

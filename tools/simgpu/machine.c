@@ -99,8 +99,9 @@ static void publish_host(void)
 }
 
 /*
- * A file costs up to a millisecond on a disk. What tells of exports is written at once; plain
- * allocations are written at once if nothing was for a while, else by a thread soon after.
+ * A file costs up to a millisecond on a disk. What tells of exports is written at once, and with it
+ * whatever waits: who exports has figures that agree. Plain allocations are written at once if
+ * nothing was for a while, else by a thread soon after.
  */
 #define SOON 5000000   /* ns */
 static uint32_t stale; /* cards, a bit each; memory lock */
@@ -114,16 +115,21 @@ static void write_card(unsigned card)
     last_write = sim_now();
 }
 
+static void write_stale(void)
+{
+    for (unsigned card = 0; root && card < SIM_CARDS; card++) {
+        if (stale >> card & 1)
+            write_card(card);
+    }
+}
+
 static void *write_later(void *unused)
 {
     (void)unused;
     for (bool more = true; more;) {
         sim_spend(SOON);
         pthread_mutex_lock(&sim.memory);
-        for (unsigned card = 0; root && card < SIM_CARDS; card++) {
-            if (stale >> card & 1)
-                write_card(card);
-        }
+        write_stale();
         more = writer_runs = root && sim_now() - last_write < 100 * (uint64_t)SOON;
         pthread_mutex_unlock(&sim.memory);
     }
@@ -135,11 +141,11 @@ static void publish_card(unsigned card, bool at_once)
     pthread_t thread;
     if (!root)
         return;
+    stale |= 1u << card;
     if (at_once || sim_now() - last_write > SOON) {
-        write_card(card);
+        write_stale();
         return;
     }
-    stale |= 1u << card;
     if (writer_runs)
         return;
     writer_runs = pthread_create(&thread, NULL, write_later, NULL) == 0;
@@ -290,6 +296,7 @@ void sim_machine_mirror(int64_t bytes)
     bury_the_dead();
     mine->mirror += (uint64_t)bytes;
     publish_host();
+    write_stale();
     unlock();
 }
 
