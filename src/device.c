@@ -27,6 +27,8 @@ static struct {
     uint32_t among; /* modules that its device has */
 } module[MODULES];
 
+bool zr_device_parts;
+
 static const struct zr_device *find(ze_device_handle_t device)
 {
     for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
@@ -47,7 +49,7 @@ static unsigned look(ze_device_handle_t device)
     return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
 }
 
-bool zr_device_is_part(ze_device_handle_t device)
+bool zr_device_is_part_slow(ze_device_handle_t device)
 {
     const struct zr_device *at = find(device);
 
@@ -62,6 +64,8 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part)
             continue;
         __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
         zr_device[i].is_part = is_part;
+        if (is_part)
+            __atomic_store_n(&zr_device_parts, true, __ATOMIC_RELAXED);
         __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
         return;
     }

@@ -243,8 +243,14 @@ struct zr_device {
     bool is_part; /* a sub-device: its number is that of its card */
 };
 extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
-/* Of a device that has a number. */
-bool zr_device_is_part(ze_device_handle_t device);
+/* Of a device that has a number. One load where no sub-device was ever seen. */
+extern bool zr_device_parts;
+bool zr_device_is_part_slow(ze_device_handle_t device);
+
+static inline bool zr_device_is_part(ze_device_handle_t device)
+{
+    return unlikely(__atomic_load_n(&zr_device_parts, __ATOMIC_RELAXED)) && zr_device_is_part_slow(device);
+}
 unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
 
 static inline unsigned zr_device_place(ze_device_handle_t device)

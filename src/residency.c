@@ -135,7 +135,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return ZE_RESULT_SUCCESS;
         }
     }
-    if (b && unlikely(zr_device_is_part(device)) && zr_residency_is_certain(UINT64_C(1) << asking))
+    if (b && zr_device_is_part(device) && zr_residency_is_certain(UINT64_C(1) << asking))
         __atomic_fetch_or(&uncertain, UINT64_C(1) << asking, __ATOMIC_SEQ_CST);
     if (b && zr_keep_is_resident(b, asking) && zr_residency_is_certain(UINT64_C(1) << asking) && context && size) {
         zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
