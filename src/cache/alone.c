@@ -49,18 +49,10 @@ static __attribute__((noinline)) bool begin(struct zr_pool *pool, struct front *
  */
 static bool is_root(const struct zr_pool *pool, struct front *f, size_t size, size_t alignment)
 {
-    uintptr_t p = 0;
+    const struct chunk *last = f->last;
 
-    if (f->out != 0 || !pool->root)
-        return false;
-    if (is_small(size, alignment)) {
-        const struct shelf *shelf = &f->of[small_class(size, alignment)];
-
-        p = shelf->count ? (uintptr_t)shelf->object[shelf->count - 1].p : 0;
-    } else if (f->last && alignment <= GRAIN && GRAINS(f->last->asked) == GRAINS(size)) {
-        p = base_of(f->last);
-    }
-    if (p != pool->root)
+    if (f->out != 0 || !last || alignment > GRAIN || GRAINS(last->asked) != GRAINS(size) ||
+        base_of(last) != pool->root)
         return false;
     f->exact = true;
     f->hold = INT64_MAX;
@@ -131,14 +123,13 @@ static INLINE int get_object(struct zr_pool *pool, size_t size, size_t alignment
 static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size, size_t alignment, void **out,
                                                struct front *f)
 {
-    bool small = is_small(size, alignment);
-    size_t taken = small ? SLAB : GRAINS(size);
-    bool first = !is_root(pool, f, size, alignment) && begin(pool, f, taken);
-    int code = small ? get_object(pool, size, alignment, out, f) : get_block(pool, size, alignment, out, f);
+    bool first = !is_root(pool, f, size, alignment) && begin(pool, f, GRAINS(size));
+    int code = get_block(pool, size, alignment, out, f);
 
+    f->tiny += code == 0 && size <= SMALL;
     if (first && code == 0) {
         pool->root = (uintptr_t)*out;
-        pool->root_size = taken;
+        pool->root_size = GRAINS(size);
         pool->root_segment = zr_find_alone(pool, (uintptr_t)*out)->segment;
     }
     front_leave(f);
@@ -161,8 +152,13 @@ int zr_alone_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **
     zr_front_pass_time(pool);
     if (unlikely(f->out <= f->hold))
         return get_first(pool, size, alignment, out, f);
-    if (!is_small(size, alignment))
+    if (size > SMALL)
         return get_next(pool, size, alignment, out, f);
+    if (f->tiny < FEW || alignment > SMALL) {
+        code = get_next(pool, size, alignment, out, f);
+        f->tiny += code == 0;
+        return code;
+    }
     code = get_object(pool, size, alignment, out, f);
     front_leave(f);
     return code;
@@ -216,6 +212,8 @@ enum zr_freed zr_alone_free(struct zr_pool *pool, void *p, size_t *asked, struct
     zr_front_pass_time(pool);
     if (likely(is_at(where, a, CHUNK_BLOCK))) {
         *asked = c->asked;
+        if (unlikely(*asked <= SMALL))
+            f->tiny--;
         set_where(c, a, CHUNK_KEPT);
         keep(pool, f, c);
     } else if (likely((where & (GRAIN - 1)) == CHUNK_SLAB)) {

@@ -2,7 +2,8 @@
  * The second way of holding memory: slabs and split blocks, for users who never ask the driver about a
  * pointer (SYCL's runtime through UMF, which tracks pointers itself; replay). Safe for any number of threads.
  *
- *   up to 256 B    objects of one size class in slabs of 2 KiB; threads keep a few of each class
+ *   up to 256 B    objects of one size class in slabs of 2 KiB; threads keep a few of each class. A thread that is
+ *                  alone places the first 4096 like all others: no more than a segment could be saved
  *   up to 1 MiB    best fit in segments of 2 MiB
  *   above          best fit in segments of 20 MiB, or of the request's own size from 10 MiB up
  *

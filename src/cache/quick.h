@@ -19,6 +19,12 @@
 
 enum { MAGAZINE = 32, QUICK_BINS = 64, QUICK_MOST = 6, CALLS_PER_CLOCK = 128 };
 
+/*
+ * Alone, so many requests that fit into a slab get a block each, where PyTorch would place it: together they take one
+ * small segment, and slabs that lie otherwise now and then cost one more than they save.
+ */
+enum { FEW = 4096 };
+
 struct object {
     void *p;
     uint16_t *state;
@@ -45,6 +51,7 @@ struct front {
     struct front *next;
     /* alone */
     int64_t out;  /* handed out less taken back */
+    int64_t tiny; /* of these, blocks that would have fitted into a slab */
     int64_t hold; /* with no more than so many out, something is about to begin */
     struct chunk *last;
     uint64_t state; /* a number for what is free now: unchanged since, nothing came or went */

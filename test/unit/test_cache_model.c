@@ -341,6 +341,26 @@ START_TEST(whole_blocks_agree_with_a_plain_list)
 }
 END_TEST
 
+/* So many tiny ones that a thread alone takes the next from slabs (quick.h). */
+enum { CROWD = 4096 };
+static void *crowd[CROWD];
+static bool crowded;
+
+static void crowd_comes(struct zr_pool *pool)
+{
+    driver.room = 4096 * MIB;
+    for (size_t i = 0; i < CROWD; i++)
+        HOLDS(zr_pool_malloc(pool, 1 + draw(256), 0, &crowd[i]) == 0);
+    crowded = true;
+}
+
+static void crowd_goes(struct zr_pool *pool)
+{
+    for (size_t i = 0; i < CROWD; i++)
+        HOLDS(zr_pool_free(pool, crowd[i]) == ZR_FREED);
+    crowded = false;
+}
+
 START_TEST(split_blocks_agree_with_a_plain_list)
 {
     static const struct zr_pool_backing backing = {NULL, split_alloc, split_free};
@@ -386,8 +406,12 @@ START_TEST(split_blocks_agree_with_a_plain_list)
                 HOLDS(zr_pool_free(pool, live[0].p) == ZR_FREED);
                 forget(0);
             }
+            if (crowded)
+                crowd_goes(pool);
             zr_pool_trim(pool, 0);
             HOLDS(driver.held == 0);
+            if (draw(8) == 0)
+                crowd_comes(pool);
         }
     }
     zr_pool_delete(pool);

@@ -120,6 +120,28 @@ START_TEST(small_requests_share_a_segment)
 }
 END_TEST
 
+/* One thread: the first 4096 lie as PyTorch would place them, the next share slabs. */
+START_TEST(of_many_tiny_requests_those_beyond_a_segment_share_slabs)
+{
+    enum { MANY = 20000 };
+    static char *p[MANY];
+
+    for (int i = 0; i < MANY; i++)
+        p[i] = get(64, 0);
+    ck_assert_uint_eq(driver.held, 4 * MIB);
+    ck_assert_uint_eq(zr_pool_usable(pool, p[0]), 512);
+    ck_assert_uint_eq(zr_pool_usable(pool, p[MANY - 1]), 64);
+    ck_assert_int_eq(put(p[MANY - 1] + 8), ZR_FREED_UNKNOWN);
+    ck_assert_int_eq(put(p[MANY - 1]), ZR_FREED);
+    ck_assert_int_eq(put(p[MANY - 1]), ZR_FREED_TWICE);
+    for (int i = 0; i < MANY - 1; i++)
+        ck_assert_int_eq(put(p[i]), ZR_FREED);
+    ck_assert_uint_eq(zr_pool_usable(pool, get(64, 0)), 512);
+    zr_pool_trim(pool, 0);
+    ck_assert_uint_eq(driver.held, 2 * MIB);
+}
+END_TEST
+
 START_TEST(freed_neighbours_merge)
 {
     void *p[10];
@@ -434,6 +456,7 @@ int main(void)
     tcase_add_test(c, alignment_is_honoured_for_any_power_of_two);
     tcase_add_test(c, a_request_of_nothing_is_served);
     tcase_add_test(c, small_requests_share_a_segment);
+    tcase_add_test(c, of_many_tiny_requests_those_beyond_a_segment_share_slabs);
     tcase_add_test(c, freed_neighbours_merge);
     tcase_add_test(c, what_is_out_is_known_as_it_was_asked_for);
     tcase_add_test(c, the_best_fit_is_taken);

@@ -43,7 +43,7 @@ static uint64_t draw_size(uint64_t program)
 {
     const uint64_t mib = (uint64_t)1 << 20;
 
-    switch (program % 6) {
+    switch (program % 7) {
     case 0:
         return 512 * (1 + draw((uint64_t)1 << draw(16)));
     case 1:
@@ -54,6 +54,8 @@ static uint64_t draw_size(uint64_t program)
         return (uint64_t)300 << (1 + draw(17));
     case 4: /* so near to each other that they share a bin */
         return draw(3) ? 90 * mib + 512 * draw(40) : 190 * mib;
+    case 5: /* scalars among tensors: few enough to be placed like everything else */
+        return draw(2) ? 1 + draw(256) : 512 * (1 + draw(1500));
     default:
         return 1000000 + draw(30 * mib);
     }
