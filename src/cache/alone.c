@@ -26,19 +26,19 @@ static __attribute__((noinline)) bool begin(struct zr_pool *pool, struct front *
     zr_front_empty(pool, f);
     zr_slab_drop_empty(pool);
     changed(f);
-    for (; f->root_hits; f->root_hits--) {
-        if (!pool->root)
-            continue;
-        zr_again_cross(pool, pool->root_size);
-        zr_again_note(pool, pool->root_size);
-        zr_split_adopt(pool, pool->root_segment, pool->in_use);
-    }
+    if (f->root_hits)
+        pool->since = f->root_calls - 1;
+    for (; f->root_hits; f->root_hits--)
+        if (pool->root)
+            zr_again_root(pool);
     if (f->out > 0)
         return false;
     if (pool->whole_free != pool->bytes) { /* what a thread that is gone has left */
         f->hold = INT64_MIN;
         return false;
     }
+    pool->crossed++;
+    pool->since = pool->calls - 1;
     zr_again_cross(pool, size);
     return true;
 }
@@ -57,6 +57,7 @@ static bool is_root(const struct zr_pool *pool, struct front *f, size_t size, si
     f->exact = true;
     f->hold = INT64_MAX;
     f->root_hits += f->root_hits < RECORD;
+    f->root_calls = pool->calls;
     return true;
 }
 
@@ -128,7 +129,7 @@ static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size
 
     f->tiny += code == 0 && size <= SMALL;
     if (first && code == 0) {
-        pool->root = (uintptr_t)*out;
+        pool->root = alignment <= GRAIN ? (uintptr_t)*out : 0;
         pool->root_size = GRAINS(size);
         pool->root_segment = zr_find_alone(pool, (uintptr_t)*out)->segment;
     }

@@ -324,11 +324,11 @@ void zr_pool_delete(struct zr_pool *pool)
     pool->fronts = NULL;
     zr_unlock(&pools_lock);
     for (unsigned i = 0; i < GROUPS; i++) {
-        for (struct segment *s = pool->group[i].segments; s; s = s->next) {
+        for (struct segment *s = pool->group[i].newest; s; s = s->older) {
             pool->frees++;
             pool->backing.free(pool->backing.arg, s->from, s->from_size);
         }
-        pool->group[i].segments = NULL; /* the bins are left as they are: most of them were never touched */
+        pool->group[i].newest = NULL; /* the bins are left as they are: most of them were never touched */
     }
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);
@@ -356,7 +356,7 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
     pool->whole_most = idle_ms == UINT32_MAX ? keep - keep / 4 : 0;
     pool->now = zr_now();
     for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].segments; s; s = s->next)
+        for (struct segment *s = pool->group[i].newest; s; s = s->older)
             s->stamp = pool->now;
     zr_front_set_limit(pool);
     zr_front_release_all(pool);
@@ -397,7 +397,7 @@ uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes)
     zr_lock(&pool->lock);
     zr_front_seize_all(pool);
     for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].segments; s; s = s->next)
+        for (struct segment *s = pool->group[i].newest; s; s = s->older)
             for (struct chunk *c = s->first; c != &pool->edge; c = c->next)
                 if (kind_of(c) == CHUNK_BLOCK) {
                     *bytes += c->asked;

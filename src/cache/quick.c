@@ -158,8 +158,7 @@ void zr_front_share(struct zr_pool *pool)
         return;
     zr_front_seize_all(pool);
     pool->shared = true;
-    zr_again_go_on(pool);
-    zr_split_move(pool, pool->later, pool->in_use);
+    zr_again_end(pool);
     for (struct front *f = pool->fronts; f; f = f->next)
         f->hold = INT64_MIN;
     zr_front_release_all(pool);

@@ -56,6 +56,7 @@ struct front {
     struct chunk *last;
     uint64_t state; /* a number for what is free now: unchanged since, nothing came or went */
     uint32_t root_hits;
+    uint32_t root_calls; /* of the pool, at the last of them */
     bool exact; /* when the last one was freed, nothing had come or gone since it was handed out */
     /* with others */
     uint32_t ticks;

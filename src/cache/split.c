@@ -33,19 +33,17 @@ static struct chunk *take_best(struct zr_pool *pool, unsigned group, size_t size
     return c;
 }
 
-/* Of a set that is not in use; NULL: there is none, or it is not of just this size. It is in use from now on. */
-static struct chunk *take_fit(struct zr_pool *pool, unsigned group, unsigned set, size_t size, bool exact)
+/* All of a segment of a set that is not in use, if one was new in this place; NULL: none. It is in use from now on. */
+static struct chunk *take_up(struct zr_pool *pool, unsigned group, unsigned set, uint64_t at, size_t size)
 {
-    struct group *g = &pool->group[group];
-    struct chunk *c = fit_best(&g->bins[set], size);
+    struct segment *s = zr_again_find(pool, at, set);
 
-    if (!c || (exact && c->size != size))
+    if (!s || s->group != group || s->size < size)
         return NULL;
-    fit_remove(&g->bins[set], c);
-    if (zr_is_whole(pool, c))
-        pool->whole_free -= c->size;
-    belong(pool, c->segment, pool->in_use);
-    return c;
+    fit_remove(&pool->group[group].bins[set], s->first);
+    pool->whole_free -= s->size;
+    belong(pool, s, pool->in_use);
+    return s->first;
 }
 
 void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to)
@@ -60,10 +58,11 @@ void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to)
     belong(pool, s, to);
 }
 
-void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to)
+/* From the oldest on: those that are many, and in one set for long, are mostly behind the last one that is moved. */
+void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to, uint64_t born)
 {
     for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].segments; s && pool->members[from]; s = s->next)
+        for (struct segment *s = pool->group[i].oldest; s && s->born < born && pool->members[from]; s = s->newer)
             if (s->set == from)
                 zr_split_adopt(pool, s, to);
 }
@@ -79,18 +78,21 @@ static void release(struct zr_pool *pool, struct segment *s)
     fit_remove(&g->bins[s->set], s->first);
     pool->whole_free -= s->size;
     zr_chunk_drop(pool, s->first);
-    if (s->prev)
-        s->prev->next = s->next;
+    if (s->newer)
+        s->newer->older = s->older;
     else
-        g->segments = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
+        g->newest = s->older;
+    if (s->older)
+        s->older->newer = s->newer;
+    else
+        g->oldest = s->newer;
+    zr_again_delist(pool, s);
     pool->bytes -= s->size;
     pool->members[s->set]--;
     pool->held -= s->from_size;
     pool->frees++;
     pool->backing.free(pool->backing.arg, s->from, s->from_size);
-    s->next = pool->spare_segments;
+    s->older = pool->spare_segments;
     pool->spare_segments = s;
 }
 
@@ -103,8 +105,8 @@ uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age)
         struct group *g = &pool->group[i];
         struct segment *next;
 
-        for (struct segment *s = g->segments; s; s = next) {
-            next = s->next;
+        for (struct segment *s = g->newest; s; s = next) {
+            next = s->older;
             if (pool->whole_free <= keep)
                 break;
             if (kind_of(s->first) == CHUNK_FREE && s->first->size == s->size &&
@@ -124,7 +126,7 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
     uintptr_t base;
 
     if (s)
-        pool->spare_segments = s->next;
+        pool->spare_segments = s->older;
     else
         s = zr_piece(sizeof *s);
     *code = ZR_CACHE_TROUBLE;
@@ -140,7 +142,7 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
     }
     if (*code != 0) {
         if (s) {
-            s->next = pool->spare_segments;
+            s->older = pool->spare_segments;
             pool->spare_segments = s;
         }
         if (c)
@@ -157,11 +159,10 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
     s->set = pool->in_use;
     pool->members[s->set]++;
     s->first = c;
-    s->prev = NULL;
-    s->next = g->segments;
-    if (g->segments)
-        g->segments->prev = s;
-    g->segments = s;
+    s->newer = NULL;
+    s->older = g->newest;
+    *(g->newest ? &g->newest->newer : &g->oldest) = s;
+    g->newest = s;
     pool->bytes += s->size;
     c->size = s->size;
     c->prev = c->next = &pool->edge;
@@ -169,28 +170,35 @@ static __attribute__((noinline)) struct chunk *new_segment(struct zr_pool *pool,
     return c;
 }
 
-/* A segment that was put aside, the very size that would be asked for if there is one, or a new one. */
+/* A segment that was put aside, or whatever fits once all of them are in use, or a new one. */
 struct chunk *zr_split_grow(struct zr_pool *pool, unsigned group, size_t size, int *code)
 {
     size_t exact = (size + SMALL_SEGMENT - 1) & ~(SMALL_SEGMENT - 1);
     size_t want = group == GROUP_LARGE && size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct chunk *c;
+    uint64_t at;
 
     if (zr_front_gather(pool) && (c = take_best(pool, group, size)))
         return c;
     if (pool->record.undecided) {
-        if ((c = take_fit(pool, group, pool->aside, want, true)))
+        if ((c = take_up(pool, group, pool->aside, zr_again_place(pool, size), size)))
             return c;
-        zr_again_go_on(pool);
+        zr_again_go_on(pool, size);
         if ((c = take_best(pool, group, size)))
             return c;
     }
-    if ((c = take_fit(pool, group, pool->later, want, true)) ||
-        (c = take_fit(pool, group, pool->later, size, false)))
-        return c;
+    while (at = zr_again_place(pool, size), pool->members[pool->later]) {
+        if ((c = take_up(pool, group, pool->later, at, size)))
+            return c;
+        zr_again_depart(pool, at);
+        if ((c = take_best(pool, group, size)))
+            return c;
+    }
     c = new_segment(pool, group, want, code);
     if (!c && (zr_split_trim(pool, 0, 0) || want != exact))
         c = new_segment(pool, group, exact, code);
+    if (c)
+        zr_again_enlist(pool, c->segment, at);
     return c;
 }
 

@@ -34,7 +34,10 @@ struct segment {
     void *from;     /* as the backing gave it */
     size_t from_size;
     struct chunk *first;
-    struct segment *prev, *next;
+    struct segment *newer, *older;
+    uint64_t born;  /* so many there had been before it, */
+    uint64_t place; /* and where the program was then (again.c) */
+    struct segment *same;
 };
 
 /* Objects of one class. `state` is written by whoever holds the object; the rest belongs to the lock. */
@@ -56,7 +59,7 @@ struct slab {
 enum { SETS = 3 };
 struct group {
     struct bins bins[SETS];
-    struct segment *segments;
+    struct segment *newest, *oldest;
 };
 
 /*
@@ -84,8 +87,16 @@ enum { RECORD = 32 };
 struct record {
     size_t size[RECORD];
     unsigned count;
-    unsigned met;   /* so many of them have come again */
-    bool undecided; /* nothing lived a while ago: the same again, or something new? */
+    unsigned met;     /* so many of them have come again */
+    bool undecided;   /* nothing lived a while ago: the same again, or something new? */
+    uint64_t path;    /* if it is something new: of the pool, until then, */
+    uint32_t crossed; /* and how often */
+};
+
+/* Where a program did something else than before, and how many segments had been new until then. */
+enum { PLACES = 4096, DEPARTURES = 4096 };
+struct departure {
+    uint64_t at, born;
 };
 
 /* For whoever is alone, or has the lock: the leaves of these 4 GiB. */
@@ -122,7 +133,14 @@ struct zr_pool {
     uint64_t keep;
     uint32_t idle;
     uint32_t now, last_sweep;
+    /* Where the program is (again.c): how often nothing lived since it began, calls until the last time, departures. */
+    uint32_t crossed, since;
+    uint64_t path;
+    uint64_t born; /* segments, ever */
     struct record record;
+    struct segment *by_place[PLACES];
+    unsigned departures;
+    struct departure departure[DEPARTURES];
     struct slab *partial[SMALL_CLASSES];
     struct segment *spare_segments;
     struct slab *spare_slabs;
@@ -214,7 +232,14 @@ bool zr_find_reach(struct zr_pool *pool, uintptr_t from, size_t size, bool by_pa
 /* again.c */
 void zr_again_cross(struct zr_pool *pool, size_t size); /* nothing lives, and this is asked for */
 void zr_again_note(struct zr_pool *pool, size_t size);  /* this is asked for */
-void zr_again_go_on(struct zr_pool *pool);              /* something new: use everything there is */
+void zr_again_root(struct zr_pool *pool);               /* both, for the root, which was served already */
+void zr_again_go_on(struct zr_pool *pool, size_t size); /* this is something new: use what was put aside */
+void zr_again_end(struct zr_pool *pool);                /* use everything there is */
+uint64_t zr_again_place(const struct zr_pool *pool, size_t size); /* where the program is, when this does not fit */
+struct segment *zr_again_find(const struct zr_pool *pool, uint64_t at, unsigned set); /* new in this place, or NULL */
+void zr_again_depart(struct zr_pool *pool, uint64_t at); /* there is none: use what there was when this was so first */
+void zr_again_enlist(struct zr_pool *pool, struct segment *s, uint64_t at); /* it is new */
+void zr_again_delist(struct zr_pool *pool, const struct segment *s);
 
 /* split.c. Nothing fits: a chunk from elsewhere, not split yet; NULL: see the code. */
 struct chunk *zr_split_grow(struct zr_pool *pool, unsigned group, size_t size, int *code);
@@ -355,7 +380,8 @@ static INLINE void zr_split_merge(struct zr_pool *pool, struct chunk *c)
 void zr_split_give(struct zr_pool *pool, struct chunk *c); /* the same, as a call */
 
 uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age);
-void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to); /* everything, from set to set */
+/* Segments that came before so many others, from set to set. */
+void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to, uint64_t born);
 void zr_split_adopt(struct zr_pool *pool, struct segment *s, unsigned to); /* its free chunks, to this set */
 /* Another set is in use now: hot paths go by pointers. */
 static inline void zr_split_use(struct zr_pool *pool, unsigned set)
