@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,11 +72,41 @@ static void stop(const char *why)
     used = 0;
 }
 
+/* A pipe that nobody reads is refused: the program must not wait for a reader. */
+static int open_file(int flags)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0600);
+
+    if (fd >= 0)
+        fcntl(fd, F_SETFL, flags & O_APPEND);
+    return fd;
+}
+
+/* That a reader is gone is our own trouble, and no signal for the program. */
+static ssize_t write_unharmed(int fd)
+{
+    const struct timespec at_once = {0};
+    sigset_t one, pending, before;
+    ssize_t n;
+
+    sigemptyset(&one);
+    sigaddset(&one, SIGPIPE);
+    sigpending(&pending);
+    sigprocmask(SIG_BLOCK, &one, &before);
+    n = write(fd, buffer, used);
+    if (n < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) {
+        sigtimedwait(&one, NULL, &at_once);
+        errno = EPIPE;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return n;
+}
+
 /* With the lock held. What could not be written whole is cut after the last whole line. */
 static void write_out(int flags)
 {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0600);
-    ssize_t n = fd < 0 ? -1 : write(fd, buffer, used);
+    int fd = open_file(flags);
+    ssize_t n = fd < 0 ? -1 : write_unharmed(fd);
 
     if (n == (ssize_t)used) {
         used = 0;

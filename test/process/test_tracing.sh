@@ -53,6 +53,17 @@ nowhere() {
     same "$out" "zeroute: trace: $to/no/such/folder: No such file or directory; nothing more is written"
 }
 promise "so is a folder that is not there" nowhere
+unread() {
+    mkfifo "$to/pipe" || return
+    out=$(export -f run; export B; timeout 20 bash -c "run '$to/pipe' cache:on at_once 2 500" 2>&1) || return
+    same "$out" "zeroute: trace: $to/pipe: No such device or address; nothing more is written"
+}
+promise "nobody is waited for at a pipe that is not read" unread
+left() { # the reader goes as soon as it has seen something
+    out=$(run /proc/self/fd/9 cache:on at_once 2 20000 2>&1 9> >(head -c 1 >/dev/null)) || return
+    [ "$(wc -l <<<"$out")" = 1 ] && grep -q "^zeroute: trace: /proc/self/fd/9: .*; nothing more is written$" <<<"$out"
+}
+promise "a reader that goes away is told once and harms nothing" left
 cut_off() {
     local trace=$to/small.csv
     also=$PWD/$B/test/process/libshort_write.so run "$trace" cache:on at_once 2 20000 >"$to/said" 2>&1 || return
