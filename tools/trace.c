@@ -183,24 +183,38 @@ static const char *one_line(struct reader *r, const char *text, size_t line)
     return op == 'a' ? allocate(r, id, bytes) : release(r, id, line);
 }
 
+static size_t commas_in(const char *text)
+{
+    size_t n = 0;
+
+    while ((text = strchr(text, ',')) != NULL)
+        text++, n++;
+    return n;
+}
+
 bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
 {
     struct reader r = {.trace = t};
     const char *wrong = NULL;
     char text[256];
-    size_t line = 0;
+    size_t line = 0, fewest[] = {0, 0}; /* commas in a line that has an end: of allocations and the head, of frees */
 
     *t = (struct zr_trace){0};
     while (!wrong && fgets(text, sizeof text, in)) {
-        size_t length = strlen(text);
+        size_t length = strlen(text), commas = commas_in(text), *fewer = &fewest[text[0] == 'f'];
 
         line++;
-        if (length && text[length - 1] == '\n')
+        if (length && text[length - 1] == '\n') {
             text[--length] = 0;
-        else if (length == sizeof text - 1)
+            if (commas && (commas < *fewer || *fewer == 0))
+                *fewer = commas;
+        } else if (length == sizeof text - 1) {
             wrong = "the line is too long: expected op,id,bytes,stream,time_us";
-        else if (!feof(in))
+        } else if (!feof(in)) {
             wrong = "a byte is 0: expected text, op,id,bytes,stream,time_us";
+        } else if (commas < *fewer) {
+            wrong = "the file ends within this line: expected op,id,bytes,stream,time_us";
+        }
         if (length && text[length - 1] == '\r')
             text[--length] = 0;
         if (line == 1 && strncmp(text, "\xef\xbb\xbf", 3) == 0) /* as some editors begin a file */

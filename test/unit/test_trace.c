@@ -37,6 +37,9 @@ START_TEST(heads_ends_of_lines_and_short_lines_are_taken_as_they_come)
     ck_assert(read_text("a,18446744073709551615,1\r\nf,18446744073709551615"));
     ck_assert_uint_eq(trace.events, 2);
     zr_trace_free(&trace);
+    ck_assert(read_text("op,id,bytes,stream,time_us\na,1,1\nf,1\na,2,5\n\nf,2"));
+    ck_assert_uint_eq(trace.events, 4);
+    zr_trace_free(&trace);
     ck_assert(read_text("\xef\xbb\xbfop,id,bytes,stream,time_us\r\na,1,1,0,0\r\n\r\n"));
     ck_assert_uint_eq(trace.events, 1);
     zr_trace_free(&trace);
@@ -69,6 +72,8 @@ static const struct {
     {"a,1,10,0,0\na,1,10,0,0\n", "line 2: this id is allocated already"},
     {"a,1,35184372088832,0,0\n", "line 1: expected a number of bytes below 2^45"},
     {"a,1,35184372088831,0,0\na,2,1,0,0\n", "line 2: too much is allocated at once"},
+    {"op,id,bytes,stream,time_us\na,1,10,0,0\na,2,10", "line 3: the file ends within this line"},
+    {"a,1,10,0,0\nf,1,,0,0\nf", "line 3: the file ends within this line"},
     {"\n", "no events"},
 };
 
