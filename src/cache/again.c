@@ -126,12 +126,14 @@ void zr_again_go_on(struct zr_pool *pool, size_t size)
 void zr_again_cross(struct zr_pool *pool, size_t size)
 {
     struct record *r = &pool->record;
+    size_t seen = size | FROM_NOTHING;
 
+    r->next = FROM_NOTHING;
     if (r->count == 0) {
         pool->crossed = 0;
         return;
     }
-    if (r->undecided && ((r->met < r->count && r->size[r->met] == size) || r->size[0] != size))
+    if (r->undecided && ((r->met < r->count && r->size[r->met] == seen) || r->size[0] != seen))
         return;
     join(pool, &pool->in_use, &pool->aside);
     if (!r->undecided) {
@@ -147,11 +149,13 @@ void zr_again_cross(struct zr_pool *pool, size_t size)
 void zr_again_note(struct zr_pool *pool, size_t size)
 {
     struct record *r = &pool->record;
+    size_t seen = size | r->next;
 
-    if (r->undecided && (r->met == r->count || r->size[r->met] != size))
+    r->next = 0;
+    if (r->undecided && (r->met == r->count || r->size[r->met] != seen))
         zr_again_go_on(pool, size);
     if (r->count < RECORD)
-        r->size[r->count++] = size;
+        r->size[r->count++] = seen;
     if (r->undecided && ++r->met == RECORD) {
         r->undecided = false;
         join(pool, &pool->aside, &pool->later);

@@ -52,7 +52,7 @@ static bool is_root(const struct zr_pool *pool, struct front *f, size_t size, si
     const struct chunk *last = f->last;
 
     if (f->out != 0 || !last || alignment > GRAIN || GRAINS(last->asked) != GRAINS(size) ||
-        base_of(last) != pool->root)
+        base_of(last) != pool->root || GRAINS(size) != pool->root_size)
         return false;
     f->exact = true;
     f->hold = INT64_MAX;

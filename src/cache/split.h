@@ -83,9 +83,10 @@ struct stem {
 };
 
 /* What the program asked for first since everything was last put aside. */
-enum { RECORD = 32 };
+enum { RECORD = 32, FROM_NOTHING = 1 };
 struct record {
-    size_t size[RECORD];
+    size_t size[RECORD]; /* with FROM_NOTHING where nothing lived before it: steps that are short do not look alike */
+    size_t next;         /* what the next one has of that */
     unsigned count;
     unsigned met;     /* so many of them have come again */
     bool undecided;   /* nothing lived a while ago: the same again, or something new? */

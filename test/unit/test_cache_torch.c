@@ -270,6 +270,9 @@ START_TEST(steps_that_begin_alike_hold_no_more_either)
 }
 END_TEST
 
+/* Of thousands: few sizes and short steps, where it is hard to tell what begins again. */
+static const int hard[] = {1717, 2473, 2513, 3068};
+
 int main(void)
 {
     Suite *suite = suite_create("cache torch");
@@ -279,6 +282,8 @@ int main(void)
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, every_block_lies_where_pytorchs_rules_place_it, 0, PROGRAMS);
     tcase_add_loop_test(c, a_program_that_repeats_itself_calls_the_driver_no_more, 0, PROGRAMS);
+    for (size_t i = 0; i < sizeof hard / sizeof *hard; i++)
+        tcase_add_loop_test(c, a_program_that_repeats_itself_calls_the_driver_no_more, hard[i], hard[i] + 1);
     tcase_add_test(c, steps_that_begin_alike_hold_no_more_either);
     return run_suite(suite);
 }
