@@ -213,9 +213,12 @@ static inline struct zr_block *zr_registry_take(const void *base)
 
 static inline void zr_registry_gone(struct zr_block *b)
 {
+    uint32_t flags; /* a thread that ends may take its claim off them meanwhile */
+
     if (unlikely(!b))
         return;
-    if (unlikely(zr_is(ZR_DECIDING) || b->flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
+    flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
+    if (unlikely(zr_is(ZR_DECIDING) || flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
         zr_registry_unbook_slow(b);
     else
         zr_unbook(b->kind, b->device, b->held);
