@@ -12,6 +12,7 @@
 
 static _Thread_local const char *stop_here;
 static int stopped, waits, go; /* `waits`: somebody waits for the one who was stopped */
+static _Thread_local const int *go_on = &go; /* what a thread waits for */
 
 static int is_set(const int *flag)
 {
@@ -37,7 +38,7 @@ void pause_at(const char *where)
         return;
     stop_here = NULL;
     set(&stopped, 1);
-    wait_for(&go);
+    wait_for(go_on);
 }
 
 #endif

@@ -127,6 +127,7 @@ struct heap *zr_heap(struct zr_cache *c)
 /* Without membarrier there is no straight way. */
 void zr_heap_last_way(struct heap *h, struct way *w)
 {
+    ZR_PAUSE("before a way is set");
     __atomic_store_n(&h->last, is_locked(h->cache) ? &no_way : w, __ATOMIC_RELAXED);
 }
 
@@ -206,6 +207,7 @@ void zr_heap_seize_all(struct zr_cache *c)
         __atomic_store_n(&h->last, &no_way, __ATOMIC_RELAXED);
     }
     wait_for_owners(c, enter_plainly);
+    ZR_PAUSE("between two rounds");
     for (struct heap *h = c->heaps; h; h = h->next)
         if (__atomic_exchange_n(&h->last, &no_way, __ATOMIC_RELAXED) != &no_way)
             again = true;

@@ -167,6 +167,68 @@ START_TEST(an_owner_that_is_inside_is_waited_for)
 }
 END_TEST
 
+/*
+ * Its owner was inside when somebody seized the heap, and has set a way by which it comes in again, when the other one
+ * has just found it empty.
+ */
+static int goes_again, seizer_goes, comes_again;
+
+static void *get_twice(void *arg)
+{
+    struct zr_key other = key;
+    void *p[3];
+    int code;
+
+    for (int i = 0; i < 3; i++)
+        p[i] = get(65536);
+    for (int i = 0; i < 3; i++)
+        put(p[i]);
+    other.flags = 1;
+    ck_assert_ptr_nonnull(zr_cache_alloc(cache, &other, 65536, &code));
+    stop_here = "before a way is set";
+    get(65536);
+    set(&comes_again, 1);
+    wait_for(&goes_again);
+    set(&go, 0);
+    stop_here = "inside by a way";
+    get(65536);
+    return arg;
+}
+
+static enum zr_freed trim_all(void *unused)
+{
+    go_on = &seizer_goes;
+    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
+    return unused ? ZR_FREED : ZR_FREED_UNKNOWN;
+}
+
+START_TEST(an_owner_that_has_come_in_by_an_old_way_is_waited_for)
+{
+    struct other seizer = {.p = &go, .free = trim_all, .stop = "between two rounds"};
+    pthread_t owner;
+
+    start();
+    ck_assert_int_eq(pthread_create(&owner, NULL, get_twice, NULL), 0);
+    wait_for(&stopped);
+    set(&stopped, 0);
+    begin(&seizer);
+    wait_for(&waits);
+    set(&go, 1);
+    wait_for(&comes_again);
+    wait_for(&stopped); /* the seizer has seen that nobody is inside */
+    set(&stopped, 0), set(&waits, 0);
+    set(&goes_again, 1);
+    wait_for(&stopped); /* and now the owner is */
+    set(&seizer_goes, 1);
+    while (!is_set(&waits) && !is_set(&seizer.done))
+        sched_yield();
+    ck_assert(!is_set(&seizer.done));
+    set(&go, 1);
+    pthread_join(owner, NULL);
+    end(&seizer);
+}
+END_TEST
+
 /* One is alone in a pool, and inside; another one comes. */
 static enum zr_freed take_from_pool(void *unused)
 {
@@ -589,6 +651,7 @@ int main(void)
     tcase_add_test(c, who_has_looked_at_a_block_does_not_get_it_when_another_was_faster);
     tcase_add_test(c, the_same_in_a_pool_of_several_threads);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
+    tcase_add_test(c, an_owner_that_has_come_in_by_an_old_way_is_waited_for);
     tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, who_finds_no_memory_waits_for_what_another_thread_gives_back);
     tcase_add_test(c, a_block_in_a_leaf_that_another_thread_has_just_made_is_found_from_the_next);
