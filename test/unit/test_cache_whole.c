@@ -1,4 +1,5 @@
 /* Whole blocks: each promise of cache.h, seen by one thread. */
+#include "cache/hit.h"
 #include "cache_whole.h"
 #include "cache/classes.h"
 
@@ -166,6 +167,12 @@ START_TEST(a_block_with_an_ipc_handle_is_really_freed)
     zr_block_mark(zr_map_base(p), ZR_BLOCK_EXPORTED);
     ck_assert_int_eq(put(p), ZR_FREED_BY_DRIVER);
     ck_assert_int_eq(driver.frees, 1);
+    /* Also where there is room for it at hand. */
+    put(get(MIB));
+    p = get(MIB);
+    zr_block_mark(zr_map_base(p), ZR_BLOCK_EXPORTED);
+    ck_assert_int_eq(put(p), ZR_FREED_BY_DRIVER);
+    ck_assert_int_eq(driver.frees, 2);
 }
 END_TEST
 
@@ -315,6 +322,27 @@ START_TEST(a_destroyed_context_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(what_was_learnt_of_a_context_ends_with_it)
+{
+    struct zr_key other = key;
+    struct zr_again again;
+    void *p;
+
+    put(get(MIB));
+    p = get(MIB);
+    ck_assert(zr_cache_learn(&again, &key));
+    put(p);
+    ck_assert_ptr_eq((void *)zr_cache_again(&again, MIB)->base, p);
+    put(p);
+    zr_cache_drop_context(cache, key.context);
+    /* Another key, and blocks of another size, have the places of the first by now. */
+    other.context = (void *)0x1010;
+    put(get_key(&other, 4096));
+    put(get_key(&other, 4096));
+    ck_assert_ptr_null(zr_cache_again(&again, MIB));
+}
+END_TEST
+
 START_TEST(contexts_may_come_and_go_without_end)
 {
     for (uintptr_t i = 0; i < 3 * ZR_KEYS_MAX; i++) {
@@ -413,6 +441,7 @@ int main(void)
     tcase_add_test(c, a_limit_of_nothing_keeps_nothing);
     tcase_add_test(c, what_lies_unused_is_given_back_on_a_later_call);
     tcase_add_test(c, a_destroyed_context_leaves_nothing_behind);
+    tcase_add_test(c, what_was_learnt_of_a_context_ends_with_it);
     tcase_add_test(c, contexts_may_come_and_go_without_end);
     tcase_add_test(c, too_many_keys_are_served_by_the_driver_alone);
     tcase_add_test(c, hits_and_misses_are_counted_whatever_way_a_block_takes);
