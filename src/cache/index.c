@@ -37,10 +37,11 @@ struct table {
     size_t used;
     size_t detours; /* how far from home they are, all in all */
     size_t left;    /* so many stayed out of it */
+    size_t farthest; /* no one is, or was, further from home than this */
 };
 
 static struct zr_lock lock;
-static struct table now = {no_slots, 1, 1, 0, 0, 0};
+static struct table now = {no_slots, 1, 1, 0, 0, 0, 0};
 static size_t used_then; /* when the factor was changed last */
 
 static size_t mask_of(const struct table *t)
@@ -78,7 +79,7 @@ void *zr_index_probe(const void *p)
 {
     unsigned shift = __atomic_load_n(&zr_index.shift, __ATOMIC_ACQUIRE);
     void **slot = __atomic_load_n(&zr_index.slot, __ATOMIC_ACQUIRE);
-    struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0, 0};
+    struct table t = {slot, 64 - shift, __atomic_load_n(&zr_index.factor, __ATOMIC_RELAXED), 0, 0, 0, 0};
     size_t home = home_of(&t, (uintptr_t)p);
 
     for (size_t n = 0; n <= reach_of(&t); n++) {
@@ -90,6 +91,14 @@ void *zr_index_probe(const void *p)
             return at;
     }
     return slot_by_tree(p);
+}
+
+static void put_at(struct table *t, size_t at, void *value)
+{
+    size_t far = (at - home_of(t, zr_slot_block(value)->base)) & mask_of(t);
+
+    t->farthest = far > t->farthest ? far : t->farthest;
+    store(&t->slot[at], value);
 }
 
 /*
@@ -110,8 +119,8 @@ static void place(struct table *t, void *value)
     }
     t->detours += (at - home) & mask;
     for (; at != home && mask < LARGE; at = (at - 1) & mask)
-        store(&t->slot[at], t->slot[(at - 1) & mask]);
-    store(&t->slot[at], value);
+        put_at(t, at, t->slot[(at - 1) & mask]);
+    put_at(t, at, value);
     t->used++;
 }
 
@@ -168,7 +177,7 @@ static uint64_t best_factor(unsigned bits)
 static bool move(unsigned bits, uint64_t factor)
 {
     size_t slots = (size_t)1 << bits;
-    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0, 0};
+    struct table t = {zr_pages((slots * sizeof(void *) + 4095) & ~(size_t)4095), bits, factor, 0, 0, 0, 0};
 
     if (!t.slot)
         return false;
@@ -219,21 +228,24 @@ void zr_index_add(struct zr_block *b)
     zr_unlock(&lock);
 }
 
-/* What follows closes up, as far as it is not at home there: no marks of what was are left behind. */
+/*
+ * What follows closes up, as far as it is not at home there: no marks of what was are left behind. Who is further away
+ * than anybody was from home stays: thousands may lie side by side.
+ */
 void zr_index_remove(const struct zr_block *b)
 {
-    size_t at, mask;
+    size_t home, at, mask;
 
     zr_lock(&lock);
     mask = mask_of(&now);
-    at = home_of(&now, b->base);
-    while (zr_slot_block(now.slot[at]) != b && now.slot[at] != &zr_nobody)
+    at = home = home_of(&now, b->base);
+    while (zr_slot_block(now.slot[at]) != b && now.slot[at] != &zr_nobody && ((at - home) & mask) < now.farthest)
         at = (at + 1) & mask;
     if (zr_slot_block(now.slot[at]) == b) {
-        now.detours -= (at - home_of(&now, b->base)) & mask;
-        for (size_t next = (at + 1) & mask; now.slot[next] != &zr_nobody; next = (next + 1) & mask) {
-            size_t home = home_of(&now, zr_slot_block(now.slot[next])->base);
-
+        now.detours -= (at - home) & mask;
+        for (size_t next = (at + 1) & mask; now.slot[next] != &zr_nobody && ((next - at) & mask) <= now.farthest;
+             next = (next + 1) & mask) {
+            home = home_of(&now, zr_slot_block(now.slot[next])->base);
             if (((next - home) & mask) >= ((next - at) & mask)) {
                 store(&now.slot[at], now.slot[next]);
                 now.detours -= (next - at) & mask;
@@ -249,7 +261,7 @@ void zr_index_remove(const struct zr_block *b)
 void zr_index_fork_child(void)
 {
     lock.word = 0;
-    now = (struct table){no_slots, 1, 1, 0, 0, 0};
+    now = (struct table){no_slots, 1, 1, 0, 0, 0, 0};
     used_then = 0;
     zr_index.shift = 63;
     zr_index.slot = no_slots;

@@ -169,6 +169,28 @@ START_TEST(readers_look_while_tables_grow_and_blocks_leave)
 }
 END_TEST
 
+static void come_and_go(unsigned count)
+{
+    static struct zr_block *b[400000];
+
+    for (unsigned i = 0; i < count; i++)
+        b[i] = add(0x500000000000 + i * 65536ul, 3);
+    for (unsigned i = 0; i < count; i++) {
+        drop(b[i]);
+        if (i % 1000 == 0 && zr_index_guess((void *)b[i + 1]->base) != b[i + 1])
+            ck_abort_msg("block %u is not found any more", i + 1);
+    }
+}
+
+/* Side by side there is no empty place between them: minutes, if all of those that follow were looked at. */
+START_TEST(many_blocks_side_by_side_leave_as_fast_as_few)
+{
+    for (unsigned round = 0; round < 100; round++)
+        come_and_go(30000); /* in the smallest of the large tables, and then in a larger one */
+    come_and_go(400000);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cache index");
@@ -181,6 +203,7 @@ int main(void)
     tcase_add_test(c, many_ranges_of_blocks_keep_their_order);
     tcase_add_test(c, many_blocks_with_holes_between_them_have_a_place_of_their_own);
     tcase_add_test(c, distances_that_a_factor_cannot_spread_get_another_one);
+    tcase_add_test(c, many_blocks_side_by_side_leave_as_fast_as_few);
     tcase_add_test(c, readers_look_while_tables_grow_and_blocks_leave);
     return run_suite(suite);
 }
