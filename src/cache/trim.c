@@ -208,7 +208,7 @@ uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context
 }
 
 /*
- * The age at which enough would go is found by halving: a handful of passes over lists that are short, and
+ * The age at which enough would go is found by a quarter at a time: a handful of passes over lists that are short, and
  * no sorting. A sixteenth of the limit more than needed is taken, so that this stays rare.
  */
 void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
