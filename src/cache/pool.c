@@ -10,6 +10,7 @@
 static struct zr_pool *pools[POOLS];
 static struct zr_lock pools_lock;
 static uint64_t last_serial;
+static struct zr_pool *spare_pools; /* deleted ones: a program may make and delete them without end */
 
 static __attribute__((noinline)) int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment,
                                                  void **out);
@@ -279,23 +280,55 @@ static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
 
 _Static_assert(sizeof(struct zr_pool) < 2 * MIB, "no huge pages: most of it is never touched");
 
-struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
+static struct zr_pool *take_spare(void)
 {
-    struct zr_pool *pool = zr_pages((sizeof *pool + 4095) & ~(size_t)4095);
+    struct zr_pool *pool;
 
-    if (!pool)
-        return NULL;
-    for (unsigned i = 0; i < NEAR; i++)
-        pool->near[i].high = UINTPTR_MAX;
+    zr_lock(&pools_lock);
+    pool = spare_pools;
+    if (pool)
+        spare_pools = pool->next_spare;
+    zr_unlock(&pools_lock);
+    return pool;
+}
+
+/* What a pool begins with; its bins are empty, and what it has learnt of addresses stays good. */
+static void begin(struct zr_pool *pool, const struct zr_pool_backing *backing)
+{
     pool->edge.where = CHUNK_BLOCK;
+    pool->shared = pool->no_membarrier = false;
     pool->noting = true;
     pool->backing = *backing;
     pool->keep = pool->whole_most = UINT64_MAX;
     pool->idle = UINT32_MAX;
+    pool->quick_limit = pool->whole_free = 0;
+    pool->peak_held = pool->allocs = pool->frees = 0;
+    pool->calls = pool->last_sweep = 0;
+    pool->root = 0;
+    memset(&pool->record, 0, sizeof pool->record);
+    if (pool->departures)
+        memset(pool->departure, 0, sizeof pool->departure);
+    pool->departures = 0;
+    pool->crossed = pool->since = 0;
+    pool->path = pool->born = 0;
     zr_split_use(pool, 0);
     pool->aside = 1;
     pool->later = 2;
     pool->now = zr_now();
+}
+
+struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
+{
+    struct zr_pool *pool = take_spare();
+
+    if (!pool) {
+        pool = zr_pages((sizeof *pool + 4095) & ~(size_t)4095);
+        if (!pool)
+            return NULL;
+        for (unsigned i = 0; i < NEAR; i++)
+            pool->near[i].high = UINTPTR_MAX;
+    }
+    begin(pool, backing);
     zr_lock(&pools_lock);
     pool->serial = ++last_serial;
     for (pool->id = 0; pool->id < POOLS && pools[pool->id]; pool->id++)
@@ -309,8 +342,8 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
 }
 
 /*
- * The pool's own memory stays mapped: a thread may still hold a stale pointer to it. A thread that ends takes its
- * front with it as soon as the pool is not listed any more: not while we go through them.
+ * The pool's own memory stays mapped, for the next one: a thread may still hold a stale pointer to it. A thread that
+ * ends takes its front with it as soon as the pool is not listed any more: not while we go through them.
  */
 void zr_pool_delete(struct zr_pool *pool)
 {
@@ -323,15 +356,13 @@ void zr_pool_delete(struct zr_pool *pool)
     zr_front_release_all(pool);
     pool->fronts = NULL;
     zr_unlock(&pools_lock);
-    for (unsigned i = 0; i < GROUPS; i++) {
-        for (struct segment *s = pool->group[i].newest; s; s = s->older) {
-            pool->frees++;
-            pool->backing.free(pool->backing.arg, s->from, s->from_size);
-        }
-        pool->group[i].newest = NULL; /* the bins are left as they are: most of them were never touched */
-    }
+    zr_split_end(pool);
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);
+    zr_lock(&pools_lock);
+    pool->next_spare = spare_pools;
+    spare_pools = pool;
+    zr_unlock(&pools_lock);
 }
 
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
@@ -439,5 +470,6 @@ void zr_pool_fork_child(void)
         if (pools[id])
             pools[id]->lock.word = 0;
     memset(pools, 0, sizeof pools);
+    spare_pools = NULL;
     memset(zr_fronts, 0, sizeof zr_fronts);
 }

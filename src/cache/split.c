@@ -69,15 +69,11 @@ void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to, uint64_t bo
 
 /* --- chunks and segments ------------------------------------------------------------------------------- */
 
-static void release(struct zr_pool *pool, struct segment *s)
+/* Its chunks have gone. */
+static void give_segment(struct zr_pool *pool, struct segment *s)
 {
     struct group *g = &pool->group[s->group];
 
-    if (pool->root_segment == s)
-        pool->root = 0;
-    fit_remove(&g->bins[s->set], s->first);
-    pool->whole_free -= s->size;
-    zr_chunk_drop(pool, s->first);
     if (s->newer)
         s->newer->older = s->older;
     else
@@ -94,6 +90,16 @@ static void release(struct zr_pool *pool, struct segment *s)
     pool->backing.free(pool->backing.arg, s->from, s->from_size);
     s->older = pool->spare_segments;
     pool->spare_segments = s;
+}
+
+static void release(struct zr_pool *pool, struct segment *s)
+{
+    if (pool->root_segment == s)
+        pool->root = 0;
+    fit_remove(&pool->group[s->group].bins[s->set], s->first);
+    pool->whole_free -= s->size;
+    zr_chunk_drop(pool, s->first);
+    give_segment(pool, s);
 }
 
 uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age)
@@ -115,6 +121,29 @@ uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age)
         }
     }
     return before_trim - pool->held;
+}
+
+void zr_split_end(struct zr_pool *pool)
+{
+    for (unsigned i = 0; i < GROUPS; i++) {
+        struct group *g = &pool->group[i];
+
+        while (g->newest) {
+            struct segment *s = g->newest;
+
+            for (struct chunk *c = s->first, *next; c != &pool->edge; c = next) {
+                next = c->next;
+                if (kind_of(c) == CHUNK_FREE) {
+                    fit_remove(&g->bins[s->set], c);
+                } else if (kind_of(c) == CHUNK_SLAB) {
+                    c->slab->next = pool->spare_slabs;
+                    pool->spare_slabs = c->slab;
+                }
+                zr_chunk_drop(pool, c);
+            }
+            give_segment(pool, s);
+        }
+    }
 }
 
 /* One chunk, free and not filed yet, that is all of a new segment. */

@@ -128,6 +128,7 @@ struct zr_pool {
     size_t root_size;
     struct segment *root_segment;
     struct zr_lock lock;
+    struct zr_pool *next_spare;
     struct front *fronts;
     uint64_t bytes; /* in segments */
     uint64_t held, peak_held, allocs, frees;
@@ -380,6 +381,7 @@ static INLINE void zr_split_merge(struct zr_pool *pool, struct chunk *c)
 }
 void zr_split_give(struct zr_pool *pool, struct chunk *c); /* the same, as a call */
 
+void zr_split_end(struct zr_pool *pool); /* all segments go back, whatever is out of them */
 uint64_t zr_split_trim(struct zr_pool *pool, uint64_t keep, uint32_t min_age);
 /* Segments that came before so many others, from set to set. */
 void zr_split_move(struct zr_pool *pool, unsigned from, unsigned to, uint64_t born);

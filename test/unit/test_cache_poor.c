@@ -184,6 +184,30 @@ START_TEST(a_pool_without_memory_for_its_books_loses_nothing)
 }
 END_TEST
 
+/* As contexts do in a program that lives long: what the first ones needed is enough for all that follow. */
+START_TEST(pools_may_come_and_go_without_more_memory)
+{
+    static const struct zr_pool_backing backing = {NULL, driver_alloc, driver_free};
+
+    for (unsigned round = 0; round < 500; round++) {
+        struct zr_pool *pool = zr_pool_new(&backing);
+        void *p[60];
+
+        ck_assert_ptr_nonnull(pool);
+        driver.next = 0x7e0000000000;
+        for (unsigned i = 0; i < 60; i++)
+            ck_assert_int_eq(zr_pool_malloc(pool, (size_t)64 << i % 20, i % 7 ? 0 : 4096, &p[i]), 0);
+        for (unsigned i = 0; i < 60; i += 1 + round % 3) /* not all: what is out goes too */
+            ck_assert_int_eq(zr_pool_free(pool, p[i]), ZR_FREED);
+        zr_pool_delete(pool);
+        ck_assert_uint_eq(driver.held, 0);
+        if (round == 3)
+            leave(0, 0);
+    }
+    mappings = -1;
+}
+END_TEST
+
 /* --- whole blocks ----------------------------------------------------------------------------------------- */
 
 START_TEST(whole_blocks_without_memory_for_their_books_are_not_lost)
@@ -240,6 +264,7 @@ int main(void)
 
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_pool_without_memory_for_its_books_loses_nothing);
+    tcase_add_test(t, pools_may_come_and_go_without_more_memory);
     tcase_add_test(t, whole_blocks_without_memory_for_their_books_are_not_lost);
     suite_add_tcase(suite, t);
     return run_suite(suite);
