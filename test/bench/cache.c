@@ -92,9 +92,11 @@ static void add(const char *name, void *(*get)(size_t), void (*put)(void *))
     allocator[allocators++] = (struct allocator){name, get, put};
 }
 
-static void add_library(const char *name, const char *file, const char *get, const char *put)
+/* Under one name or the other. */
+static void add_library(const char *name, const char *file, const char *or, const char *get, const char *put)
 {
-    void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL), *a = lib ? dlsym(lib, get) : NULL;
+    void *first = dlopen(file, RTLD_NOW | RTLD_LOCAL), *lib = first ? first : dlopen(or, RTLD_NOW | RTLD_LOCAL);
+    void *a = lib ? dlsym(lib, get) : NULL;
     void *b = lib ? dlsym(lib, put) : NULL;
     struct allocator found = {.name = name};
 
@@ -445,8 +447,8 @@ int main(int argc, char **argv)
     else
         fprintf(stderr, "cache: skipped: umf disjoint: libumf.so.1 not found\n");
     if (!umf_alone) {
-        add_library("mimalloc", "libmimalloc.so.2", "mi_malloc", "mi_free");
-        add_library("jemalloc", "libjemalloc.so.2", "malloc", "free");
+        add_library("mimalloc", "libmimalloc.so.2", "libmimalloc.so.3", "mi_malloc", "mi_free");
+        add_library("jemalloc", "libjemalloc.so.2", "libjemalloc.so", "malloc", "free");
         add("glibc", malloc, free);
     }
     add("nothing in common", own_get, own_put);
