@@ -256,8 +256,8 @@ static void half_kept_of_all_tiles(void)
 
     OK(zeDeviceGetSubDevices(gpu.card[0], &one, &tile));
     OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, tile, &p));
-    release(p);
     kept_up_to(32 * MIB);
+    release(p);
 }
 
 static void two_percent_kept(void)
