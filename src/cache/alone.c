@@ -209,8 +209,8 @@ enum zr_freed zr_alone_free(struct zr_pool *pool, void *p, size_t *asked, struct
     struct chunk *c = zr_find_alone(pool, a);
     enum zr_freed result = ZR_FREED;
 
-    where = c ? c->where : 0;
     zr_front_pass_time(pool);
+    where = c ? c->where : 0; /* now: a slab that is empty may have gone */
     if (likely(is_at(where, a, CHUNK_BLOCK))) {
         *asked = c->asked;
         if (unlikely(*asked <= SMALL))

@@ -243,16 +243,17 @@ static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void
 
 static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
 {
-    struct front *f;
-    bool alone = enter(pool, &f);
-    struct chunk *c = zr_find(pool, p);
-    uintptr_t where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
     enum zr_freed result = ZR_FREED_UNKNOWN;
+    uintptr_t where;
+    struct front *f;
+    struct chunk *c;
 
     *asked = 0;
-    if (alone)
+    if (enter(pool, &f))
         return zr_alone_free(pool, p, asked, f);
-    zr_front_pass_time(pool);
+    zr_front_pass_time(pool); /* first: a slab that is empty may go */
+    c = zr_find(pool, p);
+    where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
     if (is_at(where, (uintptr_t)p, CHUNK_BLOCK)) {
         *asked = c->asked;
         result = is_mine_now(c, (uintptr_t)p) ? ZR_FREED : ZR_FREED_TWICE;

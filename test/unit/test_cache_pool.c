@@ -357,6 +357,33 @@ static void *free_all(void *arg)
     return NULL;
 }
 
+static void *get_one(void *arg)
+{
+    put(get(1000, 0));
+    return arg;
+}
+
+/* Every so often a call looks at the clock, and slabs that are empty go: this one may be in one of them. */
+START_TEST(what_is_freed_twice_while_its_slab_goes_is_refused)
+{
+    pthread_t thread;
+
+    zr_pool_set_limits(pool, UINT64_MAX, 1);
+    get(1000, 0);
+    ck_assert_int_eq(pthread_create(&thread, NULL, get_one, NULL), 0);
+    pthread_join(thread, NULL);
+    for (int which = 0; which < 32; which++) {
+        for (int i = 0; i < 32; i++)
+            hand[i] = get(64, 0);
+        for (int i = 0; i < 32; i++)
+            ck_assert_int_eq(put(hand[i]), ZR_FREED);
+        usleep(3000);
+        for (int i = 0; i < 256; i++)
+            ck_assert_int_ne(put(hand[which]), ZR_FREED);
+    }
+}
+END_TEST
+
 START_TEST(of_two_threads_that_free_one_pointer_one_succeeds)
 {
     pthread_t thread;
@@ -469,6 +496,7 @@ int main(void)
     tcase_add_test(c, what_lies_unused_is_given_back_on_later_calls);
     tcase_add_test(c, a_repeated_program_calls_the_driver_no_more);
     tcase_add_test(c, one_thread_frees_what_another_allocates);
+    tcase_add_test(c, what_is_freed_twice_while_its_slab_goes_is_refused);
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
     tcase_add_test(c, pools_do_not_mix_and_their_places_are_used_again);
     tcase_add_test(c, threads_may_end_while_their_pool_is_deleted);
