@@ -342,6 +342,14 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
     return pool;
 }
 
+/* All that is sure of an inherited pool: its segments. */
+static void give_back(struct zr_pool *pool)
+{
+    for (unsigned i = 0; i < GROUPS; i++)
+        for (struct segment *s = pool->group[i].newest; s; s = s->older)
+            pool->backing.free(pool->backing.arg, s->from, s->from_size);
+}
+
 /*
  * The pool's own memory stays mapped, for the next one: a thread may still hold a stale pointer to it. A thread that
  * ends takes its front with it as soon as the pool is not listed any more: not while we go through them.
@@ -357,6 +365,11 @@ void zr_pool_delete(struct zr_pool *pool)
     zr_front_release_all(pool);
     pool->fronts = NULL;
     zr_unlock(&pools_lock);
+    if (pool->inherited) {
+        give_back(pool);
+        zr_unlock(&pool->lock);
+        return;
+    }
     zr_split_end(pool);
     memset(pool->partial, 0, sizeof pool->partial);
     zr_unlock(&pool->lock);
@@ -370,6 +383,8 @@ uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
 {
     uint64_t bytes;
 
+    if (pool->inherited)
+        return 0;
     zr_lock(&pool->lock);
     zr_front_seize_all(pool);
     zr_front_gather(pool);
@@ -426,6 +441,8 @@ uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes)
     uint64_t count = 0;
 
     *bytes = 0;
+    if (pool->inherited)
+        return 0;
     zr_lock(&pool->lock);
     zr_front_seize_all(pool);
     for (unsigned i = 0; i < GROUPS; i++)
@@ -464,13 +481,18 @@ void zr_pool_thread_exit(void)
     }
 }
 
+/* Places are for the child's own pools: in one that it inherits, threads have no fronts, and none is waited for. */
 void zr_pool_fork_child(void)
 {
     pools_lock.word = 0;
     for (unsigned id = 0; id < POOLS; id++)
-        if (pools[id])
+        if (pools[id]) {
             pools[id]->lock.word = 0;
-    memset(pools, 0, sizeof pools);
+            pools[id]->inherited = true;
+            pools[id]->fronts = NULL;
+            pools[id]->id = POOLS;
+            pools[id] = NULL;
+        }
     spare_pools = NULL;
     memset(zr_fronts, 0, sizeof zr_fronts);
 }

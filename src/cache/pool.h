@@ -58,9 +58,10 @@ struct zr_pool_counts {
     uint64_t whole_free; /* bytes in segments that are entirely free */
 };
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out);
-/* How many allocations the user has, and how many bytes were asked for in them. Looks at each. */
+/* How many allocations the user has, and how many bytes were asked for in them. Looks at each; 0 of a parent's pool. */
 uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes);
 
+/* In a child of fork. Its parent's pools are used with a lock, and neither looked through nor trimmed. */
 void zr_pool_fork_child(void);
 void zr_pool_thread_exit(void);
 

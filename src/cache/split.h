@@ -113,6 +113,7 @@ struct zr_pool {
     unsigned id;
     bool shared;           /* more than one thread: the lock counts (quick.h) */
     bool no_membarrier;    /* there was one: every front is wanted for good */
+    bool inherited;        /* by a child of fork: what other threads were at was never finished */
     uint8_t in_use, aside, later; /* which set is which */
     struct bins *use[GROUPS];     /* the bins in use of each group */
     struct chunk *spare_chunks;

@@ -3,7 +3,7 @@
  * child starts with nothing and waits for nobody. The locks that lie in static memory are tested by prog_locks.c.
  */
 #include "cache/heap.h"
-#include "cache/split.h"
+#include "cache/quick.h"
 #include "null_driver.h"
 #include "suite.h"
 
@@ -56,19 +56,24 @@ static void work(void)
     (void)zr_pool_malloc(pool, 65536, 0, &p); /* a runtime that goes on using it is told something */
 }
 
-static void child_works(void)
+static void child_does(void (*what)(void))
 {
     int status;
     pid_t pid = fork();
 
     if (pid == 0) {
-        alarm(20); /* instead of waiting for ever */
+        alarm(10); /* instead of waiting for ever */
         zr_cache_fork_child();
-        work();
+        what();
         _exit(0);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);
+}
+
+static void child_works(void)
+{
+    child_does(work);
 }
 
 START_TEST(a_cache_whose_lock_is_held)
@@ -130,6 +135,68 @@ START_TEST(a_pool_whose_lock_is_held)
 }
 END_TEST
 
+START_TEST(a_pool_whose_thread_is_inside)
+{
+    void *p;
+
+    start();
+    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
+    zr_fronts[pool->id]->inside = 1;
+    child_works();
+    zr_fronts[pool->id]->inside = 0;
+}
+END_TEST
+
+static void *inherited;
+
+static void use_both(void)
+{
+    struct zr_pool *own = zr_pool_new(&null_segments);
+    void *p, *q;
+
+    ck_assert_ptr_nonnull(own);
+    for (int i = 0; i < 4; i++) {
+        ck_assert(zr_pool_malloc(pool, 65536, 0, &p) == 0 && zr_pool_malloc(own, 65536, 0, &q) == 0);
+        ck_assert(zr_pool_free(pool, p) == ZR_FREED && zr_pool_free(own, q) == ZR_FREED);
+    }
+    ck_assert_int_eq(zr_pool_free(pool, inherited), ZR_FREED);
+    zr_pool_delete(own);
+    zr_pool_delete(pool);
+}
+
+START_TEST(a_pool_beside_one_of_its_own)
+{
+    start();
+    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &inherited), 0);
+    child_does(use_both);
+}
+END_TEST
+
+static void drop(void)
+{
+    uint64_t bytes;
+
+    ck_assert_uint_eq(zr_pool_trim(pool, 0), 0);
+    ck_assert_uint_eq(zr_pool_out(pool, &bytes), 0);
+    zr_pool_delete(pool);
+    ck_assert_ptr_ne(zr_pool_new(&null_segments), pool);
+}
+
+START_TEST(a_pool_in_which_another_thread_is_at_work_is_dropped)
+{
+    struct chunk *first, *next;
+    void *p;
+
+    start();
+    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
+    first = pool->group[GROUP_SMALL].newest->first;
+    next = first->next;
+    first->next = (struct chunk *)64;
+    child_does(drop);
+    first->next = next;
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cache fork");
@@ -143,5 +210,8 @@ int main(void)
     tcase_add_test(c, a_heap_whose_owner_is_inside);
     tcase_add_test(c, a_thread_that_is_giving_back);
     tcase_add_test(c, a_pool_whose_lock_is_held);
+    tcase_add_test(c, a_pool_whose_thread_is_inside);
+    tcase_add_test(c, a_pool_beside_one_of_its_own);
+    tcase_add_test(c, a_pool_in_which_another_thread_is_at_work_is_dropped);
     return run_suite(suite);
 }
