@@ -53,7 +53,7 @@ bool zr_device_is_part_slow(ze_device_handle_t device)
 {
     const struct zr_device *at = find(device);
 
-    return at && at->is_part;
+    return at && __atomic_load_n(&at->is_part, __ATOMIC_RELAXED);
 }
 
 /* Under the lock. */
@@ -63,7 +63,7 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part)
         if (zr_device[i].handle && zr_device[i].handle != device)
             continue;
         __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
-        zr_device[i].is_part = is_part;
+        __atomic_store_n(&zr_device[i].is_part, is_part, __ATOMIC_RELAXED);
         if (is_part)
             __atomic_store_n(&zr_device_parts, true, __ATOMIC_RELAXED);
         __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
