@@ -127,7 +127,7 @@ static __attribute__((noinline)) int get_first(struct zr_pool *pool, size_t size
     bool first = !is_root(pool, f, size, alignment) && begin(pool, f, GRAINS(size));
     int code = get_block(pool, size, alignment, out, f);
 
-    f->tiny += code == 0 && size <= SMALL;
+    pool->tiny += code == 0 && size <= SMALL;
     if (first && code == 0) {
         pool->root = alignment <= GRAIN ? (uintptr_t)*out : 0;
         pool->root_size = GRAINS(size);
@@ -155,9 +155,9 @@ int zr_alone_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **
         return get_first(pool, size, alignment, out, f);
     if (size > SMALL)
         return get_next(pool, size, alignment, out, f);
-    if (f->tiny < FEW || alignment > SMALL) {
+    if (pool->tiny < FEW || alignment > SMALL) {
         code = get_next(pool, size, alignment, out, f);
-        f->tiny += code == 0;
+        pool->tiny += code == 0;
         return code;
     }
     code = get_object(pool, size, alignment, out, f);
@@ -214,7 +214,7 @@ enum zr_freed zr_alone_free(struct zr_pool *pool, void *p, size_t *asked, struct
     if (likely(is_at(where, a, CHUNK_BLOCK))) {
         *asked = c->asked;
         if (unlikely(*asked <= SMALL))
-            f->tiny--;
+            pool->tiny--;
         set_where(c, a, CHUNK_KEPT);
         keep(pool, f, c);
     } else if (likely((where & (GRAIN - 1)) == CHUNK_SLAB)) {

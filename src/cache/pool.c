@@ -305,6 +305,7 @@ static void begin(struct zr_pool *pool, const struct zr_pool_backing *backing)
     pool->quick_limit = pool->whole_free = 0;
     pool->peak_held = pool->allocs = pool->frees = 0;
     pool->calls = pool->last_sweep = 0;
+    pool->tiny = 0;
     pool->root = 0;
     memset(&pool->record, 0, sizeof pool->record);
     if (pool->departures)

@@ -30,7 +30,7 @@ static void start(struct zr_pool *pool, struct front *f)
         f->of[i].count = 0;
         f->of[i].full = full > MAGAZINE ? MAGAZINE : (uint32_t)full;
     }
-    f->out = f->tiny = f->hold = 0;
+    f->out = f->hold = 0;
     f->filled = f->bytes = 0;
     f->root_hits = 0;
     f->last = NULL;

@@ -50,8 +50,7 @@ struct front {
     uint64_t serial; /* of the pool: another one may have its place by now */
     struct front *next;
     /* alone */
-    int64_t out;  /* handed out less taken back */
-    int64_t tiny; /* of these, blocks that would have fitted into a slab */
+    int64_t out; /* handed out less taken back */
     int64_t hold; /* with no more than so many out, something is about to begin */
     struct chunk *last;
     uint64_t state; /* a number for what is free now: unchanged since, nothing came or went */

@@ -118,7 +118,8 @@ struct zr_pool {
     struct bins *use[GROUPS];     /* the bins in use of each group */
     struct chunk *spare_chunks;
     uint64_t quick_limit; /* atomic: bytes that one thread may keep */
-    uint32_t calls;       /* the clock is read every 64th */
+    uint32_t calls;       /* the clock is read every 128th */
+    uint64_t tiny;        /* alone: blocks that are out and would have fitted into a slab */
     bool noting;          /* what is asked for is of interest (again.c) */
     uint64_t whole_free;  /* bytes in segments that are entirely free, */
     uint64_t whole_most;  /* and beyond which it matters that one more is so */

@@ -142,6 +142,26 @@ START_TEST(of_many_tiny_requests_those_beyond_a_segment_share_slabs)
 }
 END_TEST
 
+static void *get_many_tiny(void *arg)
+{
+    for (int i = 0; i < 4096; i++)
+        get(64, 0);
+    return arg;
+}
+
+/* A thread for each task, and what it leaves is in use for long. */
+START_TEST(the_tiny_requests_of_threads_that_have_ended_count_too)
+{
+    pthread_t thread;
+
+    for (int i = 0; i < 20; i++) {
+        ck_assert_int_eq(pthread_create(&thread, NULL, get_many_tiny, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    ck_assert_uint_eq(driver.held, 2 * 4 * MIB);
+}
+END_TEST
+
 START_TEST(freed_neighbours_merge)
 {
     void *p[10];
@@ -484,6 +504,7 @@ int main(void)
     tcase_add_test(c, a_request_of_nothing_is_served);
     tcase_add_test(c, small_requests_share_a_segment);
     tcase_add_test(c, of_many_tiny_requests_those_beyond_a_segment_share_slabs);
+    tcase_add_test(c, the_tiny_requests_of_threads_that_have_ended_count_too);
     tcase_add_test(c, freed_neighbours_merge);
     tcase_add_test(c, what_is_out_is_known_as_it_was_asked_for);
     tcase_add_test(c, the_best_fit_is_taken);
