@@ -117,7 +117,7 @@ uint32_t zr_keep_returned(void);
 void zr_keep_drop_context(struct zr_call *call, ze_context_handle_t context);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
 uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device);
-/* cache_idle in milliseconds; 49 days and more are the same. */
+/* cache_idle in milliseconds; 24 days and more are the same. */
 uint32_t zr_cache_idle(void);
 void zr_fork_child_keep(void);
 

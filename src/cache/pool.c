@@ -400,8 +400,8 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
     zr_lock(&pool->lock);
     zr_front_seize_all(pool);
     pool->keep = keep;
-    pool->idle = idle_ms;
-    pool->whole_most = idle_ms == UINT32_MAX ? keep - keep / 4 : 0;
+    pool->idle = idle_ms < INT32_MAX ? idle_ms : UINT32_MAX; /* ages have 31 bits */
+    pool->whole_most = pool->idle == UINT32_MAX ? keep - keep / 4 : 0;
     pool->now = zr_now();
     for (unsigned i = 0; i < GROUPS; i++)
         for (struct segment *s = pool->group[i].newest; s; s = s->older)

@@ -49,7 +49,10 @@ size_t zr_pool_usable(struct zr_pool *pool, const void *p);
 /* Gives segments back that are entirely free, until no more than `keep` bytes of such are held. Returns the bytes. */
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep);
 
-/* Free segments beyond so many bytes are given back as they become free, and such that lay unused for so long. */
+/*
+ * Free segments beyond so many bytes are given back as they become free, and such that lay unused for so long; with 24
+ * days and more, none.
+ */
 void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms);
 
 struct zr_pool_counts {

@@ -1,5 +1,5 @@
 /* Slabs and split blocks: each promise of pool.h. */
-#include "cache/pool.h"
+#include "cache/split.h"
 #include "suite.h"
 
 #include <pthread.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 enum { FULL = 0x70000003 };
 
 static struct {
@@ -308,6 +307,18 @@ START_TEST(what_lies_unused_is_given_back_on_later_calls)
 }
 END_TEST
 
+START_TEST(thirty_days_are_long)
+{
+    zr_pool_set_limits(pool, UINT64_MAX, 30u * 24 * 3600 * 1000);
+    get(KIB, 0);
+    put(get(20 * MIB, 0));
+    pool->last_sweep = pool->now - INT32_MAX;
+    for (int i = 0; i < 300; i++)
+        put(get(KIB, 0));
+    ck_assert_int_eq(driver.frees, 0);
+}
+END_TEST
+
 START_TEST(a_repeated_program_calls_the_driver_no_more)
 {
     void *p[300];
@@ -515,6 +526,7 @@ int main(void)
     tcase_add_test(c, near_the_end_a_segment_is_no_larger_than_needed);
     tcase_add_test(c, no_more_free_segments_are_kept_than_the_limit_allows);
     tcase_add_test(c, what_lies_unused_is_given_back_on_later_calls);
+    tcase_add_test(c, thirty_days_are_long);
     tcase_add_test(c, a_repeated_program_calls_the_driver_no_more);
     tcase_add_test(c, one_thread_frees_what_another_allocates);
     tcase_add_test(c, what_is_freed_twice_while_its_slab_goes_is_refused);
