@@ -80,8 +80,10 @@ static struct pool *place(void)
 
 static int initialize(void *provider, const void *params, void **out)
 {
-    struct pool *p = place();
+    struct pool *p;
 
+    zr_fork_check();
+    p = place();
     if (!p)
         return UMF_OUT_OF_HOST_MEMORY;
     p->ours = zr_umf_pool_new(&umf, provider, setting.limit);
@@ -105,6 +107,7 @@ static int finalize(void *pool)
     struct pool *p = pool;
     int code = UMF_SUCCESS;
 
+    zr_fork_check();
     if (!p->ours)
         code = p->theirs->finalize(p->their_pool);
     else if (!zr_exiting)
@@ -251,6 +254,7 @@ static int pool_trim(void *pool, size_t keep)
     if (!p->ours)
         return p->theirs->ext_trim_memory ? p->theirs->ext_trim_memory(p->their_pool, keep)
                                           : UMF_NOT_SUPPORTED;
+    zr_fork_check();
     zr_umf_pool_trim(p->ours, keep);
     return UMF_SUCCESS;
 }
