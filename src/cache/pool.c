@@ -241,6 +241,20 @@ static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void
     return *out ? 0 : code;
 }
 
+/* Is there a block, or was there one, or a slab around it? No lock needed. */
+static bool is_here(const struct zr_pool *pool, uintptr_t a)
+{
+    const struct chunk *c = zr_find(pool, (void *)a);
+    uintptr_t where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
+    uintptr_t kind = where & (GRAIN - 1), inside = a - (where - kind);
+
+    return kind == CHUNK_SLAB ? inside < SLAB : kind != CHUNK_NONE && inside == 0;
+}
+
+/*
+ * Who looks for the pool of a pointer asks one after the other: only where it is does a thread get a front. Elsewhere
+ * somebody is alone, and stays so; or the pool is being deleted.
+ */
 static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
 {
     enum zr_freed result = ZR_FREED_UNKNOWN;
@@ -249,6 +263,8 @@ static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
     struct chunk *c;
 
     *asked = 0;
+    if (!front_of(pool) && !is_here(pool, (uintptr_t)p))
+        return ZR_FREED_UNKNOWN;
     if (enter(pool, &f))
         return zr_alone_free(pool, p, asked, f);
     zr_front_pass_time(pool); /* first: a slab that is empty may go */

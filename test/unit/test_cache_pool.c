@@ -415,6 +415,26 @@ START_TEST(what_is_freed_twice_while_its_slab_goes_is_refused)
 }
 END_TEST
 
+static void *free_elsewhere(void *arg)
+{
+    char *p = arg;
+    bool refused = put(p + 64) == ZR_FREED_UNKNOWN && put(p + 64 * MIB) == ZR_FREED_UNKNOWN;
+
+    return refused && !pool->shared ? NULL : arg;
+}
+
+/* As one that looks for the pool of a pointer: whoever is alone there stays so. */
+START_TEST(who_asks_for_what_is_not_there_is_no_user_of_the_pool)
+{
+    pthread_t thread;
+    void *wrong;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, free_elsewhere, get(KIB, 0)), 0);
+    pthread_join(thread, &wrong);
+    ck_assert_ptr_null(wrong);
+}
+END_TEST
+
 START_TEST(of_two_threads_that_free_one_pointer_one_succeeds)
 {
     pthread_t thread;
@@ -530,6 +550,7 @@ int main(void)
     tcase_add_test(c, a_repeated_program_calls_the_driver_no_more);
     tcase_add_test(c, one_thread_frees_what_another_allocates);
     tcase_add_test(c, what_is_freed_twice_while_its_slab_goes_is_refused);
+    tcase_add_test(c, who_asks_for_what_is_not_there_is_no_user_of_the_pool);
     tcase_add_test(c, of_two_threads_that_free_one_pointer_one_succeeds);
     tcase_add_test(c, pools_do_not_mix_and_their_places_are_used_again);
     tcase_add_test(c, threads_may_end_while_their_pool_is_deleted);
