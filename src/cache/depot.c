@@ -136,6 +136,7 @@ bool zr_depot_put(struct bin *bin, struct zr_block *const *blocks, unsigned leng
         run = zr_piece(sizeof *run);
     if (run) {
         run->length = length;
+        run->stamp = blocks[0]->stamp;
         memcpy(run->at, blocks, length * sizeof *blocks);
         run->next = bin->runs;
         __atomic_store_n(&bin->runs, run, __ATOMIC_RELAXED);

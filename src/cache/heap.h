@@ -46,7 +46,8 @@ _Static_assert(LARGEST_MAGAZINE * sizeof(void *) < STACK, "an empty stack does n
 /* Blocks of one bin on their way between threads, the oldest first. */
 struct run {
     struct run *next;
-    unsigned length;
+    uint32_t length;
+    uint32_t stamp; /* its oldest block is as old as this, or less: a sweep need not look at the block */
     struct zr_block *at[LONGEST_RUN];
 };
 

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { CALLS_PER_CLOCK = 64, LONG_PAUSE = 20 /* ms */, LONGEST_WAIT = 5000 /* ms */ };
+enum { CALLS_PER_CLOCK = 64, LONG_PAUSE = 20 /* ms */, LONGEST_WAIT = 5000 /* ms */, PORTION = 1024 };
+
+static void sweep_idle(struct zr_cache *c, uint32_t now);
 
 uint32_t zr_now(void)
 {
@@ -37,7 +39,7 @@ void zr_tick(struct heap *h)
     if ((int32_t)(now - due) >= 0 &&
         __atomic_compare_exchange_n(&c->next_sweep, &due, now + c->idle / 4 + 1, false,
                                     __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        zr_cache_trim(c, ZR_ACCOUNTS, NULL, c->idle);
+        sweep_idle(c, now);
 }
 
 void zr_cache_set_limit(struct zr_cache *c, unsigned account, uint64_t bytes)
@@ -63,23 +65,34 @@ struct sweep {
     const void *context; /* NULL: all */
     uint32_t min_age;    /* ms */
     uint32_t now;
-    uint64_t enough; /* lists are left alone once so many bytes were taken */
+    uint64_t enough; /* lists are left alone once so many bytes were taken, */
+    uint32_t most;   /* or so many blocks, */
+    uint64_t least;  /* if these are so many bytes */
+    uint32_t blocks;
     uint64_t bytes;
     struct zr_block *list;
 };
 
+static bool is_done(const struct sweep *s)
+{
+    return s->bytes >= s->enough || (s->blocks >= s->most && s->bytes >= s->least);
+}
+
+static bool is_old(const struct sweep *s, uint32_t stamp)
+{
+    return !s->min_age || (int32_t)(s->now - stamp) >= (int32_t)s->min_age;
+}
+
 /* Takes the oldest of a list, oldest first, as many as are needed and old enough; returns how many. */
 static unsigned cut(struct sweep *s, struct zr_block **list, unsigned length, uint64_t held)
 {
-    uint64_t missing = s->bytes < s->enough ? (s->enough - s->bytes - 1) / held + 1 : 0;
     unsigned n = 0;
 
-    for (; n < length && n < missing; n++) {
+    for (; n < length && !is_done(s) && is_old(s, list[n]->stamp); n++) {
         struct zr_block *b = list[n];
 
-        if (s->min_age && (int32_t)(s->now - b->stamp) < (int32_t)s->min_age)
-            break;
         s->bytes += held;
+        s->blocks++;
         b->link = s->list;
         s->list = b;
     }
@@ -125,10 +138,11 @@ static void sweep_depots(struct sweep *s, struct zr_cache *c)
         if (!matches(s, bin))
             continue;
         zr_lock(&bin->lock);
-        for (struct run **at = &bin->runs; *at;) {
+        for (struct run **at = &bin->runs; *at && !is_done(s);) {
             struct run *run = *at;
 
-            run->length -= cut(s, run->at, run->length, bin->held);
+            if (is_old(s, run->stamp))
+                run->length -= cut(s, run->at, run->length, bin->held);
             if (run->length) {
                 at = &run->next;
                 continue;
@@ -194,28 +208,46 @@ uint32_t zr_cache_returned(const struct zr_cache *c)
     return __atomic_load_n(&c->returned, __ATOMIC_ACQUIRE);
 }
 
-uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context, uint32_t min_age)
+static void sweep(struct sweep *s, struct zr_cache *c)
 {
-    struct sweep s = {account, context, min_age, zr_now(), UINT64_MAX, 0, NULL};
-
     zr_heap_seize_all(c);
-    sweep_heaps(&s, c);
-    sweep_depots(&s, c);
+    sweep_heaps(s, c);
+    sweep_depots(s, c);
     zr_giving(c);
     zr_heap_release_all(c);
-    zr_give_back(c, s.list);
+    zr_give_back(c, s->list);
+}
+
+uint64_t zr_cache_trim(struct zr_cache *c, unsigned account, const void *context, uint32_t min_age)
+{
+    struct sweep s = {.account = account, .context = context, .min_age = min_age, .now = zr_now(),
+                      .enough = UINT64_MAX, .most = UINT32_MAX};
+
+    sweep(&s, c);
     return s.bytes;
+}
+
+/* The call that notices was made for something else: it gives back a portion, and others follow soon. */
+static void sweep_idle(struct zr_cache *c, uint32_t now)
+{
+    struct sweep s = {.account = ZR_ACCOUNTS, .min_age = c->idle, .now = now, .enough = UINT64_MAX, .most = PORTION};
+
+    sweep(&s, c);
+    if (is_done(&s))
+        __atomic_store_n(&c->next_sweep, now + 2 * (zr_now() - now) + 1, __ATOMIC_RELAXED);
 }
 
 /*
  * The age at which enough would go is found by a quarter at a time: a handful of passes over lists that are short, and
- * no sorting. A sixteenth of the limit more than needed is taken, so that this stays rare.
+ * no sorting. A sixteenth of the limit more than needed is taken, so that this stays rare; but not of blocks without
+ number, which the caller would wait for.
  */
 void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
 {
     struct account *a = &c->account[account];
     uint64_t want = bytes + a->limit / 16;
-    struct sweep s = {account, NULL, c->idle, zr_now(), want, 0, NULL};
+    struct sweep s = {.account = account, .min_age = c->idle, .now = zr_now(), .enough = want, .most = PORTION,
+                      .least = bytes};
 
     if (bytes > a->limit)
         return;
@@ -223,7 +255,7 @@ void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
     for (;; s.min_age /= 4) {
         sweep_depots(&s, c);
         sweep_heaps(&s, c);
-        if (s.bytes >= want || s.min_age == 0 ||
+        if (is_done(&s) || s.min_age == 0 ||
             __atomic_load_n(&a->granted, __ATOMIC_RELAXED) + want <= a->limit)
             break;
     }
@@ -246,7 +278,7 @@ static bool disown(struct zr_block *b, void *arg)
 
 void zr_cache_drop_context(struct zr_cache *c, const void *context)
 {
-    struct sweep s = {ZR_ACCOUNTS, context, 0, zr_now(), UINT64_MAX, 0, NULL};
+    struct sweep s = {.account = ZR_ACCOUNTS, .context = context, .enough = UINT64_MAX, .most = UINT32_MAX};
 
     zr_heap_seize_all(c);
     sweep_heaps(&s, c);

@@ -304,6 +304,52 @@ START_TEST(what_lies_unused_is_given_back_on_a_later_call)
 }
 END_TEST
 
+/* So many that a call would wait for all of them: one gives back some, and others the rest. */
+enum { A_PORTION = 1024 };
+
+START_TEST(what_lies_unused_is_given_back_in_portions)
+{
+    enum { MANY = 5 * A_PORTION };
+    static void *p[MANY];
+
+    for (int i = 0; i < MANY; i++)
+        p[i] = get(4096);
+    for (int i = 0; i < MANY; i++)
+        put(p[i]);
+    zr_cache_set_idle(cache, 40);
+    wait_ms(100);
+    while (driver.frees < MANY) {
+        int before = driver.frees;
+        void *q = get(MIB);
+
+        ck_assert_int_le(driver.frees - before, A_PORTION);
+        before = driver.frees;
+        ck_assert_int_eq(put(q), ZR_FREED);
+        ck_assert_int_le(driver.frees - before, A_PORTION);
+    }
+}
+END_TEST
+
+START_TEST(room_is_made_in_portions_but_as_much_as_is_needed)
+{
+    enum { MANY = 70 * A_PORTION };
+    static void *p[MANY];
+
+    zr_cache_set_limit(cache, 1, 256 * MIB);
+    for (int i = 0; i < MANY; i++)
+        p[i] = get(4096);
+    for (int i = 0; i < MANY; i++) {
+        int before = driver.frees;
+
+        ck_assert_int_eq(put(p[i]), ZR_FREED);
+        ck_assert_int_le(driver.frees - before, A_PORTION);
+    }
+    ck_assert_int_gt(driver.frees, 0);
+    ck_assert_int_eq(put(get(64 * MIB)), ZR_FREED);
+    ck_assert_uint_le(zr_cache_kept(cache, 1), 256 * MIB);
+}
+END_TEST
+
 START_TEST(a_destroyed_context_leaves_nothing_behind)
 {
     struct zr_key other = key;
@@ -440,6 +486,8 @@ int main(void)
     tcase_add_test(c, no_more_is_kept_than_the_limit_allows);
     tcase_add_test(c, a_limit_of_nothing_keeps_nothing);
     tcase_add_test(c, what_lies_unused_is_given_back_on_a_later_call);
+    tcase_add_test(c, what_lies_unused_is_given_back_in_portions);
+    tcase_add_test(c, room_is_made_in_portions_but_as_much_as_is_needed);
     tcase_add_test(c, a_destroyed_context_leaves_nothing_behind);
     tcase_add_test(c, what_was_learnt_of_a_context_ends_with_it);
     tcase_add_test(c, contexts_may_come_and_go_without_end);
