@@ -160,7 +160,9 @@ void zr_heap_wait(struct heap *h)
         if (!(wanted & WANTED_SEIZED))
             break;
         heap_leave(h);
-        syscall(SYS_futex, &h->wanted, FUTEX_WAIT_PRIVATE, wanted, NULL, NULL, 0);
+        if (__atomic_compare_exchange_n(&h->wanted, &wanted, wanted | WANTED_ASLEEP, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            syscall(SYS_futex, &h->wanted, FUTEX_WAIT_PRIVATE, wanted | WANTED_ASLEEP, NULL, NULL, 0);
     }
     errno = saved;
 }
@@ -215,16 +217,19 @@ void zr_heap_seize_all(struct zr_cache *c)
         wait_for_owners(c, enter_plainly);
 }
 
+/* Owners that did not come meanwhile need no call of the kernel: there may be a thousand of them. */
 void zr_heap_release_all(struct zr_cache *c)
 {
+    const uint32_t released = WANTED_SEIZED | WANTED_ASLEEP;
     int saved = errno;
 
     for (struct heap *h = c->heaps; h; h = h->next) {
         be_private(h);
         show_pass(h);
-        __atomic_fetch_and(&h->wanted, ~(uint32_t)WANTED_SEIZED, __ATOMIC_RELEASE);
-        if (h->in_use && h != zr_heaps[c->id])
+        if (__atomic_fetch_and(&h->wanted, ~released, __ATOMIC_RELEASE) & WANTED_ASLEEP) {
+            ZR_PAUSE("waking an owner");
             syscall(SYS_futex, &h->wanted, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+        }
     }
     zr_unlock(&c->lock);
     errno = saved;

@@ -171,8 +171,11 @@ static inline void heap_leave(struct heap *h)
 
 void zr_heap_wait(struct heap *h);
 
-/* Values of `wanted`: somebody has seized the heap; the kernel has no membarrier, enter with a lock. */
-enum { WANTED_SEIZED = 1, WANTED_LOCKED = 2 };
+/*
+ * Values of `wanted`: somebody has seized the heap; the kernel has no membarrier, enter with a lock; the owner sleeps
+ * until it is released.
+ */
+enum { WANTED_SEIZED = 1, WANTED_LOCKED = 2, WANTED_ASLEEP = 4 };
 
 /*
  * The hot paths look at `mine`, `pass` or `last` next, which say no to everything in a heap that is wanted. The store

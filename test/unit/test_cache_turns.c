@@ -167,6 +167,34 @@ START_TEST(an_owner_that_is_inside_is_waited_for)
 }
 END_TEST
 
+static int has_a_heap, is_over;
+
+static void *hold_a_heap(void *arg)
+{
+    put(get(65536));
+    set(&has_a_heap, 1);
+    wait_for(&is_over);
+    return arg;
+}
+
+/* A thousand threads that have nothing to do with it would be a thousand calls of the kernel. */
+START_TEST(an_owner_that_does_not_wait_is_not_woken)
+{
+    pthread_t thread;
+
+    start();
+    ck_assert_int_eq(pthread_create(&thread, NULL, hold_a_heap, NULL), 0);
+    wait_for(&has_a_heap);
+    set(&go, 1);
+    stop_here = "waking an owner";
+    ck_assert_uint_eq(zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0), 65536);
+    stop_here = NULL;
+    ck_assert(!is_set(&stopped));
+    set(&is_over, 1);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
 /*
  * Its owner was inside when somebody seized the heap, and has set a way by which it comes in again, when the other one
  * has just found it empty.
@@ -651,6 +679,7 @@ int main(void)
     tcase_add_test(c, who_has_looked_at_a_block_does_not_get_it_when_another_was_faster);
     tcase_add_test(c, the_same_in_a_pool_of_several_threads);
     tcase_add_test(c, an_owner_that_is_inside_is_waited_for);
+    tcase_add_test(c, an_owner_that_does_not_wait_is_not_woken);
     tcase_add_test(c, an_owner_that_has_come_in_by_an_old_way_is_waited_for);
     tcase_add_test(c, a_context_waits_for_what_another_thread_gives_back_to_it);
     tcase_add_test(c, who_finds_no_memory_waits_for_what_another_thread_gives_back);
