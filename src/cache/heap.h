@@ -25,7 +25,7 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-enum { CACHES = 8, WAYS = 16, LONGEST_RUN = 31, LARGEST_MAGAZINE = 2 * LONGEST_RUN, BINS = 1 << 15 };
+enum { CACHES = 8, WAYS = 16, KEY_BITS = 9, LONGEST_RUN = 31, LARGEST_MAGAZINE = 2 * LONGEST_RUN, BINS = 1 << 15 };
 
 /*
  * What one thread keeps of one bin: the newest block, where a free and the allocation after it meet, and a stack of
@@ -73,6 +73,7 @@ struct key {
     uint16_t id;
     bool used;
     uint32_t version; /* odd while the key is exchanged for another one */
+    struct key *same; /* atomic: the next one whose hash has the same topmost bits */
     uint64_t exact;           /* as its account had it */
     uint16_t bin[ZR_CLASSES]; /* 0: none yet */
 };
@@ -135,6 +136,7 @@ struct zr_cache {
     struct zr_lock lock; /* keys, list of heaps, seizure */
     struct heap *heaps;  /* never shrinks: heaps of threads that ended are used again */
     unsigned keys, bins;
+    unsigned keys_used; /* atomic */
     struct bin *spare_bins;
     uint32_t next_sweep; /* atomic: when somebody should look for idle blocks again */
     uint32_t giving;     /* atomic: threads that give back what they took out */
@@ -142,6 +144,7 @@ struct zr_cache {
     uint64_t shared_misses; /* of threads without a heap */
     struct account account[ZR_ACCOUNTS];
     struct key *key[ZR_KEYS_MAX];
+    struct key *key_like[1 << KEY_BITS]; /* atomic: those in use, by the topmost bits of their hash */
     struct bin *bin[BINS];
 };
 
@@ -154,13 +157,19 @@ extern _Thread_local struct heap *zr_heap_last;
 extern uint8_t zr_heap_shared[1 << 16];
 enum { CALM = 1024 };
 
-/* Which of a heap's ways a key takes. Handles are pointers: their low bits say nothing. */
-static inline unsigned zr_key_hash(const struct zr_key *key)
+/* Handles are pointers: their low bits say nothing. */
+static inline uint64_t zr_key_mix(const struct zr_key *key)
 {
     uint64_t x = (uintptr_t)key->context ^ (uint64_t)(uintptr_t)key->device << 7 ^
                  (uint64_t)key->peers << 32 ^ ((uint64_t)key->ordinal + key->flags + key->align) << 40;
 
-    return (unsigned)(x * 0x9e3779b97f4a7c15u >> 60);
+    return x * 0x9e3779b97f4a7c15u;
+}
+
+/* Which of a heap's ways a key takes. */
+static inline unsigned zr_key_hash(const struct zr_key *key)
+{
+    return (unsigned)(zr_key_mix(key) >> 60);
 }
 _Static_assert(WAYS == 16, "the hash has four bits");
 

@@ -669,6 +669,32 @@ START_TEST(an_owner_that_is_inside_is_waited_for_without_membarrier)
 }
 END_TEST
 
+/* As many as there may be: contexts, alignments, ordinals and peers make a key each. */
+START_TEST(a_key_is_found_among_hundreds_by_looking_at_few)
+{
+    struct key *found[ZR_KEYS_MAX];
+
+    start();
+    count_here = "another key";
+    for (int round = 0; round < 2; round++) {
+        counted = 0;
+        for (uintptr_t i = 0; i < ZR_KEYS_MAX; i++) {
+            struct zr_key k = key;
+            struct key *at;
+
+            k.context = (void *)(0x55d2c0a41000 + i / 16 * 0x250);
+            k.align = i % 16;
+            at = zr_key_find(cache, &k);
+            ck_assert_ptr_nonnull(at);
+            ck_assert(round == 0 || at == found[i]);
+            found[i] = at;
+        }
+    }
+    ck_assert_uint_le(counted, 2 * ZR_KEYS_MAX);
+    count_here = NULL;
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cache turns");
@@ -689,6 +715,7 @@ int main(void)
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for_without_membarrier);
+    tcase_add_test(c, a_key_is_found_among_hundreds_by_looking_at_few);
     tcase_add_test(c, errno_is_left_alone_where_the_kernel_cannot_wipe_in_a_child);
     tcase_add_test(c, two_threads_work_without_membarrier);
     tcase_add_test(c, two_threads_work_when_membarrier_is_taken_away);
