@@ -138,11 +138,30 @@ void zr_key_drop(struct zr_cache *c, struct key *k)
     __atomic_store_n(&c->keys_used, c->keys_used - 1, __ATOMIC_RELAXED);
 }
 
+/* The oldest first. */
+static void join(struct run *run, struct zr_block *b)
+{
+    unsigned at = run->length++;
+
+    for (; at && (int32_t)(run->at[at - 1]->stamp - b->stamp) > 0; at--)
+        run->at[at] = run->at[at - 1];
+    run->at[at] = b;
+    run->stamp = run->at[0]->stamp;
+}
+
+/* What a thread leaves behind is a block or two of each bin: a run is filled up before there is another one. */
 bool zr_depot_put(struct bin *bin, struct zr_block *const *blocks, unsigned length)
 {
     struct run *run;
 
     zr_lock(&bin->lock);
+    run = bin->runs;
+    if (run && run->length + length <= bin->run) {
+        for (unsigned i = 0; i < length; i++)
+            join(run, blocks[i]);
+        zr_unlock(&bin->lock);
+        return true;
+    }
     run = bin->spare;
     if (run)
         bin->spare = run->next;

@@ -109,11 +109,11 @@ static bool matches(const struct sweep *s, const struct bin *bin)
            (!s->context || s->context == key->context);
 }
 
-/* With all heaps seized. Room that is not used is given up. */
+/* With all heaps seized. Room that is not used is given up. Threads that ended have left nothing in theirs. */
 static void sweep_heaps(struct sweep *s, struct zr_cache *c)
 {
     for (struct heap *h = c->heaps; h; h = h->next)
-        for (unsigned id = 1; id <= c->bins; id++) {
+        for (unsigned id = 1; h->in_use && id <= c->bins; id++) {
             struct bin *bin = c->bin[id];
             struct magazine *m = &h->of[id];
             struct zr_block *list[LARGEST_MAGAZINE];
@@ -312,7 +312,7 @@ static uint64_t kept(struct zr_cache *c, unsigned account)
     uint64_t idle = 0;
 
     for (struct heap *h = c->heaps; h; h = h->next)
-        for (unsigned id = 1; id <= c->bins; id++)
+        for (unsigned id = 1; h->in_use && id <= c->bins; id++)
             if (c->bin[id]->key->key.account == account)
                 idle += (h->of[id].room - magazine_count(&h->of[id])) * c->bin[id]->held;
     return __atomic_load_n(&c->account[account].granted, __ATOMIC_RELAXED) - idle;

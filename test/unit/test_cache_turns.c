@@ -669,6 +669,32 @@ START_TEST(an_owner_that_is_inside_is_waited_for_without_membarrier)
 }
 END_TEST
 
+START_TEST(single_blocks_make_one_run_with_the_oldest_first)
+{
+    enum { COUNT = 20 };
+    struct zr_block *run[LONGEST_RUN], *b[COUNT];
+    struct bin *bin;
+    unsigned length;
+    int code;
+
+    start();
+    for (unsigned i = 0; i < COUNT; i++) {
+        b[i] = zr_cache_alloc(cache, &key, 4096, &code);
+        ck_assert_ptr_nonnull(b[i]);
+        b[i]->stamp = UINT32_MAX - 5 + i * 7 % COUNT;
+    }
+    bin = cache->bin[b[0]->bin];
+    for (unsigned i = 0; i < COUNT; i++)
+        ck_assert(zr_depot_put(bin, &b[i], 1));
+    length = zr_depot_get(bin, run);
+    ck_assert_uint_eq(length, COUNT);
+    for (unsigned i = 0; i < COUNT; i++)
+        ck_assert_uint_eq(run[i]->stamp, UINT32_MAX - 5 + i);
+    length = zr_depot_get(bin, run);
+    ck_assert_uint_eq(length, 0);
+}
+END_TEST
+
 /* As many as there may be: contexts, alignments, ordinals and peers make a key each. */
 START_TEST(a_key_is_found_among_hundreds_by_looking_at_few)
 {
@@ -715,6 +741,7 @@ int main(void)
     tcase_add_test(c, a_heap_stays_shared_while_others_free_its_blocks);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for);
     tcase_add_test(c, who_is_alone_in_a_pool_is_waited_for_without_membarrier);
+    tcase_add_test(c, single_blocks_make_one_run_with_the_oldest_first);
     tcase_add_test(c, a_key_is_found_among_hundreds_by_looking_at_few);
     tcase_add_test(c, errno_is_left_alone_where_the_kernel_cannot_wipe_in_a_child);
     tcase_add_test(c, two_threads_work_without_membarrier);
