@@ -240,7 +240,7 @@ static void sweep_idle(struct zr_cache *c, uint32_t now)
 /*
  * The age at which enough would go is found by a quarter at a time: a handful of passes over lists that are short, and
  * no sorting. A sixteenth of the limit more than needed is taken, so that this stays rare; but not of blocks without
- number, which the caller would wait for.
+ * number, which the caller would wait for.
  */
 void zr_make_room(struct zr_cache *c, unsigned account, uint64_t bytes)
 {
