@@ -44,7 +44,7 @@ void zr_lean_learn(struct zr_local *l, enum zr_lean which, const struct zr_call 
     if (device && l->device != device) {
         l->device = device;
         l->level = &l->shard->on[number].level;
-        l->traits = ZR_BLOCK_CLAIMED | (uint64_t)number << 32;
+        l->traits = (uint64_t)number << 32;
         memset(l->way, 0, sizeof l->way);
     }
     known = &l->way[call->way < ZR_LEAN_WAYS ? call->way : 0].site[which];
@@ -83,13 +83,22 @@ ze_result_t zr_lean_not_freed(enum zr_way way, enum zr_lean which, ze_result_t r
     return zr_lean_refused(way, which, 0, result);
 }
 
-/* Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody. */
+static bool change_word(struct zr_block *b, uint64_t from, uint64_t to)
+{
+    return zr_block_word(b) == from &&
+           __atomic_compare_exchange_n(&b->word, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/*
+ * Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody, also now: then it may be
+ * another's by the next instruction, and its word has changed.
+ */
 static void evict(struct zr_claim *c)
 {
     if (zr_map_evict(c->block, c->live))
         zr_block_recycle(c->block);
-    else if (zr_block_word(c->block) == c->live)
-        __atomic_fetch_and(&c->block->flags, ~(uint32_t)ZR_BLOCK_CLAIMED, __ATOMIC_RELAXED);
+    else
+        (void)change_word(c->block, c->live, c->live & ~ZR_WORD_CLAIMED);
     c->block = &zr_no_block;
 }
 
@@ -97,12 +106,17 @@ bool zr_claim_new(struct zr_local *l, ze_context_handle_t context, const void *b
 {
     struct zr_claim *c = zr_claim_of(l, base);
     struct zr_block *b;
+    uint64_t word;
 
     evict(c);
-    b = zr_registry_put(ZR_KIND_DEVICE, zr_lean_device(l), context, base, size, ZR_BLOCK_CLAIMED);
-    if (b)
-        *c = (struct zr_claim){b, zr_block_word(b)};
-    return b;
+    b = zr_registry_put(ZR_KIND_DEVICE, zr_lean_device(l), context, base, size, 0);
+    if (!b)
+        return false;
+    word = zr_block_word(b);
+    /* Whoever takes it before it is claimed has guessed the address. */
+    if (zr_word_state(word) == ZR_BLOCK_LIVE && change_word(b, word, word | ZR_WORD_CLAIMED))
+        *c = (struct zr_claim){b, word | ZR_WORD_CLAIMED};
+    return true;
 }
 
 void zr_claims_drop(struct zr_local *l)

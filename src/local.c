@@ -123,10 +123,8 @@ static void share_claims(void)
 void zr_claims_leave(const void *base)
 {
     uint64_t word;
-    const struct zr_block *b = zr_map_look_in_tree(base, &word);
 
-    if (b && zr_word_state(word) == ZR_BLOCK_LIVE &&
-        __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_CLAIMED)
+    if (zr_map_look_in_tree(base, &word) && zr_word_state(word) == ZR_BLOCK_LIVE && word & ZR_WORD_CLAIMED)
         share_claims();
 }
 

@@ -144,8 +144,6 @@ enum {
     ZR_BLOCK_HANDLE = 1 << 9,
     /* Behind a pool of ours, which books what it hands out itself. */
     ZR_BLOCK_POOLED = 1 << 10,
-    /* A thread may park it without a locked instruction (lean.h). */
-    ZR_BLOCK_CLAIMED = 1 << 11,
     ZR_UNKNOWN_DEVICE = 0xffff
 };
 /* Handed out at a SYCL entry point, and taken back there. */
@@ -213,12 +211,9 @@ static inline struct zr_block *zr_registry_take(const void *base)
 
 static inline void zr_registry_gone(struct zr_block *b)
 {
-    uint32_t flags; /* a thread that ends may take its claim off them meanwhile */
-
     if (unlikely(!b))
         return;
-    flags = __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
-    if (unlikely(zr_is(ZR_DECIDING) || flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
+    if (unlikely(zr_is(ZR_DECIDING) || b->flags & ZR_BLOCK_FOREIGN || b->kind == ZR_KIND_VIRTUAL))
         zr_registry_unbook_slow(b);
     else
         zr_unbook(b->kind, b->device, b->held);

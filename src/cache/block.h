@@ -20,6 +20,9 @@ enum zr_block_state {
     ZR_BLOCK_STATES
 };
 
+/* Of a LIVE or PARKED block: a thread may park it without a locked instruction (lean.h). */
+#define ZR_WORD_CLAIMED ((uint64_t)1 << 24)
+
 enum zr_block_flags {
     ZR_BLOCK_EXPORTED = 1 << 0, /* its IPC handle was taken: really free it when it is freed */
     ZR_BLOCK_OURS = 1 << 1,     /* from the whole-block cache: zr_cache_free takes it back */
@@ -32,7 +35,7 @@ struct zr_block {
     uintptr_t base;
     size_t size;   /* as asked */
     size_t held;   /* as taken from the driver */
-    uint64_t word; /* atomic: generation << 32 | heap << 8 | enum zr_block_state */
+    uint64_t word; /* atomic: generation << 32 | ZR_WORD_CLAIMED | heap << 8 | enum zr_block_state */
     union {
         void *context;         /* as given by the caller, while in the map */
         struct zr_block *link; /* next in a list, otherwise */
