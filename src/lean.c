@@ -90,8 +90,8 @@ static bool change_word(struct zr_block *b, uint64_t from, uint64_t to)
 }
 
 /*
- * Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody, also now: then it may be
- * another's by the next instruction, and its word has changed.
+ * Ends a claim; a parked block has no other owner, and one that is not can be freed by anybody, also now: then it may
+ * be another's by the next instruction, and its word has changed.
  */
 static void evict(struct zr_claim *c)
 {
