@@ -11,12 +11,12 @@ SAN     ?=
 VERSION := 0.1.0
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wcast-align -Wwrite-strings -Wvla
-BASE    := -std=gnu11 -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' $(WARN) -Iinclude -Isrc -MMD -MP \
+BASE    := -std=gnu11 -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' $(WARN) -Iinclude -Isrc -Itools -MMD -MP \
            $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
 LDSAN   := $(if $(SAN),-fsanitize=$(SAN))
 
 # --- the preload: libc alone, every glibc from 2.28 on ---------------------------------------------
-LIB_SRC := $(wildcard src/*.c src/entry/*.c src/cache/*.c)
+LIB_SRC := $(wildcard src/*/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/lib/%.o)
 LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -fno-plt
 LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzeroute.map \
@@ -24,7 +24,7 @@ LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzer
 
 # --- the command ------------------------------------------------------------------------------------
 TOOL_SRC := $(wildcard tools/*.c)
-TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c)) $(B)/tool/src/knobs.o \
+TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c) src/base/pages.c) $(B)/tool/src/base/settings.o \
             $(B)/tool/tools/simgpu/config.o
 TOOL_LIBS := -lm -ldl -lpthread
 
@@ -44,12 +44,12 @@ PROG_SRC := $(wildcard test/process/prog_*.c)
 PROG_BIN := $(PROG_SRC:test/process/prog_%.c=$(B)/test/process/%)
 PROC_SRC := $(wildcard test/process/test_*.c)
 PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
-PLIB_SRC := $(wildcard test/process/lib_*.c)
+PLIB_SRC := $(wildcard src/*/*.c)
 PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
 .PHONY: all run tests test bench install clean help lint
-all: $(if $(filter src/%.c,$(LIB_SRC)),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
+all: $(if $(LIB_SRC),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
 # --- the program of the first command, and what installs -------------------------------------------------
 $(B)/demo: examples/demo.c
@@ -89,7 +89,7 @@ $(B)/libbed_stay.so: test/stay/stay.c
 # --- tests --------------------------------------------------------------------------------------------
 # Suites link what they need from archives of the library's and the tool's objects.
 # Without what needs the dlsym of the entries: a program has its own unwinder.
-$(B)/libparts.a: $(filter-out $(B)/lib/src/entry/% $(B)/lib/src/unwind.o,$(LIB_OBJ))
+$(B)/libparts.a: $(filter-out $(B)/lib/src/hook/% $(B)/lib/src/ze/% $(B)/lib/src/sycl/usm.o $(B)/lib/src/sycl/umf.o $(B)/lib/src/sycl/ipc.o $(B)/lib/src/sycl/async.o,$(LIB_OBJ))
 	rm -f $@; $(AR) rcs $@ $^
 $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_OBJ))
 	rm -f $@; $(AR) rcs $@ $^
@@ -99,19 +99,19 @@ $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 # The allocator with places to stop at (test/pause.h): which of two threads goes first is up to the test.
 $(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard src/cache/*.[ch])
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) -o $@ $(CHECK_LIBS) -lpthread
+	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) src/base/pages.c -o $@ $(CHECK_LIBS) -lpthread
 # The preload with places to stop at, for prog_turns.c: what stops is built anew, the rest is as it is.
-PAUSE_SRC := src/entry/doors.c src/local.c src/hit.c src/residency.c src/cache/heap.c
+PAUSE_SRC := src/hook/hooks.c src/policy/local.c src/policy/hit.c src/policy/residency.c src/cache/heap.c
 $(B)/test/pause/%.o: %.c test/pause.h
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(LIB_CFLAGS) -include test/pause.h $(CFLAGS) -c $< -o $@
 $(B)/test/pause/libzeroute.so: $(filter-out $(PAUSE_SRC:%.c=$(B)/lib/%.o),$(LIB_OBJ)) $(PAUSE_SRC:%.c=$(B)/test/pause/%.o)
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
 # And the preload on a processor that lacks what newer ones have (test/old_processor.h).
-$(B)/test/old/src/stats.o: src/stats.c test/old_processor.h
+$(B)/test/old/src/stats/stats.o: src/stats/stats.c test/old_processor.h
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(LIB_CFLAGS) -include test/old_processor.h $(CFLAGS) -c $< -o $@
-$(B)/test/old/libzeroute.so: $(filter-out $(B)/lib/src/stats.o,$(LIB_OBJ)) $(B)/test/old/src/stats.o
+$(B)/test/old/libzeroute.so: $(filter-out $(B)/lib/src/stats/stats.o,$(LIB_OBJ)) $(B)/test/old/src/stats/stats.o
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
 PROG_LDFLAGS_turns = -rdynamic
 $(B)/test/process/%: test/process/prog_%.c
@@ -140,7 +140,7 @@ PROG_LDFLAGS_ab_work := -lm
 PROG_LDFLAGS_gap := -Wl,--as-needed
 GAP := $(B)/test/gap/old/libze_loader.so.1 $(B)/test/gap/new/libze_loader.so.1 \
        $(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so
-$(B)/test/gap/old/libze_loader.so.1 $(B)/test/gap/new/libze_loader.so.1: test/process/gap/loader.c src/guard.def
+$(B)/test/gap/old/libze_loader.so.1 $(B)/test/gap/new/libze_loader.so.1: test/process/gap/loader.c src/hook/guard.def
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -Isrc $(CFLAGS) $(if $(findstring /old/,$@),-DWITHOUT_ALL) -fPIC -shared -Wl,-soname,$(@F) $< -o $@
 $(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so: test/process/gap/asker.c
@@ -171,7 +171,7 @@ test: tests
 model:
 	@mkdir -p $(B)/model
 	$(CC) $(filter-out -MMD -MP,$(BASE)) -Itest -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	  test/unit/test_cache_model.c $(wildcard src/cache/*.c) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
+	  test/unit/test_cache_model.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
 	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
 
 # --- fuzzing: clang's fuzzer with the sanitizers, for FUZZ_SECONDS ----------------------------------------
@@ -180,7 +180,7 @@ FUZZ_SECONDS ?= 60
 fuzz:
 	@mkdir -p $(B)/fuzz/corpus
 	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -Itools -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-	  test/fuzz/fuzz_cache.c tools/trace.c $(wildcard src/cache/*.c) -o $(B)/fuzz/cache -lpthread
+	  test/fuzz/fuzz_cache.c tools/trace.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/fuzz/cache -lpthread
 	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
@@ -189,7 +189,7 @@ $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ $(BENCH_LDFLAGS_$*) -lze_loader -ldl -lpthread -lm
 # The allocators themselves, beside others: linked in as they are in the preload.
-$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c))
+$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c) src/base/pages.c)
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
 # A driver that costs nothing, over the simulated one.

@@ -1,9 +1,9 @@
-# bash completion for zeroute. Commands, knobs and presets come from the command itself.
+# bash completion for zeroute. Commands, settings and presets come from the command itself.
 _zeroute()
 {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} tool=${COMP_WORDS[0]}
-    local command=${COMP_WORDS[1]} i knob words
-    # "--knob=value" is split at the = by bash
+    local command=${COMP_WORDS[1]} i setting words
+    # "--setting=value" is split at the = by bash
     if [[ $cur == "=" ]]; then cur=; elif [[ $prev == "=" ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi
     COMPREPLY=()
     if ((COMP_CWORD == 1)); then
@@ -34,8 +34,8 @@ _zeroute()
             mapfile -t COMPREPLY < <(compgen -f -- "$cur")
             return ;;
         --*)
-            knob=${prev#--}
-            i=$("$tool" --list knobs 2>/dev/null | awk -F'\t' -v k="${knob//-/_}" '$1 == k { print $2 }')
+            setting=${prev#--}
+            i=$("$tool" --list settings 2>/dev/null | awk -F'\t' -v k="${setting//-/_}" '$1 == k { print $2 }')
             if [[ -n $i ]]; then
                 mapfile -t COMPREPLY < <(compgen -W "$(tr '|' '\n' <<<"$i" | grep -v '[A-Z]')" -- "$cur")
                 return
@@ -43,7 +43,7 @@ _zeroute()
         esac
         if [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "--preset --sim --summary --no-summary --json --discard --help -- \
-                $("$tool" --list knobs 2>/dev/null | cut -f1 | sed 's/^/--/')" -- "$cur")
+                $("$tool" --list settings 2>/dev/null | cut -f1 | sed 's/^/--/')" -- "$cur")
         else
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
         fi ;;

@@ -18,4 +18,4 @@ echo "The mirror is gone under the other path, but residency moved with it: no v
 ab --a route:native --b route:sycl
 echo
 echo "Residency alone: the difference, with its size."
-ab --a residency:asked --b residency:owner
+ab --a residency:default --b residency:owner

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kind.h"
-#include "knobs.h"
-#include "lock.h"
+#include "base/kind.h"
+#include "base/settings.h"
+#include "base/lock.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* How a call came to us. */
-enum zr_way { ZR_WAY_PLT, ZR_WAY_DLSYM, ZR_WAY_TABLE, ZR_WAY_SYCL, ZR_WAY_POOL, ZR_WAYS };
+enum zr_via { ZR_VIA_PLT, ZR_VIA_DLSYM, ZR_VIA_TABLE, ZR_VIA_SYCL, ZR_VIA_POOL, ZR_VIAS };
 
 /*
  * Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc,
@@ -33,17 +33,17 @@ enum zr_way { ZR_WAY_PLT, ZR_WAY_DLSYM, ZR_WAY_TABLE, ZR_WAY_SYCL, ZR_WAY_POOL, 
  */
 enum zr_entry {
 #define ZR_ENTRY(name, ...) ZR_E_##name,
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
     ZR_ENTRIES_ZE,
     ZR_E_before_above = ZR_ENTRIES_ZE - 1,
 #define ZR_ABOVE(name, way) ZR_E_##name,
-#include "entries_above.def"
+#include "base/entries_above.def"
 #undef ZR_ABOVE
     ZR_ENTRIES
 };
 
-/* --- config.c: the knobs in force; all zero before zr_config_load(), read-only after it ------- */
+/* --- config.c: the settings in force; all zero before zr_config_load(), read-only after it ------- */
 extern struct zr_config zr_config;
 /* At the first touch of Level Zero, never before: environment and file. Idempotent, any thread. */
 void zr_config_load(void);
@@ -65,7 +65,7 @@ static inline bool zr_reserved_is_allocated(void)
 void zr_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- stats.c: counters in the segment; the inline part is stats.h ----------------------------- */
-#include "stats.h"
+#include "stats/stats.h"
 
 /* --- segment.c: the file behind the counters; only stats.c and fingerprint.c write through it - */
 struct zr_globals {
@@ -188,7 +188,7 @@ static inline bool zr_host_refuses(uint64_t bytes)
  */
 void zr_host_back_eagerly(void);
 
-/* --- trace.c: the knob `trace` ------------------------------------------------------------------ */
+/* --- trace.c: the setting `trace` ------------------------------------------------------------------ */
 void zr_trace_slow(char op, const void *id, uint64_t bytes, unsigned stream);
 /*
  * A block was got ('a', afterwards) or is given back ('f', before): its address, and the device in the place of a
@@ -208,7 +208,7 @@ extern const volatile uint32_t *zr_fork_word;
 void zr_fork_arm(void);
 void zr_fork_child(void);
 /*
- * At every door of ours, before any lock or table is touched: sees fork, and raw clone too. One
+ * At every hook of ours, before any lock or table is touched: sees fork, and raw clone too. One
  * load.
  */
 static inline void zr_fork_check(void)

@@ -122,7 +122,7 @@ static int run_all(struct zr_ab_options *o, int argc, char **argv)
     if (getenv("ZEROUTE_CONF") || getenv("ZEROUTE_CONF_FILE"))
         zr_complain(
             "ab",
-            "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every knob comes from its arm");
+            "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every setting comes from its arm");
     strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     ab->started = zr_ab_text("%s", started);
     line = zr_ab_quoted(argv);

@@ -37,12 +37,12 @@ void *zr_ab_more(void *old, size_t count, size_t size);
 char *zr_ab_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- what is compared ------------------------------------------------------------------------- */
-enum zr_ab_kind { ZR_AB_KNOB, ZR_AB_PRESET, ZR_AB_ENV, ZR_AB_LIB, ZR_AB_CMD, ZR_AB_NONE };
+enum zr_ab_kind { ZR_AB_SETTING, ZR_AB_PRESET, ZR_AB_ENV, ZR_AB_LIB, ZR_AB_CMD, ZR_AB_NONE };
 
 struct zr_ab_item {
     enum zr_ab_kind kind;
-    char *key;   /* knob, preset or variable; "" otherwise */
-    char *value; /* of knob or variable; path; command */
+    char *key;   /* setting, preset or variable; "" otherwise */
+    char *value; /* of setting or variable; path; command */
 };
 
 struct zr_ab_arm {
@@ -131,10 +131,10 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text);
 char *zr_ab_combine(struct zr_ab *ab); /* factors become arms */
 /* Which arm runs when: rounds * arms entries, to be freed. */
 size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed);
-char *zr_ab_knobs(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, to be freed */
-/* The knob's value in force in this arm; to be freed. */
-char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob);
-bool zr_ab_is_knob(const char *name, size_t length);
+char *zr_ab_settings(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, to be freed */
+/* The setting's value in force in this arm; to be freed. */
+char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting);
+bool zr_ab_is_setting(const char *name, size_t length);
 /* Nothing inside tells of its runs: without the preload, or with stats:off. */
 bool zr_ab_from_outside(const struct zr_ab_arm *arm);
 
@@ -170,14 +170,14 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
 bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
 
-/* --- ab_mechanism.c: did a knob move more than its own mechanism? ----------------------------- */
+/* --- ab_mechanism.c: did a setting move more than its own mechanism? ----------------------------- */
 struct zr_ab_moved {
     const char *name; /* of the mechanism */
     const char *help;
     double median[ZR_AB_ARMS]; /* NaN: not to be had */
     struct {
         bool moved;    /* against the first arm, beyond noise */
-        bool expected; /* the declared knob is known to move it */
+        bool expected; /* the declared setting is known to move it */
         bool allowed;
     } arm[ZR_AB_ARMS];
 };

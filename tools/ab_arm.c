@@ -1,34 +1,34 @@
-/* The arms of a comparison: parsing of settings and factors, the knobs that follow, the plan. */
+/* The arms of a comparison: parsing of settings and factors, the settings that follow, the plan. */
 #include "ab.h"
-#include "knobs.h"
+#include "base/settings.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct knob {
+struct setting {
     const char *name, *type, *values;
 };
 
-static const struct knob knobs[] = {
-#define ZR_KNOB(name, type, def, values, help) {#name, #type, values},
-#define ZR_VALUE(knob, value, name, text)
+static const struct setting settings[] = {
+#define ZR_SETTING(name, type, def, values, help) {#name, #type, values},
+#define ZR_VALUE(setting, value, name, text)
 #define ZR_PRESET(name, settings, help)
-#include "knobs.def"
-#undef ZR_KNOB
+#include "base/settings.def"
+#undef ZR_SETTING
 #undef ZR_VALUE
 #undef ZR_PRESET
 };
-#define KNOBS (sizeof(knobs) / sizeof(*knobs))
+#define SETTINGS (sizeof(settings) / sizeof(*settings))
 
 static const struct {
     const char *name, *settings;
 } presets[] = {
-#define ZR_KNOB(name, type, def, values, help)
-#define ZR_VALUE(knob, value, name, text)
+#define ZR_SETTING(name, type, def, values, help)
+#define ZR_VALUE(setting, value, name, text)
 #define ZR_PRESET(name, settings, help) {#name, settings},
-#include "knobs.def"
-#undef ZR_KNOB
+#include "base/settings.def"
+#undef ZR_SETTING
 #undef ZR_VALUE
 #undef ZR_PRESET
 };
@@ -37,17 +37,17 @@ static const struct {
 /* Every arm starts from here, so that an arm changes what its text says and nothing else. */
 static const char base_preset[] = "observe";
 
-static const struct knob *find_knob(const char *name, size_t length)
+static const struct setting *find_setting(const char *name, size_t length)
 {
-    for (size_t i = 0; i < KNOBS; i++)
-        if (strlen(knobs[i].name) == length && !memcmp(knobs[i].name, name, length))
-            return &knobs[i];
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (strlen(settings[i].name) == length && !memcmp(settings[i].name, name, length))
+            return &settings[i];
     return NULL;
 }
 
-bool zr_ab_is_knob(const char *name, size_t length)
+bool zr_ab_is_setting(const char *name, size_t length)
 {
-    return find_knob(name, length) != NULL;
+    return find_setting(name, length) != NULL;
 }
 
 static const char *preset_settings(const char *name, size_t length)
@@ -65,7 +65,7 @@ static bool starts_item(const char *s)
     size_t word = strcspn(s, ",:");
 
     if (s[word] == ':')
-        return find_knob(s, word) ||
+        return find_setting(s, word) ||
                (word == 3 &&
                 (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
     return preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
@@ -94,14 +94,14 @@ static char *take_text(const char *s, const char **end, bool to_the_end, bool pl
     return out;
 }
 
-static char *check_knob(const struct knob *k, const char *value)
+static char *check_setting(const struct setting *k, const char *value)
 {
     struct zr_config config;
     char why[640];
 
     if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH")) {
-        zr_knobs_default(&config);
-        return zr_knob_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
+        zr_settings_default(&config);
+        return zr_setting_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
                    ? NULL
                    : zr_ab_text("%s", why);
     }
@@ -137,15 +137,15 @@ static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end)
 static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
 {
     size_t word = strcspn(s, ",:");
-    const struct knob *k = s[word] == ':' ? find_knob(s, word) : NULL;
+    const struct setting *k = s[word] == ':' ? find_setting(s, word) : NULL;
 
     if (k) {
         char *value = take_text(s + word + 1, end, false, true);
-        char *wrong = check_knob(k, value);
+        char *wrong = check_setting(k, value);
         if (wrong)
             free(value);
         else
-            add_item(arm, ZR_AB_KNOB, zr_ab_text("%s", k->name), value);
+            add_item(arm, ZR_AB_SETTING, zr_ab_text("%s", k->name), value);
         return wrong;
     }
     if (!strncmp(s, "env:", 4))
@@ -169,7 +169,7 @@ static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
         arm->none = true;
         return NULL;
     }
-    return zr_ab_text("unknown setting '%.*s': expected KNOB:VALUE, a preset, env:NAME=VALUE, "
+    return zr_ab_text("unknown setting '%.*s': expected SETTING:VALUE, a preset, env:NAME=VALUE, "
                       "lib:/FOLDER, cmd:COMMAND or none",
                       (int)strcspn(s, ","), s);
 }
@@ -188,7 +188,7 @@ char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text)
     if (!wrong && !*text)
         wrong = zr_ab_text("an empty arm: expected a setting, for example route:native");
     for (size_t i = 0; !wrong && arm->none && i < arm->n_items; i++)
-        if (arm->items[i].kind == ZR_AB_KNOB || arm->items[i].kind == ZR_AB_PRESET)
+        if (arm->items[i].kind == ZR_AB_SETTING || arm->items[i].kind == ZR_AB_PRESET)
             wrong = zr_ab_text("none has no preload: %s cannot be set in it", arm->items[i].key);
     joined = arm->text ? zr_ab_text("%s,%s", arm->text, text) : zr_ab_text("%s", text);
     free(arm->text);
@@ -258,20 +258,20 @@ static const char *short_level(const struct zr_ab_factor *f, size_t l)
     return shorts[l];
 }
 
-static char *value_in(const char *settings, const char *knob)
+static char *value_in(const char *list, const char *setting)
 {
-    size_t n = strlen(knob);
+    size_t n = strlen(setting);
 
-    for (const char *s = settings; *s;) {
+    for (const char *s = list; *s;) {
         size_t item = strcspn(s, ",");
-        if (item > n && !strncmp(s, knob, n) && s[n] == ':')
+        if (item > n && !strncmp(s, setting, n) && s[n] == ':')
             return strndup(s + n + 1, item - n - 1);
         s += item + (s[item] == ',');
     }
     return NULL;
 }
 
-/* What two settings would both set, to be freed: of two knobs, variables or presets one would be lost. */
+/* What two settings would both set, to be freed: of two settings, variables or presets one would be lost. */
 static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
 {
     static const char *const words[] = {[ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries",
@@ -280,20 +280,20 @@ static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
     for (size_t i = 0; i < a->n_items; i++)
         for (size_t k = 0; k < b->n_items; k++) {
             const struct zr_ab_item *x = &a->items[i], *y = &b->items[k];
-            bool keyed = x->kind == ZR_AB_KNOB || x->kind == ZR_AB_ENV;
+            bool keyed = x->kind == ZR_AB_SETTING || x->kind == ZR_AB_ENV;
             if (x->kind == y->kind && (!keyed || !strcmp(x->key, y->key)))
                 return zr_ab_text("%s", keyed ? x->key : words[x->kind]);
             const struct zr_ab_item *preset = x->kind == ZR_AB_PRESET ? x : y;
-            const struct zr_ab_item *knob = x->kind == ZR_AB_PRESET ? y : x;
-            if (preset->kind != ZR_AB_PRESET || knob->kind != ZR_AB_KNOB)
+            const struct zr_ab_item *setting = x->kind == ZR_AB_PRESET ? y : x;
+            if (preset->kind != ZR_AB_PRESET || setting->kind != ZR_AB_SETTING)
                 continue;
-            char *base = value_in(preset_settings(base_preset, strlen(base_preset)), knob->key);
-            char *set = value_in(preset_settings(preset->key, strlen(preset->key)), knob->key);
+            char *base = value_in(preset_settings(base_preset, strlen(base_preset)), setting->key);
+            char *set = value_in(preset_settings(preset->key, strlen(preset->key)), setting->key);
             bool moves = set && (!base || strcmp(base, set));
             free(base);
             free(set);
             if (moves)
-                return zr_ab_text("%s", knob->key);
+                return zr_ab_text("%s", setting->key);
         }
     return NULL;
 }
@@ -358,10 +358,10 @@ char *zr_ab_combine(struct zr_ab *ab)
     return NULL;
 }
 
-/* --- knobs ------------------------------------------------------------------------------------ */
+/* --- settings ------------------------------------------------------------------------------------ */
 
 /* NULL: nobody set it, so the default is in force. */
-static char *set_value(const struct zr_ab_arm *arm, const char *knob)
+static char *set_value(const struct zr_ab_arm *arm, const char *setting)
 {
     const char *preset = base_preset;
     char *value = NULL;
@@ -370,47 +370,47 @@ static char *set_value(const struct zr_ab_arm *arm, const char *knob)
         if (arm->items[i].kind == ZR_AB_PRESET)
             preset = arm->items[i].key;
     for (size_t i = 0; i < arm->n_items; i++)
-        if (arm->items[i].kind == ZR_AB_KNOB && !strcmp(arm->items[i].key, knob)) {
+        if (arm->items[i].kind == ZR_AB_SETTING && !strcmp(arm->items[i].key, setting)) {
             free(value);
             value = zr_ab_text("%s", arm->items[i].value);
         }
-    return value ? value : value_in(preset_settings(preset, strlen(preset)), knob);
+    return value ? value : value_in(preset_settings(preset, strlen(preset)), setting);
 }
 
-char *zr_ab_knob_value(const struct zr_ab_arm *arm, const char *knob)
+char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting)
 {
     static const char defaults[] = ""
-#define ZR_KNOB(name, type, def, values, help) #name ":" def ","
-#define ZR_VALUE(knob, value, name, text)
+#define ZR_SETTING(name, type, def, values, help) #name ":" def ","
+#define ZR_VALUE(setting, value, name, text)
 #define ZR_PRESET(name, settings, help)
-#include "knobs.def"
-#undef ZR_KNOB
+#include "base/settings.def"
+#undef ZR_SETTING
 #undef ZR_VALUE
 #undef ZR_PRESET
         ;
-    char *value = set_value(arm, knob);
+    char *value = set_value(arm, setting);
 
-    return value ? value : value_in(defaults, knob);
+    return value ? value : value_in(defaults, setting);
 }
 
 bool zr_ab_from_outside(const struct zr_ab_arm *arm)
 {
-    char *stats = arm->none ? NULL : zr_ab_knob_value(arm, "stats");
+    char *stats = arm->none ? NULL : zr_ab_setting_value(arm, "stats");
     bool off = stats && !strcmp(stats, "off");
 
     free(stats);
     return arm->none || off;
 }
 
-char *zr_ab_knobs(const struct zr_ab_arm *arm)
+char *zr_ab_settings(const struct zr_ab_arm *arm)
 {
     char *out = zr_ab_text("%s", "");
 
-    for (size_t i = 0; i < KNOBS; i++) {
-        char *value = set_value(arm, knobs[i].name);
+    for (size_t i = 0; i < SETTINGS; i++) {
+        char *value = set_value(arm, settings[i].name);
         if (!value)
             continue;
-        char *longer = zr_ab_text("%s%s%s:%s", out, *out ? "," : "", knobs[i].name, value);
+        char *longer = zr_ab_text("%s%s%s:%s", out, *out ? "," : "", settings[i].name, value);
         free(value);
         free(out);
         out = longer;

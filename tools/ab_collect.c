@@ -33,16 +33,16 @@ static void merge(struct zr_pairs *p, const char *name, const char *value)
     free(both);
 }
 
-static void merge_knobs(struct zr_pairs *p, const char *knobs)
+static void merge_settings(struct zr_pairs *p, const char *settings)
 {
-    char *copy = zr_ab_text("%s", knobs), *rest = copy, *one;
+    char *copy = zr_ab_text("%s", settings), *rest = copy, *one;
 
     while ((one = strsep(&rest, ","))) {
         char *colon = strchr(one, ':'), *name;
         if (!colon)
             continue;
         *colon = 0;
-        name = zr_ab_text("knob.%s", one);
+        name = zr_ab_text("setting.%s", one);
         merge(p, name, colon + 1);
         free(name);
     }
@@ -79,8 +79,8 @@ static void merge_library(struct zr_pairs *p, const char *key, const char *value
 
 void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value)
 {
-    if (!strcmp(key, "knobs"))
-        merge_knobs(p, value);
+    if (!strcmp(key, "settings"))
+        merge_settings(p, value);
     else if (!strncmp(key, "library.", 8) && strstr(value, " build-id:"))
         merge_library(p, key, value);
     else

@@ -10,7 +10,7 @@ static const struct {
 } follows[] = {
 #define ZR_FOLLOWS(cause, effect) {cause, effect},
 #define ZR_IN_PATH(library, effect)
-#define ZR_PART_OF(knob, whole)
+#define ZR_PART_OF(setting, whole)
 #include "ab_consequences.def"
 #undef ZR_FOLLOWS
 #undef ZR_IN_PATH
@@ -22,7 +22,7 @@ static const struct {
 } in_path[] = {
 #define ZR_FOLLOWS(cause, effect)
 #define ZR_IN_PATH(library, effect) {library, effect},
-#define ZR_PART_OF(knob, whole)
+#define ZR_PART_OF(setting, whole)
 #include "ab_consequences.def"
 #undef ZR_FOLLOWS
 #undef ZR_IN_PATH
@@ -30,27 +30,27 @@ static const struct {
 };
 
 static const struct {
-    const char *knob, *whole;
+    const char *setting, *whole;
 } part_of[] = {
 #define ZR_FOLLOWS(cause, effect)
 #define ZR_IN_PATH(library, effect)
-#define ZR_PART_OF(knob, whole) {knob, whole},
+#define ZR_PART_OF(setting, whole) {setting, whole},
 #include "ab_consequences.def"
 #undef ZR_FOLLOWS
 #undef ZR_IN_PATH
 #undef ZR_PART_OF
 };
 
-static const char *const knob_names[] = {
-#define ZR_KNOB(name, type, def, values, help) #name,
-#define ZR_VALUE(knob, value, name, text)
+static const char *const setting_names[] = {
+#define ZR_SETTING(name, type, def, values, help) #name,
+#define ZR_VALUE(setting, value, name, text)
 #define ZR_PRESET(name, settings, help)
-#include "knobs.def"
-#undef ZR_KNOB
+#include "base/settings.def"
+#undef ZR_SETTING
 #undef ZR_VALUE
 #undef ZR_PRESET
 };
-#define KNOBS (sizeof(knob_names) / sizeof(*knob_names))
+#define SETTINGS (sizeof(setting_names) / sizeof(*setting_names))
 
 /* --- what the arms declare -------------------------------------------------------------------- */
 
@@ -70,9 +70,9 @@ static bool same_item(const struct zr_ab_item *a, const struct zr_ab_item *b)
     return a == b || (a && b && !strcmp(a->value, b->value) && !strcmp(a->key, b->key));
 }
 
-static bool knob_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *knob)
+static bool setting_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *setting)
 {
-    char *va = zr_ab_knob_value(a, knob), *vb = zr_ab_knob_value(b, knob);
+    char *va = zr_ab_setting_value(a, setting), *vb = zr_ab_setting_value(b, setting);
     bool differs = !va || !vb ? va != vb : strcmp(va, vb) != 0;
 
     free(va);
@@ -88,8 +88,8 @@ static bool env_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, co
 /* A name of the fingerprint that the two arms declare to differ in. */
 static bool declared_name(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *what)
 {
-    if (!strncmp(what, "knob.", 5))
-        return zr_ab_is_knob(what + 5, strlen(what + 5)) && knob_differs(a, b, what + 5);
+    if (!strncmp(what, "setting.", 8))
+        return zr_ab_is_setting(what + 8, strlen(what + 8)) && setting_differs(a, b, what + 8);
     if (!strncmp(what, "env.", 4))
         return env_differs(a, b, what + 4);
     if (!strcmp(what, "command"))
@@ -111,25 +111,25 @@ static void declare(struct declared *d, char *text)
     d->n++;
 }
 
-static void declare_knobs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d)
+static void declare_settings(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d)
 {
     bool by_preset = false;
 
-    for (size_t i = 0; i < KNOBS; i++) {
-        const char *knob = knob_names[i], *whole = NULL;
-        if (!knob_differs(a, b, knob))
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const char *setting = setting_names[i], *whole = NULL;
+        if (!setting_differs(a, b, setting))
             continue;
-        if (!last_item(a, ZR_AB_KNOB, knob) && !last_item(b, ZR_AB_KNOB, knob)) {
+        if (!last_item(a, ZR_AB_SETTING, setting) && !last_item(b, ZR_AB_SETTING, setting)) {
             by_preset = true;
             continue;
         }
         for (size_t p = 0; p < sizeof(part_of) / sizeof(*part_of); p++)
-            if (!strcmp(part_of[p].knob, knob))
+            if (!strcmp(part_of[p].setting, setting))
                 whole = part_of[p].whole;
-        if (whole && knob_differs(a, b, whole))
+        if (whole && setting_differs(a, b, whole))
             continue;
-        char *va = zr_ab_knob_value(a, knob), *vb = zr_ab_knob_value(b, knob);
-        declare(d, zr_ab_text("%s (%s, %s)", knob, va, vb));
+        char *va = zr_ab_setting_value(a, setting), *vb = zr_ab_setting_value(b, setting);
+        declare(d, zr_ab_text("%s (%s, %s)", setting, va, vb));
         free(va);
         free(vb);
     }
@@ -175,7 +175,7 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
     if (a->none != b->none)
         declare(&d, zr_ab_text("the preload (none)"));
     else if (!a->none)
-        declare_knobs(a, b, &d);
+        declare_settings(a, b, &d);
     declare_env(a, b, &d);
     const struct zr_ab_item *la = last_item(a, ZR_AB_LIB, NULL),
                             *lb = last_item(b, ZR_AB_LIB, NULL);
@@ -293,10 +293,10 @@ static char *cause_of(const char *what, const struct view *a, const struct view 
         const char *cause = follows[i].cause;
         if (fnmatch(follows[i].effect, what, 0))
             continue;
-        if (!strcmp(cause, "knob.*")) {
-            for (size_t k = 0; k < KNOBS; k++)
-                if (knob_differs(a->arm, b->arm, knob_names[k]))
-                    return zr_ab_text("knob.%s", knob_names[k]);
+        if (!strcmp(cause, "setting.*")) {
+            for (size_t k = 0; k < SETTINGS; k++)
+                if (setting_differs(a->arm, b->arm, setting_names[k]))
+                    return zr_ab_text("setting.%s", setting_names[k]);
         } else if (declared_name(a->arm, b->arm, cause)) {
             return zr_ab_text("%s", cause);
         }
@@ -404,7 +404,7 @@ static bool is_told(const char *variable)
 {
     static const char *const prefixes[] = {
 #define ZR_VARIABLE(prefix) prefix,
-#include "variables.def"
+#include "stats/variables.def"
 #undef ZR_VARIABLE
     };
 
@@ -414,7 +414,7 @@ static bool is_told(const char *variable)
     return false;
 }
 
-/* A declared value that did not reach the process: a wrapper reset it, or a knob was refused. */
+/* A declared value that did not reach the process: a wrapper reset it, or a setting was refused. */
 static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run,
                           struct zr_ab_differences *out)
 {
@@ -423,9 +423,9 @@ static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run,
     for (size_t i = 0; i < arm->n_items && !zr_ab_from_outside(arm); i++) {
         const struct zr_ab_item *item = &arm->items[i];
         bool env = item->kind == ZR_AB_ENV;
-        if ((!env && item->kind != ZR_AB_KNOB) || last_item(arm, item->kind, item->key) != item)
+        if ((!env && item->kind != ZR_AB_SETTING) || last_item(arm, item->kind, item->key) != item)
             continue;
-        char *what = zr_ab_text("%s.%s", env ? "env" : "knob", item->key);
+        char *what = zr_ab_text("%s.%s", env ? "env" : "setting", item->key);
         const char *seen = zr_pairs_get(&run->fingerprint, what);
         bool lost = !seen && env && is_told(item->key);
         if (lost || (seen && strcmp(seen, item->value))) {

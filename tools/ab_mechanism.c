@@ -10,7 +10,7 @@ static const struct {
     const char *name, *fields, *per, *help;
 } mechanisms[] = {
 #define ZR_MECHANISM(name, fields, per, help) {name, fields, per, help},
-#define ZR_MOVES(knob, mechanism)
+#define ZR_MOVES(setting, mechanism)
 #include "ab_mechanism.def"
 #undef ZR_MECHANISM
 #undef ZR_MOVES
@@ -19,10 +19,10 @@ static const struct {
 _Static_assert(MECHANISMS <= ZR_AB_MECHANISMS, "room for every mechanism");
 
 static const struct {
-    const char *knob, *mechanism;
+    const char *setting, *mechanism;
 } moves[] = {
 #define ZR_MECHANISM(name, fields, per, help)
-#define ZR_MOVES(knob, mechanism) {knob, mechanism},
+#define ZR_MOVES(setting, mechanism) {setting, mechanism},
 #include "ab_mechanism.def"
 #undef ZR_MECHANISM
 #undef ZR_MOVES
@@ -75,7 +75,7 @@ static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *
     for (size_t side = 0; side < 2; side++)
         for (size_t i = 0; i < arms[side]->n_items; i++) {
             const struct zr_ab_item *x = &arms[side]->items[i];
-            bool there = x->kind == ZR_AB_KNOB || x->kind == ZR_AB_PRESET;
+            bool there = x->kind == ZR_AB_SETTING || x->kind == ZR_AB_PRESET;
             for (size_t k = 0; !there && k < arms[!side]->n_items; k++) {
                 const struct zr_ab_item *y = &arms[!side]->items[k];
                 there =
@@ -94,7 +94,7 @@ static bool expected(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const
     for (size_t i = 0; i < sizeof(moves) / sizeof(*moves); i++) {
         if (fnmatch(moves[i].mechanism, mechanism, 0))
             continue;
-        char *va = zr_ab_knob_value(a, moves[i].knob), *vb = zr_ab_knob_value(b, moves[i].knob);
+        char *va = zr_ab_setting_value(a, moves[i].setting), *vb = zr_ab_setting_value(b, moves[i].setting);
         bool differs = va && vb && strcmp(va, vb);
         free(va);
         free(vb);

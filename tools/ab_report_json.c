@@ -33,11 +33,11 @@ static void design(struct zr_json *j, const struct zr_ab *ab)
 {
     zr_json_begin(j, "arms", '[');
     for (size_t a = 0; a < ab->n_arms; a++) {
-        char *knobs = zr_ab_knobs(&ab->arm[a]);
+        char *settings = zr_ab_settings(&ab->arm[a]);
         zr_json_open(j, '{');
         zr_json_text(j, "name", ab->arm[a].name);
         zr_json_text(j, "setting", ab->arm[a].text);
-        zr_json_text(j, "knobs", ab->arm[a].none ? "" : knobs);
+        zr_json_text(j, "settings", ab->arm[a].none ? "" : settings);
         if (ab->n_factors) {
             zr_json_begin(j, "level", '[');
             for (size_t i = 0; i < ab->n_factors; i++)
@@ -45,7 +45,7 @@ static void design(struct zr_json *j, const struct zr_ab *ab)
             zr_json_close(j, ']');
         }
         zr_json_close(j, '}');
-        free(knobs);
+        free(settings);
     }
     zr_json_close(j, ']');
     zr_json_begin(j, "factors", '[');

@@ -276,7 +276,7 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
         run->invalid =
             zr_ab_text("the hooks saw no call: the command used no Level Zero device, or was "
                        "started past the preload");
-    else if (!outside && run->status == 0 && !zr_pairs_get(&run->fingerprint, "knob.route"))
+    else if (!outside && run->status == 0 && !zr_pairs_get(&run->fingerprint, "setting.route"))
         run->invalid = zr_ab_text("no fingerprint was taken inside the process");
     host_metrics(ab, run, w, base_active, base_available, used);
     run->sample = w->sample;

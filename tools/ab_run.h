@@ -61,7 +61,7 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
 bool zr_ab_settle(struct zr_ab_running *how, double *waited);
 
 /* --- ab_collect.c ----------------------------------------------------------------------------- */
-/* One line of a process's fingerprint, taken apart: knobs one by one, a library's path and build. */
+/* One line of a process's fingerprint, taken apart: settings one by one, a library's path and build. */
 void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value);
 /* The segments of the run: fields, fingerprint, latencies. False: no hook saw a call. */
 bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name);

@@ -30,7 +30,7 @@ void zr_ab_environment(const struct zr_ab_arm *arm)
     }
 }
 
-/* Knobs come from the arm alone: what the user's environment sets would be an undeclared difference. */
+/* Settings come from the arm alone: what the user's environment sets would be an undeclared difference. */
 static void preload_environment(const struct zr_ab_arm *arm, const char *library)
 {
     unsetenv("ZEROUTE_CONF_FILE");
@@ -38,12 +38,12 @@ static void preload_environment(const struct zr_ab_arm *arm, const char *library
         unsetenv("ZEROUTE_CONF");
         return;
     }
-    char *knobs = zr_ab_knobs(arm), *backing = zr_ab_knob_value(arm, "backing"), kept[256];
-    setenv("ZEROUTE_CONF", knobs, 1);
+    char *settings = zr_ab_settings(arm), *backing = zr_ab_setting_value(arm, "backing"), kept[256];
+    setenv("ZEROUTE_CONF", settings, 1);
     if (backing && !strcmp(backing, "eager"))
         zr_eager_environment(kept, sizeof(kept));
     zr_preload_set(library);
-    free(knobs);
+    free(settings);
     free(backing);
 }
 

@@ -16,10 +16,10 @@ struct zr_counted {
     const char *why_not; /* the segment could not be used */
     uint64_t calls;
     uint64_t allocated; /* device bytes the process holds, mapped physical memory included */
-    uint64_t peer_asked_calls, peer_withheld_calls, ipc_exports;
+    uint64_t peer_requested_calls, peer_skipped_calls, ipc_exports;
     uint64_t too_large_calls; /* failed with UNSUPPORTED_SIZE */
     uint64_t gpu_active_start, mem_available_start;
-    char knobs[512];
+    char settings[512];
     char hooks[256];
     char guard[512]; /* functions that the loader lacks and that were called, answered by the guard */
     char backing[256]; /* what became of backing:eager: "eager: ..." when it is in force */

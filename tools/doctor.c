@@ -54,7 +54,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     static const struct {
         const char *field;
         size_t offset, size;
-    } texts[] = {{"knobs", offsetof(struct zr_counted, knobs), sizeof to->knobs},
+    } texts[] = {{"settings", offsetof(struct zr_counted, settings), sizeof to->settings},
                  {"guard.functions", offsetof(struct zr_counted, guard), sizeof to->guard},
                  {"hooks", offsetof(struct zr_counted, hooks), sizeof to->hooks},
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
@@ -62,8 +62,8 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->found = true;
     to->calls = zr_calls_total(s);
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
-    to->peer_asked_calls = zeroute_value(s, "residency.peer.asked_calls", 0);
-    to->peer_withheld_calls = zeroute_value(s, "residency.peer.withheld_calls", 0);
+    to->peer_requested_calls = zeroute_value(s, "residency.peer.requested_calls", 0);
+    to->peer_skipped_calls = zeroute_value(s, "residency.peer.skipped_calls", 0);
     to->ipc_exports = zeroute_value(s, "ipc.exports", 0);
     to->too_large_calls = zeroute_value(s, "failures.code.0x78000009", 0);
     to->gpu_active_start = zeroute_value(s, "host.gpu_active_start_bytes", ZR_ABSENT);

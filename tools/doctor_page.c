@@ -1,6 +1,6 @@
 #include "doctor.h"
 
-#include "knobs.h"
+#include "base/settings.h"
 #include "tools.h"
 
 #include <string.h>
@@ -90,26 +90,26 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
 }
 
 /* Those that are not as they are by default. */
-static void show_knobs(FILE *to, const char *list)
+static void show_settings(FILE *to, const char *list)
 {
     bool any = false;
 
-    for (size_t i = 0; i < zr_knob_count; i++) {
-        const struct zr_knob *knob = &zr_knobs[i];
-        size_t name = strlen(knob->name), value;
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        const struct zr_setting *setting = &zr_settings[i];
+        size_t name = strlen(setting->name), value;
         const char *at = list;
 
-        while (at && (strncmp(at, knob->name, name) || at[name] != ':'))
+        while (at && (strncmp(at, setting->name, name) || at[name] != ':'))
             at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
         if (!at)
             continue;
         value = strcspn(at + name + 1, ",");
-        if (strlen(knob->fallback) == value && !strncmp(at + name + 1, knob->fallback, value))
+        if (strlen(setting->fallback) == value && !strncmp(at + name + 1, setting->fallback, value))
             continue;
         fprintf(to, " %.*s", (int)(name + 1 + value), at);
         any = true;
     }
-    fprintf(to, "%s\n", any ? "" : " all knobs as by default");
+    fprintf(to, "%s\n", any ? "" : " all settings as by default");
 }
 
 static void show_memory(FILE *to, const struct zr_case *c, bool colour)
@@ -147,7 +147,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
         fprintf(to, "  zeroute: %s held, %llu calls seen,",
                 zr_bytes_text(a, sizeof a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
-        show_knobs(to, c->counted.knobs);
+        show_settings(to, c->counted.settings);
     }
 }
 

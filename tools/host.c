@@ -1,6 +1,6 @@
 #include "host.h"
 
-#include "knobs.h"
+#include "base/settings.h"
 #include "tools.h"
 
 #include <ctype.h>

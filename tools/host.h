@@ -84,7 +84,7 @@ bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *o
 /* "1.50 GiB", "64.0 KiB", "0"; "-" when absent. */
 char *zr_bytes_text(char *out, size_t size, uint64_t bytes);
 
-/* A size as the knobs have it, "2GiB", "512M". False when it is none. */
+/* A size as the settings have it, "2GiB", "512M". False when it is none. */
 bool zr_bytes_parse(const char *text, uint64_t *out);
 
 #endif

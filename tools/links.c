@@ -121,16 +121,16 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%llu IPC handles were taken",
                  (unsigned long long)counted->ipc_exports);
-    } else if (counted->found && counted->peer_asked_calls > counted->peer_withheld_calls) {
+    } else if (counted->found && counted->peer_requested_calls > counted->peer_skipped_calls) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why,
                  "residency on other cards was asked %llu times and granted",
-                 (unsigned long long)(counted->peer_asked_calls - counted->peer_withheld_calls));
-    } else if (counted->found && counted->peer_withheld_calls) {
+                 (unsigned long long)(counted->peer_requested_calls - counted->peer_skipped_calls));
+    } else if (counted->found && counted->peer_skipped_calls) {
         link->answer = ZR_NO;
         snprintf(link->why, sizeof link->why,
-                 "residency on other cards was asked %llu times and withheld (residency:owner)",
-                 (unsigned long long)counted->peer_withheld_calls);
+                 "residency on other cards was asked %llu times and skipped (residency:owner)",
+                 (unsigned long long)counted->peer_skipped_calls);
     } else if (c->memory.dmabuf_fds) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%u shared buffers are open", c->memory.dmabuf_fds);

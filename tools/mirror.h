@@ -21,7 +21,7 @@ extern const char *const zr_share_names[];
 struct zr_mirror_plan {
     const char *label; /* of a row of --all; "" otherwise */
     const char *route; /* native: Level Zero calls; auto, pool, sycl: SYCL's allocation functions */
-    const char *residency; /* knobs of the preload */
+    const char *residency; /* settings of the preload */
     const char *backing;
     const char *variables; /* "NAME=VALUE NAME=VALUE" for the worker, or NULL */
     enum zr_share share;

@@ -18,8 +18,8 @@ static const char usage[] =
     "\n"
     "  --route R        native: Level Zero calls (default); runtime: SYCL's functions as they\n"
     "                   are; pool, sycl, auto: SYCL's functions, served by zeroute\n"
-    "  --residency R    asked (default), owner\n"
-    "  --backing B      asked (default), eager\n"
+    "  --residency R    default, owner\n"
+    "  --backing B      default, eager\n"
     "  --share S        peer: resident on every card that can reach it, as the SYCL runtime\n"
     "                   does (default); ipc: an IPC handle of every block; none\n"
     "  --cards N[,N..]  cards in the process's context (default 2; with --all 1,2,4)\n"
@@ -38,7 +38,7 @@ static const char usage[] =
     "\n"
     "Examples:\n"
     "  zeroute mirror-test                          as this machine is\n"
-    "  zeroute mirror-test --residency owner        with peer residency withheld\n"
+    "  zeroute mirror-test --residency owner        with peer residency skipped\n"
     "  zeroute mirror-test --share ipc --cards 1    what an IPC handle costs\n"
     "  zeroute mirror-test --all --markdown         the table for a report\n"
     "  zeroute mirror-test --sim --step 64MiB --keep 1GiB\n";
@@ -117,8 +117,8 @@ static bool take_count(const char *value, unsigned *out)
 static bool take_option(struct options *o, int option, const char *value)
 {
     static const char *const routes[] = {"native", "runtime", "pool", "sycl", "auto", NULL};
-    static const char *const residencies[] = {"asked", "owner", NULL};
-    static const char *const backings[] = {"asked", "eager", NULL};
+    static const char *const residencies[] = {"default", "owner", NULL};
+    static const char *const backings[] = {"default", "eager", NULL};
     static const char *const shares[] = {"peer", "ipc", "none", NULL};
 
     switch (option) {
@@ -257,8 +257,8 @@ int zr_cmd_mirror_test(int argc, char **argv)
 {
     struct options o = {.plan = {.label = "",
                                  .route = "native",
-                                 .residency = "asked",
-                                 .backing = "asked",
+                                 .residency = "default",
+                                 .backing = "default",
                                  .count = 6,
                                  .step = UINT64_C(2) << 30,
                                  .keep = UINT64_C(4) << 30}};

@@ -40,9 +40,9 @@ static bool key_is(const struct zr_case *c, const char *key, long long wanted)
     return value && atoll(value) == wanted && zr_case_env_on(c, "NEOReadDebugKeys");
 }
 
-static bool knob_is(const struct zr_case *c, const char *setting)
+static bool setting_is(const struct zr_case *c, const char *setting)
 {
-    return c->counted.found && strstr(c->counted.knobs, setting);
+    return c->counted.found && strstr(c->counted.settings, setting);
 }
 
 /* Cards on which the process really holds memory. */
@@ -92,7 +92,7 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
                         (c->counted.found && !strncmp(c->counted.backing, "eager", 5));
     r[V1_RESIDENT].in_force = c->stack.adapter == 1 && resident && strtol(resident, NULL, 0) == 1;
     r[NO_PEERS].in_force = key_is(c, "ForceZeDeviceCanAccessPerReturnValue", 0);
-    r[OWNER].in_force = knob_is(c, "residency:owner");
+    r[OWNER].in_force = setting_is(c, "residency:owner");
 }
 
 /* The least change that holds. Exports by IPC are not ended by anything that ends peer residency. */

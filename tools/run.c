@@ -1,5 +1,5 @@
 /* zeroute run: a program under the preload, and what it did. */
-#include "knobs.h"
+#include "base/settings.h"
 #include "eager.h"
 #include "launch.h"
 #include "preload.h"
@@ -31,12 +31,12 @@ static void help(void)
           stdout);
     for (size_t i = 0; i < zr_preset_count; i++)
         printf("                      %-9s %s\n", zr_presets[i].name, zr_presets[i].help);
-    fputs("  --KNOB VALUE      one knob; stronger than a preset, which is stronger than ZEROUTE_CONF,\n"
+    fputs("  --SETTING VALUE      one setting; stronger than a preset, which is stronger than ZEROUTE_CONF,\n"
           "                    which is stronger than the file named by ZEROUTE_CONF_FILE:\n",
           stdout);
-    for (size_t i = 0; i < zr_knob_count; i++) {
-        printf("                      --%-13s %s\n", zr_knobs[i].name, zr_knobs[i].values);
-        printf("                        %s (default %s)\n", zr_knobs[i].help, zr_knobs[i].fallback);
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        printf("                      --%-13s %s\n", zr_settings[i].name, zr_settings[i].values);
+        printf("                        %s (default %s)\n", zr_settings[i].help, zr_settings[i].fallback);
     }
     fputs("  --sim[=SPEC]      on a simulated GPU, for example --sim=devices:2,vram:16GiB\n"
           "  --summary         a table on stderr at the end (default on a terminal)\n"
@@ -80,28 +80,28 @@ static bool environment(struct options *o)
     char *file = getenv("ZEROUTE_CONF_FILE");
     const char *text = getenv("ZEROUTE_CONF");
     bool good = true;
-    zr_knobs_default(&o->config);
+    zr_settings_default(&o->config);
     if (file && *file) {
         char *lines = read_file(file);
         if (!lines) {
             zr_complain("run", "ZEROUTE_CONF_FILE: cannot read %s: %s", file, strerror(errno));
             return false;
         }
-        good = zr_knobs_parse_lines(&o->config, lines, bad_setting, file);
+        good = zr_settings_parse_lines(&o->config, lines, bad_setting, file);
         free(lines);
     }
-    return (!text || zr_knobs_parse(&o->config, text, bad_setting, from_variable)) && good;
+    return (!text || zr_settings_parse(&o->config, text, bad_setting, from_variable)) && good;
 }
 
 /* cache-limit is as good as cache_limit. */
-static const struct zr_knob *knob_of(const char *option, size_t length)
+static const struct zr_setting *setting_of(const char *option, size_t length)
 {
     char name[64];
     if (length >= sizeof name)
         return NULL;
     for (size_t i = 0; i < length; i++)
         name[i] = option[i] == '-' ? '_' : option[i];
-    return zr_knob_find(name, length);
+    return zr_setting_find(name, length);
 }
 
 /* The value of an option, behind = or as the next argument; NULL, said, when there is none. */
@@ -122,7 +122,7 @@ static bool set_preset(struct options *o, const char *name)
     char item[128];
     snprintf(item, sizeof item, "preset:%.100s", name);
     if (!strpbrk(name, ",:="))
-        return zr_knobs_parse(&o->config, item, bad_setting, from_option);
+        return zr_settings_parse(&o->config, item, bad_setting, from_option);
     zr_complain("run", "--preset: unknown preset '%s'", name);
     return false;
 }
@@ -143,7 +143,7 @@ static bool options(struct options *o, int argc, char **argv, bool presets)
         if (a[0] != '-' || a[1] == '\0')
             break;
         size_t length = a[1] == '-' ? strcspn(a + 2, "=") : 0;
-        const struct zr_knob *k = length ? knob_of(a + 2, length) : NULL;
+        const struct zr_setting *k = length ? setting_of(a + 2, length) : NULL;
         const char *value;
         if (strncmp(a, "--preset", 8) == 0 && length == 6) {
             if (!(value = value_of(argc, argv, &i, length)) || (presets && !set_preset(o, value)))
@@ -172,13 +172,13 @@ static bool options(struct options *o, int argc, char **argv, bool presets)
                 zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, k->name);
                 return false;
             }
-            if (!presets && !zr_knob_set(&o->config, k->name, strlen(k->name), value,
+            if (!presets && !zr_setting_set(&o->config, k->name, strlen(k->name), value,
                                          strlen(value), why, sizeof why)) {
                 zr_complain("run", "%s", why);
                 return false;
             }
         } else {
-            zr_complain("run", "unknown option '%s': expected a knob or one of those that "
+            zr_complain("run", "unknown option '%s': expected a setting or one of those that "
                                "'zeroute run --help' lists",
                         a);
             return false;
@@ -277,7 +277,7 @@ static bool report(const struct options *o, const char *run, bool nested)
 int zr_cmd_run(int argc, char **argv)
 {
     struct options *o = calloc(1, sizeof *o);
-    char knobs[8192], run[ZR_RUN_NAME], root[512] = "", library[1024];
+    char settings[8192], run[ZR_RUN_NAME], root[512] = "", library[1024];
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     if (!o)
         return ZR_EXIT_OWN;
@@ -307,8 +307,8 @@ int zr_cmd_run(int argc, char **argv)
         goto out;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
-    zr_knobs_print(&o->config, knobs, sizeof knobs);
-    setenv("ZEROUTE_CONF", knobs, 1);
+    zr_settings_print(&o->config, settings, sizeof settings);
+    setenv("ZEROUTE_CONF", settings, 1);
     zr_run_name(run, sizeof run);
 
     const char *obstacle = zr_preload_obstacle(o->program[0]);

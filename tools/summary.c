@@ -1,5 +1,5 @@
 /* A process on one page, and many processes in one table. */
-#include "knobs.h"
+#include "base/settings.h"
 #include "tools.h"
 
 #include <stdlib.h>
@@ -160,11 +160,11 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "cache: %s hits, %s misses (%.1f %% served without the driver)\n",
                 zr_text_count(a, hits), zr_text_count(b, misses),
                 100.0 * (double)hits / (double)(hits + misses));
-    uint64_t asked = value(s, "residency.peer.asked_calls");
+    uint64_t asked = value(s, "residency.peer.requested_calls");
     if (asked)
-        fprintf(out, "peer residency: asked %s times for %s, withheld %s times\n",
-                zr_text_count(a, asked), zr_text_bytes(b, value(s, "residency.peer.asked_bytes")),
-                zr_text_count(c, value(s, "residency.peer.withheld_calls")));
+        fprintf(out, "peer residency: asked %s times for %s, skipped %s times\n",
+                zr_text_count(a, asked), zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
+                zr_text_count(c, value(s, "residency.peer.skipped_calls")));
     if (value(s, "ipc.exports") + value(s, "ipc.imports"))
         fprintf(out, "IPC: %s handles taken, %s opened\n", zr_text_count(a, value(s, "ipc.exports")),
                 zr_text_count(b, value(s, "ipc.imports")));
@@ -197,33 +197,33 @@ static void callers(FILE *out, const struct zeroute_snapshot *s)
         fputc('\n', out);
 }
 
-/* The preset in force, if it is one, and the knobs that are not at their default. */
-static void settings(FILE *out, const char *text)
+/* The preset in force, if it is one, and the settings that are not at their default. */
+static void print_settings(FILE *out, const char *text)
 {
     struct zr_config *c = calloc(2, sizeof *c);
     char now[4096], preset[4096];
     bool any = false;
     if (!c)
         return;
-    zr_knobs_default(c);
-    zr_knobs_parse(c, text, NULL, NULL);
-    zr_knobs_print(c, now, sizeof now);
+    zr_settings_default(c);
+    zr_settings_parse(c, text, NULL, NULL);
+    zr_settings_print(c, now, sizeof now);
     for (size_t i = 0; i < zr_preset_count; i++) {
-        zr_knobs_default(c + 1);
+        zr_settings_default(c + 1);
         zr_preset_set(c + 1, &zr_presets[i]);
-        zr_knobs_print(c + 1, preset, sizeof preset);
+        zr_settings_print(c + 1, preset, sizeof preset);
         if (strcmp(now, preset) == 0)
             fprintf(out, "preset %s: ", zr_presets[i].name);
     }
     for (char *item = strtok(now, ","); item; item = strtok(NULL, ",")) {
         char *colon = strchr(item, ':');
-        const struct zr_knob *k = colon ? zr_knob_find(item, (size_t)(colon - item)) : NULL;
+        const struct zr_setting *k = colon ? zr_setting_find(item, (size_t)(colon - item)) : NULL;
         if (!k || strcmp(colon + 1, k->fallback) == 0)
             continue;
         fprintf(out, "%s%s", any ? ", " : "", item);
         any = true;
     }
-    fputs(any ? "\n" : "all knobs at their defaults\n", out);
+    fputs(any ? "\n" : "all settings at their defaults\n", out);
     free(c);
 }
 
@@ -233,15 +233,15 @@ void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
     const struct zeroute_process *p = &s->process;
     const struct zeroute_field *route = zeroute_find(s, "route.in_force");
     const struct zeroute_field *why = zeroute_find(s, "route.why");
-    const struct zeroute_field *knobs = zeroute_find(s, "knobs");
+    const struct zeroute_field *settings = zeroute_find(s, "settings");
     if (s->processes > 1)
         fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes,
                 zr_plain(colour));
     else
         fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside,
                 p->command, zr_plain(colour), state[p->state]);
-    if (knobs && knobs->text && *knobs->text)
-        settings(out, knobs->text);
+    if (settings && settings->text && *settings->text)
+        print_settings(out, settings->text);
     if (route && route->text && *route->text)
         fprintf(out, "route: %s%s%s%s\n", route->text, why && *why->text ? " (" : "",
                 why && *why->text ? why->text : "", why && *why->text ? ")" : "");

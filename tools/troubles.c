@@ -75,7 +75,7 @@ static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum
                            const char *needs)
 {
     bool guarded = c->stack.parts[ZR_PART_PRELOAD].there &&
-                   !strstr(c->counted.knobs, "guard:off") &&
+                   !strstr(c->counted.settings, "guard:off") &&
                    zr_version_from(c->stack.loader, "1.16");
     struct zr_finding *f = zr_finding_add(to, guarded ? ZR_NOTE : ZR_ERROR, "loader-gap",
                                           "the Level Zero loader %s is too old for runtime %s",

@@ -1,5 +1,5 @@
 /* The command: finds the subcommand, and says what there is. */
-#include "knobs.h"
+#include "base/settings.h"
 #include "tools.h"
 
 #include <stdarg.h>
@@ -87,16 +87,16 @@ static int list(const char *what)
             print_name(commands[i].name, 0);
             printf("\t%s\n", commands[i].help);
         }
-    } else if (strcmp(what, "knobs") == 0) {
-        for (size_t i = 0; i < zr_knob_count; i++)
-            printf("%s\t%s\t%s\t%s\n", zr_knobs[i].name, zr_knobs[i].values,
-                   zr_knobs[i].fallback, zr_knobs[i].help);
+    } else if (strcmp(what, "settings") == 0) {
+        for (size_t i = 0; i < zr_setting_count; i++)
+            printf("%s\t%s\t%s\t%s\n", zr_settings[i].name, zr_settings[i].values,
+                   zr_settings[i].fallback, zr_settings[i].help);
     } else if (strcmp(what, "presets") == 0) {
         for (size_t i = 0; i < zr_preset_count; i++)
             printf("%s\t%s\t%s\n", zr_presets[i].name, zr_presets[i].settings,
                    zr_presets[i].help);
     } else {
-        zr_complain("", "cannot list '%s': expected commands, knobs or presets", what);
+        zr_complain("", "cannot list '%s': expected commands, settings or presets", what);
         return 2;
     }
     return 0;

@@ -1,7 +1,7 @@
 #include "cache/block.h"
 
-#include "lock.h"
-#include "cache/pages.h"
+#include "base/lock.h"
+#include "base/pages.h"
 #include "cache/thread.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)

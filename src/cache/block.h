@@ -6,7 +6,7 @@
 #ifndef ZEROUTE_CACHE_BLOCK_H
 #define ZEROUTE_CACHE_BLOCK_H
 
-#include "kind.h"
+#include "base/kind.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Keys, bins and their depots: what all threads share. A thread comes here once for a run of blocks. */
 #include "cache/heap.h"
 
-#include "cache/pages.h"
+#include "base/pages.h"
 
 /* Without a lock: a place may be given to another key meanwhile, and a mixture of the two matches nothing. */
 static bool is_key(const struct key *k, const struct zr_key *key)

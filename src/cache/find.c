@@ -1,7 +1,7 @@
 /* From an address to its chunk: a table in three steps, and one or two more where blocks lie close together. */
 #include "cache/split.h"
 
-#include "cache/pages.h"
+#include "base/pages.h"
 
 /* The node behind a pointer, made if there is none. */
 #define FILL(where) \

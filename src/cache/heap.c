@@ -2,7 +2,7 @@
 #include "cache/heap.h"
 
 #include "cache/membarrier.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 #include "cache/pool.h"
 #include "cache/thread.h"
 

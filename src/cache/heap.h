@@ -20,7 +20,7 @@
 #include "cache/cache.h"
 #include "cache/classes.h"
 #include "cache/pause.h"
-#include "lock.h"
+#include "base/lock.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

@@ -1,8 +1,8 @@
 #include "cache/index.h"
 
-#include "lock.h"
+#include "base/lock.h"
 #include "cache/map.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 
 #include <string.h>
 

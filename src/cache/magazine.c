@@ -1,7 +1,7 @@
 /* Magazines when they are empty or full, and the account that says how much may be in them. */
 #include "cache/heap.h"
 
-#include "cache/pages.h"
+#include "base/pages.h"
 
 bool zr_grant(struct zr_cache *c, unsigned account, uint64_t bytes)
 {

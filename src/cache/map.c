@@ -1,7 +1,7 @@
 #include "cache/map.h"
 
-#include "lock.h"
-#include "cache/pages.h"
+#include "base/lock.h"
+#include "base/pages.h"
 
 #include <string.h>
 

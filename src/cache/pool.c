@@ -1,8 +1,8 @@
-/* The pool's door. One thread alone has its own way in (alone.c); here is that of several. */
+/* The pool's hook. One thread alone has its own way in (alone.c); here is that of several. */
 #include "cache/quick.h"
 
 #include "cache/heap.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 #include "cache/thread.h"
 
 #include <string.h>

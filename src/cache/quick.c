@@ -3,7 +3,7 @@
 
 #include "cache/heap.h"
 #include "cache/membarrier.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 #include "cache/thread.h"
 
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* Slabs: a chunk each, cut into objects of one size class. */
 #include "cache/quick.h"
 
-#include "cache/pages.h"
+#include "base/pages.h"
 
 static void list(struct zr_pool *pool, struct slab *s)
 {

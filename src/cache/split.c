@@ -2,7 +2,7 @@
 #include "cache/split.h"
 
 #include "cache/heap.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 
 #include "cache/classes.h"
 #include "cache/fit.h"
-#include "cache/pages.h"
-#include "lock.h"
+#include "base/pages.h"
+#include "base/lock.h"
 #include "cache/pool.h"
 
 enum {

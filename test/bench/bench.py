@@ -35,7 +35,7 @@ def bed(on, cards=1, *options):
 
 
 def surroundings(conf, **more):
-    """The environment of a program: without the preload (conf None), or under it with these knobs."""
+    """The environment of a program: without the preload (conf None), or under it with these settings."""
     env = dict(os.environ, **more)
     env.pop("LD_PRELOAD", None)
     if conf is not None:

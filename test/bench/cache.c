@@ -9,7 +9,7 @@
 #include "bench.h"
 #include "umf.h"
 
-#include "cache/pages.h"
+#include "base/pages.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

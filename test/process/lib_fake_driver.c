@@ -23,7 +23,7 @@ static const struct {
 } dated[] = {
 #define ZR_TABLE(table, getter) {#getter, -1, 0},
 #define ZR_SLOT(table, member, index, minor) {#table, index, 1 << 16 | (minor)},
-#include "tables.def"
+#include "driver/tables.def"
 #undef ZR_TABLE
 #undef ZR_SLOT
 };
@@ -45,4 +45,4 @@ static uint32_t fill(const char *table, uint32_t (*const *functions)(void), uint
         return fill(#table, functions, version, out);                                              \
     }
 #define ZR_SLOT(table, member, index, minor)
-#include "tables.def"
+#include "driver/tables.def"

@@ -19,26 +19,26 @@ static const struct row {
     enum answer answer;
 } rows[] = {
 #define ZR_GAP(name, since, answer, why) {#name, answer},
-#include "guard.def"
+#include "hook/guard.def"
 #undef ZR_GAP
 };
 
 /* Names that are ours anyway, whatever the loader has. */
-static bool has_door(const char *name)
+static bool has_hook(const char *name)
 {
-    static const char *const doors[] = {
+    static const char *const hooks[] = {
 #define ZR_ENTRY(name, ...) #name,
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
 #define ZR_TABLE(table, getter) #getter,
 #define ZR_SLOT(table, member, index, minor)
-#include "tables.def"
+#include "driver/tables.def"
 #undef ZR_TABLE
 #undef ZR_SLOT
     };
 
-    for (size_t i = 0; i < sizeof doors / sizeof *doors; i++)
-        if (strcmp(doors[i], name) == 0)
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)
+        if (strcmp(hooks[i], name) == 0)
             return true;
     return false;
 }
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
             Dl_info where;
 
             if (!f || f != own || !dladdr(f, &where) ||
-                !strstr(where.dli_fname, has_door(rows[i].name) ? "libzeroute" : "libze_loader"))
+                !strstr(where.dli_fname, has_hook(rows[i].name) ? "libzeroute" : "libze_loader"))
                 complain(rows[i].name, "is not the loader's own although the loader has it");
         } else if (strcmp(argv[4], "bare") == 0 || rows[i].answer == ABSENT) {
             if (f)

@@ -64,7 +64,7 @@ static __attribute__((noinline)) void ask_peer(void *p, int times)
         OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, BLOCK));
 }
 
-static void withheld_in_child(void)
+static void skipped_in_child(void)
 {
     void *p = on_card(&gpu, 0, BLOCK);
     int status;
@@ -82,7 +82,7 @@ static void withheld_in_child(void)
 }
 
 static const struct part all[] = {
-    PART(forked), PART(cloned), PART(child_exits), PART(withheld_in_child), {NULL, NULL}};
+    PART(forked), PART(cloned), PART(child_exits), PART(skipped_in_child), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -1,5 +1,5 @@
 /*
- * What residency:owner withholds and what it lets through, as the simulated driver sees it (two
+ * What residency:owner skips and what it lets through, as the simulated driver sees it (two
  * cards of two tiles). Usage: residency CASE; each case leaves its counters to the suite.
  */
 #include "sim.h"

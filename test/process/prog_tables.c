@@ -1,5 +1,5 @@
 /*
- * Every entry point, in every version of its table, through the driver's door: what was exchanged leads to the very
+ * Every entry point, in every version of its table, through the driver's hook: what was exchanged leads to the very
  * function it stands for, and what the version does not have is not touched.
  */
 #include <dlfcn.h>
@@ -12,7 +12,7 @@ static const struct {
 } tables[] = {
 #define ZR_TABLE(table, getter) {#table, #getter},
 #define ZR_SLOT(table, member, index, minor)
-#include "tables.def"
+#include "driver/tables.def"
 #undef ZR_TABLE
 #undef ZR_SLOT
 };
@@ -22,7 +22,7 @@ static const struct {
 } slots[] = {
 #define ZR_TABLE(table, getter)
 #define ZR_SLOT(table, member, index, minor) {#table, #member, index, minor},
-#include "tables.def"
+#include "driver/tables.def"
 #undef ZR_TABLE
 #undef ZR_SLOT
 };
@@ -30,7 +30,7 @@ static const struct {
     const char *name, *table, *slot;
 } entries[] = {
 #define ZR_ENTRY(name, table, slot, ...) {#name, #table, #slot},
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))

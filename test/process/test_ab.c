@@ -105,7 +105,7 @@ END_TEST
 
 START_TEST(the_mirror_of_several_processes_is_counted_once)
 {
-    exits(3, "$Z ab --sim=" NEW " --runs 1 --warmup 0 --json=j --a residency:asked --b residency:owner "
+    exits(3, "$Z ab --sim=" NEW " --runs 1 --warmup 0 --json=j --a residency:default --b residency:owner "
              "-- sh -c \"$W hold=300 & $W hold=300 & $W hold=300 & wait\"");
     load();
     ck_assert_double_le(zr_node_number(metric("host.mirror", 0), "median"), 3 * 16 * MIB);
@@ -116,10 +116,10 @@ END_TEST
 
 START_TEST(residency_alone_makes_the_difference_with_its_size)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:asked "
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:default "
              "--b residency:owner -- $W hold=80");
     says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0, -100 %");
-    says(out, "residency.withheld               0           1   moved");
+    says(out, "residency.skipped               0           1   moved");
     load();
     ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), -16 * MIB);
     ck_assert_str_eq(status_of("output"), "none");
@@ -218,7 +218,7 @@ START_TEST(the_control_runs_without_the_preload)
     for (size_t i = 0; i < runs->n; i++) {
         const struct zr_node *run = &runs->child[i], *fingerprint = zr_node_get(run, "fingerprint");
         bool none = zr_node_number(run, "arm") == 0;
-        ck_assert(!zr_node_get(fingerprint, "knob.route") == none);
+        ck_assert(!zr_node_get(fingerprint, "setting.route") == none);
         ck_assert(!zr_node_get(fingerprint, "library.libzeroute.so.path") == none);
         ck_assert_ptr_nonnull(zr_node_get(fingerprint, "kernel"));
     }
@@ -230,7 +230,7 @@ START_TEST(what_statistics_cost_can_be_compared)
     exits(0, "$Z ab --sim --runs 5 --json j.json --a stats:off --b stats:on -- $W && mv j.json j");
     says(out, "a runs without statistics (stats:off)");
     load();
-    ck_assert_str_eq(status_of("knob.stats"), "none"); /* one side cannot tell */
+    ck_assert_str_eq(status_of("setting.stats"), "none"); /* one side cannot tell */
 }
 END_TEST
 
@@ -254,10 +254,10 @@ END_TEST
 
 START_TEST(backing_eager_declares_the_drivers_keys)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --json=j --primary host.mirror --a backing:asked --b backing:eager -- $W");
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --json=j --primary host.mirror --a backing:default --b backing:eager -- $W");
     load();
     ck_assert_str_eq(status_of("env.EnableDeferBacking"), "consequence");
-    ck_assert_str_eq(status_of("knob.backing"), "declared");
+    ck_assert_str_eq(status_of("setting.backing"), "declared");
 }
 END_TEST
 
@@ -279,12 +279,12 @@ START_TEST(two_builds_of_the_driver_behind_a_command_are_named)
 }
 END_TEST
 
-START_TEST(a_wrapper_that_resets_a_knob_is_found_out)
+START_TEST(a_wrapper_that_resets_a_setting_is_found_out)
 {
-    exits(3, "$Z ab --sim --runs 5 --a \"residency:asked\" --b \"residency:owner\" -- "
-             "env ZEROUTE_CONF=route:native,cache:off,residency:asked $W");
-    says(out, "knob.residency");
-    says(out, "in b: asked, declared owner");
+    exits(3, "$Z ab --sim --runs 5 --a \"residency:default\" --b \"residency:owner\" -- "
+             "env ZEROUTE_CONF=route:native,cache:off,residency:default $W");
+    says(out, "setting.residency");
+    says(out, "in b: default, declared owner");
 }
 END_TEST
 
@@ -371,7 +371,7 @@ END_TEST
 
 START_TEST(a_report_is_rebuilt_from_its_file)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a residency:asked "
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a residency:default "
              "--b residency:owner -- $W hold=80 >t1 && $Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && "
              "cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
     exits(0, "$Z ab --report j --primary wall --markdown");
@@ -400,7 +400,7 @@ START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
     }
     char browser[256];
     snprintf(browser, sizeof browser, "%.*s", (int)strcspn(out, "\n"), out);
-    exits(0, "$Z ab --sim=" NEW " --runs 6 --primary host.mirror --json=j --html=h.html --a residency:asked "
+    exits(0, "$Z ab --sim=" NEW " --runs 6 --primary host.mirror --json=j --html=h.html --a residency:default "
              "--b residency:owner -- $W hold=80");
     exits(0, "%s --headless --no-sandbox --disable-gpu --user-data-dir=$PWD/profile --dump-dom file://$PWD/h.html",
           browser);
@@ -452,7 +452,7 @@ START_TEST(diff_tells_what_two_runs_differ_in)
              "-- $W; $Z run --sim=" OLD " --preset observe --json x -- $W; $Z diff x j#a");
     says(out, "The fingerprints are the same."); /* recorded in two ways */
     exits(1, "$Z diff j#b x");
-    says(out, "differ in 1 thing:\n  knob.residency\n");
+    says(out, "differ in 1 thing:\n  setting.residency\n");
     exits(2, "$Z diff x");
     exits(2, "echo '[]' >z; $Z diff x z");
     says(err, "is no recorded run");
@@ -498,7 +498,7 @@ int main(void)
     tcase_add_test(run, a_library_folder_is_declared_with_what_lies_in_it);
     tcase_add_test(run, two_builds_of_the_driver_behind_a_command_are_named);
     tcase_add_test(run, another_kernel_and_other_firmware_between_runs_are_named);
-    tcase_add_test(run, a_wrapper_that_resets_a_knob_is_found_out);
+    tcase_add_test(run, a_wrapper_that_resets_a_setting_is_found_out);
     tcase_add_test(command, setup_prepare_and_cleanup_are_run_as_in_hyperfine);
     tcase_add_test(command, a_run_waits_for_the_baseline_and_says_so);
     tcase_add_test(command, an_interrupt_keeps_what_is_done);

@@ -1,5 +1,5 @@
 /*
- * One account per card, and what passes it by: each promise of prog_account.c with the knobs that
+ * One account per card, and what passes it by: each promise of prog_account.c with the settings that
  * it needs, on the simulated GPU, and what was counted.
  */
 #include "promises.h"
@@ -83,8 +83,8 @@ static const struct promise promises[] = {
      CONF "cache:on,limit:64MiB",
      SIM ",tiles:2",
      {{"limit.refused_calls", 1},
-      {"residency.owner.asked_calls", 3},
-      {"residency.peer.asked_calls", 0}}},
+      {"residency.owner.requested_calls", 3},
+      {"residency.peer.requested_calls", 0}}},
     {"of the card's memory, not the sub-device's",
      "parts",
      CONF "cache:on,limit:6.25%",

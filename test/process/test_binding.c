@@ -79,8 +79,8 @@ static void each_call_is_counted_once(int n, int driver_count)
     ck_assert_uint_eq(child_count(c, "allocated_bytes.all.allocated"), (CALLS + 1) * devices << 20);
     ck_assert_uint_eq(child_count(c, "allocated_bytes.all.freed"), (CALLS + 1) * devices << 20);
     ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
-    ck_assert_uint_eq(child_count(c, "residency.owner.asked_calls"), CALLS * devices);
-    ck_assert_uint_eq(child_count(c, "residency.peer.asked_calls"), 0);
+    ck_assert_uint_eq(child_count(c, "residency.owner.requested_calls"), CALLS * devices);
+    ck_assert_uint_eq(child_count(c, "residency.peer.requested_calls"), 0);
     ck_assert_uint_eq(child_count(c, "callers.%s.bytes", b->caller), (CALLS + 1) * devices << 20);
     child_free(c);
 }
@@ -97,7 +97,7 @@ START_TEST(every_way_is_counted_once_on_two_drivers)
 }
 END_TEST
 
-START_TEST(data_is_intact_under_the_default_knobs)
+START_TEST(data_is_intact_under_the_default_settings)
 {
     struct child *c = run(&bindings[_i], 2, "ZEROUTE_CONF=stats:on");
 
@@ -125,7 +125,7 @@ static const struct unseen {
               {{"bind_namespace", "libuser.so", NULL, "plt", NULL},
                "not seen: the Level Zero loader was opened in a namespace"}};
 
-START_TEST(what_is_bound_past_every_door_works_and_is_reported_as_unseen)
+START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen)
 {
     struct child *c = run(&unseen[_i].way, 1, "ZEROUTE_CONF=preset:observe");
     const struct zeroute_field *hooks;
@@ -159,9 +159,9 @@ int main(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, every_way_is_counted_once_on_one_driver, 0, BINDINGS);
     tcase_add_loop_test(t, every_way_is_counted_once_on_two_drivers, 0, BINDINGS);
-    tcase_add_loop_test(t, data_is_intact_under_the_default_knobs, 0, BINDINGS);
+    tcase_add_loop_test(t, data_is_intact_under_the_default_settings, 0, BINDINGS);
     tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
-    tcase_add_loop_test(t, what_is_bound_past_every_door_works_and_is_reported_as_unseen, 0, 2);
+    tcase_add_loop_test(t, what_is_bound_past_every_hook_works_and_is_reported_as_unseen, 0, 2);
     tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
     return run_suite(s);

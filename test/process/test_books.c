@@ -25,29 +25,29 @@ START_TEST(residency_is_counted_by_owner_and_peer)
     struct child *c = run("ZEROUTE_CONF=preset:observe");
 
     child_ok(c);
-    counts(c, "residency.owner.asked_calls", 1);
-    counts(c, "residency.peer.asked_calls", 3);
-    counts(c, "residency.peer.asked_bytes", MIB(6));
+    counts(c, "residency.owner.requested_calls", 1);
+    counts(c, "residency.peer.requested_calls", 3);
+    counts(c, "residency.peer.requested_bytes", MIB(6));
     counts(c, "residency.peer.granted_calls", 3);
-    counts(c, "residency.peer.withheld_calls", 0);
+    counts(c, "residency.peer.skipped_calls", 0);
     child_free(c);
 }
 END_TEST
 
-START_TEST(residency_owner_withholds_peers_and_keeps_evictions_in_step)
+START_TEST(residency_owner_skips_peers_and_keeps_evictions_in_step)
 {
     struct child *c = run("ZEROUTE_CONF=preset:mitigate");
 
     child_ok(c);
-    counts(c, "residency.owner.asked_calls", 1);
-    counts(c, "residency.peer.asked_calls", 3);
-    counts(c, "residency.peer.withheld_calls", 3);
-    counts(c, "residency.peer.withheld_bytes", MIB(6));
+    counts(c, "residency.owner.requested_calls", 1);
+    counts(c, "residency.peer.requested_calls", 3);
+    counts(c, "residency.peer.skipped_calls", 3);
+    counts(c, "residency.peer.skipped_bytes", MIB(6));
     counts(c, "residency.peer.granted_calls", 0);
     counts(c, "residency.evict_calls", 2);
-    counts(c, "residency.evict_withheld_calls", 1);
-    counts(c, "callers.books.withheld_calls", 3);
-    counts(c, "callers.books.withheld_bytes", MIB(6));
+    counts(c, "residency.evict_skipped_calls", 1);
+    counts(c, "callers.books.skipped_calls", 3);
+    counts(c, "callers.books.skipped_bytes", MIB(6));
     child_free(c);
 }
 END_TEST
@@ -57,7 +57,7 @@ START_TEST(a_named_caller_is_let_through)
     struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+books");
 
     child_ok(c);
-    counts(c, "residency.peer.withheld_calls", 0);
+    counts(c, "residency.peer.skipped_calls", 0);
     counts(c, "residency.peer.granted_calls", 3);
     child_free(c);
 }
@@ -68,7 +68,7 @@ START_TEST(a_caller_that_is_only_named_alike_is_not)
     struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:book+booksx+libccl.so");
 
     child_ok(c);
-    counts(c, "residency.peer.withheld_calls", 3);
+    counts(c, "residency.peer.skipped_calls", 3);
     child_free(c);
 }
 END_TEST
@@ -129,7 +129,7 @@ START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked)
 }
 END_TEST
 
-START_TEST(the_default_knobs_keep_the_same_books)
+START_TEST(the_default_settings_keep_the_same_books)
 {
     struct child *c = run("ZEROUTE_CONF=preset:reroute");
 
@@ -215,14 +215,14 @@ int main(void)
 
     tcase_set_timeout(t, 60);
     tcase_add_test(t, residency_is_counted_by_owner_and_peer);
-    tcase_add_test(t, residency_owner_withholds_peers_and_keeps_evictions_in_step);
+    tcase_add_test(t, residency_owner_skips_peers_and_keeps_evictions_in_step);
     tcase_add_test(t, a_named_caller_is_let_through);
     tcase_add_test(t, a_caller_that_is_only_named_alike_is_not);
     tcase_add_test(t, virtual_memory_shows);
     tcase_add_test(t, exports_and_imports_show);
     tcase_add_test(t, what_the_driver_refuses_is_not_booked);
     tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
-    tcase_add_test(t, the_default_knobs_keep_the_same_books);
+    tcase_add_test(t, the_default_settings_keep_the_same_books);
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
     tcase_add_test(t, of_two_threads_one_has_the_block_whoever_is_stopped_where);
     tcase_add_test(t, a_thread_that_ends_leaves_its_heap_alone);

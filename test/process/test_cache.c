@@ -1,6 +1,6 @@
 /*
  * The cache at the Level Zero entry points, on the simulated GPU: each promise of prog_cache.c with
- * the knobs that it needs, and what was counted.
+ * the settings that it needs, and what was counted.
  */
 #include "promises.h"
 

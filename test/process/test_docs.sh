@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The docs say what the tables say: every knob and preset is in the man page with its values, default and help, every
+# The docs say what the tables say: every setting and preset is in the man page with its values, default and help, every
 # command has a page and is completed.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
@@ -19,11 +19,11 @@ contains() {
 
 while IFS=$'\t' read -r name values default help; do
     contains man/zeroute-run.1 ".BI \\-\\-$name \" $values\"" && contains man/zeroute-run.1 "$help (default $default)"
-    promise "man/zeroute-run.1 describes $name as knobs.def does" $?
-done < <("$B/zeroute" --list knobs)
+    promise "man/zeroute-run.1 describes $name as settings.def does" $?
+done < <("$B/zeroute" --list settings)
 while IFS=$'\t' read -r name _ help; do
     tr '\n' ' ' <man/zeroute-run.1 | grep -qF ".B $name ($help"
-    promise "man/zeroute-run.1 describes the preset $name as knobs.def does" $?
+    promise "man/zeroute-run.1 describes the preset $name as settings.def does" $?
 done < <("$B/zeroute" --list presets)
 while IFS=$'\t' read -r name help; do
     grep -A1 -F ".BR zeroute\\-${name//-/\\-} (1)" man/zeroute.1 | grep -qxF "$help"
@@ -53,7 +53,7 @@ promise "presets are completed" $?
 [ "$(complete_for zeroute run --residency o)" = owner ]
 promise "values are completed" $?
 [ "$(complete_for zeroute run --peer)" = --peer_callers ]
-promise "knobs are completed" $?
+promise "settings are completed" $?
 
 # Installed anywhere, the command finds what belongs to it, and others can build on the reader.
 to=$(mktemp -d)

@@ -4,7 +4,7 @@
 
 static const char *const names[] = {
 #define ZR_ENTRY(name, ...) #name,
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
 };
 

@@ -59,7 +59,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                               \
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)        \
     X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                   \
-    X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:vouched", keep, adapter_vouched)  \
+    X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)  \
     X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                      \
     X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                \
     X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)          \
@@ -203,20 +203,20 @@ START_TEST(a_process_may_leave_in_the_middle_of_everything)
 }
 END_TEST
 
-START_TEST(a_child_of_fork_counts_what_is_withheld_under_its_own_names)
+START_TEST(a_child_of_fork_counts_what_is_skipped_under_its_own_names)
 {
-    struct child *c = run(KEEPING LASTING ",residency:owner", "keep_child", "withheld_in_child");
+    struct child *c = run(KEEPING LASTING ",residency:owner", "keep_child", "skipped_in_child");
     struct child *of_fork = calloc(1, sizeof *of_fork);
     const char *pid = strstr(c->out, "child ");
 
-    ck_assert_uint_eq(value(c, "callers.keep_child.withheld_calls"), 1);
+    ck_assert_uint_eq(value(c, "callers.keep_child.skipped_calls"), 1);
     ck_assert_ptr_nonnull(pid);
     of_fork->started = c->started;
     child_read(of_fork, atoi(pid + 6));
     ck_assert_ptr_nonnull(of_fork->s);
-    ck_assert_uint_eq(value(of_fork, "residency.peer.withheld_calls"), 5);
-    ck_assert_uint_eq(value(of_fork, "callers.keep_child.withheld_calls"), 5);
-    ck_assert_uint_eq(value(of_fork, "callers.keep_child.withheld_bytes"), 5 * 4 << 20);
+    ck_assert_uint_eq(value(of_fork, "residency.peer.skipped_calls"), 5);
+    ck_assert_uint_eq(value(of_fork, "callers.keep_child.skipped_calls"), 5);
+    ck_assert_uint_eq(value(of_fork, "callers.keep_child.skipped_bytes"), 5 * 4 << 20);
     child_free(of_fork);
     child_free(c);
 }
@@ -263,7 +263,7 @@ int main(void)
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);
     tcase_add_test(t, a_process_may_leave_in_the_middle_of_everything);
-    tcase_add_test(t, a_child_of_fork_counts_what_is_withheld_under_its_own_names);
+    tcase_add_test(t, a_child_of_fork_counts_what_is_skipped_under_its_own_names);
     tcase_add_test(t, a_child_finds_every_lock_free);
     tcase_add_test(t, threads_may_do_everything_at_once);
     suite_add_tcase(suite, t);

@@ -29,7 +29,7 @@ exports_are_what_the_tables_say() {
     exported | grep -qx 'dlsym@@GLIBC_2.34' && exported | grep -qx 'dlsym@GLIBC_2.2.5'
 }
 
-# The trick of entry/doors.c holds for version index 2 alone.
+# The trick of entry/hooks.c holds for version index 2 alone.
 the_exports_have_version_index_2() {
     readelf -V "$lib" | grep -q 'Index: 2 .*Name: ZEROUTE_0'
 }

@@ -19,7 +19,7 @@ ${MAKE:-make} -s -j2 SAN=thread CFLAGS='-O1 -g' PROG_SAN=-fsanitize=thread B="$T
     exit 1
 }
 
-# at_once BUILD PRELOAD KNOBS CARDS: nothing but silence and success.
+# at_once BUILD PRELOAD SETTINGS CARDS: nothing but silence and success.
 at_once() {
     LD_PRELOAD=$2 ZEROUTE_CONF=route:native,$3 ZES_ENABLE_SYSMAN=1 ZE_SIMGPU=devices:$4 \
         ZE_ENABLE_ALT_DRIVERS=$PWD/$1/libze_simgpu.so timeout 100 "$5" 4 "$6" >"$log" 2>&1

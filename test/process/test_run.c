@@ -143,7 +143,7 @@ END_TEST
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-START_TEST(a_bad_knob_is_refused_before_anything_starts)
+START_TEST(a_bad_setting_is_refused_before_anything_starts)
 {
     static const struct {
         const char *options, *message;
@@ -173,7 +173,7 @@ START_TEST(a_bad_knob_is_refused_before_anything_starts)
     ck_assert_int_eq(sh("$Z run --sim=devices:99 -- touch started"), 125);
     says("the simulated GPU: bad value '99' of devices: expected 1 to 8");
     ck_assert_int_eq(sh("ZE_SIMGPU=vrom:1GiB $Z run --sim -- touch started"), 125);
-    says("unknown knob 'vrom': expected one of devices, tiles, vram");
+    says("unknown setting 'vrom': expected one of devices, tiles, vram");
     ck_assert_int_eq(sh("$Z run"), 125);
     says("no program given");
     ck_assert_int_ne(sh("test -e started"), 0);
@@ -276,13 +276,13 @@ START_TEST(a_program_may_close_every_descriptor_in_between)
 }
 END_TEST
 
-START_TEST(the_library_itself_warns_of_a_bad_knob_once_and_goes_on)
+START_TEST(the_library_itself_warns_of_a_bad_setting_once_and_goes_on)
 {
     ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
                         "ZEROUTE_CONF=cache:maybe,nonsense:1 $W alloc 3 threads 4"),
                      0);
     says("zeroute: ZEROUTE_CONF: bad value 'maybe' of cache: expected on|off; the default is used");
-    says("zeroute: ZEROUTE_CONF: unknown knob 'nonsense'");
+    says("zeroute: ZEROUTE_CONF: unknown setting 'nonsense'");
     char *first = strstr(err, "maybe");
     ck_assert_ptr_null(strstr(first + 1, "'maybe'"));
     ck_assert_str_eq(out, "");
@@ -293,11 +293,11 @@ END_TEST
 
 START_TEST(flag_beats_preset_beats_environment_beats_file)
 {
-    ck_assert_int_eq(sh("printf 'cache:on\\nlimit:5GiB\\nreuse=vouched\\n' >c; "
+    ck_assert_int_eq(sh("printf 'cache:on\\nlimit:5GiB\\nreuse=always\\n' >c; "
                         "ZEROUTE_CONF_FILE=c $Z run -- sh -c 'echo $ZEROUTE_CONF'"),
                      0);
     ck_assert_ptr_nonnull(strstr(out, "limit:5GiB"));
-    ck_assert_ptr_nonnull(strstr(out, "reuse:vouched"));
+    ck_assert_ptr_nonnull(strstr(out, "reuse:always"));
     ck_assert_int_eq(sh("ZEROUTE_CONF_FILE=c ZEROUTE_CONF=limit:6GiB "
                         "$Z run -- sh -c 'echo $ZEROUTE_CONF'"),
                      0);
@@ -544,7 +544,7 @@ int main(void)
     tcase_add_test(t, a_signal_sent_to_us_reaches_the_program);
     tcase_add_test(t, where_the_program_stops_we_stop_and_go_on_together);
     tcase_add_test(t, who_kills_us_hard_kills_the_program);
-    tcase_add_test(t, a_bad_knob_is_refused_before_anything_starts);
+    tcase_add_test(t, a_bad_setting_is_refused_before_anything_starts);
     tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);
     tcase_add_test(t, a_static_program_is_run_and_said_to_be_out_of_reach);
     tcase_add_test(t, a_program_of_32_bits_is_run_and_said_to_be_out_of_reach);
@@ -553,7 +553,7 @@ int main(void)
     tcase_add_test(t, a_measurement_that_is_interrupted_leaves_nothing_behind);
     tcase_add_test(t, who_asks_for_json_gets_it_of_a_failure_too);
     tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
-    tcase_add_test(t, the_library_itself_warns_of_a_bad_knob_once_and_goes_on);
+    tcase_add_test(t, the_library_itself_warns_of_a_bad_setting_once_and_goes_on);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
     tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);
     tcase_add_test(t, help_and_version_are_there_for_every_command);

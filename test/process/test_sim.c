@@ -32,17 +32,17 @@ static int shell(const char *format, ...)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* A program of this folder with these knobs; its exit code. */
-static int run(const char *knobs, const char *program)
+/* A program of this folder with these settings; its exit code. */
+static int run(const char *settings, const char *program)
 {
-    setenv("ZE_SIMGPU", knobs, 1);
+    setenv("ZE_SIMGPU", settings, 1);
     return shell("cd %s && exec ./%s 2>&1", here, program);
 }
 
-static void expect_success(const char *knobs, const char *program)
+static void expect_success(const char *settings, const char *program)
 {
-    int code = run(knobs, program);
-    ck_assert_msg(code == 0, "%s with %s: exit code %d: %s", program, knobs, code, said);
+    int code = run(settings, program);
+    ck_assert_msg(code == 0, "%s with %s: exit code %d: %s", program, settings, code, said);
     ck_assert_msg(!strstr(said, "simgpu: ZE_SIMGPU"), "%s", said);
 }
 
@@ -75,11 +75,11 @@ END_TEST
 
 START_TEST(cards_have_identity_tiles_and_peers)
 {
-    const char *knobs = "devices:3,tiles:2,mirror:on,version:1.14.35000,name:Test Card";
-    expect_success(knobs, "sim_device");
+    const char *settings = "devices:3,tiles:2,mirror:on,version:1.14.35000,name:Test Card";
+    expect_success(settings, "sim_device");
     setenv("NEOReadDebugKeys", "1", 1);
     setenv("ForceZeDeviceCanAccessPerReturnValue", "0", 1);
-    expect_success(knobs, "sim_device");
+    expect_success(settings, "sim_device");
 }
 END_TEST
 
@@ -124,11 +124,11 @@ START_TEST(commands_take_their_time_and_keep_their_order)
 }
 END_TEST
 
-static double seconds(const char *knobs)
+static double seconds(const char *settings)
 {
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
-    expect_success(knobs, "sim_hello");
+    expect_success(settings, "sim_hello");
     clock_gettime(CLOCK_MONOTONIC, &to);
     return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
 }
@@ -232,7 +232,7 @@ START_TEST(an_injected_failure_hits_its_call)
 }
 END_TEST
 
-START_TEST(a_bad_knob_is_one_warning_and_the_default)
+START_TEST(a_bad_setting_is_one_warning_and_the_default)
 {
     static const char *const bad[] = {
         "devices:9",     "devices:0",          "devices:two",   "vram:",
@@ -297,7 +297,7 @@ int main(int argc, char **argv)
     tcase_add_test(cases, sixteen_processes_leave_whole_files);
     tcase_add_test(cases, threads_do_not_disturb_each_other);
     tcase_add_test(cases, an_injected_failure_hits_its_call);
-    tcase_add_test(cases, a_bad_knob_is_one_warning_and_the_default);
+    tcase_add_test(cases, a_bad_setting_is_one_warning_and_the_default);
     tcase_add_test(cases, two_drivers_share_a_process);
     tcase_add_test(cases, an_older_callers_table_is_not_overrun);
     suite_add_tcase(suite, cases);

@@ -9,10 +9,10 @@ second=$(mktemp -d)/libze_simgpu2.so
 cp "$driver" "$second" || exit 1
 trap 'rm -rf "${second%/*}"' EXIT
 
-on() { # on LOADER KNOBS PROGRAM...
-    local loader=$1 knobs=$2
+on() { # on LOADER SETTINGS PROGRAM...
+    local loader=$1 settings=$2
     shift 2
-    ZE_SIMGPU=$knobs test/bed --on sim --loader "$loader" "$B/test/process/$1" "${@:2}"
+    ZE_SIMGPU=$settings test/bed --on sim --loader "$loader" "$B/test/process/$1" "${@:2}"
 }
 on_two() { # on_two LOADER SETTING PROGRAM
     ZE_SIMGPU=devices:1,$2 ZE_SIMGPU2=devices:2,$2 test/bed --on sim --loader "$1" \

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The knob `trace`: what a run on the simulated GPU asked for can be replayed, and a trace never harms the program.
+# The setting `trace`: what a run on the simulated GPU asked for can be replayed, and a trace never harms the program.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
@@ -7,16 +7,16 @@ to=$(mktemp -d) || exit 1
 trap 'rm -rf "$to"' EXIT
 export ZES_ENABLE_SYSMAN=1
 
-run() { # run TRACE KNOBS PROGRAM ARGS...
-    local trace=$1 knobs=$2 program=$3
+run() { # run TRACE SETTINGS PROGRAM ARGS...
+    local trace=$1 settings=$2 program=$3
     shift 3
-    LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$knobs,trace:$trace" \
+    LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$settings,trace:$trace" \
         ZE_SIMGPU=devices:2,count:on ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so "$B/test/process/$program" "$@"
 }
 lines() { grep -c "^$1," "$2"; }
 
 # Threads hand each other addresses as fast as they can: each is got and given back in turn all the same.
-replayed() { # replayed KNOBS
+replayed() { # replayed SETTINGS
     local trace=$to/replayed.csv
     run "$trace" "$1" at_once 4 2000 || return
     head -n 1 "$trace" | grep -qx op,id,bytes,stream,time_us || return

@@ -1,7 +1,7 @@
 /*
  * Keeps whatever a program on a bed starts on the same bed. Preloaded by test/bed, never by libzeroute.
  *
- * Two jobs, both at the door of exec:
+ * Two jobs, both at the hook of exec:
  *  - a child gets the bed's preloads back when its parent set LD_PRELOAD anew (`env LD_PRELOAD=...`);
  *  - where test/bed could not put the bed's C library in the place of the system's (no mount namespace),
  *    a child that is a dynamic x86-64 program is started through the bed's ld-linux.

@@ -128,7 +128,7 @@ static int late_peer(bool off)
     return 0;
 }
 
-// What a program gets when residency is refused (the knob `inject`).
+// What a program gets when residency is refused (the setting `inject`).
 static int refused(bool kept)
 {
     std::string told;

@@ -59,7 +59,7 @@ PY
 
 the_table() {
     # 6 runs: three comparisons of 5 could not reach p < 0.01 together
-    ab 2 --runs 6 --a residency:asked --b residency:owner --c backing:eager \
+    ab 2 --runs 6 --a residency:default --b residency:owner --c backing:eager \
         --d env:SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1
 }
 route_on() { ab "$1" --runs 5 --a route:native --b route:auto --c route:sycl; }

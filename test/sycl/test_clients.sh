@@ -77,7 +77,7 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
 # A command of 100 ms writes a block that is freed at once. Under reuse:runtime the next owner is hurt only where
 # the runtime alone would let him be. That is where its pool, or the driver below, reuses memory at once; where
 # the driver waits for commands (zeMemFreeExt of v2; zeMemFree when there is more than one card), so do we.
-# Two cells that must hurt show that the test can see it: a pooled size, and everything under reuse:vouched.
+# Two cells that must hurt show that the test can see it: a pooled size, and everything under reuse:always.
 one_reuse() { # one_reuse ADAPTER CARDS BYTES SETTING [ALIGNMENT]: prints what the client says
     local cost=100ms
     # The copy engine takes pieces of 2 MiB.
@@ -112,7 +112,7 @@ reuse() { # reuse ADAPTER CARDS BYTES
         tell_reuse "$@" $setting
         [ "${out##* }" -le "$alone" ] || { echo "$setting: $out"; code=1; }
     done
-    for setting in route:sycl,reuse:vouched route:pool,reuse:vouched; do
+    for setting in route:sycl,reuse:always route:pool,reuse:always; do
         must_hurt "$@" $setting || code=1
         tell_reuse "$@" $setting
     done

@@ -40,7 +40,7 @@ served_by() { # served_by CONF JSON: what reads the same came from the route tha
     }
 }
 for adapter in 1 2; do
-    for conf in route:native route:sycl route:pool route:sycl,reuse:vouched; do
+    for conf in route:native route:sycl route:pool route:sycl,reuse:always; do
         promise "adapter v$adapter, $conf: every form of memory, every answer" reads_the_same $adapter $conf
     done
 done

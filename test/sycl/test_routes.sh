@@ -92,7 +92,7 @@ row() { # row RUNTIME ADAPTER CARDS SETTINGS...
     done
 }
 
-routes=(native-cache sycl-cache pool-cache reroute vouched path pool-path)
+routes=(native-cache sycl-cache pool-cache reroute always path pool-path)
 if [ $all ]; then
     for runtime in ${2:-2024.2.1 2025.0.5 2025.1.1 2025.2.1 2025.3.1 2026.0.0 2026.1.2 2026.2.0}; do
         for adapter in ${3:-1 2}; do
@@ -105,7 +105,7 @@ if [ $all ]; then
 else
     row 2026.2.0 2 2 observe "${routes[@]}"
     row 2026.2.0 1 2 observe "${routes[@]}"
-    row 2026.2.0 2 1 sycl-cache pool-cache vouched
+    row 2026.2.0 2 1 sycl-cache pool-cache always
     row 2026.2.0 1 1 sycl-cache pool-cache
     row 2026.2.0 2 4 sycl-cache reroute
     row 2025.3.1 2 2 native-cache sycl-cache reroute path

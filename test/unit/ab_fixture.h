@@ -40,7 +40,7 @@ static inline void fixture_start(struct zr_ab *ab, const char *a, const char *b)
 /* A valid run with the fingerprint that its arm should have. */
 static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
 {
-    static const char *const knobs[] = {"route", "cache", "residency", "backing"};
+    static const char *const settings[] = {"route", "cache", "residency", "backing"};
     struct zr_ab_run *run = zr_ab_run_add(ab);
 
     run->arm = arm;
@@ -53,8 +53,8 @@ static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
                  "/usr/lib/libze_intel_gpu.so.1");
     zr_pairs_set(&run->fingerprint, "library.libze_loader.so.1.path", "/usr/lib/libze_loader.so.1");
     for (size_t i = 0; i < 4 && !ab->arm[arm].none; i++) {
-        char *name = zr_ab_text("knob.%s", knobs[i]),
-             *value = zr_ab_knob_value(&ab->arm[arm], knobs[i]);
+        char *name = zr_ab_text("setting.%s", settings[i]),
+             *value = zr_ab_setting_value(&ab->arm[arm], settings[i]);
         zr_pairs_set(&run->fingerprint, name, value);
         free(name);
         free(value);

@@ -28,11 +28,11 @@ static void refuse(const char *text, const char *expected)
     free(wrong);
 }
 
-static void knobs_are(const char *expected)
+static void settings_are(const char *expected)
 {
-    char *knobs = zr_ab_knobs(arm);
-    ck_assert_str_eq(knobs, expected);
-    free(knobs);
+    char *settings = zr_ab_settings(arm);
+    ck_assert_str_eq(settings, expected);
+    free(settings);
 }
 
 static void has(size_t i, enum zr_ab_kind kind, const char *key, const char *value)
@@ -43,12 +43,12 @@ static void has(size_t i, enum zr_ab_kind kind, const char *key, const char *val
     ck_assert_str_eq(arm->items[i].value, value);
 }
 
-START_TEST(knobs_stand_between_commas)
+START_TEST(settings_stand_between_commas)
 {
     parse("route:native,cache:off");
     ck_assert_uint_eq(arm->n_items, 2);
-    has(0, ZR_AB_KNOB, "route", "native");
-    has(1, ZR_AB_KNOB, "cache", "off");
+    has(0, ZR_AB_SETTING, "route", "native");
+    has(1, ZR_AB_SETTING, "cache", "off");
 }
 END_TEST
 
@@ -65,7 +65,7 @@ START_TEST(a_comma_before_another_item_ends_a_variable)
     parse("env:ZE_AFFINITY_MASK=0,1,route:sycl,env:A=b=c,mitigate");
     ck_assert_uint_eq(arm->n_items, 4);
     has(0, ZR_AB_ENV, "ZE_AFFINITY_MASK", "0,1");
-    has(1, ZR_AB_KNOB, "route", "sycl");
+    has(1, ZR_AB_SETTING, "route", "sycl");
     has(2, ZR_AB_ENV, "A", "b=c");
     has(3, ZR_AB_PRESET, "mitigate", "");
 }
@@ -99,7 +99,7 @@ START_TEST(a_library_path_is_an_item)
 {
     parse("lib:/opt/neo-25.18,route:native");
     has(0, ZR_AB_LIB, "", "/opt/neo-25.18");
-    has(1, ZR_AB_KNOB, "route", "native");
+    has(1, ZR_AB_SETTING, "route", "native");
 }
 END_TEST
 
@@ -134,12 +134,12 @@ END_TEST
 START_TEST(every_arm_starts_from_observe)
 {
     parse("env:A=1");
-    knobs_are("route:native,cache:off");
+    settings_are("route:native,cache:off");
     parse("route:auto");
-    knobs_are("route:auto,cache:off");
+    settings_are("route:auto,cache:off");
     parse("reroute,residency:owner");
-    knobs_are("route:auto,cache:on,residency:owner");
-    char *idle = zr_ab_knob_value(arm, "cache_idle");
+    settings_are("route:auto,cache:on,residency:owner");
+    char *idle = zr_ab_setting_value(arm, "cache_idle");
     ck_assert_str_eq(idle, "1s");
     free(idle);
 }
@@ -195,7 +195,7 @@ START_TEST(factors_that_undo_each_other_are_refused)
 {
     clashes("x=route:native|route:sycl", "x=cache:on|cache:off", "two factors named x");
     clashes("x=route:native|route:sycl", "y=cache:on|route:pool", "both set route");
-    clashes("x=observe|mitigate", "y=residency:asked|residency:owner", "both set residency");
+    clashes("x=observe|mitigate", "y=residency:default|residency:owner", "both set residency");
     clashes("x=observe|mitigate", "y=observe|path", "both set a preset");
     clashes("x=env:A=1|env:A=2", "y=env:A=3|env:B=1", "both set A");
     clashes("x=lib:/a|lib:/b", "y=lib:/c|lib:/d", "both set libraries");
@@ -274,7 +274,7 @@ int main(void)
     TCase *t = tcase_create("arms");
 
     tcase_add_checked_fixture(t, NULL, clear);
-    tcase_add_test(t, knobs_stand_between_commas);
+    tcase_add_test(t, settings_stand_between_commas);
     tcase_add_test(t, a_variable_may_have_commas);
     tcase_add_test(t, a_comma_before_another_item_ends_a_variable);
     tcase_add_test(t, an_escaped_comma_never_ends_a_variable);

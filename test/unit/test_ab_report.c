@@ -13,7 +13,7 @@ static void begin(void)
 {
     const double tenth[] = {1, 0.9};
 
-    fixture_start(&ab, "residency:asked", "residency:owner");
+    fixture_start(&ab, "residency:default", "residency:owner");
     ab.metric[0].help[0] = '<'; /* must not become a tag */
     fixture_runs(&ab, 10, tenth, 0.02, 5);
     for (size_t r = 0; r < ab.n_runs; r++) {
@@ -151,7 +151,7 @@ START_TEST(markdown_has_what_a_pull_request_needs)
     char *text = report(zr_ab_report_markdown, &ab, &an);
     ck_assert_ptr_nonnull(strstr(text, "### zeroute ab: verdict"));
     ck_assert_ptr_nonnull(strstr(text, "| wall |"));
-    ck_assert_ptr_nonnull(strstr(text, "declared: `knob.residency`"));
+    ck_assert_ptr_nonnull(strstr(text, "declared: `setting.residency`"));
     ck_assert_ptr_nonnull(strstr(text, "kernel 6.18.0"));
     ck_assert_ptr_nonnull(strstr(text, "```sh\nzeroute ab -- ./train\n```"));
     free(text);

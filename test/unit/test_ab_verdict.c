@@ -85,13 +85,13 @@ static void end(void)
     zr_ab_clear(&ab);
 }
 
-START_TEST(the_declared_knob_alone_gets_a_verdict)
+START_TEST(the_declared_setting_alone_gets_a_verdict)
 {
     begin("route:native", "route:sycl");
     ten_runs();
     analyse();
     ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
-    ck_assert_int_eq(difference("knob.route")->status, ZR_AB_DECLARED);
+    ck_assert_int_eq(difference("setting.route")->status, ZR_AB_DECLARED);
     ck_assert_uint_eq(an.differences.n, 1);
     end();
 }
@@ -112,7 +112,7 @@ static const struct {
     {"card.0.firmware", "70.45.2"},
     {"env.UR_L0_USM_RESIDENT", "0x1"},
     {"env.OMP_NUM_THREADS", "3"},
-    {"knob.residency", "owner"},
+    {"setting.residency", "owner"},
     {"command", "./train --fast"},
     {"output", "0123"},
 };
@@ -226,7 +226,7 @@ START_TEST(backing_eager_may_set_the_drivers_keys)
     analyse();
     ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
     ck_assert_int_eq(difference("env.EnableDeferBacking")->status, ZR_AB_CONSEQUENCE);
-    ck_assert_str_eq(difference("env.EnableDeferBacking")->why, "knob.backing");
+    ck_assert_str_eq(difference("env.EnableDeferBacking")->why, "setting.backing");
     end();
 }
 END_TEST
@@ -348,7 +348,7 @@ END_TEST
 static void calls(size_t arm, double driver, double peer)
 {
     counted(arm, "driver.alloc_calls", driver);
-    counted(arm, "residency.owner.asked_calls", driver);
+    counted(arm, "residency.owner.requested_calls", driver);
     counted(arm, "residency.peer.granted_calls", peer);
 }
 
@@ -393,15 +393,15 @@ END_TEST
 
 START_TEST(residency_may_move_residency_and_nothing_else)
 {
-    begin("residency:asked", "residency:owner");
+    begin("residency:default", "residency:owner");
     ten_runs();
     calls(0, 100, 100);
     calls(1, 100, 0);
-    counted(1, "residency.peer.withheld_calls", 100);
+    counted(1, "residency.peer.skipped_calls", 100);
     analyse();
     ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
     end();
-    begin("residency:asked", "residency:owner");
+    begin("residency:default", "residency:owner");
     ten_runs();
     calls(0, 100, 100);
     calls(1, 50, 0);
@@ -553,7 +553,7 @@ int main(void)
     TCase *f = tcase_create("fingerprint"), *m = tcase_create("mechanism"),
           *w = tcase_create("words");
 
-    tcase_add_test(f, the_declared_knob_alone_gets_a_verdict);
+    tcase_add_test(f, the_declared_setting_alone_gets_a_verdict);
     tcase_add_loop_test(f, every_kind_of_undeclared_difference_is_named, 0,
                         (int)(sizeof(undeclared) / sizeof(*undeclared)));
     tcase_add_test(f, an_allowed_difference_is_admitted_and_said);

@@ -3,7 +3,7 @@
  * by a code, what was handed out is taken back, and what is held goes back to the driver.
  */
 #include "cache/cache.h"
-#include "cache/pages.h"
+#include "base/pages.h"
 #include "cache/pool.h"
 #include "suite.h"
 

@@ -1,7 +1,7 @@
 /*
- * The knobs: what is understood, what is refused and in which words, and which setting is stronger.
+ * The settings: what is understood, what is refused and in which words, and which setting is stronger.
  */
-#include "knobs.h"
+#include "base/settings.h"
 #include "suite.h"
 
 #include <stdlib.h>
@@ -22,8 +22,8 @@ static struct zr_config parse(const char *text)
     struct zr_config c;
     complaints[0] = '\0';
     complaint_count = 0;
-    zr_knobs_default(&c);
-    zr_knobs_parse(&c, text, bad, NULL);
+    zr_settings_default(&c);
+    zr_settings_parse(&c, text, bad, NULL);
     return c;
 }
 
@@ -43,18 +43,18 @@ START_TEST(the_defaults_are_those_of_a_bare_preload)
 {
     char text[2048];
     struct zr_config c;
-    zr_knobs_default(&c);
-    zr_knobs_print(&c, text, sizeof text);
-    ck_assert_str_eq(text, "route:auto,cache:on,residency:asked,backing:asked,guard:on,reuse:runtime,"
+    zr_settings_default(&c);
+    zr_settings_print(&c, text, sizeof text);
+    ck_assert_str_eq(text, "route:auto,cache:on,residency:default,backing:default,guard:on,reuse:runtime,"
                            "limit:none,cache_limit:none,cache_idle:1s,cache_host:off,"
                            "peer_callers:none,host_floor:none,stats:on,trace:none,inject:none");
 }
 END_TEST
 
-START_TEST(every_knob_of_the_table_parses)
+START_TEST(every_setting_of_the_table_parses)
 {
     struct zr_config c =
-        parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:vouched,limit:12GiB,"
+        parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,limit:12GiB,"
               "cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
               "host_floor:4GiB,stats:off,trace:/tmp/t.%p,inject:zeMemAllocDevice@3=0x70000003");
     ck_assert_int_eq(complaint_count, 0);
@@ -62,7 +62,7 @@ START_TEST(every_knob_of_the_table_parses)
     ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host);
     ck_assert_int_eq(c.residency, ZR_RESIDENCY_OWNER);
     ck_assert_int_eq(c.backing, ZR_BACKING_EAGER);
-    ck_assert_int_eq(c.reuse, ZR_REUSE_VOUCHED);
+    ck_assert_int_eq(c.reuse, ZR_REUSE_ALWAYS);
     ck_assert_uint_eq(c.limit.bytes, 12ull << 30);
     ck_assert_uint_eq(c.cache_limit.percent_x100, 500);
     ck_assert_uint_eq(c.cache_idle, 500000000);
@@ -82,10 +82,10 @@ START_TEST(what_is_printed_parses_to_the_same)
     struct zr_config c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,trace:a b,"
                                "inject:zeMemFree@1=1+zeMemAllocHost@2=0x70000002,route:pool");
     ck_assert_int_eq(complaint_count, 0);
-    zr_knobs_print(&c, once, sizeof once);
+    zr_settings_print(&c, once, sizeof once);
     c = parse(once);
     ck_assert_int_eq(complaint_count, 0);
-    zr_knobs_print(&c, twice, sizeof twice);
+    zr_settings_print(&c, twice, sizeof twice);
     ck_assert_str_eq(once, twice);
     ck_assert_ptr_nonnull(strstr(once, "limit:12.50%"));
 }
@@ -126,7 +126,7 @@ START_TEST(a_cache_limit_of_nothing_is_meant)
     ck_assert(c.cache_limit.set && c.cache_limit.bytes == 0 && c.cache_limit.percent_x100 == 0);
     ck_assert_int_eq(complaint_count, 2);
     ck_assert(!c.limit.set && !c.host_floor.set);
-    zr_knobs_print(&c, text, sizeof text);
+    zr_settings_print(&c, text, sizeof text);
     ck_assert_ptr_nonnull(strstr(text, ",cache_limit:0,"));
     c = parse(text);
     ck_assert(complaint_count == 0 && c.cache_limit.set);
@@ -151,11 +151,11 @@ START_TEST(times_are_read_as_people_write_them)
 }
 END_TEST
 
-START_TEST(an_unknown_knob_is_named_and_the_others_still_count)
+START_TEST(an_unknown_setting_is_named_and_the_others_still_count)
 {
     struct zr_config c = parse("rout:native,cache:off");
     ck_assert_int_eq(complaint_count, 1);
-    ck_assert_ptr_nonnull(strstr(complaints, "unknown knob 'rout': expected one of route, cache"));
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': expected one of route, cache"));
     ck_assert(!c.cache);
 }
 END_TEST
@@ -211,7 +211,7 @@ START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records)
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_NATIVE);
     ck_assert(!c.cache && !c.limit.set);
-    ck_assert_int_eq(c.residency, ZR_RESIDENCY_ASKED);
+    ck_assert_int_eq(c.residency, ZR_RESIDENCY_DEFAULT);
     ck_assert_str_eq(c.trace, "/tmp/t");
     parse("preset:nothing");
     ck_assert_ptr_nonnull(strstr(complaints, "unknown preset 'nothing'"));
@@ -231,11 +231,11 @@ START_TEST(each_preset_is_one_step_from_observe)
     for (size_t i = 0; i < zr_preset_count; i++) {
         char a[2048], b[2048];
         struct zr_config c = parse(expected[i].settings);
-        zr_knobs_print(&c, a, sizeof a);
+        zr_settings_print(&c, a, sizeof a);
         const struct zr_preset *p = zr_preset_find(expected[i].name, strlen(expected[i].name));
         ck_assert_ptr_nonnull(p);
         zr_preset_set(&c, p);
-        zr_knobs_print(&c, b, sizeof b);
+        zr_settings_print(&c, b, sizeof b);
         ck_assert_str_eq(a, b);
     }
 }
@@ -245,8 +245,8 @@ START_TEST(a_file_has_one_setting_to_a_line_and_comments)
 {
     struct zr_config c;
     complaint_count = 0;
-    zr_knobs_default(&c);
-    zr_knobs_parse_lines(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", bad,
+    zr_settings_default(&c);
+    zr_settings_parse_lines(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", bad,
                          NULL);
     ck_assert_int_eq(complaint_count, 0);
     ck_assert(!c.cache);
@@ -271,15 +271,15 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("config");
-    TCase *t = tcase_create("knobs");
+    TCase *t = tcase_create("settings");
     tcase_add_test(t, the_defaults_are_those_of_a_bare_preload);
-    tcase_add_test(t, every_knob_of_the_table_parses);
+    tcase_add_test(t, every_setting_of_the_table_parses);
     tcase_add_test(t, what_is_printed_parses_to_the_same);
     tcase_add_test(t, sizes_are_read_as_people_write_them);
     tcase_add_test(t, what_is_no_size_is_refused);
     tcase_add_test(t, a_cache_limit_of_nothing_is_meant);
     tcase_add_test(t, times_are_read_as_people_write_them);
-    tcase_add_test(t, an_unknown_knob_is_named_and_the_others_still_count);
+    tcase_add_test(t, an_unknown_setting_is_named_and_the_others_still_count);
     tcase_add_test(t, a_bad_value_is_named_with_what_was_expected_and_the_default_stays);
     tcase_add_test(t, a_key_without_a_value_is_refused);
     tcase_add_test(t, inject_takes_several_rules_and_only_calls_that_exist);

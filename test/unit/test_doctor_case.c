@@ -101,9 +101,9 @@ START_TEST(what_the_preload_itself_says_of_its_hooks_comes_first)
 }
 END_TEST
 
-START_TEST(withheld_residency_is_a_broken_link)
+START_TEST(skipped_residency_is_a_broken_link)
 {
-    c.counted.peer_asked_calls = c.counted.peer_withheld_calls = 7;
+    c.counted.peer_requested_calls = c.counted.peer_skipped_calls = 7;
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.links[ZR_LINK_EXPORT].answer, ZR_NO);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_YES);
@@ -113,7 +113,7 @@ END_TEST
 
 START_TEST(gpuactive_before_the_process_began_is_not_its_mirror)
 {
-    c.counted.peer_asked_calls = 7;
+    c.counted.peer_requested_calls = 7;
     c.meminfo.gpu_active = c.counted.gpu_active_start = GIB(20);
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
@@ -164,7 +164,7 @@ int main(void)
     tcase_add_test(t, a_process_that_is_seen_as_a_whole_has_no_finding);
     tcase_add_test(t, memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause);
     tcase_add_test(t, what_the_preload_itself_says_of_its_hooks_comes_first);
-    tcase_add_test(t, withheld_residency_is_a_broken_link);
+    tcase_add_test(t, skipped_residency_is_a_broken_link);
     tcase_add_test(t, gpuactive_before_the_process_began_is_not_its_mirror);
     tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);
     tcase_add_test(t, an_older_driver_does_not_defer);

@@ -38,7 +38,7 @@ static bool refused(void)
     return zr_host_refuses((uint64_t)1 << 30);
 }
 
-START_TEST(without_the_knob_nothing_is_refused)
+START_TEST(without_the_setting_nothing_is_refused)
 {
     meminfo(1);
     zr_config.host_floor = (struct zr_amount){0};
@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(backing_as_asked_touches_nothing)
 {
-    zr_config.backing = ZR_BACKING_ASKED;
+    zr_config.backing = ZR_BACKING_DEFAULT;
     zr_host_back_eagerly();
     ck_assert_ptr_null(getenv("NEOReadDebugKeys"));
     ck_assert_ptr_null(getenv("EnableDeferBacking"));
@@ -114,7 +114,7 @@ int main(void)
     TCase *inside = tcase_create("inside");
 
     tcase_add_checked_fixture(inside, machine, clear);
-    tcase_add_test(inside, without_the_knob_nothing_is_refused);
+    tcase_add_test(inside, without_the_setting_nothing_is_refused);
     tcase_add_test(inside, below_the_floor_memory_is_refused_and_above_it_given_again);
     tcase_add_test(inside, a_floor_may_be_a_part_of_the_machine);
     tcase_add_test(inside, a_machine_that_tells_nothing_refuses_nothing);

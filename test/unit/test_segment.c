@@ -126,13 +126,13 @@ START_TEST(every_name_of_the_contract_is_there_before_it_is_used)
         "reserved_bytes.all.current", "reserved_bytes.all.peak", "reserved_bytes.all.allocated",
         "reserved_bytes.all.freed", "allocation.all.current", "allocation.all.peak",
         "allocation.all.allocated", "allocation.all.freed", "driver.alloc_calls",
-        "driver.free_calls", "cache.hits", "cache.misses", "residency.owner.asked_calls",
-        "residency.peer.asked_calls", "residency.peer.asked_bytes", "residency.peer.withheld_calls",
-        "residency.peer.withheld_bytes", "ipc.exports", "ipc.imports", "guard.stubs", "guard.calls",
+        "driver.free_calls", "cache.hits", "cache.misses", "residency.owner.requested_calls",
+        "residency.peer.requested_calls", "residency.peer.requested_bytes", "residency.peer.skipped_calls",
+        "residency.peer.skipped_bytes", "ipc.exports", "ipc.imports", "guard.stubs", "guard.calls",
         "virtual_bytes.reserved.current", "virtual_bytes.mapped.current",
         "latency.zeMemAllocDevice.p50_ns", "latency.zeMemAllocDevice.p99_ns",
         "latency.zeMemAllocDevice.max_ns", "free.policy.default", "free.policy.blocking",
-        "free.policy.defer", "knobs", "route.in_force"};
+        "free.policy.defer", "settings", "route.in_force"};
     open_it();
     struct zeroute_snapshot *s = look();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -222,7 +222,7 @@ static void *busy(void *unused)
     (void)unused;
     pthread_barrier_wait(&together);
     for (int i = 0; i < ROUNDS; i++) {
-        zr_count_call(ZR_E_zeMemAllocDevice, ZR_WAY_DLSYM);
+        zr_count_call(ZR_E_zeMemAllocDevice, ZR_VIA_DLSYM);
         zr_book(ZR_KIND_DEVICE, 0, MIB);
         zr_count_caller((const void *)(uintptr_t)busy, MIB);
         zr_unbook(ZR_KIND_DEVICE, 0, MIB);
@@ -340,7 +340,7 @@ START_TEST(texts_and_the_fingerprint_can_be_read)
     zr_fingerprint_note("driver.version", "1.6.33578");
     struct zeroute_snapshot *s = look();
     ck_assert_str_eq(zeroute_find(s, "route.in_force")->text, "sycl");
-    ck_assert_ptr_nonnull(strstr(zeroute_find(s, "knobs")->text, "route:auto"));
+    ck_assert_ptr_nonnull(strstr(zeroute_find(s, "settings")->text, "route:auto"));
     ck_assert_str_eq(zeroute_fact(s, "driver.version"), "1.6.33578");
     ck_assert_str_eq(zeroute_fact(s, "env.UR_L0_TEST"), "1");
     ck_assert_str_eq(zeroute_fact(s, "env.EnableDeferBacking"), "0");
@@ -410,7 +410,7 @@ END_TEST
 START_TEST(errno_is_as_the_caller_left_it)
 {
     errno = 4711;
-    zr_count_call(ZR_E_zeMemFree, ZR_WAY_PLT);
+    zr_count_call(ZR_E_zeMemFree, ZR_VIA_PLT);
     zr_count_caller((const void *)(uintptr_t)take, 1);
     zr_fingerprint_note("a", "b");
     zr_say("errno_is_as_the_caller_left_it: this line belongs to a test");

@@ -1,7 +1,7 @@
 /*
  * entries.def and tables.def agree with the installed Level Zero header, as far as that goes: Debian 12's has API 1.4.
  */
-#include "ze_compat.h"
+#include "driver/ze_compat.h"
 #include "suite.h"
 
 #include <level_zero/ze_ddi.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ZR_ENTRY(name, table, slot, parameters, arguments) typedef ze_result_t ours_##name parameters;
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
 
 /* Every entry point that API 1.4 has: name, its table, the table's type there, the member. */
@@ -79,7 +79,7 @@ START_TEST(every_entry_point_is_in_the_header_or_known_to_be_later)
 {
     static const char *const all[] = {
 #define ZR_ENTRY(name, ...) #name,
-#include "entries.def"
+#include "base/entries.def"
 #undef ZR_ENTRY
     };
     static const char *const known[] = {

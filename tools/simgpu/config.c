@@ -1,4 +1,4 @@
-/* ZE_SIMGPU="devices:2,vram:16GiB,...": one table of knobs, one warning for each bad one. */
+/* ZE_SIMGPU="devices:2,vram:16GiB,...": one table of settings, one warning for each bad one. */
 #include "check.h"
 #include "simgpu.h"
 
@@ -14,21 +14,21 @@
 struct sim_config sim_config;
 #pragma weak sim_is_function /* the command has the parser alone */
 
-struct knob {
+struct setting {
     const char *name;
-    enum sim_knob_kind kind;
+    enum sim_setting_kind kind;
     uint64_t lowest, highest;
     const char *preset;
     void *value;
 };
 
-static const struct knob knobs[] = {
-#define SIM_KNOB(name, kind, lowest, highest, preset, help)                                        \
+static const struct setting settings[] = {
+#define SIM_SETTING(name, kind, lowest, highest, preset, help)                                        \
     {#name, kind, lowest, highest, preset, &sim_config.name},
-#include "knobs.def"
-#undef SIM_KNOB
+#include "simgpu/settings.def"
+#undef SIM_SETTING
 };
-#define KNOBS (sizeof(knobs) / sizeof(knobs[0]))
+#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
 void sim_say(const char *format, ...)
 {
@@ -165,34 +165,34 @@ static bool parse_faults(const char *text, struct sim_fault *faults)
     return true;
 }
 
-static bool parse(const struct knob *knob, const char *text)
+static bool parse(const struct setting *setting, const char *text)
 {
     double number;
-    const struct unit *units = knob->kind == SIM_BYTES  ? byte_units
-                               : knob->kind == SIM_TIME ? time_units
+    const struct unit *units = setting->kind == SIM_BYTES  ? byte_units
+                               : setting->kind == SIM_TIME ? time_units
                                                         : no_units;
-    switch (knob->kind) {
+    switch (setting->kind) {
     case SIM_FLAG:
-        return parse_flag(text, knob->value);
+        return parse_flag(text, setting->value);
     case SIM_KERNEL:
-        return parse_kernel(text, knob->value);
+        return parse_kernel(text, setting->value);
     case SIM_FAIL:
-        return parse_faults(text, knob->value);
+        return parse_faults(text, setting->value);
     case SIM_TEXT:
         if (strlen(text) >= sizeof(sim_config.name))
             return false;
-        strcpy(knob->value, text);
+        strcpy(setting->value, text);
         return *text != '\0';
     default:
-        if (!parse_number(text, units, &number) || number < (double)knob->lowest ||
-            number > (double)knob->highest)
+        if (!parse_number(text, units, &number) || number < (double)setting->lowest ||
+            number > (double)setting->highest)
             return false;
-        *(uint64_t *)knob->value = (uint64_t)number;
+        *(uint64_t *)setting->value = (uint64_t)number;
         return true;
     }
 }
 
-static void expected(const struct knob *knob, char *out, size_t size)
+static void expected(const struct setting *setting, char *out, size_t size)
 {
     static const char *const words[] = {
         [SIM_BYTES] = "a size in its range, such as 16GiB",
@@ -202,37 +202,37 @@ static void expected(const struct knob *knob, char *out, size_t size)
         [SIM_TEXT] = "a short text",
         [SIM_FAIL] = "FUNCTION@N=CODE[+...]",
     };
-    if (knob->kind == SIM_NUMBER)
-        snprintf(out, size, "%llu to %llu", (unsigned long long)knob->lowest,
-                 (unsigned long long)knob->highest);
+    if (setting->kind == SIM_NUMBER)
+        snprintf(out, size, "%llu to %llu", (unsigned long long)setting->lowest,
+                 (unsigned long long)setting->highest);
     else
-        snprintf(out, size, "%s", words[knob->kind]);
+        snprintf(out, size, "%s", words[setting->kind]);
 }
 
 static void known_names(char *out, size_t size)
 {
     size_t used = 0;
-    for (size_t i = 0; i < KNOBS && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", knobs[i].name);
+    for (size_t i = 0; i < SETTINGS && used < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", settings[i].name);
 }
 
 /* One `name:value`; false, with the reason, when it is no good. The default is in force then. */
 static bool set(const char *name, const char *text, char *why, size_t size)
 {
     char words[320];
-    for (size_t i = 0; i < KNOBS; i++) {
-        if (strcmp(knobs[i].name, name) != 0)
+    for (size_t i = 0; i < SETTINGS; i++) {
+        if (strcmp(settings[i].name, name) != 0)
             continue;
-        if (parse(&knobs[i], text))
+        if (parse(&settings[i], text))
             return true;
-        expected(&knobs[i], words, sizeof(words));
+        expected(&settings[i], words, sizeof(words));
         snprintf(why, size, "bad value '%.60s' of %s: expected %s (default %s)", text, name, words,
-                 *knobs[i].preset ? knobs[i].preset : "none");
-        parse(&knobs[i], knobs[i].preset);
+                 *settings[i].preset ? settings[i].preset : "none");
+        parse(&settings[i], settings[i].preset);
         return false;
     }
     known_names(words, sizeof(words));
-    snprintf(why, size, "unknown knob '%.60s': expected one of %s", name, words);
+    snprintf(why, size, "unknown setting '%.60s': expected one of %s", name, words);
     return false;
 }
 
@@ -241,8 +241,8 @@ static bool load(const char *text, const char *variable, char *why, size_t size)
 {
     char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
     bool good = true;
-    for (size_t i = 0; i < KNOBS; i++)
-        parse(&knobs[i], knobs[i].preset);
+    for (size_t i = 0; i < SETTINGS; i++)
+        parse(&settings[i], settings[i].preset);
     while ((variable || good) && (item = strsep(&rest, ",")) != NULL) {
         char *value = strchr(item, ':');
         if (*item == '\0')

@@ -146,7 +146,7 @@ struct sim_fault {
     uint32_t code;
 };
 #define SIM_FAULTS 8
-enum sim_knob_kind { SIM_NUMBER, SIM_BYTES, SIM_TIME, SIM_FLAG, SIM_TEXT, SIM_KERNEL, SIM_FAIL };
+enum sim_setting_kind { SIM_NUMBER, SIM_BYTES, SIM_TIME, SIM_FLAG, SIM_TEXT, SIM_KERNEL, SIM_FAIL };
 struct sim_config {
 #define SIM_NUMBER(name) uint64_t name;
 #define SIM_BYTES(name) uint64_t name;
@@ -155,9 +155,9 @@ struct sim_config {
 #define SIM_KERNEL(name) unsigned name; /* 6.18 is 618 */
 #define SIM_TEXT(name) char name[64];
 #define SIM_FAIL(name) struct sim_fault name[SIM_FAULTS];
-#define SIM_KNOB(name, kind, ...) kind(name)
-#include "knobs.def"
-#undef SIM_KNOB
+#define SIM_SETTING(name, kind, ...) kind(name)
+#include "simgpu/settings.def"
+#undef SIM_SETTING
 #undef SIM_NUMBER
 #undef SIM_BYTES
 #undef SIM_TIME

@@ -42,5 +42,5 @@ int gap_contexts(void)
     {                                                                                              \
         return 7;                                                                                  \
     }
-#include "guard.def"
+#include "hook/guard.def"
 #endif

@@ -1,0 +1,118 @@
+/*
+ * What the settings mean, for the preload and for the command alike: parsing without malloc, locale or
+ * strtol.
+ */
+#ifndef ZEROUTE_SETTINGS_H
+#define ZEROUTE_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+__extension__ typedef unsigned __int128 zr_u128;
+
+enum zr_value {
+#define ZR_SETTING(name, type, def, values, help)
+#define ZR_VALUE(setting, value, name, text) ZR_##setting##_##value,
+#define ZR_PRESET(name, settings, help)
+#include "base/settings.def"
+#undef ZR_SETTING
+#undef ZR_VALUE
+#undef ZR_PRESET
+    ZR_VALUES
+};
+
+enum zr_setting_type {
+    ZR_TYPE_CHOICE,
+    ZR_TYPE_SWITCH,
+    ZR_TYPE_AMOUNT,
+    ZR_TYPE_TIME,
+    ZR_TYPE_TEXT,
+    ZR_TYPE_INJECT
+};
+
+/* Bytes, or hundredths of a percent of the device's memory. */
+struct zr_amount {
+    bool set;
+    uint32_t percent_x100; /* 0: bytes counts */
+    uint64_t bytes;
+};
+
+#define ZR_INJECT_MAX 16
+struct zr_inject {
+    char call[48];
+    uint64_t nth; /* from 1 */
+    uint32_t code;
+};
+struct zr_inject_list {
+    unsigned count;
+    struct zr_inject rule[ZR_INJECT_MAX];
+};
+
+#define ZR_CTYPE_CHOICE enum zr_value
+#define ZR_CTYPE_SWITCH bool
+#define ZR_CTYPE_AMOUNT struct zr_amount
+#define ZR_CTYPE_TIME uint64_t
+#define ZR_CTYPE_TEXT const char *
+#define ZR_CTYPE_INJECT struct zr_inject_list
+
+struct zr_config {
+#define ZR_SETTING(name, type, def, values, help) ZR_CTYPE_##type name;
+#define ZR_VALUE(setting, value, name, text)
+#define ZR_PRESET(name, settings, help)
+#include "base/settings.def"
+#undef ZR_SETTING
+#undef ZR_VALUE
+#undef ZR_PRESET
+    char text[4096]; /* holds the TEXT settings */
+    size_t text_used;
+};
+
+struct zr_setting {
+    const char *name, *fallback, *values, *help;
+    enum zr_setting_type type;
+    size_t offset; /* in struct zr_config */
+};
+extern const struct zr_setting zr_settings[];
+extern const size_t zr_setting_count;
+
+struct zr_preset {
+    const char *name, *settings, *help;
+};
+extern const struct zr_preset zr_presets[];
+extern const size_t zr_preset_count;
+
+const struct zr_setting *zr_setting_find(const char *name, size_t length);
+const struct zr_preset *zr_preset_find(const char *name, size_t length);
+void zr_settings_default(struct zr_config *c);
+/*
+ * Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was
+ * expected.
+ */
+bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value,
+                 size_t value_length, char *why, size_t why_size);
+/* Sets a whole preset: its settings, and the default of every setting but stats and trace. */
+void zr_preset_set(struct zr_config *c, const struct zr_preset *p);
+/*
+ * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and
+ * skipped; false if there was one.
+ */
+bool zr_settings_parse(struct zr_config *c, const char *text,
+                    void (*bad)(const char *why, void *data), void *data);
+/* The same for the lines of a file; a # starts a comment. */
+bool zr_settings_parse_lines(struct zr_config *c, const char *text,
+                          void (*bad)(const char *why, void *data), void *data);
+/*
+ * All settings as "key:value,..." in the order of the table; always terminated. Returns the full
+ * length.
+ */
+size_t zr_settings_print(const struct zr_config *c, char *out, size_t size);
+/*
+ * 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is
+ * 1000s.
+ */
+bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out);
+/* 1s, 500ms, 20us, 5ns, 2m: a bare number is seconds. */
+bool zr_parse_time(const char *s, size_t length, uint64_t *ns);
+
+#endif

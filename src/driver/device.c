@@ -1,0 +1,242 @@
+/*
+ * Cards by number: device handles to small numbers, in the order in which zeDeviceGet lists them.
+ *
+ * One card can have several handles: an old loader with two drivers wraps them, so that the same card looks
+ * different at the loader and at the driver's hook. Handles are joined by the card's UUID.
+ */
+#include "policy/policy.h"
+
+#include <string.h>
+
+enum { HANDLES = ZR_DEVICE_HANDLES, CARDS = 64, MODULES = 64 };
+
+struct zr_device zr_device[HANDLES];
+static struct {
+    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    ze_device_handle_t handle; /* of the card itself, good at this hook */
+    uint32_t hook;
+} card[CARDS];
+static unsigned cards; /* atomic */
+static struct zr_lock lock;
+
+/* Sysman's memory modules. Its devices are others than those of the core API: the UUID is the same. */
+static struct {
+    zes_mem_handle_t handle; /* atomic, the last to be written */
+    ze_device_handle_t device;
+    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    uint32_t among; /* modules that its device has */
+} module[MODULES];
+
+bool zr_device_parts;
+
+static const struct zr_device *find(ze_device_handle_t device)
+{
+    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
+        ze_device_handle_t at = __atomic_load_n(&zr_device[i].handle, __ATOMIC_ACQUIRE);
+
+        if (at == device)
+            return &zr_device[i];
+        if (!at)
+            break;
+    }
+    return NULL;
+}
+
+static unsigned look(ze_device_handle_t device)
+{
+    const struct zr_device *at = find(device);
+
+    return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
+}
+
+bool zr_device_is_part_slow(ze_device_handle_t device)
+{
+    const struct zr_device *at = find(device);
+
+    return at && __atomic_load_n(&at->is_part, __ATOMIC_RELAXED);
+}
+
+/* Under the lock. */
+static void learn(ze_device_handle_t device, unsigned number, bool is_part)
+{
+    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
+        if (zr_device[i].handle && zr_device[i].handle != device)
+            continue;
+        __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
+        __atomic_store_n(&zr_device[i].is_part, is_part, __ATOMIC_RELAXED);
+        if (is_part)
+            __atomic_store_n(&zr_device_parts, true, __ATOMIC_RELAXED);
+        __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
+        return;
+    }
+}
+
+/* ZR_UNKNOWN_DEVICE: none, or it says nothing. */
+static unsigned card_with(const uint8_t *uuid)
+{
+    static const uint8_t nothing[ZE_MAX_DEVICE_UUID_SIZE];
+    unsigned known = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
+
+    for (unsigned i = 0; i < known && memcmp(uuid, nothing, sizeof nothing) != 0; i++)
+        if (memcmp(card[i].uuid, uuid, sizeof nothing) == 0)
+            return i;
+    return ZR_UNKNOWN_DEVICE;
+}
+
+/* Under the lock: the card with this UUID, a new one if there is none or if it says nothing. */
+static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid)
+{
+    unsigned number = card_with(uuid);
+
+    if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
+        return number != ZR_UNKNOWN_DEVICE ? number : CARDS - 1;
+    number = cards;
+    memcpy(card[number].uuid, uuid, sizeof card[number].uuid);
+    card[number].handle = device;
+    card[number].hook = call->hook;
+    __atomic_store_n(&cards, number + 1, __ATOMIC_RELEASE);
+    return number;
+}
+
+ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook)
+{
+    if (number >= __atomic_load_n(&cards, __ATOMIC_ACQUIRE))
+        return NULL;
+    *hook = card[number].hook;
+    return card[number].handle;
+}
+
+static bool properties(struct zr_call *call, ze_device_handle_t device, ze_device_properties_t *p)
+{
+    memset(p, 0, sizeof *p);
+    p->stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    return ZR_BELOW(call, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
+}
+
+static ze_device_handle_t root_of(struct zr_call *call, ze_device_handle_t part)
+{
+    typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
+    get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
+    ze_device_handle_t root = NULL;
+
+    if (!get || get(part, &root) != ZE_RESULT_SUCCESS)
+        return NULL;
+    return root;
+}
+
+/* A handle that came from no list that we saw: asked of the driver, once. */
+static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_device_handle_t device)
+{
+    ze_device_properties_t p;
+    ze_device_handle_t root;
+    unsigned number;
+
+    if (!properties(call, device, &p))
+        return ZR_UNKNOWN_DEVICE;
+    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && (root = root_of(call, device)) &&
+        root != device && (number = zr_device_number(call, root)) != ZR_UNKNOWN_DEVICE) {
+        zr_lock(&lock);
+        learn(device, number, true);
+        zr_unlock(&lock);
+        return number;
+    }
+    zr_device_seen(call, NULL, &device, 1);
+    return look(device);
+}
+
+unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device)
+{
+    unsigned number;
+
+    if (!device)
+        return ZR_UNKNOWN_DEVICE;
+    number = look(device);
+    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
+}
+
+void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices,
+                    uint32_t count)
+{
+    unsigned of_root = root ? zr_device_number(call, root) : ZR_UNKNOWN_DEVICE;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ze_device_properties_t p;
+
+        if (!devices[i] || look(devices[i]) != ZR_UNKNOWN_DEVICE)
+            continue;
+        if (of_root == ZR_UNKNOWN_DEVICE && !properties(call, devices[i], &p))
+            continue;
+        zr_lock(&lock);
+        if (look(devices[i]) == ZR_UNKNOWN_DEVICE)
+            learn(devices[i], of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(call, devices[i], p.uuid.id),
+                  of_root != ZR_UNKNOWN_DEVICE);
+        zr_unlock(&lock);
+    }
+}
+
+/* --- Sysman ------------------------------------------------------------------------------------------- */
+static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid)
+{
+    typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
+    get_properties get = (get_properties)zr_function_below(call->hook, "zesDeviceGetProperties");
+    zes_device_properties_t p;
+
+    memset(&p, 0, sizeof p);
+    p.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    p.core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+    if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
+        memset(&p, 0, sizeof p);
+    memcpy(uuid, p.core.uuid.id, ZE_MAX_DEVICE_UUID_SIZE);
+}
+
+void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
+                       uint32_t count)
+{
+    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    uint32_t among = 0;
+
+    sysman_uuid(call, device, uuid);
+    /* The caller may have asked for some of them only. */
+    if (ZR_BELOW(call, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
+        among = count;
+    zr_lock(&lock);
+    for (uint32_t i = 0; i < count; i++)
+        for (unsigned n = 0; n < MODULES; n++) {
+            if (module[n].handle == modules[i])
+                break;
+            if (module[n].handle)
+                continue;
+            module[n].device = (ze_device_handle_t)device;
+            memcpy(module[n].uuid, uuid, sizeof uuid);
+            module[n].among = among;
+            __atomic_store_n(&module[n].handle, modules[i], __ATOMIC_RELEASE);
+            break;
+        }
+    zr_unlock(&lock);
+}
+
+bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among)
+{
+    for (unsigned n = 0; n < MODULES; n++) {
+        zes_mem_handle_t at = __atomic_load_n(&module[n].handle, __ATOMIC_ACQUIRE);
+
+        if (!at)
+            break;
+        if (at != memory)
+            continue;
+        *among = module[n].among;
+        *number = look(module[n].device);
+        if (*number == ZR_UNKNOWN_DEVICE)
+            *number = card_with(module[n].uuid);
+        return true;
+    }
+    *number = ZR_UNKNOWN_DEVICE;
+    *among = 1;
+    return false;
+}
+
+/* The driver's handles are not usable in a child, but they may come again: the numbers stay. */
+void zr_fork_child_device(void)
+{
+    lock = (struct zr_lock){0};
+}

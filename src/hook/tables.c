@@ -1,0 +1,178 @@
+/*
+ * Function tables: zeGet*ProcAddrTable of the loader and of drivers.
+ *
+ * Three kinds of callers fetch tables: runtimes that carry a static loader (from libze_loader), the loader
+ * itself (from the drivers: the driver's hook), and the loader's own front (from its own back, through an
+ * exported symbol, so that we see it). Whoever binds past our names calls through one of them. In each
+ * table the members that are entry points of ours are exchanged for hooks.
+ *
+ * A hook must know what it stands in front of, and the same library may hand out different functions
+ * (another API version, a driver that came later). So hooks come in sets: a set belongs to one library and
+ * holds at most one original per entry point, and another set is begun when an original would differ.
+ */
+#include "driver/hook.h"
+
+#include "base/lock.h"
+
+const char *const zr_getter_name[ZR_TABLES] = {
+#define ZR_TABLE(table, getter) #getter,
+#define ZR_SLOT(table, member, index, minor)
+#include "driver/tables.def"
+#undef ZR_TABLE
+#undef ZR_SLOT
+};
+
+static const struct place {
+    uint8_t table;
+    uint8_t index;
+    uint32_t since;
+} place[ZR_ENTRIES_ZE] = {
+#define ZR_ENTRY(name, table, slot, parameters, arguments)                                         \
+    [ZR_E_##name] = {ZR_TABLE_##table, ZR_SLOT_##table##_##slot, ZR_SINCE_##table##_##slot},
+#include "base/entries.def"
+#undef ZR_ENTRY
+};
+
+static struct zr_lock lock;
+static uintptr_t set_of[ZR_LIBRARIES]; /* the library that a set of hooks belongs to */
+
+static bool is_ours(unsigned entry, zr_function f)
+{
+    for (unsigned hook = 0; hook < ZR_HOOKS; hook++)
+        if (zr_hook_function[hook][entry] == f)
+            return true;
+    return false;
+}
+
+/* The member of the table that is this entry point, if the caller's version of the table has it. */
+static void **member(void **table, unsigned t, uint32_t version, unsigned entry)
+{
+    const struct place *p = &place[entry];
+
+    if (p->table != t || p->since > version || !table[p->index] ||
+        is_ours(entry, ZR_FUNCTION(table[p->index])))
+        return NULL;
+    return &table[p->index];
+}
+
+static bool fits(unsigned set, unsigned entry, zr_function f)
+{
+    zr_function now = zr_original[ZR_HOOK_TABLE + set][entry];
+
+    return !now || now == f;
+}
+
+/* Under the lock: a set of this library in which every member of the table finds its place, else -1. */
+static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
+{
+    for (int s = 0; s < ZR_LIBRARIES; s++) {
+        bool good = set_of[s] == base || !set_of[s];
+
+        for (unsigned e = 0; good && e < ZR_ENTRIES_ZE; e++) {
+            void **m = member(table, t, version, e);
+
+            good = !m || fits(s, e, ZR_FUNCTION(*m));
+        }
+        if (good) {
+            __atomic_store_n(&set_of[s], base, __ATOMIC_RELEASE);
+            return s;
+        }
+    }
+    return -1;
+}
+
+static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
+{
+    int set;
+
+    zr_lock(&lock);
+    set = set_for(base, table, t, version);
+    for (unsigned e = 0; set >= 0 && e < ZR_ENTRIES_ZE; e++) {
+        void **m = member(table, t, version, e);
+
+        if (!m)
+            continue;
+        __atomic_store_n(&zr_original[ZR_HOOK_TABLE + set][e], ZR_FUNCTION(*m), __ATOMIC_RELEASE);
+        *m = ZR_POINTER(zr_hook_function[ZR_HOOK_TABLE + set][e]);
+    }
+    zr_unlock(&lock);
+    if (set < 0)
+        zr_say("more than %d sets of Level Zero functions in one process: calls to one are not seen",
+               ZR_LIBRARIES);
+}
+
+int zr_table_library(unsigned set)
+{
+    uintptr_t base = __atomic_load_n(&set_of[set], __ATOMIC_ACQUIRE);
+
+    for (int n = 0; n < ZR_LIBRARIES; n++)
+        if (base && __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE) == base)
+            return n;
+    return -1;
+}
+
+void zr_fork_child_table(void)
+{
+    lock = (struct zr_lock){0};
+}
+
+zr_function zr_table_hook(unsigned entry, zr_function original)
+{
+    void *table[ZR_TABLE_SLOTS] = {0};
+    int n;
+
+    if (zr_library_of(ZR_POINTER(original), NULL, &n), n < 0)
+        return original;
+    table[place[entry].index] = ZR_POINTER(original);
+    exchange(zr_library[n].base, place[entry].table, UINT32_MAX, table);
+    return ZR_FUNCTION(table[place[entry].index]);
+}
+
+static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t version, void **table)
+{
+    ze_result_t result = getter(version, table);
+
+    if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting)
+        exchange(zr_library[n].base, t, (uint32_t)version, table);
+    return result;
+}
+
+/* The exported getters: whose they are is seen from where the next definition lies. */
+static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, const void *caller)
+{
+    zr_getter next = (zr_getter)zr_next(zr_getter_name[t], caller);
+    int n;
+
+    if (!next)
+        return ZE_RESULT_ERROR_UNINITIALIZED;
+    zr_library_of(ZR_POINTER(next), NULL, &n);
+    return get(next, n, t, version, table);
+}
+
+#define GETTER(n, table)                                                                           \
+    static ze_result_t get##n##_##table(ze_api_version_t version, void **out)                      \
+    {                                                                                              \
+        return get((zr_getter)__atomic_load_n(&zr_library[n].getter[ZR_TABLE_##table],             \
+                                              __ATOMIC_ACQUIRE),                                   \
+                   n, ZR_TABLE_##table, version, out);                                             \
+    }
+#define ZR_TABLE(table, getter)                                                                    \
+    ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                             \
+    __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version,   \
+                                                                       void **out)                 \
+    {                                                                                              \
+        return get_next(ZR_TABLE_##table, version, out, __builtin_return_address(0));              \
+    }                                                                                              \
+    __asm__(".symver zr_plt_" #getter ", " #getter "@ZEROUTE_0");                                  \
+    ZR_EACH_LIBRARY(GETTER, table)
+#define ZR_SLOT(table, member, index, minor)
+#include "driver/tables.def"
+#undef ZR_TABLE
+
+#define GETTER_AT(n, table) [n][ZR_TABLE_##table] = get##n##_##table,
+const zr_getter zr_getter_function[ZR_LIBRARIES][ZR_TABLES] = {
+#define ZR_TABLE(table, getter) ZR_EACH_LIBRARY(GETTER_AT, table)
+#include "driver/tables.def"
+#undef ZR_TABLE
+#undef ZR_SLOT
+};
