@@ -23,9 +23,9 @@ LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzer
                -Wl,-z,defs -Wl,-z,now -Wl,-z,relro -Wl,--no-as-needed -l:libdl.so.2
 
 # --- the command ------------------------------------------------------------------------------------
-TOOL_SRC := $(wildcard tools/*.c)
-TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c) src/base/pages.c) $(B)/tool/src/base/settings.o \
-            $(B)/tool/tools/simgpu/config.o
+TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
+TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
+            $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c) src/base/pages.c src/base/settings.c)
 TOOL_LIBS := -lm -ldl -lpthread
 
 # --- the simulated GPU ------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ PROG_SRC := $(wildcard test/process/prog_*.c)
 PROG_BIN := $(PROG_SRC:test/process/prog_%.c=$(B)/test/process/%)
 PROC_SRC := $(wildcard test/process/test_*.c)
 PROC_BIN := $(PROC_SRC:test/process/test_%.c=$(B)/test/process/suite_%)
-PLIB_SRC := $(wildcard src/*/*.c)
+PLIB_SRC := $(wildcard test/process/lib_*.c)
 PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
@@ -63,7 +63,7 @@ $(B)/lib/%.o: %.c
 	$(CC) $(BASE) $(LIB_CFLAGS) $(CFLAGS) -c $< -o $@
 $(B)/tool/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools $(CFLAGS) -c $< -o $@
+	$(CC) $(BASE) $(CFLAGS) -c $< -o $@
 $(B)/sim/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
@@ -95,7 +95,7 @@ $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_O
 	rm -f $@; $(AR) rcs $@ $^
 $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+	$(CC) $(BASE) -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
 # The allocator with places to stop at (test/pause.h): which of two threads goes first is up to the test.
 $(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard src/cache/*.[ch])
 	@mkdir -p $(@D)
@@ -122,7 +122,7 @@ $(B)/test/process/lib%.so: test/process/lib_%.c
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) -fPIC -shared $< -o $@ $(PLIB_LDFLAGS_$*) -Wl,--as-needed -lze_loader -ldl -lpthread
 $(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+	$(CC) $(BASE) -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
 $(B)/test/calls: test/differ/calls.c test/differ/odd.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
@@ -179,8 +179,8 @@ FUZZ_SECONDS ?= 60
 .PHONY: fuzz
 fuzz:
 	@mkdir -p $(B)/fuzz/corpus
-	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -Itools -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-	  test/fuzz/fuzz_cache.c tools/trace.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/fuzz/cache -lpthread
+	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+	  test/fuzz/fuzz_cache.c tools/replay/trace.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/fuzz/cache -lpthread
 	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
@@ -200,7 +200,7 @@ bench: all $(BENCH_BIN) $(B)/bench/libze_null.so
 	test/bench/run $(T)
 
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------
-$(B)/libzeroute-reader.a: $(B)/tool/tools/reader.o $(B)/tool/tools/reader_list.o
+$(B)/libzeroute-reader.a: $(patsubst %.c,$(B)/tool/%.o,$(wildcard tools/reader/*.c))
 	rm -f $@; $(AR) rcs $@ $^
 install: all $(B)/libzeroute-reader.a
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zeroute $(DESTDIR)$(PREFIX)/include/zeroute \

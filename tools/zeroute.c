@@ -1,8 +1,13 @@
 /* The command: finds the subcommand, and says what there is. */
 #include "base/settings.h"
-#include "tools.h"
+#include "common/common.h"
+#include "ab/ab.h"
+#include "doctor/doctor.h"
+#include "mirror/mirror.h"
+#include "replay/replay.h"
+#include "run/run.h"
+#include "stat/stat.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,22 +20,6 @@ static const struct {
 #undef ZR_COMMAND
 };
 #define COMMANDS (sizeof commands / sizeof *commands)
-
-static char complaint[1024]; /* the last one */
-
-void zr_complain(const char *command, const char *fmt, ...)
-{
-    va_list ap;
-    fflush(stdout);
-    va_start(ap, fmt);
-    vsnprintf(complaint, sizeof complaint, fmt, ap);
-    va_end(ap);
-    fprintf(stderr, "zeroute%s%s: ", *command ? " " : "", command);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputc('\n', stderr);
-}
 
 /* mirror_test is typed mirror-test. */
 static bool is_named(const char *typed, const char *name)
@@ -155,7 +144,7 @@ static void json_of_failure(int code)
     struct zr_json j;
     zr_json_start(&j, stdout);
     zr_json_open(&j, '{');
-    zr_json_text(&j, "error", *complaint ? complaint : "wrong usage");
+    zr_json_text(&j, "error", *zr_last_complaint() ? zr_last_complaint() : "wrong usage");
     zr_json_count(&j, "code", (uint64_t)code);
     zr_json_close(&j, '}');
 }

@@ -6,7 +6,7 @@
  *   build/fuzz/cache F   runs one input again
  */
 #include "cache/pool.h"
-#include "trace.h"
+#include "replay/replay.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * gets no verdict and why, and the page opened in a browser. ZEROUTE_TEST_LONG=1 repeats the power tests 100 times.
  */
 #define WORK "ab_work"
-#include "json_parse.h"
+#include "common/json_parse.h"
 #include "shell.h"
 #include "suite.h"
 
@@ -119,7 +119,7 @@ START_TEST(residency_alone_makes_the_difference_with_its_size)
     exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:default "
              "--b residency:owner -- $W hold=80");
     says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0, -100 %");
-    says(out, "residency.skipped               0           1   moved");
+    says(out, "residency.skipped                0           1   moved");
     load();
     ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), -16 * MIB);
     ck_assert_str_eq(status_of("output"), "none");
@@ -371,9 +371,9 @@ END_TEST
 
 START_TEST(a_report_is_rebuilt_from_its_file)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a residency:default "
-             "--b residency:owner -- $W hold=80 >t1 && $Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && "
-             "cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
+    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a "
+             "residency:default --b residency:owner -- $W hold=80 >t1 && "
+             "$Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
     exits(0, "$Z ab --report j --primary wall --markdown");
     says(out, "**wall:");
     says(out, "host.per_device_byte");

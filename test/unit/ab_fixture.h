@@ -2,7 +2,7 @@
 #ifndef AB_FIXTURE_H
 #define AB_FIXTURE_H
 
-#include "ab.h"
+#include "ab/ab.h"
 
 #include <check.h>
 #include <math.h>

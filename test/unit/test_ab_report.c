@@ -1,5 +1,5 @@
 /* Reports from a made-up comparison: the JSON comes back whole, and every report shows the same figures. */
-#include "json_parse.h"
+#include "common/json_parse.h"
 #include "unit/ab_fixture.h"
 #include "suite.h"
 

@@ -1,5 +1,5 @@
 /* What follows from what was read, without a machine: the preload's hooks, and the links of the mirror. */
-#include "diagnosis.h"
+#include "doctor/doctor.h"
 #include "suite.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Promises of tools/envcheck.c: which variables are called misspelt or inert. */
-#include "envcheck.h"
+#include "doctor/doctor.h"
 #include "suite.h"
 
 #include <stdio.h>

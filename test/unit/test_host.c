@@ -1,5 +1,5 @@
 /* Promises of tools/host.c, on machines laid out in a folder. */
-#include "host.h"
+#include "common/common.h"
 #include "root.h"
 #include "suite.h"
 

@@ -1,5 +1,5 @@
 /* A page on a small screen: cut at its edges, never wrapped, never scrolled away. */
-#include "tools.h"
+#include "common/common.h"
 #include "suite.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Traces: what is read, what is refused and how it is said, and what is made up. */
-#include "trace.h"
+#include "replay/replay.h"
 #include "suite.h"
 
 #include <stdlib.h>

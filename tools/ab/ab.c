@@ -1,0 +1,249 @@
+/* zeroute ab: the plan carried out, the reports. */
+#include "ab/ab.h"
+#include "common/common.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_NO_VERDICT = 3, EXIT_COMMAND_FAILED = 1 };
+
+/* --- carrying it out -------------------------------------------------------------------------- */
+
+static void interrupt(int signal_number)
+{
+    (void)signal_number;
+    zr_ab_interrupted = zr_ab_interrupted + 1;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup,
+                     double since)
+{
+    char left[ZR_AB_WORD] = "";
+
+    if (o->quiet || !isatty(STDERR_FILENO))
+        return;
+    if (done) {
+        char text[ZR_AB_WORD];
+        snprintf(left, sizeof(left), ", about %.100s left",
+                 zr_ab_number(text, ZR_AB_SECONDS,
+                              round((now() - since) / (double)done * (double)(all - done))));
+    }
+    if (done == all)
+        fputs("\r\033[K", stderr);
+    else
+        fprintf(stderr, "\r\033[K[%zu/%zu] %s%s%s", done + 1, all, o->ab.arm[arm].name,
+                warmup ? ", warm-up" : "", left);
+}
+
+/* 0: all runs were made, or it was interrupted; else the exit code. */
+static int carry_out(struct zr_ab_options *o)
+{
+    struct zr_ab *ab = &o->ab;
+    size_t rounds = o->warmup + o->runs, all = rounds * ab->n_arms, set_up = 0;
+    size_t *warm = zr_ab_plan(ab->n_arms, o->warmup, ab->random_order, ~ab->seed);
+    size_t *plan = zr_ab_plan(ab->n_arms, o->runs, ab->random_order, ab->seed);
+    double since = now();
+    int code = 0;
+
+    for (; set_up < ab->n_arms && !code; set_up++)
+        code = zr_ab_shell(ab, set_up, "setup", o->setup) ? 0 : ZR_EXIT_OWN;
+    for (size_t i = 0; i < all && !code; i++) {
+        bool warmup = i < o->warmup * ab->n_arms;
+        size_t arm = warmup ? warm[i] : plan[i - o->warmup * ab->n_arms];
+        size_t before = ab->n_runs;
+        progress(o, i, all, arm, warmup, since);
+        bool made = !zr_ab_interrupted && zr_ab_shell(ab, arm, "prepare", o->prepare) &&
+                    zr_ab_run_one(ab, &o->how, arm, i + 1, warmup);
+        if (zr_ab_interrupted) {
+            ab->interrupted = true;
+            if (ab->n_runs > before)
+                zr_ab_run_drop(ab); /* the run under way does not count */
+            break;
+        }
+        if (!made) {
+            code = ZR_EXIT_OWN;
+        } else if (ab->run[ab->n_runs - 1].status) {
+            code = EXIT_COMMAND_FAILED;
+        }
+    }
+    progress(o, all, all, 0, false, since);
+    for (size_t arm = 0; arm < set_up; arm++)
+        if (!zr_ab_shell(ab, arm, "cleanup", o->cleanup) && !code)
+            code = ZR_EXIT_OWN;
+    free(warm);
+    free(plan);
+    return code;
+}
+
+/* Hours of runs must not end in a file that cannot be written. */
+static bool can_write(const struct zr_ab_options *o)
+{
+    const char *const files[] = {o->json, o->html, o->markdown};
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        FILE *f = files[i] && *files[i] ? fopen(files[i], "ae") : stdout;
+        if (!f) {
+            zr_complain("ab", "cannot write %s: %s", files[i], strerror(errno));
+            return false;
+        }
+        if (f != stdout)
+            fclose(f);
+    }
+    return true;
+}
+
+static int run_all(struct zr_ab_options *o, int argc, char **argv)
+{
+    struct sigaction act = {.sa_handler = interrupt};
+    struct zr_ab *ab = &o->ab;
+    char root[512] = "", started[32], *line;
+    time_t seconds = time(NULL);
+    struct tm utc;
+
+    if (!zr_ab_check(o) || !can_write(o) ||
+        !zr_preload_find("ab", o->how.library, sizeof(o->how.library)) ||
+        (o->sim && !zr_simulate("ab", o->sim, root, sizeof(root))))
+        return ZR_EXIT_OWN;
+    if (getenv("ZEROUTE_CONF") || getenv("ZEROUTE_CONF_FILE"))
+        zr_complain(
+            "ab",
+            "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every setting comes from its arm");
+    strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    ab->started = zr_ab_text("%s", started);
+    line = zr_ab_quoted(argv);
+    ab->repeat = zr_ab_text("zeroute %s", line);
+    free(line);
+    (void)argc;
+    ab->planned = o->runs;
+    zr_ab_metrics_add(ab);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+    int code = carry_out(o);
+    zr_ab_machine(ab);
+    zr_simulate_end(root);
+    return code;
+}
+
+/* --- reports ---------------------------------------------------------------------------------- */
+
+static bool write_file(const char *path, const struct zr_ab *ab, const struct zr_ab_analysis *an,
+                       void (*report)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *))
+{
+    FILE *f = *path ? fopen(path, "we") : stdout;
+    bool fine = f != NULL;
+
+    if (f) {
+        report(f, ab, an);
+        fine = fflush(f) == 0 && !ferror(f);
+        if (*path)
+            fine &= fclose(f) == 0;
+    }
+    if (!fine)
+        zr_complain("ab", "cannot write %s: %s", *path ? path : "the report", strerror(errno));
+    return fine;
+}
+
+static void set_better(struct zr_ab_options *o)
+{
+    for (size_t i = 0; i < o->n_higher + o->n_lower; i++) {
+        bool higher = i < o->n_higher;
+        const char *name = higher ? o->higher[i] : o->lower[i - o->n_higher];
+        size_t m = zr_ab_metric_index(&o->ab, name);
+        if (m < o->ab.n_metrics)
+            o->ab.metric[m].better = higher ? ZR_AB_HIGHER : ZR_AB_LOWER;
+        else
+            zr_complain("ab", "--%s: no metric '%s' was measured", higher ? "higher" : "lower",
+                        name);
+    }
+}
+
+static bool reports(struct zr_ab_options *o, const struct zr_ab_analysis *an)
+{
+    bool to_stdout = (o->json && !*o->json) || (o->markdown && !*o->markdown), fine = true;
+
+    if (o->json)
+        fine &= write_file(o->json, &o->ab, an, zr_ab_report_json);
+    if (o->html)
+        fine &= write_file(o->html, &o->ab, an, zr_ab_report_html);
+    if (o->markdown)
+        fine &= write_file(o->markdown, &o->ab, an, zr_ab_report_markdown);
+    if (!to_stdout)
+        fine &= write_file("", &o->ab, an, zr_ab_report_terminal);
+    return fine;
+}
+
+/* A recorded comparison, reported anew; a primary metric and differences allowed now add to its own. */
+static bool load(struct zr_ab_options *o)
+{
+    struct zr_ab asked = o->ab;
+
+    o->ab = (struct zr_ab){0};
+    if (asked.n_arms || asked.n_factors || (asked.command && asked.command[0])) {
+        zr_ab_clear(&asked);
+        return zr_ab_right(
+            zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
+    }
+    bool fine = zr_ab_right(zr_ab_load(&o->ab, o->report));
+    if (fine && asked.primary) {
+        free(o->ab.primary);
+        o->ab.primary = zr_ab_text("%s", asked.primary);
+    }
+    for (size_t i = 0; fine && i < asked.n_allow; i++)
+        zr_ab_allow(&o->ab, asked.allow[i]);
+    if (fine && asked.effect > 0)
+        o->ab.effect = asked.effect;
+    zr_ab_clear(&asked);
+    return fine;
+}
+
+int zr_cmd_ab(int argc, char **argv)
+{
+    struct zr_ab_options *o = calloc(1, sizeof(*o));
+    struct zr_ab_analysis *an = calloc(1, sizeof(*an));
+    int code = ZR_EXIT_OWN;
+
+    if (!o || !an)
+        return code;
+    *o = (struct zr_ab_options){.runs = 10, .warmup = 1};
+    o->ab.seed = 1;
+    o->how.interval = 0.01;
+    o->how.settle = 10;
+    o->how.base_active = o->how.base_available = NAN;
+    bool parsed = zr_ab_parse(o, argc, argv);
+    if (o->help) {
+        zr_ab_help();
+        code = 0;
+    } else if (parsed) {
+        code = o->report ? (load(o) ? 0 : ZR_EXIT_OWN) : run_all(o, argc, argv);
+        if (code != ZR_EXIT_OWN) {
+            set_better(o);
+            zr_ab_analyse(&o->ab, an);
+            if (!reports(o, an))
+                code = ZR_EXIT_OWN;
+            else if (!code)
+                code = an->verdict ? 0 : EXIT_NO_VERDICT;
+            zr_ab_analysis_clear(an);
+        }
+    }
+    zr_ab_clear(&o->ab);
+    free(o->how.regex);
+    free(o->how.file);
+    free(o->higher);
+    free(o->lower);
+    free(o);
+    free(an);
+    return code;
+}

@@ -1,0 +1,441 @@
+/* The arms of a comparison: parsing of settings and factors, the settings that follow, the plan. */
+#include "ab/ab.h"
+#include "base/settings.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct setting {
+    const char *name, *type, *values;
+};
+
+static const struct setting settings[] = {
+#define ZR_SETTING(name, type, def, values, help) {#name, #type, values},
+#define ZR_VALUE(setting, value, name, text)
+#define ZR_PRESET(name, settings, help)
+#include "base/settings.def"
+#undef ZR_SETTING
+#undef ZR_VALUE
+#undef ZR_PRESET
+};
+#define SETTINGS (sizeof(settings) / sizeof(*settings))
+
+static const struct {
+    const char *name, *settings;
+} presets[] = {
+#define ZR_SETTING(name, type, def, values, help)
+#define ZR_VALUE(setting, value, name, text)
+#define ZR_PRESET(name, settings, help) {#name, settings},
+#include "base/settings.def"
+#undef ZR_SETTING
+#undef ZR_VALUE
+#undef ZR_PRESET
+};
+#define PRESETS (sizeof(presets) / sizeof(*presets))
+
+/* Every arm starts from here, so that an arm changes what its text says and nothing else. */
+static const char base_preset[] = "observe";
+
+static const struct setting *find_setting(const char *name, size_t length)
+{
+    for (size_t i = 0; i < SETTINGS; i++)
+        if (strlen(settings[i].name) == length && !memcmp(settings[i].name, name, length))
+            return &settings[i];
+    return NULL;
+}
+
+bool zr_ab_is_setting(const char *name, size_t length)
+{
+    return find_setting(name, length) != NULL;
+}
+
+static const char *preset_settings(const char *name, size_t length)
+{
+    for (size_t i = 0; i < PRESETS; i++)
+        if (strlen(presets[i].name) == length && !memcmp(presets[i].name, name, length))
+            return presets[i].settings;
+    return NULL;
+}
+
+/* --- parsing ---------------------------------------------------------------------------------- */
+
+static bool starts_item(const char *s)
+{
+    size_t word = strcspn(s, ",:");
+
+    if (s[word] == ':')
+        return find_setting(s, word) ||
+               (word == 3 &&
+                (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
+    return preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
+}
+
+/*
+ * The text of one item up to its end; *end is left behind it. A comma ends an item where another
+ * item starts behind it, so that ZE_AFFINITY_MASK=0,1 needs no quoting; "\," never does.
+ */
+static char *take_text(const char *s, const char **end, bool to_the_end, bool plain)
+{
+    char *out = zr_ab_more(NULL, strlen(s) + 1, 1);
+    size_t n = 0;
+
+    for (; *s; s++) {
+        if (!to_the_end && s[0] == '\\' && s[1] == ',') {
+            out[n++] = *++s;
+            continue;
+        }
+        if (!to_the_end && *s == ',' && (plain || starts_item(s + 1)))
+            break;
+        out[n++] = *s;
+    }
+    out[n] = 0;
+    *end = s;
+    return out;
+}
+
+static char *check_setting(const struct setting *k, const char *value)
+{
+    struct zr_config config;
+    char why[640];
+
+    if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH")) {
+        zr_settings_default(&config);
+        return zr_setting_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
+                   ? NULL
+                   : zr_ab_text("%s", why);
+    }
+    for (const char *s = k->values; *s;) {
+        size_t n = strcspn(s, "|");
+        if (strlen(value) == n && !memcmp(s, value, n))
+            return NULL;
+        s += n + (s[n] == '|');
+    }
+    return zr_ab_text("bad value %s:%s: expected %s", k->name, value, k->values);
+}
+
+static void add_item(struct zr_ab_arm *arm, enum zr_ab_kind kind, char *key, char *value)
+{
+    arm->items = zr_ab_more(arm->items, arm->n_items + 1, sizeof(*arm->items));
+    arm->items[arm->n_items++] = (struct zr_ab_item){kind, key, value};
+}
+
+static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end)
+{
+    char *text = take_text(s, end, false, false), *equals = strchr(text, '=');
+    char *wrong = NULL;
+
+    if (!equals || equals == text)
+        wrong = zr_ab_text("bad variable '%s': expected env:NAME=VALUE", text);
+    else
+        add_item(arm, ZR_AB_ENV, strndup(text, (size_t)(equals - text)),
+                 zr_ab_text("%s", equals + 1));
+    free(text);
+    return wrong;
+}
+
+static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
+{
+    size_t word = strcspn(s, ",:");
+    const struct setting *k = s[word] == ':' ? find_setting(s, word) : NULL;
+
+    if (k) {
+        char *value = take_text(s + word + 1, end, false, true);
+        char *wrong = check_setting(k, value);
+        if (wrong)
+            free(value);
+        else
+            add_item(arm, ZR_AB_SETTING, zr_ab_text("%s", k->name), value);
+        return wrong;
+    }
+    if (!strncmp(s, "env:", 4))
+        return parse_env(arm, s + 4, end);
+    if (!strncmp(s, "lib:", 4) || !strncmp(s, "cmd:", 4)) {
+        bool cmd = *s == 'c';
+        char *value = take_text(s + 4, end, cmd, false);
+        add_item(arm, cmd ? ZR_AB_CMD : ZR_AB_LIB, zr_ab_text("%s", ""), value);
+        if (*value)
+            return NULL;
+        return zr_ab_text(cmd ? "an empty command: expected cmd:COMMAND ARGS"
+                              : "an empty path: expected lib:/FOLDER");
+    }
+    *end = s + word;
+    if (s[word] != ':' && preset_settings(s, word)) {
+        add_item(arm, ZR_AB_PRESET, strndup(s, word), zr_ab_text("%s", ""));
+        return NULL;
+    }
+    if (s[word] != ':' && word == 4 && !strncmp(s, "none", 4)) {
+        add_item(arm, ZR_AB_NONE, zr_ab_text("%s", ""), zr_ab_text("%s", ""));
+        arm->none = true;
+        return NULL;
+    }
+    return zr_ab_text("unknown setting '%.*s': expected SETTING:VALUE, a preset, env:NAME=VALUE, "
+                      "lib:/FOLDER, cmd:COMMAND or none",
+                      (int)strcspn(s, ","), s);
+}
+
+/* May be called again for the same arm: the items add up. */
+char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text)
+{
+    char *wrong = NULL, *joined;
+    const char *s = text;
+
+    while (!wrong && *s) {
+        wrong = parse_item(arm, s, &s);
+        if (!wrong && *s == ',' && !*++s)
+            wrong = zr_ab_text("'%s' ends with a comma: expected a setting behind it", text);
+    }
+    if (!wrong && !*text)
+        wrong = zr_ab_text("an empty arm: expected a setting, for example route:native");
+    for (size_t i = 0; !wrong && arm->none && i < arm->n_items; i++)
+        if (arm->items[i].kind == ZR_AB_SETTING || arm->items[i].kind == ZR_AB_PRESET)
+            wrong = zr_ab_text("none has no preload: %s cannot be set in it", arm->items[i].key);
+    joined = arm->text ? zr_ab_text("%s,%s", arm->text, text) : zr_ab_text("%s", text);
+    free(arm->text);
+    arm->text = joined;
+    return wrong;
+}
+
+static void forget(struct zr_ab_arm *arm)
+{
+    for (size_t i = 0; i < arm->n_items; i++) {
+        free(arm->items[i].key);
+        free(arm->items[i].value);
+    }
+    free(arm->items);
+    free(arm->text);
+}
+
+char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    char *wrong = NULL;
+
+    if (!equals || equals == text)
+        return zr_ab_text("bad factor '%s': expected NAME=SETTING|SETTING", text);
+    factor->name = strndup(text, (size_t)(equals - text));
+    for (const char *s = equals + 1;; s++) {
+        char *level = zr_ab_more(NULL, strlen(s) + 1, 1);
+        size_t n = 0;
+        for (; *s && *s != '|'; s++)
+            level[n++] = s[0] == '\\' && s[1] == '|' ? *++s : *s;
+        level[n] = 0;
+        struct zr_ab_arm probe = {0};
+        wrong = factor->n_levels < ZR_AB_LEVELS
+                    ? zr_ab_arm_parse(&probe, level)
+                    : zr_ab_text("factor %s has more than %d levels", factor->name, ZR_AB_LEVELS);
+        if (factor->n_levels < ZR_AB_LEVELS)
+            factor->level[factor->n_levels++] = level;
+        else
+            free(level);
+        forget(&probe);
+        if (wrong || !*s)
+            break;
+    }
+    if (!wrong && factor->n_levels < 2)
+        wrong = zr_ab_text("factor %s has one level: expected NAME=SETTING|SETTING", factor->name);
+    return wrong;
+}
+
+/* --- factors become arms ---------------------------------------------------------------------- */
+
+/* What stands behind the ':' or '=' of a level, where that tells the levels apart. */
+static const char *short_level(const struct zr_ab_factor *f, size_t l)
+{
+    const char *shorts[ZR_AB_LEVELS] = {0};
+
+    for (size_t i = 0; i < f->n_levels; i++) {
+        const char *text = f->level[i], *colon = strchr(text, ':');
+        const char *tail = colon ? colon + 1 : text;
+        const char *equals = !strncmp(text, "env:", 4) ? strchr(text, '=') : NULL;
+        shorts[i] = equals ? equals + 1 : tail;
+        if (!strncmp(text, "cmd:", 4) || strlen(shorts[i]) > 24 || !*shorts[i])
+            return f->level[l];
+    }
+    for (size_t i = 0; i < f->n_levels; i++)
+        if (i != l && !strcmp(shorts[i], shorts[l]))
+            return f->level[l];
+    return shorts[l];
+}
+
+static char *value_in(const char *list, const char *setting)
+{
+    size_t n = strlen(setting);
+
+    for (const char *s = list; *s;) {
+        size_t item = strcspn(s, ",");
+        if (item > n && !strncmp(s, setting, n) && s[n] == ':')
+            return strndup(s + n + 1, item - n - 1);
+        s += item + (s[item] == ',');
+    }
+    return NULL;
+}
+
+/* What two settings would both set, to be freed: of two settings, variables or presets one would be lost. */
+static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
+{
+    static const char *const words[] = {[ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries",
+                                        [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
+
+    for (size_t i = 0; i < a->n_items; i++)
+        for (size_t k = 0; k < b->n_items; k++) {
+            const struct zr_ab_item *x = &a->items[i], *y = &b->items[k];
+            bool keyed = x->kind == ZR_AB_SETTING || x->kind == ZR_AB_ENV;
+            if (x->kind == y->kind && (!keyed || !strcmp(x->key, y->key)))
+                return zr_ab_text("%s", keyed ? x->key : words[x->kind]);
+            const struct zr_ab_item *preset = x->kind == ZR_AB_PRESET ? x : y;
+            const struct zr_ab_item *setting = x->kind == ZR_AB_PRESET ? y : x;
+            if (preset->kind != ZR_AB_PRESET || setting->kind != ZR_AB_SETTING)
+                continue;
+            char *base = value_in(preset_settings(base_preset, strlen(base_preset)), setting->key);
+            char *set = value_in(preset_settings(preset->key, strlen(preset->key)), setting->key);
+            bool moves = set && (!base || strcmp(base, set));
+            free(base);
+            free(set);
+            if (moves)
+                return zr_ab_text("%s", setting->key);
+        }
+    return NULL;
+}
+
+/* NULL, or why two factors cannot be told apart. */
+static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g)
+{
+    char *what = NULL;
+
+    if (!strcmp(f->name, g->name))
+        return zr_ab_text("two factors named %s: expected a name of its own for each", f->name);
+    for (size_t i = 0; !what && i < f->n_levels; i++)
+        for (size_t k = 0; !what && k < g->n_levels; k++) {
+            struct zr_ab_arm a = {0}, b = {0};
+            free(zr_ab_arm_parse(&a, f->level[i]));
+            free(zr_ab_arm_parse(&b, g->level[k]));
+            what = both_set(&a, &b);
+            forget(&a);
+            forget(&b);
+        }
+    if (!what)
+        return NULL;
+    char *wrong = zr_ab_text("the factors %s and %s both set %s: expected each to change something "
+                             "of its own",
+                             f->name, g->name, what);
+    free(what);
+    return wrong;
+}
+
+char *zr_ab_combine(struct zr_ab *ab)
+{
+    size_t cells = 1;
+
+    for (size_t f = 0; f < ab->n_factors; f++)
+        for (size_t g = 0; g < f; g++) {
+            char *wrong = clash(&ab->factor[g], &ab->factor[f]);
+            if (wrong)
+                return wrong;
+        }
+    for (size_t f = 0; f < ab->n_factors; f++)
+        cells *= ab->factor[f].n_levels;
+    if (cells > ZR_AB_ARMS)
+        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells,
+                          ZR_AB_ARMS);
+    for (size_t c = 0; c < cells; c++) {
+        struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
+        size_t rest = c;
+        *arm = (struct zr_ab_arm){0};
+        for (size_t f = ab->n_factors; f-- > 0; rest /= ab->factor[f].n_levels)
+            arm->level[f] = rest % ab->factor[f].n_levels;
+        for (size_t f = 0; f < ab->n_factors; f++) {
+            const struct zr_ab_factor *factor = &ab->factor[f];
+            char *wrong = zr_ab_arm_parse(arm, factor->level[arm->level[f]]);
+            if (wrong)
+                return wrong;
+            char *name = zr_ab_text("%s%s%s=%s", arm->name ? arm->name : "", f ? " " : "",
+                                    factor->name, short_level(factor, arm->level[f]));
+            free(arm->name);
+            arm->name = name;
+        }
+    }
+    return NULL;
+}
+
+/* --- settings ------------------------------------------------------------------------------------ */
+
+/* NULL: nobody set it, so the default is in force. */
+static char *set_value(const struct zr_ab_arm *arm, const char *setting)
+{
+    const char *preset = base_preset;
+    char *value = NULL;
+
+    for (size_t i = 0; i < arm->n_items; i++)
+        if (arm->items[i].kind == ZR_AB_PRESET)
+            preset = arm->items[i].key;
+    for (size_t i = 0; i < arm->n_items; i++)
+        if (arm->items[i].kind == ZR_AB_SETTING && !strcmp(arm->items[i].key, setting)) {
+            free(value);
+            value = zr_ab_text("%s", arm->items[i].value);
+        }
+    return value ? value : value_in(preset_settings(preset, strlen(preset)), setting);
+}
+
+char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting)
+{
+    static const char defaults[] = ""
+#define ZR_SETTING(name, type, def, values, help) #name ":" def ","
+#define ZR_VALUE(setting, value, name, text)
+#define ZR_PRESET(name, settings, help)
+#include "base/settings.def"
+#undef ZR_SETTING
+#undef ZR_VALUE
+#undef ZR_PRESET
+        ;
+    char *value = set_value(arm, setting);
+
+    return value ? value : value_in(defaults, setting);
+}
+
+bool zr_ab_from_outside(const struct zr_ab_arm *arm)
+{
+    char *stats = arm->none ? NULL : zr_ab_setting_value(arm, "stats");
+    bool off = stats && !strcmp(stats, "off");
+
+    free(stats);
+    return arm->none || off;
+}
+
+char *zr_ab_settings(const struct zr_ab_arm *arm)
+{
+    char *out = zr_ab_text("%s", "");
+
+    for (size_t i = 0; i < SETTINGS; i++) {
+        char *value = set_value(arm, settings[i].name);
+        if (!value)
+            continue;
+        char *longer = zr_ab_text("%s%s%s:%s", out, *out ? "," : "", settings[i].name, value);
+        free(value);
+        free(out);
+        out = longer;
+    }
+    return out;
+}
+
+/* --- the plan --------------------------------------------------------------------------------- */
+
+/* ABBA: every second round backwards, so that a steady drift hits all arms alike. */
+size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed)
+{
+    size_t *plan = zr_ab_more(NULL, arms * rounds, sizeof(*plan));
+    struct zr_random r;
+
+    zr_random_seed(&r, seed);
+    for (size_t round = 0; round < rounds; round++) {
+        size_t *at = plan + round * arms;
+        for (size_t i = 0; i < arms; i++)
+            at[i] = !random_order && round % 2 ? arms - 1 - i : i;
+        for (size_t i = arms; random_order && i-- > 1;) {
+            size_t other = zr_random_below(&r, i + 1), held = at[i];
+            at[i] = at[other];
+            at[other] = held;
+        }
+    }
+    return plan;
+}

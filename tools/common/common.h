@@ -1,0 +1,276 @@
+/* What every command uses: text and tables, JSON, options, starting programs, and what the machine tells. */
+#ifndef ZEROUTE_TOOLS_COMMON_H
+#define ZEROUTE_TOOLS_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include <zeroute/reader.h>
+
+/* --- json.c: a writer; commas and indentation by itself --------------------------------------- */
+struct zr_json {
+    FILE *out;
+    int depth;
+    bool first, after_key;
+};
+extern bool zr_json_begun; /* on stdout */
+void zr_json_start(struct zr_json *j, FILE *out);
+void zr_json_open(struct zr_json *j, char bracket); /* '{' or '[' */
+void zr_json_close(struct zr_json *j, char bracket);
+void zr_json_key(struct zr_json *j, const char *key);
+void zr_json_string(struct zr_json *j, const char *text);
+void zr_json_number(struct zr_json *j, uint64_t n);
+void zr_json_double(struct zr_json *j, double d);
+void zr_json_bool(struct zr_json *j, bool b);
+void zr_json_null(struct zr_json *j);
+/* A key and its value, or what begins there. */
+void zr_json_text(struct zr_json *j, const char *key, const char *text); /* NULL: left out */
+void zr_json_count(struct zr_json *j, const char *key, uint64_t n);
+void zr_json_amount(struct zr_json *j, const char *key, uint64_t n); /* UINT64_MAX, absent: left out */
+void zr_json_real(struct zr_json *j, const char *key, double d);
+void zr_json_flag(struct zr_json *j, const char *key, bool b);
+void zr_json_begin(struct zr_json *j, const char *key, char bracket);
+
+/* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
+#define ZR_TEXT_SIZE 32
+const char *zr_text_bytes(char *out, uint64_t bytes); /* 1.50 GiB */
+const char *zr_text_time(char *out, uint64_t ns);     /* 12.3 us */
+const char *zr_text_count(char *out, uint64_t n);     /* 1,234,567 */
+const char *zr_text_age(char *out, uint64_t ns);      /* 3m 20s */
+
+/* --- table.c ---------------------------------------------------------------------------------- */
+struct zr_table;
+/* Column heads, NULL last; one that begins with > is aligned to the right. */
+struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
+void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */
+size_t zr_table_rows(const struct zr_table *t);
+/* Cuts the last column at the width of a terminal; colours where asked for. Frees the table. */
+void zr_table_print(struct zr_table *t, FILE *out, bool colour);
+/* A terminal, and no NO_COLOR in the environment. */
+bool zr_colour(FILE *out);
+/* "\033[1m" and so on, or nothing. */
+const char *zr_bold(bool colour);
+const char *zr_dim(bool colour);
+const char *zr_red(bool colour);
+const char *zr_plain(bool colour);
+
+/* --- screen.c: a page that is shown again and again ------------------------------------------- */
+/* False where nothing can be drawn over: no terminal, or a dumb one. */
+bool zr_screen_size(FILE *out, size_t *width, size_t *height);
+/* From the top left corner; lines are cut at the edge, what is below the last one is counted. */
+void zr_screen_show(FILE *out, const char *text, size_t width, size_t height);
+
+/* --- find.c: files that belong to the command ------------------------------------------------- */
+/*
+ * A file installed with the command ("libzeroute.so"): beside it, or in ../lib. False: not found,
+ * `out` says where.
+ */
+bool zr_find_file(const char *name, char *out, size_t size);
+/* Is it our preload, for this machine? If not, `why` says what it is. */
+bool zr_check_library(const char *path, char *why, size_t size);
+/* Why nothing can be preloaded into a program, looked for in PATH ("is ..."); NULL: it can. */
+const char *zr_preload_obstacle(const char *program);
+
+/* --- message.c -------------------------------------------------------------------------------- */
+/* "zeroute NAME: ..." on stderr. */
+void zr_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The text of the last one without its prefix; "" before the first. */
+const char *zr_last_complaint(void);
+
+/* --- launch.c --------------------------------------------------------------------------------- */
+
+/* Starting a program in our place. */
+
+#define ZR_EXIT_OWN 125
+#define ZR_EXIT_CANNOT 126
+#define ZR_EXIT_NOT_FOUND 127
+
+/*
+ * Runs argv[0], looked for in PATH, with our environment, and waits. Signals sent to us go to it;
+ * where it stops we stop. Returns its wait status; when it could not be executed, *exec_error is
+ * the errno and the status is worth nothing.
+ */
+int zr_launch(char *const *argv, int *exec_error);
+/* Ends like the program did: returns its exit code, or dies of its signal. */
+int zr_end_like(int status);
+
+/* --- preload.c -------------------------------------------------------------------------------- */
+
+/* What a program is given to run under the preload; for every command that starts one. */
+
+#define ZR_RUN_NAME 40
+
+/*
+ * Where libzeroute.so is (ZEROUTE_LIB, or with the command); said under `command`'s name when it is
+ * no good.
+ */
+bool zr_preload_find(const char *command, char *path, size_t size);
+/* Puts it in front of what is in LD_PRELOAD of our own environment. */
+bool zr_preload_set(const char *path);
+
+/*
+ * Points our environment to a simulated GPU; `root`, when not empty then, is to be handed to
+ * zr_simulate_end.
+ */
+bool zr_simulate(const char *command, const char *spec, char *root, size_t size);
+void zr_simulate_end(const char *root);
+
+/*
+ * Names a run in our environment. A run inside a run carries both names, so that each finds its own
+ * processes.
+ */
+void zr_run_name(char *run, size_t size);
+bool zr_run_owns(const struct zeroute_process *p, const char *run);
+
+/* --- eager.c ---------------------------------------------------------------------------------- */
+
+/* backing:eager for a program that is about to be started. */
+
+/* Puts NEOReadDebugKeys=1 and EnableDeferBacking=0 into our environment. What the user set himself
+ * is kept: if that stands against it, false, and `kept` names it. */
+bool zr_eager_environment(char *kept, size_t size);
+
+/* --- elffile.c -------------------------------------------------------------------------------- */
+
+/*
+ * What a shared library's file tells: build id, soname, what it needs, which names it mentions.
+ * Nothing is loaded; a file that is damaged or not ELF gives empty answers.
+ */
+
+struct zr_elf {
+    const unsigned char *data; /* NULL: could not be opened */
+    size_t size;
+};
+
+/* False with errno set when the file cannot be read. */
+bool zr_elf_open(struct zr_elf *elf, const char *path);
+void zr_elf_close(struct zr_elf *elf);
+
+/* Hexadecimal; "" when the file has none, as Intel's own builds have not. */
+void zr_elf_build_id(const struct zr_elf *elf, char *out, size_t size);
+
+/* Whether a DT_NEEDED entry starts with this name. */
+bool zr_elf_needs(const struct zr_elf *elf, const char *name);
+
+/* Whether the file imports a function of exactly this name. */
+bool zr_elf_imports(const struct zr_elf *elf, const char *name);
+
+/* Whether the whole string is somewhere in the file: a library that reads an environment variable
+ * carries its name. Walks the whole file. */
+bool zr_elf_mentions(const struct zr_elf *elf, const char *string);
+
+/* What follows the first occurrence of a prefix, up to a character outside "0-9."; "" without one. */
+void zr_elf_number_after(const struct zr_elf *elf, const char *prefix, char *out, size_t size);
+
+/* The first string of the file that looks like "2N.NN.NNNNN": how the Intel driver names itself. */
+void zr_elf_driver_version(const struct zr_elf *elf, char *out, size_t size);
+
+/* --- host.c ----------------------------------------------------------------------------------- */
+
+/*
+ * What the kernel tells about host and device memory, read from a reader's side.
+ * Everything is looked up below $ZEROUTE_ROOT, so that a test can lay out a machine in a folder.
+ * What the kernel does not offer is ZR_ABSENT, never zero.
+ */
+
+#define ZR_ABSENT UINT64_MAX
+
+enum { ZR_CARDS_MAX = 16 };
+
+/* /proc/meminfo. gpu_active and gpu_reclaim exist on recent kernels only; MemAvailable does not
+ * credit gpu_reclaim although the kernel can take it back. */
+struct zr_meminfo {
+    uint64_t total;
+    uint64_t available;
+    uint64_t gpu_active;
+    uint64_t gpu_reclaim;
+    /* in use, and not told as anything: what drivers hold shows here on kernels without gpu_active */
+    uint64_t unaccounted;
+};
+
+/* A region of a card's memory as fdinfo counts it. */
+struct zr_region {
+    uint64_t total;
+    uint64_t resident;
+};
+
+/* What one process holds on one card, every DRM client counted once. gtt is what the card imports
+ * or maps of host memory: it shows sharing, not cost. */
+struct zr_card_use {
+    char pdev[32];
+    char driver[16];
+    unsigned clients;
+    struct zr_region vram;
+    struct zr_region gtt;
+    struct zr_region system;
+};
+
+struct zr_process_memory {
+    uint64_t rss;
+    uint64_t cgroup_current;
+    uint64_t cgroup_limit; /* absent: no limit, or the kernel offers none */
+    unsigned card_count;
+    struct zr_card_use cards[ZR_CARDS_MAX];
+    unsigned dmabuf_fds; /* descriptors of shared buffers that are open */
+    int fdinfo_error;    /* errno of the listing; 0: it was read */
+};
+
+/* "$ZEROUTE_ROOT" followed by the formatted path; returns out. */
+char *zr_root_path(char *out, size_t size, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* A whole file as a string with a terminating zero, to be freed; NULL with errno set. Made for
+ * /proc, whose files tell no size. length may be NULL. */
+char *zr_read_whole(const char *path, size_t *length);
+
+/* False with errno set when there is no meminfo at all. */
+bool zr_meminfo_read(struct zr_meminfo *out);
+
+/* False with errno set when the process is not there. A listing of descriptors that may not be read
+ * is told in fdinfo_error, with everything else filled in. */
+bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out);
+
+/* How much less memory is available than at the baseline, with what the kernel's GPU page pool
+ * could give back credited: the fall-back truth where GPUActive is missing. Negative: more. */
+int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_meminfo *now);
+
+/* Straight line through n points by least squares. error is the standard error of the slope; with
+ * two points it is not known and NAN. False when fewer than two different x are there. */
+struct zr_line {
+    double slope;
+    double error;
+    double intercept;
+};
+bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
+
+/* "1.50 GiB", "64.0 KiB", "0"; "-" when absent. */
+char *zr_bytes_text(char *out, size_t size, uint64_t bytes);
+
+/* A size as the settings have it, "2GiB", "512M". False when it is none. */
+bool zr_bytes_parse(const char *text, uint64_t *out);
+
+/* --- cards.c ---------------------------------------------------------------------------------- */
+
+/* The cards of the machine as sysfs shows them. */
+
+enum zr_family { ZR_FAMILY_OTHER, ZR_FAMILY_ALCHEMIST, ZR_FAMILY_BATTLEMAGE };
+
+struct zr_card {
+    char pdev[32];   /* 0000:03:00.0 */
+    char driver[16]; /* xe, i915 */
+    unsigned vendor, device;
+    enum zr_family family;
+    uint64_t bar;  /* bytes of its memory that the CPU can see; ZR_ABSENT: not told */
+    uint64_t vram; /* ZR_ABSENT: not told */
+};
+
+/* Intel cards with a render node, in the order of their nodes; at most count. */
+unsigned zr_cards_list(struct zr_card *cards, unsigned count);
+
+/* Discrete, and less of its memory is visible than it has: no Resizable BAR. */
+bool zr_card_has_small_bar(const struct zr_card *card);
+
+#endif

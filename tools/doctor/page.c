@@ -1,0 +1,246 @@
+#include "doctor/doctor.h"
+
+#include "base/settings.h"
+#include "common/common.h"
+
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { NARROWEST = 60, WIDEST = 110 };
+
+static unsigned page_width(FILE *to)
+{
+    struct winsize w;
+
+    if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &w) || !w.ws_col)
+        return 100;
+    return w.ws_col < NARROWEST ? NARROWEST : w.ws_col > WIDEST ? WIDEST : w.ws_col;
+}
+
+/* Text after a head of the given width, broken at spaces, further lines below its start. */
+static void wrapped(FILE *to, unsigned indent, unsigned width, const char *text)
+{
+    unsigned room = width > indent + 20 ? width - indent : 20;
+
+    while (*text) {
+        size_t length = strlen(text), cut = length;
+
+        if (length > room) {
+            cut = room;
+            while (cut && text[cut] != ' ')
+                cut--;
+            if (!cut)
+                cut = strcspn(text, " ");
+        }
+        fprintf(to, "%.*s\n", (int)cut, text);
+        text += cut;
+        while (*text == ' ')
+            text++;
+        if (*text)
+            fprintf(to, "%*s", (int)indent, "");
+    }
+}
+
+static void title(FILE *to, bool colour, const char *text)
+{
+    fprintf(to, "\n%s%s%s\n", zr_bold(colour), text, zr_plain(colour));
+}
+
+/* A path in the room that is left; its end is what tells. */
+static void cut_front(FILE *to, size_t room, const char *path)
+{
+    size_t length = strlen(path);
+
+    if (length > room)
+        fprintf(to, "...%s\n", path + length - room + 3);
+    else
+        fprintf(to, "%s\n", path);
+}
+
+static const char *binding_text(const struct zr_stack *s)
+{
+    return s->binding == ZR_LOADER_STATIC   ? ", carries a static loader"
+           : s->binding == ZR_LOADER_SHARED ? ", imports the shared loader"
+                                            : "";
+}
+
+static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned width)
+{
+    bool any = false;
+
+    title(to, colour, c->pid ? "Stack" : "Stack that a program started from here would find");
+    for (int i = 0; i < ZR_PARTS; i++) {
+        const struct zr_library *l = &c->stack.parts[i];
+
+        if (!l->there)
+            continue;
+        any = true;
+        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? l->version : "-",
+                zr_dim(colour), *l->build_id ? l->build_id : "no build id", zr_plain(colour));
+        cut_front(to, width > 47 ? width - 47 : 20, l->path);
+    }
+    if (!any)
+        fprintf(to, "  %s\n",
+                c->stack.error ? "not known: the maps cannot be read"
+                               : "nothing of Level Zero or SYCL");
+    if (c->stack.adapter)
+        fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, c->stack.adapter_why,
+                binding_text(&c->stack));
+}
+
+/* Those that are not as they are by default. */
+static void show_settings(FILE *to, const char *list)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        const struct zr_setting *setting = &zr_settings[i];
+        size_t name = strlen(setting->name), value;
+        const char *at = list;
+
+        while (at && (strncmp(at, setting->name, name) || at[name] != ':'))
+            at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+        if (!at)
+            continue;
+        value = strcspn(at + name + 1, ",");
+        if (strlen(setting->fallback) == value && !strncmp(at + name + 1, setting->fallback, value))
+            continue;
+        fprintf(to, " %.*s", (int)(name + 1 + value), at);
+        any = true;
+    }
+    fprintf(to, "%s\n", any ? "" : " all settings as by default");
+}
+
+static void show_memory(FILE *to, const struct zr_case *c, bool colour)
+{
+    char a[32], b[32], x[32], y[32];
+
+    title(to, colour, "Memory");
+    for (unsigned i = 0; i < c->memory.card_count; i++) {
+        const struct zr_card_use *use = &c->memory.cards[i];
+
+        fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev,
+                use->driver, zr_bytes_text(a, sizeof a, use->vram.total),
+                zr_bytes_text(b, sizeof b, use->vram.resident),
+                zr_bytes_text(x, sizeof x, use->gtt.total));
+    }
+    if (c->memory.fdinfo_error)
+        fprintf(to, "  cards: not known, the descriptors cannot be read\n");
+    else if (!c->memory.card_count)
+        fprintf(to, "  no card is open%s\n",
+                c->pid ? " in this process" : " in any process that can be read");
+    if (c->meminfo_there)
+        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s",
+                zr_bytes_text(a, sizeof a, c->meminfo.gpu_active),
+                zr_bytes_text(b, sizeof b, c->meminfo.available),
+                zr_bytes_text(x, sizeof x, c->meminfo.total));
+    if (c->pid) {
+        fprintf(to, ", VmRSS %s", zr_bytes_text(a, sizeof a, c->memory.rss));
+        if (c->memory.cgroup_current != ZR_ABSENT)
+            fprintf(to, ", cgroup %s", zr_bytes_text(y, sizeof y, c->memory.cgroup_current));
+    } else if (c->holders) {
+        fprintf(to, "; %u processes hold cards", c->holders);
+    }
+    fputc('\n', to);
+    if (c->counted.found) {
+        fprintf(to, "  zeroute: %s held, %llu calls seen,",
+                zr_bytes_text(a, sizeof a, c->counted.allocated),
+                (unsigned long long)c->counted.calls);
+        show_settings(to, c->counted.settings);
+    }
+}
+
+static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
+{
+    static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED",
+                                         "cannot tell"};
+
+    title(to, colour, "Host mirror");
+    fprintf(to, "  %s%-18s%s ", d->mirror.state == ZR_MIRROR_NONE ? "" : zr_red(colour),
+            states[d->mirror.state], zr_plain(colour));
+    wrapped(to, 21, width, d->mirror.why);
+    for (unsigned i = 0; i < ZR_LINKS; i++) {
+        fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i],
+                zr_answer_names[d->links[i].answer]);
+        wrapped(to, 41, width, d->links[i].why);
+    }
+}
+
+static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d)
+{
+    bool wanted = zr_case_cards(c) > 0 || d->mirror.state != ZR_MIRROR_NONE;
+
+    for (unsigned i = 0; i < ZR_REMEDIES; i++)
+        wanted |= d->remedies[i].in_force;
+    return wanted;
+}
+
+static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
+{
+    title(to, colour, "What ends a mirror on this stack");
+    for (unsigned i = 0; i < ZR_REMEDIES; i++) {
+        const struct zr_remedy *r = &d->remedies[i];
+
+        if (!r->offered && !r->in_force)
+            continue;
+        fprintf(to, "  %-9s ", r->in_force ? "IN FORCE" : r->smallest ? "smallest" : "possible");
+        wrapped(to, 12, width, r->setting);
+        if (!r->in_force && !r->smallest)
+            continue;
+        fprintf(to, "            price: ");
+        wrapped(to, 19, width, r->price);
+    }
+}
+
+static void show_line(FILE *to, const char *head, const char *text, unsigned width)
+{
+    if (!text)
+        return;
+    fprintf(to, "           %-8s", head);
+    wrapped(to, 19, width, text);
+}
+
+static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
+{
+    title(to, colour, "Findings");
+    if (!d->findings.count)
+        fprintf(to, "  none\n");
+    for (size_t i = 0; i < d->findings.count; i++) {
+        const struct zr_finding *f = &d->findings.list[i];
+
+        fprintf(to, "  %s%-8s%s ",
+                f->severity == ZR_ERROR     ? zr_red(colour)
+                : f->severity == ZR_WARNING ? zr_bold(colour)
+                                            : "",
+                zr_severity_names[f->severity], zr_plain(colour));
+        wrapped(to, 11, width, f->what);
+        show_line(to, "seen:", f->seen, width);
+        show_line(to, "do:", f->todo, width);
+        show_line(to, "price:", f->price, width);
+        show_line(to, "source:", f->source, width);
+    }
+}
+
+void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d)
+{
+    static const char *const verdicts[] = {"nothing to do", "something to do", "cannot tell"};
+    bool colour = zr_colour(to);
+    unsigned width = page_width(to);
+
+    if (c->pid)
+        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour),
+                (int)width - 20, c->command);
+    else
+        fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour),
+                zr_plain(colour), c->kernel.n[0], c->kernel.n[1], c->card_count,
+                c->card_count == 1 ? "" : "s");
+    show_stack(to, c, colour, width);
+    show_memory(to, c, colour);
+    show_mirror(to, d, colour, width);
+    if (needs_remedies(c, d))
+        show_remedies(to, d, colour, width);
+    show_findings(to, d, colour, width);
+    fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)],
+            zr_plain(colour));
+}

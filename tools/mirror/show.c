@@ -1,0 +1,278 @@
+/* What mirror-test prints. */
+#include "mirror/mirror.h"
+
+#include "common/common.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "1.00 +- 0.01", "1.00" with two points, "-" when it was not measured. */
+static const char *slope_text(char *out, size_t size, bool there, const struct zr_line *line)
+{
+    double slope = fabs(line->slope) < 0.005 ? 0 : line->slope; /* no -0.00 */
+
+    if (!there)
+        snprintf(out, size, "-");
+    else if (isnan(line->error))
+        snprintf(out, size, "%.2f", slope);
+    else
+        snprintf(out, size, "%.2f +- %.2f", slope, line->error);
+    return out;
+}
+
+static const char *growth_text(char *out, size_t size, uint64_t now, uint64_t start)
+{
+    if (now == ZR_ABSENT || start == ZR_ABSENT)
+        snprintf(out, size, "-");
+    else if (now >= start)
+        zr_bytes_text(out, size, now - start);
+    else {
+        *out = '-';
+        zr_bytes_text(out + 1, size - 1, start - now);
+    }
+    return out;
+}
+
+static const char *drop_text(char *out, size_t size, const struct zr_meminfo *start,
+                             const struct zr_meminfo *now)
+{
+    int64_t drop;
+
+    if (start->available == ZR_ABSENT || now->available == ZR_ABSENT) {
+        snprintf(out, size, "-");
+        return out;
+    }
+    drop = zr_meminfo_drop(start, now);
+    if (drop < 0)
+        *out = '-';
+    zr_bytes_text(out + (drop < 0), size - 1, (uint64_t)(drop < 0 ? -drop : drop));
+    return out;
+}
+
+static const struct zr_line *best_line(const struct zr_mirror_result *r, bool *there)
+{
+    *there = r->by_active || r->by_available;
+    return r->by_active ? &r->active : &r->available;
+}
+
+void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
+{
+    const struct zr_mirror_plan *plan = &r->plan;
+    const struct zr_mirror_step *start = &r->step[0];
+    bool colour = zr_colour(to);
+    char step[32], a[32], b[32], c[32], d[32], e[32], n[16], active[48], available[48];
+    struct zr_table *table;
+
+    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n",
+            zr_bold(colour), plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency,
+            plan->backing, zr_share_names[plan->share], plan->count,
+            zr_bytes_text(step, sizeof step, plan->step), plan->variables ? ", " : "",
+            plan->variables ? plan->variables : "", zr_plain(colour));
+    if (*r->driver || *r->device)
+        fprintf(to, "%s, driver %s\n", r->device, r->driver);
+    if (r->count) {
+        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS",
+                             ">imports", (const char *)NULL);
+        for (unsigned i = 0; i < r->count; i++) {
+            const struct zr_mirror_step *s = &r->step[i];
+
+            snprintf(n, sizeof n, "%u", i);
+            drop_text(b, sizeof b, &start->host, &s->host);
+            zr_table_row(table, n, zr_bytes_text(a, sizeof a, s->device),
+                         growth_text(c, sizeof c, s->host.gpu_active, start->host.gpu_active), b,
+                         growth_text(d, sizeof d, s->rss, start->rss),
+                         growth_text(e, sizeof e, s->imports, start->imports));
+        }
+        zr_table_print(table, to, colour);
+        fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n");
+    }
+    if (*r->stopped && r->count)
+        fprintf(to, "stopped early: %s\n", r->stopped);
+    if (r->count)
+        fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
+                slope_text(active, sizeof active, r->by_active, &r->active),
+                slope_text(available, sizeof available, r->by_available, &r->available), r->data);
+    fprintf(to, "verdict: %s%s%s (%s)\n",
+            r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
+            zr_verdict_names[r->verdict], zr_plain(colour), r->why);
+}
+
+/* --- the table of --all ---------------------------------------------------------------------- */
+
+static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results,
+                                              unsigned count, const char *label, unsigned cards)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (!strcmp(results[i].plan.label, label) && results[i].plan.cards == cards)
+            return &results[i];
+    }
+    return NULL;
+}
+
+static const char *cell_text(char *out, size_t size, const struct zr_mirror_result *cell)
+{
+    bool there = false;
+    const struct zr_line *line = cell ? best_line(cell, &there) : NULL;
+
+    if (!cell || cell->count < 3 || !there)
+        snprintf(out, size, "-");
+    else if (!strcmp(cell->data, "damaged"))
+        snprintf(out, size, "DATA DAMAGED");
+    else
+        snprintf(out, size, "%.2f%s", fabs(line->slope) < 0.005 ? 0 : line->slope,
+                 cell->verdict == ZR_CANNOT_TELL ? "?" : "");
+    return out;
+}
+
+static bool is_first_of_label(const struct zr_mirror_result *results, unsigned i)
+{
+    for (unsigned k = 0; k < i; k++) {
+        if (!strcmp(results[k].plan.label, results[i].plan.label))
+            return false;
+    }
+    return true;
+}
+
+static unsigned columns_of(const struct zr_mirror_result *results, unsigned count, unsigned *cards)
+{
+    unsigned found = 0;
+
+    for (unsigned i = 0; i < count; i++) {
+        unsigned k = 0;
+
+        while (k < found && cards[k] != results[i].plan.cards)
+            k++;
+        if (k == found && found < 4)
+            cards[found++] = results[i].plan.cards;
+    }
+    return found;
+}
+
+/* Each reason once, with the first cell that has it. */
+static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                         bool markdown)
+{
+    for (unsigned i = 0; i < count; i++) {
+        unsigned others = 0;
+        bool told = false;
+
+        if (results[i].count >= 3)
+            continue;
+        for (unsigned k = 0; k < count; k++) {
+            bool alike = k != i && results[k].count < 3 && !strcmp(results[k].why, results[i].why);
+
+            told |= alike && k < i;
+            others += alike;
+        }
+        if (told)
+            continue;
+        fprintf(to, "%snot available: %s, %u card%s", markdown ? "- " : "", results[i].plan.label,
+                results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s");
+        if (others)
+            fprintf(to, ", and %u more", others);
+        fprintf(to, ": %s\n", results[i].why);
+    }
+}
+
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count,
+                          bool markdown)
+{
+    unsigned cards[4], columns = columns_of(results, count, cards), width = 0;
+    bool colour = !markdown && zr_colour(to);
+    char text[48];
+
+    for (unsigned i = 0; i < count; i++) {
+        unsigned length = (unsigned)strlen(results[i].plan.label);
+
+        width = length > width ? length : width;
+    }
+    fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour),
+            markdown ? "\n| " : "", (int)width, "setting");
+    for (unsigned k = 0; k < columns; k++)
+        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k],
+                cards[k] == 1 ? "card " : "cards");
+    fprintf(to, "%s\n", markdown ? " |" : "");
+    if (markdown) {
+        fprintf(to, "| ---");
+        for (unsigned k = 0; k < columns; k++)
+            fprintf(to, " | ---:");
+        fprintf(to, " |\n");
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (!is_first_of_label(results, i))
+            continue;
+        fprintf(to, "%s%-*s", markdown ? "| " : "", (int)width, results[i].plan.label);
+        for (unsigned k = 0; k < columns; k++)
+            fprintf(to, "%s%11s", markdown ? " | " : "  ",
+                    cell_text(text, sizeof text,
+                              cell_of(results, count, results[i].plan.label, cards[k])));
+        fprintf(to, "%s\n", markdown ? " |" : "");
+    }
+    if (markdown)
+        fputc('\n', to);
+    show_reasons(to, results, count, markdown);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+static void line(struct zr_json *j, const char *key, bool there, const struct zr_line *of)
+{
+    if (!there)
+        return;
+    zr_json_begin(j, key, '{');
+    zr_json_real(j, "slope", of->slope);
+    zr_json_real(j, "error", of->error);
+    zr_json_close(j, '}');
+}
+
+static void one(struct zr_json *j, const struct zr_mirror_result *r)
+{
+    zr_json_open(j, '{');
+    if (*r->plan.label)
+        zr_json_text(j, "setting", r->plan.label);
+    zr_json_text(j, "route", r->plan.route);
+    zr_json_text(j, "residency", r->plan.residency);
+    zr_json_text(j, "backing", r->plan.backing);
+    zr_json_text(j, "share", zr_share_names[r->plan.share]);
+    if (r->plan.variables)
+        zr_json_text(j, "variables", r->plan.variables);
+    zr_json_count(j, "cards", r->plan.cards);
+    zr_json_text(j, "device", r->device);
+    zr_json_text(j, "driver", r->driver);
+    zr_json_begin(j, "steps", '[');
+    for (unsigned i = 0; i < r->count; i++) {
+        const struct zr_mirror_step *s = &r->step[i];
+
+        zr_json_open(j, '{');
+        zr_json_amount(j, "device_bytes", s->device);
+        zr_json_amount(j, "gpu_active_bytes", s->host.gpu_active);
+        zr_json_amount(j, "gpu_reclaim_bytes", s->host.gpu_reclaim);
+        zr_json_amount(j, "mem_available_bytes", s->host.available);
+        zr_json_amount(j, "vmrss_bytes", s->rss);
+        zr_json_amount(j, "import_bytes", s->imports);
+        zr_json_amount(j, "vram_bytes", s->vram);
+        zr_json_close(j, '}');
+    }
+    zr_json_close(j, ']');
+    line(j, "gpu_active", r->by_active, &r->active);
+    line(j, "mem_available", r->by_available, &r->available);
+    zr_json_text(j, "data", r->data);
+    zr_json_text(j, "verdict", zr_verdict_names[r->verdict]);
+    zr_json_text(j, "why", r->why);
+    if (*r->stopped)
+        zr_json_text(j, "stopped", r->stopped);
+    zr_json_close(j, '}');
+}
+
+void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count)
+{
+    struct zr_json j;
+
+    zr_json_start(&j, to);
+    zr_json_open(&j, '{');
+    zr_json_begin(&j, "measurements", '[');
+    for (unsigned i = 0; i < count; i++)
+        one(&j, &results[i]);
+    zr_json_close(&j, ']');
+    zr_json_close(&j, '}');
+}

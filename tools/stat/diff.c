@@ -1,0 +1,306 @@
+/* zeroute diff: two recorded runs or fingerprints, from this machine or another. */
+#include "ab/ab.h"
+#include "common/json_parse.h"
+#include "stat/stat.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAME = 0, DIFFERENT = 1, TROUBLE = 2 };
+
+struct record {
+    char *name; /* what is compared: file, and which run of it */
+    struct zr_pairs fingerprint, figures;
+    bool watched; /* by zeroute ab */
+};
+
+static void help(void)
+{
+    fputs(
+        "usage: zeroute diff [--json] [--all] RUN1 RUN2\n"
+        "\n"
+        "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.\n"
+        "\n"
+        "A RUN is a file and, where it holds several, which one:\n"
+        "  FILE        written by 'zeroute run --json FILE' (all its processes together), or "
+        "holding\n"
+        "              a fingerprint alone\n"
+        "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the "
+        "first\n"
+        "  FILE#ARM    the first run of that arm\n"
+        "\n"
+        "  --all       figures that are the same, too\n"
+        "  --json      on stdout\n"
+        "\n"
+        "exit code: 0 the fingerprints are the same, 1 they differ, 2 trouble\n"
+        "\n"
+        "examples:\n"
+        "  zeroute diff mine.json yours.json\n"
+        "  zeroute diff report.json#a report.json#b\n",
+        stdout);
+}
+
+/* Of several processes: together, but of latencies the longest. */
+static void add_number(struct zr_pairs *p, const char *name, double value)
+{
+    const char *old = zr_pairs_get(p, name);
+    double before = old ? strtod(old, NULL) : 0;
+    size_t n = strlen(name);
+    bool latency = n > 3 && !strcmp(name + n - 3, "_ns");
+    bool whole = value >= 0 && value < 0x1p53 && value == trunc(value) && before == trunc(before);
+    double both = value + before;
+
+    if (old && latency)
+        both = fmax(value, before);
+    else if (old && whole)
+        both = (double)zeroute_together(name, (uint64_t)before, (uint64_t)value);
+    char *text = zr_ab_text("%.17g", both);
+
+    zr_pairs_set(p, name, text);
+    free(text);
+}
+
+static void take(struct record *r, const struct zr_node *fingerprint, const struct zr_node *figures)
+{
+    for (size_t i = 0; fingerprint && fingerprint->type == ZR_NODE_OBJECT && i < fingerprint->n;
+         i++)
+        if (fingerprint->child[i].text)
+            zr_ab_fact(&r->fingerprint, fingerprint->child[i].key, fingerprint->child[i].text);
+    for (size_t i = 0; figures && figures->type == ZR_NODE_OBJECT && i < figures->n; i++) {
+        const struct zr_node *one = &figures->child[i];
+        char *end;
+        double value = one->text ? strtod(one->text, &end) : NAN;
+        if (one->text && isfinite(value) && end != one->text && !*end)
+            add_number(&r->figures, one->key, value);
+    }
+}
+
+/* The run of a comparison that `which` names: a number, an arm, or "" for the first. */
+static const struct zr_node *find_run(const struct zr_node *root, const char *which)
+{
+    const struct zr_node *runs = zr_node_get(root, "runs"), *arms = zr_node_get(root, "arms");
+
+    for (size_t i = 0; runs && runs->type == ZR_NODE_ARRAY && i < runs->n; i++) {
+        const struct zr_node *run = &runs->child[i];
+        double arm = zr_node_number(run, "arm");
+        if (isdigit((unsigned char)*which)) {
+            if (zr_node_number(run, "number") == strtod(which, NULL))
+                return run;
+            continue;
+        }
+        if (zr_node_true(run, "warmup"))
+            continue;
+        if (!*which)
+            return run;
+        if (arms && arm >= 0 && arm < (double)arms->n) {
+            const char *name = zr_node_text(&arms->child[(size_t)arm], "name");
+            if (name && !strcmp(name, which))
+                return run;
+        }
+    }
+    return NULL;
+}
+
+static char *load_node(struct record *r, const struct zr_node *root, const char *which)
+{
+    const struct zr_node *processes = zr_node_get(root, "processes"), *run;
+
+    if (zr_node_get(root, "runs")) {
+        run = find_run(root, which);
+        if (!run)
+            return zr_ab_text("has no run '%s'", which);
+        take(r, zr_node_get(run, "fingerprint"), zr_node_get(run, "values"));
+        take(r, NULL, zr_node_get(run, "fields"));
+        r->watched = true;
+        return NULL;
+    }
+    if (processes && processes->type == ZR_NODE_ARRAY) {
+        for (size_t i = 0; i < processes->n; i++)
+            take(r, zr_node_get(&processes->child[i], "fingerprint"),
+                 zr_node_get(&processes->child[i], "fields"));
+        return processes->n ? NULL : zr_ab_text("holds no process that used a device");
+    }
+    if (zr_node_get(root, "fingerprint"))
+        take(r, zr_node_get(root, "fingerprint"), zr_node_get(root, "fields"));
+    else
+        take(r, root, NULL);
+    return r->fingerprint.n ? NULL
+                            : zr_ab_text("is no recorded run: expected a file of zeroute run "
+                                         "--json or zeroute ab --json");
+}
+
+static bool load(struct record *r, const char *text)
+{
+    const char *hash = strrchr(text, '#');
+    char *file = hash ? strndup(text, (size_t)(hash - text)) : strdup(text), *why = NULL;
+    struct zr_node *root = file ? zr_node_parse_file(file, &why) : NULL;
+
+    r->name = zr_ab_text("%s", text);
+    if (root) {
+        why = load_node(r, root, hash ? hash + 1 : "");
+        zr_node_free(root);
+    } else if (!why) {
+        why = zr_ab_text("out of memory");
+    }
+    if (why)
+        zr_complain("diff", "%s: %s", file ? file : text, why);
+    bool fine = why == NULL;
+    free(why);
+    free(file);
+    return fine;
+}
+
+/* --- what is shown ---------------------------------------------------------------------------- */
+
+/* What only zeroute ab notes, from outside: no difference against a run that was not watched so. */
+static void drop_outside(struct record *r)
+{
+    static const char *const names[] = {"command", "kernel", "output*", "card.dri*"};
+    struct zr_pairs kept = {0};
+
+    for (size_t i = 0; i < r->fingerprint.n; i++) {
+        const struct zr_pair *p = &r->fingerprint.at[i];
+        bool drop = false;
+        for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
+            drop |= !fnmatch(names[k], p->name, 0);
+        if (!drop)
+            zr_pairs_set(&kept, p->name, p->value);
+    }
+    zr_pairs_clear(&r->fingerprint);
+    r->fingerprint = kept;
+}
+
+static bool worth_showing(const char *name)
+{
+    size_t n = strlen(name);
+
+    return !(n > 7 && !strcmp(name + n - 7, ".sum_ns")); /* follows from the others */
+}
+
+static void show_figures(const struct record *r, bool all)
+{
+    struct zr_pairs names = {0};
+    bool head = false;
+
+    zr_pairs_copy(&names, &r[0].figures);
+    zr_pairs_copy(&names, &r[1].figures);
+    for (size_t i = 0; i < names.n; i++) {
+        const char *a = zr_pairs_get(&r[0].figures, names.at[i].name);
+        const char *b = zr_pairs_get(&r[1].figures, names.at[i].name);
+        double va = a ? strtod(a, NULL) : 0, vb = b ? strtod(b, NULL) : 0;
+        char change[ZR_AB_WORD];
+        if ((va == vb && !all) || !worth_showing(names.at[i].name))
+            continue;
+        if (!head)
+            printf("\n%-44s %18s %18s %10s\n", "figure", "first", "second", "change");
+        head = true;
+        zr_ab_percent(change, va != 0 ? vb / va - 1 : NAN);
+        printf("%-44s %18.12g %18.12g %10s\n", names.at[i].name, va, vb, change);
+    }
+    if (!head)
+        puts("\nThe figures are the same.");
+    else
+        puts("\nOne run each: what differs may be noise; zeroute ab tells.");
+    zr_pairs_clear(&names);
+}
+
+static void show(const struct record *r, const struct zr_ab_differences *d, bool all)
+{
+    printf("first   %s\nsecond  %s\n\n", r[0].name, r[1].name);
+    if (d->n == 0)
+        puts("The fingerprints are the same.");
+    else
+        printf("The fingerprints differ in %zu thing%s:\n", d->n, d->n == 1 ? "" : "s");
+    for (size_t i = 0; i < d->n; i++)
+        printf("  %s\n    first   %s\n    second  %s\n", d->at[i].what,
+               *d->at[i].other ? d->at[i].other : "(not there)",
+               *d->at[i].value ? d->at[i].value : "(not there)");
+    show_figures(r, all);
+}
+
+static void show_json(const struct record *r, const struct zr_ab_differences *d)
+{
+    struct zr_json writer, *j = &writer;
+    struct zr_pairs names = {0};
+
+    zr_json_start(j, stdout);
+    zr_json_open(j, '{');
+    zr_json_text(j, "first", r[0].name);
+    zr_json_text(j, "second", r[1].name);
+    zr_json_flag(j, "same_fingerprint", d->n == 0);
+    zr_json_begin(j, "differences", '[');
+    for (size_t i = 0; i < d->n; i++) {
+        zr_json_open(j, '{');
+        zr_json_text(j, "what", d->at[i].what);
+        zr_json_text(j, "first", d->at[i].other);
+        zr_json_text(j, "second", d->at[i].value);
+        zr_json_close(j, '}');
+    }
+    zr_json_close(j, ']');
+    zr_json_begin(j, "figures", '{');
+    zr_pairs_copy(&names, &r[0].figures);
+    zr_pairs_copy(&names, &r[1].figures);
+    for (size_t i = 0; i < names.n; i++) {
+        zr_json_begin(j, names.at[i].name, '[');
+        for (size_t k = 0; k < 2; k++) {
+            const char *v = zr_pairs_get(&r[k].figures, names.at[i].name);
+            zr_json_double(j, v ? strtod(v, NULL) : 0);
+        }
+        zr_json_close(j, ']');
+    }
+    zr_json_close(j, '}');
+    zr_json_close(j, '}');
+    zr_pairs_clear(&names);
+}
+
+int zr_cmd_diff(int argc, char **argv)
+{
+    struct record r[2] = {0};
+    struct zr_ab_differences d = {0};
+    const char *file[2];
+    bool json = false, all = false;
+    int files = 0, code = TROUBLE;
+
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help")) {
+            help();
+            return 0;
+        }
+        if (!strcmp(argv[i], "--json"))
+            json = true;
+        else if (!strcmp(argv[i], "--all"))
+            all = true;
+        else if (argv[i][0] != '-' && files < 2)
+            file[files++] = argv[i];
+        else {
+            zr_complain("diff", "what is '%s': expected zeroute diff [--json] [--all] RUN1 RUN2",
+                        argv[i]);
+            return TROUBLE;
+        }
+    }
+    if (files != 2) {
+        zr_complain("diff", "%d run%s given: expected two", files, files == 1 ? "" : "s");
+        return TROUBLE;
+    }
+    if (load(&r[0], file[0]) && load(&r[1], file[1])) {
+        for (int i = 0; i < 2; i++)
+            if (r[i].watched && !r[!i].watched)
+                drop_outside(&r[i]);
+        zr_ab_fingerprint_compare(&r[0].fingerprint, &r[1].fingerprint, &d);
+        code = d.n ? DIFFERENT : SAME;
+        if (json)
+            show_json(r, &d);
+        else
+            show(r, &d, all);
+    }
+    zr_ab_differences_clear(&d);
+    for (size_t i = 0; i < 2; i++) {
+        free(r[i].name);
+        zr_pairs_clear(&r[i].fingerprint);
+        zr_pairs_clear(&r[i].figures);
+    }
+    return code;
+}

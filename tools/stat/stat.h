@@ -1,0 +1,42 @@
+/* Showing what processes have counted: zeroute stat, gc and diff, and what run shows at its end. */
+#ifndef ZEROUTE_TOOLS_STAT_H
+#define ZEROUTE_TOOLS_STAT_H
+
+#include "common/common.h"
+
+int zr_cmd_stat(int argc, char **argv);
+int zr_cmd_diff(int argc, char **argv);
+int zr_cmd_gc(int argc, char **argv);
+
+/* --- process_json.c --------------------------------------------------------------------------- */
+/* "fields":{...},"fingerprint":{...} of a process, inside an object that is open. */
+void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s);
+/* A whole process as an object: pid, command, state, fields, fingerprint. */
+void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s);
+
+/* --- summary.c: a process on one page --------------------------------------------------------- */
+void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
+/* One line for each process, most memory first or as given. */
+void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour);
+uint64_t zr_calls_of(const struct zeroute_snapshot *s, const char *entry);
+uint64_t zr_calls_total(const struct zeroute_snapshot *s);
+uint64_t zr_failures_total(const struct zeroute_snapshot *s);
+
+/* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
+void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
+void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s);
+struct zr_card_use;
+void zr_json_card_use(struct zr_json *j, const struct zr_card_use *use); /* inside an object that is open */
+
+/* --- prometheus.c ----------------------------------------------------------------------------- */
+void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
+
+/* --- gc.c ------------------------------------------------------------------------------------- */
+/*
+ * Removes what has been finished for ten minutes; what is newly found finished starts its ten
+ * minutes.
+ */
+void zr_gc_old(void);
+bool zr_gc_remove(const struct zeroute_process *p);
+
+#endif
