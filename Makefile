@@ -26,7 +26,7 @@ LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzer
 TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
 TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
             $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c) src/base/pages.c src/base/settings.c)
-TOOL_LIBS := -lm -ldl -lpthread
+TOOL_LIBS := -ljansson -lm -ldl -lpthread
 
 # --- the simulated GPU ------------------------------------------------------------------------------
 SIM_SRC := $(wildcard tools/simgpu/*.c)

@@ -141,12 +141,10 @@ static bool wants_json(int argc, char **argv)
 /* Who reads JSON gets JSON, of a failure too. */
 static void json_of_failure(int code)
 {
-    struct zr_json j;
-    zr_json_start(&j, stdout);
-    zr_json_open(&j, '{');
-    zr_json_text(&j, "error", *zr_last_complaint() ? zr_last_complaint() : "wrong usage");
-    zr_json_count(&j, "code", (uint64_t)code);
-    zr_json_close(&j, '}');
+    json_t *document = zr_json_document(1);
+    zr_json_text(document, "error", *zr_last_complaint() ? zr_last_complaint() : "wrong usage");
+    zr_json_count(document, "code", (uint64_t)code);
+    zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
 }
 
 int main(int argc, char **argv)

@@ -3,7 +3,7 @@
  * gets no verdict and why, and the page opened in a browser. ZEROUTE_TEST_LONG=1 repeats the power tests 100 times.
  */
 #define WORK "ab_work"
-#include "common/json_parse.h"
+#include "common/common.h"
 #include "shell.h"
 #include "suite.h"
 
@@ -15,7 +15,7 @@
 #define NEW "devices:2,mirror:on,version:1.6.33000"
 #define MIB 1048576.0
 
-static struct zr_node *json;
+static json_t *json;
 
 #define exits(code, ...)                                                                            \
     do {                                                                                            \
@@ -29,30 +29,30 @@ static void says(const char *where, const char *text)
 }
 
 /* j, as `zeroute ab --json=j` wrote it. */
-static const struct zr_node *load(void)
+static json_t *load(void)
 {
     char path[128], *wrong;
     snprintf(path, sizeof path, "%s/j", folder);
-    zr_node_free(json);
-    json = zr_node_parse_file(path, &wrong);
+    json_decref(json);
+    json = zr_json_read(path, &wrong);
     ck_assert_msg(json != NULL, "%s", wrong);
     return json;
 }
 
-static const struct zr_node *metric(const char *name, size_t arm)
+static json_t *metric(const char *name, size_t arm)
 {
-    const struct zr_node *m = zr_node_get(zr_node_get(zr_node_get(json, "analysis"), "metrics"), name);
-    const struct zr_node *arms = zr_node_get(m, "arms");
-    ck_assert_msg(arms && arm < arms->n, "no metric %s", name);
-    return &arms->child[arm];
+    json_t *m = json_object_get(json_object_get(json_object_get(json, "analysis"), "metrics"), name);
+    json_t *arms = json_object_get(m, "arms");
+    ck_assert_msg(arms && arm < json_array_size(arms), "no metric %s", name);
+    return json_array_get(arms, arm);
 }
 
 static const char *status_of(const char *what)
 {
-    const struct zr_node *list = zr_node_get(zr_node_get(json, "analysis"), "differences");
-    for (size_t i = 0; i < list->n; i++)
-        if (strcmp(zr_node_text(&list->child[i], "what"), what) == 0)
-            return zr_node_text(&list->child[i], "status");
+    json_t *list = json_object_get(json_object_get(json, "analysis"), "differences");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(zr_json_get_text(json_array_get(list, i), "what"), what) == 0)
+            return zr_json_get_text(json_array_get(list, i), "status");
     return "none";
 }
 
@@ -87,7 +87,7 @@ START_TEST(the_path_alone_makes_no_difference)
              "-- $W hold=80");
     says(out, "Verdict\n  host.mirror: the same in every run of a and b (16.0 MiB)");
     load();
-    ck_assert_str_eq(zr_node_text(metric("host.mirror", 1), "outcome"), "no difference");
+    ck_assert_str_eq(zr_json_get_text(metric("host.mirror", 1), "outcome"), "no difference");
 }
 END_TEST
 
@@ -97,7 +97,7 @@ START_TEST(the_driver_alone_makes_the_difference_with_its_size)
              " -- $W hold=80");
     says(out, "host.mirror: more in b than in a, worse: 0 to 16.0 MiB");
     load();
-    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), 16 * MIB);
+    ck_assert_double_eq(zr_json_get_number(metric("host.mirror", 1), "difference"), 16 * MIB);
     ck_assert_str_eq(status_of("driver.version"), "consequence");
     ck_assert_str_eq(status_of("env.ZE_SIMGPU"), "declared");
 }
@@ -108,9 +108,9 @@ START_TEST(the_mirror_of_several_processes_is_counted_once)
     exits(3, "$Z ab --sim=" NEW " --runs 1 --warmup 0 --json=j --a residency:default --b residency:owner "
              "-- sh -c \"$W hold=300 & $W hold=300 & $W hold=300 & wait\"");
     load();
-    ck_assert_double_le(zr_node_number(metric("host.mirror", 0), "median"), 3 * 16 * MIB);
-    ck_assert_double_ge(zr_node_number(metric("host.mirror", 0), "median"), 16 * MIB);
-    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "median"), 0);
+    ck_assert_double_le(zr_json_get_number(metric("host.mirror", 0), "median"), 3 * 16 * MIB);
+    ck_assert_double_ge(zr_json_get_number(metric("host.mirror", 0), "median"), 16 * MIB);
+    ck_assert_double_eq(zr_json_get_number(metric("host.mirror", 1), "median"), 0);
 }
 END_TEST
 
@@ -121,7 +121,7 @@ START_TEST(residency_alone_makes_the_difference_with_its_size)
     says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0, -100 %");
     says(out, "residency.skipped                0           1   moved");
     load();
-    ck_assert_double_eq(zr_node_number(metric("host.mirror", 1), "difference"), -16 * MIB);
+    ck_assert_double_eq(zr_json_get_number(metric("host.mirror", 1), "difference"), -16 * MIB);
     ck_assert_str_eq(status_of("output"), "none");
 }
 END_TEST
@@ -130,13 +130,13 @@ START_TEST(factors_find_the_one_that_did_it)
 {
     exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --factor 'path=route:native|route:sycl' "
              "--factor 'driver=env:ZE_SIMGPU=" OLD "|env:ZE_SIMGPU=" NEW "' -- $W hold=80");
-    const struct zr_node *effects = zr_node_get(zr_node_get(load(), "analysis"), "effects");
-    ck_assert_uint_eq(effects->n, 3);
+    json_t *effects = json_object_get(json_object_get(load(), "analysis"), "effects");
+    ck_assert_uint_eq(json_array_size(effects), 3);
     for (size_t i = 0; i < 3; i++) {
-        const struct zr_node *e = &effects->child[i], *factors = zr_node_get(e, "factors");
-        bool driver_alone = factors->n == 1 && zr_node_get(factors, "driver");
-        ck_assert_int_eq(zr_node_true(e, "found"), driver_alone);
-        ck_assert_double_eq(zr_node_number(e, "estimate"), driver_alone ? 16 * MIB : 0);
+        json_t *e = json_array_get(effects, i), *factors = json_object_get(e, "factors");
+        bool driver_alone = json_object_size(factors) == 1 && json_object_get(factors, "driver");
+        ck_assert_int_eq(zr_json_get_flag(e, "found"), driver_alone);
+        ck_assert_double_eq(zr_json_get_number(e, "estimate"), driver_alone ? 16 * MIB : 0);
     }
     says(out, "\n  4   path=sycl driver=env:ZE_SIMGPU=" NEW ", 5 runs\n");
     says(out, "\n                            2 "); /* its row among the other metrics */
@@ -171,10 +171,11 @@ static unsigned differing(int repetition, const char *effect)
     sh("echo %d >count; AB_COUNT=$PWD/count $Z ab --sim --runs 20 --warmup 0 --interval 1000 --metric score "
        "--primary score --json=j --a env:AB_EFFECT=0 --b env:AB_EFFECT=%s -- $W blocks=1 mib=1 score=100 noise=5",
        1000 * repetition, effect);
-    const struct zr_node *all = zr_node_get(zr_node_get(load(), "analysis"), "metrics");
-    for (size_t i = 0; i < all->n; i++) {
-        const struct zr_node *one = &zr_node_get(&all->child[i], "arms")->child[1];
-        const char *outcome = zr_node_text(one, "outcome");
+    json_t *all = json_object_get(json_object_get(load(), "analysis"), "metrics");
+    const char *name;
+    json_t *one;
+    json_object_foreach (all, name, one) {
+        const char *outcome = zr_json_get_text(json_array_get(json_object_get(one, "arms"), 1), "outcome");
         n += strcmp(outcome, "less") == 0 || strcmp(outcome, "more") == 0;
     }
     return n;
@@ -185,7 +186,7 @@ START_TEST(ten_percent_is_found_in_twenty_runs)
     int found = 0, all = repetitions();
     for (int i = 1; i <= all; i++) {
         differing(i, "10");
-        found += strcmp(zr_node_text(metric("score", 1), "outcome"), "more") == 0;
+        found += strcmp(zr_json_get_text(metric("score", 1), "outcome"), "more") == 0;
     }
     ck_assert_msg(found * 100 >= all * 95, "%d of %d", found, all);
 }
@@ -214,13 +215,13 @@ START_TEST(the_control_runs_without_the_preload)
 {
     exits(0, "$Z ab --sim=devices:2 --runs 5 --same-output --json=j --a none --b observe -- $W hold=80");
     says(out, "a runs without the preload");
-    const struct zr_node *runs = zr_node_get(load(), "runs");
-    for (size_t i = 0; i < runs->n; i++) {
-        const struct zr_node *run = &runs->child[i], *fingerprint = zr_node_get(run, "fingerprint");
-        bool none = zr_node_number(run, "arm") == 0;
-        ck_assert(!zr_node_get(fingerprint, "setting.route") == none);
-        ck_assert(!zr_node_get(fingerprint, "library.libzeroute.so.path") == none);
-        ck_assert_ptr_nonnull(zr_node_get(fingerprint, "kernel"));
+    json_t *runs = json_object_get(load(), "runs");
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *run = json_array_get(runs, i), *fingerprint = json_object_get(run, "fingerprint");
+        bool none = zr_json_get_number(run, "arm") == 0;
+        ck_assert(!json_object_get(fingerprint, "setting.route") == none);
+        ck_assert(!json_object_get(fingerprint, "library.libzeroute.so.path") == none);
+        ck_assert_ptr_nonnull(json_object_get(fingerprint, "kernel"));
     }
 }
 END_TEST
@@ -332,9 +333,9 @@ START_TEST(an_interrupt_keeps_what_is_done)
              "$Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
              "until [ \"$(cat count 2>/dev/null || echo 0)\" -ge 5 ]; do sleep 0.01; done; kill -TERM $p; wait $p");
     says(out, "interrupted: 500 runs per arm were planned");
-    const struct zr_node *runs = zr_node_get(load(), "runs");
-    ck_assert_uint_ge(runs->n, 4);
-    ck_assert_uint_lt(runs->n, 1000); /* as planned */
+    json_t *runs = json_object_get(load(), "runs");
+    ck_assert_uint_ge(json_array_size(runs), 4);
+    ck_assert_uint_lt(json_array_size(runs), 1000); /* as planned */
 }
 END_TEST
 
@@ -412,22 +413,22 @@ START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
             snprintf(cell, sizeof cell, "data-metric=\"%s\" data-arm=\"%zu\" data-value=\"", names[i], arm);
             const char *at = strstr(out, cell);
             ck_assert_msg(at != NULL, "no cell %s", cell);
-            ck_assert_double_eq(strtod(at + strlen(cell), NULL), zr_node_number(metric(names[i], arm), "median"));
+            ck_assert_double_eq(strtod(at + strlen(cell), NULL), zr_json_get_number(metric(names[i], arm), "median"));
         }
     /* every run is a dot of the plot, with its value */
-    const struct zr_node *runs = zr_node_get(json, "runs");
+    json_t *runs = json_object_get(json, "runs");
     const char *plot = strstr(out, "data-plot=\"wall\"");
     size_t dots = 0;
     ck_assert_ptr_nonnull(plot);
-    for (size_t i = 0; i < runs->n; i++) {
-        if (zr_node_true(&runs->child[i], "warmup"))
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        if (zr_json_get_flag(json_array_get(runs, i), "warmup"))
             continue;
         char dot[64];
-        snprintf(dot, sizeof dot, "data-run=\"%.0f\" data-value=\"", zr_node_number(&runs->child[i], "number"));
+        snprintf(dot, sizeof dot, "data-run=\"%.0f\" data-value=\"", zr_json_get_number(json_array_get(runs, i), "number"));
         const char *at = strstr(plot, dot);
         ck_assert_ptr_nonnull(at);
         ck_assert_double_eq(strtod(at + strlen(dot), NULL),
-                            zr_node_number(zr_node_get(&runs->child[i], "values"), "wall"));
+                            zr_json_get_number(json_object_get(json_array_get(runs, i), "values"), "wall"));
         dots++;
     }
     ck_assert_uint_eq(dots, 12);
@@ -455,7 +456,7 @@ START_TEST(diff_tells_what_two_runs_differ_in)
     says(out, "differ in 1 thing:\n  setting.residency\n");
     exits(2, "$Z diff x");
     exits(2, "echo '[]' >z; $Z diff x z");
-    says(err, "is no recorded run");
+    says(err, "is not a recorded run");
     exits(2, "$Z diff x nothing");
 }
 END_TEST
@@ -463,7 +464,7 @@ END_TEST
 static void teardown(void)
 {
     shell_teardown();
-    zr_node_free(json);
+    json_decref(json);
     json = NULL;
 }
 

@@ -18,7 +18,7 @@
 
 int zr_cmd_ab(int argc, char **argv);
 
-#define ZR_AB_FORMAT 1 /* of the JSON; a reader refuses a higher one */
+#define ZR_AB_FORMAT 2 /* of the JSON; a reader refuses a higher one */
 #define ZR_AB_ARMS 64
 
 /* --- pairs.c: names with texts, sorted by name --------------------------------------------- */

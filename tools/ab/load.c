@@ -1,6 +1,7 @@
 /* Reading a comparison back from its JSON: the raw part; the analysis is made anew from it. */
 #include "ab/ab.h"
-#include "common/json_parse.h"
+
+#include "common/common.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,149 +12,173 @@ static char *copy_or(const char *s, const char *fallback)
     return zr_ab_text("%s", s ? s : fallback);
 }
 
-static void load_pairs(struct zr_pairs *p, const struct zr_node *object)
+static void load_pairs(struct zr_pairs *p, json_t *object)
 {
-    for (size_t i = 0; object && object->type == ZR_NODE_OBJECT && i < object->n; i++)
-        if (object->child[i].text)
-            zr_pairs_set(p, object->child[i].key, object->child[i].text);
+    const char *key;
+    json_t *value;
+
+    json_object_foreach (object, key, value)
+        if (json_is_string(value))
+            zr_pairs_set(p, key, json_string_value(value));
 }
 
-static char **load_texts(const struct zr_node *array, size_t *n)
+static char **load_texts(const json_t *array, size_t *n)
 {
-    char **list = zr_ab_more(NULL, (array ? array->n : 0) + 1, sizeof(*list));
+    char **list = zr_ab_more(NULL, json_array_size(array) + 1, sizeof(*list));
+    json_t *value;
+    size_t i;
 
     *n = 0;
-    for (size_t i = 0; array && array->type == ZR_NODE_ARRAY && i < array->n; i++)
-        if (array->child[i].type == ZR_NODE_TEXT)
-            list[(*n)++] = zr_ab_text("%s", array->child[i].text);
+    json_array_foreach (array, i, value)
+        if (json_is_string(value))
+            list[(*n)++] = zr_ab_text("%s", json_string_value(value));
     list[*n] = NULL;
     return list;
 }
 
-static char *load_design(struct zr_ab *ab, const struct zr_node *root)
+static void load_factor(struct zr_ab_factor *f, const json_t *one)
 {
-    const struct zr_node *arms = zr_node_get(root, "arms"), *factors = zr_node_get(root, "factors");
-    const struct zr_node *metrics = zr_node_get(root, "metrics");
+    const json_t *levels = json_object_get(one, "levels");
+
+    f->name = copy_or(zr_json_get_text(one, "name"), "");
+    for (size_t l = 0; l < json_array_size(levels) && l < ZR_AB_LEVELS; l++)
+        f->level[f->n_levels++] = copy_or(json_string_value(json_array_get(levels, l)), "");
+}
+
+static char *load_arm(struct zr_ab_arm *arm, const json_t *one)
+{
+    const json_t *level = json_object_get(one, "level");
+    const char *setting = zr_json_get_text(one, "setting");
+
+    arm->name = copy_or(zr_json_get_text(one, "name"), "");
+    for (size_t i = 0; i < json_array_size(level) && i < ZR_AB_FACTORS; i++) {
+        json_int_t number = json_integer_value(json_array_get(level, i));
+        arm->level[i] = number >= 0 && number < ZR_AB_LEVELS ? (size_t)number : 0;
+    }
+    return zr_ab_arm_parse(arm, setting ? setting : "");
+}
+
+static void load_metric(struct zr_ab *ab, const json_t *one)
+{
+    const char *unit = zr_json_get_text(one, "unit"), *better = zr_json_get_text(one, "better");
+    const char *name = zr_json_get_text(one, "name"), *help = zr_json_get_text(one, "help");
+    int u = ZR_AB_SECONDS, b = ZR_AB_LOWER;
+
+    while (u < ZR_AB_PLAIN && unit && strcmp(unit, zr_ab_unit_name((enum zr_ab_unit)u)))
+        u++;
+    while (b < ZR_AB_NEITHER && better && strcmp(better, zr_ab_better_name((enum zr_ab_better)b)))
+        b++;
+    zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b, help ? help : "");
+}
+
+static char *load_design(struct zr_ab *ab, const json_t *root)
+{
+    const json_t *arms = json_object_get(root, "arms"), *factors = json_object_get(root, "factors");
+    const json_t *metrics = json_object_get(root, "metrics");
     char *wrong = NULL;
 
-    if (!arms || arms->type != ZR_NODE_ARRAY || arms->n > ZR_AB_ARMS || !metrics ||
-        metrics->type != ZR_NODE_ARRAY || (factors && factors->n > ZR_AB_FACTORS))
+    if (!json_is_array(arms) || json_array_size(arms) > ZR_AB_ARMS || !json_is_array(metrics) ||
+        json_array_size(factors) > ZR_AB_FACTORS)
         return zr_ab_text("it has no arms or no metrics");
-    for (size_t i = 0; factors && factors->type == ZR_NODE_ARRAY && i < factors->n; i++) {
-        struct zr_ab_factor *f = &ab->factor[ab->n_factors++];
-        const struct zr_node *levels = zr_node_get(&factors->child[i], "levels");
-        f->name = copy_or(zr_node_text(&factors->child[i], "name"), "");
-        for (size_t l = 0; levels && l < levels->n && l < ZR_AB_LEVELS; l++)
-            f->level[f->n_levels++] = copy_or(levels->child[l].text, "");
+    while (ab->n_factors < json_array_size(factors)) {
+        const json_t *one = json_array_get(factors, ab->n_factors);
+        load_factor(&ab->factor[ab->n_factors++], one);
     }
-    for (size_t a = 0; !wrong && a < arms->n; a++) {
-        struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
-        const struct zr_node *level = zr_node_get(&arms->child[a], "level");
-        const char *setting = zr_node_text(&arms->child[a], "setting");
-        arm->name = copy_or(zr_node_text(&arms->child[a], "name"), "");
-        wrong = zr_ab_arm_parse(arm, setting ? setting : "");
-        for (size_t i = 0; level && i < level->n && i < ZR_AB_FACTORS; i++)
-            arm->level[i] = (size_t)level->child[i].number;
+    while (!wrong && ab->n_arms < json_array_size(arms)) {
+        const json_t *one = json_array_get(arms, ab->n_arms);
+        wrong = load_arm(&ab->arm[ab->n_arms++], one);
     }
-    for (size_t m = 0; m < metrics->n; m++) {
-        const struct zr_node *one = &metrics->child[m];
-        const char *unit = zr_node_text(one, "unit"), *better = zr_node_text(one, "better");
-        int u = ZR_AB_SECONDS, b = ZR_AB_LOWER;
-        while (u < ZR_AB_PLAIN && unit && strcmp(unit, zr_ab_unit_name((enum zr_ab_unit)u)))
-            u++;
-        while (b < ZR_AB_NEITHER && better &&
-               strcmp(better, zr_ab_better_name((enum zr_ab_better)b)))
-            b++;
-        const char *name = zr_node_text(one, "name"), *help = zr_node_text(one, "help");
-        zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b,
-                         help ? help : "");
-    }
+    for (size_t m = 0; m < json_array_size(metrics); m++)
+        load_metric(ab, json_array_get(metrics, m));
     return wrong;
 }
 
-static double item(const struct zr_node *array, size_t i)
+static double item(const json_t *array, size_t i)
 {
-    return array && array->type == ZR_NODE_ARRAY && i < array->n &&
-                   array->child[i].type == ZR_NODE_NUMBER
-               ? array->child[i].number
-               : NAN;
+    const json_t *value = json_array_get(array, i);
+
+    return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void load_samples(struct zr_ab_run *run, const struct zr_node *samples)
+static void load_samples(struct zr_ab_run *run, const json_t *samples)
 {
-    const struct zr_node *t = zr_node_get(samples, "t"),
-                         *active = zr_node_get(samples, "gpu_active");
-    const struct zr_node *available = zr_node_get(samples, "mem_available");
-    const struct zr_node *rss = zr_node_get(samples, "rss"), *vram = zr_node_get(samples, "vram");
-    const struct zr_node *imports = zr_node_get(samples, "imports");
+    const json_t *t = json_object_get(samples, "t"), *active = json_object_get(samples, "gpu_active");
+    const json_t *available = json_object_get(samples, "mem_available");
+    const json_t *rss = json_object_get(samples, "rss"), *vram = json_object_get(samples, "vram");
+    const json_t *imports = json_object_get(samples, "imports");
 
-    run->n_samples = t && t->type == ZR_NODE_ARRAY ? t->n : 0;
+    run->n_samples = json_array_size(t);
     run->sample = zr_ab_more(NULL, run->n_samples, sizeof(*run->sample));
     for (size_t i = 0; i < run->n_samples; i++)
         run->sample[i] = (struct zr_ab_sample){item(t, i),   item(active, i), item(available, i),
                                                item(rss, i), item(vram, i),   item(imports, i)};
 }
 
-static char *load_runs(struct zr_ab *ab, const struct zr_node *runs)
+static char *load_runs(struct zr_ab *ab, const json_t *runs)
 {
-    for (size_t r = 0; runs && runs->type == ZR_NODE_ARRAY && r < runs->n; r++) {
-        const struct zr_node *one = &runs->child[r], *values = zr_node_get(one, "values");
-        double arm = zr_node_number(one, "arm"), status = zr_node_number(one, "status");
+    const json_t *one;
+    size_t r;
+
+    json_array_foreach (runs, r, one) {
+        const json_t *values = json_object_get(one, "values");
+        double arm = zr_json_get_number(one, "arm"), status = zr_json_get_number(one, "status");
+        const char *invalid = zr_json_get_text(one, "invalid");
         if (!(arm >= 0 && arm < (double)ab->n_arms))
             return zr_ab_text("run %zu belongs to no arm", r + 1);
         struct zr_ab_run *run = zr_ab_run_add(ab);
         run->arm = (size_t)arm;
-        run->number = (size_t)fmax(0, zr_node_number(one, "number"));
+        run->number = (size_t)fmax(0, zr_json_get_number(one, "number"));
         run->status = isfinite(status) ? (int)status : 0;
-        run->warmup = zr_node_true(one, "warmup");
-        run->settled = zr_node_true(one, "settled");
-        run->waited = zr_node_number(one, "waited");
-        if (zr_node_text(one, "invalid"))
-            run->invalid = zr_ab_text("%s", zr_node_text(one, "invalid"));
+        run->warmup = zr_json_get_flag(one, "warmup");
+        run->settled = zr_json_get_flag(one, "settled");
+        run->waited = zr_json_get_number(one, "waited");
+        run->invalid = invalid ? zr_ab_text("%s", invalid) : NULL;
         for (size_t m = 0; m < ab->n_metrics; m++)
-            run->value[m] = zr_node_number(values, ab->metric[m].name);
-        load_pairs(&run->fingerprint, zr_node_get(one, "fingerprint"));
-        load_pairs(&run->fields, zr_node_get(one, "fields"));
-        load_samples(run, zr_node_get(one, "samples"));
+            run->value[m] = zr_json_get_number(values, ab->metric[m].name);
+        load_pairs(&run->fingerprint, json_object_get(one, "fingerprint"));
+        load_pairs(&run->fields, json_object_get(one, "fields"));
+        load_samples(run, json_object_get(one, "samples"));
     }
     return NULL;
 }
 
-char *zr_ab_load(struct zr_ab *ab, const char *file)
+static char *load_document(struct zr_ab *ab, const json_t *root)
 {
-    char *wrong, *message;
-    struct zr_node *root = zr_node_parse_file(file, &wrong);
-    const char *format = zr_node_text(root, "format"), *seed = zr_node_text(root, "seed");
-    const char *order = zr_node_text(root, "order");
-    double version = zr_node_number(root, "format_version"),
-           effect = zr_node_number(root, "effect");
+    double format = zr_json_get_number(root, "format"), effect = zr_json_get_number(root, "effect");
+    const char *seed = zr_json_get_text(root, "seed"), *order = zr_json_get_text(root, "order");
     size_t n;
 
-    if (!root)
-        ;
-    else if (!format || strcmp(format, "zeroute ab"))
-        wrong = zr_ab_text("it is not a comparison: expected a file written by zeroute ab --json");
-    else if (!(version >= 1 && version <= ZR_AB_FORMAT))
-        wrong = zr_ab_text("its format version is %g: expected at most %d", version, ZR_AB_FORMAT);
-    else
-        wrong = load_design(ab, root);
-    if (root && !wrong) {
-        ab->command = load_texts(zr_node_get(root, "command"), &n);
-        ab->allow = load_texts(zr_node_get(root, "allow"), &ab->n_allow);
-        ab->seed = seed ? strtoull(seed, NULL, 10) : 0;
-        ab->primary = copy_or(zr_node_text(root, "primary"), "wall");
-        ab->started = copy_or(zr_node_text(root, "started"), "");
-        ab->repeat = copy_or(zr_node_text(root, "repeat"), "");
-        ab->effect = isfinite(effect) ? effect : 0;
-        ab->random_order = order && !strcmp(order, "random");
-        ab->planned = (size_t)fmax(0, zr_node_number(root, "planned_runs"));
-        ab->same_output = zr_node_true(root, "same_output");
-        ab->interrupted = zr_node_true(root, "interrupted");
-        load_pairs(&ab->machine, zr_node_get(root, "machine"));
-        wrong = load_runs(ab, zr_node_get(root, "runs"));
-    }
-    zr_node_free(root);
-    message = wrong ? zr_ab_text("%s: %s", file, wrong) : NULL;
+    if (isnan(format))
+        return zr_ab_text("it is not a comparison: expected a file written by zeroute ab --json");
+    if (format != ZR_AB_FORMAT)
+        return zr_ab_text("its format is %g: expected %d", format, ZR_AB_FORMAT);
+    char *wrong = load_design(ab, root);
+    if (wrong)
+        return wrong;
+    ab->command = load_texts(json_object_get(root, "command"), &n);
+    ab->allow = load_texts(json_object_get(root, "allow"), &ab->n_allow);
+    ab->seed = seed ? strtoull(seed, NULL, 10) : 0;
+    ab->primary = copy_or(zr_json_get_text(root, "primary"), "wall");
+    ab->started = copy_or(zr_json_get_text(root, "started"), "");
+    ab->repeat = copy_or(zr_json_get_text(root, "repeat"), "");
+    ab->effect = isfinite(effect) ? effect : 0;
+    ab->random_order = order && !strcmp(order, "random");
+    ab->planned = (size_t)fmax(0, zr_json_get_number(root, "planned_runs"));
+    ab->same_output = zr_json_get_flag(root, "same_output");
+    ab->interrupted = zr_json_get_flag(root, "interrupted");
+    load_pairs(&ab->machine, json_object_get(root, "machine"));
+    return load_runs(ab, json_object_get(root, "runs"));
+}
+
+char *zr_ab_load(struct zr_ab *ab, const char *file)
+{
+    char *wrong;
+    json_t *root = zr_json_read(file, &wrong);
+
+    if (root)
+        wrong = load_document(ab, root);
+    char *message = root && !wrong ? NULL : zr_ab_text("%s: %s", file, wrong ? wrong : "out of memory");
+    json_decref(root);
     free(wrong);
     return message;
 }

@@ -5,256 +5,223 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void named_interval(struct zr_json *j, const char *name, struct zr_interval i)
+static void named_interval(json_t *j, const char *name, struct zr_interval i)
 {
-    zr_json_begin(j, name, '[');
-    zr_json_double(j, i.low);
-    zr_json_double(j, i.high);
-    zr_json_close(j, ']');
+    json_t *named = zr_json_array(j, name);
+    zr_json_real(named, NULL, i.low);
+    zr_json_real(named, NULL, i.high);
 }
 
-static void named_pairs(struct zr_json *j, const char *name, const struct zr_pairs *p)
+static void named_pairs(json_t *j, const char *name, const struct zr_pairs *p)
 {
-    zr_json_begin(j, name, '{');
+    json_t *named = zr_json_object(j, name);
     for (size_t i = 0; i < p->n; i++)
-        zr_json_text(j, p->at[i].name, p->at[i].value);
-    zr_json_close(j, '}');
+        zr_json_text(named, p->at[i].name, p->at[i].value);
 }
 
-static void named_texts(struct zr_json *j, const char *name, char *const *list, size_t n)
+static void named_texts(json_t *j, const char *name, char *const *list, size_t n)
 {
-    zr_json_begin(j, name, '[');
+    json_t *named = zr_json_array(j, name);
     for (size_t i = 0; i < n; i++)
-        zr_json_string(j, list[i]);
-    zr_json_close(j, ']');
+        zr_json_text(named, NULL, list[i]);
 }
 
-static void design(struct zr_json *j, const struct zr_ab *ab)
+static void design(json_t *j, const struct zr_ab *ab)
 {
-    zr_json_begin(j, "arms", '[');
+    json_t *arms = zr_json_array(j, "arms");
     for (size_t a = 0; a < ab->n_arms; a++) {
         char *settings = zr_ab_settings(&ab->arm[a]);
-        zr_json_open(j, '{');
-        zr_json_text(j, "name", ab->arm[a].name);
-        zr_json_text(j, "setting", ab->arm[a].text);
-        zr_json_text(j, "settings", ab->arm[a].none ? "" : settings);
+        json_t *item = zr_json_object(arms, NULL);
+        zr_json_text(item, "name", ab->arm[a].name);
+        zr_json_text(item, "setting", ab->arm[a].text);
+        zr_json_text(item, "settings", ab->arm[a].none ? "" : settings);
         if (ab->n_factors) {
-            zr_json_begin(j, "level", '[');
+            json_t *level = zr_json_array(item, "level");
             for (size_t i = 0; i < ab->n_factors; i++)
-                zr_json_number(j, ab->arm[a].level[i]);
-            zr_json_close(j, ']');
+                zr_json_count(level, NULL, ab->arm[a].level[i]);
         }
-        zr_json_close(j, '}');
         free(settings);
     }
-    zr_json_close(j, ']');
-    zr_json_begin(j, "factors", '[');
+    json_t *factors = zr_json_array(j, "factors");
     for (size_t i = 0; i < ab->n_factors; i++) {
-        zr_json_open(j, '{');
-        zr_json_text(j, "name", ab->factor[i].name);
-        named_texts(j, "levels", ab->factor[i].level, ab->factor[i].n_levels);
-        zr_json_close(j, '}');
+        json_t *item = zr_json_object(factors, NULL);
+        zr_json_text(item, "name", ab->factor[i].name);
+        named_texts(item, "levels", ab->factor[i].level, ab->factor[i].n_levels);
     }
-    zr_json_close(j, ']');
-    zr_json_begin(j, "metrics", '[');
+    json_t *metrics = zr_json_array(j, "metrics");
     for (size_t m = 0; m < ab->n_metrics; m++) {
-        zr_json_open(j, '{');
-        zr_json_text(j, "name", ab->metric[m].name);
-        zr_json_text(j, "unit", zr_ab_unit_name(ab->metric[m].unit));
-        zr_json_text(j, "better", zr_ab_better_name(ab->metric[m].better));
-        zr_json_text(j, "help", ab->metric[m].help);
-        zr_json_close(j, '}');
+        json_t *item = zr_json_object(metrics, NULL);
+        zr_json_text(item, "name", ab->metric[m].name);
+        zr_json_text(item, "unit", zr_ab_unit_name(ab->metric[m].unit));
+        zr_json_text(item, "better", zr_ab_better_name(ab->metric[m].better));
+        zr_json_text(item, "help", ab->metric[m].help);
     }
-    zr_json_close(j, ']');
 }
 
-static void samples(struct zr_json *j, const struct zr_ab_run *run)
+static void samples(json_t *j, const struct zr_ab_run *run)
 {
     static const char *const names[] = {"t",   "gpu_active", "mem_available",
                                         "rss", "vram",       "imports"};
 
-    zr_json_begin(j, "samples", '{');
+    json_t *samples = zr_json_object(j, "samples");
     for (size_t s = 0; s < sizeof(names) / sizeof(*names); s++) {
-        zr_json_begin(j, names[s], '[');
+        json_t *named = zr_json_array(samples, names[s]);
         for (size_t i = 0; i < run->n_samples; i++) {
             const struct zr_ab_sample *x = &run->sample[i];
             const double v[] = {x->t, x->gpu_active, x->mem_available, x->rss, x->vram, x->imports};
-            zr_json_double(j, v[s]);
+            zr_json_real(named, NULL, v[s]);
         }
-        zr_json_close(j, ']');
     }
-    zr_json_close(j, '}');
 }
 
-static void runs(struct zr_json *j, const struct zr_ab *ab)
+static void runs(json_t *j, const struct zr_ab *ab)
 {
-    zr_json_begin(j, "runs", '[');
+    json_t *runs = zr_json_array(j, "runs");
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
-        zr_json_open(j, '{');
-        zr_json_count(j, "number", run->number);
-        zr_json_count(j, "arm", run->arm);
-        zr_json_real(j, "status", run->status);
-        zr_json_flag(j, "warmup", run->warmup);
-        zr_json_flag(j, "settled", run->settled);
-        zr_json_real(j, "waited", run->waited);
+        json_t *item = zr_json_object(runs, NULL);
+        zr_json_count(item, "number", run->number);
+        zr_json_count(item, "arm", run->arm);
+        zr_json_count(item, "status", (uint64_t)run->status);
+        zr_json_flag(item, "warmup", run->warmup);
+        zr_json_flag(item, "settled", run->settled);
+        zr_json_real(item, "waited", run->waited);
         if (run->invalid)
-            zr_json_text(j, "invalid", run->invalid);
-        zr_json_begin(j, "values", '{');
+            zr_json_text(item, "invalid", run->invalid);
+        json_t *values = zr_json_object(item, "values");
         for (size_t m = 0; m < ab->n_metrics; m++)
             if (isfinite(run->value[m]))
-                zr_json_real(j, ab->metric[m].name, run->value[m]);
-        zr_json_close(j, '}');
-        named_pairs(j, "fingerprint", &run->fingerprint);
-        named_pairs(j, "fields", &run->fields);
-        samples(j, run);
-        zr_json_close(j, '}');
+                zr_json_real(values, ab->metric[m].name, run->value[m]);
+        named_pairs(item, "fingerprint", &run->fingerprint);
+        named_pairs(item, "fields", &run->fields);
+        samples(item, run);
     }
-    zr_json_close(j, ']');
 }
 
-static void comparison(struct zr_json *j, const struct zr_ab_comparison *c, bool base)
+static void comparison(json_t *j, const struct zr_ab_comparison *c, bool base)
 {
-    zr_json_open(j, '{');
-    zr_json_count(j, "runs", c->n);
-    zr_json_real(j, "median", c->median);
-    named_interval(j, "median_interval", c->median_interval);
+    json_t *item = zr_json_object(j, NULL);
+    zr_json_count(item, "runs", c->n);
+    zr_json_real(item, "median", c->median);
+    named_interval(item, "median_interval", c->median_interval);
     if (!base) {
-        zr_json_real(j, "difference", c->difference);
-        named_interval(j, "difference_interval", c->difference_interval);
-        zr_json_real(j, "change", c->change);
-        named_interval(j, "change_interval", c->change_interval);
-        zr_json_real(j, "p", c->p);
-        zr_json_real(j, "p_corrected", c->p_corrected);
-        zr_json_real(j, "cliff_delta", c->delta);
-        zr_json_real(j, "noise", c->noise);
-        zr_json_real(j, "runs_needed", c->needed);
-        zr_json_real(j, "to_see", c->seen);
-        zr_json_text(j, "outcome", zr_ab_outcome_name(c->outcome));
+        zr_json_real(item, "difference", c->difference);
+        named_interval(item, "difference_interval", c->difference_interval);
+        zr_json_real(item, "change", c->change);
+        named_interval(item, "change_interval", c->change_interval);
+        zr_json_real(item, "p", c->p);
+        zr_json_real(item, "p_corrected", c->p_corrected);
+        zr_json_real(item, "cliff_delta", c->delta);
+        zr_json_real(item, "noise", c->noise);
+        zr_json_real(item, "runs_needed", c->needed);
+        zr_json_real(item, "to_see", c->seen);
+        zr_json_text(item, "outcome", zr_ab_outcome_name(c->outcome));
     }
-    zr_json_close(j, '}');
 }
 
-static void analysed_metrics(struct zr_json *j, const struct zr_ab *ab,
+static void analysed_metrics(json_t *j, const struct zr_ab *ab,
                              const struct zr_ab_analysis *an)
 {
-    zr_json_begin(j, "metrics", '{');
+    json_t *metrics = zr_json_object(j, "metrics");
     for (size_t m = 0; m < ab->n_metrics; m++) {
         if (!an->row[m].measured)
             continue;
-        zr_json_begin(j, ab->metric[m].name, '{');
-        zr_json_flag(j, "primary", an->row[m].primary);
-        zr_json_flag(j, "constant", an->row[m].constant);
-        zr_json_flag(j, "drifts", an->row[m].drifts);
-        zr_json_begin(j, "arms", '[');
+        json_t *named = zr_json_object(metrics, ab->metric[m].name);
+        zr_json_flag(named, "primary", an->row[m].primary);
+        zr_json_flag(named, "constant", an->row[m].constant);
+        zr_json_flag(named, "drifts", an->row[m].drifts);
+        json_t *arms = zr_json_array(named, "arms");
         for (size_t arm = 0; arm < ab->n_arms; arm++)
-            comparison(j, &an->row[m].arm[arm], arm == 0);
-        zr_json_close(j, ']');
-        zr_json_close(j, '}');
+            comparison(arms, &an->row[m].arm[arm], arm == 0);
     }
-    zr_json_close(j, '}');
 }
 
-static void analysed_differences(struct zr_json *j, const struct zr_ab_analysis *an)
+static void analysed_differences(json_t *j, const struct zr_ab_analysis *an)
 {
-    zr_json_begin(j, "differences", '[');
+    json_t *differences = zr_json_array(j, "differences");
     for (size_t i = 0; i < an->differences.n; i++) {
         const struct zr_ab_difference *d = &an->differences.at[i];
-        zr_json_open(j, '{');
-        zr_json_text(j, "what", d->what);
-        zr_json_text(j, "status", zr_ab_status_name(d->status));
-        zr_json_count(j, "arm", d->arm);
-        zr_json_count(j, "than", d->than);
-        zr_json_count(j, "run", d->run);
-        zr_json_count(j, "than_run", d->other_run);
-        zr_json_text(j, "value", d->value);
-        zr_json_text(j, "than_value", d->other);
-        zr_json_text(j, "why", d->why);
-        zr_json_close(j, '}');
+        json_t *item = zr_json_object(differences, NULL);
+        zr_json_text(item, "what", d->what);
+        zr_json_text(item, "status", zr_ab_status_name(d->status));
+        zr_json_count(item, "arm", d->arm);
+        zr_json_count(item, "than", d->than);
+        zr_json_count(item, "run", d->run);
+        zr_json_count(item, "than_run", d->other_run);
+        zr_json_text(item, "value", d->value);
+        zr_json_text(item, "than_value", d->other);
+        zr_json_text(item, "why", d->why);
     }
-    zr_json_close(j, ']');
 }
 
-static void analysed_mechanisms(struct zr_json *j, const struct zr_ab *ab,
+static void analysed_mechanisms(json_t *j, const struct zr_ab *ab,
                                 const struct zr_ab_analysis *an)
 {
-    zr_json_begin(j, "mechanisms", '[');
+    json_t *mechanisms = zr_json_array(j, "mechanisms");
     for (size_t m = 0; m < an->n_mechanisms; m++) {
         const struct zr_ab_moved *one = &an->mechanism[m];
-        zr_json_open(j, '{');
-        zr_json_text(j, "name", one->name);
-        zr_json_begin(j, "arms", '[');
+        json_t *item = zr_json_object(mechanisms, NULL);
+        zr_json_text(item, "name", one->name);
+        json_t *arms = zr_json_array(item, "arms");
         for (size_t arm = 0; arm < ab->n_arms; arm++) {
-            zr_json_open(j, '{');
-            zr_json_real(j, "median", one->median[arm]);
-            zr_json_flag(j, "moved", one->arm[arm].moved);
-            zr_json_flag(j, "expected", one->arm[arm].expected);
-            zr_json_close(j, '}');
+            json_t *inner = zr_json_object(arms, NULL);
+            zr_json_real(inner, "median", one->median[arm]);
+            zr_json_flag(inner, "moved", one->arm[arm].moved);
+            zr_json_flag(inner, "expected", one->arm[arm].expected);
         }
-        zr_json_close(j, ']');
-        zr_json_close(j, '}');
     }
-    zr_json_close(j, ']');
 }
 
-static void analysed_effects(struct zr_json *j, const struct zr_ab *ab,
+static void analysed_effects(json_t *j, const struct zr_ab *ab,
                              const struct zr_ab_analysis *an)
 {
-    zr_json_begin(j, "effects", '[');
+    json_t *effects = zr_json_array(j, "effects");
     for (size_t e = 0; e < an->n_effects; e++) {
-        zr_json_open(j, '{');
-        zr_json_begin(j, "factors", '{');
+        json_t *item = zr_json_object(effects, NULL);
+        json_t *factors = zr_json_object(item, "factors");
         for (size_t i = 0; i < ab->n_factors; i++)
             if (an->effect[e].level[i])
-                zr_json_text(j, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
-        zr_json_close(j, '}');
-        zr_json_real(j, "estimate", an->effect[e].estimate);
-        named_interval(j, "interval", an->effect[e].interval);
-        zr_json_real(j, "p", an->effect[e].p);
-        zr_json_real(j, "p_corrected", an->effect_corrected[e]);
-        zr_json_flag(j, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
-        zr_json_close(j, '}');
+                zr_json_text(factors, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
+        zr_json_real(item, "estimate", an->effect[e].estimate);
+        named_interval(item, "interval", an->effect[e].interval);
+        zr_json_real(item, "p", an->effect[e].p);
+        zr_json_real(item, "p_corrected", an->effect_corrected[e]);
+        zr_json_flag(item, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
     }
-    zr_json_close(j, ']');
 }
 
 void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    struct zr_json writer, *j = &writer;
     char seed[24];
     size_t words = 0;
 
     while (ab->command && ab->command[words])
         words++;
     snprintf(seed, sizeof(seed), "%llu", (unsigned long long)ab->seed);
-    zr_json_start(j, f);
-    zr_json_open(j, '{');
-    zr_json_text(j, "format", "zeroute ab");
-    zr_json_count(j, "format_version", ZR_AB_FORMAT);
-    zr_json_text(j, "zeroute_version", ZEROUTE_VERSION);
-    zr_json_text(j, "started", ab->started ? ab->started : "");
-    zr_json_text(j, "repeat", ab->repeat ? ab->repeat : "");
-    named_texts(j, "command", ab->command, words);
-    zr_json_text(j, "seed", seed); /* a text: 64 bits do not fit a JSON number */
-    zr_json_text(j, "order", ab->random_order ? "random" : "abba");
-    zr_json_text(j, "primary", ab->primary ? ab->primary : "wall");
-    zr_json_real(j, "effect", ab->effect);
-    zr_json_count(j, "planned_runs", ab->planned);
-    zr_json_flag(j, "same_output", ab->same_output);
-    zr_json_flag(j, "interrupted", ab->interrupted);
-    named_texts(j, "allow", ab->allow, ab->n_allow);
-    named_pairs(j, "machine", &ab->machine);
-    design(j, ab);
-    runs(j, ab);
-    zr_json_begin(j, "analysis", '{');
-    zr_json_flag(j, "verdict", an->verdict);
-    zr_json_real(j, "alpha", ZR_AB_ALPHA);
-    named_texts(j, "reasons", an->reason, an->n_reasons);
-    named_texts(j, "remarks", an->remark, an->n_remarks);
-    analysed_metrics(j, ab, an);
-    analysed_differences(j, an);
-    analysed_mechanisms(j, ab, an);
-    analysed_effects(j, ab, an);
-    zr_json_close(j, '}');
-    zr_json_close(j, '}');
+    json_t *document = zr_json_document(ZR_AB_FORMAT);
+    zr_json_text(document, "zeroute_version", ZEROUTE_VERSION);
+    zr_json_text(document, "started", ab->started ? ab->started : "");
+    zr_json_text(document, "repeat", ab->repeat ? ab->repeat : "");
+    named_texts(document, "command", ab->command, words);
+    zr_json_text(document, "seed", seed); /* a text: 64 bits do not fit a JSON number */
+    zr_json_text(document, "order", ab->random_order ? "random" : "abba");
+    zr_json_text(document, "primary", ab->primary ? ab->primary : "wall");
+    zr_json_real(document, "effect", ab->effect);
+    zr_json_count(document, "planned_runs", ab->planned);
+    zr_json_flag(document, "same_output", ab->same_output);
+    zr_json_flag(document, "interrupted", ab->interrupted);
+    named_texts(document, "allow", ab->allow, ab->n_allow);
+    named_pairs(document, "machine", &ab->machine);
+    design(document, ab);
+    runs(document, ab);
+    json_t *analysis = zr_json_object(document, "analysis");
+    zr_json_flag(analysis, "verdict", an->verdict);
+    zr_json_real(analysis, "alpha", ZR_AB_ALPHA);
+    named_texts(analysis, "reasons", an->reason, an->n_reasons);
+    named_texts(analysis, "remarks", an->remark, an->n_remarks);
+    analysed_metrics(analysis, ab, an);
+    analysed_differences(analysis, an);
+    analysed_mechanisms(analysis, ab, an);
+    analysed_effects(analysis, ab, an);
+    zr_json_write(f, document, 17, false);
 }

@@ -8,31 +8,38 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include <jansson.h>
 #include <zeroute/reader.h>
 
-/* --- json.c: a writer; commas and indentation by itself --------------------------------------- */
-struct zr_json {
-    FILE *out;
-    int depth;
-    bool first, after_key;
-};
-extern bool zr_json_begun; /* on stdout */
-void zr_json_start(struct zr_json *j, FILE *out);
-void zr_json_open(struct zr_json *j, char bracket); /* '{' or '[' */
-void zr_json_close(struct zr_json *j, char bracket);
-void zr_json_key(struct zr_json *j, const char *key);
-void zr_json_string(struct zr_json *j, const char *text);
-void zr_json_number(struct zr_json *j, uint64_t n);
-void zr_json_double(struct zr_json *j, double d);
-void zr_json_bool(struct zr_json *j, bool b);
-void zr_json_null(struct zr_json *j);
-/* A key and its value, or what begins there. */
-void zr_json_text(struct zr_json *j, const char *key, const char *text); /* NULL: left out */
-void zr_json_count(struct zr_json *j, const char *key, uint64_t n);
-void zr_json_amount(struct zr_json *j, const char *key, uint64_t n); /* UINT64_MAX, absent: left out */
-void zr_json_real(struct zr_json *j, const char *key, double d);
-void zr_json_flag(struct zr_json *j, const char *key, bool b);
-void zr_json_begin(struct zr_json *j, const char *key, char bracket);
+#define ZR_ABSENT UINT64_MAX /* an amount that is not known */
+
+/* --- json.c: documents, built and read with jansson ------------------------------------------- */
+/*
+ * The functions that add take an object and a key, or an array and NULL. They fail silently without memory: a
+ * part that is NULL makes zr_json_write fail.
+ */
+extern bool zr_json_begun; /* a document was written on stdout */
+/* An object with "format": N, the version of this kind of document. */
+json_t *zr_json_document(int format);
+/* A new object or array, owned by its parent. */
+json_t *zr_json_object(json_t *parent, const char *key);
+json_t *zr_json_array(json_t *parent, const char *key);
+void zr_json_text(json_t *parent, const char *key, const char *text); /* any bytes; NULL: left out */
+void zr_json_count(json_t *parent, const char *key, uint64_t n);      /* above INT64_MAX a real */
+void zr_json_amount(json_t *parent, const char *key, uint64_t n);     /* ZR_ABSENT: left out */
+void zr_json_real(json_t *parent, const char *key, double d);         /* not finite: null */
+void zr_json_flag(json_t *parent, const char *key, bool b);
+/* Prints the document and drops it. `digits` are those of a real: 17 come back as they were. */
+bool zr_json_write(FILE *out, json_t *document, unsigned digits, bool one_line);
+#define ZR_JSON_DIGITS 10
+/* A whole file; NULL with what is wrong in *why, to be freed. The caller drops the result with json_decref. */
+json_t *zr_json_read(const char *path, char **why);
+/* NULL, NaN and false if the key is absent or of another type. */
+const char *zr_json_get_text(const json_t *object, const char *key);
+double zr_json_get_number(const json_t *object, const char *key);
+bool zr_json_get_flag(const json_t *object, const char *key);
+/* A copy in which every byte that is not UTF-8 is U+FFFD; to be freed. */
+char *zr_utf8(const char *text);
 
 /* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
 #define ZR_TEXT_SIZE 32
@@ -175,8 +182,6 @@ void zr_elf_driver_version(const struct zr_elf *elf, char *out, size_t size);
  * Everything is looked up below $ZEROUTE_ROOT, so that a test can lay out a machine in a folder.
  * What the kernel does not offer is ZR_ABSENT, never zero.
  */
-
-#define ZR_ABSENT UINT64_MAX
 
 enum { ZR_CARDS_MAX = 16 };
 

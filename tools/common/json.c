@@ -1,53 +1,16 @@
-/* A JSON writer: valid for any input, one value to a line. */
+/* JSON documents, built and read with jansson. */
 #include "common/common.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool zr_json_begun;
 
-void zr_json_start(struct zr_json *j, FILE *out)
-{
-    zr_json_begun |= out == stdout;
-    *j = (struct zr_json){.out = out, .first = true};
-}
-
-static void before_value(struct zr_json *j)
-{
-    if (j->after_key) {
-        j->after_key = false;
-        return;
-    }
-    if (!j->first)
-        fputc(',', j->out);
-    if (j->depth)
-        fprintf(j->out, "\n%*s", j->depth * 2, "");
-    j->first = false;
-}
-
-void zr_json_open(struct zr_json *j, char bracket)
-{
-    before_value(j);
-    fputc(bracket, j->out);
-    j->depth++;
-    j->first = true;
-}
-
-void zr_json_close(struct zr_json *j, char bracket)
-{
-    j->depth--;
-    if (!j->first)
-        fprintf(j->out, "\n%*s", j->depth * 2, "");
-    fputc(bracket, j->out);
-    j->first = false;
-    if (j->depth == 0)
-        fputc('\n', j->out);
-}
-
 /* Length of the valid UTF-8 sequence at s, 0 if there is none. */
 static size_t utf8(const unsigned char *s)
 {
-    size_t n = s[0] < 0x80                        ? 1
+    size_t n = s[0] < 0x80                    ? 1
                : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
                : s[0] >= 0xe0 && s[0] <= 0xef ? 3
                : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
@@ -55,108 +18,118 @@ static size_t utf8(const unsigned char *s)
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
         return 0;
     return n;
 }
 
-static void quoted(struct zr_json *j, const char *text)
+char *zr_utf8(const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
-    fputc('"', j->out);
-    while (*s) {
+    char *out = malloc(3 * strlen(text) + 1), *to = out;
+    while (out && *s) {
         size_t n = utf8(s);
-        if (n == 0) {
-            fputs("\\ufffd", j->out);
-            n = 1;
-        } else if (*s == '"' || *s == '\\') {
-            fprintf(j->out, "\\%c", *s);
-        } else if (*s < 0x20) {
-            fprintf(j->out, "\\u%04x", *s);
-        } else {
-            fwrite(s, 1, n, j->out);
-        }
-        s += n;
+        if (n)
+            to = mempcpy(to, s, n);
+        else
+            to = stpcpy(to, "\xef\xbf\xbd"); /* U+FFFD */
+        s += n ? n : 1;
     }
-    fputc('"', j->out);
+    if (out)
+        *to = '\0';
+    return out;
 }
 
-void zr_json_key(struct zr_json *j, const char *key)
+/* Adds under a key, or at the end of an array where key is NULL. jansson passes a failure on to what uses the result. */
+static json_t *add(json_t *parent, const char *key, json_t *value)
 {
-    before_value(j);
-    quoted(j, key);
-    fputs(": ", j->out);
-    j->after_key = true;
+    char *name = key ? zr_utf8(key) : NULL;
+    if (key ? !name || json_object_set_new(parent, name, value) : json_array_append_new(parent, value))
+        value = NULL;
+    free(name);
+    return value;
 }
 
-void zr_json_string(struct zr_json *j, const char *text)
+json_t *zr_json_object(json_t *parent, const char *key)
 {
-    before_value(j);
-    quoted(j, text);
+    return add(parent, key, json_object());
 }
 
-void zr_json_number(struct zr_json *j, uint64_t n)
+json_t *zr_json_array(json_t *parent, const char *key)
 {
-    before_value(j);
-    fprintf(j->out, "%llu", (unsigned long long)n);
+    return add(parent, key, json_array());
 }
 
-void zr_json_double(struct zr_json *j, double d)
+void zr_json_text(json_t *parent, const char *key, const char *text)
 {
-    before_value(j);
-    if (isfinite(d))
-        fprintf(j->out, "%.17g", d);
-    else
-        fputs("null", j->out);
+    char *valid = text ? zr_utf8(text) : NULL;
+    if (valid)
+        add(parent, key, json_string_nocheck(valid));
+    free(valid);
 }
 
-void zr_json_bool(struct zr_json *j, bool b)
+void zr_json_count(json_t *parent, const char *key, uint64_t n)
 {
-    before_value(j);
-    fputs(b ? "true" : "false", j->out);
+    add(parent, key, n <= INT64_MAX ? json_integer((json_int_t)n) : json_real((double)n));
 }
 
-void zr_json_null(struct zr_json *j)
+void zr_json_amount(json_t *parent, const char *key, uint64_t n)
 {
-    before_value(j);
-    fputs("null", j->out);
+    if (n != ZR_ABSENT)
+        zr_json_count(parent, key, n);
 }
 
-void zr_json_text(struct zr_json *j, const char *key, const char *text)
+void zr_json_real(json_t *parent, const char *key, double d)
 {
-    if (!text)
-        return;
-    zr_json_key(j, key);
-    zr_json_string(j, text);
+    add(parent, key, isfinite(d) ? json_real(d) : json_null());
 }
 
-void zr_json_count(struct zr_json *j, const char *key, uint64_t n)
+void zr_json_flag(json_t *parent, const char *key, bool b)
 {
-    zr_json_key(j, key);
-    zr_json_number(j, n);
+    add(parent, key, json_boolean(b));
 }
 
-void zr_json_amount(struct zr_json *j, const char *key, uint64_t n)
+json_t *zr_json_document(int format)
 {
-    if (n != UINT64_MAX)
-        zr_json_count(j, key, n);
+    json_t *document = json_object();
+    zr_json_count(document, "format", (uint64_t)format);
+    return document;
 }
 
-void zr_json_real(struct zr_json *j, const char *key, double d)
+bool zr_json_write(FILE *out, json_t *document, unsigned digits, bool one_line)
 {
-    zr_json_key(j, key);
-    zr_json_double(j, d);
+    size_t layout = one_line ? JSON_COMPACT : JSON_INDENT(2);
+    zr_json_begun |= out == stdout;
+    bool good = json_dumpf(document, out, layout | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(digits)) == 0;
+    fputc('\n', out);
+    json_decref(document);
+    return good && !ferror(out);
 }
 
-void zr_json_flag(struct zr_json *j, const char *key, bool b)
+json_t *zr_json_read(const char *path, char **why)
 {
-    zr_json_key(j, key);
-    zr_json_bool(j, b);
+    json_error_t error;
+    json_t *root = json_load_file(path, 0, &error);
+    *why = NULL;
+    if (!root && (error.line > 0 ? asprintf(why, "line %d: %s", error.line, error.text)
+                                 : asprintf(why, "cannot be read: %s", error.text)) < 0)
+        *why = NULL;
+    return root;
 }
 
-void zr_json_begin(struct zr_json *j, const char *key, char bracket)
+const char *zr_json_get_text(const json_t *object, const char *key)
 {
-    zr_json_key(j, key);
-    zr_json_open(j, bracket);
+    return json_string_value(json_object_get(object, key));
+}
+
+double zr_json_get_number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+bool zr_json_get_flag(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
 }

@@ -215,64 +215,57 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void line(struct zr_json *j, const char *key, bool there, const struct zr_line *of)
+static void line(json_t *j, const char *key, bool there, const struct zr_line *of)
 {
     if (!there)
         return;
-    zr_json_begin(j, key, '{');
-    zr_json_real(j, "slope", of->slope);
-    zr_json_real(j, "error", of->error);
-    zr_json_close(j, '}');
+    json_t *named = zr_json_object(j, key);
+    zr_json_real(named, "slope", of->slope);
+    zr_json_real(named, "error", of->error);
 }
 
-static void one(struct zr_json *j, const struct zr_mirror_result *r)
+static void one(json_t *j, const struct zr_mirror_result *r)
 {
-    zr_json_open(j, '{');
+    json_t *item = zr_json_object(j, NULL);
     if (*r->plan.label)
-        zr_json_text(j, "setting", r->plan.label);
-    zr_json_text(j, "route", r->plan.route);
-    zr_json_text(j, "residency", r->plan.residency);
-    zr_json_text(j, "backing", r->plan.backing);
-    zr_json_text(j, "share", zr_share_names[r->plan.share]);
+        zr_json_text(item, "setting", r->plan.label);
+    zr_json_text(item, "route", r->plan.route);
+    zr_json_text(item, "residency", r->plan.residency);
+    zr_json_text(item, "backing", r->plan.backing);
+    zr_json_text(item, "share", zr_share_names[r->plan.share]);
     if (r->plan.variables)
-        zr_json_text(j, "variables", r->plan.variables);
-    zr_json_count(j, "cards", r->plan.cards);
-    zr_json_text(j, "device", r->device);
-    zr_json_text(j, "driver", r->driver);
-    zr_json_begin(j, "steps", '[');
+        zr_json_text(item, "variables", r->plan.variables);
+    zr_json_count(item, "cards", r->plan.cards);
+    zr_json_text(item, "device", r->device);
+    zr_json_text(item, "driver", r->driver);
+    json_t *steps = zr_json_array(item, "steps");
     for (unsigned i = 0; i < r->count; i++) {
         const struct zr_mirror_step *s = &r->step[i];
 
-        zr_json_open(j, '{');
-        zr_json_amount(j, "device_bytes", s->device);
-        zr_json_amount(j, "gpu_active_bytes", s->host.gpu_active);
-        zr_json_amount(j, "gpu_reclaim_bytes", s->host.gpu_reclaim);
-        zr_json_amount(j, "mem_available_bytes", s->host.available);
-        zr_json_amount(j, "vmrss_bytes", s->rss);
-        zr_json_amount(j, "import_bytes", s->imports);
-        zr_json_amount(j, "vram_bytes", s->vram);
-        zr_json_close(j, '}');
+        json_t *inner = zr_json_object(steps, NULL);
+        zr_json_amount(inner, "device_bytes", s->device);
+        zr_json_amount(inner, "gpu_active_bytes", s->host.gpu_active);
+        zr_json_amount(inner, "gpu_reclaim_bytes", s->host.gpu_reclaim);
+        zr_json_amount(inner, "mem_available_bytes", s->host.available);
+        zr_json_amount(inner, "vmrss_bytes", s->rss);
+        zr_json_amount(inner, "import_bytes", s->imports);
+        zr_json_amount(inner, "vram_bytes", s->vram);
     }
-    zr_json_close(j, ']');
-    line(j, "gpu_active", r->by_active, &r->active);
-    line(j, "mem_available", r->by_available, &r->available);
-    zr_json_text(j, "data", r->data);
-    zr_json_text(j, "verdict", zr_verdict_names[r->verdict]);
-    zr_json_text(j, "why", r->why);
+    line(item, "gpu_active", r->by_active, &r->active);
+    line(item, "mem_available", r->by_available, &r->available);
+    zr_json_text(item, "data", r->data);
+    zr_json_text(item, "verdict", zr_verdict_names[r->verdict]);
+    zr_json_text(item, "why", r->why);
     if (*r->stopped)
-        zr_json_text(j, "stopped", r->stopped);
-    zr_json_close(j, '}');
+        zr_json_text(item, "stopped", r->stopped);
 }
 
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count)
 {
-    struct zr_json j;
 
-    zr_json_start(&j, to);
-    zr_json_open(&j, '{');
-    zr_json_begin(&j, "measurements", '[');
+    json_t *document = zr_json_document(1);
+    json_t *measurements = zr_json_array(document, "measurements");
     for (unsigned i = 0; i < count; i++)
-        one(&j, &results[i]);
-    zr_json_close(&j, ']');
-    zr_json_close(&j, '}');
+        one(measurements, &results[i]);
+    zr_json_write(to, document, ZR_JSON_DIGITS, false);
 }

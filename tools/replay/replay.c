@@ -146,33 +146,29 @@ static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, s
 static void print_json(const struct options *o, const struct zr_trace *t, const struct pass *pass,
                        double ns, uint64_t held)
 {
-    struct zr_json j;
 
-    zr_json_start(&j, stdout);
-    zr_json_open(&j, '{');
-    zr_json_text(&j, "file", o->file);
-    zr_json_text(&j, "blocks", o->whole ? "whole" : "split");
-    zr_json_count(&j, "events", t->events);
-    zr_json_count(&j, "allocations", t->allocations);
-    zr_json_count(&j, "frees", t->frees);
-    zr_json_count(&j, "never_freed", t->left);
-    zr_json_count(&j, "unknown_frees", t->unknown_frees);
-    zr_json_real(&j, "ns_per_event", ns);
-    zr_json_count(&j, "driver_calls_first_pass", pass[0].calls);
-    zr_json_count(&j, "driver_calls_per_pass", pass[o->passes - 1].calls);
-    zr_json_count(&j, "peak_live_bytes", t->peak_live);
-    zr_json_count(&j, "peak_held_bytes", held);
-    zr_json_real(&j, "held_over_live", (double)held / (double)(t->peak_live ? t->peak_live : 1));
-    zr_json_begin(&j, "passes", '[');
+    json_t *document = zr_json_document(1);
+    zr_json_text(document, "file", o->file);
+    zr_json_text(document, "blocks", o->whole ? "whole" : "split");
+    zr_json_count(document, "events", t->events);
+    zr_json_count(document, "allocations", t->allocations);
+    zr_json_count(document, "frees", t->frees);
+    zr_json_count(document, "never_freed", t->left);
+    zr_json_count(document, "unknown_frees", t->unknown_frees);
+    zr_json_real(document, "ns_per_event", ns);
+    zr_json_count(document, "driver_calls_first_pass", pass[0].calls);
+    zr_json_count(document, "driver_calls_per_pass", pass[o->passes - 1].calls);
+    zr_json_count(document, "peak_live_bytes", t->peak_live);
+    zr_json_count(document, "peak_held_bytes", held);
+    zr_json_real(document, "held_over_live", (double)held / (double)(t->peak_live ? t->peak_live : 1));
+    json_t *passes = zr_json_array(document, "passes");
     for (unsigned i = 0; i < o->passes; i++) {
-        zr_json_open(&j, '{');
-        zr_json_real(&j, "ns_per_event", pass[i].ns_per_event);
-        zr_json_count(&j, "driver_calls", pass[i].calls);
-        zr_json_count(&j, "peak_held_bytes", pass[i].peak_held);
-        zr_json_close(&j, '}');
+        json_t *item = zr_json_object(passes, NULL);
+        zr_json_real(item, "ns_per_event", pass[i].ns_per_event);
+        zr_json_count(item, "driver_calls", pass[i].calls);
+        zr_json_count(item, "peak_held_bytes", pass[i].peak_held);
     }
-    zr_json_close(&j, ']');
-    zr_json_close(&j, '}');
+    zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
 }
 
 static void print_text(const struct options *o, const struct zr_trace *t, const struct pass *pass,

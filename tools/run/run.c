@@ -204,19 +204,14 @@ static void eager_backing(void)
 
 static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count)
 {
-    struct zr_json j;
     bool to_stdout = strcmp(path, "-") == 0;
     FILE *f = to_stdout ? stdout : fopen(path, "we");
     bool good = f != NULL;
     if (f) {
-        zr_json_start(&j, f);
-        zr_json_open(&j, '{');
-        zr_json_begin(&j, "processes", '[');
+        json_t *document = zr_json_document(1), *processes = zr_json_array(document, "processes");
         for (size_t i = 0; i < count; i++)
-            zr_json_process(&j, s[i]);
-        zr_json_close(&j, ']');
-        zr_json_close(&j, '}');
-        good = !ferror(f);
+            zr_json_process(processes, s[i]);
+        good = zr_json_write(f, document, ZR_JSON_DIGITS, false);
         good &= (to_stdout ? fflush(f) : fclose(f)) == 0;
     }
     if (!good)

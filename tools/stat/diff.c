@@ -1,6 +1,5 @@
 /* zeroute diff: two recorded runs or fingerprints, from this machine or another. */
 #include "ab/ab.h"
-#include "common/json_parse.h"
 #include "stat/stat.h"
 
 #include <ctype.h>
@@ -63,40 +62,47 @@ static void add_number(struct zr_pairs *p, const char *name, double value)
     free(text);
 }
 
-static void take(struct record *r, const struct zr_node *fingerprint, const struct zr_node *figures)
+/* The number of a figure, which zeroute ab writes as text; NaN: it is none. */
+static double number_of(const json_t *value)
 {
-    for (size_t i = 0; fingerprint && fingerprint->type == ZR_NODE_OBJECT && i < fingerprint->n;
-         i++)
-        if (fingerprint->child[i].text)
-            zr_ab_fact(&r->fingerprint, fingerprint->child[i].key, fingerprint->child[i].text);
-    for (size_t i = 0; figures && figures->type == ZR_NODE_OBJECT && i < figures->n; i++) {
-        const struct zr_node *one = &figures->child[i];
-        char *end;
-        double value = one->text ? strtod(one->text, &end) : NAN;
-        if (one->text && isfinite(value) && end != one->text && !*end)
-            add_number(&r->figures, one->key, value);
-    }
+    const char *text = json_string_value(value);
+    char *end;
+    if (!text)
+        return json_is_number(value) ? json_number_value(value) : NAN;
+    double number = strtod(text, &end);
+    return end != text && !*end ? number : NAN;
+}
+
+static void take(struct record *r, json_t *fingerprint, json_t *figures)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach (fingerprint, key, value)
+        if (json_is_string(value))
+            zr_ab_fact(&r->fingerprint, key, json_string_value(value));
+    json_object_foreach (figures, key, value)
+        if (isfinite(number_of(value)))
+            add_number(&r->figures, key, number_of(value));
 }
 
 /* The run of a comparison that `which` names: a number, an arm, or "" for the first. */
-static const struct zr_node *find_run(const struct zr_node *root, const char *which)
+static json_t *find_run(const json_t *root, const char *which)
 {
-    const struct zr_node *runs = zr_node_get(root, "runs"), *arms = zr_node_get(root, "arms");
-
-    for (size_t i = 0; runs && runs->type == ZR_NODE_ARRAY && i < runs->n; i++) {
-        const struct zr_node *run = &runs->child[i];
-        double arm = zr_node_number(run, "arm");
+    json_t *runs = json_object_get(root, "runs"), *arms = json_object_get(root, "arms"), *run;
+    size_t i;
+    json_array_foreach (runs, i, run) {
+        double arm = zr_json_get_number(run, "arm");
         if (isdigit((unsigned char)*which)) {
-            if (zr_node_number(run, "number") == strtod(which, NULL))
+            if (zr_json_get_number(run, "number") == strtod(which, NULL))
                 return run;
             continue;
         }
-        if (zr_node_true(run, "warmup"))
+        if (zr_json_get_flag(run, "warmup"))
             continue;
         if (!*which)
             return run;
-        if (arms && arm >= 0 && arm < (double)arms->n) {
-            const char *name = zr_node_text(&arms->child[(size_t)arm], "name");
+        if (arm >= 0 && arm < (double)json_array_size(arms)) {
+            const char *name = zr_json_get_text(json_array_get(arms, (size_t)arm), "name");
             if (name && !strcmp(name, which))
                 return run;
         }
@@ -104,47 +110,46 @@ static const struct zr_node *find_run(const struct zr_node *root, const char *wh
     return NULL;
 }
 
-static char *load_node(struct record *r, const struct zr_node *root, const char *which)
+static char *load_record(struct record *r, json_t *root, const char *which)
 {
-    const struct zr_node *processes = zr_node_get(root, "processes"), *run;
+    json_t *processes = json_object_get(root, "processes"), *run, *process;
+    size_t i;
 
-    if (zr_node_get(root, "runs")) {
+    if (json_object_get(root, "runs")) {
         run = find_run(root, which);
         if (!run)
             return zr_ab_text("has no run '%s'", which);
-        take(r, zr_node_get(run, "fingerprint"), zr_node_get(run, "values"));
-        take(r, NULL, zr_node_get(run, "fields"));
+        take(r, json_object_get(run, "fingerprint"), json_object_get(run, "values"));
+        take(r, NULL, json_object_get(run, "fields"));
         r->watched = true;
         return NULL;
     }
-    if (processes && processes->type == ZR_NODE_ARRAY) {
-        for (size_t i = 0; i < processes->n; i++)
-            take(r, zr_node_get(&processes->child[i], "fingerprint"),
-                 zr_node_get(&processes->child[i], "fields"));
-        return processes->n ? NULL : zr_ab_text("holds no process that used a device");
+    if (json_is_array(processes)) {
+        json_array_foreach (processes, i, process)
+            take(r, json_object_get(process, "fingerprint"), json_object_get(process, "fields"));
+        return i ? NULL : zr_ab_text("holds no process that used a device");
     }
-    if (zr_node_get(root, "fingerprint"))
-        take(r, zr_node_get(root, "fingerprint"), zr_node_get(root, "fields"));
+    if (json_object_get(root, "fingerprint"))
+        take(r, json_object_get(root, "fingerprint"), json_object_get(root, "fields"));
     else
         take(r, root, NULL);
     return r->fingerprint.n ? NULL
-                            : zr_ab_text("is no recorded run: expected a file of zeroute run "
-                                         "--json or zeroute ab --json");
+                            : zr_ab_text("is not a recorded run: expected a file written by zeroute run --json "
+                                         "or zeroute ab --json");
 }
 
 static bool load(struct record *r, const char *text)
 {
     const char *hash = strrchr(text, '#');
     char *file = hash ? strndup(text, (size_t)(hash - text)) : strdup(text), *why = NULL;
-    struct zr_node *root = file ? zr_node_parse_file(file, &why) : NULL;
+    json_t *root = file ? zr_json_read(file, &why) : NULL;
 
     r->name = zr_ab_text("%s", text);
-    if (root) {
-        why = load_node(r, root, hash ? hash + 1 : "");
-        zr_node_free(root);
-    } else if (!why) {
+    if (root)
+        why = load_record(r, root, hash ? hash + 1 : "");
+    else if (!why)
         why = zr_ab_text("out of memory");
-    }
+    json_decref(root);
     if (why)
         zr_complain("diff", "%s: %s", file ? file : text, why);
     bool fine = why == NULL;
@@ -223,36 +228,34 @@ static void show(const struct record *r, const struct zr_ab_differences *d, bool
 
 static void show_json(const struct record *r, const struct zr_ab_differences *d)
 {
-    struct zr_json writer, *j = &writer;
     struct zr_pairs names = {0};
 
-    zr_json_start(j, stdout);
-    zr_json_open(j, '{');
-    zr_json_text(j, "first", r[0].name);
-    zr_json_text(j, "second", r[1].name);
-    zr_json_flag(j, "same_fingerprint", d->n == 0);
-    zr_json_begin(j, "differences", '[');
+    json_t *document = zr_json_document(1);
+    zr_json_text(document, "first", r[0].name);
+    zr_json_text(document, "second", r[1].name);
+    zr_json_flag(document, "same_fingerprint", d->n == 0);
+    json_t *differences = zr_json_array(document, "differences");
     for (size_t i = 0; i < d->n; i++) {
-        zr_json_open(j, '{');
-        zr_json_text(j, "what", d->at[i].what);
-        zr_json_text(j, "first", d->at[i].other);
-        zr_json_text(j, "second", d->at[i].value);
-        zr_json_close(j, '}');
+        json_t *one = zr_json_object(differences, NULL);
+        zr_json_text(one, "what", d->at[i].what);
+        zr_json_text(one, "first", d->at[i].other);
+        zr_json_text(one, "second", d->at[i].value);
     }
-    zr_json_close(j, ']');
-    zr_json_begin(j, "figures", '{');
+    json_t *figures = zr_json_object(document, "figures");
     zr_pairs_copy(&names, &r[0].figures);
     zr_pairs_copy(&names, &r[1].figures);
     for (size_t i = 0; i < names.n; i++) {
-        zr_json_begin(j, names.at[i].name, '[');
+        json_t *named = zr_json_array(figures, names.at[i].name);
         for (size_t k = 0; k < 2; k++) {
             const char *v = zr_pairs_get(&r[k].figures, names.at[i].name);
-            zr_json_double(j, v ? strtod(v, NULL) : 0);
+            double value = v ? strtod(v, NULL) : 0;
+            if (value >= 0 && value < 0x1p53 && value == trunc(value))
+                zr_json_count(named, NULL, (uint64_t)value);
+            else
+                zr_json_real(named, NULL, value);
         }
-        zr_json_close(j, ']');
     }
-    zr_json_close(j, '}');
-    zr_json_close(j, '}');
+    zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
     zr_pairs_clear(&names);
 }
 

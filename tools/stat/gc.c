@@ -85,15 +85,10 @@ int zr_cmd_gc(int argc, char **argv)
         }
     }
     struct zeroute_list *list = zeroute_list_new();
-    struct zr_json j;
     size_t removed = 0;
     int code = 0;
     time_t now = time(NULL);
-    zr_json_start(&j, stdout);
-    if (json) {
-        zr_json_open(&j, '{');
-        zr_json_begin(&j, "removed", '[');
-    }
+    json_t *document = json ? zr_json_document(1) : NULL, *list_of_removed = zr_json_array(document, "removed");
     for (size_t i = 0; list && i < list->count; i++) {
         const struct zeroute_process *p = &list->process[i];
         struct stat st;
@@ -110,18 +105,16 @@ int zr_cmd_gc(int argc, char **argv)
         }
         removed++;
         if (json) {
-            zr_json_open(&j, '{');
-            zr_json_count(&j, "pid", (uint64_t)p->pid_inside);
-            zr_json_text(&j, "path", p->path);
-            zr_json_text(&j, "command", p->command);
-            zr_json_close(&j, '}');
+            json_t *one = zr_json_object(list_of_removed, NULL);
+            zr_json_count(one, "pid", (uint64_t)p->pid_inside);
+            zr_json_text(one, "path", p->path);
+            zr_json_text(one, "command", p->command);
         } else if (dry) {
             printf("%s  %d  %s\n", p->path, p->pid_inside, p->command);
         }
     }
     if (json) {
-        zr_json_close(&j, ']');
-        zr_json_close(&j, '}');
+        zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
     } else {
         printf("%zu segment%s of finished processes %s\n", removed, removed == 1 ? "" : "s",
                dry ? "would be removed" : "removed");

@@ -71,34 +71,28 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "backing: %s\n", backing->text);
 }
 
-void zr_json_card_use(struct zr_json *j, const struct zr_card_use *use)
+void zr_json_card_use(json_t *object, const struct zr_card_use *use)
 {
-    zr_json_amount(j, "vram_total_bytes", use->vram.total);
-    zr_json_amount(j, "vram_resident_bytes", use->vram.resident);
-    zr_json_amount(j, "gtt_total_bytes", use->gtt.total);
-    zr_json_amount(j, "gtt_resident_bytes", use->gtt.resident);
-    zr_json_amount(j, "system_total_bytes", use->system.total);
-    zr_json_amount(j, "system_resident_bytes", use->system.resident);
+    zr_json_amount(object, "vram_total_bytes", use->vram.total);
+    zr_json_amount(object, "vram_resident_bytes", use->vram.resident);
+    zr_json_amount(object, "gtt_total_bytes", use->gtt.total);
+    zr_json_amount(object, "gtt_resident_bytes", use->gtt.resident);
+    zr_json_amount(object, "system_total_bytes", use->system.total);
+    zr_json_amount(object, "system_resident_bytes", use->system.resident);
 }
 
-void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s)
+void zr_json_host(json_t *object, const struct zeroute_snapshot *s)
 {
     struct figures f;
+    json_t *host = zr_json_object(object, "host");
 
     gather(&f, s);
-    zr_json_begin(j, "host", '{');
-    zr_json_amount(j, "gpu_active_bytes", f.active);
-    zr_json_amount(j, "gpu_active_start_bytes", f.active_start);
-    zr_json_amount(j, "mem_available_bytes", f.available);
-    zr_json_amount(j, "mem_available_start_bytes", f.available_start);
-    zr_json_amount(j, "vmrss_bytes", f.rss);
-    zr_json_amount(j, "cgroup_bytes", f.cgroup);
-    for (unsigned i = 0; i < f.process.card_count; i++) {
-        const struct zr_card_use *card = &f.process.cards[i];
-
-        zr_json_begin(j, card->pdev, '{');
-        zr_json_card_use(j, card);
-        zr_json_close(j, '}');
-    }
-    zr_json_close(j, '}');
+    zr_json_amount(host, "gpu_active_bytes", f.active);
+    zr_json_amount(host, "gpu_active_start_bytes", f.active_start);
+    zr_json_amount(host, "mem_available_bytes", f.available);
+    zr_json_amount(host, "mem_available_start_bytes", f.available_start);
+    zr_json_amount(host, "vmrss_bytes", f.rss);
+    zr_json_amount(host, "cgroup_bytes", f.cgroup);
+    for (unsigned i = 0; i < f.process.card_count; i++)
+        zr_json_card_use(zr_json_object(host, f.process.cards[i].pdev), &f.process.cards[i]);
 }

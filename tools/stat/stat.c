@@ -136,7 +136,7 @@ static void add_up(struct job *j)
 }
 
 /* Adds up every job of two or more processes; calls `show` with the sum and its members. */
-static void jobs(FILE *out, const struct processes *p,
+static void for_each_job(FILE *out, const struct processes *p,
                  void (*show)(FILE *out, const struct job *job, void *data), void *data)
 {
     for (size_t i = 0; i < p->count; i++) {
@@ -155,17 +155,14 @@ static void jobs(FILE *out, const struct processes *p,
 
 static void job_json(FILE *out, const struct job *job, void *data)
 {
-    struct zr_json *j = data;
+    json_t *item = zr_json_object(data, NULL);
     (void)out;
-    zr_json_open(j, '{');
-    zr_json_text(j, "job", job->name);
-    zr_json_begin(j, "pids", '[');
+    zr_json_text(item, "job", job->name);
+    json_t *pids = zr_json_array(item, "pids");
     for (size_t i = 0; i < job->p->count; i++)
         if (belongs(job->p, i, job->name))
-            zr_json_number(j, (uint64_t)job->p->snapshot[i]->process.pid);
-    zr_json_close(j, ']');
-    zr_json_fields(j, job->sum);
-    zr_json_close(j, '}');
+            zr_json_count(pids, NULL, (uint64_t)job->p->snapshot[i]->process.pid);
+    zr_json_fields(item, job->sum);
 }
 
 static void job_line(FILE *out, const struct job *job, void *data)
@@ -218,33 +215,27 @@ static void print_unreadable(const struct processes *p, FILE *out)
     }
 }
 
-static void print_json(FILE *out, const struct processes *p, bool with_jobs)
+static void print_json(FILE *out, const struct processes *p, bool with_jobs, bool one_line)
 {
-    struct zr_json j;
-    zr_json_start(&j, out);
-    zr_json_open(&j, '{');
-    zr_json_begin(&j, "processes", '[');
+    json_t *document = zr_json_document(1);
+    json_t *processes = zr_json_array(document, "processes");
     for (size_t i = 0; i < p->count; i++)
-        zr_json_process(&j, p->snapshot[i]);
-    zr_json_close(&j, ']');
+        zr_json_process(processes, p->snapshot[i]);
     if (with_jobs) {
-        zr_json_begin(&j, "jobs", '[');
-        jobs(out, p, job_json, &j);
-        zr_json_close(&j, ']');
-        zr_json_begin(&j, "not_readable", '[');
+        json_t *jobs = zr_json_array(document, "jobs");
+        for_each_job(out, p, job_json, jobs);
+        json_t *not_readable = zr_json_array(document, "not_readable");
         for (size_t i = 0; p->list && i < p->list->count; i++) {
             const struct zeroute_process *one = &p->list->process[i];
             if (one->readable)
                 continue;
-            zr_json_open(&j, '{');
-            zr_json_count(&j, "pid", (uint64_t)one->pid_inside);
-            zr_json_count(&j, "uid", one->uid);
-            zr_json_text(&j, "why", one->why);
-            zr_json_close(&j, '}');
+            json_t *item = zr_json_object(not_readable, NULL);
+            zr_json_count(item, "pid", (uint64_t)one->pid_inside);
+            zr_json_count(item, "uid", one->uid);
+            zr_json_text(item, "why", one->why);
         }
-        zr_json_close(&j, ']');
     }
-    zr_json_close(&j, '}');
+    zr_json_write(out, document, ZR_JSON_DIGITS, one_line);
 }
 
 /*
@@ -340,7 +331,7 @@ static int show(FILE *out, bool colour, const struct options *o)
         return code;
     }
     if (o->json) {
-        print_json(out, &p, !o->pid);
+        print_json(out, &p, !o->pid, o->watch > 0);
     } else if (o->prometheus) {
         zr_prometheus(out, p.snapshot, p.count);
     } else if (o->fields) {
@@ -357,13 +348,13 @@ static int show(FILE *out, bool colour, const struct options *o)
             zr_summary(out, p.snapshot[i], colour);
         }
         if (!o->pid)
-            jobs(out, &p, job_page, &colour);
+            for_each_job(out, &p, job_page, &colour);
     } else if (p.count) {
         size_t left_out = shorten(&p, o->watch > 0);
         zr_overview(out, p.snapshot, p.count, colour);
         if (left_out)
             fprintf(out, "and %zu more that are finished: zeroute stat --all\n", left_out);
-        jobs(out, &p, job_line, NULL);
+        for_each_job(out, &p, job_line, NULL);
     }
     if (!o->pid && !o->json && !o->prometheus) {
         if (!p.count && (!p.list || !p.list->count))

@@ -9,10 +9,10 @@ int zr_cmd_diff(int argc, char **argv);
 int zr_cmd_gc(int argc, char **argv);
 
 /* --- process_json.c --------------------------------------------------------------------------- */
-/* "fields":{...},"fingerprint":{...} of a process, inside an object that is open. */
-void zr_json_fields(struct zr_json *j, const struct zeroute_snapshot *s);
-/* A whole process as an object: pid, command, state, fields, fingerprint. */
-void zr_json_process(struct zr_json *j, const struct zeroute_snapshot *s);
+/* "fields":{...},"fingerprint":{...} of a process. */
+void zr_json_fields(json_t *object, const struct zeroute_snapshot *s);
+/* Appends a process as an object: pid, command, state, fields, fingerprint. */
+void zr_json_process(json_t *array, const struct zeroute_snapshot *s);
 
 /* --- summary.c: a process on one page --------------------------------------------------------- */
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
@@ -24,9 +24,8 @@ uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 
 /* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
-void zr_json_host(struct zr_json *j, const struct zeroute_snapshot *s);
-struct zr_card_use;
-void zr_json_card_use(struct zr_json *j, const struct zr_card_use *use); /* inside an object that is open */
+void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
+void zr_json_card_use(json_t *object, const struct zr_card_use *use); 
 
 /* --- prometheus.c ----------------------------------------------------------------------------- */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
