@@ -1,7 +1,7 @@
 /* The command: finds the subcommand, and says what there is. */
+#include "ab/ab.h"
 #include "base/settings.h"
 #include "common/common.h"
-#include "ab/ab.h"
 #include "doctor/doctor.h"
 #include "mirror/mirror.h"
 #include "replay/replay.h"
@@ -78,12 +78,11 @@ static int list(const char *what)
         }
     } else if (strcmp(what, "settings") == 0) {
         for (size_t i = 0; i < zr_setting_count; i++)
-            printf("%s\t%s\t%s\t%s\n", zr_settings[i].name, zr_settings[i].values,
-                   zr_settings[i].fallback, zr_settings[i].help);
+            printf("%s\t%s\t%s\t%s\n", zr_settings[i].name, zr_settings[i].values, zr_settings[i].fallback,
+                   zr_settings[i].help);
     } else if (strcmp(what, "presets") == 0) {
         for (size_t i = 0; i < zr_preset_count; i++)
-            printf("%s\t%s\t%s\n", zr_presets[i].name, zr_presets[i].settings,
-                   zr_presets[i].help);
+            printf("%s\t%s\t%s\n", zr_presets[i].name, zr_presets[i].settings, zr_presets[i].help);
     } else {
         zr_complain("", "cannot list '%s': expected commands, settings or presets", what);
         return 2;
@@ -99,8 +98,7 @@ static int command(int argc, char **argv, const char **name)
         zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         if (argc <= 2 || argv[2][0] == '-') {
             help();
             return 0;
@@ -122,8 +120,7 @@ static int command(int argc, char **argv, const char **name)
         *name = argv[1];
         return commands[i].function(argc - 1, argv + 1);
     }
-    zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists",
-                argv[1]);
+    zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists", argv[1]);
     return 2;
 }
 
@@ -154,8 +151,8 @@ int main(int argc, char **argv)
     int code = command(argc, argv, &name);
     if (json && code != 0 && !zr_json_begun)
         json_of_failure(code);
-    /* `run` and `ab` have told of it; 1 is an answer of several others. */
-    if ((fflush(stdout) || ferror(stdout)) && code != 125 && strcmp(name, "run") != 0) {
+    /* `run` has said so itself, and its exit code is the program's. */
+    if ((fflush(stdout) || ferror(stdout)) && strcmp(name, "run") != 0) {
         zr_complain(name, "cannot write the output"); /* errno is that of a later call by now */
         return 2;
     }

@@ -17,10 +17,10 @@
 
 static json_t *json;
 
-#define exits(code, ...)                                                                            \
-    do {                                                                                            \
-        int got = sh(__VA_ARGS__);                                                                  \
-        ck_assert_msg(got == (code), "exit code %d, not %d:\n%s%s", got, (code), out, err);         \
+#define exits(code, ...)                                                                                               \
+    do {                                                                                                               \
+        int got = sh(__VA_ARGS__);                                                                                     \
+        ck_assert_msg(got == (code), "exit code %d, not %d:\n%s%s", got, (code), out, err);                            \
     } while (0)
 
 static void says(const char *where, const char *text)
@@ -312,7 +312,7 @@ START_TEST(setup_prepare_and_cleanup_are_run_as_in_hyperfine)
     ck_assert_int_eq(sh("cat log"), 0);
     ck_assert_str_eq(out, "setup a 1\nsetup b 2\nprepare a\nprepare b\nprepare a\nprepare b\nprepare b\nprepare a\n"
                           "cleanup a\ncleanup b\n");
-    exits(125, "$Z ab --sim --runs 2 --prepare false --a env:X=1 --b env:X=2 -- $W");
+    exits(2, "$Z ab --sim --runs 2 --prepare false --a env:X=1 --b env:X=2 -- $W");
     says(err, "--prepare failed in arm a: 'false' ended with exit code 1");
 }
 END_TEST
@@ -341,30 +341,30 @@ END_TEST
 
 START_TEST(exit_codes_tell_whose_fault_it_was)
 {
-    exits(1, "$Z ab --sim --runs 5 --a route:native --b route:sycl -- sh -c 'echo oh no >&2; exit 3'");
+    exits(2, "$Z ab --sim --runs 5 --a route:native --b route:sycl -- sh -c 'echo oh no >&2; exit 3'");
     says(err, "the command failed in arm a (exit code 3)");
     says(err, "oh no");
-    exits(125, "$Z ab --a route:native --b route:sycl -- ./not-there");
+    exits(2, "$Z ab --a route:native --b route:sycl -- ./not-there");
     says(err, "cannot execute ./not-there");
-    exits(125, "$Z ab --a route:native -- true");
+    exits(2, "$Z ab --a route:native -- true");
     says(err, "only one arm: expected at least --a SETTING and --b SETTING");
-    exits(125, "$Z ab --a route:natve --b route:sycl -- true");
+    exits(2, "$Z ab --a route:natve --b route:sycl -- true");
     says(err, "bad value route:natve: expected auto|pool|sycl|native");
-    exits(125, "$Z ab --a route:native --b route:sycl");
+    exits(2, "$Z ab --a route:native --b route:sycl");
     says(err, "no command");
-    exits(125, "$Z ab --runs x --a observe --b path -- true");
+    exits(2, "$Z ab --runs x --a observe --b path -- true");
     says(err, "bad value 'x' of --runs: expected a whole number");
-    exits(125, "$Z ab --metric '(' --a observe --b path -- true");
+    exits(2, "$Z ab --metric '(' --a observe --b path -- true");
     says(err, "bad expression '('");
-    exits(125, "$Z ab --frobnicate");
+    exits(2, "$Z ab --frobnicate");
     says(err, "unknown option '--frobnicate'");
-    exits(125, "$Z ab --report not-there.json");
+    exits(2, "$Z ab --report not-there.json");
     says(err, "not-there.json: cannot be read");
     exits(0, "$Z ab --help");
-    says(out, "examples:");
+    says(out, "Examples:");
     exits(0, "$Z ab --a observe --help");
-    says(out, "examples:");
-    exits(125, "$Z ab --html nowhere/x.html --a observe --b path -- touch started");
+    says(out, "Examples:");
+    exits(2, "$Z ab --html nowhere/x.html --a observe --b path -- touch started");
     says(err, "cannot write nowhere/x.html");
     exits(1, "test -e started"); /* found out before anything ran */
 }
@@ -372,9 +372,10 @@ END_TEST
 
 START_TEST(a_report_is_rebuilt_from_its_file)
 {
-    exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a "
-             "residency:default --b residency:owner -- $W hold=80 >t1 && "
-             "$Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
+    exits(0,
+          "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a "
+          "residency:default --b residency:owner -- $W hold=80 >t1 && "
+          "$Z ab --report j --json=j2 --html=h2 --markdown=m2 >t2 && cmp j j2 && cmp h1 h2 && cmp m1 m2 && cmp t1 t2");
     exits(0, "$Z ab --report j --primary wall --markdown");
     says(out, "**wall:");
     says(out, "host.per_device_byte");
@@ -424,7 +425,8 @@ START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
         if (zr_json_get_flag(json_array_get(runs, i), "warmup"))
             continue;
         char dot[64];
-        snprintf(dot, sizeof dot, "data-run=\"%.0f\" data-value=\"", zr_json_get_number(json_array_get(runs, i), "number"));
+        snprintf(dot, sizeof dot, "data-run=\"%.0f\" data-value=\"",
+                 zr_json_get_number(json_array_get(runs, i), "number"));
         const char *at = strstr(plot, dot);
         ck_assert_ptr_nonnull(at);
         ck_assert_double_eq(strtod(at + strlen(dot), NULL),

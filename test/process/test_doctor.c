@@ -360,7 +360,7 @@ START_TEST(a_loader_that_is_too_old_for_the_runtime_is_told)
 }
 END_TEST
 
-START_TEST(what_cannot_be_read_is_said_and_the_code_is_2)
+START_TEST(what_cannot_be_read_is_said_and_the_code_is_3)
 {
     struct child *c;
     char path[128];
@@ -372,7 +372,7 @@ START_TEST(what_cannot_be_read_is_said_and_the_code_is_2)
     unlink(path);
     snprintf(path, sizeof path, "%s/proc/4242/maps", root);
     unlink(path);
-    c = doctor(2);
+    c = doctor(3);
     ck_assert_msg(finds(c, "unreadable"), "%s", c->out);
     says(c, "(maps) could not be read");
     child_free(c);
@@ -600,7 +600,7 @@ int main(void)
     tcase_add_test(t, a_kernel_without_gpuactive_is_not_taken_for_no_mirror);
     tcase_add_test(t, known_trouble_is_found_each_with_the_one_thing_to_do);
     tcase_add_test(t, a_loader_that_is_too_old_for_the_runtime_is_told);
-    tcase_add_test(t, what_cannot_be_read_is_said_and_the_code_is_2);
+    tcase_add_test(t, what_cannot_be_read_is_said_and_the_code_is_3);
     tcase_add_test(t, a_preload_that_tells_nothing_is_a_warning);
     tcase_add_test(t, a_live_process_is_seen_with_and_without_the_preload);
     tcase_add_test(t, a_live_process_under_either_remedy_has_nothing_to_do);

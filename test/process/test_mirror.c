@@ -98,7 +98,7 @@ START_TEST(it_stops_above_the_floor_of_host_memory)
     const char *options[] = {"--sim", "--keep", "1024TiB", NULL};
     struct child *c = mirror_test(options);
 
-    ck_assert_int_eq(WEXITSTATUS(c->status), 2);
+    ck_assert_int_eq(WEXITSTATUS(c->status), 3);
     ck_assert_msg(strstr(c->out, "are kept (--keep)") != NULL, "%s", c->out);
     ck_assert_double_eq(last_number_after(c->out, "\"device_bytes\":"), 0);
     child_free(c);
@@ -111,7 +111,7 @@ START_TEST(cards_that_are_not_there_are_not_available)
     const char *argv[] = {build_path("zeroute"), "mirror-test", "--cards", "3", NULL};
     struct child *c = child_run(settings, argv);
 
-    ck_assert_int_eq(WEXITSTATUS(c->status), 2);
+    ck_assert_int_eq(WEXITSTATUS(c->status), 3);
     ck_assert_msg(strstr(c->out, "there are 1 cards, not 3") != NULL, "%s", c->out);
     child_free(c);
 }

@@ -1,7 +1,7 @@
 /* Reports from a made-up comparison: the JSON comes back whole, and every report shows the same figures. */
 #include "common/common.h"
-#include "unit/ab_fixture.h"
 #include "suite.h"
+#include "unit/ab_fixture.h"
 
 #include <unistd.h>
 
@@ -21,8 +21,7 @@ static void begin(void)
         run->sample = calloc(3, sizeof(*run->sample));
         run->n_samples = 3;
         for (size_t i = 0; i < 3; i++)
-            run->sample[i] =
-                (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
+            run->sample[i] = (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
         zr_pairs_set(&run->fields, "driver.alloc_calls", "100");
         zr_pairs_set(&run->fields, "residency.peer.granted_calls", run->arm ? "0" : "100");
         zr_pairs_set(&run->fingerprint, "env.UR_LOG", "a \"b\" \\ \t <c>");
@@ -37,8 +36,8 @@ static void end(void)
     unlink(path);
 }
 
-static char *report(void (*write)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *),
-                    const struct zr_ab *of, const struct zr_ab_analysis *analysis)
+static char *report(void (*write)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *), const struct zr_ab *of,
+                    const struct zr_ab_analysis *analysis)
 {
     char *text = NULL;
     size_t size = 0;
@@ -167,8 +166,7 @@ START_TEST(figures_are_kept_back_where_they_would_mislead)
             zr_pairs_set(&ab.run[r].fingerprint, "driver.version", "25.18");
     zr_ab_analyse(&ab, &an);
     char *text = report(zr_ab_report_terminal, &ab, &an);
-    ck_assert_ptr_nonnull(
-        strstr(text, "undeclared  driver.version\n              a: 26.27\n              b: 25.18"));
+    ck_assert_ptr_nonnull(strstr(text, "undeclared  driver.version\n              a: 26.27\n              b: 25.18"));
     ck_assert_ptr_nonnull(strstr(text, "No verdict"));
     ck_assert_ptr_null(strstr(text, "median"));
     free(text);

@@ -10,7 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_NO_VERDICT = 3, EXIT_COMMAND_FAILED = 1 };
+/* Of carry_out: the exit code is ZR_EXIT_ERROR as well, but there is something to report. */
+enum { COMMAND_FAILED = 100 };
 
 /* --- carrying it out -------------------------------------------------------------------------- */
 
@@ -28,8 +29,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup,
-                     double since)
+static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup, double since)
 {
     char left[ZR_AB_WORD] = "";
 
@@ -38,14 +38,13 @@ static void progress(const struct zr_ab_options *o, size_t done, size_t all, siz
     if (done) {
         char text[ZR_AB_WORD];
         snprintf(left, sizeof(left), ", about %.100s left",
-                 zr_ab_number(text, ZR_AB_SECONDS,
-                              round((now() - since) / (double)done * (double)(all - done))));
+                 zr_ab_number(text, ZR_AB_SECONDS, round((now() - since) / (double)done * (double)(all - done))));
     }
     if (done == all)
         fputs("\r\033[K", stderr);
     else
-        fprintf(stderr, "\r\033[K[%zu/%zu] %s%s%s", done + 1, all, o->ab.arm[arm].name,
-                warmup ? ", warm-up" : "", left);
+        fprintf(stderr, "\r\033[K[%zu/%zu] %s%s%s", done + 1, all, o->ab.arm[arm].name, warmup ? ", warm-up" : "",
+                left);
 }
 
 /* 0: all runs were made, or it was interrupted; else the exit code. */
@@ -59,7 +58,7 @@ static int carry_out(struct zr_ab_options *o)
     int code = 0;
 
     for (; set_up < ab->n_arms && !code; set_up++)
-        code = zr_ab_shell(ab, set_up, "setup", o->setup) ? 0 : ZR_EXIT_OWN;
+        code = zr_ab_shell(ab, set_up, "setup", o->setup) ? 0 : ZR_EXIT_ERROR;
     for (size_t i = 0; i < all && !code; i++) {
         bool warmup = i < o->warmup * ab->n_arms;
         size_t arm = warmup ? warm[i] : plan[i - o->warmup * ab->n_arms];
@@ -74,15 +73,15 @@ static int carry_out(struct zr_ab_options *o)
             break;
         }
         if (!made) {
-            code = ZR_EXIT_OWN;
+            code = ZR_EXIT_ERROR;
         } else if (ab->run[ab->n_runs - 1].status) {
-            code = EXIT_COMMAND_FAILED;
+            code = COMMAND_FAILED;
         }
     }
     progress(o, all, all, 0, false, since);
     for (size_t arm = 0; arm < set_up; arm++)
         if (!zr_ab_shell(ab, arm, "cleanup", o->cleanup) && !code)
-            code = ZR_EXIT_OWN;
+            code = ZR_EXIT_ERROR;
     free(warm);
     free(plan);
     return code;
@@ -113,14 +112,11 @@ static int run_all(struct zr_ab_options *o, int argc, char **argv)
     time_t seconds = time(NULL);
     struct tm utc;
 
-    if (!zr_ab_check(o) || !can_write(o) ||
-        !zr_preload_find("ab", o->how.library, sizeof(o->how.library)) ||
+    if (!zr_ab_check(o) || !can_write(o) || !zr_preload_find("ab", o->how.library, sizeof(o->how.library)) ||
         (o->sim && !zr_simulate("ab", o->sim, root, sizeof(root))))
-        return ZR_EXIT_OWN;
+        return ZR_EXIT_ERROR;
     if (getenv("ZEROUTE_CONF") || getenv("ZEROUTE_CONF_FILE"))
-        zr_complain(
-            "ab",
-            "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every setting comes from its arm");
+        zr_complain("ab", "ZEROUTE_CONF and ZEROUTE_CONF_FILE are not used here: every setting comes from its arm");
     strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
     ab->started = zr_ab_text("%s", started);
     line = zr_ab_quoted(argv);
@@ -165,8 +161,7 @@ static void set_better(struct zr_ab_options *o)
         if (m < o->ab.n_metrics)
             o->ab.metric[m].better = higher ? ZR_AB_HIGHER : ZR_AB_LOWER;
         else
-            zr_complain("ab", "--%s: no metric '%s' was measured", higher ? "higher" : "lower",
-                        name);
+            zr_complain("ab", "--%s: no metric '%s' was measured", higher ? "higher" : "lower", name);
     }
 }
 
@@ -193,8 +188,7 @@ static bool load(struct zr_ab_options *o)
     o->ab = (struct zr_ab){0};
     if (asked.n_arms || asked.n_factors || (asked.command && asked.command[0])) {
         zr_ab_clear(&asked);
-        return zr_ab_right(
-            zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
+        return zr_ab_right(zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
     }
     bool fine = zr_ab_right(zr_ab_load(&o->ab, o->report));
     if (fine && asked.primary) {
@@ -213,7 +207,7 @@ int zr_cmd_ab(int argc, char **argv)
 {
     struct zr_ab_options *o = calloc(1, sizeof(*o));
     struct zr_ab_analysis *an = calloc(1, sizeof(*an));
-    int code = ZR_EXIT_OWN;
+    int code = ZR_EXIT_ERROR;
 
     if (!o || !an)
         return code;
@@ -222,21 +216,19 @@ int zr_cmd_ab(int argc, char **argv)
     o->how.interval = 0.01;
     o->how.settle = 10;
     o->how.base_active = o->how.base_available = NAN;
-    bool parsed = zr_ab_parse(o, argc, argv);
-    if (o->help) {
-        zr_ab_help();
-        code = 0;
-    } else if (parsed) {
-        code = o->report ? (load(o) ? 0 : ZR_EXIT_OWN) : run_all(o, argc, argv);
-        if (code != ZR_EXIT_OWN) {
-            set_better(o);
-            zr_ab_analyse(&o->ab, an);
-            if (!reports(o, an))
-                code = ZR_EXIT_OWN;
-            else if (!code)
-                code = an->verdict ? 0 : EXIT_NO_VERDICT;
-            zr_ab_analysis_clear(an);
-        }
+    int first = zr_ab_parse(o, argc, argv);
+    if (first == ZR_HELP_SHOWN)
+        code = ZR_EXIT_DONE;
+    if (first >= 0)
+        code = o->report ? (load(o) ? ZR_EXIT_DONE : ZR_EXIT_ERROR) : run_all(o, argc, argv);
+    if (first >= 0 && code != ZR_EXIT_ERROR) {
+        set_better(o);
+        zr_ab_analyse(&o->ab, an);
+        if (!reports(o, an) || code == COMMAND_FAILED)
+            code = ZR_EXIT_ERROR;
+        else
+            code = an->verdict ? ZR_EXIT_DONE : ZR_EXIT_NO_VERDICT;
+        zr_ab_analysis_clear(an);
     }
     zr_ab_clear(&o->ab);
     free(o->how.regex);

@@ -120,8 +120,8 @@ struct zr_ab {
 };
 void zr_ab_clear(struct zr_ab *ab);
 size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name); /* n_metrics when unknown */
-size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit,
-                        enum zr_ab_better better, const char *help);
+size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit, enum zr_ab_better better,
+                        const char *help);
 struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab);
 void zr_ab_run_drop(struct zr_ab *ab);          /* the last one */
 bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit status 0 */
@@ -143,18 +143,12 @@ bool zr_ab_is_setting(const char *name, size_t length);
 bool zr_ab_from_outside(const struct zr_ab_arm *arm);
 
 /* --- fingerprint.c: do the arms differ in what was declared and in nothing else? ----------- */
-enum zr_ab_status {
-    ZR_AB_DECLARED,
-    ZR_AB_CONSEQUENCE,
-    ZR_AB_ALLOWED,
-    ZR_AB_UNDECLARED,
-    ZR_AB_UNLIKE
-};
+enum zr_ab_status { ZR_AB_DECLARED, ZR_AB_CONSEQUENCE, ZR_AB_ALLOWED, ZR_AB_UNDECLARED, ZR_AB_UNLIKE };
 
 struct zr_ab_difference {
     enum zr_ab_status status;
-    char *what;       /* name in the fingerprint */
-    size_t arm, than; /* values of `arm` against `than`; the same arm when its runs are not alike */
+    char *what;          /* name in the fingerprint */
+    size_t arm, than;    /* values of `arm` against `than`; the same arm when its runs are not alike */
     char *value, *other; /* "" for absent */
     size_t run, other_run;
     char *why; /* the declaration it follows from, or "" */
@@ -165,12 +159,10 @@ struct zr_ab_differences {
 };
 void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out);
 /* What two fingerprints differ in, nothing declared: for `zeroute diff`. */
-void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b,
-                               struct zr_ab_differences *out);
+void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b, struct zr_ab_differences *out);
 void zr_ab_differences_clear(struct zr_ab_differences *d);
 /* Items in which two arms differ as declared, as texts; more than one: nobody can tell which did it. */
-size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts,
-                      size_t max);
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max);
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
 bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
 
@@ -192,7 +184,7 @@ size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t 
 enum zr_ab_outcome {
     ZR_AB_NOT_TESTED,    /* not measured in both arms, or too few runs */
     ZR_AB_NO_DIFFERENCE, /* beyond noise */
-    ZR_AB_UNCLEAR, /* would differ if it were the only metric: more runs are needed to say so */
+    ZR_AB_UNCLEAR,       /* would differ if it were the only metric: more runs are needed to say so */
     ZR_AB_LESS,
     ZR_AB_MORE,
 };
@@ -241,11 +233,9 @@ char *zr_ab_percent(char *out, double change);
 char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i);
 char *zr_ab_p_text(char *out, double p);
 /* "faster", "more", "no difference beyond noise" ... */
-const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o,
-                               bool same_output);
+const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output);
 /* A whole sentence, to be freed. */
-char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
-                     size_t arm);
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
 /* The other metrics that differ, in one line to be freed; NULL: none does. */
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
 char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);
@@ -265,12 +255,11 @@ char *zr_ab_load(struct zr_ab *ab, const char *file); /* NULL, or what is wrong,
 
 /* --- output.c: numbers and a hash from what the command printed ---------------------------- */
 /* Adds every `name: number` whose name the extended regular expression finds. */
-char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text,
-                           const char *const *regex, size_t n);
+char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text, const char *const *regex,
+                           size_t n);
 void zr_ab_hash_text(const void *data, size_t size, char out[65]); /* SHA-256 */
 bool zr_ab_hash_file(const char *path, char out[65]);
 #define ZR_AB_NO_FILE "(not there)" /* in place of the hash of a file that cannot be read */
-
 
 /* One run of the command: started under an arm's setting, watched from outside, and what it left behind. */
 
@@ -292,30 +281,27 @@ extern volatile sig_atomic_t zr_ab_interrupted;
 /* --- trial.c --------------------------------------------------------------------------------- */
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from metrics.def */
 /* Appends one run to ab->run. False, said, when nothing could be run at all (exit code 125). */
-bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number,
-                   bool warmup);
+bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup);
 /* A shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
 
 /* --- spawn.c ------------------------------------------------------------------------------- */
 /* The arm's variables and library paths put into our own environment; for a child after fork. */
 void zr_ab_environment(const struct zr_ab_arm *arm);
-char **
-zr_ab_words(const char *command); /* split as a shell would, nothing expanded; NULL-terminated */
+char **zr_ab_words(const char *command); /* split as a shell would, nothing expanded; NULL-terminated */
 char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned);
 /* Starts argv with its output in these descriptors; -1 with *error set. */
-pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm,
-                  char *const *argv, int out, int err, int *error);
+pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
+                  int err, int *error);
 
 /* --- sample.c ------------------------------------------------------------------------------ */
 #define ZR_AB_SAMPLES 512
 struct zr_ab_watch {             /* what was seen from outside while a run was under way */
     struct zr_ab_sample *sample; /* at most ZR_AB_SAMPLES: a long run is kept more coarsely */
     size_t n, taken, every;      /* every n-th that was taken is kept */
-    struct zr_ab_sample
-        most; /* the highest of each, of mem_available the lowest; of all that were taken */
-    struct zr_ab_sample last;  /* what the processes had when they were last looked at */
-    struct zr_pairs libraries; /* of the arm none: from /proc/PID/maps */
+    struct zr_ab_sample most;    /* the highest of each, of mem_available the lowest; of all that were taken */
+    struct zr_ab_sample last;    /* what the processes had when they were last looked at */
+    struct zr_pairs libraries;   /* of the arm none: from /proc/PID/maps */
     struct {
         char pdev[32];
         double peak;
@@ -347,12 +333,11 @@ struct zr_ab_options {
     const char *json, *markdown; /* "": on stdout */
     const char **higher, **lower;
     size_t n_higher, n_lower;
-    bool quiet, help;
+    bool quiet;
 };
 
-void zr_ab_help(void);
-/* False, said, when something in it is not understood. `--help` ends it. */
-bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv);
+/* As zr_options. */
+int zr_ab_parse(struct zr_ab_options *o, int argc, char **argv);
 /* Whether it can be compared: arms in the order of their names, or made of factors, each with a command. */
 bool zr_ab_check(struct zr_ab_options *o);
 /* Takes what a parser found wrong, or NULL; true when nothing was. */
@@ -368,8 +353,8 @@ void zr_html_text(FILE *f, const char *s);
 /* One metric run by run in the order of time, with the median of each arm. */
 void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric);
 /* Memory over time of one run, on axes that all arms share. */
-void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active,
-                   double most_seconds, double most_bytes);
+void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active, double most_seconds,
+                   double most_bytes);
 /* The largest value that zr_svg_memory would draw of this run. */
 double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, double base_active);
 

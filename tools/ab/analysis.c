@@ -73,8 +73,7 @@ static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr
     if (arm && c->n && c->n_base) {
         uint64_t seed = seed_for(ab, name, arm);
         c->difference = c->median - base;
-        zr_bootstrap_compare(a, c->n_base, b, c->n, seed, &c->difference_interval,
-                             &c->change_interval);
+        zr_bootstrap_compare(a, c->n_base, b, c->n, seed, &c->difference_interval, &c->change_interval);
         if (base != 0)
             c->change = c->median / base - 1;
         c->delta = zr_cliff_delta(a, c->n_base, b, c->n);
@@ -184,8 +183,7 @@ static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an)
     const double *values[ZR_AB_ARMS];
     double *owned[ZR_AB_ARMS];
     size_t count[ZR_AB_ARMS];
-    struct zr_design d = {
-        .factors = ab->n_factors, .cells = ab->n_arms, .values = values, .count = count};
+    struct zr_design d = {.factors = ab->n_factors, .cells = ab->n_arms, .values = values, .count = count};
 
     if (!ab->n_factors || an->primary >= ab->n_metrics)
         return;
@@ -214,20 +212,18 @@ static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
         const struct zr_ab_run *run = &ab->run[r];
         an->counted[run->arm] += zr_ab_counts(run);
         if (run->invalid && !run->warmup)
-            remark(an, "run %zu (%s) is not a run: %s", run->number, ab->arm[run->arm].name,
-                   run->invalid);
+            remark(an, "run %zu (%s) is not a run: %s", run->number, ab->arm[run->arm].name, run->invalid);
         else if (!run->warmup && !run->invalid && run->status)
             remark(an, "run %zu (%s) failed and is left out", run->number, ab->arm[run->arm].name);
         if (!run->settled && !run->warmup)
-            remark(an,
-                   "run %zu (%s) started after %.1f s although memory was not back at its baseline",
-                   run->number, ab->arm[run->arm].name, run->waited);
+            remark(an, "run %zu (%s) started after %.1f s although memory was not back at its baseline", run->number,
+                   ab->arm[run->arm].name, run->waited);
     }
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (an->counted[arm] < ZR_AB_MIN_RUNS)
-            reason(an, "%s has %zu run%s that count%s: a verdict needs at least %d",
-                   ab->arm[arm].name, an->counted[arm], an->counted[arm] == 1 ? "" : "s",
-                   an->counted[arm] == 1 ? "s" : "", ZR_AB_MIN_RUNS);
+            reason(an, "%s has %zu run%s that count%s: a verdict needs at least %d", ab->arm[arm].name,
+                   an->counted[arm], an->counted[arm] == 1 ? "" : "s", an->counted[arm] == 1 ? "s" : "",
+                   ZR_AB_MIN_RUNS);
     if (ab->interrupted)
         remark(an, "interrupted: %zu runs per arm were planned", ab->planned);
 }
@@ -247,8 +243,8 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
         if (ab->n_factors)
             ;
         else if (n == 0)
-            remark(an, "%s and %s declare no difference: what is seen is the noise",
-                   ab->arm[0].name, ab->arm[arm].name);
+            remark(an, "%s and %s declare no difference: what is seen is the noise", ab->arm[0].name,
+                   ab->arm[arm].name);
         else if (n > 1 && zr_ab_allowed(ab, "together"))
             remark(an,
                    "%s differs from %s in %zu things at once (%s): what is found is about all of "
@@ -278,11 +274,11 @@ static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an
                                      : "the verdict does not tell its share");
     }
     if (undeclared)
-        reason(an, "the arms differ in %zu thing%s that nobody declared (listed under fingerprint)",
-               undeclared, undeclared == 1 ? "" : "s");
+        reason(an, "the arms differ in %zu thing%s that nobody declared (listed under fingerprint)", undeclared,
+               undeclared == 1 ? "" : "s");
     if (unlike)
-        reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)",
-               unlike, unlike == 1 ? "" : "s");
+        reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)", unlike,
+               unlike == 1 ? "" : "s");
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (zr_ab_from_outside(&ab->arm[arm]))
             remark(an, "%s runs %s: its fingerprint is what shows from outside", ab->arm[arm].name,
@@ -298,15 +294,13 @@ static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
             if (!one->arm[arm].moved || one->arm[arm].expected)
                 continue;
             if (one->arm[arm].allowed)
-                remark(an,
-                       "%s moved %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
+                remark(an, "%s moved %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
                        ab->arm[arm].text, one->name, one->median[0], one->median[arm], one->name);
             else
                 reason(an,
                        "%s moved more than its own mechanism: %s (%s) went from %.4g to %.4g; with "
                        "--allow %s the verdict is about both",
-                       ab->arm[arm].text, one->name, one->help, one->median[0], one->median[arm],
-                       one->name);
+                       ab->arm[arm].text, one->name, one->help, one->median[0], one->median[arm], one->name);
         }
 }
 
@@ -333,8 +327,8 @@ static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an)
             const struct zr_pair *p = &run->fingerprint.at[i];
             if (strncmp(p->name, "output.", 7) || strcmp(p->value, ZR_AB_NO_FILE))
                 continue;
-            reason(an, "%s was not there after run %zu (%s): nothing shows that the output is the same",
-                   p->name + 7, run->number, ab->arm[run->arm].name);
+            reason(an, "%s was not there after run %zu (%s): nothing shows that the output is the same", p->name + 7,
+                   run->number, ab->arm[run->arm].name);
             return;
         }
     }
@@ -349,9 +343,8 @@ static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an)
     const struct zr_ab_row *row = &an->row[an->primary];
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (row->arm[arm].n < ZR_AB_MIN_RUNS && an->counted[arm] >= ZR_AB_MIN_RUNS)
-            reason(an, "the primary metric %s was measured in %zu of %zu runs of %s",
-                   ab->metric[an->primary].name, row->arm[arm].n, an->counted[arm],
-                   ab->arm[arm].name);
+            reason(an, "the primary metric %s was measured in %zu of %zu runs of %s", ab->metric[an->primary].name,
+                   row->arm[arm].n, an->counted[arm], ab->arm[arm].name);
     if (row->drifts)
         remark(an,
                "%s drifts over the runs (p = %.2g): interleaving spreads that over the arms, but "

@@ -2,103 +2,135 @@
 #include "ab/ab.h"
 #include "common/common.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
-void zr_ab_help(void)
-{
-    fputs(
-        "usage: zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGUMENTS]\n"
-        "       zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING [--factor ...] -- COMMAND [ARGUMENTS]\n"
-        "       zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]] [--primary METRIC]\n"
-        "\n"
-        "Runs COMMAND under two or more settings, interleaved, and says what differs - or that nothing does, or\n"
-        "that nobody could tell because more than the declared setting differed between the runs.\n"
-        "\n"
-        "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
-        "  SETTING:VALUE        a setting, for example route:native or residency:owner\n"
-        "  PRESET            observe, reroute, path, mitigate or eager\n"
-        "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item follows it\n"
-        "                    (env:ZE_AFFINITY_MASK=0,1), \\, where one would\n"
-        "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
-        "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
-        "  none              without the preload, measured from outside: the control\n"
-        "An option --a that is given twice adds to the same arm.\n"
-        "\n"
-        "  --runs N          per arm (default 10; fewer than 5 give figures and no verdict)\n"
-        "  --warmup N        rounds before, not counted (default 1)\n"
-        "  --order ORDER     abba (default) or random, by the seed\n"
-        "  --seed N          for the order and the bootstrap (default 1)\n"
-        "  --primary METRIC  the metric that the verdict is about (default wall)\n"
-        "  --metric REGEX    every 'name: number' of the output whose name matches; with a group in the\n"
-        "                    expression, the number that the group matches\n"
-        "  --higher METRIC   more of this metric is better (--lower: less is)\n"
-        "  --same-output     the output must be the same in all runs (--same-output=FILE: this file)\n"
-        "  --allow WHAT      admit a difference by its name in the report; 'together' admits arms that differ\n"
-        "                    in several settings at once\n"
-        "  --effect PERCENT  the size to tell the needed runs for\n"
-        "  --setup, --cleanup COMMAND   shell command once per arm, before and after all runs\n"
-        "  --prepare COMMAND            shell command before each run; ZEROUTE_ARM tells the arm\n"
-        "  --settle SECONDS  how long to wait for memory to be back at its baseline (default 10)\n"
-        "  --interval MS     between samples of memory (default 10)\n"
-        "  --sim[=SPEC]      on a simulated GPU\n"
-        "  --show-output     what the command prints goes to stderr\n"
-        "  --quiet           no progress\n"
-        "  --json[=FILE]     everything raw\n"
-        "  --html FILE       one self-contained page\n"
-        "  --markdown[=FILE] for a pull request\n"
-        "\n"
-        "exit code: 0 a verdict, 3 none (it says why), 1 the command failed, 125 our own failure\n"
-        "\n"
-        "examples:\n"
-        "  zeroute ab --a route:native --b route:auto -- python train.py\n"
-        "  zeroute ab --primary host.mirror --a residency:default --b residency:owner --same-output \\\n"
-        "      --html report.html -- ./infer\n"
-        "  zeroute ab --factor 'path=route:native|route:sycl' \\\n"
-        "      --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' -- ./train\n"
-        "  zeroute ab --a none --b observe -- ./train           what does watching cost?\n",
-        stdout);
-}
+enum {
+    FACTOR = ZR_LONG,
+    RUNS,
+    WARMUP,
+    ORDER,
+    SEED,
+    PRIMARY,
+    METRIC,
+    HIGHER,
+    LOWER,
+    SAME_OUTPUT,
+    ALLOW,
+    EFFECT,
+    SETUP,
+    PREPARE,
+    CLEANUP,
+    SETTLE,
+    INTERVAL,
+    SIM,
+    SHOW_OUTPUT,
+    QUIET,
+    REPORT,
+    JSON,
+    HTML,
+    MARKDOWN,
+    ARM /* + letter */
+};
+
+#define ARM_ROW(letter, name)                                                                                          \
+    {                                                                                                                  \
+        ARM + (letter), name, "SETTING", NULL                                                                          \
+    }
+static const struct zr_option option_table[] = {
+    {ARM + 'a', "a", "SETTING", "the first arm; --b, --c ... are further ones. Given twice, it adds to the same arm"},
+    {FACTOR, "factor", "NAME=SETTING|SETTING", "a factor and its levels instead of arms: every combination is an arm"},
+    {RUNS, "runs", "N", "counted runs per arm (default 10; fewer than 5 give figures and no verdict)"},
+    {WARMUP, "warmup", "N", "rounds before, not counted (default 1)"},
+    {ORDER, "order", "ORDER", "abba (default) or random, by the seed"},
+    {SEED, "seed", "N", "seed of the order and the bootstrap (default 1)"},
+    {PRIMARY, "primary", "METRIC", "the metric that the verdict is about (default wall)"},
+    {METRIC, "metric", "REGEX",
+     "measure every 'name: number' of the output whose name matches; with a group in the expression, the number that "
+     "the group matches"},
+    {HIGHER, "higher", "METRIC", "more of this metric is better"},
+    {LOWER, "lower", "METRIC", "less of this metric is better"},
+    {SAME_OUTPUT, "same-output", "[FILE]", "require the same output, or the same FILE, in all runs"},
+    {ALLOW, "allow", "WHAT",
+     "admit a difference by its name in the report; 'together' admits arms that differ in several settings at once"},
+    {EFFECT, "effect", "PERCENT", "the size to tell the needed runs for"},
+    {SETUP, "setup", "COMMAND", "shell command once per arm, before all runs"},
+    {PREPARE, "prepare", "COMMAND", "shell command before each run; ZEROUTE_ARM tells the arm"},
+    {CLEANUP, "cleanup", "COMMAND", "shell command once per arm, after all runs"},
+    {SETTLE, "settle", "SECONDS", "how long to wait for memory to be back at its baseline (default 10)"},
+    {INTERVAL, "interval", "MS", "time between samples of memory (default 10)"},
+    {SIM, "sim", "[SPEC]", "use a simulated GPU"},
+    {SHOW_OUTPUT, "show-output", NULL, "pass what the command prints on to stderr"},
+    {QUIET, "quiet", NULL, "show no progress"},
+    {REPORT, "report", "FILE", "report a recorded comparison anew; nothing is run"},
+    {JSON, "json", "[FILE.json]", "write everything, the raw values included, as JSON"},
+    {HTML, "html", "FILE", "write one self-contained page"},
+    {MARKDOWN, "markdown", "[FILE.md]", "write the report for a pull request"},
+    ARM_ROW('b', "b"),
+    ARM_ROW('c', "c"),
+    ARM_ROW('d', "d"),
+    ARM_ROW('e', "e"),
+    ARM_ROW('f', "f"),
+    ARM_ROW('g', "g"),
+    ARM_ROW('h', "h"),
+    ARM_ROW('i', "i"),
+    ARM_ROW('j', "j"),
+    ARM_ROW('k', "k"),
+    ARM_ROW('l', "l"),
+    ARM_ROW('m', "m"),
+    ARM_ROW('n', "n"),
+    ARM_ROW('o', "o"),
+    ARM_ROW('p', "p"),
+    ARM_ROW('q', "q"),
+    ARM_ROW('r', "r"),
+    ARM_ROW('s', "s"),
+    ARM_ROW('t', "t"),
+    ARM_ROW('u', "u"),
+    ARM_ROW('v', "v"),
+    ARM_ROW('w', "w"),
+    ARM_ROW('x', "x"),
+    ARM_ROW('y', "y"),
+    ARM_ROW('z', "z"),
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "ab",
+    .usage = "zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGUMENTS]\n"
+             "zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING [--factor ...] -- COMMAND [ARGUMENTS]\n"
+             "zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]] [--primary METRIC]",
+    .about = "Runs COMMAND under two or more settings, interleaved, and says what differs, or that nothing does, or "
+             "that it cannot be told because more than the declared setting differed between the runs.",
+    .options = option_table,
+    .notes = "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
+             "  NAME:VALUE        a setting, for example route:native or residency:owner\n"
+             "  PRESET            observe, reroute, path, mitigate or eager\n"
+             "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item follows it\n"
+             "                    (env:ZE_AFFINITY_MASK=0,1), \\, where one would\n"
+             "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
+             "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
+             "  none              without the preload, measured from outside: the control\n"
+             "\n"
+             "Exit code: 0 a verdict, 2 an error, wrong usage, or the command failed, 3 no verdict (it says why).\n",
+    .examples = "zeroute ab --a route:native --b route:auto -- python train.py\n"
+                "zeroute ab --primary host.mirror --a residency:default --b residency:owner --same-output \\\n"
+                "    --html report.html -- ./infer\n"
+                "zeroute ab --factor 'path=route:native|route:sycl' \\\n"
+                "    --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' -- ./train\n"
+                "zeroute ab --a none --b observe -- ./train           what does observing cost?",
+    .program = true,
+};
 
 bool zr_ab_right(char *message)
 {
     bool fine = message == NULL;
 
     if (!fine)
-        zr_complain("ab", "%s", message);
+        zr_wrong(&command, message);
     free(message);
     return fine;
-}
-
-static bool whole_number(const char *option, const char *value, size_t least, size_t most,
-                         size_t *out)
-{
-    char *end;
-
-    errno = 0;
-    unsigned long long n = strtoull(value, &end, 10);
-    if (isdigit((unsigned char)*value) && !*end && !errno && n >= least && n <= most) {
-        *out = (size_t)n;
-        return true;
-    }
-    zr_complain("ab", "bad value '%s' of --%s: expected a whole number from %zu to %zu", value,
-                option, least, most);
-    return false;
-}
-
-static bool real_number(const char *option, const char *value, double *out)
-{
-    char *end;
-
-    *out = strtod(value, &end);
-    if (end != value && !*end && isfinite(*out) && *out >= 0)
-        return true;
-    zr_complain("ab", "bad value '%s' of --%s: expected a number, 0 or more", value, option);
-    return false;
 }
 
 static void push(const char ***list, size_t *n, const char *value)
@@ -140,15 +172,6 @@ static bool add_regex(struct zr_ab_options *o, const char *value)
     return true;
 }
 
-static bool set_order(struct zr_ab *ab, const char *value)
-{
-    ab->random_order = !strcmp(value, "random");
-    if (ab->random_order || !strcmp(value, "abba"))
-        return true;
-    zr_complain("ab", "bad value '%s' of --order: expected abba or random", value);
-    return false;
-}
-
 static bool add_factor(struct zr_ab *ab, const char *value)
 {
     if (ab->n_factors == ZR_AB_FACTORS)
@@ -162,150 +185,120 @@ void zr_ab_allow(struct zr_ab *ab, const char *what)
     ab->allow[ab->n_allow++] = zr_ab_text("%s", what);
 }
 
-/* Options that take a value; false, said, when it is no good. */
-static bool valued(struct zr_ab_options *o, const char *name, const char *value)
+static bool set_number(const struct zr_option *option, const char *value, uint64_t least, uint64_t most, size_t *out)
 {
-    struct zr_ab *ab = &o->ab;
-    double ms;
-    size_t seed;
+    uint64_t n;
 
-    if (strlen(name) == 1 && islower((unsigned char)*name))
-        return add_arm(ab, *name, value);
-    if (!strcmp(name, "factor"))
+    if (!zr_option_number(&command, option, value, least, most, &n))
+        return false;
+    *out = (size_t)n;
+    return true;
+}
+
+/* Options that describe what is compared; -1: it is none of them. */
+static int take_design(struct zr_ab *ab, const struct zr_option *option, const char *value)
+{
+    switch (option->id) {
+    case FACTOR:
         return add_factor(ab, value);
-    if (!strcmp(name, "runs"))
-        return whole_number(name, value, 1, 10000, &o->runs);
-    if (!strcmp(name, "warmup"))
-        return whole_number(name, value, 0, 1000, &o->warmup);
-    if (!strcmp(name, "order"))
-        return set_order(ab, value);
-    if (!strcmp(name, "seed")) {
-        bool fine = whole_number(name, value, 0, SIZE_MAX, &seed);
-        ab->seed = seed;
-        return fine;
-    }
-    if (!strcmp(name, "primary")) {
+    case ORDER:
+        ab->random_order = !strcmp(value, "random");
+        return zr_option_choice(&command, option, value, "abba|random");
+    case SEED:
+        return zr_option_number(&command, option, value, 0, UINT64_MAX, &ab->seed);
+    case PRIMARY:
         free(ab->primary);
         ab->primary = zr_ab_text("%s", value);
         return true;
-    }
-    if (!strcmp(name, "metric"))
-        return add_regex(o, value);
-    if (!strcmp(name, "allow")) {
+    case ALLOW:
         zr_ab_allow(ab, value);
         return true;
+    case EFFECT:
+        return zr_option_real(&command, option, value, 0, &ab->effect);
+    default:
+        return option->id > ARM ? add_arm(ab, option->name[0], value) : -1;
     }
-    if (!strcmp(name, "effect"))
-        return real_number(name, value, &ab->effect);
-    if (!strcmp(name, "settle"))
-        return real_number(name, value, &o->how.settle);
-    if (!strcmp(name, "interval")) {
-        if (!real_number(name, value, &ms))
-            return false;
-        o->how.interval = fmax(ms, 1) / 1000;
-        return true;
-    }
-    if (!strcmp(name, "higher"))
-        push(&o->higher, &o->n_higher, value);
-    else if (!strcmp(name, "lower"))
-        push(&o->lower, &o->n_lower, value);
-    else
-        *(!strcmp(name, "setup")     ? &o->setup
-          : !strcmp(name, "prepare") ? &o->prepare
-          : !strcmp(name, "cleanup") ? &o->cleanup
-          : !strcmp(name, "report")  ? &o->report
-                                     : &o->html) = value;
-    return true;
 }
 
-/* Options without a value, or with one behind '='. */
-static bool plain(struct zr_ab_options *o, const char *name, const char *value)
+/* Where an option that is a plain text goes. */
+static const char **text_of(struct zr_ab_options *o, int id)
 {
-    if (!strcmp(name, "json"))
-        o->json = value ? value : "";
-    else if (!strcmp(name, "markdown"))
-        o->markdown = value ? value : "";
-    else if (!strcmp(name, "sim"))
-        o->sim = value ? value : "";
-    else if (!strcmp(name, "show-output") && !value)
-        o->how.show_output = true;
-    else if (!strcmp(name, "quiet") && !value)
-        o->quiet = true;
-    else if (!strcmp(name, "same-output")) {
+    switch (id) {
+    case SETUP:
+        return &o->setup;
+    case PREPARE:
+        return &o->prepare;
+    case CLEANUP:
+        return &o->cleanup;
+    case REPORT:
+        return &o->report;
+    case HTML:
+        return &o->html;
+    case JSON:
+        return &o->json;
+    case MARKDOWN:
+        return &o->markdown;
+    default:
+        return &o->sim;
+    }
+}
+
+static bool take(void *to, const struct zr_option *option, const char *value)
+{
+    struct zr_ab_options *o = to;
+    int done = take_design(&o->ab, option, value);
+
+    if (done >= 0)
+        return done;
+    switch (option->id) {
+    case RUNS:
+        return set_number(option, value, 1, 10000, &o->runs);
+    case WARMUP:
+        return set_number(option, value, 0, 1000, &o->warmup);
+    case METRIC:
+        return add_regex(o, value);
+    case HIGHER:
+        push(&o->higher, &o->n_higher, value);
+        return true;
+    case LOWER:
+        push(&o->lower, &o->n_lower, value);
+        return true;
+    case SAME_OUTPUT:
         o->ab.same_output = true;
         if (value)
             push(&o->how.file, &o->how.n_files, value);
-    } else {
-        return false;
-    }
-    return true;
-}
-
-static bool takes_value(const char *name)
-{
-    static const char *const names[] = {
-        "factor", "runs",     "warmup", "order", "seed",  "primary", "metric",  "allow",  "effect",
-        "settle", "interval", "higher", "lower", "setup", "prepare", "cleanup", "report", "html"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return strlen(name) == 1 && islower((unsigned char)*name);
-}
-
-/* --json and --markdown take their file behind a '='; one that names itself is no command. */
-static bool is_report(const char *name, const char *word)
-{
-    const char *dot = strrchr(word, '.');
-
-    return *word != '-' && dot && ((!strcmp(name, "json") && !strcmp(dot, ".json")) ||
-                                   (!strcmp(name, "markdown") && !strcmp(dot, ".md")));
-}
-
-bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv)
-{
-    int i = 1;
-
-    for (; i < argc && argv[i][0] == '-'; i++) {
-        if (!strcmp(argv[i], "--")) {
-            i++;
-            break;
-        }
-        const char *text = argv[i] + (argv[i][1] == '-' ? 2 : 0), *equals = strchr(text, '=');
-        char *name = equals ? strndup(text, (size_t)(equals - text)) : strdup(text);
-        const char *value = equals ? equals + 1 : NULL;
-        bool fine = false;
-        o->help = !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
-        if (o->help) {
-            free(name);
-            return true;
-        }
-        if (name && !value && i + 1 < argc && is_report(name, argv[i + 1]))
-            value = argv[++i];
-        if (name && takes_value(name)) {
-            if (!value && i + 1 < argc)
-                value = argv[++i];
-            if (value)
-                fine = valued(o, name, value);
-            else
-                zr_complain("ab", "option --%s needs a value", name);
-        } else if (name && plain(o, name, value)) {
-            fine = true;
-        } else {
-            zr_complain("ab",
-                        "unknown option '%s': expected one of those that 'zeroute ab --help' lists",
-                        argv[i]);
-        }
-        free(name);
-        if (!fine)
+        return true;
+    case SETTLE:
+        return zr_option_real(&command, option, value, 0, &o->how.settle);
+    case INTERVAL:
+        if (!zr_option_real(&command, option, value, 0, &o->how.interval))
             return false;
+        o->how.interval = fmax(o->how.interval, 1) / 1000;
+        return true;
+    case SHOW_OUTPUT:
+        o->how.show_output = true;
+        return true;
+    case QUIET:
+        o->quiet = true;
+        return true;
+    default:
+        *text_of(o, option->id) = value ? value : "";
+        return true;
     }
-    size_t words = (size_t)(argc - i);
+}
+
+int zr_ab_parse(struct zr_ab_options *o, int argc, char **argv)
+{
+    int first = zr_options(&command, argc, argv, take, o);
+
+    if (first < 0)
+        return first;
+    size_t words = (size_t)(argc - first);
     o->ab.command = zr_ab_more(NULL, words + 1, sizeof(char *));
     for (size_t w = 0; w < words; w++)
-        o->ab.command[w] = zr_ab_text("%s", argv[i + (int)w]);
+        o->ab.command[w] = zr_ab_text("%s", argv[first + (int)w]);
     o->ab.command[words] = NULL;
-    return true;
+    return first;
 }
 
 static int by_name(const void *x, const void *y)
@@ -318,8 +311,7 @@ bool zr_ab_check(struct zr_ab_options *o)
     struct zr_ab *ab = &o->ab;
 
     if (ab->n_factors && ab->n_arms)
-        return zr_ab_right(
-            zr_ab_text("both arms and factors: expected --a, --b ... or --factor, not both"));
+        return zr_ab_right(zr_ab_text("both arms and factors: expected --a, --b ... or --factor, not both"));
     if (ab->n_factors) {
         if (!zr_ab_right(zr_ab_combine(ab)))
             return false;
@@ -328,7 +320,7 @@ bool zr_ab_check(struct zr_ab_options *o)
     }
     if (ab->n_arms < 2)
         return zr_ab_right(zr_ab_text("%s: expected at least --a SETTING and --b SETTING, or --factor",
-                                ab->n_arms ? "only one arm" : "nothing to compare"));
+                                      ab->n_arms ? "only one arm" : "nothing to compare"));
     for (size_t i = 0; i < ab->n_arms; i++) {
         char **owned;
         bool empty = zr_ab_command(ab, i, &owned)[0] == NULL;
@@ -336,8 +328,7 @@ bool zr_ab_check(struct zr_ab_options *o)
             free(*word);
         free(owned);
         if (empty)
-            return zr_ab_right(
-                zr_ab_text("no command: expected zeroute ab [OPTIONS] -- COMMAND [ARGUMENTS]"));
+            return zr_ab_right(zr_ab_text("no command: expected zeroute ab [OPTIONS] -- COMMAND [ARGUMENTS]"));
     }
     return true;
 }

@@ -66,8 +66,7 @@ static bool starts_item(const char *s)
 
     if (s[word] == ':')
         return find_setting(s, word) ||
-               (word == 3 &&
-                (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
+               (word == 3 && (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
     return preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
 }
 
@@ -128,8 +127,7 @@ static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end)
     if (!equals || equals == text)
         wrong = zr_ab_text("bad variable '%s': expected env:NAME=VALUE", text);
     else
-        add_item(arm, ZR_AB_ENV, strndup(text, (size_t)(equals - text)),
-                 zr_ab_text("%s", equals + 1));
+        add_item(arm, ZR_AB_ENV, strndup(text, (size_t)(equals - text)), zr_ab_text("%s", equals + 1));
     free(text);
     return wrong;
 }
@@ -156,8 +154,7 @@ static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
         add_item(arm, cmd ? ZR_AB_CMD : ZR_AB_LIB, zr_ab_text("%s", ""), value);
         if (*value)
             return NULL;
-        return zr_ab_text(cmd ? "an empty command: expected cmd:COMMAND ARGS"
-                              : "an empty path: expected lib:/FOLDER");
+        return zr_ab_text(cmd ? "an empty command: expected cmd:COMMAND ARGS" : "an empty path: expected lib:/FOLDER");
     }
     *end = s + word;
     if (s[word] != ':' && preset_settings(s, word)) {
@@ -274,8 +271,8 @@ static char *value_in(const char *list, const char *setting)
 /* What two settings would both set, to be freed: of two settings, variables or presets one would be lost. */
 static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
 {
-    static const char *const words[] = {[ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries",
-                                        [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
+    static const char *const words[] = {
+        [ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries", [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
 
     for (size_t i = 0; i < a->n_items; i++)
         for (size_t k = 0; k < b->n_items; k++) {
@@ -336,8 +333,7 @@ char *zr_ab_combine(struct zr_ab *ab)
     for (size_t f = 0; f < ab->n_factors; f++)
         cells *= ab->factor[f].n_levels;
     if (cells > ZR_AB_ARMS)
-        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells,
-                          ZR_AB_ARMS);
+        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells, ZR_AB_ARMS);
     for (size_t c = 0; c < cells; c++) {
         struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
         size_t rest = c;
@@ -349,8 +345,8 @@ char *zr_ab_combine(struct zr_ab *ab)
             char *wrong = zr_ab_arm_parse(arm, factor->level[arm->level[f]]);
             if (wrong)
                 return wrong;
-            char *name = zr_ab_text("%s%s%s=%s", arm->name ? arm->name : "", f ? " " : "",
-                                    factor->name, short_level(factor, arm->level[f]));
+            char *name = zr_ab_text("%s%s%s=%s", arm->name ? arm->name : "", f ? " " : "", factor->name,
+                                    short_level(factor, arm->level[f]));
             free(arm->name);
             arm->name = name;
         }

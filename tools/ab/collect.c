@@ -24,8 +24,7 @@ static void merge(struct zr_pairs *p, const char *name, const char *value)
     for (const char *at = old; (at = strstr(at, value)); at++)
         if ((at == old || at[-1] == ' ') && (at[n] == 0 || !strncmp(at + n, " | ", 3)))
             return;
-    both = strcmp(old, value) < 0 ? zr_ab_text("%s | %s", old, value)
-                                  : zr_ab_text("%s | %s", value, old);
+    both = strcmp(old, value) < 0 ? zr_ab_text("%s | %s", old, value) : zr_ab_text("%s | %s", value, old);
     zr_pairs_set(p, name, both);
     free(both);
 }
@@ -91,8 +90,7 @@ static void keep_fields(struct zr_pairs *p, const struct zeroute_snapshot *s)
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
         char text[24];
-        if (f->type == ZEROUTE_TEXT || f->type == ZEROUTE_HISTOGRAM || f->value == 0 ||
-            f->value == ZEROUTE_ABSENT)
+        if (f->type == ZEROUTE_TEXT || f->type == ZEROUTE_HISTOGRAM || f->value == 0 || f->value == ZEROUTE_ABSENT)
             continue;
         snprintf(text, sizeof(text), "%llu", (unsigned long long)f->value);
         zr_pairs_set(p, f->name, text);
@@ -146,10 +144,8 @@ static void latencies(struct zr_ab *ab, struct zr_ab_run *run, const struct zero
         }
     }
     if (longest) {
-        set_metric(ab, run, "latency.p50",
-                   fmin(bucket_quantile(buckets, 0.5), 1e-9 * (double)longest));
-        set_metric(ab, run, "latency.p99",
-                   fmin(bucket_quantile(buckets, 0.99), 1e-9 * (double)longest));
+        set_metric(ab, run, "latency.p50", fmin(bucket_quantile(buckets, 0.5), 1e-9 * (double)longest));
+        set_metric(ab, run, "latency.p99", fmin(bucket_quantile(buckets, 0.99), 1e-9 * (double)longest));
         set_metric(ab, run, "latency.max", 1e-9 * (double)longest);
     }
 }
@@ -166,8 +162,7 @@ static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run)
 
     for (size_t i = 0; i < sizeof(from_fields) / sizeof(*from_fields); i++)
         if (from_fields[i].fields)
-            set_metric(ab, run, from_fields[i].name,
-                       zr_ab_field_sum(&run->fields, from_fields[i].fields));
+            set_metric(ab, run, from_fields[i].name, zr_ab_field_sum(&run->fields, from_fields[i].fields));
 }
 
 bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
@@ -233,8 +228,7 @@ void zr_ab_machine(struct zr_ab *ab)
     free(whole);
     snprintf(text, sizeof(text), "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     zr_pairs_set(&ab->machine, "processors", text);
-    for (size_t r = 0; r < ab->n_runs;
-         r++) { /* of the first run that tells: the arms may differ in it */
+    for (size_t r = 0; r < ab->n_runs; r++) { /* of the first run that tells: the arms may differ in it */
         const struct zr_pairs *p = &ab->run[r].fingerprint;
         for (size_t i = 0; i < p->n; i++)
             if ((!strncmp(p->at[i].name, "card.", 5) || !strncmp(p->at[i].name, "driver.", 7) ||

@@ -87,8 +87,7 @@ static struct zr_interval interval(const struct zr_design *d, const double *weig
         }
         draw[i] = weighted(weight, middle, d->cells);
     }
-    struct zr_interval out = {zr_quantile(draw, ZR_AB_RESAMPLES, 0.025),
-                              zr_quantile(draw, ZR_AB_RESAMPLES, 0.975)};
+    struct zr_interval out = {zr_quantile(draw, ZR_AB_RESAMPLES, 0.025), zr_quantile(draw, ZR_AB_RESAMPLES, 0.975)};
     free(draw);
     free(sample);
     return out;
@@ -134,8 +133,8 @@ static void rank_values(struct observation *o, size_t n)
  * The contrast of the cells' means. `studentised`: divided by its standard error, so that cells that
  * scatter more than others do not pass for an effect.
  */
-static double statistic(const struct observation *o, size_t n, const double *weight,
-                        const struct zr_design *d, bool studentised)
+static double statistic(const struct observation *o, size_t n, const double *weight, const struct zr_design *d,
+                        bool studentised)
 {
     double mean[MAX_CELLS] = {0}, square[MAX_CELLS] = {0}, variance = 0;
 
@@ -148,8 +147,7 @@ static double statistic(const struct observation *o, size_t n, const double *wei
         square[o[i].cell] += (o[i].value - mean[o[i].cell]) * (o[i].value - mean[o[i].cell]);
     for (size_t c = 0; c < d->cells; c++)
         if (weight[c] != 0 && d->count[c] > 1)
-            variance += weight[c] * weight[c] * square[c] /
-                        ((double)d->count[c] * (double)(d->count[c] - 1));
+            variance += weight[c] * weight[c] * square[c] / ((double)d->count[c] * (double)(d->count[c] - 1));
     return variance > 0 ? sum / sqrt(variance) : sum > 0 ? INFINITY : 0;
 }
 
@@ -168,8 +166,7 @@ static size_t stratum_end(const struct observation *o, size_t n, size_t i)
  * that nothing but this factor can explain the result. Interaction: lower effects are taken out and
  * what is left is permuted over the cells that take part.
  */
-static size_t observe(const struct zr_design *d, const struct zr_effect *e, const double *weight,
-                      struct observation *o)
+static size_t observe(const struct zr_design *d, const struct zr_effect *e, const double *weight, struct observation *o)
 {
     double mean[MAX_CELLS] = {0}, rounding = 0;
     size_t n = 0;
@@ -208,8 +205,7 @@ static size_t observe(const struct zr_design *d, const struct zr_effect *e, cons
     return n;
 }
 
-static double permutation_p(const struct zr_design *d, const struct zr_effect *e,
-                            const double *weight, uint64_t seed)
+static double permutation_p(const struct zr_design *d, const struct zr_effect *e, const double *weight, uint64_t seed)
 {
     struct zr_random r;
     size_t total = 0, far = 0;

@@ -54,8 +54,7 @@ static const char *const setting_names[] = {
 
 /* --- what the arms declare -------------------------------------------------------------------- */
 
-static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_ab_kind kind,
-                                          const char *key)
+static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_ab_kind kind, const char *key)
 {
     const struct zr_ab_item *found = NULL;
 
@@ -136,8 +135,7 @@ static void declare_settings(const struct zr_ab_arm *a, const struct zr_ab_arm *
     if (by_preset) {
         const struct zr_ab_item *pa = last_item(a, ZR_AB_PRESET, NULL);
         const struct zr_ab_item *pb = last_item(b, ZR_AB_PRESET, NULL);
-        declare(d,
-                zr_ab_text("preset (%s, %s)", pa ? pa->key : "observe", pb ? pb->key : "observe"));
+        declare(d, zr_ab_text("preset (%s, %s)", pa ? pa->key : "observe", pb ? pb->key : "observe"));
     }
 }
 
@@ -159,16 +157,14 @@ static void declare_env(const struct zr_ab_arm *a, const struct zr_ab_arm *b, st
             }
             const struct zr_ab_item *ia = last_item(a, ZR_AB_ENV, item->key);
             const struct zr_ab_item *ib = last_item(b, ZR_AB_ENV, item->key);
-            declare(d, zr_ab_text("%s (%s, %s)", item->key, ia ? ia->value : "as it is",
-                                  ib ? ib->value : "as it is"));
+            declare(d, zr_ab_text("%s (%s, %s)", item->key, ia ? ia->value : "as it is", ib ? ib->value : "as it is"));
         }
     }
     if (keys && d->n == before)
         declare(d, zr_ab_text("NEOReadDebugKeys"));
 }
 
-size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts,
-                      size_t max)
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max)
 {
     struct declared d = {texts, 0, max};
 
@@ -177,13 +173,10 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
     else if (!a->none)
         declare_settings(a, b, &d);
     declare_env(a, b, &d);
-    const struct zr_ab_item *la = last_item(a, ZR_AB_LIB, NULL),
-                            *lb = last_item(b, ZR_AB_LIB, NULL);
+    const struct zr_ab_item *la = last_item(a, ZR_AB_LIB, NULL), *lb = last_item(b, ZR_AB_LIB, NULL);
     if (!same_item(la, lb))
-        declare(&d, zr_ab_text("libraries (%s, %s)", la ? la->value : "as they are",
-                               lb ? lb->value : "as they are"));
-    const struct zr_ab_item *ca = last_item(a, ZR_AB_CMD, NULL),
-                            *cb = last_item(b, ZR_AB_CMD, NULL);
+        declare(&d, zr_ab_text("libraries (%s, %s)", la ? la->value : "as they are", lb ? lb->value : "as they are"));
+    const struct zr_ab_item *ca = last_item(a, ZR_AB_CMD, NULL), *cb = last_item(b, ZR_AB_CMD, NULL);
     if (!same_item(ca, cb))
         declare(&d, zr_ab_text("the command"));
     return d.n;
@@ -201,14 +194,13 @@ static bool lies_in(const char *file, const char *path)
 }
 
 /* Does an item that only one of the arms has (or has so) bring the file at this path? */
-static const struct zr_ab_item *brings(const struct zr_ab_arm *arm, const struct zr_ab_arm *other,
-                                       const char *file)
+static const struct zr_ab_item *brings(const struct zr_ab_arm *arm, const struct zr_ab_arm *other, const char *file)
 {
     for (size_t i = 0; file && i < arm->n_items; i++) {
         const struct zr_ab_item *item = &arm->items[i];
         bool path = item->kind == ZR_AB_LIB ||
-                    (item->kind == ZR_AB_ENV && (!strcmp(item->key, "ZE_ENABLE_ALT_DRIVERS") ||
-                                                 !strcmp(item->key, "LD_LIBRARY_PATH")));
+                    (item->kind == ZR_AB_ENV &&
+                     (!strcmp(item->key, "ZE_ENABLE_ALT_DRIVERS") || !strcmp(item->key, "LD_LIBRARY_PATH")));
         if (!path || same_item(item, last_item(other, item->kind, item->key)))
             continue;
         char *list = zr_ab_text("%s", item->value), *rest = list, *one;
@@ -321,9 +313,8 @@ bool zr_ab_allowed(const struct zr_ab *ab, const char *what)
     return false;
 }
 
-static struct zr_ab_difference *add(struct zr_ab_differences *out, enum zr_ab_status status,
-                                    const char *what, const char *value, const char *other,
-                                    char *why)
+static struct zr_ab_difference *add(struct zr_ab_differences *out, enum zr_ab_status status, const char *what,
+                                    const char *value, const char *other, char *why)
 {
     out->at = zr_ab_more(out->at, out->n + 1, sizeof(*out->at));
     struct zr_ab_difference *d = &out->at[out->n++];
@@ -388,10 +379,9 @@ static void within_arm(void *context, const char *what, const char *first, const
     enum zr_ab_status status = zr_ab_allowed(c->ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNLIKE;
 
     if (zr_ab_from_outside(&c->ab->arm[c->run->arm]) && (!first || !value))
-        return; /* a short run may be over before it is looked at */
+        return;                            /* a short run may be over before it is looked at */
     for (size_t i = 0; i < c->out->n; i++) /* each name once per arm is enough */
-        if (c->out->at[i].arm == c->run->arm && c->out->at[i].than == c->run->arm &&
-            !strcmp(c->out->at[i].what, what))
+        if (c->out->at[i].arm == c->run->arm && c->out->at[i].than == c->run->arm && !strcmp(c->out->at[i].what, what))
             return;
     struct zr_ab_difference *d = add(c->out, status, what, value, first, NULL);
     d->arm = d->than = c->run->arm;
@@ -415,8 +405,7 @@ static bool is_told(const char *variable)
 }
 
 /* A declared value that did not reach the process: a wrapper reset it, or a setting was refused. */
-static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run,
-                          struct zr_ab_differences *out)
+static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run, struct zr_ab_differences *out)
 {
     const struct zr_ab_arm *arm = &ab->arm[run->arm];
 
@@ -430,8 +419,8 @@ static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run,
         bool lost = !seen && env && is_told(item->key);
         if (lost || (seen && strcmp(seen, item->value))) {
             struct zr_ab_difference *d =
-                add(out, zr_ab_allowed(ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNDECLARED, what, seen,
-                    item->value, zr_ab_text("declared otherwise: it did not reach the process"));
+                add(out, zr_ab_allowed(ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNDECLARED, what, seen, item->value,
+                    zr_ab_text("declared otherwise: it did not reach the process"));
             d->arm = d->than = run->arm;
             d->run = d->other_run = run->number;
         }
@@ -473,8 +462,7 @@ static void undeclared(void *context, const char *what, const char *a, const cha
     d->arm = 1;
 }
 
-void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b,
-                               struct zr_ab_differences *out)
+void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b, struct zr_ab_differences *out)
 {
     each_difference(a, b, out, undeclared);
 }

@@ -17,21 +17,22 @@ static void load_pairs(struct zr_pairs *p, json_t *object)
     const char *key;
     json_t *value;
 
-    json_object_foreach (object, key, value)
+    json_object_foreach (object, key, value) {
         if (json_is_string(value))
             zr_pairs_set(p, key, json_string_value(value));
+    }
 }
 
 static char **load_texts(const json_t *array, size_t *n)
 {
     char **list = zr_ab_more(NULL, json_array_size(array) + 1, sizeof(*list));
-    json_t *value;
-    size_t i;
 
     *n = 0;
-    json_array_foreach (array, i, value)
-        if (json_is_string(value))
-            list[(*n)++] = zr_ab_text("%s", json_string_value(value));
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const char *text = json_string_value(json_array_get(array, i));
+        if (text)
+            list[(*n)++] = zr_ab_text("%s", text);
+    }
     list[*n] = NULL;
     return list;
 }
@@ -116,10 +117,8 @@ static void load_samples(struct zr_ab_run *run, const json_t *samples)
 
 static char *load_runs(struct zr_ab *ab, const json_t *runs)
 {
-    const json_t *one;
-    size_t r;
-
-    json_array_foreach (runs, r, one) {
+    for (size_t r = 0; r < json_array_size(runs); r++) {
+        const json_t *one = json_array_get(runs, r);
         const json_t *values = json_object_get(one, "values");
         double arm = zr_json_get_number(one, "arm"), status = zr_json_get_number(one, "status");
         const char *invalid = zr_json_get_text(one, "invalid");

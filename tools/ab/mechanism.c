@@ -78,8 +78,7 @@ static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *
             bool there = x->kind == ZR_AB_SETTING || x->kind == ZR_AB_PRESET;
             for (size_t k = 0; !there && k < arms[!side]->n_items; k++) {
                 const struct zr_ab_item *y = &arms[!side]->items[k];
-                there =
-                    x->kind == y->kind && !strcmp(x->key, y->key) && !strcmp(x->value, y->value);
+                there = x->kind == y->kind && !strcmp(x->key, y->key) && !strcmp(x->value, y->value);
             }
             if (!there)
                 return true;

@@ -39,8 +39,7 @@ static void sha_block(struct sha *s)
         w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 |
                (uint32_t)s->block[4 * i + 2] << 8 | s->block[4 * i + 3];
     for (int i = 16; i < 64; i++)
-        w[i] = w[i - 16] + w[i - 7] +
-               (rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3) +
+        w[i] = w[i - 16] + w[i - 7] + (rotate_right(w[i - 15], 7) ^ rotate_right(w[i - 15], 18) ^ w[i - 15] >> 3) +
                (rotate_right(w[i - 2], 17) ^ rotate_right(w[i - 2], 19) ^ w[i - 2] >> 10);
     memcpy(v, s->h, sizeof(v));
     for (int i = 0; i < 64; i++) {
@@ -59,8 +58,8 @@ static void sha_block(struct sha *s)
 
 static void sha_start(struct sha *s)
 {
-    *s = (struct sha){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
-                            0x1f83d9ab, 0x5be0cd19}};
+    *s = (struct sha){
+        .h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 static void sha_add(struct sha *s, const void *data, size_t size)
@@ -127,16 +126,14 @@ static bool number_at(const char *s, double *value)
     return end != s && isfinite(*value);
 }
 
-static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length,
-                 double value)
+static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length, double value)
 {
     while (length && isspace((unsigned char)name[length - 1]))
         length--;
     while (length && isspace((unsigned char)*name))
         name++, length--;
     char *copy = zr_ab_text("%.*s", (int)length, length ? name : "output");
-    size_t m = zr_ab_metric_add(ab, *copy ? copy : "metric", ZR_AB_PLAIN, ZR_AB_NEITHER,
-                                "from the command's output");
+    size_t m = zr_ab_metric_add(ab, *copy ? copy : "metric", ZR_AB_PLAIN, ZR_AB_NEITHER, "from the command's output");
     run->value[m] = value; /* the last one of a name counts */
     free(copy);
 }
@@ -148,8 +145,7 @@ static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line
     double value;
 
     if (re->re_nsub > 0) {
-        if (!regexec(re, line, 2, m, 0) && m[1].rm_so >= 0 &&
-            number_at(line + m[1].rm_so, &value)) {
+        if (!regexec(re, line, 2, m, 0) && m[1].rm_so >= 0 && number_at(line + m[1].rm_so, &value)) {
             size_t length = (size_t)(m[1].rm_so - m[0].rm_so);
             while (length && strchr(" \t:=", line[(size_t)m[0].rm_so + length - 1]))
                 length--;
@@ -174,8 +170,8 @@ static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line
     }
 }
 
-char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text,
-                           const char *const *regex, size_t n)
+char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text, const char *const *regex,
+                           size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         regex_t re;

@@ -120,16 +120,15 @@ size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name)
     return i;
 }
 
-size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit,
-                        enum zr_ab_better better, const char *help)
+size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit, enum zr_ab_better better,
+                        const char *help)
 {
     size_t i = zr_ab_metric_index(ab, name);
 
     if (i < ab->n_metrics)
         return i;
     ab->metric = zr_ab_more(ab->metric, ab->n_metrics + 1, sizeof(*ab->metric));
-    ab->metric[ab->n_metrics++] =
-        (struct zr_ab_metric){zr_ab_text("%s", name), unit, better, zr_ab_text("%s", help)};
+    ab->metric[ab->n_metrics++] = (struct zr_ab_metric){zr_ab_text("%s", name), unit, better, zr_ab_text("%s", help)};
     for (size_t r = 0; r < ab->n_runs; r++) {
         ab->run[r].value = zr_ab_more(ab->run[r].value, ab->n_metrics, sizeof(double));
         ab->run[r].value[i] = NAN;
@@ -159,8 +158,7 @@ double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *
 
     *n = 0;
     for (size_t r = 0; r < ab->n_runs; r++)
-        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]) &&
-            isfinite(ab->run[r].value[metric]))
+        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]) && isfinite(ab->run[r].value[metric]))
             v[(*n)++] = ab->run[r].value[metric];
     return v;
 }

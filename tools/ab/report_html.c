@@ -100,13 +100,12 @@ static void paragraph(FILE *f, const char *text, const char *css)
 
 static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>",
-            an->verdict ? "" : " none", an->verdict ? "Verdict" : "No verdict");
+    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>", an->verdict ? "" : " none",
+            an->verdict ? "Verdict" : "No verdict");
     for (size_t i = 0; i < an->n_reasons; i++)
         paragraph(f, an->reason[i], "reason");
     for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
-        char *sentence = zr_ab_sentence(ab, an, an->primary, arm),
-             *others = zr_ab_others(ab, an, arm);
+        char *sentence = zr_ab_sentence(ab, an, an->primary, arm), *others = zr_ab_others(ab, an, arm);
         paragraph(f, sentence, "primary");
         if (others)
             paragraph(f, others, "soft");
@@ -133,20 +132,17 @@ static const struct zr_ab_run *first_run(const struct zr_ab *ab, size_t arm)
     return NULL;
 }
 
-static const struct zr_ab_difference *difference_in(const struct zr_ab_analysis *an,
-                                                    const char *what)
+static const struct zr_ab_difference *difference_in(const struct zr_ab_analysis *an, const char *what)
 {
     const struct zr_ab_difference *found = NULL;
 
     for (size_t i = 0; i < an->differences.n; i++)
-        if (!strcmp(an->differences.at[i].what, what) &&
-            (!found || an->differences.at[i].status > found->status))
+        if (!strcmp(an->differences.at[i].what, what) && (!found || an->differences.at[i].status > found->status))
             found = &an->differences.at[i];
     return found;
 }
 
-static void fingerprint_row(FILE *f, const struct zr_ab *ab, const char *what,
-                            const struct zr_ab_difference *d)
+static void fingerprint_row(FILE *f, const struct zr_ab *ab, const char *what, const struct zr_ab_difference *d)
 {
     bool bad = d && (d->status == ZR_AB_UNDECLARED || d->status == ZR_AB_UNLIKE);
 
@@ -234,9 +230,8 @@ static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
             if (isnan(one->median[arm]))
                 fputs("<td>-</td>", f);
             else
-                fprintf(f,
-                        "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%.6g</td>",
-                        one->name, arm, one->median[arm], one->median[arm]);
+                fprintf(f, "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%.6g</td>", one->name, arm,
+                        one->median[arm], one->median[arm]);
         fprintf(f, "<td>%s</td></tr>\n",
                 !moved ? ""
                 : own  ? "<span class=\"tag\">moved</span>"
@@ -245,8 +240,7 @@ static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
     fputs("</table></div>\n", f);
 }
 
-static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an,
-                         size_t metric, size_t arm)
+static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_row *row = &an->row[metric];
@@ -263,8 +257,7 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
               f);
         return;
     }
-    fprintf(f, "<td class=\"n soft\">%s</td>",
-            zr_ab_interval_text(low, m->unit, c->median_interval));
+    fprintf(f, "<td class=\"n soft\">%s</td>", zr_ab_interval_text(low, m->unit, c->median_interval));
     if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         fputs("<td></td><td></td><td></td><td></td></tr>\n", f);
         return;
@@ -276,25 +269,19 @@ static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
     } else {
         fprintf(f, "<td class=\"n\">%s%s</td>", c->difference > 0 ? "+" : "",
                 zr_ab_number(text, m->unit, c->difference));
-        fprintf(f, "<td class=\"n\">%s</td>",
-                zr_ab_interval_text(text, m->unit, c->difference_interval));
+        fprintf(f, "<td class=\"n\">%s</td>", zr_ab_interval_text(text, m->unit, c->difference_interval));
     }
     fprintf(f, "<td class=\"n\">%s</td><td>%s</td></tr>\n", zr_ab_p_text(text, c->p_corrected),
-            !an->verdict || c->outcome == ZR_AB_NOT_TESTED
-                ? ""
-                : zr_ab_outcome_word(m, c->outcome, true));
+            !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? "" : zr_ab_outcome_word(m, c->outcome, true));
 }
 
 static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
-    fprintf(
-        f,
-        "<h2>Figures</h2>%s<div class=\"wide\"><table><tr><th>metric</th><th>arm</th>"
-        "<th class=\"n\">median</th><th class=\"n\">95 %% interval</th><th class=\"n\">change</th>"
-        "<th class=\"n\">95 %% interval</th><th class=\"n\">p</th><th></th></tr>\n",
-        an->verdict
-            ? ""
-            : "<p class=\"soft\">Without a verdict: these figures do not tell a cause.</p>");
+    fprintf(f,
+            "<h2>Figures</h2>%s<div class=\"wide\"><table><tr><th>metric</th><th>arm</th>"
+            "<th class=\"n\">median</th><th class=\"n\">95 %% interval</th><th class=\"n\">change</th>"
+            "<th class=\"n\">95 %% interval</th><th class=\"n\">p</th><th></th></tr>\n",
+            an->verdict ? "" : "<p class=\"soft\">Without a verdict: these figures do not tell a cause.</p>");
     for (int pass = 0; pass < 2; pass++)
         for (size_t m = 0; m < ab->n_metrics; m++) {
             const struct zr_ab_row *row = &an->row[m];
@@ -308,8 +295,7 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
                     zr_html_text(f, ab->metric[m].help);
                     fputs("\">", f);
                     zr_html_text(f, ab->metric[m].name);
-                    fprintf(f, "</span>%s%s",
-                            row->primary ? " <span class=\"tag\">primary</span>" : "",
+                    fprintf(f, "</span>%s%s", row->primary ? " <span class=\"tag\">primary</span>" : "",
                             row->drifts ? " <span class=\"tag bad\">drifts</span>" : "");
                 }
                 fputs("</td><td>", f);
@@ -354,8 +340,7 @@ static void plots(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *
 }
 
 /* The run of an arm whose wall time is nearest to the median, among those that were sampled. */
-static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an,
-                                       size_t arm)
+static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
 {
     size_t wall = zr_ab_metric_index(ab, "wall");
     const struct zr_ab_run *best = NULL;
@@ -396,8 +381,7 @@ static void memory(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis 
             fprintf(f, "<figure data-memory=\"%zu\"><figcaption>", arm);
             arm_name(f, ab, arm);
             fprintf(f, " <span class=\"soft\">run %zu</span></figcaption>", run->number);
-            zr_svg_memory(f, run, run->sample->mem_available, run->sample->gpu_active, seconds,
-                          bytes);
+            zr_svg_memory(f, run, run->sample->mem_available, run->sample->gpu_active, seconds, bytes);
             fputs("</figure>\n", f);
         }
     fputs("</div>\n", f);

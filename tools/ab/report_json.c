@@ -60,8 +60,7 @@ static void design(json_t *j, const struct zr_ab *ab)
 
 static void samples(json_t *j, const struct zr_ab_run *run)
 {
-    static const char *const names[] = {"t",   "gpu_active", "mem_available",
-                                        "rss", "vram",       "imports"};
+    static const char *const names[] = {"t", "gpu_active", "mem_available", "rss", "vram", "imports"};
 
     json_t *samples = zr_json_object(j, "samples");
     for (size_t s = 0; s < sizeof(names) / sizeof(*names); s++) {
@@ -119,8 +118,7 @@ static void comparison(json_t *j, const struct zr_ab_comparison *c, bool base)
     }
 }
 
-static void analysed_metrics(json_t *j, const struct zr_ab *ab,
-                             const struct zr_ab_analysis *an)
+static void analysed_metrics(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
     json_t *metrics = zr_json_object(j, "metrics");
     for (size_t m = 0; m < ab->n_metrics; m++) {
@@ -154,8 +152,7 @@ static void analysed_differences(json_t *j, const struct zr_ab_analysis *an)
     }
 }
 
-static void analysed_mechanisms(json_t *j, const struct zr_ab *ab,
-                                const struct zr_ab_analysis *an)
+static void analysed_mechanisms(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
     json_t *mechanisms = zr_json_array(j, "mechanisms");
     for (size_t m = 0; m < an->n_mechanisms; m++) {
@@ -172,8 +169,7 @@ static void analysed_mechanisms(json_t *j, const struct zr_ab *ab,
     }
 }
 
-static void analysed_effects(json_t *j, const struct zr_ab *ab,
-                             const struct zr_ab_analysis *an)
+static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
 {
     json_t *effects = zr_json_array(j, "effects");
     for (size_t e = 0; e < an->n_effects; e++) {

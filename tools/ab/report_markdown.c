@@ -6,9 +6,8 @@
 #include <string.h>
 
 /* What a reviewer asks for first; the user's own metrics follow. */
-static const char *const wanted[] = {
-    "wall",        "host.mirror", "host.per_device_byte", "device.held.peak",
-    "allocations", "latency.p50", "latency.p99",          "failures"};
+static const char *const wanted[] = {"wall",        "host.mirror", "host.per_device_byte", "device.held.peak",
+                                     "allocations", "latency.p50", "latency.p99",          "failures"};
 
 static void cell(FILE *f, const char *text)
 {
@@ -36,11 +35,10 @@ static void row(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an
         if (an->row[metric].constant)
             fputs(", the same", f);
         else if (isfinite(c->change))
-            fprintf(f, ", %s, p = %s: %s", zr_ab_percent(change, c->change),
-                    zr_ab_p_text(p, c->p_corrected), zr_ab_outcome_word(m, c->outcome, true));
-        else
-            fprintf(f, ", p = %s: %s", zr_ab_p_text(p, c->p_corrected),
+            fprintf(f, ", %s, p = %s: %s", zr_ab_percent(change, c->change), zr_ab_p_text(p, c->p_corrected),
                     zr_ab_outcome_word(m, c->outcome, true));
+        else
+            fprintf(f, ", p = %s: %s", zr_ab_p_text(p, c->p_corrected), zr_ab_outcome_word(m, c->outcome, true));
     }
     fputs(" |\n", f);
 }

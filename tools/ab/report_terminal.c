@@ -25,8 +25,7 @@ static void head(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *a
                 ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text, an->counted[arm],
                 an->counted[arm] == 1 ? "" : "s");
     }
-    fprintf(f, "  order %s, seed %llu\n", ab->random_order ? "random" : "ABBA",
-            (unsigned long long)ab->seed);
+    fprintf(f, "  order %s, seed %llu\n", ab->random_order ? "random" : "ABBA", (unsigned long long)ab->seed);
     free(command);
 }
 
@@ -47,14 +46,12 @@ static void one_difference(FILE *f, const struct zr_ab *ab, const struct zr_ab_d
 
     fprintf(f, "  %-11s %s\n", zr_ab_status_name(d->status), d->what);
     if (d->arm == d->than && d->run == d->other_run)
-        fprintf(f, "              in %s: %s, declared %s\n", arm, value_or(d->value),
-                value_or(d->other));
+        fprintf(f, "              in %s: %s, declared %s\n", arm, value_or(d->value), value_or(d->other));
     else if (d->arm == d->than)
-        fprintf(f, "              in %s: %s in run %zu, %s in run %zu\n", arm, value_or(d->other),
-                d->other_run, value_or(d->value), d->run);
+        fprintf(f, "              in %s: %s in run %zu, %s in run %zu\n", arm, value_or(d->other), d->other_run,
+                value_or(d->value), d->run);
     else
-        fprintf(f, "              %s: %s\n              %s: %s\n", than, value_or(d->other), arm,
-                value_or(d->value));
+        fprintf(f, "              %s: %s\n              %s: %s\n", than, value_or(d->other), arm, value_or(d->value));
     if (d->status == ZR_AB_CONSEQUENCE)
         fprintf(f, "              follows from %s\n", d->why);
 }
@@ -63,9 +60,9 @@ static void one_difference(FILE *f, const struct zr_ab *ab, const struct zr_ab_d
 static bool told_before(const struct zr_ab_differences *d, size_t i)
 {
     for (size_t k = 0; k < i; k++)
-        if (d->at[k].status == d->at[i].status && d->at[k].arm != d->at[k].than &&
-            d->at[i].arm != d->at[i].than && !strcmp(d->at[k].what, d->at[i].what) &&
-            !strcmp(d->at[k].value, d->at[i].value) && !strcmp(d->at[k].other, d->at[i].other))
+        if (d->at[k].status == d->at[i].status && d->at[k].arm != d->at[k].than && d->at[i].arm != d->at[i].than &&
+            !strcmp(d->at[k].what, d->at[i].what) && !strcmp(d->at[k].value, d->at[i].value) &&
+            !strcmp(d->at[k].other, d->at[i].other))
             return true;
     return false;
 }
@@ -76,11 +73,9 @@ static bool fingerprints(FILE *f, const struct zr_ab *ab, const struct zr_ab_ana
 
     for (size_t i = 0; i < an->differences.n; i++)
         fine &= !refused(&an->differences.at[i]);
-    fprintf(
-        f, "\nFingerprint: %s\n",
-        fine
-            ? "the arms differ in what was declared and in nothing else; the runs of each are alike"
-            : "the runs differ in more than was declared");
+    fprintf(f, "\nFingerprint: %s\n",
+            fine ? "the arms differ in what was declared and in nothing else; the runs of each are alike"
+                 : "the runs differ in more than was declared");
     for (size_t i = 0; i < an->differences.n; i++)
         if (refused(&an->differences.at[i]) == !fine && !told_before(&an->differences, i))
             one_difference(f, ab, &an->differences.at[i]);
@@ -119,8 +114,8 @@ struct layout {
     int name, arm;
 };
 
-static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an,
-                     size_t metric, size_t arm, const char *first, struct layout wide)
+static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm,
+                     const char *first, struct layout wide)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_row *row = &an->row[metric];
@@ -128,12 +123,11 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
     char median[ZR_AB_WORD], change[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
     char low[ZR_AB_WORD], high[ZR_AB_WORD], number[24];
 
-    fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, first, wide.arm, wide.arm,
-            label(ab, arm, number), zr_ab_number(median, m->unit, c->median));
+    fprintf(f, "  %-*.*s %-*.*s %10s", wide.name, wide.name, first, wide.arm, wide.arm, label(ab, arm, number),
+            zr_ab_number(median, m->unit, c->median));
     if (arm == 0 || ab->n_factors || isnan(c->difference)) {
         zr_ab_interval_text(interval, m->unit, c->median_interval);
-        fprintf(f, "  %*s  %-24s %s\n", ab->n_factors ? 0 : 9, "", interval,
-                row->drifts && !arm ? "drifts" : "");
+        fprintf(f, "  %*s  %-24s %s\n", ab->n_factors ? 0 : 9, "", interval, row->drifts && !arm ? "drifts" : "");
         return;
     }
     if (isfinite(c->change)) {
@@ -146,16 +140,13 @@ static void arm_line(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysi
         zr_ab_interval_text(interval, m->unit, c->difference_interval);
     }
     fprintf(f, "  %9s  %-24s %8s  %s\n", change, interval, zr_ab_p_text(p, c->p_corrected),
-            !an->verdict || c->outcome == ZR_AB_NOT_TESTED
-                ? ""
-                : zr_ab_outcome_word(m, c->outcome, true));
+            !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? "" : zr_ab_outcome_word(m, c->outcome, true));
 }
 
 static void columns(FILE *f, const struct zr_ab *ab, const char *first, struct layout wide)
 {
-    fprintf(f, "\n  %-*.*s %-*s %10s  %*s  %-24s %8s\n", wide.name, wide.name, first, wide.arm, "",
-            "median", ab->n_factors ? 0 : 9, ab->n_factors ? "" : "change", "95 % interval",
-            ab->n_factors ? "" : "p");
+    fprintf(f, "\n  %-*.*s %-*s %10s  %*s  %-24s %8s\n", wide.name, wide.name, first, wide.arm, "", "median",
+            ab->n_factors ? 0 : 9, ab->n_factors ? "" : "change", "95 % interval", ab->n_factors ? "" : "p");
 }
 
 /* By setting, in full: this is the table that a reader came for. */
@@ -170,12 +161,10 @@ static void primary(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
         wide.name = n > wide.name ? n : wide.name;
     }
     wide.name = wide.name > 52 ? 52 : wide.name;
-    fprintf(f, "\n%s, the primary metric: %s", ab->metric[an->primary].name,
-            ab->metric[an->primary].help);
+    fprintf(f, "\n%s, the primary metric: %s", ab->metric[an->primary].name, ab->metric[an->primary].help);
     columns(f, ab, "setting", wide);
     for (size_t arm = 0; arm < ab->n_arms; arm++)
-        arm_line(f, ab, an, an->primary, arm, ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text,
-                 wide);
+        arm_line(f, ab, an, an->primary, arm, ab->n_factors ? ab->arm[arm].name : ab->arm[arm].text, wide);
 }
 
 static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
@@ -189,10 +178,9 @@ static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis
         if (row->primary || zr_ab_dull(ab, row))
             continue;
         if (row->constant)
-            fprintf(f, "  %-*.*s %-*s %10s  %*s  the same in every run\n", wide.name, wide.name,
-                    ab->metric[m].name, wide.arm, "",
-                    zr_ab_number(text, ab->metric[m].unit, row->arm[0].median),
-                    ab->n_factors ? 0 : 9, "");
+            fprintf(f, "  %-*.*s %-*s %10s  %*s  the same in every run\n", wide.name, wide.name, ab->metric[m].name,
+                    wide.arm, "", zr_ab_number(text, ab->metric[m].unit, row->arm[0].median), ab->n_factors ? 0 : 9,
+                    "");
         for (size_t arm = 0; arm < ab->n_arms && !row->constant; arm++)
             arm_line(f, ab, an, m, arm, arm ? "" : ab->metric[m].name, wide);
     }

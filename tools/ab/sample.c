@@ -31,9 +31,8 @@ static void see_card(struct zr_ab_watch *w, const char *pdev, double gtt)
 
 static bool of_the_stack(const char *name)
 {
-    static const char *const prefixes[] = {"libze_", "libsycl", "libur_",    "libpi_",
-                                           "libumf", "libigc",  "libigdgmm", "libigdfcl",
-                                           "libccl", "libc10",  "libtorch"};
+    static const char *const prefixes[] = {"libze_",    "libsycl",   "libur_", "libpi_", "libumf",  "libigc",
+                                           "libigdgmm", "libigdfcl", "libccl", "libc10", "libtorch"};
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
         if (!strncmp(name, prefixes[i], strlen(prefixes[i])))
@@ -60,8 +59,7 @@ static void see_libraries(struct zr_ab_watch *w, pid_t pid)
 }
 
 /* One process and all below it, added to the sample. */
-static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth,
-                     bool libraries)
+static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth, bool libraries)
 {
     struct zr_process_memory m;
     char path[64], *children;

@@ -77,8 +77,8 @@ char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned)
     return ab->command;
 }
 
-static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm,
-                  char *const *argv, int out, int err, int report)
+static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
+                  int err, int report)
 {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -96,8 +96,8 @@ static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_
     _exit(n == sizeof(error) ? 127 : 125);
 }
 
-pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm,
-                  char *const *argv, int out, int err, int *error)
+pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
+                  int err, int *error)
 {
     int report[2];
 

@@ -83,13 +83,12 @@ static void x_axis(FILE *f, struct axis x, bool whole, const char *name)
     if (whole)
         step = fmax(1, round(step));
     for (double v = ceil(x.low / step - 1e-9) * step; v <= x.high + step * 1e-6; v += step)
-        fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>",
-                x_at(x, v), HEIGHT - BOTTOM + 15, fabs(v) < step * 1e-9 ? 0 : v);
+        fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>", x_at(x, v),
+                HEIGHT - BOTTOM + 15, fabs(v) < step * 1e-9 ? 0 : v);
     fprintf(f,
             "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"
             "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-            LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2,
-            HEIGHT - 4, name);
+            LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, name);
 }
 
 void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric)
@@ -118,10 +117,8 @@ void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *a
     x_axis(f, x, true, "run, in the order of time");
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if (isfinite(an->row[metric].arm[arm].median))
-            fprintf(f,
-                    "<line class=\"median arm%zu\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>",
-                    arm % 8, LEFT, WIDTH - RIGHT, y_at(y, an->row[metric].arm[arm].median),
-                    y_at(y, an->row[metric].arm[arm].median));
+            fprintf(f, "<line class=\"median arm%zu\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", arm % 8, LEFT,
+                    WIDTH - RIGHT, y_at(y, an->row[metric].arm[arm].median), y_at(y, an->row[metric].arm[arm].median));
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
         if (!zr_ab_counts(run) || !isfinite(run->value[metric]))
@@ -129,11 +126,10 @@ void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *a
         fprintf(f,
                 "<circle class=\"dot arm%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" data-run=\"%zu\" "
                 "data-value=\"%.17g\"><title>",
-                run->arm % 8, x_at(x, (double)run->number), y_at(y, run->value[metric]),
-                run->number, run->value[metric]);
+                run->arm % 8, x_at(x, (double)run->number), y_at(y, run->value[metric]), run->number,
+                run->value[metric]);
         zr_html_text(f, ab->arm[run->arm].name);
-        fprintf(f, ", run %zu: %s</title></circle>", run->number,
-                zr_ab_number(text, m->unit, run->value[metric]));
+        fprintf(f, ", run %zu: %s</title></circle>", run->number, zr_ab_number(text, m->unit, run->value[metric]));
     }
     fputs("</svg>", f);
 }
@@ -148,8 +144,7 @@ static const struct {
                           {"vram", "device memory (fdinfo)"},
                           {"imports", "imports (fdinfo)"}};
 
-static double series_value(const struct zr_ab_sample *s, enum series which, double available,
-                           double active)
+static double series_value(const struct zr_ab_sample *s, enum series which, double available, double active)
 {
     switch (which) {
     case ACTIVE:
@@ -177,11 +172,10 @@ double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, do
     return most;
 }
 
-void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active,
-                   double most_seconds, double most_bytes)
+void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active, double most_seconds,
+                   double most_bytes)
 {
-    struct axis x = {0, most_seconds > 0 ? most_seconds : 1},
-                y = {0, most_bytes > 0 ? most_bytes * 1.08 : 1};
+    struct axis x = {0, most_seconds > 0 ? most_seconds : 1}, y = {0, most_bytes > 0 ? most_bytes * 1.08 : 1};
 
     open_drawing(f, "memory over time");
     y_axis(f, y, ZR_AB_BYTES);

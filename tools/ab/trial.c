@@ -20,8 +20,7 @@ volatile sig_atomic_t zr_ab_interrupted;
 
 void zr_ab_metrics_add(struct zr_ab *ab)
 {
-#define ZR_METRIC(id, name, unit, better, fields, help)                                            \
-    zr_ab_metric_add(ab, name, ZR_AB_##unit, ZR_AB_##better, help);
+#define ZR_METRIC(id, name, unit, better, fields, help) zr_ab_metric_add(ab, name, ZR_AB_##unit, ZR_AB_##better, help);
 #include "ab/metrics.def"
 #undef ZR_METRIC
 }
@@ -52,8 +51,8 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
         ;
     if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
-    zr_complain("ab", "--%s failed in arm %s: '%s' ended with %s %d", option, ab->arm[arm].name,
-                command, WIFSIGNALED(status) ? "signal" : "exit code",
+    zr_complain("ab", "--%s failed in arm %s: '%s' ended with %s %d", option, ab->arm[arm].name, command,
+                WIFSIGNALED(status) ? "signal" : "exit code",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return false;
 }
@@ -64,8 +63,8 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
  * Samples until the command ends. Looking at the processes may take 2 % of the time: where it is dear it becomes
  * rare. The wall time does not depend on any of it, for poll wakes at the end of the command.
  */
-static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_t pid, double start,
-                    bool libraries, int *status, struct rusage *used)
+static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_t pid, double start, bool libraries,
+                    int *status, struct rusage *used)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     double next = start, next_processes = start, end;
@@ -110,15 +109,13 @@ static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name
     run->value[zr_ab_metric_index(ab, name)] = value;
 }
 
-static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
-                         double base_active, double base_available, const struct rusage *used)
+static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
+                         double base_available, const struct rusage *used)
 {
     double rss = fmax(w->most.rss, 1024.0 * (double)used->ru_maxrss);
     double active = w->most.gpu_active - base_active, drop = base_available - w->most.mem_available;
     const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
-    if (inside &&
-        !isnan(
-            active)) /* the process's own reading may have caught what fell between two samples */
+    if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
         active = fmax(active, strtod(inside, NULL) - base_active);
     double mirror = !isnan(active) ? fmax(active, 0) : isnan(drop) ? NAN : fmax(drop - rss, 0);
     double held = run->value[zr_ab_metric_index(ab, "device.held.peak")];
@@ -132,8 +129,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
         set_metric(ab, run, "host.per_device_byte", mirror / held);
     for (size_t c = 0; c < w->n_cards && w->n_cards > 1; c++) {
         char *name = zr_ab_text("host.imports.%s", w->card[c].pdev);
-        size_t m = zr_ab_metric_add(ab, name, ZR_AB_BYTES, ZR_AB_LOWER,
-                                    "imports of this card, at their peak");
+        size_t m = zr_ab_metric_add(ab, name, ZR_AB_BYTES, ZR_AB_LOWER, "imports of this card, at their peak");
         run->value[m] = w->card[c].peak;
         free(name);
     }
@@ -151,15 +147,13 @@ static char *whole(int fd, size_t *size)
     if (fstat(fd, &st))
         st.st_size = 0;
     text = zr_ab_more(NULL, (size_t)st.st_size + 1, 1);
-    while (*size < (size_t)st.st_size &&
-           (n = pread(fd, text + *size, (size_t)st.st_size - *size, (off_t)*size)) > 0)
+    while (*size < (size_t)st.st_size && (n = pread(fd, text + *size, (size_t)st.st_size - *size, (off_t)*size)) > 0)
         *size += (size_t)n;
     text[*size] = 0;
     return text;
 }
 
-static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struct zr_ab_run *run,
-                        int out, int err)
+static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struct zr_ab_run *run, int out, int err)
 {
     size_t n_out, n_err;
     char *text = whole(out, &n_out), *errors = whole(err, &n_err), hash[65];
@@ -176,14 +170,13 @@ static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struc
     }
     for (size_t i = 0; i < how->n_files; i++) {
         char *name = zr_ab_text("output.%s", how->file[i]);
-        zr_pairs_set(&run->fingerprint, name,
-                     zr_ab_hash_file(how->file[i], hash) ? hash : ZR_AB_NO_FILE);
+        zr_pairs_set(&run->fingerprint, name, zr_ab_hash_file(how->file[i], hash) ? hash : ZR_AB_NO_FILE);
         free(name);
     }
     if (run->status && !zr_ab_interrupted) {
         size_t tail = n_err ? n_err : n_out, from = tail > 1000 ? tail - 1000 : 0;
-        zr_complain("ab", "the command failed in arm %s (%s %d); the end of its output:",
-                    ab->arm[run->arm].name, WIFSIGNALED(run->status) ? "signal" : "exit code",
+        zr_complain("ab", "the command failed in arm %s (%s %d); the end of its output:", ab->arm[run->arm].name,
+                    WIFSIGNALED(run->status) ? "signal" : "exit code",
                     WIFSIGNALED(run->status) ? WTERMSIG(run->status) : WEXITSTATUS(run->status));
         fprintf(stderr, "%s\n", (n_err ? errors : text) + from);
     }
@@ -200,8 +193,7 @@ static void firmware(struct zr_ab_run *run)
         for (int gt = 0; gt < 2; gt++)
             for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
                 char path[512], *text, *found;
-                zr_root_path(path, sizeof(path), "/sys/kernel/debug/dri/%d/gt%d/uc/%s_info", card,
-                             gt, parts[i]);
+                zr_root_path(path, sizeof(path), "/sys/kernel/debug/dri/%d/gt%d/uc/%s_info", card, gt, parts[i]);
                 text = zr_read_whole(path, NULL);
                 found = text ? strstr(text, "found ") : NULL;
                 if (found) {
@@ -215,8 +207,8 @@ static void firmware(struct zr_ab_run *run)
 }
 
 /* What is known without looking inside: kernel, command, and where nobody tells the libraries. */
-static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run,
-                                const struct zr_ab_watch *w, char *const *argv)
+static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
+                                char *const *argv)
 {
     char path[512], *kernel, *command = zr_ab_quoted(argv);
 
@@ -257,8 +249,8 @@ static double seconds(struct timeval t)
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
-static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_ab_run *run,
-                         struct zr_ab_watch *w, const struct rusage *used, const char *name)
+static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_ab_run *run, struct zr_ab_watch *w,
+                         const struct rusage *used, const char *name)
 {
     bool outside = zr_ab_from_outside(&ab->arm[run->arm]);
     double base_active = how->base_active, base_available = how->base_available;
@@ -270,9 +262,8 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
     }
     set_metric(ab, run, "cpu", seconds(used->ru_utime) + seconds(used->ru_stime));
     if (!zr_ab_collect(ab, run, name) && !outside && run->status == 0)
-        run->invalid =
-            zr_ab_text("the hooks saw no call: the command used no Level Zero device, or was "
-                       "started past the preload");
+        run->invalid = zr_ab_text("the hooks saw no call: the command used no Level Zero device, or was "
+                                  "started past the preload");
     else if (!outside && run->status == 0 && !zr_pairs_get(&run->fingerprint, "setting.route"))
         run->invalid = zr_ab_text("no fingerprint was taken inside the process");
     host_metrics(ab, run, w, base_active, base_available, used);
@@ -280,14 +271,12 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
     run->n_samples = w->n;
 }
 
-bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number,
-                   bool warmup)
+bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup)
 {
     char name[ZR_RUN_NAME], **owned, *const *argv = zr_ab_command(ab, arm, &owned);
     struct zr_ab_watch w = {0};
     struct rusage used = {0};
-    int error, out = memfd_create("zeroute-ab-out", MFD_CLOEXEC),
-               err = memfd_create("zeroute-ab-err", MFD_CLOEXEC);
+    int error, out = memfd_create("zeroute-ab-out", MFD_CLOEXEC), err = memfd_create("zeroute-ab-err", MFD_CLOEXEC);
     struct zr_ab_run *run = zr_ab_run_add(ab);
     bool fine = false;
 
@@ -299,16 +288,14 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
     char *kept = outer ? zr_ab_text("%s", outer) : NULL;
     zr_run_name(name, sizeof(name));
     double start = now();
-    pid_t pid =
-        out < 0 || err < 0 || !argv[0] ? -1 : zr_ab_spawn(ab, how, arm, argv, out, err, &error);
+    pid_t pid = out < 0 || err < 0 || !argv[0] ? -1 : zr_ab_spawn(ab, how, arm, argv, out, err, &error);
     if (kept)
         setenv("ZEROUTE_RUN", kept, 1);
     else
         unsetenv("ZEROUTE_RUN");
     free(kept);
     if (pid > 0) {
-        double wall = watch(how, &w, pid, start, zr_ab_from_outside(&ab->arm[arm]), &run->status,
-                            &used);
+        double wall = watch(how, &w, pid, start, zr_ab_from_outside(&ab->arm[arm]), &run->status, &used);
         set_metric(ab, run, "wall", wall);
         fine = error == 0;
     }

@@ -70,8 +70,7 @@ char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i)
 
     if (!isfinite(i.low) || !isfinite(i.high))
         return strcpy(out, "-");
-    snprintf(out, ZR_AB_WORD, "%.70s to %.70s", zr_ab_number(low, unit, i.low),
-             zr_ab_number(high, unit, i.high));
+    snprintf(out, ZR_AB_WORD, "%.70s to %.70s", zr_ab_number(low, unit, i.low), zr_ab_number(high, unit, i.high));
     return out;
 }
 
@@ -124,18 +123,15 @@ static char *needs(const struct zr_ab_comparison *c)
 
     if (!(c->needed > 0))
         return zr_ab_text("%s", near);
-    return zr_ab_text("%s (would need about %.0f runs per arm to see %.3g %%)", near, c->needed,
-                      100 * c->seen);
+    return zr_ab_text("%s (would need about %.0f runs per arm to see %.3g %%)", near, c->needed, 100 * c->seen);
 }
 
-char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric,
-                     size_t arm)
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_comparison *c = &an->row[metric].arm[arm];
     const char *base = ab->arm[0].name, *name = ab->arm[arm].name;
-    char change[ZR_AB_WORD], from[ZR_AB_WORD], to[ZR_AB_WORD], interval[2 * ZR_AB_WORD],
-        p[ZR_AB_WORD];
+    char change[ZR_AB_WORD], from[ZR_AB_WORD], to[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
     bool alike = outputs_alike(an);
     char *out;
 
@@ -165,21 +161,19 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
                           m->name, base, name, from, to, change, interval, p);
     case ZR_AB_NO_DIFFERENCE: {
         char *more = needs(c);
-        out = zr_ab_text(
-            "%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
-            "%s, p = %s%s",
-            m->name, base, name, from, to, change, interval, p, more);
+        out = zr_ab_text("%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
+                         "%s, p = %s%s",
+                         m->name, base, name, from, to, change, interval, p, more);
         free(more);
         return out;
     }
     default:
         break;
     }
-    return zr_ab_text(
-        "%s: %s in %s than in %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)",
-        m->name, zr_ab_outcome_word(m, c->outcome, alike), name, base,
-        alike ? goodness(m, c->outcome) : "; the outputs differ, so it is not called better", from,
-        to, change, interval, p, zr_cliff_word(c->delta), c->delta);
+    return zr_ab_text("%s: %s in %s than in %s%s: %s to %s, %s, 95 %% interval %s, p = %s, effect %s (%+.2f)", m->name,
+                      zr_ab_outcome_word(m, c->outcome, alike), name, base,
+                      alike ? goodness(m, c->outcome) : "; the outputs differ, so it is not called better", from, to,
+                      change, interval, p, zr_cliff_word(c->delta), c->delta);
 }
 
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
@@ -195,16 +189,14 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
             zr_ab_percent(change, c->change);
         else
             zr_ab_number(change, ab->metric[m].unit, c->difference);
-        char *longer =
-            zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
-                       zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
+        char *longer = zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
+                                  zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
         free(out);
         out = longer;
     }
     if (!out)
         return NULL;
-    char *whole =
-        zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
+    char *whole = zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
     free(out);
     return whole;
 }
@@ -216,8 +208,8 @@ static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e)
     for (size_t f = 0; f < ab->n_factors; f++) {
         if (e->level[f] == 0)
             continue;
-        char *longer = zr_ab_text("%s%s%s (%s, %s)", out, *out ? " x " : "", ab->factor[f].name,
-                                  ab->factor[f].level[0], ab->factor[f].level[e->level[f]]);
+        char *longer = zr_ab_text("%s%s%s (%s, %s)", out, *out ? " x " : "", ab->factor[f].name, ab->factor[f].level[0],
+                                  ab->factor[f].level[e->level[f]]);
         free(out);
         out = longer;
     }
@@ -234,13 +226,11 @@ char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis 
     bool found = an->effect_corrected[effect] < ZR_AB_ALPHA;
 
     zr_ab_percent(share, base != 0 ? e->estimate / base : NAN);
-    out = zr_ab_text("%s %s: %s%s%s%s%s, 95 %% interval %s, p = %s",
-                     e->order == 1 ? "main effect of" : "interaction of", name,
-                     found ? "" : "none beyond noise, ", e->estimate > 0 ? "+" : "",
-                     zr_ab_number(estimate, m->unit, e->estimate), strcmp(share, "-") ? ", " : "",
-                     strcmp(share, "-") ? share : "",
-                     zr_ab_interval_text(interval, m->unit, e->interval),
-                     zr_ab_p_text(p, an->effect_corrected[effect]));
+    out = zr_ab_text(
+        "%s %s: %s%s%s%s%s, 95 %% interval %s, p = %s", e->order == 1 ? "main effect of" : "interaction of", name,
+        found ? "" : "none beyond noise, ", e->estimate > 0 ? "+" : "", zr_ab_number(estimate, m->unit, e->estimate),
+        strcmp(share, "-") ? ", " : "", strcmp(share, "-") ? share : "",
+        zr_ab_interval_text(interval, m->unit, e->interval), zr_ab_p_text(p, an->effect_corrected[effect]));
     free(name);
     return out;
 }
@@ -274,8 +264,7 @@ const char *zr_ab_better_name(enum zr_ab_better b)
 
 const char *zr_ab_status_name(enum zr_ab_status s)
 {
-    static const char *const names[] = {"declared", "consequence", "allowed", "undeclared",
-                                        "unlike"};
+    static const char *const names[] = {"declared", "consequence", "allowed", "undeclared", "unlike"};
 
     return names[s];
 }
@@ -292,8 +281,7 @@ char *zr_ab_quoted(char *const *argv)
     char *out = zr_ab_text("%s", "");
 
     for (; argv && *argv; argv++) {
-        const char *safe =
-            "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
+        const char *safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
         char *longer, *word = zr_ab_more(NULL, 4 * strlen(*argv) + 3, 1), *w = word;
         if (**argv && (*argv)[strspn(*argv, safe)] == 0) {
             strcpy(word, *argv);

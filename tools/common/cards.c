@@ -1,6 +1,5 @@
 #include "common/common.h"
 
-
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,8 +21,7 @@ static char *text_of(const char *node, const char *file)
 {
     char path[1024];
 
-    return zr_read_whole(zr_root_path(path, sizeof path, "/sys/class/drm/%s/device/%s", node, file),
-                         NULL);
+    return zr_read_whole(zr_root_path(path, sizeof path, "/sys/class/drm/%s/device/%s", node, file), NULL);
 }
 
 static uint64_t number_of(const char *node, const char *file, uint64_t otherwise)

@@ -13,6 +13,45 @@
 
 #define ZR_ABSENT UINT64_MAX /* an amount that is not known */
 
+/* --- options.c: the command line, from one table per command ---------------------------------- */
+struct zr_option {
+    int id;               /* a letter or digit is its short form as well; from ZR_LONG on it has none */
+    const char *name;     /* without the dashes */
+    const char *argument; /* "FILE"; "[FILE]": optional, behind '='; NULL: takes none */
+    const char *help;     /* NULL: not shown */
+};
+#define ZR_LONG 256
+
+struct zr_command {
+    const char *name;
+    const char *usage;               /* one line for each form */
+    const char *about;               /* a paragraph */
+    const struct zr_option *options; /* ended by one without a name; -h and --help are added */
+    const char *notes;               /* whole lines between the options and the examples, or NULL */
+    const char *examples;            /* a line each */
+    bool program;                    /* the first operand begins a command line of its own */
+};
+
+/* Takes an option with its value, or NULL. Returns false if the value is wrong, which it has said. */
+typedef bool zr_take_option(void *to, const struct zr_option *o, const char *value);
+enum { ZR_WRONG = -1, ZR_HELP_SHOWN = -2 };
+/* Returns the index of the first operand, ZR_HELP_SHOWN, or ZR_WRONG with the reason on stderr. */
+int zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to);
+/* "zeroute NAME: WHAT; see 'zeroute NAME --help'" on stderr; returns ZR_WRONG. */
+int zr_wrong(const struct zr_command *c, const char *what);
+/* Values of options and operands. Each returns false, with what was expected on stderr, if the text is none. */
+bool zr_option_number(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t least,
+                      uint64_t most, uint64_t *out);
+bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const char *value, double least,
+                    double *out);
+bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out);
+bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value,
+                      const char *choices); /* "abba|random" */
+bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid);
+
+/* Exit codes of every command but run. */
+enum { ZR_EXIT_DONE, ZR_EXIT_FINDING, ZR_EXIT_ERROR, ZR_EXIT_NO_VERDICT };
+
 /* --- json.c: documents, built and read with jansson ------------------------------------------- */
 /*
  * The functions that add take an object and a key, or an array and NULL. They fail silently without memory: a
@@ -224,8 +263,7 @@ struct zr_process_memory {
 };
 
 /* "$ZEROUTE_ROOT" followed by the formatted path; returns out. */
-char *zr_root_path(char *out, size_t size, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+char *zr_root_path(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* A whole file as a string with a terminating zero, to be freed; NULL with errno set. Made for
  * /proc, whose files tell no size. length may be NULL. */

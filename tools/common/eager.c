@@ -6,8 +6,7 @@
 /* Under which of its names, in the driver's own order, the key is set. */
 static const char *key_set(const char **name)
 {
-    static const char *const names[] = {"NEO_L0_EnableDeferBacking", "NEO_EnableDeferBacking",
-                                        "EnableDeferBacking"};
+    static const char *const names[] = {"NEO_L0_EnableDeferBacking", "NEO_EnableDeferBacking", "EnableDeferBacking"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *value = getenv(names[i]);

@@ -46,13 +46,11 @@ static bool take(const struct zr_elf *elf, uint64_t offset, void *to, size_t siz
 
 static bool header_of(const struct zr_elf *elf, Elf64_Ehdr *header)
 {
-    return elf->data && take(elf, 0, header, sizeof *header) &&
-           !memcmp(header->e_ident, ELFMAG, SELFMAG) && header->e_ident[EI_CLASS] == ELFCLASS64 &&
-           header->e_phentsize == sizeof(Elf64_Phdr);
+    return elf->data && take(elf, 0, header, sizeof *header) && !memcmp(header->e_ident, ELFMAG, SELFMAG) &&
+           header->e_ident[EI_CLASS] == ELFCLASS64 && header->e_phentsize == sizeof(Elf64_Phdr);
 }
 
-static bool segment_of(const struct zr_elf *elf, const Elf64_Ehdr *header, unsigned index,
-                       Elf64_Phdr *segment)
+static bool segment_of(const struct zr_elf *elf, const Elf64_Ehdr *header, unsigned index, Elf64_Phdr *segment)
 {
     return index < header->e_phnum &&
            take(elf, header->e_phoff + (uint64_t)index * sizeof *segment, segment, sizeof *segment);
@@ -79,8 +77,7 @@ static bool offset_of(const struct zr_elf *elf, uint64_t address, uint64_t *offs
     if (!header_of(elf, &header))
         return false;
     for (unsigned i = 0; segment_of(elf, &header, i, &load); i++) {
-        if (load.p_type == PT_LOAD && address >= load.p_vaddr &&
-            address - load.p_vaddr < load.p_filesz) {
+        if (load.p_type == PT_LOAD && address >= load.p_vaddr && address - load.p_vaddr < load.p_filesz) {
             *offset = address - load.p_vaddr + load.p_offset;
             return true;
         }
@@ -109,8 +106,7 @@ void zr_elf_build_id(const struct zr_elf *elf, char *out, size_t size)
 
         if (notes.p_type != PT_NOTE)
             continue;
-        while (at + sizeof note <= notes.p_offset + notes.p_filesz &&
-               take(elf, at, &note, sizeof note)) {
+        while (at + sizeof note <= notes.p_offset + notes.p_filesz && take(elf, at, &note, sizeof note)) {
             uint64_t name = at + sizeof note;
             uint64_t text = name + ((note.n_namesz + 3u) & ~3u);
             unsigned char byte;
@@ -128,16 +124,13 @@ void zr_elf_build_id(const struct zr_elf *elf, char *out, size_t size)
 }
 
 /* One entry of the dynamic section after the other; false at the end. */
-static bool dynamic_entry(const struct zr_elf *elf, const Elf64_Phdr *dynamic, unsigned index,
-                          Elf64_Dyn *entry)
+static bool dynamic_entry(const struct zr_elf *elf, const Elf64_Phdr *dynamic, unsigned index, Elf64_Dyn *entry)
 {
     return (index + UINT64_C(1)) * sizeof *entry <= dynamic->p_filesz &&
-           take(elf, dynamic->p_offset + index * sizeof *entry, entry, sizeof *entry) &&
-           entry->d_tag != DT_NULL;
+           take(elf, dynamic->p_offset + index * sizeof *entry, entry, sizeof *entry) && entry->d_tag != DT_NULL;
 }
 
-static bool dynamic_value(const struct zr_elf *elf, const Elf64_Phdr *dynamic, int64_t tag,
-                          uint64_t *value)
+static bool dynamic_value(const struct zr_elf *elf, const Elf64_Phdr *dynamic, int64_t tag, uint64_t *value)
 {
     Elf64_Dyn entry;
 
@@ -156,12 +149,11 @@ bool zr_elf_needs(const struct zr_elf *elf, const char *name)
     Elf64_Dyn entry;
     uint64_t strings;
 
-    if (!find_segment(elf, PT_DYNAMIC, &dynamic) ||
-        !dynamic_value(elf, &dynamic, DT_STRTAB, &strings) || !offset_of(elf, strings, &strings))
+    if (!find_segment(elf, PT_DYNAMIC, &dynamic) || !dynamic_value(elf, &dynamic, DT_STRTAB, &strings) ||
+        !offset_of(elf, strings, &strings))
         return false;
     for (unsigned i = 0; dynamic_entry(elf, &dynamic, i, &entry); i++) {
-        const char *needed =
-            entry.d_tag == DT_NEEDED ? string_at(elf, strings + entry.d_un.d_val) : NULL;
+        const char *needed = entry.d_tag == DT_NEEDED ? string_at(elf, strings + entry.d_un.d_val) : NULL;
 
         if (needed && !strncmp(needed, name, strlen(name)))
             return true;
@@ -175,8 +167,7 @@ bool zr_elf_imports(const struct zr_elf *elf, const char *name)
     Elf64_Sym symbol;
     uint64_t strings, symbols;
 
-    if (!find_segment(elf, PT_DYNAMIC, &dynamic) ||
-        !dynamic_value(elf, &dynamic, DT_STRTAB, &strings) ||
+    if (!find_segment(elf, PT_DYNAMIC, &dynamic) || !dynamic_value(elf, &dynamic, DT_STRTAB, &strings) ||
         !dynamic_value(elf, &dynamic, DT_SYMTAB, &symbols) || !offset_of(elf, strings, &strings) ||
         !offset_of(elf, symbols, &symbols))
         return false;
@@ -211,8 +202,7 @@ bool zr_elf_mentions(const struct zr_elf *elf, const char *string)
 
 void zr_elf_number_after(const struct zr_elf *elf, const char *prefix, char *out, size_t size)
 {
-    const unsigned char *at =
-        elf->data ? memmem(elf->data, elf->size, prefix, strlen(prefix)) : NULL;
+    const unsigned char *at = elf->data ? memmem(elf->data, elf->size, prefix, strlen(prefix)) : NULL;
     size_t n = 0;
 
     if (at) {
@@ -233,16 +223,14 @@ void zr_elf_driver_version(const struct zr_elf *elf, char *out, size_t size)
         const unsigned char *s = ++at;
         size_t digits = 6;
 
-        if (s[0] != '2' || !isdigit(s[1]) || s[2] != '.' || !isdigit(s[3]) || !isdigit(s[4]) ||
-            s[5] != '.')
+        if (s[0] != '2' || !isdigit(s[1]) || s[2] != '.' || !isdigit(s[3]) || !isdigit(s[4]) || s[5] != '.')
             continue;
         while (digits < 12 && isdigit(s[digits]))
             digits++;
         if (digits < 11 || s[digits])
             continue;
         /* the build number is padded with a zero: 26.27.039122 */
-        snprintf(out, size, "%.6s%s", (const char *)s,
-                 (const char *)s + 6 + (s[6] == '0' && digits == 12));
+        snprintf(out, size, "%.6s%s", (const char *)s, (const char *)s + 6 + (s[6] == '0' && digits == 12));
         return;
     }
 }

@@ -11,8 +11,7 @@
 
 bool zr_find_file(const char *name, char *out, size_t size)
 {
-    static const char *const places[] = {"", "../lib/zeroute/", "../lib/", "../lib64/",
-                                         "../lib/x86_64-linux-gnu/"};
+    static const char *const places[] = {"", "../lib/zeroute/", "../lib/", "../lib64/", "../lib/x86_64-linux-gnu/"};
     char self[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n < 0 ? 0 : n] = '\0';
@@ -30,8 +29,7 @@ bool zr_find_file(const char *name, char *out, size_t size)
             return true;
         }
     }
-    snprintf(out, size, "%s is neither beside the command (%s) nor in ../lib or ../lib/zeroute",
-             name, self);
+    snprintf(out, size, "%s is neither beside the command (%s) nor in ../lib or ../lib/zeroute", name, self);
     return false;
 }
 
@@ -81,8 +79,7 @@ static const char *elf_obstacle(int fd)
         return NULL;
     for (unsigned i = 0; i < h.e_phnum; i++) {
         Elf64_Phdr p;
-        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + i * sizeof p)) != sizeof p ||
-            p.p_type == PT_INTERP)
+        if (pread(fd, &p, sizeof p, (off_t)(h.e_phoff + i * sizeof p)) != sizeof p || p.p_type == PT_INTERP)
             return NULL;
     }
     return "is statically linked";
@@ -103,8 +100,8 @@ const char *zr_preload_obstacle(const char *program)
     struct stat st;
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const char *obstacle = fd < 0 ? NULL : elf_obstacle(fd);
-    if (!obstacle && stat(file, &st) == 0 && (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) ||
-                                              ((st.st_mode & S_ISGID) && st.st_gid != getegid())))
+    if (!obstacle && stat(file, &st) == 0 &&
+        (((st.st_mode & S_ISUID) && st.st_uid != geteuid()) || ((st.st_mode & S_ISGID) && st.st_gid != getegid())))
         obstacle = "runs with other rights than yours (set-user-ID)";
     if (fd >= 0)
         close(fd);

@@ -126,10 +126,9 @@ static const char *value_of(const char *line, const char *key)
 
 bool zr_meminfo_read(struct zr_meminfo *out)
 {
-    static const char *const told[] = {"Buffers",  "Cached",      "SwapCached", "AnonPages",
-                                       "Slab",     "KernelStack", "PageTables", "SecPageTables",
-                                       "Percpu",   "Hugetlb",     "MemFree",    "GPUReclaim",
-                                       "GPUActive"};
+    static const char *const told[] = {"Buffers",     "Cached",     "SwapCached",    "AnonPages", "Slab",
+                                       "KernelStack", "PageTables", "SecPageTables", "Percpu",    "Hugetlb",
+                                       "MemFree",     "GPUReclaim", "GPUActive"};
     char path[4096];
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/meminfo"), NULL);
     char *rest = text, *line;
@@ -202,8 +201,7 @@ static struct zr_region *region_named(struct zr_card_use *card, const char *name
     return NULL;
 }
 
-static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pdev,
-                                   const char *driver)
+static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pdev, const char *driver)
 {
     struct zr_card_use *card;
 
@@ -269,8 +267,7 @@ static bool seen_before(struct client **seen, size_t *count, const char *pdev, c
     return false;
 }
 
-static void add_descriptor(struct zr_process_memory *out, struct client **seen, size_t *count,
-                           const char *path)
+static void add_descriptor(struct zr_process_memory *out, struct client **seen, size_t *count, const char *path)
 {
     char pdev[32] = "", driver[16] = "", id[32] = "";
     char *text = zr_read_whole(path, NULL), *copy, *rest, *line;
@@ -331,8 +328,7 @@ static uint64_t number_in(const char *path)
 
 /* A process in a container names its group relative to a root that is mounted elsewhere: the group
  * is looked for below the mount, then at the mount itself. */
-static bool cgroup_file(char *path, size_t size, const char *mount, const char *group,
-                        const char *file)
+static bool cgroup_file(char *path, size_t size, const char *mount, const char *group, const char *file)
 {
     zr_root_path(path, size, "/sys/fs/cgroup%s%s/%s", mount, strcmp(group, "/") ? group : "", file);
     if (!access(path, R_OK))
@@ -341,8 +337,8 @@ static bool cgroup_file(char *path, size_t size, const char *mount, const char *
     return !access(path, R_OK);
 }
 
-static void read_cgroup_at(struct zr_process_memory *out, const char *mount, const char *group,
-                           const char *current, const char *limit)
+static void read_cgroup_at(struct zr_process_memory *out, const char *mount, const char *group, const char *current,
+                           const char *limit)
 {
     char path[4096];
 

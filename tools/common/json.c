@@ -41,7 +41,8 @@ char *zr_utf8(const char *text)
     return out;
 }
 
-/* Adds under a key, or at the end of an array where key is NULL. jansson passes a failure on to what uses the result. */
+/* Adds under a key, or at the end of an array where key is NULL. jansson passes a failure on to what uses the result.
+ */
 static json_t *add(json_t *parent, const char *key, json_t *value)
 {
     char *name = key ? zr_utf8(key) : NULL;

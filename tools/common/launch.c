@@ -18,8 +18,7 @@
  */
 static void forward(const siginfo_t *info, pid_t child)
 {
-    bool sent_by_somebody = info->si_code == SI_USER || info->si_code == SI_QUEUE ||
-                            info->si_code == SI_TKILL;
+    bool sent_by_somebody = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
     if (info->si_signo == SIGCONT || sent_by_somebody)
         kill(child, info->si_signo);
 }
@@ -31,8 +30,8 @@ static void stop_with(pid_t child)
     kill(child, SIGCONT);
 }
 
-static void child_starts(char *const *argv, const sigset_t *mask, const struct sigaction *chld,
-                         pid_t parent, int report)
+static void child_starts(char *const *argv, const sigset_t *mask, const struct sigaction *chld, pid_t parent,
+                         int report)
 {
     sigaction(SIGCHLD, chld, NULL);
     /* As if we were one process: who kills us hard kills the program. */

@@ -69,8 +69,7 @@ bool zr_simulate(const char *command, const char *spec, char *root, size_t size)
     const char *tmp = getenv("TMPDIR");
     snprintf(root, size, "%s/zeroute-sim.XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(root)) {
-        zr_complain(command, "cannot make a folder for the simulated GPU: %s: %s", root,
-                    strerror(errno));
+        zr_complain(command, "cannot make a folder for the simulated GPU: %s: %s", root, strerror(errno));
         return false;
     }
     setenv("ZEROUTE_ROOT", root, 1);

@@ -10,8 +10,8 @@ bool zr_screen_size(FILE *out, size_t *width, size_t *height)
 {
     struct winsize w;
     const char *term = getenv("TERM");
-    if (!term || strcmp(term, "dumb") == 0 || !isatty(fileno(out)) ||
-        ioctl(fileno(out), TIOCGWINSZ, &w) || w.ws_col < 2 || w.ws_row < 2)
+    if (!term || strcmp(term, "dumb") == 0 || !isatty(fileno(out)) || ioctl(fileno(out), TIOCGWINSZ, &w) ||
+        w.ws_col < 2 || w.ws_row < 2)
         return false;
     *width = w.ws_col;
     *height = w.ws_row;

@@ -13,8 +13,11 @@ static const char *scaled(char *out, uint64_t n, double factor, double most, con
     if (u == 0)
         snprintf(out, ZR_TEXT_SIZE, "%llu %s", (unsigned long long)n, unit[0]);
     else
-        snprintf(out, ZR_TEXT_SIZE, in_unit < 9.995 ? "%.2f %s" : in_unit < 99.95 ? "%.1f %s" : "%.0f %s", in_unit,
-                 unit[u]);
+        snprintf(out, ZR_TEXT_SIZE,
+                 in_unit < 9.995   ? "%.2f %s"
+                 : in_unit < 99.95 ? "%.1f %s"
+                                   : "%.0f %s",
+                 in_unit, unit[u]);
     return out;
 }
 

@@ -20,29 +20,24 @@ static void add_mirror(struct zr_diagnosis *d)
 
     zr_bytes_text(bytes, sizeof bytes, d->mirror.bytes);
     if (d->mirror.state == ZR_MIRROR_THERE && remedy) {
-        f = zr_finding_add(&d->findings, ZR_ERROR, "mirror",
-                           "%s of host memory mirror device memory", bytes);
+        f = zr_finding_add(&d->findings, ZR_ERROR, "mirror", "%s of host memory mirror device memory", bytes);
         zr_finding_says(&f->seen, "%s", d->mirror.why);
         zr_finding_says(&f->todo, "%s%s", remedy->setting,
                         remedy->needs_zeroute ? "" : " (zeroute is not needed for this)");
         zr_finding_says(&f->price, "%s", remedy->price);
     } else if (d->mirror.state == ZR_MIRROR_THERE || d->mirror.state == ZR_MIRROR_UNEXPLAINED) {
-        f = zr_finding_add(
-            &d->findings, ZR_WARNING, "mirror-unexplained",
-            "%s of host memory are lost in a way that the three links do not explain", bytes);
-        zr_finding_says(&f->seen, "%s%s%s", d->mirror.why, force ? "; in force: " : "",
-                        force ? force->setting : "");
-        zr_finding_says(&f->todo,
-                        "zeroute mirror-test --all shows which setting ends it on this machine");
+        f = zr_finding_add(&d->findings, ZR_WARNING, "mirror-unexplained",
+                           "%s of host memory are lost in a way that the three links do not explain", bytes);
+        zr_finding_says(&f->seen, "%s%s%s", d->mirror.why, force ? "; in force: " : "", force ? force->setting : "");
+        zr_finding_says(&f->todo, "zeroute mirror-test --all shows which setting ends it on this machine");
     } else if (d->mirror.state == ZR_MIRROR_NONE && !force) {
         bool all = true;
 
         for (unsigned i = 0; i < ZR_LINKS; i++)
             all &= d->links[i].answer == ZR_YES;
         if (all && remedy) {
-            f = zr_finding_add(
-                &d->findings, ZR_WARNING, "mirror-ahead",
-                "all three links are there: large allocations will be mirrored in host memory");
+            f = zr_finding_add(&d->findings, ZR_WARNING, "mirror-ahead",
+                               "all three links are there: large allocations will be mirrored in host memory");
             zr_finding_says(&f->seen, "%s", d->mirror.why);
             zr_finding_says(&f->todo, "%s%s", remedy->setting,
                             remedy->needs_zeroute ? "" : " (zeroute is not needed for this)");
@@ -67,8 +62,7 @@ static void add_unreadable(const struct zr_case *c, struct zr_diagnosis *d)
         if (!sources[i].error)
             continue;
         d->cannot_tell = true;
-        f = zr_finding_add(&d->findings, ZR_NOTE, "unreadable", "%s could not be read",
-                           sources[i].what);
+        f = zr_finding_add(&d->findings, ZR_NOTE, "unreadable", "%s could not be read", sources[i].what);
         zr_finding_says(&f->seen, "%s", strerror(sources[i].error));
         zr_finding_says(&f->todo, "%s", todo);
     }
@@ -91,6 +85,6 @@ void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out)
 int zr_diagnosis_code(const struct zr_diagnosis *d)
 {
     if (d->findings.count && d->findings.list[0].severity >= ZR_WARNING)
-        return 1;
-    return d->cannot_tell || d->mirror.state == ZR_MIRROR_UNKNOWN ? 2 : 0;
+        return ZR_EXIT_FINDING;
+    return d->cannot_tell || d->mirror.state == ZR_MIRROR_UNKNOWN ? ZR_EXIT_NO_VERDICT : ZR_EXIT_DONE;
 }

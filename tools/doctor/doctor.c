@@ -6,29 +6,30 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "Usage: zeroute doctor [--json] [PID]\n"
-    "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its\n"
-    "device memory and the host memory behind it: which stack is loaded, which links of the host\n"
-    "mirror are there, whether host memory is mirrored now, the smallest remedy for this stack "
-    "and\n"
-    "its price, and known trouble. Nothing is changed, loaded or run.\n"
-    "\n"
-    "  --json    everything that was found, on stdout\n"
-    "  --facts   what is known about versions, and from where\n"
-    "  --help\n"
-    "\n"
-    "Exit code: 0 nothing to do, 1 something to do, 2 cannot tell (or wrong usage).\n"
-    "\n"
-    "Examples:\n"
-    "  zeroute doctor                 the machine, and what a program started here would get\n"
-    "  zeroute doctor 4242            a process\n"
-    "  sudo zeroute doctor 4242       somebody else's\n"
-    "  zeroute doctor --json 4242 | jq .findings\n";
+static const struct zr_option option_table[] = {
+    {'j', "json", NULL, "print everything that was found as JSON"},
+    {'f', "facts", NULL, "print what is known about versions, and from where"},
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "doctor",
+    .usage = "zeroute doctor [--json] [PID]\n"
+             "zeroute doctor --facts",
+    .about = "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its device memory "
+             "and the host memory behind it: which stack is loaded, which links of the host mirror are there, whether "
+             "host memory is mirrored now, the smallest remedy for this stack and its price, and known trouble. "
+             "Nothing is changed, loaded or run.",
+    .options = option_table,
+    .notes = "Exit code: 0 nothing to do, 1 something to do, 2 an error or wrong usage, 3 cannot tell.\n",
+    .examples = "zeroute doctor                 the machine, and what a program started here would get\n"
+                "zeroute doctor 4242            a process\n"
+                "sudo zeroute doctor 4242       a process of another user\n"
+                "zeroute doctor --json 4242 | jq .findings",
+};
 
 /* --- gathering ------------------------------------------------------------------------------- */
 
@@ -36,8 +37,7 @@ static void read_command(struct zr_case *c)
 {
     char path[256];
     size_t length = 0;
-    char *text =
-        zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
+    char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
 
     for (size_t i = 0; text && i + 1 < length; i++) {
         if (!isprint((unsigned char)text[i]))
@@ -87,8 +87,7 @@ static void read_counted(struct zr_case *c)
 
         if (list->process[i].pid != c->pid || list->process[i].state == ZEROUTE_FINISHED)
             continue;
-        s = list->process[i].readable ? zeroute_snapshot_new(&list->process[i], why, sizeof why)
-                                      : NULL;
+        s = list->process[i].readable ? zeroute_snapshot_new(&list->process[i], why, sizeof why) : NULL;
         if (s)
             take_counted(&c->counted, s);
         else
@@ -137,8 +136,7 @@ static void read_machine(struct zr_case *c)
     while (listing && (entry = readdir(listing))) {
         struct zr_process_memory one;
 
-        if (!isdigit((unsigned char)entry->d_name[0]) ||
-            !zr_process_memory_read(atoi(entry->d_name), &one))
+        if (!isdigit((unsigned char)entry->d_name[0]) || !zr_process_memory_read(atoi(entry->d_name), &one))
             continue;
         for (unsigned i = 0; i < one.card_count; i++)
             add_use(&c->memory, &one.cards[i]);
@@ -180,65 +178,47 @@ static int show_facts(void)
 
         printf("%-8s %s%s%s%s%s\n         %s\n         source: %s\n", f->part,
                *f->from || *f->before ? "" : "any version", *f->from ? "from " : "", f->from,
-               *f->before ? (*f->from ? ", before " : "before ") : "", f->before, f->what,
-               f->source);
+               *f->before ? (*f->from ? ", before " : "before ") : "", f->before, f->what, f->source);
     }
     return 0;
 }
 
-static bool take_pid(const char *text, pid_t *pid)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
+struct options {
+    bool json, facts;
+};
 
-    if (!*text || *end || n < 1 || n > 1 << 30) {
-        zr_complain("doctor", "%s: expected a process id", text);
-        return false;
-    }
-    *pid = (pid_t)n;
+static bool take(void *to, const struct zr_option *option, const char *value)
+{
+    struct options *o = to;
+    (void)value;
+    *(option->id == 'j' ? &o->json : &o->facts) = true;
     return true;
 }
 
 int zr_cmd_doctor(int argc, char **argv)
 {
-    static const struct option longs[] = {{"json", no_argument, NULL, 'j'},
-                                          {"facts", no_argument, NULL, 'f'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     static struct zr_case c;
     struct zr_diagnosis d;
-    static char name[] = "zeroute doctor"; /* for getopt's messages */
-    bool json = false;
+    struct options o = {0};
     pid_t pid = 0;
-    int option, code;
+    int first = zr_options(&command, argc, argv, take, &o);
 
-    optind = 0;
-    argv[0] = name;
-    while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (option == 'f')
-            return show_facts();
-        if (option != 'j')
-            return 2;
-        json = true;
-    }
-    if (argc - optind > 1) {
-        zr_complain("doctor", "%s: one process id at most", argv[optind + 1]);
-        return 2;
-    }
-    if (optind < argc && !take_pid(argv[optind], &pid))
-        return 2;
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first != ZR_WRONG && argc - first > 1)
+        first = zr_wrong(&command, "several operands: expected one process id at most");
+    if (first == ZR_WRONG || (first < argc && !zr_operand_pid(&command, argv[first], &pid)))
+        return ZR_EXIT_ERROR;
+    if (o.facts)
+        return show_facts();
     if (!gather(&c, pid)) {
         zr_complain("doctor", "process %d: %s", (int)pid,
                     errno == ENOENT || errno == ESRCH ? "there is none" : strerror(errno));
-        return 2;
+        return ZR_EXIT_ERROR;
     }
     zr_diagnose(&c, &d);
-    (json ? zr_doctor_json : zr_doctor_page)(stdout, &c, &d);
-    code = zr_diagnosis_code(&d);
+    (o.json ? zr_doctor_json : zr_doctor_page)(stdout, &c, &d);
+    int code = zr_diagnosis_code(&d);
     zr_findings_free(&d.findings);
     zr_stack_free(&c.stack);
     return code;

@@ -52,7 +52,6 @@ bool zr_fact_holds(enum zr_fact_id id, struct zr_version version);
  * which libraries, of which version, and how they bind to each other. Nothing is loaded or run.
  */
 
-
 enum zr_part {
 #define ZR_PART(id, file, what) ZR_PART_##id,
 #include "doctor/parts.def"
@@ -105,8 +104,7 @@ const char *zr_environ_get(const struct zr_environ *environ, const char *name);
 const char *zr_environ_next(const struct zr_environ *environ, const char *last);
 /* A debug key of the driver under any of the three names it may have, in the driver's own order;
  * name tells which. NULL when it is not set. Says nothing about NEOReadDebugKeys. */
-const char *zr_environ_key(const struct zr_environ *environ, const char *key, char *name,
-                           size_t size);
+const char *zr_environ_key(const struct zr_environ *environ, const char *key, char *name, size_t size);
 
 /* Whether a library of the stack carries this string; false when its file cannot be read. */
 bool zr_library_mentions(const struct zr_library *library, const char *string);
@@ -136,8 +134,7 @@ struct zr_env_report {
 };
 
 /* Calls back for every variable in trouble. */
-void zr_env_check(const struct zr_stack *stack,
-                  void (*report)(void *to, const struct zr_env_report *what), void *to);
+void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to);
 
 /* Edits (insert, delete, replace, swap of neighbours) between two names, at most limit + 1. */
 unsigned zr_env_distance(const char *a, const char *b, unsigned limit);
@@ -167,8 +164,8 @@ struct zr_findings {
 };
 
 /* A new finding; fill it in with zr_finding_says. Never fails: without memory the process ends. */
-struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity severity, const char *id,
-                                  const char *what, ...) __attribute__((format(printf, 4, 5)));
+struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity severity, const char *id, const char *what,
+                                  ...) __attribute__((format(printf, 4, 5)));
 
 /* Sets one of the texts. */
 void zr_finding_says(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -197,7 +194,7 @@ struct zr_counted {
     uint64_t gpu_active_start, mem_available_start;
     char settings[512];
     char hooks[256];
-    char guard[512]; /* functions that the loader lacks and that were called, answered by the guard */
+    char guard[512];   /* functions that the loader lacks and that were called, answered by the guard */
     char backing[256]; /* what became of backing:eager: "eager: ..." when it is in force */
 };
 
@@ -263,13 +260,12 @@ struct zr_diagnosis {
 };
 
 void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out);
-/* 0 nothing to do, 1 something to do, 2 cannot tell. */
+/* The exit code: ZR_EXIT_DONE nothing to do, ZR_EXIT_FINDING something to do, ZR_EXIT_NO_VERDICT cannot tell. */
 int zr_diagnosis_code(const struct zr_diagnosis *d);
 
 /* The parts of zr_diagnose, in this order. */
 void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]);
-void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
-                    struct zr_mirror *out);
+void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out);
 void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
                       struct zr_remedy remedies[ZR_REMEDIES]);
 void zr_troubles_find(const struct zr_case *c, struct zr_findings *to);

@@ -93,9 +93,8 @@ static int index_of(const char *name)
 /* Whether a variable is meant for the stack at all, by how its name starts. */
 static bool is_of_the_stack(const char *name)
 {
-    static const char *const starts[] = {"SYCL_", "UR_",           "ZE_",      "ZES_",    "ZET_",
-                                         "ZEL_",  "UMF_",          "CCL_",     "NEO",     "Neo",
-                                         "neo",   "ONEAPI_DEVICE", "ZEROUTE_", "PYTORCH_"};
+    static const char *const starts[] = {"SYCL_", "UR_", "ZE_", "ZES_", "ZET_",          "ZEL_",     "UMF_",
+                                         "CCL_",  "NEO", "Neo", "neo",  "ONEAPI_DEVICE", "ZEROUTE_", "PYTORCH_"};
 
     for (size_t i = 0; i < sizeof starts / sizeof *starts; i++) {
         if (!strncmp(name, starts[i], strlen(starts[i])))
@@ -126,8 +125,7 @@ static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *a
         const struct zr_library *library = &stack->parts[i];
 
         if (!library->there || !*library->file || i == ZR_PART_PRELOAD || i == ZR_PART_SIMGPU ||
-            (i == ZR_PART_UR_V1 && stack->adapter == 2) ||
-            (i == ZR_PART_UR_V2 && stack->adapter == 1))
+            (i == ZR_PART_UR_V1 && stack->adapter == 2) || (i == ZR_PART_UR_V2 && stack->adapter == 1))
             continue;
         *asked = true;
         if (zr_library_mentions(library, name))
@@ -141,8 +139,7 @@ static bool reader_is_loaded(const struct zr_stack *stack, enum reader reader)
     switch (reader) {
     case RUNTIME:
         return stack->parts[ZR_PART_SYCL].there && *stack->parts[ZR_PART_SYCL].file &&
-               (stack->adapter == 0 ||
-                *stack->parts[stack->adapter == 2 ? ZR_PART_UR_V2 : ZR_PART_UR_V1].file);
+               (stack->adapter == 0 || *stack->parts[stack->adapter == 2 ? ZR_PART_UR_V2 : ZR_PART_UR_V1].file);
     case LOADER:
         return *stack->parts[ZR_PART_LOADER].file;
     case CCL:
@@ -164,8 +161,7 @@ static bool keys_are_read(const struct zr_environ *from)
     return value && atoll(value) != 0;
 }
 
-static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader,
-                     struct zr_env_report *out)
+static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader, struct zr_env_report *out)
 {
     static const char restrict_p2p[] = "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P";
     bool asked;
@@ -201,8 +197,7 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
     return true;
 }
 
-void zr_env_check(const struct zr_stack *stack,
-                  void (*report)(void *to, const struct zr_env_report *what), void *to)
+void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to)
 {
     for (const char *s = NULL; (s = zr_environ_next(&stack->environ, s));) {
         struct zr_env_report found = {0};

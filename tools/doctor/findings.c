@@ -16,8 +16,8 @@ static char *text_of(const char *format, va_list args)
     return text;
 }
 
-struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity severity, const char *id,
-                                  const char *what, ...)
+struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity severity, const char *id, const char *what,
+                                  ...)
 {
     struct zr_finding *more = realloc(to->list, (to->count + 1) * sizeof *more);
     va_list args;

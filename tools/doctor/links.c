@@ -6,8 +6,7 @@
 #include <string.h>
 
 const char *const zr_answer_names[] = {"no", "yes", "unknown"};
-const char *const zr_link_names[ZR_LINKS] = {"deferred backing", "export to other cards",
-                                             "kernel fills exports"};
+const char *const zr_link_names[ZR_LINKS] = {"deferred backing", "export to other cards", "kernel fills exports"};
 const char *const zr_mirror_names[] = {"none", "there", "unexplained", "unknown"};
 
 uint64_t zr_case_vram(const struct zr_case *c)
@@ -35,8 +34,7 @@ bool zr_case_env_on(const struct zr_case *c, const char *name)
 {
     const char *value = zr_environ_get(&c->stack.environ, name);
 
-    return value && *value && strcmp(value, "0") && strcasecmp(value, "false") &&
-           strcasecmp(value, "off");
+    return value && *value && strcmp(value, "0") && strcasecmp(value, "false") && strcasecmp(value, "off");
 }
 
 static void say(struct zr_link *link, enum zr_answer answer, const char *why)
@@ -82,20 +80,17 @@ static void find_backing(const struct zr_case *c, struct zr_link *link)
     }
     if (!zr_fact_holds(ZR_FACT_DEFERS_BACKING, c->stack.driver)) {
         link->answer = ZR_NO;
-        snprintf(link->why, sizeof link->why,
-                 "driver %s does not defer backing, 26.09 was the first", version);
+        snprintf(link->why, sizeof link->why, "driver %s does not defer backing, 26.09 was the first", version);
     } else if (battlemage) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "driver %s on Battlemage, EnableDeferBacking not set",
-                 version);
+        snprintf(link->why, sizeof link->why, "driver %s on Battlemage, EnableDeferBacking not set", version);
     } else if (cards_known) {
         link->answer = ZR_NO;
-        snprintf(link->why, sizeof link->why, "driver %s defers backing on Battlemage only",
-                 version);
+        snprintf(link->why, sizeof link->why, "driver %s defers backing on Battlemage only", version);
     } else {
         link->answer = ZR_UNKNOWN;
-        snprintf(link->why, sizeof link->why,
-                 "driver %s defers backing on Battlemage; the card is not shown in /sys", version);
+        snprintf(link->why, sizeof link->why, "driver %s defers backing on Battlemage; the card is not shown in /sys",
+                 version);
     }
 }
 
@@ -119,12 +114,10 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     zr_bytes_text(imports, sizeof imports, imports_of(c));
     if (counted->found && counted->ipc_exports) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "%llu IPC handles were taken",
-                 (unsigned long long)counted->ipc_exports);
+        snprintf(link->why, sizeof link->why, "%llu IPC handles were taken", (unsigned long long)counted->ipc_exports);
     } else if (counted->found && counted->peer_requested_calls > counted->peer_skipped_calls) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why,
-                 "residency on other cards was asked %llu times and granted",
+        snprintf(link->why, sizeof link->why, "residency on other cards was asked %llu times and granted",
                  (unsigned long long)(counted->peer_requested_calls - counted->peer_skipped_calls));
     } else if (counted->found && counted->peer_skipped_calls) {
         link->answer = ZR_NO;
@@ -137,23 +130,20 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     } else if (cards == 1) {
         say(link, ZR_NO, "one card only");
     } else if (cards == 0) {
-        say(link, ZR_UNKNOWN,
-            c->pid ? "no card of this process can be seen" : "no card is shown in /sys");
-    } else if (c->stack.adapter == 2 &&
-               zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P")) {
-        say(link, ZR_NO,
-            "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1, until peer access is enabled");
+        say(link, ZR_UNKNOWN, c->pid ? "no card of this process can be seen" : "no card is shown in /sys");
+    } else if (c->stack.adapter == 2 && zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P")) {
+        say(link, ZR_NO, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1, until peer access is enabled");
     } else if (c->pid && imports_of(c) >= (UINT64_C(64) << 20)) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%u cards, and they import %s", cards, imports);
-    } else if (c->pid && c->memory.card_count && imports_of(c) < (UINT64_C(64) << 20) &&
-               zr_case_vram(c) != ZR_ABSENT && zr_case_vram(c) >= (UINT64_C(1) << 30)) {
+    } else if (c->pid && c->memory.card_count && imports_of(c) < (UINT64_C(64) << 20) && zr_case_vram(c) != ZR_ABSENT &&
+               zr_case_vram(c) >= (UINT64_C(1) << 30)) {
         link->answer = ZR_NO;
         snprintf(link->why, sizeof link->why, "%u cards, but they import only %s", cards, imports);
     } else {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why,
-                 "%u cards: the runtime makes memory resident on every peer it can reach", cards);
+        snprintf(link->why, sizeof link->why, "%u cards: the runtime makes memory resident on every peer it can reach",
+                 cards);
     }
 }
 
@@ -164,8 +154,7 @@ static void find_kernel(const struct zr_case *c, struct zr_link *link)
         return;
     }
     link->answer = zr_fact_holds(ZR_FACT_KERNEL_FILLS, c->kernel) ? ZR_YES : ZR_NO;
-    snprintf(link->why, sizeof link->why, "kernel %u.%u (reported from 6.18 on)", c->kernel.n[0],
-             c->kernel.n[1]);
+    snprintf(link->why, sizeof link->why, "kernel %u.%u (reported from 6.18 on)", c->kernel.n[0], c->kernel.n[1]);
 }
 
 void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS])
@@ -185,9 +174,7 @@ static uint64_t lost_bytes(const struct zr_case *c, const char **by)
     const struct zr_counted *counted = &c->counted;
 
     if (c->meminfo.gpu_active != ZR_ABSENT) {
-        uint64_t start = counted->found && counted->gpu_active_start != ZR_ABSENT
-                             ? counted->gpu_active_start
-                             : 0;
+        uint64_t start = counted->found && counted->gpu_active_start != ZR_ABSENT ? counted->gpu_active_start : 0;
 
         *by = start ? "GPUActive since the process's first device operation" : "GPUActive";
         return c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
@@ -196,8 +183,7 @@ static uint64_t lost_bytes(const struct zr_case *c, const char **by)
     return c->meminfo.unaccounted;
 }
 
-void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
-                    struct zr_mirror *out)
+void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out)
 {
     uint64_t vram = zr_case_vram(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
@@ -211,18 +197,15 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     lost = c->meminfo_there ? lost_bytes(c, &by) : ZR_ABSENT;
     out->bytes = lost;
     /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
-    if (!c->memory.card_count &&
-        !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
+    if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {
         out->state = ZR_MIRROR_NONE;
         out->bytes = 0;
-        snprintf(out->why, sizeof out->why,
-                 c->pid ? "the process has no card open" : "there is no Intel card");
+        snprintf(out->why, sizeof out->why, c->pid ? "the process has no card open" : "there is no Intel card");
         return;
     }
     if (lost == ZR_ABSENT) {
         out->state = ZR_MIRROR_UNKNOWN;
-        snprintf(out->why, sizeof out->why,
-                 "/proc/meminfo tells neither GPUActive nor what is lost");
+        snprintf(out->why, sizeof out->why, "/proc/meminfo tells neither GPUActive nor what is lost");
         return;
     }
     zr_bytes_text(a, sizeof a, lost);

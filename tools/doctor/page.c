@@ -76,14 +76,12 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
         if (!l->there)
             continue;
         any = true;
-        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? l->version : "-",
-                zr_dim(colour), *l->build_id ? l->build_id : "no build id", zr_plain(colour));
+        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? l->version : "-", zr_dim(colour),
+                *l->build_id ? l->build_id : "no build id", zr_plain(colour));
         cut_front(to, width > 47 ? width - 47 : 20, l->path);
     }
     if (!any)
-        fprintf(to, "  %s\n",
-                c->stack.error ? "not known: the maps cannot be read"
-                               : "nothing of Level Zero or SYCL");
+        fprintf(to, "  %s\n", c->stack.error ? "not known: the maps cannot be read" : "nothing of Level Zero or SYCL");
     if (c->stack.adapter)
         fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, c->stack.adapter_why,
                 binding_text(&c->stack));
@@ -120,21 +118,17 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
     for (unsigned i = 0; i < c->memory.card_count; i++) {
         const struct zr_card_use *use = &c->memory.cards[i];
 
-        fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev,
-                use->driver, zr_bytes_text(a, sizeof a, use->vram.total),
-                zr_bytes_text(b, sizeof b, use->vram.resident),
+        fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev, use->driver,
+                zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, use->vram.resident),
                 zr_bytes_text(x, sizeof x, use->gtt.total));
     }
     if (c->memory.fdinfo_error)
         fprintf(to, "  cards: not known, the descriptors cannot be read\n");
     else if (!c->memory.card_count)
-        fprintf(to, "  no card is open%s\n",
-                c->pid ? " in this process" : " in any process that can be read");
+        fprintf(to, "  no card is open%s\n", c->pid ? " in this process" : " in any process that can be read");
     if (c->meminfo_there)
-        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s",
-                zr_bytes_text(a, sizeof a, c->meminfo.gpu_active),
-                zr_bytes_text(b, sizeof b, c->meminfo.available),
-                zr_bytes_text(x, sizeof x, c->meminfo.total));
+        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s", zr_bytes_text(a, sizeof a, c->meminfo.gpu_active),
+                zr_bytes_text(b, sizeof b, c->meminfo.available), zr_bytes_text(x, sizeof x, c->meminfo.total));
     if (c->pid) {
         fprintf(to, ", VmRSS %s", zr_bytes_text(a, sizeof a, c->memory.rss));
         if (c->memory.cgroup_current != ZR_ABSENT)
@@ -144,8 +138,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
     }
     fputc('\n', to);
     if (c->counted.found) {
-        fprintf(to, "  zeroute: %s held, %llu calls seen,",
-                zr_bytes_text(a, sizeof a, c->counted.allocated),
+        fprintf(to, "  zeroute: %s held, %llu calls seen,", zr_bytes_text(a, sizeof a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
         show_settings(to, c->counted.settings);
     }
@@ -153,16 +146,14 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
 
 static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
 {
-    static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED",
-                                         "cannot tell"};
+    static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED", "cannot tell"};
 
     title(to, colour, "Host mirror");
-    fprintf(to, "  %s%-18s%s ", d->mirror.state == ZR_MIRROR_NONE ? "" : zr_red(colour),
-            states[d->mirror.state], zr_plain(colour));
+    fprintf(to, "  %s%-18s%s ", d->mirror.state == ZR_MIRROR_NONE ? "" : zr_red(colour), states[d->mirror.state],
+            zr_plain(colour));
     wrapped(to, 21, width, d->mirror.why);
     for (unsigned i = 0; i < ZR_LINKS; i++) {
-        fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i],
-                zr_answer_names[d->links[i].answer]);
+        fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i], zr_answer_names[d->links[i].answer]);
         wrapped(to, 41, width, d->links[i].why);
     }
 }
@@ -229,18 +220,16 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
     unsigned width = page_width(to);
 
     if (c->pid)
-        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour),
-                (int)width - 20, c->command);
+        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), (int)width - 20,
+                c->command);
     else
-        fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour),
-                zr_plain(colour), c->kernel.n[0], c->kernel.n[1], c->card_count,
-                c->card_count == 1 ? "" : "s");
+        fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour), zr_plain(colour),
+                c->kernel.n[0], c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
     show_stack(to, c, colour, width);
     show_memory(to, c, colour);
     show_mirror(to, d, colour, width);
     if (needs_remedies(c, d))
         show_remedies(to, d, colour, width);
     show_findings(to, d, colour, width);
-    fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)],
-            zr_plain(colour));
+    fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)], zr_plain(colour));
 }

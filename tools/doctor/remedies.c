@@ -15,21 +15,17 @@ static const struct zr_remedy table[ZR_REMEDIES] = {
                   "ends as soon as the program enables peer access, as PyTorch does at its first "
                   "copy between cards",
                   false, false, false, false},
-    [EAGER] = {"eager",
-               "NEOReadDebugKeys=1 EnableDeferBacking=0 (zeroute run --preset eager sets them)",
-               "backing",
-               "debug keys of the driver, not meant for production; set before the driver loads",
-               false, false, false, false},
+    [EAGER] = {"eager", "NEOReadDebugKeys=1 EnableDeferBacking=0 (zeroute run --preset eager sets them)", "backing",
+               "debug keys of the driver, not meant for production; set before the driver loads", false, false, false,
+               false},
     [V1_RESIDENT] = {"v1-resident", "SYCL_UR_USE_LEVEL_ZERO_V2=0 UR_L0_USM_RESIDENT=0x1", "export",
-                     "the older adapter; buffers copied between cards are still mirrored", false,
-                     false, false, false},
+                     "the older adapter; buffers copied between cards are still mirrored", false, false, false, false},
     [NO_PEERS] = {"no-peers", "NEOReadDebugKeys=1 ForceZeDeviceCanAccessPerReturnValue=0", "export",
                   "no peer access at all; debug keys of the driver", false, false, false, false},
-    [OWNER] =
-        {"owner", "zeroute run --preset mitigate (residency:owner)", "export",
-         "a buffer copied between cards is still mirrored; a pointer stored in memory may not "
-         "work on another card",
-         true, false, false, false},
+    [OWNER] = {"owner", "zeroute run --preset mitigate (residency:owner)", "export",
+               "a buffer copied between cards is still mirrored; a pointer stored in memory may not "
+               "work on another card",
+               true, false, false, false},
 };
 
 static bool key_is(const struct zr_case *c, const char *key, long long wanted)
@@ -65,10 +61,10 @@ static void find_offered(const struct zr_case *c, struct zr_remedy *r)
     bool v2 = stack->parts[ZR_PART_UR_V2].there, v1 = stack->parts[ZR_PART_UR_V1].there;
 
     r[ONE_CARD].offered = zr_case_cards(c) > 1;
-    r[RESTRICT].offered = v2 && stack->adapter != 1 &&
-                          (zr_fact_holds(ZR_FACT_RESTRICTS_P2P, stack->runtime) ||
-                           zr_library_mentions(&stack->parts[ZR_PART_UR_V2],
-                                               "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P"));
+    r[RESTRICT].offered =
+        v2 && stack->adapter != 1 &&
+        (zr_fact_holds(ZR_FACT_RESTRICTS_P2P, stack->runtime) ||
+         zr_library_mentions(&stack->parts[ZR_PART_UR_V2], "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P"));
     r[EAGER].offered = stack->parts[ZR_PART_SIMGPU].there || !stack->driver.count ||
                        zr_fact_holds(ZR_FACT_KNOWS_DEFER_KEY, stack->driver);
     r[V1_RESIDENT].offered = sycl && v1;
@@ -86,10 +82,9 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
     const char *resident = zr_environ_get(&c->stack.environ, "UR_L0_USM_RESIDENT");
 
     r[ONE_CARD].in_force = mask && *mask && !strchr(mask, ',');
-    r[RESTRICT].in_force =
-        r[RESTRICT].offered && zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P");
-    r[EAGER].in_force = key_is(c, "EnableDeferBacking", 0) ||
-                        (c->counted.found && !strncmp(c->counted.backing, "eager", 5));
+    r[RESTRICT].in_force = r[RESTRICT].offered && zr_case_env_on(c, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P");
+    r[EAGER].in_force =
+        key_is(c, "EnableDeferBacking", 0) || (c->counted.found && !strncmp(c->counted.backing, "eager", 5));
     r[V1_RESIDENT].in_force = c->stack.adapter == 1 && resident && strtol(resident, NULL, 0) == 1;
     r[NO_PEERS].in_force = key_is(c, "ForceZeDeviceCanAccessPerReturnValue", 0);
     r[OWNER].in_force = setting_is(c, "residency:owner");
@@ -99,8 +94,8 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
 void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
                       struct zr_remedy remedies[ZR_REMEDIES])
 {
-    bool ipc = c->counted.found ? c->counted.ipc_exports > 0
-                                : c->memory.dmabuf_fds > 0 || c->stack.parts[ZR_PART_CCL].there;
+    bool ipc =
+        c->counted.found ? c->counted.ipc_exports > 0 : c->memory.dmabuf_fds > 0 || c->stack.parts[ZR_PART_CCL].there;
 
     memcpy(remedies, table, sizeof table);
     find_offered(c, remedies);
@@ -113,8 +108,7 @@ void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LIN
         remedies[ONE_CARD].smallest = true;
     else if (remedies[RESTRICT].offered)
         remedies[RESTRICT].smallest = true;
-    else if (c->stack.adapter == 1 &&
-             zr_library_mentions(&c->stack.parts[ZR_PART_UR_V1], "UR_L0_USM_RESIDENT"))
+    else if (c->stack.adapter == 1 && zr_library_mentions(&c->stack.parts[ZR_PART_UR_V1], "UR_L0_USM_RESIDENT"))
         remedies[V1_RESIDENT].smallest = true;
     else
         remedies[OWNER].smallest = true;

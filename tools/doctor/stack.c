@@ -160,16 +160,15 @@ static void inspect(struct zr_library *library, enum zr_part part)
         zr_elf_driver_version(&elf, release, sizeof release);
         if (*release)
             snprintf(library->version, sizeof library->version, "%s", release);
-    } else if (part == ZR_PART_SYCL || part == ZR_PART_UR_V1 || part == ZR_PART_UR_V2 ||
-               part == ZR_PART_PI || part == ZR_PART_UR) {
+    } else if (part == ZR_PART_SYCL || part == ZR_PART_UR_V1 || part == ZR_PART_UR_V2 || part == ZR_PART_PI ||
+               part == ZR_PART_UR) {
         char release[48];
 
         zr_elf_number_after(&elf, "DPC++/C++ Compiler ", release, sizeof release);
         if (*release)
             snprintf(library->version, sizeof library->version, "%s", release);
         if (part == ZR_PART_SYCL)
-            version_from_wheel(library->file, "intel_sycl_rt", library->version,
-                               sizeof library->version);
+            version_from_wheel(library->file, "intel_sycl_rt", library->version, sizeof library->version);
     }
     zr_elf_close(&elf);
 }
@@ -217,12 +216,11 @@ static void choose_adapter(struct zr_stack *stack)
         stack->adapter_why = "the only one loaded";
     } else if (v1 && (asked || asked_loader)) {
         stack->adapter = is_on(asked) || is_on(asked_loader) ? 2 : 1;
-        stack->adapter_why =
-            asked ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so" : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
+        stack->adapter_why = asked ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so" : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
     } else if (v1 && stack->runtime.count) {
         stack->adapter = zr_fact_holds(ZR_FACT_DEFAULT_V2, stack->runtime) ? 2 : 1;
-        stack->adapter_why = stack->adapter == 2 ? "the default on Battlemage and later"
-                                                 : "the default of this runtime";
+        stack->adapter_why =
+            stack->adapter == 2 ? "the default on Battlemage and later" : "the default of this runtime";
     }
 }
 
@@ -235,9 +233,8 @@ static void find_binding(struct zr_stack *stack)
 
     if (!adapter->there || !*adapter->file || !zr_elf_open(&elf, adapter->file))
         return;
-    stack->binding = zr_elf_needs(&elf, "libze_loader.so") || zr_elf_imports(&elf, "zeInit")
-                         ? ZR_LOADER_SHARED
-                         : ZR_LOADER_STATIC;
+    stack->binding =
+        zr_elf_needs(&elf, "libze_loader.so") || zr_elf_imports(&elf, "zeInit") ? ZR_LOADER_SHARED : ZR_LOADER_STATIC;
     zr_elf_close(&elf);
 }
 
@@ -365,8 +362,7 @@ void zr_stack_of_machine(struct zr_stack *out)
             add_folder(out, folder);
         }
     }
-    add_folders(
-        out, "/usr/local/lib:/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu:/usr/lib64:/usr/lib");
+    add_folders(out, "/usr/local/lib:/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu:/usr/lib64:/usr/lib");
     conclude(out);
 }
 

@@ -1,7 +1,6 @@
 /* Known trouble on a stack, each with the one thing to do. */
 #include "doctor/doctor.h"
 
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,39 +53,30 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to)
         return;
     }
     /* The runtime's own queues and heaps are a few hundred MiB at most. */
-    if (vram == ZR_ABSENT || vram < counted->allocated + (UINT64_C(512) << 20) ||
-        vram < 2 * counted->allocated)
+    if (vram == ZR_ABSENT || vram < counted->allocated + (UINT64_C(512) << 20) || vram < 2 * counted->allocated)
         return;
     why = likely_bypass(c, &todo);
-    f = zr_finding_add(to, ZR_ERROR, "preload-bypassed",
-                       "zeroute is loaded but does not see the allocations");
-    zr_finding_says(&f->seen,
-                    "the cards hold %s for this process, we counted %s in %" PRIu64
-                    " calls; likely: %s",
-                    zr_bytes_text(a, sizeof a, vram),
-                    zr_bytes_text(b, sizeof b, counted->allocated), counted->calls, why);
+    f = zr_finding_add(to, ZR_ERROR, "preload-bypassed", "zeroute is loaded but does not see the allocations");
+    zr_finding_says(&f->seen, "the cards hold %s for this process, we counted %s in %" PRIu64 " calls; likely: %s",
+                    zr_bytes_text(a, sizeof a, vram), zr_bytes_text(b, sizeof b, counted->allocated), counted->calls,
+                    why);
     zr_finding_says(&f->todo, "%s", todo);
 }
 
 /* --- versions that do not go together -------------------------------------------------------- */
 
-static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact,
-                           const char *needs)
+static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact, const char *needs)
 {
-    bool guarded = c->stack.parts[ZR_PART_PRELOAD].there &&
-                   !strstr(c->counted.settings, "guard:off") &&
+    bool guarded = c->stack.parts[ZR_PART_PRELOAD].there && !strstr(c->counted.settings, "guard:off") &&
                    zr_version_from(c->stack.loader, "1.16");
     struct zr_finding *f = zr_finding_add(to, guarded ? ZR_NOTE : ZR_ERROR, "loader-gap",
                                           "the Level Zero loader %s is too old for runtime %s",
-                                          c->stack.parts[ZR_PART_LOADER].version,
-                                          c->stack.parts[ZR_PART_SYCL].version);
+                                          c->stack.parts[ZR_PART_LOADER].version, c->stack.parts[ZR_PART_SYCL].version);
 
-    zr_finding_says(&f->seen, "%s%s%s%s", zr_facts[fact].what,
-                    guarded ? "; zeroute's guard answers for it" : "",
+    zr_finding_says(&f->seen, "%s%s%s%s", zr_facts[fact].what, guarded ? "; zeroute's guard answers for it" : "",
                     c->counted.guard[0] ? ", so far for: " : "", c->counted.guard);
     zr_finding_says(&f->todo, "install loader %s or later%s", needs,
-                    zr_version_from(c->stack.loader, "1.16") ? ", or run under zeroute (guard:on)"
-                                                             : "");
+                    zr_version_from(c->stack.loader, "1.16") ? ", or run under zeroute (guard:on)" : "");
     f->source = zr_facts[fact].source;
 }
 
@@ -98,25 +88,21 @@ static void check_loader(const struct zr_case *c, struct zr_findings *to)
         return;
     if (zr_fact_holds(ZR_FACT_LOADER_NO_DEVICES, s->loader))
         loader_finding(c, to, ZR_FACT_LOADER_NO_DEVICES, "1.22");
-    else if (zr_fact_holds(ZR_FACT_LOADER_TRACING_CRASH, s->loader) &&
-             zr_version_from(s->runtime, "2025.2"))
+    else if (zr_fact_holds(ZR_FACT_LOADER_TRACING_CRASH, s->loader) && zr_version_from(s->runtime, "2025.2"))
         loader_finding(c, to, ZR_FACT_LOADER_TRACING_CRASH, "1.22");
     else if (zr_version_from(s->runtime, "2026.1") &&
              (*s->parts[ZR_PART_LOADER].file
-                  ? !zr_library_mentions(&s->parts[ZR_PART_LOADER],
-                                         "zeCommandListIsGraphCaptureEnabledExt")
+                  ? !zr_library_mentions(&s->parts[ZR_PART_LOADER], "zeCommandListIsGraphCaptureEnabledExt")
                   : zr_fact_holds(ZR_FACT_LOADER_GRAPH, s->loader)))
         loader_finding(c, to, ZR_FACT_LOADER_GRAPH, "1.32");
-    else if (zr_version_from(s->runtime, "2025.3") &&
-             zr_fact_holds(ZR_FACT_LOADER_VECTOR_WIDTH, s->loader))
+    else if (zr_version_from(s->runtime, "2025.3") && zr_fact_holds(ZR_FACT_LOADER_VECTOR_WIDTH, s->loader))
         loader_finding(c, to, ZR_FACT_LOADER_VECTOR_WIDTH, "1.22");
 }
 
 /* Adapter v2 with an old UMF needs a link that is missing beside many a loader. */
 static void check_umf(const struct zr_case *c, struct zr_findings *to)
 {
-    const struct zr_library *umf = &c->stack.parts[ZR_PART_UMF],
-                            *loader = &c->stack.parts[ZR_PART_LOADER];
+    const struct zr_library *umf = &c->stack.parts[ZR_PART_UMF], *loader = &c->stack.parts[ZR_PART_LOADER];
     char link[1100];
     char *slash;
     struct zr_finding *f;
@@ -130,12 +116,9 @@ static void check_umf(const struct zr_case *c, struct zr_findings *to)
         snprintf(slash, sizeof link - (size_t)(slash - link), "/libze_loader.so");
     if (!access(link, F_OK))
         return;
-    f = zr_finding_add(to, ZR_ERROR, "umf-loader-link", "UMF %s cannot open the Level Zero loader",
-                       umf->version);
-    zr_finding_says(&f->seen, "%s; there is none beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what,
-                    loader->path);
-    zr_finding_says(&f->todo,
-                    "install the loader's development package, or a runtime from 2025.3 on");
+    f = zr_finding_add(to, ZR_ERROR, "umf-loader-link", "UMF %s cannot open the Level Zero loader", umf->version);
+    zr_finding_says(&f->seen, "%s; there is none beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what, loader->path);
+    zr_finding_says(&f->todo, "install the loader's development package, or a runtime from 2025.3 on");
     f->source = zr_facts[ZR_FACT_UMF_UNVERSIONED].source;
 }
 
@@ -155,8 +138,7 @@ static void check_skiplists(const struct zr_case *c, struct zr_findings *to)
     static const struct {
         const char *variable;
         enum zr_part part;
-    } lists[] = {{"SYCL_UR_L0_LOADER_SKIPLIST", ZR_PART_LOADER},
-                 {"SYCL_UR_L0_DRIVER_SKIPLIST", ZR_PART_DRIVER}};
+    } lists[] = {{"SYCL_UR_L0_LOADER_SKIPLIST", ZR_PART_LOADER}, {"SYCL_UR_L0_DRIVER_SKIPLIST", ZR_PART_DRIVER}};
 
     for (size_t i = 0; i < 2; i++) {
         const char *list = zr_environ_get(&c->stack.environ, lists[i].variable);
@@ -165,8 +147,7 @@ static void check_skiplists(const struct zr_case *c, struct zr_findings *to)
 
         if (!list_has(list, version))
             continue;
-        f = zr_finding_add(to, ZR_ERROR, "skip-list", "the runtime skips this %s",
-                           zr_part_names[lists[i].part]);
+        f = zr_finding_add(to, ZR_ERROR, "skip-list", "the runtime skips this %s", zr_part_names[lists[i].part]);
         zr_finding_says(&f->seen, "%s=%s names %s", lists[i].variable, list, version);
         zr_finding_says(&f->todo, "unset %s, or install another version", lists[i].variable);
         f->source = zr_facts[ZR_FACT_HAS_SKIPLIST].source;
@@ -189,30 +170,24 @@ static void check_cards(const struct zr_case *c, struct zr_findings *to)
             continue;
         f = zr_finding_add(to, strcmp(card->driver, "xe") ? ZR_WARNING : ZR_ERROR, "small-bar",
                            "card %s has no Resizable BAR", card->pdev);
-        zr_finding_says(
-            &f->seen, "the CPU sees %s of its %s", zr_bytes_text(a, sizeof a, card->bar),
-            card->vram == ZR_ABSENT ? "memory" : zr_bytes_text(b, sizeof b, card->vram));
-        zr_finding_says(&f->todo,
-                        "turn on Resizable BAR and Above 4G Decoding in the firmware's setup");
+        zr_finding_says(&f->seen, "the CPU sees %s of its %s", zr_bytes_text(a, sizeof a, card->bar),
+                        card->vram == ZR_ABSENT ? "memory" : zr_bytes_text(b, sizeof b, card->vram));
+        zr_finding_says(&f->todo, "turn on Resizable BAR and Above 4G Decoding in the firmware's setup");
         if (!strcmp(card->driver, "xe"))
             f->source = zr_facts[ZR_FACT_SMALL_BAR_REFUSED].source;
     }
     if (c->counted.found && c->counted.too_large_calls) {
         f = zr_finding_add(to, ZR_WARNING, "single-allocation",
                            "single allocations were larger than the device allows");
-        zr_finding_says(&f->seen, "%" PRIu64 " calls failed with UNSUPPORTED_SIZE",
-                        c->counted.too_large_calls);
-        zr_finding_says(
-            &f->todo,
-            "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, or allocate in parts (PyTorch: "
-            "PYTORCH_ALLOC_CONF=expandable_segments:True)");
+        zr_finding_says(&f->seen, "%" PRIu64 " calls failed with UNSUPPORTED_SIZE", c->counted.too_large_calls);
+        zr_finding_says(&f->todo, "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1, or allocate in parts (PyTorch: "
+                                  "PYTORCH_ALLOC_CONF=expandable_segments:True)");
         zr_finding_says(&f->price, "oneCCL refuses memory of expandable segments (reported)");
         f->source = zr_facts[ZR_FACT_SINGLE_ALLOCATION].source;
     } else if (alchemist && !zr_case_env_on(c, "UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS")) {
         f = zr_finding_add(to, ZR_NOTE, "single-allocation",
                            "one allocation of more than 4 GiB fails on this card by default");
-        zr_finding_says(&f->seen,
-                        "an Alchemist card, UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS not set");
+        zr_finding_says(&f->seen, "an Alchemist card, UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS not set");
         zr_finding_says(&f->todo, "set UR_L0_ENABLE_RELAXED_ALLOCATION_LIMITS=1 if you need it");
         zr_finding_says(&f->price, "kernels must be built for buffers over 4 GiB");
         f->source = zr_facts[ZR_FACT_SINGLE_ALLOCATION].source;
@@ -236,14 +211,11 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to)
         struct zr_finding *f;
         char a[32], b[32];
 
-        if (!card || card->vram == ZR_ABSENT || use->vram.total == ZR_ABSENT ||
-            use->vram.total <= card->vram)
+        if (!card || card->vram == ZR_ABSENT || use->vram.total == ZR_ABSENT || use->vram.total <= card->vram)
             continue;
-        f = zr_finding_add(to, ZR_ERROR, "beyond-vram", "more is allocated on card %s than it has",
-                           use->pdev);
-        zr_finding_says(
-            &f->seen, "%s of %s: the rest spills into host memory that cannot be swapped",
-            zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, card->vram));
+        f = zr_finding_add(to, ZR_ERROR, "beyond-vram", "more is allocated on card %s than it has", use->pdev);
+        zr_finding_says(&f->seen, "%s of %s: the rest spills into host memory that cannot be swapped",
+                        zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, card->vram));
         zr_finding_says(&f->todo, "zeroute run --limit 95%% makes the allocation fail in time");
         zr_finding_says(&f->price, "the program must cope with OUT_OF_DEVICE_MEMORY");
         f->source = zr_facts[ZR_FACT_SPILLS].source;
@@ -261,24 +233,19 @@ static void check_ipc(const struct zr_case *c, struct zr_findings *to)
         (c->memory.dmabuf_fds || zr_case_cards(c) > 1)) {
         f = zr_finding_add(to, c->memory.dmabuf_fds ? ZR_WARNING : ZR_NOTE, "ccl-stale-handles",
                            "oneCCL may use IPC handles of buffers that are gone");
-        zr_finding_says(&f->seen,
-                        "oneCCL %s, CCL_ZE_CACHE_OPEN_IPC_HANDLES not 0, %u shared buffers open",
+        zr_finding_says(&f->seen, "oneCCL %s, CCL_ZE_CACHE_OPEN_IPC_HANDLES not 0, %u shared buffers open",
                         c->stack.parts[ZR_PART_CCL].version, c->memory.dmabuf_fds);
         zr_finding_says(&f->todo, "if collectives hang or fault: CCL_ZE_CACHE_OPEN_IPC_HANDLES=0");
-        zr_finding_says(
-            &f->price,
-            "about 3 %% of throughput (reported); oneCCL 2021.15 does not start with it");
+        zr_finding_says(&f->price, "about 3 %% of throughput (reported); oneCCL 2021.15 does not start with it");
         f->source = zr_facts[ZR_FACT_CCL_STALE_HANDLES].source;
     }
     if (c->memory.dmabuf_fds >= 512) {
         f = zr_finding_add(to, ZR_WARNING, "ipc-descriptors", "shared buffers pile up");
-        zr_finding_says(&f->seen, "%u descriptors of shared buffers are open%s",
-                        c->memory.dmabuf_fds,
+        zr_finding_says(&f->seen, "%u descriptors of shared buffers are open%s", c->memory.dmabuf_fds,
                         zr_fact_holds(ZR_FACT_IPC_DESCRIPTOR_LEAK, c->stack.driver)
                             ? "; this driver loses one at every zeMemOpenIpcHandle"
                             : "");
-        zr_finding_says(&f->todo,
-                        "raise the limit of open files (ulimit -n) and update the driver");
+        zr_finding_says(&f->todo, "raise the limit of open files (ulimit -n) and update the driver");
         f->source = zr_facts[ZR_FACT_IPC_DESCRIPTOR_LEAK].source;
     }
 }
@@ -290,8 +257,7 @@ static void add_variable(void *to, const struct zr_env_report *what)
     struct zr_finding *f;
 
     if (what->trouble == ZR_ENV_MISSPELT) {
-        f = zr_finding_add(to, ZR_WARNING, "misspelt", "%s is not a name that anything reads",
-                           what->name);
+        f = zr_finding_add(to, ZR_WARNING, "misspelt", "%s is not a name that anything reads", what->name);
         zr_finding_says(&f->seen, "the nearest known name is %s", what->nearest);
         zr_finding_says(&f->todo, "set %s instead, or unset it", what->nearest);
     } else {

@@ -77,14 +77,7 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
 {
     bool native = !strcmp(plan->route, "native");
     char self[4096], conf[256], share[8], cards[8], count[8], step[24], keep[24], kept[128];
-    char *argv[] = {self,
-                    (char[]){"mirror-worker"},
-                    (char *)(uintptr_t)plan->route,
-                    share,
-                    cards,
-                    count,
-                    step,
-                    keep,
+    char *argv[] = {self, (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards, count, step, keep,
                     NULL};
 
     own_path(self, sizeof self);
@@ -94,8 +87,7 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
     snprintf(step, sizeof step, "%" PRIu64, plan->step);
     snprintf(keep, sizeof keep, "%" PRIu64, plan->keep);
     snprintf(conf, sizeof conf, "route:%s,cache:off,residency:%s,backing:%s",
-             native || !strcmp(plan->route, "runtime") ? "native" : plan->route, plan->residency,
-             plan->backing);
+             native || !strcmp(plan->route, "runtime") ? "native" : plan->route, plan->residency, plan->backing);
     setenv("ZEROUTE_CONF", conf, 1);
     unsetenv("ZEROUTE_CONF_FILE");
     set_variables(plan->variables);
@@ -142,8 +134,7 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
     result->plan = *plan;
     snprintf(result->data, sizeof result->data, "unchecked");
     if (!zr_find_file("libzeroute.so", library, sizeof library)) {
-        snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s",
-                 library);
+        snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s", library);
         return;
     }
     fflush(stdout);
@@ -173,10 +164,9 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
     if (zr_mirror_interrupted)
         snprintf(result->stopped, sizeof result->stopped, "interrupted");
     else if (WIFSIGNALED(status))
-        snprintf(result->stopped, sizeof result->stopped, "the worker was ended by signal %d (%s)",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(result->stopped, sizeof result->stopped, "the worker was ended by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status) && !*result->stopped)
-        snprintf(result->stopped, sizeof result->stopped, "the worker ended with code %d",
-                 WEXITSTATUS(status));
+        snprintf(result->stopped, sizeof result->stopped, "the worker ended with code %d", WEXITSTATUS(status));
     zr_mirror_judge(result);
 }

@@ -22,8 +22,8 @@ extern const char *const zr_share_names[];
 
 /* What is measured. */
 struct zr_mirror_plan {
-    const char *label; /* of a row of --all; "" otherwise */
-    const char *route; /* native: Level Zero calls; auto, pool, sycl: SYCL's allocation functions */
+    const char *label;     /* of a row of --all; "" otherwise */
+    const char *route;     /* native: Level Zero calls; auto, pool, sycl: SYCL's allocation functions */
     const char *residency; /* settings of the preload */
     const char *backing;
     const char *variables; /* "NAME=VALUE NAME=VALUE" for the worker, or NULL */
@@ -83,23 +83,19 @@ struct zr_mirror_route {
     char device[96];
     uint64_t vram; /* of the smallest card; ZR_ABSENT: not told */
     /* Allocates on a card and shares as the plan says; NULL with the reason in why. */
-    void *(*allocate)(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why,
-                      size_t size);
+    void *(*allocate)(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size);
     /* Writes a pattern that depends on the seed into both ends of a block, or compares it. */
     bool (*write)(unsigned card, void *block, uint64_t bytes, unsigned seed);
     bool (*verify)(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same);
 };
 
 /* False with the reason when the route cannot be had. */
-bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
-                           char *why, size_t size);
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
-                         char *why, size_t size);
+bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 
 /* Output. */
 void zr_mirror_show(FILE *to, const struct zr_mirror_result *result);
-void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count,
-                          bool markdown);
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown);
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count);
 
 #endif

@@ -3,46 +3,52 @@
 
 #include "common/common.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] =
-    "Usage: zeroute mirror-test [options]\n"
-    "Allocates device memory in steps and prints after each how much host memory it took:\n"
-    "the growth of GPUActive, the drop of MemAvailable, VmRSS, and what the cards import.\n"
-    "Then the slope with its error, and a verdict. It leaves nothing behind.\n"
-    "\n"
-    "  --route R        native: Level Zero calls (default); runtime: SYCL's functions as they\n"
-    "                   are; pool, sycl, auto: SYCL's functions, served by zeroute\n"
-    "  --residency R    default, owner\n"
-    "  --backing B      default, eager\n"
-    "  --share S        peer: resident on every card that can reach it, as the SYCL runtime\n"
-    "                   does (default); ipc: an IPC handle of every block; none\n"
-    "  --cards N[,N..]  cards in the process's context (default 2; with --all 1,2,4)\n"
-    "  --step SIZE      one block (default 2GiB), each on the next card in turn\n"
-    "  --count N        blocks (default 6)\n"
-    "  --keep SIZE      MemAvailable that is never touched: stops before (default 4GiB)\n"
-    "  --all            every setting that is known to matter, each number of cards, in fresh\n"
-    "                   processes; a table\n"
-    "  --sim[=SPEC]     on the simulated GPU (SPEC as for ZE_SIMGPU; default mirror:on)\n"
-    "  --json           everything measured, on stdout\n"
-    "  --markdown       the table for an issue report\n"
-    "  --help\n"
-    "\n"
-    "Exit code: 0 not mirrored, 1 mirrored, 2 cannot tell or wrong usage. With --all: that of\n"
-    "the first row.\n"
-    "\n"
-    "Examples:\n"
-    "  zeroute mirror-test                          as this machine is\n"
-    "  zeroute mirror-test --residency owner        with peer residency skipped\n"
-    "  zeroute mirror-test --share ipc --cards 1    what an IPC handle costs\n"
-    "  zeroute mirror-test --all --markdown         the table for a report\n"
-    "  zeroute mirror-test --sim --step 64MiB --keep 1GiB\n";
+enum { ROUTE = ZR_LONG, RESIDENCY, BACKING, SHARE, CARDS, STEP, COUNT, KEEP, ALL, SIM, JSON, MARKDOWN };
+
+static const struct zr_option option_table[] = {
+    {ROUTE, "route", "ROUTE",
+     "native: Level Zero calls (default); runtime: SYCL's functions as they are; pool, sycl, auto: SYCL's functions, "
+     "served by zeroute"},
+    {RESIDENCY, "residency", "WHERE", "default or owner"},
+    {BACKING, "backing", "WHEN", "default or eager"},
+    {SHARE, "share", "HOW",
+     "peer: resident on every card that can reach it, as the SYCL runtime does (default); ipc: an IPC handle of every "
+     "block; none"},
+    {CARDS, "cards", "N[,N..]", "cards in the process's context (default 2; with --all 1,2,4)"},
+    {STEP, "step", "SIZE", "size of a block (default 2GiB); each is on the next card in turn"},
+    {COUNT, "count", "N", "number of blocks (default 6)"},
+    {KEEP, "keep", "SIZE", "MemAvailable that is never used: the test stops before (default 4GiB)"},
+    {ALL, "all", NULL, "measure every setting that matters for each number of cards, in fresh processes: a table"},
+    {SIM, "sim", "[SPEC]", "use a simulated GPU (SPEC as for ZE_SIMGPU; default mirror:on)"},
+    {JSON, "json", NULL, "print everything that was measured as JSON"},
+    {MARKDOWN, "markdown", NULL, "print the table for an issue report"},
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "mirror-test",
+    .usage = "zeroute mirror-test [OPTIONS]",
+    .about =
+        "Allocates device memory in steps and prints after each how much host memory it took: the growth of "
+        "GPUActive, the drop of MemAvailable, VmRSS, and what the cards import. Then the slope with its error, and "
+        "a verdict. It leaves nothing behind.",
+    .options = option_table,
+    .notes =
+        "Exit code: 0 not mirrored, 1 mirrored, 2 an error or wrong usage, 3 cannot tell. With --all: that of the\n"
+        "first row.\n",
+    .examples = "zeroute mirror-test                          as this machine is\n"
+                "zeroute mirror-test --residency owner        with peer residency skipped\n"
+                "zeroute mirror-test --share ipc --cards 1    what an IPC handle costs\n"
+                "zeroute mirror-test --all --markdown         the table for a report\n"
+                "zeroute mirror-test --sim --step 64MiB --keep 1GiB",
+};
 
 static const struct zr_mirror_plan settings[] = {
-#define ZR_SETTING(l, r, d, b, s, v)                                                               \
+#define ZR_SETTING(l, r, d, b, s, v)                                                                                   \
     {.label = l, .route = r, .residency = d, .backing = b, .share = ZR_SHARE_##s, .variables = v},
 #include "mirror/rows.def"
 #undef ZR_SETTING
@@ -56,20 +62,6 @@ struct options {
     const char *sim_spec;
 };
 
-static bool one_of(const char *what, const char *value, const char *const *allowed)
-{
-    char list[128] = "";
-
-    for (const char *const *a = allowed; *a; a++) {
-        if (!strcmp(*a, value))
-            return true;
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", a == allowed ? "" : ", ",
-                 *a);
-    }
-    zr_complain("mirror-test", "--%s %s: expected one of %s", what, value, list);
-    return false;
-}
-
 static bool take_cards(struct options *o, const char *list)
 {
     o->card_count = 0;
@@ -77,11 +69,9 @@ static bool take_cards(struct options *o, const char *list)
         char *end;
         unsigned long n = strtoul(list, &end, 10);
 
-        if (end == list || n < 1 || n > ZR_CARDS_MAX || o->card_count == COLUMNS ||
-            (*end && *end != ',')) {
-            zr_complain("mirror-test",
-                        "--cards %s: expected up to %d numbers from 1 to %d, as 1,2,4", list,
-                        COLUMNS, ZR_CARDS_MAX);
+        if (end == list || n < 1 || n > ZR_CARDS_MAX || o->card_count == COLUMNS || (*end && *end != ',')) {
+            zr_complain("mirror-test", "--cards %s: expected up to %d numbers from 1 to %d, as 1,2,4", list, COLUMNS,
+                        ZR_CARDS_MAX);
             return false;
         }
         o->cards[o->card_count++] = (unsigned)n;
@@ -90,83 +80,46 @@ static bool take_cards(struct options *o, const char *list)
     return o->card_count > 0;
 }
 
-static bool take_size(const char *what, const char *value, uint64_t *out)
+static bool take(void *to, const struct zr_option *option, const char *value)
 {
-    if (zr_bytes_parse(value, out))
-        return true;
-    zr_complain("mirror-test", "--%s %s: expected a size as 2GiB", what, value);
-    return false;
-}
+    struct options *o = to;
+    uint64_t n;
 
-static bool take_count(const char *value, unsigned *out)
-{
-    char *end;
-    unsigned long n = strtoul(value, &end, 10);
-
-    if (!*value || *end || n < 2 || n > ZR_STEPS_MAX) {
-        zr_complain("mirror-test", "--count %s: expected a number from 2 to %d", value,
-                    ZR_STEPS_MAX);
-        return false;
-    }
-    *out = (unsigned)n;
-    return true;
-}
-
-static bool take_option(struct options *o, int option, const char *value)
-{
-    static const char *const routes[] = {"native", "runtime", "pool", "sycl", "auto", NULL};
-    static const char *const residencies[] = {"default", "owner", NULL};
-    static const char *const backings[] = {"default", "eager", NULL};
-    static const char *const shares[] = {"peer", "ipc", "none", NULL};
-
-    switch (option) {
-    case 'r':
+    switch (option->id) {
+    case ROUTE:
         o->plan.route = value;
-        return one_of("route", value, routes);
-    case 'o':
+        return zr_option_choice(&command, option, value, "native|runtime|pool|sycl|auto");
+    case RESIDENCY:
         o->plan.residency = value;
-        return one_of("residency", value, residencies);
-    case 'b':
+        return zr_option_choice(&command, option, value, "default|owner");
+    case BACKING:
         o->plan.backing = value;
-        return one_of("backing", value, backings);
-    case 's':
-        while (o->plan.share < ZR_SHARE_NONE && strcmp(value, shares[o->plan.share]))
-            o->plan.share++;
-        return one_of("share", value, shares);
-    case 'c':
+        return zr_option_choice(&command, option, value, "default|eager");
+    case SHARE:
+        for (o->plan.share = ZR_SHARE_PEER; o->plan.share < ZR_SHARE_NONE; o->plan.share++)
+            if (!strcmp(value, zr_share_names[o->plan.share]))
+                break;
+        return zr_option_choice(&command, option, value, "peer|ipc|none");
+    case CARDS:
         return take_cards(o, value);
-    case 'p':
-        return take_size("step", value, &o->plan.step) && o->plan.step > 0;
-    case 'n':
-        return take_count(value, &o->plan.count);
-    case 'k':
-        return take_size("keep", value, &o->plan.keep);
-    case 'a':
-        o->all = true;
+    case STEP:
+        return zr_option_bytes(&command, option, value, &o->plan.step) && o->plan.step > 0;
+    case COUNT:
+        if (!zr_option_number(&command, option, value, 2, ZR_STEPS_MAX, &n))
+            return false;
+        o->plan.count = (unsigned)n;
         return true;
-    case 'S':
+    case KEEP:
+        return zr_option_bytes(&command, option, value, &o->plan.keep);
+    case SIM:
         o->sim = true;
         o->sim_spec = value;
         return true;
-    case 'j':
-        o->json = true;
-        return true;
-    case 'm':
-        o->markdown = true;
-        return true;
     default:
-        return false;
+        *(option->id == ALL ? &o->all : option->id == JSON ? &o->json : &o->markdown) = true;
+        return true;
     }
 }
-
-static const struct option longs[] = {
-    {"route", required_argument, NULL, 'r'},   {"residency", required_argument, NULL, 'o'},
-    {"backing", required_argument, NULL, 'b'}, {"share", required_argument, NULL, 's'},
-    {"cards", required_argument, NULL, 'c'},   {"step", required_argument, NULL, 'p'},
-    {"count", required_argument, NULL, 'n'},   {"keep", required_argument, NULL, 'k'},
-    {"all", no_argument, NULL, 'a'},           {"sim", optional_argument, NULL, 'S'},
-    {"json", no_argument, NULL, 'j'},          {"markdown", no_argument, NULL, 'm'},
-    {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
 
 /* --- the simulated GPU, with a /proc of its own ---------------------------------------------- */
 
@@ -239,11 +192,10 @@ static unsigned run_each(const struct options *o, struct zr_mirror_result *resul
 
 static int code_of(const struct options *o, const struct zr_mirror_result *results, unsigned count)
 {
-    static const int codes[] = {[ZR_NOT_MIRRORED] = 0, [ZR_MIRRORED] = 1, [ZR_CANNOT_TELL] = 2};
+    static const int codes[] = {[ZR_NOT_MIRRORED] = 0, [ZR_MIRRORED] = 1, [ZR_CANNOT_TELL] = ZR_EXIT_NO_VERDICT};
     int code = 0;
 
-    for (unsigned i = 0; i < count && !(o->all && strcmp(results[i].plan.label, settings[0].label));
-         i++) {
+    for (unsigned i = 0; i < count && !(o->all && strcmp(results[i].plan.label, settings[0].label)); i++) {
         int one = codes[results[i].verdict];
 
         code = one == 1 || code == 1 ? 1 : one > code ? one : code;
@@ -261,32 +213,23 @@ int zr_cmd_mirror_test(int argc, char **argv)
                                  .step = UINT64_C(2) << 30,
                                  .keep = UINT64_C(4) << 30}};
     struct zr_mirror_result *results;
-    static char name[] = "zeroute mirror-test"; /* for getopt's messages */
     char root[512] = "";
     unsigned count;
-    int option, code;
+    int code, first = zr_options(&command, argc, argv, take, &o);
 
-    optind = 0;
-    argv[0] = name;
-    while ((option = getopt_long(argc, argv, "+", longs, NULL)) != -1) {
-        if (option == 'h') {
-            fputs(usage, stdout);
-            return 0;
-        }
-        if (!take_option(&o, option, optarg))
-            return 2;
-    }
-    if (optind < argc) {
-        zr_complain("mirror-test", "%s: no arguments are expected, see --help", argv[optind]);
-        return 2;
-    }
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first != ZR_WRONG && first < argc)
+        first = zr_wrong(&command, "unexpected operand: expected options only");
+    if (first == ZR_WRONG)
+        return ZR_EXIT_ERROR;
     if (!o.card_count)
         take_cards(&o, o.all ? "1,2,4" : "2");
     if (o.sim && !start_sim(&o, root, sizeof root))
-        return 2;
+        return ZR_EXIT_ERROR;
     results = calloc(SETTINGS * COLUMNS, sizeof *results);
     if (!results)
-        return 2;
+        return ZR_EXIT_ERROR;
     zr_mirror_catch();
     count = (o.all ? run_all : run_each)(&o, results);
     if (o.json)

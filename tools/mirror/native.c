@@ -8,21 +8,21 @@
 
 enum { ENDS = 64 << 10 };
 
-#define FUNCTIONS(X)                                                                               \
-    X(zeInit)                                                                                      \
-    X(zeDriverGet)                                                                                 \
-    X(zeDriverGetProperties)                                                                       \
-    X(zeDeviceGet)                                                                                 \
-    X(zeDeviceGetProperties)                                                                       \
-    X(zeDeviceGetMemoryProperties)                                                                 \
-    X(zeDeviceGetCommandQueueGroupProperties)                                                      \
-    X(zeDeviceCanAccessPeer)                                                                       \
-    X(zeContextCreateEx)                                                                           \
-    X(zeMemAllocDevice)                                                                            \
-    X(zeMemAllocHost)                                                                              \
-    X(zeMemGetIpcHandle)                                                                           \
-    X(zeContextMakeMemoryResident)                                                                 \
-    X(zeCommandListCreateImmediate)                                                                \
+#define FUNCTIONS(X)                                                                                                   \
+    X(zeInit)                                                                                                          \
+    X(zeDriverGet)                                                                                                     \
+    X(zeDriverGetProperties)                                                                                           \
+    X(zeDeviceGet)                                                                                                     \
+    X(zeDeviceGetProperties)                                                                                           \
+    X(zeDeviceGetMemoryProperties)                                                                                     \
+    X(zeDeviceGetCommandQueueGroupProperties)                                                                          \
+    X(zeDeviceCanAccessPeer)                                                                                           \
+    X(zeContextCreateEx)                                                                                               \
+    X(zeMemAllocDevice)                                                                                                \
+    X(zeMemAllocHost)                                                                                                  \
+    X(zeMemGetIpcHandle)                                                                                               \
+    X(zeContextMakeMemoryResident)                                                                                     \
+    X(zeCommandListCreateImmediate)                                                                                    \
     X(zeCommandListAppendMemoryCopy)
 
 static struct {
@@ -45,9 +45,8 @@ static bool failed(const char *call, ze_result_t result, char *why, size_t size)
     snprintf(why, size, "%s: error 0x%x%s", call, (unsigned)result,
              result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY     ? " (out of host memory)"
              : result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ? " (out of device memory)"
-             : result == ZE_RESULT_ERROR_UNINITIALIZED
-                 ? " (no driver or no card; --sim needs neither)"
-                 : "");
+             : result == ZE_RESULT_ERROR_UNINITIALIZED        ? " (no driver or no card; --sim needs neither)"
+                                                              : "");
     return true;
 }
 
@@ -59,12 +58,12 @@ static bool resolve(char *why, size_t size)
         snprintf(why, size, "no Level Zero loader: %s", dlerror());
         return false;
     }
-#define X(name)                                                                                    \
-    symbol = dlsym(loader, #name);                                                                 \
-    memcpy(&ze.name, &symbol, sizeof symbol);                                                      \
-    if (!symbol) {                                                                                 \
-        snprintf(why, size, "the loader lacks " #name);                                            \
-        return false;                                                                              \
+#define X(name)                                                                                                        \
+    symbol = dlsym(loader, #name);                                                                                     \
+    memcpy(&ze.name, &symbol, sizeof symbol);                                                                          \
+    if (!symbol) {                                                                                                     \
+        snprintf(why, size, "the loader lacks " #name);                                                                \
+        return false;                                                                                                  \
     }
     FUNCTIONS(X)
 #undef X
@@ -77,8 +76,7 @@ static bool find_cards(char *why, size_t size)
     ze_driver_handle_t drivers[8];
     uint32_t count = 8;
 
-    if (failed("zeInit", ze.zeInit(0), why, size) ||
-        failed("zeDriverGet", ze.zeDriverGet(&count, drivers), why, size))
+    if (failed("zeInit", ze.zeInit(0), why, size) || failed("zeDriverGet", ze.zeDriverGet(&count, drivers), why, size))
         return false;
     for (uint32_t i = 0; i < count && !device_count; i++) {
         ze_device_handle_t all[ZR_CARDS_MAX];
@@ -112,15 +110,14 @@ static void describe(struct zr_mirror_route *route)
         snprintf(route->device, sizeof route->device, "%.90s", of_device.name);
     route->vram = ZR_ABSENT;
     for (unsigned i = 0; i < device_count; i++) {
-        ze_device_memory_properties_t memory[4] = {
-            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
-            {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES}};
+        ze_device_memory_properties_t memory[4] = {{.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES},
+                                                   {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES}};
         uint32_t count = 4;
 
-        if (ze.zeDeviceGetMemoryProperties(devices[i], &count, memory) == ZE_RESULT_SUCCESS &&
-            count && memory[0].totalSize < route->vram)
+        if (ze.zeDeviceGetMemoryProperties(devices[i], &count, memory) == ZE_RESULT_SUCCESS && count &&
+            memory[0].totalSize < route->vram)
             route->vram = memory[0].totalSize;
     }
 }
@@ -131,42 +128,36 @@ static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *
     for (unsigned i = 0; i < device_count; i++) {
         ze_bool_t reaches = i == owner;
 
-        if (i != owner &&
-            ze.zeDeviceCanAccessPeer(devices[i], devices[owner], &reaches) != ZE_RESULT_SUCCESS)
+        if (i != owner && ze.zeDeviceCanAccessPeer(devices[i], devices[owner], &reaches) != ZE_RESULT_SUCCESS)
             reaches = false;
-        if (reaches &&
-            failed("zeContextMakeMemoryResident",
-                   ze.zeContextMakeMemoryResident(context, devices[i], block, bytes), why, size))
+        if (reaches && failed("zeContextMakeMemoryResident",
+                              ze.zeContextMakeMemoryResident(context, devices[i], block, bytes), why, size))
             return false;
     }
     return true;
 }
 
-static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why,
-                      size_t size)
+static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
 {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     ze_ipc_mem_handle_t handle;
     void *block = NULL;
 
-    if (failed("zeMemAllocDevice",
-               ze.zeMemAllocDevice(context, &desc, bytes, 512, devices[card], &block), why, size))
+    if (failed("zeMemAllocDevice", ze.zeMemAllocDevice(context, &desc, bytes, 512, devices[card], &block), why, size))
         return NULL;
     switch (plan->share) {
     case ZR_SHARE_PEER:
         return share_with_peers(card, block, bytes, why, size) ? block : NULL;
     case ZR_SHARE_IPC:
         /* the owner's own residency first, as any user of the block would have it */
-        if (failed("zeContextMakeMemoryResident",
-                   ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why,
-                   size) ||
+        if (failed("zeContextMakeMemoryResident", ze.zeContextMakeMemoryResident(context, devices[card], block, bytes),
+                   why, size) ||
             failed("zeMemGetIpcHandle", ze.zeMemGetIpcHandle(context, block, &handle), why, size))
             return NULL;
         return block;
     case ZR_SHARE_NONE:
         return failed("zeContextMakeMemoryResident",
-                      ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why,
-                      size)
+                      ze.zeContextMakeMemoryResident(context, devices[card], block, bytes), why, size)
                    ? NULL
                    : block;
     }
@@ -180,8 +171,7 @@ static size_t end_size(uint64_t bytes)
 
 static bool copy(unsigned card, void *to, const void *from, size_t size)
 {
-    return ze.zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL) ==
-           ZE_RESULT_SUCCESS;
+    return ze.zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS;
 }
 
 static void fill(unsigned char *to, size_t size, unsigned seed)
@@ -197,8 +187,7 @@ static bool write_ends(unsigned card, void *block, uint64_t bytes, unsigned seed
     if (!staging || !lists[card])
         return false;
     fill(staging, size, seed);
-    return copy(card, block, staging, size) &&
-           copy(card, (char *)block + bytes - size, staging, size);
+    return copy(card, block, staging, size) && copy(card, (char *)block + bytes - size, staging, size);
 }
 
 static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same)
@@ -209,11 +198,9 @@ static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned see
         return false;
     fill(staging + 2 * ENDS, size, seed);
     memset(staging, 0, 2 * ENDS);
-    if (!copy(card, staging, block, size) ||
-        !copy(card, staging + ENDS, (char *)block + bytes - size, size))
+    if (!copy(card, staging, block, size) || !copy(card, staging + ENDS, (char *)block + bytes - size, size))
         return false;
-    *same = !memcmp(staging, staging + 2 * ENDS, size) &&
-            !memcmp(staging + ENDS, staging + 2 * ENDS, size);
+    *same = !memcmp(staging, staging + 2 * ENDS, size) && !memcmp(staging + ENDS, staging + 2 * ENDS, size);
     return true;
 }
 
@@ -247,14 +234,12 @@ static void open_lists(void)
         staging = memory;
     for (unsigned i = 0; i < device_count; i++) {
         queue.ordinal = copy_group(devices[i]);
-        if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) !=
-            ZE_RESULT_SUCCESS)
+        if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) != ZE_RESULT_SUCCESS)
             lists[i] = NULL;
     }
 }
 
-bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
-                           char *why, size_t size)
+bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
 {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
 
@@ -265,8 +250,7 @@ bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_r
         return false;
     }
     device_count = plan->cards;
-    if (failed("zeContextCreateEx",
-               ze.zeContextCreateEx(driver, &desc, device_count, devices, &context), why, size))
+    if (failed("zeContextCreateEx", ze.zeContextCreateEx(driver, &desc, device_count, devices, &context), why, size))
         return false;
     open_lists();
     describe(route);

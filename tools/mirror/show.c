@@ -33,8 +33,7 @@ static const char *growth_text(char *out, size_t size, uint64_t now, uint64_t st
     return out;
 }
 
-static const char *drop_text(char *out, size_t size, const struct zr_meminfo *start,
-                             const struct zr_meminfo *now)
+static const char *drop_text(char *out, size_t size, const struct zr_meminfo *start, const struct zr_meminfo *now)
 {
     int64_t drop;
 
@@ -63,16 +62,15 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
     char step[32], a[32], b[32], c[32], d[32], e[32], n[16], active[48], available[48];
     struct zr_table *table;
 
-    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n",
-            zr_bold(colour), plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency,
-            plan->backing, zr_share_names[plan->share], plan->count,
-            zr_bytes_text(step, sizeof step, plan->step), plan->variables ? ", " : "",
-            plan->variables ? plan->variables : "", zr_plain(colour));
+    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n", zr_bold(colour),
+            plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency, plan->backing,
+            zr_share_names[plan->share], plan->count, zr_bytes_text(step, sizeof step, plan->step),
+            plan->variables ? ", " : "", plan->variables ? plan->variables : "", zr_plain(colour));
     if (*r->driver || *r->device)
         fprintf(to, "%s, driver %s\n", r->device, r->driver);
     if (r->count) {
-        table = zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS",
-                             ">imports", (const char *)NULL);
+        table =
+            zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS", ">imports", (const char *)NULL);
         for (unsigned i = 0; i < r->count; i++) {
             const struct zr_mirror_step *s = &r->step[i];
 
@@ -92,15 +90,14 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
         fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
                 slope_text(active, sizeof active, r->by_active, &r->active),
                 slope_text(available, sizeof available, r->by_available, &r->available), r->data);
-    fprintf(to, "verdict: %s%s%s (%s)\n",
-            r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
+    fprintf(to, "verdict: %s%s%s (%s)\n", r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
             zr_verdict_names[r->verdict], zr_plain(colour), r->why);
 }
 
 /* --- the table of --all ---------------------------------------------------------------------- */
 
-static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results,
-                                              unsigned count, const char *label, unsigned cards)
+static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results, unsigned count, const char *label,
+                                              unsigned cards)
 {
     for (unsigned i = 0; i < count; i++) {
         if (!strcmp(results[i].plan.label, label) && results[i].plan.cards == cards)
@@ -149,8 +146,7 @@ static unsigned columns_of(const struct zr_mirror_result *results, unsigned coun
 }
 
 /* Each reason once, with the first cell that has it. */
-static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count,
-                         bool markdown)
+static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
 {
     for (unsigned i = 0; i < count; i++) {
         unsigned others = 0;
@@ -174,8 +170,7 @@ static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsig
     }
 }
 
-void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count,
-                          bool markdown)
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
 {
     unsigned cards[4], columns = columns_of(results, count, cards), width = 0;
     bool colour = !markdown && zr_colour(to);
@@ -186,11 +181,10 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
 
         width = length > width ? length : width;
     }
-    fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour),
-            markdown ? "\n| " : "", (int)width, "setting");
+    fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour), markdown ? "\n| " : "",
+            (int)width, "setting");
     for (unsigned k = 0; k < columns; k++)
-        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k],
-                cards[k] == 1 ? "card " : "cards");
+        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k], cards[k] == 1 ? "card " : "cards");
     fprintf(to, "%s\n", markdown ? " |" : "");
     if (markdown) {
         fprintf(to, "| ---");
@@ -204,8 +198,7 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
         fprintf(to, "%s%-*s", markdown ? "| " : "", (int)width, results[i].plan.label);
         for (unsigned k = 0; k < columns; k++)
             fprintf(to, "%s%11s", markdown ? " | " : "  ",
-                    cell_text(text, sizeof text,
-                              cell_of(results, count, results[i].plan.label, cards[k])));
+                    cell_text(text, sizeof text, cell_of(results, count, results[i].plan.label, cards[k])));
         fprintf(to, "%s\n", markdown ? " |" : "");
     }
     if (markdown)

@@ -31,8 +31,8 @@ static struct {
     void (*get_devices)(struct vector *out, const struct object *platform, unsigned type);
     char (*get_backend)(const struct object *platform);
     void (*get_default_context)(struct object *out, const struct object *platform);
-    void *(*aligned_alloc_device)(size_t alignment, size_t size, const void *device,
-                                  const struct object *context, const struct code_location *where);
+    void *(*aligned_alloc_device)(size_t alignment, size_t size, const void *device, const struct object *context,
+                                  const struct code_location *where);
 } sycl;
 
 static const struct {
@@ -93,12 +93,10 @@ static bool lacks_v2(void)
     return lacks;
 }
 
-static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why,
-                      size_t size)
+static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
 {
     static const struct code_location where = {"", "", 0, 0};
-    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size,
-                                            &context, &where);
+    void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size, &context, &where);
 
     (void)plan;
     if (!block)
@@ -106,23 +104,20 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     return block;
 }
 
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route,
-                         char *why, size_t size)
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
 {
     struct vector platforms = {0};
     unsigned found;
 
     if (plan->share != ZR_SHARE_PEER) {
-        snprintf(why, size,
-                 "SYCL shares with every peer by itself: --share %s is for --route native",
+        snprintf(why, size, "SYCL shares with every peer by itself: --share %s is for --route native",
                  zr_share_names[plan->share]);
         return false;
     }
     if (!resolve(why, size))
         return false;
     sycl.get_platforms(&platforms);
-    for (char *at = platforms.begin; at < platforms.end && devices.begin == devices.end;
-         at += sizeof(struct object)) {
+    for (char *at = platforms.begin; at < platforms.end && devices.begin == devices.end; at += sizeof(struct object)) {
         const struct object *platform = (const struct object *)(void *)at;
 
         if (sycl.get_backend(platform) != LEVEL_ZERO)

@@ -42,8 +42,7 @@ void zr_mirror_judge(struct zr_mirror_result *r)
     fit(r);
     r->verdict = ZR_CANNOT_TELL;
     if (r->count < 3 || !(r->by_active || r->by_available)) {
-        snprintf(r->why, sizeof r->why, "%s",
-                 *r->stopped ? r->stopped : "fewer than two steps were measured");
+        snprintf(r->why, sizeof r->why, "%s", *r->stopped ? r->stopped : "fewer than two steps were measured");
         return;
     }
     line = r->by_active ? &r->active : &r->available;
@@ -51,8 +50,7 @@ void zr_mirror_judge(struct zr_mirror_result *r)
     apart = r->by_active && r->by_available ? fabs(r->active.slope - r->available.slope) : 0;
     allowed = 0.1 + (r->count > 2 ? 2 * (r->active.error + r->available.error) : 0);
     if (r->verdict == ZR_CANNOT_TELL)
-        snprintf(r->why, sizeof r->why,
-                 "the slope does not stand out: other load, or too small steps");
+        snprintf(r->why, sizeof r->why, "the slope does not stand out: other load, or too small steps");
     else if (!r->by_active)
         snprintf(r->why, sizeof r->why, "by MemAvailable alone: this kernel tells no GPUActive");
     else if (r->by_available && apart > allowed)
@@ -62,6 +60,5 @@ void zr_mirror_judge(struct zr_mirror_result *r)
                  "does not show",
                  r->available.slope);
     else
-        snprintf(r->why, sizeof r->why, "by GPUActive%s",
-                 r->by_available ? ", MemAvailable agrees" : "");
+        snprintf(r->why, sizeof r->why, "by GPUActive%s", r->by_available ? ", MemAvailable agrees" : "");
 }

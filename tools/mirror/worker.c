@@ -23,9 +23,8 @@ static void print_amount(FILE *to, uint64_t bytes)
 
 void zr_mirror_print_step(FILE *to, const struct zr_mirror_step *step)
 {
-    const uint64_t amounts[] = {
-        step->device,           step->host.total, step->host.available, step->host.gpu_active,
-        step->host.gpu_reclaim, step->rss,        step->imports,        step->vram};
+    const uint64_t amounts[] = {step->device,           step->host.total, step->host.available, step->host.gpu_active,
+                                step->host.gpu_reclaim, step->rss,        step->imports,        step->vram};
 
     fputs("step", to);
     for (size_t i = 0; i < sizeof amounts / sizeof *amounts; i++)
@@ -95,10 +94,9 @@ static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t
     }
     if (now.available >= plan->keep && now.available - plan->keep >= plan->step)
         return false;
-    snprintf(why, size,
-             "%s of host memory left, %s are kept (--keep) and a step may take %.0f MiB more",
-             zr_bytes_text(left, sizeof left, now.available),
-             zr_bytes_text(keep, sizeof keep, plan->keep), (double)plan->step / (1 << 20));
+    snprintf(why, size, "%s of host memory left, %s are kept (--keep) and a step may take %.0f MiB more",
+             zr_bytes_text(left, sizeof left, now.available), zr_bytes_text(keep, sizeof keep, plan->keep),
+             (double)plan->step / (1 << 20));
     return true;
 }
 
@@ -114,17 +112,15 @@ struct block {
     bool written;
 };
 
-static const char *check_data(const struct zr_mirror_route *route,
-                              const struct zr_mirror_plan *plan, const struct block *blocks,
-                              unsigned count)
+static const char *check_data(const struct zr_mirror_route *route, const struct zr_mirror_plan *plan,
+                              const struct block *blocks, unsigned count)
 {
     unsigned checked = 0;
 
     for (unsigned i = 0; i < count; i++) {
         bool same = false;
 
-        if (!blocks[i].written ||
-            !route->verify(blocks[i].card, blocks[i].memory, plan->step, i, &same))
+        if (!blocks[i].written || !route->verify(blocks[i].card, blocks[i].memory, plan->step, i, &same))
             continue;
         if (!same)
             return "damaged";
@@ -154,14 +150,12 @@ static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *rout
             stop("the card is nearly full");
             break;
         }
-        blocks[done] =
-            (struct block){route->allocate(plan, card, plan->step, why, sizeof why), card, false};
+        blocks[done] = (struct block){route->allocate(plan, card, plan->step, why, sizeof why), card, false};
         if (!blocks[done].memory) {
             stop(why);
             break;
         }
-        blocks[done].written =
-            route->write && route->write(card, blocks[done].memory, plan->step, done);
+        blocks[done].written = route->write && route->write(card, blocks[done].memory, plan->step, done);
         on_card[card] += plan->step;
         device += plan->step;
         zr_mirror_sample(&step, device);
@@ -196,8 +190,7 @@ int zr_cmd_mirror_worker(int argc, char **argv)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    if (!(strcmp(plan.route, "native") ? zr_mirror_open_sycl
-                                       : zr_mirror_open_native)(&plan, &route, why, sizeof why)) {
+    if (!(strcmp(plan.route, "native") ? zr_mirror_open_sycl : zr_mirror_open_native)(&plan, &route, why, sizeof why)) {
         stop(why);
         return 0;
     }

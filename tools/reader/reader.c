@@ -117,8 +117,8 @@ static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
         if (!name)
             return false;
         snprintf(name, size, "%s.%s", at->name, part[i].name);
-        at[1 + i] = (struct zeroute_field){
-            .name = name, .unit = part[i].unit, .help = part[i].help, .type = part[i].type};
+        at[1 + i] =
+            (struct zeroute_field){.name = name, .unit = part[i].unit, .help = part[i].help, .type = part[i].type};
     }
     return true;
 }
@@ -188,9 +188,8 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
                  ZEROUTE_SEGMENT_LAYOUT);
     } else if (h->header_size < sizeof *h || !read_at(fd, h, sizeof *h, 0)) {
         snprintf(why, why_size, "truncated: %lld bytes", (long long)st.st_size);
-    } else if ((uint64_t)st.st_size < h->file_size || h->file_size < h->shards_offset ||
-               h->shard_size == 0 || h->shard_size > SIZE_MAX_SANE ||
-               h->shard_count > (h->file_size - h->shards_offset) / h->shard_size ||
+    } else if ((uint64_t)st.st_size < h->file_size || h->file_size < h->shards_offset || h->shard_size == 0 ||
+               h->shard_size > SIZE_MAX_SANE || h->shard_count > (h->file_size - h->shards_offset) / h->shard_size ||
                h->field_size < sizeof(struct zeroute_segment_field) || h->field_count > 65536 ||
                h->shard_count > 65536 || h->buckets != ZEROUTE_BUCKETS) {
         snprintf(why, why_size, "damaged: sizes in the header do not fit the file");
@@ -268,8 +267,7 @@ static const char *read_text(int fd, struct zeroute_snapshot *s, uint64_t offset
         if (!copy || (length && !read_at(fd, copy, length, offset + sizeof head)))
             return "";
         text = copy;
-        if (read_at(fd, &head, sizeof head, offset) && head.generation == generation &&
-            !(generation & 1))
+        if (read_at(fd, &head, sizeof head, offset) && head.generation == generation && !(generation & 1))
             break;
     }
     return text;
@@ -281,8 +279,7 @@ struct image {
 };
 
 /* Sum of one series over all shards, or in the globals. */
-static uint64_t series(const struct image *m, const struct zeroute_segment_field *f, uint16_t place,
-                       uint32_t offset)
+static uint64_t series(const struct image *m, const struct zeroute_segment_field *f, uint16_t place, uint32_t offset)
 {
     uint64_t sum = 0;
     unsigned shards = place == ZEROUTE_GLOBAL ? 1 : m->h->shard_count;
@@ -300,8 +297,8 @@ static uint64_t never_below_zero(uint64_t plus, uint64_t minus)
     return plus > minus ? plus - minus : 0;
 }
 
-static bool add_histogram(struct zeroute_snapshot *s, const struct image *m,
-                          const struct zeroute_segment_field *f, struct zeroute_field *out)
+static bool add_histogram(struct zeroute_snapshot *s, const struct image *m, const struct zeroute_segment_field *f,
+                          struct zeroute_field *out)
 {
     uint64_t *buckets = keep(s, ZEROUTE_BUCKETS * sizeof *buckets), max = 0;
     if (!buckets)
@@ -351,8 +348,8 @@ static bool add_fields(int fd, struct zeroute_snapshot *s, const struct image *m
         case ZEROUTE_PEAK:
             out->value = word(m->globals, h->globals_size, f.offset);
             if (f.present) {
-                uint64_t now = never_below_zero(series(m, &f, ZEROUTE_SHARDS, f.present),
-                                                series(m, &f, ZEROUTE_SHARDS, f.minus));
+                uint64_t now =
+                    never_below_zero(series(m, &f, ZEROUTE_SHARDS, f.present), series(m, &f, ZEROUTE_SHARDS, f.minus));
                 out->value = now > out->value ? now : out->value;
             }
             break;
@@ -416,8 +413,8 @@ static void activity(struct zeroute_snapshot *s, const struct image *m)
         last = t > last ? t : last;
     }
     if (last > m->h->clock_ticks && m->h->clock_hz)
-        s->last_activity_ns = m->h->created_ns + (uint64_t)((double)(last - m->h->clock_ticks) *
-                                                            1e9 / (double)m->h->clock_hz);
+        s->last_activity_ns =
+            m->h->created_ns + (uint64_t)((double)(last - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
 }
 
 static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
@@ -434,9 +431,7 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
         identity(&s->process, &h);
         table = load(fd, h.fields_offset, (uint64_t)h.field_count * h.field_size);
         m.globals = load(fd, h.globals_offset, h.globals_size);
-        m.shards = h.shard_size * h.shard_count < SIZE_MAX_SANE
-                       ? malloc(h.shard_size * h.shard_count + 1)
-                       : NULL;
+        m.shards = h.shard_size * h.shard_count < SIZE_MAX_SANE ? malloc(h.shard_size * h.shard_count + 1) : NULL;
         good = table && m.globals && m.shards;
         for (unsigned n = 0; good && n < h.shard_count; n++)
             good = read_shard(fd, &h, n, m.shards + n * h.shard_size);
@@ -471,8 +466,7 @@ struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, s
     return s;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why,
-                                              size_t why_size)
+struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size)
 {
     if (!p->readable) {
         snprintf(why, why_size, "%s", p->why);
@@ -512,8 +506,7 @@ const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key)
 
 static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field *from, size_t n)
 {
-    struct zeroute_field *grown =
-        realloc(sum->field, (sum->field_count + n + 1) * sizeof *sum->field);
+    struct zeroute_field *grown = realloc(sum->field, (sum->field_count + n + 1) * sizeof *sum->field);
     if (!grown)
         return false;
     sum->field = grown;
@@ -536,8 +529,7 @@ static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field
     return true;
 }
 
-static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field *to,
-                             const struct zeroute_field *from)
+static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field *to, const struct zeroute_field *from)
 {
     uint64_t *b = keep(sum, ZEROUTE_BUCKETS * sizeof *b);
     if (!b)

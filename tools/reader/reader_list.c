@@ -109,8 +109,7 @@ static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
 
 static bool locked(int fd)
 {
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET,
-                      .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     return fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
@@ -127,8 +126,7 @@ static bool maps_it(int pid, const struct zeroute_process *p)
     FILE *f = fopen(path, "re");
     if (!f)
         return true;
-    snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside,
-             (unsigned long long)p->nonce);
+    snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside, (unsigned long long)p->nonce);
     size_t lines = 0;
     while (!found && getline(&line, &size, f) > 0) {
         found = strstr(line, name) != NULL;
@@ -143,8 +141,8 @@ static bool maps_it(int pid, const struct zeroute_process *p)
  * Alive is what holds its lock, or is that very process. What cannot be seen from here is not
  * called dead.
  */
-static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id,
-                                uint64_t own_namespace, const char *own_boot)
+static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id, uint64_t own_namespace,
+                                const char *own_boot)
 {
     if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
         return ZEROUTE_FINISHED;
@@ -181,8 +179,7 @@ static void examine(struct search *s, struct zeroute_process *p)
     ssize_t n = pread(fd, &h, sizeof h, 0);
     if (fstat(fd, &st) == 0)
         p->uid = st.st_uid;
-    if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC ||
-        h.layout != ZEROUTE_SEGMENT_LAYOUT) {
+    if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC || h.layout != ZEROUTE_SEGMENT_LAYOUT) {
         /* Named, with the reason; the pid in its name is all there is to judge it by. */
         snap = zeroute_snapshot_of_file(p->path, p->why, sizeof p->why);
         p->state = locked(fd) ? ZEROUTE_LIVE : ZEROUTE_UNKNOWN;
@@ -235,8 +232,7 @@ static void scan(struct search *s, const char *directory)
             continue;
         if (s->list->count == s->room) {
             size_t room = s->room ? s->room * 2 : 16;
-            struct zeroute_process *more =
-                realloc(s->list->process, room * sizeof *s->list->process);
+            struct zeroute_process *more = realloc(s->list->process, room * sizeof *s->list->process);
             if (!more)
                 break;
             s->list->process = more;
@@ -245,8 +241,7 @@ static void scan(struct search *s, const char *directory)
         struct zeroute_process *p = &s->list->process[s->list->count];
         memset(p, 0, sizeof *p);
         p->pid_inside = atoi(rest);
-        if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >=
-            sizeof p->path)
+        if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >= sizeof p->path)
             continue;
         examine(s, p);
         /* Gone between the listing and the opening. */

@@ -143,8 +143,8 @@ static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, s
     return true;
 }
 
-static void print_json(const struct options *o, const struct zr_trace *t, const struct pass *pass,
-                       double ns, uint64_t held)
+static void print_json(const struct options *o, const struct zr_trace *t, const struct pass *pass, double ns,
+                       uint64_t held)
 {
 
     json_t *document = zr_json_document(1);
@@ -171,13 +171,12 @@ static void print_json(const struct options *o, const struct zr_trace *t, const 
     zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
 }
 
-static void print_text(const struct options *o, const struct zr_trace *t, const struct pass *pass,
-                       double ns, uint64_t held)
+static void print_text(const struct options *o, const struct zr_trace *t, const struct pass *pass, double ns,
+                       uint64_t held)
 {
     char live_text[ZR_TEXT_SIZE], held_text[ZR_TEXT_SIZE];
 
-    printf("events            %zu (%" PRIu64 " allocations, %" PRIu64 " frees)\n", t->events,
-           t->allocations, t->frees);
+    printf("events            %zu (%" PRIu64 " allocations, %" PRIu64 " frees)\n", t->events, t->allocations, t->frees);
     printf("ns per event      %.1f (best of %u passes)\n", ns, o->passes);
     printf("driver calls      ");
     for (unsigned i = 0; i < o->passes && i < 8; i++)
@@ -188,86 +187,59 @@ static void print_text(const struct options *o, const struct zr_trace *t, const 
            (double)held / (double)(t->peak_live ? t->peak_live : 1));
 }
 
-static void help(void)
-{
-    fputs("usage: zeroute replay FILE [--whole] [--passes N] [--json]\n"
-          "       zeroute replay --make tensors|segments [--seed N]\n"
-          "\n"
-          "Runs the caching allocator over a recorded sequence of allocations, several times, against a driver\n"
-          "that costs nothing, and says how fast it was, how often it called the driver, and how much it held.\n"
-          "FILE is CSV: op,id,bytes,stream,time_us (op: a allocates, f frees); - is standard input.\n"
-          "'zeroute run --trace FILE' records one.\n"
-          "\n"
-          "  --whole      one driver allocation per block, as at the Level Zero entry points; without it slabs\n"
-          "               and split blocks, as in the SYCL runtime's pool\n"
-          "  --passes N   how often the trace is run (default 5)\n"
-          "  --json       the result as JSON on stdout\n"
-          "  --make SHAPE write a made-up trace on stdout: tensors of a program without a cache of its own, or\n"
-          "               the segments that PyTorch asks for\n"
-          "  --seed N     another one of that shape\n"
-          "\n"
-          "examples:\n"
-          "  zeroute replay training.csv\n"
-          "  zeroute replay --make tensors | zeroute replay - --json\n",
-          stdout);
-}
+enum { WHOLE = ZR_LONG, PASSES, JSON, MAKE, SEED };
 
-static bool parse_number(const char *text, uint64_t most, uint64_t *out)
-{
-    char *end;
+static const struct zr_option option_table[] = {
+    {WHOLE, "whole", NULL,
+     "make one driver allocation per block, as at the Level Zero entry points, instead of slabs and split blocks, as "
+     "in "
+     "the SYCL runtime's pool"},
+    {PASSES, "passes", "N", "run the trace N times, at least 2 (default 5)"},
+    {JSON, "json", NULL, "print JSON"},
+    {MAKE, "make", "SHAPE",
+     "write a synthetic trace on stdout: tensors of a program without a cache of its own, or the segments that PyTorch "
+     "requests"},
+    {SEED, "seed", "N", "seed of the synthetic trace (default 1)"},
+    {0},
+};
 
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end && !errno && *out <= most;
-}
+static const struct zr_command command = {
+    .name = "replay",
+    .usage = "zeroute replay [--whole] [--passes N] [--json] FILE\n"
+             "zeroute replay --make tensors|segments [--seed N]",
+    .about = "Runs the caching allocator over a recorded sequence of allocations, several times, against a driver that "
+             "costs nothing, and says how fast it was, how often it called the driver, and how much it reserved. FILE "
+             "is CSV: op,id,bytes,stream,time_us (op: a allocates, f frees); - is standard input. "
+             "'zeroute run --trace FILE' records one.",
+    .options = option_table,
+    .notes = "Exit code: 0 done, 2 an error or wrong usage.\n",
+    .examples = "zeroute replay training.csv\n"
+                "zeroute replay --make tensors | zeroute replay - --json",
+};
 
-/* 0: go on; otherwise what to exit with, plus one. */
-static int parse(struct options *o, int argc, char **argv)
+static bool take(void *to, const struct zr_option *option, const char *value)
 {
+    struct options *o = to;
     uint64_t n;
 
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            help();
-            return 1;
-        } else if (strcmp(argv[i], "--json") == 0) {
-            o->json = true;
-        } else if (strcmp(argv[i], "--whole") == 0) {
-            o->whole = true;
-        } else if (strcmp(argv[i], "--passes") == 0) {
-            if (!parse_number(value, MOST_PASSES, &n) || n < 2) {
-                zr_complain("replay", "--passes '%s': expected a number from 2 to %d", value, MOST_PASSES);
-                return 3;
-            }
-            o->passes = (unsigned)n;
-            i++;
-        } else if (strcmp(argv[i], "--seed") == 0) {
-            if (!parse_number(value, UINT64_MAX, &o->seed)) {
-                zr_complain("replay", "--seed '%s': expected a number", value);
-                return 3;
-            }
-            i++;
-        } else if (strcmp(argv[i], "--make") == 0) {
-            o->make = value;
-            i++;
-        } else if (argv[i][0] == '-' && argv[i][1]) {
-            zr_complain("replay", "unknown option '%s': expected --whole, --passes, --json, --make or --seed",
-                        argv[i]);
-            return 3;
-        } else if (o->file) {
-            zr_complain("replay", "'%s': expected one file only", argv[i]);
-            return 3;
-        } else {
-            o->file = argv[i];
-        }
+    switch (option->id) {
+    case WHOLE:
+        o->whole = true;
+        return true;
+    case PASSES:
+        if (!zr_option_number(&command, option, value, 2, MOST_PASSES, &n))
+            return false;
+        o->passes = (unsigned)n;
+        return true;
+    case JSON:
+        o->json = true;
+        return true;
+    case MAKE:
+        o->make = value;
+        return zr_option_choice(&command, option, value, "tensors|segments");
+    default:
+        return zr_option_number(&command, option, value, 0, UINT64_MAX, &o->seed);
     }
-    if (!o->file && !o->make) {
-        zr_complain("replay", "no trace given: expected a FILE, see 'zeroute replay --help'");
-        return 3;
-    }
-    return 0;
 }
 
 static bool load(const struct options *o, struct zr_trace *t)
@@ -286,8 +258,7 @@ static bool load(const struct options *o, struct zr_trace *t)
     if (!good)
         zr_complain("replay", "%s: %s", o->file, why);
     else if (t->unknown_frees)
-        zr_complain("replay",
-                    "%s: %" PRIu64 " frees of ids that are not allocated, the first in line %zu: left out",
+        zr_complain("replay", "%s: %" PRIu64 " frees of ids that are not allocated, the first in line %zu: left out",
                     o->file, t->unknown_frees, t->first_unknown_line);
     return good;
 }
@@ -323,28 +294,26 @@ static int replay(const struct options *o, const struct zr_trace *t)
         zr_complain("replay", "out of memory");
     free(pass);
     free(at);
-    return good ? 0 : 1;
+    return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
 }
 
 int zr_cmd_replay(int argc, char **argv)
 {
     struct options o = {.passes = 5, .seed = 1};
-    int stop = parse(&o, argc, argv), result;
+    int first = zr_options(&command, argc, argv, take, &o);
     struct zr_trace t;
 
-    if (stop)
-        return stop - 1;
-    if (o.make) {
-        if (zr_trace_make(stdout, o.make, o.seed))
-            return 0;
-        zr_complain("replay", "--make '%s': expected tensors or segments", o.make);
-        return 2;
-    }
-    if (!load(&o, &t)) {
-        zr_trace_free(&t);
-        return 1;
-    }
-    result = replay(&o, &t);
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first != ZR_WRONG && argc - first != !o.make)
+        first = zr_wrong(&command, o.make ? "--make and a file together: expected one of them"
+                                          : "wrong number of traces: expected one FILE");
+    if (first == ZR_WRONG)
+        return ZR_EXIT_ERROR;
+    if (o.make)
+        return zr_trace_make(stdout, o.make, o.seed) ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
+    o.file = argv[first];
+    int result = load(&o, &t) ? replay(&o, &t) : ZR_EXIT_ERROR;
     zr_trace_free(&t);
     return result;
 }

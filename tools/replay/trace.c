@@ -336,9 +336,7 @@ static void make_segments(struct maker *m)
         while (count < target) {
             uint64_t kind = draw(m, 10);
 
-            live[count++] = make(m, kind < 4   ? 2 * mib
-                                    : kind < 8 ? 20 * mib
-                                               : 2 * mib * (6 + draw(m, 60)));
+            live[count++] = make(m, kind < 4 ? 2 * mib : kind < 8 ? 20 * mib : 2 * mib * (6 + draw(m, 60)));
             if (draw(m, 5) == 0) {
                 size_t at = draw(m, count);
 

@@ -1,7 +1,7 @@
 /* zeroute run: a program under the preload, and what it did. */
+#include "run/run.h"
 #include "base/settings.h"
 #include "common/common.h"
-#include "run/run.h"
 #include "stat/stat.h"
 
 #include <errno.h>
@@ -14,43 +14,62 @@
 struct options {
     const char *json, *sim; /* sim: "" for the default card */
     int summary;            /* -1: where stderr is a terminal */
-    bool discard, help;
+    bool discard;
+    bool presets_only; /* this pass takes presets, the other one everything else */
     struct zr_config config;
     char **program;
 };
 
-static void help(void)
+enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, JSON, DISCARD, SETTING };
+enum { OWN = 6, SETTINGS_MAX = 64 };
+
+/* Filled in by describe(): the settings follow our own options. */
+static struct zr_option option_table[OWN + 2 * SETTINGS_MAX + 1] = {
+    {PRESET, "preset", "NAME", NULL},
+    {SIM, "sim", "[SPEC]", "use a simulated GPU, for example --sim=devices:2,vram:16GiB"},
+    {SUMMARY, "summary", NULL, "print a summary on stderr at the end (default on a terminal)"},
+    {NO_SUMMARY, "no-summary", NULL, "print no summary"},
+    {JSON, "json", "FILE", "write the last statistics of every process that used a device; - is stdout"},
+    {DISCARD, "discard", NULL, "leave nothing behind for 'zeroute stat'"},
+};
+
+static const struct zr_command command = {
+    .name = "run",
+    .usage = "zeroute run [OPTIONS] [--] PROGRAM [ARGUMENTS]",
+    .about = "Starts PROGRAM with libzeroute.so preloaded, passes signals and its exit code through, and shows at the "
+             "end what it and the processes it started did with device memory.",
+    .options = option_table,
+    .notes =
+        "An option is stronger than a preset, a preset is stronger than ZEROUTE_CONF, and that is stronger than\n"
+        "the file named by ZEROUTE_CONF_FILE.\n"
+        "\n"
+        "Exit code: the program's own (its signal is raised again), 125 our own failure, 126 the program cannot be\n"
+        "executed, 127 it was not found.\n",
+    .examples = "zeroute run --preset observe -- python train.py\n"
+                "zeroute run --preset mitigate --json out.json -- ./llama-server -m model.gguf\n"
+                "zeroute run --sim=devices:2 --limit 80% -- ./program",
+    .program = true,
+};
+
+/* An option for every setting, shown as --cache-limit; --cache_limit is understood, too. */
+static void describe(void)
 {
-    fputs("usage: zeroute run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n"
-          "\n"
-          "Starts PROGRAM with libzeroute.so preloaded, passes signals and its exit code through, and shows at\n"
-          "the end what it and the processes it started did with device memory.\n"
-          "\n"
-          "  --preset NAME     a whole setting:\n",
-          stdout);
+    static char text[SETTINGS_MAX][256], hyphens[SETTINGS_MAX][32], presets[1024];
+    struct zr_option *next = option_table + OWN;
+    int n = snprintf(presets, sizeof presets, "several settings at once:");
     for (size_t i = 0; i < zr_preset_count; i++)
-        printf("                      %-9s %s\n", zr_presets[i].name, zr_presets[i].help);
-    fputs("  --SETTING VALUE      one setting; stronger than a preset, which is stronger than ZEROUTE_CONF,\n"
-          "                    which is stronger than the file named by ZEROUTE_CONF_FILE:\n",
-          stdout);
-    for (size_t i = 0; i < zr_setting_count; i++) {
-        printf("                      --%-13s %s\n", zr_settings[i].name, zr_settings[i].values);
-        printf("                        %s (default %s)\n", zr_settings[i].help, zr_settings[i].fallback);
+        n += snprintf(presets + n, sizeof presets - (size_t)n, "\n%s: %s", zr_presets[i].name, zr_presets[i].help);
+    option_table[0].help = presets;
+    for (size_t i = 0; i < zr_setting_count && i < SETTINGS_MAX; i++) {
+        const struct zr_setting *s = &zr_settings[i];
+        snprintf(hyphens[i], sizeof hyphens[i], "%s", s->name);
+        for (char *c = hyphens[i]; *c; c++)
+            *c = *c == '_' ? '-' : *c;
+        snprintf(text[i], sizeof text[i], "%s (default %s)", s->help, s->fallback);
+        *next++ = (struct zr_option){SETTING + (int)i, hyphens[i], s->values, text[i]};
+        if (strcmp(hyphens[i], s->name) != 0)
+            *next++ = (struct zr_option){SETTING + (int)i, s->name, s->values, NULL};
     }
-    fputs("  --sim[=SPEC]      on a simulated GPU, for example --sim=devices:2,vram:16GiB\n"
-          "  --summary         a table on stderr at the end (default on a terminal)\n"
-          "  --no-summary      none\n"
-          "  --json FILE       the last statistics of every process that used a device\n"
-          "  --discard         leave nothing behind for 'zeroute stat'\n"
-          "\n"
-          "exit code: the program's own (its signal is raised again), 125 our own failure, 126 the program\n"
-          "cannot be executed, 127 it was not found\n"
-          "\n"
-          "examples:\n"
-          "  zeroute run --preset observe -- python train.py\n"
-          "  zeroute run --preset mitigate --json out.json -- ./llama-server -m model.gguf\n"
-          "  zeroute run --sim=devices:2 --limit 80% -- ./program\n",
-          stdout);
 }
 
 static void bad_setting(const char *why, void *where)
@@ -92,29 +111,6 @@ static bool environment(struct options *o)
     return (!text || zr_settings_parse(&o->config, text, bad_setting, from_variable)) && good;
 }
 
-/* cache-limit is as good as cache_limit. */
-static const struct zr_setting *setting_of(const char *option, size_t length)
-{
-    char name[64];
-    if (length >= sizeof name)
-        return NULL;
-    for (size_t i = 0; i < length; i++)
-        name[i] = option[i] == '-' ? '_' : option[i];
-    return zr_setting_find(name, length);
-}
-
-/* The value of an option, behind = or as the next argument; NULL, said, when there is none. */
-static const char *value_of(int argc, char **argv, int *i, size_t name_length)
-{
-    const char *option = argv[*i];
-    if (option[2 + name_length] == '=')
-        return option + 2 + name_length + 1;
-    if (*i + 1 < argc)
-        return argv[++*i];
-    zr_complain("run", "option %s needs a value", option);
-    return NULL;
-}
-
 static bool set_preset(struct options *o, const char *name)
 {
     static char from_option[] = "--preset";
@@ -126,65 +122,58 @@ static bool set_preset(struct options *o, const char *name)
     return false;
 }
 
-/*
- * Options in one pass; presets in a first one of their own, for flags are stronger wherever they
- * stand.
- */
-static bool options(struct options *o, int argc, char **argv, bool presets)
+static bool set_setting(struct options *o, const struct zr_setting *s, const char *value)
 {
-    int i = 1;
-    for (; i < argc; i++) {
-        const char *a = argv[i];
-        if (strcmp(a, "--") == 0) {
-            i++;
-            break;
-        }
-        if (a[0] != '-' || a[1] == '\0')
-            break;
-        size_t length = a[1] == '-' ? strcspn(a + 2, "=") : 0;
-        const struct zr_setting *k = length ? setting_of(a + 2, length) : NULL;
-        const char *value;
-        if (strncmp(a, "--preset", 8) == 0 && length == 6) {
-            if (!(value = value_of(argc, argv, &i, length)) || (presets && !set_preset(o, value)))
-                return false;
-        } else if (strncmp(a, "--json", 6) == 0 && length == 4) {
-            if (!(o->json = value_of(argc, argv, &i, length)))
-                return false;
-        } else if (strcmp(a, "--sim") == 0) {
-            o->sim = "";
-        } else if (strncmp(a, "--sim=", 6) == 0) {
-            o->sim = a + 6;
-        } else if (strcmp(a, "--summary") == 0) {
-            o->summary = 1;
-        } else if (strcmp(a, "--no-summary") == 0) {
-            o->summary = 0;
-        } else if (strcmp(a, "--discard") == 0) {
-            o->discard = true;
-        } else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
-            o->help = true;
-            return true;
-        } else if (k) {
-            char why[640];
-            if (!(value = value_of(argc, argv, &i, length)))
-                return false;
-            if (strchr(value, ',')) {
-                zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, k->name);
-                return false;
-            }
-            if (!presets && !zr_setting_set(&o->config, k->name, strlen(k->name), value,
-                                         strlen(value), why, sizeof why)) {
-                zr_complain("run", "%s", why);
-                return false;
-            }
-        } else {
-            zr_complain("run", "unknown option '%s': expected a setting or one of those that "
-                               "'zeroute run --help' lists",
-                        a);
-            return false;
-        }
+    char why[640];
+    if (strchr(value, ',')) {
+        zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, s->name);
+        return false;
     }
-    o->program = argv + i;
-    return true;
+    if (zr_setting_set(&o->config, s->name, strlen(s->name), value, strlen(value), why, sizeof why))
+        return true;
+    zr_complain("run", "%s", why);
+    return false;
+}
+
+static bool take(void *to, const struct zr_option *option, const char *value)
+{
+    struct options *o = to;
+    if (o->presets_only)
+        return option->id != PRESET || set_preset(o, value);
+    switch (option->id) {
+    case PRESET:
+        return true;
+    case SIM:
+        o->sim = value ? value : "";
+        return true;
+    case SUMMARY:
+    case NO_SUMMARY:
+        o->summary = option->id == SUMMARY;
+        return true;
+    case JSON:
+        o->json = value;
+        return true;
+    case DISCARD:
+        o->discard = true;
+        return true;
+    default:
+        return set_setting(o, &zr_settings[option->id - SETTING], value);
+    }
+}
+
+/* Presets in a first pass of their own, for options are stronger wherever they stand. */
+static int parse(struct options *o, int argc, char **argv)
+{
+    describe();
+    o->presets_only = true;
+    int first = zr_options(&command, argc, argv, take, o);
+    o->presets_only = false;
+    if (first >= 0)
+        first = zr_options(&command, argc, argv, take, o);
+    if (first < 0)
+        return first;
+    o->program = argv + first;
+    return first < argc ? first : zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
 }
 
 /* --- what the program is given ---------------------------------------------------------------- */
@@ -243,8 +232,7 @@ static bool report(const struct options *o, const char *run, bool nested)
     size_t count = 0;
     char why[256];
     bool good = true;
-    struct zeroute_snapshot **s =
-        list ? calloc(list->count + 1, sizeof *s) : NULL;
+    struct zeroute_snapshot **s = list ? calloc(list->count + 1, sizeof *s) : NULL;
     for (size_t i = 0; s && i < list->count; i++) {
         if (!zr_run_owns(&list->process[i], run))
             continue;
@@ -277,15 +265,11 @@ int zr_cmd_run(int argc, char **argv)
         return ZR_EXIT_OWN;
     o->summary = -1;
     int code = ZR_EXIT_OWN;
-    if (!environment(o) || !options(o, argc, argv, true) || !options(o, argc, argv, false))
+    if (!environment(o))
         goto out;
-    if (o->help) {
-        help();
-        code = 0;
-        goto out;
-    }
-    if (!*o->program) {
-        zr_complain("run", "no program given: expected zeroute run [OPTIONS] -- PROGRAM [ARGUMENTS]");
+    int first = parse(o, argc, argv);
+    if (first < 0) {
+        code = first == ZR_HELP_SHOWN ? 0 : ZR_EXIT_OWN;
         goto out;
     }
     if (o->json && strcmp(o->json, "-") != 0) {
@@ -307,8 +291,8 @@ int zr_cmd_run(int argc, char **argv)
 
     const char *obstacle = zr_preload_obstacle(o->program[0]);
     if (obstacle)
-        zr_complain("run", "%s %s: nothing can be preloaded into it, and nothing will be seen of it",
-                    o->program[0], obstacle);
+        zr_complain("run", "%s %s: nothing can be preloaded into it, and nothing will be seen of it", o->program[0],
+                    obstacle);
     int exec_error, status = zr_launch(o->program, &exec_error);
     if (exec_error) {
         code = exec_error == ENOENT || exec_error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;

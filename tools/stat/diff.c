@@ -8,38 +8,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAME = 0, DIFFERENT = 1, TROUBLE = 2 };
-
 struct record {
     char *name; /* what is compared: file, and which run of it */
     struct zr_pairs fingerprint, figures;
     bool watched; /* by zeroute ab */
 };
 
-static void help(void)
+struct options {
+    bool json, all;
+};
+
+static const struct zr_option option_table[] = {
+    {'a', "all", NULL, "show figures that are the same, too"},
+    {'j', "json", NULL, "print JSON"},
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "diff",
+    .usage = "zeroute diff [--all] [--json] RUN1 RUN2",
+    .about = "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.",
+    .options = option_table,
+    .notes = "A RUN is a file and, where it holds several, which one:\n"
+             "  FILE        written by 'zeroute run --json FILE' (all its processes together), or holding a\n"
+             "              fingerprint alone\n"
+             "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the first\n"
+             "  FILE#ARM    the first run of that arm\n"
+             "\n"
+             "Exit code: 0 the fingerprints are the same, 1 they differ, 2 an error or wrong usage.\n",
+    .examples = "zeroute diff mine.json yours.json\n"
+                "zeroute diff report.json#a report.json#b",
+};
+
+static bool take_flag(void *to, const struct zr_option *option, const char *value)
 {
-    fputs(
-        "usage: zeroute diff [--json] [--all] RUN1 RUN2\n"
-        "\n"
-        "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.\n"
-        "\n"
-        "A RUN is a file and, where it holds several, which one:\n"
-        "  FILE        written by 'zeroute run --json FILE' (all its processes together), or "
-        "holding\n"
-        "              a fingerprint alone\n"
-        "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the "
-        "first\n"
-        "  FILE#ARM    the first run of that arm\n"
-        "\n"
-        "  --all       figures that are the same, too\n"
-        "  --json      on stdout\n"
-        "\n"
-        "exit code: 0 the fingerprints are the same, 1 they differ, 2 trouble\n"
-        "\n"
-        "examples:\n"
-        "  zeroute diff mine.json yours.json\n"
-        "  zeroute diff report.json#a report.json#b\n",
-        stdout);
+    struct options *o = to;
+    (void)value;
+    *(option->id == 'a' ? &o->all : &o->json) = true;
+    return true;
 }
 
 /* Of several processes: together, but of latencies the longest. */
@@ -77,20 +83,22 @@ static void take(struct record *r, json_t *fingerprint, json_t *figures)
 {
     const char *key;
     json_t *value;
-    json_object_foreach (fingerprint, key, value)
+    json_object_foreach (fingerprint, key, value) {
         if (json_is_string(value))
             zr_ab_fact(&r->fingerprint, key, json_string_value(value));
-    json_object_foreach (figures, key, value)
+    }
+    json_object_foreach (figures, key, value) {
         if (isfinite(number_of(value)))
             add_number(&r->figures, key, number_of(value));
+    }
 }
 
 /* The run of a comparison that `which` names: a number, an arm, or "" for the first. */
 static json_t *find_run(const json_t *root, const char *which)
 {
-    json_t *runs = json_object_get(root, "runs"), *arms = json_object_get(root, "arms"), *run;
-    size_t i;
-    json_array_foreach (runs, i, run) {
+    json_t *runs = json_object_get(root, "runs"), *arms = json_object_get(root, "arms");
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        json_t *run = json_array_get(runs, i);
         double arm = zr_json_get_number(run, "arm");
         if (isdigit((unsigned char)*which)) {
             if (zr_json_get_number(run, "number") == strtod(which, NULL))
@@ -112,8 +120,7 @@ static json_t *find_run(const json_t *root, const char *which)
 
 static char *load_record(struct record *r, json_t *root, const char *which)
 {
-    json_t *processes = json_object_get(root, "processes"), *run, *process;
-    size_t i;
+    json_t *processes = json_object_get(root, "processes"), *run;
 
     if (json_object_get(root, "runs")) {
         run = find_run(root, which);
@@ -125,9 +132,11 @@ static char *load_record(struct record *r, json_t *root, const char *which)
         return NULL;
     }
     if (json_is_array(processes)) {
-        json_array_foreach (processes, i, process)
+        for (size_t i = 0; i < json_array_size(processes); i++) {
+            json_t *process = json_array_get(processes, i);
             take(r, json_object_get(process, "fingerprint"), json_object_get(process, "fields"));
-        return i ? NULL : zr_ab_text("holds no process that used a device");
+        }
+        return json_array_size(processes) ? NULL : zr_ab_text("holds no process that used a device");
     }
     if (json_object_get(root, "fingerprint"))
         take(r, json_object_get(root, "fingerprint"), json_object_get(root, "fields"));
@@ -221,8 +230,7 @@ static void show(const struct record *r, const struct zr_ab_differences *d, bool
         printf("The fingerprints differ in %zu thing%s:\n", d->n, d->n == 1 ? "" : "s");
     for (size_t i = 0; i < d->n; i++)
         printf("  %s\n    first   %s\n    second  %s\n", d->at[i].what,
-               *d->at[i].other ? d->at[i].other : "(not there)",
-               *d->at[i].value ? d->at[i].value : "(not there)");
+               *d->at[i].other ? d->at[i].other : "(not there)", *d->at[i].value ? d->at[i].value : "(not there)");
     show_figures(r, all);
 }
 
@@ -259,47 +267,37 @@ static void show_json(const struct record *r, const struct zr_ab_differences *d)
     zr_pairs_clear(&names);
 }
 
+static int compare(struct record *r, const struct options *o)
+{
+    struct zr_ab_differences d = {0};
+
+    for (int i = 0; i < 2; i++)
+        if (r[i].watched && !r[!i].watched)
+            drop_outside(&r[i]);
+    zr_ab_fingerprint_compare(&r[0].fingerprint, &r[1].fingerprint, &d);
+    int code = d.n ? ZR_EXIT_FINDING : ZR_EXIT_DONE;
+    if (o->json)
+        show_json(r, &d);
+    else
+        show(r, &d, o->all);
+    zr_ab_differences_clear(&d);
+    return code;
+}
+
 int zr_cmd_diff(int argc, char **argv)
 {
     struct record r[2] = {0};
-    struct zr_ab_differences d = {0};
-    const char *file[2];
-    bool json = false, all = false;
-    int files = 0, code = TROUBLE;
+    struct options o = {0};
+    int code = ZR_EXIT_ERROR, first = zr_options(&command, argc, argv, take_flag, &o);
 
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help")) {
-            help();
-            return 0;
-        }
-        if (!strcmp(argv[i], "--json"))
-            json = true;
-        else if (!strcmp(argv[i], "--all"))
-            all = true;
-        else if (argv[i][0] != '-' && files < 2)
-            file[files++] = argv[i];
-        else {
-            zr_complain("diff", "what is '%s': expected zeroute diff [--json] [--all] RUN1 RUN2",
-                        argv[i]);
-            return TROUBLE;
-        }
-    }
-    if (files != 2) {
-        zr_complain("diff", "%d run%s given: expected two", files, files == 1 ? "" : "s");
-        return TROUBLE;
-    }
-    if (load(&r[0], file[0]) && load(&r[1], file[1])) {
-        for (int i = 0; i < 2; i++)
-            if (r[i].watched && !r[!i].watched)
-                drop_outside(&r[i]);
-        zr_ab_fingerprint_compare(&r[0].fingerprint, &r[1].fingerprint, &d);
-        code = d.n ? DIFFERENT : SAME;
-        if (json)
-            show_json(r, &d);
-        else
-            show(r, &d, all);
-    }
-    zr_ab_differences_clear(&d);
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first != ZR_WRONG && argc - first != 2)
+        first = zr_wrong(&command, "wrong number of runs: expected two");
+    if (first == ZR_WRONG)
+        return ZR_EXIT_ERROR;
+    if (load(&r[0], argv[first]) && load(&r[1], argv[first + 1]))
+        code = compare(r, &o);
     for (size_t i = 0; i < 2; i++) {
         free(r[i].name);
         zr_pairs_clear(&r[i].fingerprint);

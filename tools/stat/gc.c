@@ -22,8 +22,8 @@ bool zr_gc_remove(const struct zeroute_process *p)
  */
 static bool abandoned(const struct zeroute_process *p, const struct stat *st, time_t now)
 {
-    return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() &&
-           now - st->st_mtime > OLD_SECONDS && strncmp(p->why, "not ready", 9) == 0;
+    return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() && now - st->st_mtime > OLD_SECONDS &&
+           strncmp(p->why, "not ready", 9) == 0;
 }
 
 /*
@@ -52,73 +52,86 @@ void zr_gc_old(void)
     zeroute_list_free(list);
 }
 
-static void help(void)
+struct options {
+    bool dry_run, json;
+};
+
+static const struct zr_option option_table[] = {
+    {'n', "dry-run", NULL, "say what would be removed, and remove nothing"},
+    {'j', "json", NULL, "print JSON"},
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "gc",
+    .usage = "zeroute gc [--dry-run] [--json]",
+    .about = "Removes the segments of all finished processes at once. Any zeroute command removes them ten minutes "
+             "after it first saw that they are finished.",
+    .options = option_table,
+    .notes = "Exit code: 0 done, 2 something could not be removed, or wrong usage.\n",
+    .examples = "zeroute gc\n"
+                "zeroute gc --dry-run",
+};
+
+static bool take(void *to, const struct zr_option *option, const char *value)
 {
-    fputs("usage: zeroute gc [--dry-run] [--json]\n"
-          "\n"
-          "Removes the segments of all finished processes at once. Any zeroute command removes them ten\n"
-          "minutes after it first saw that they are finished.\n"
-          "\n"
-          "  --dry-run   say what would be removed\n"
-          "  --json      the same as JSON on stdout\n"
-          "\n"
-          "examples:\n"
-          "  zeroute gc\n"
-          "  zeroute gc --dry-run\n",
-          stdout);
+    struct options *o = to;
+    (void)value;
+    *(option->id == 'n' ? &o->dry_run : &o->json) = true;
+    return true;
+}
+
+static bool is_dead(const struct zeroute_process *p, time_t now)
+{
+    struct stat st;
+    return p->state == ZEROUTE_FINISHED || (stat(p->path, &st) == 0 && abandoned(p, &st, now));
+}
+
+/* Removes everything that is dead, or only looks for it; returns how many there were. */
+static size_t remove_all(const struct options *o, json_t *removed, int *code)
+{
+    struct zeroute_list *list = zeroute_list_new();
+    time_t now = time(NULL);
+    size_t count = 0;
+    for (size_t i = 0; list && i < list->count; i++) {
+        const struct zeroute_process *p = &list->process[i];
+        if (!is_dead(p, now))
+            continue;
+        if (!o->dry_run && !(p->readable ? zr_gc_remove(p) : unlink(p->path) == 0)) {
+            if (errno != ENOENT) {
+                zr_complain("gc", "cannot remove %s: %s", p->path, strerror(errno));
+                *code = ZR_EXIT_ERROR;
+            }
+            continue;
+        }
+        count++;
+        if (o->dry_run && !removed)
+            printf("%s  %d  %s\n", p->path, p->pid_inside, p->command);
+        json_t *one = zr_json_object(removed, NULL);
+        zr_json_count(one, "pid", (uint64_t)p->pid_inside);
+        zr_json_text(one, "path", p->path);
+        zr_json_text(one, "command", p->command);
+    }
+    zeroute_list_free(list);
+    return count;
 }
 
 int zr_cmd_gc(int argc, char **argv)
 {
-    bool dry = false, json = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            help();
-            return 0;
-        } else if (strcmp(argv[i], "--dry-run") == 0) {
-            dry = true;
-        } else if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-        } else {
-            zr_complain("gc", "unknown option '%s': expected --dry-run, --json or --help", argv[i]);
-            return 2;
-        }
-    }
-    struct zeroute_list *list = zeroute_list_new();
-    size_t removed = 0;
-    int code = 0;
-    time_t now = time(NULL);
-    json_t *document = json ? zr_json_document(1) : NULL, *list_of_removed = zr_json_array(document, "removed");
-    for (size_t i = 0; list && i < list->count; i++) {
-        const struct zeroute_process *p = &list->process[i];
-        struct stat st;
-        bool dead = p->state == ZEROUTE_FINISHED ||
-                    (stat(p->path, &st) == 0 && abandoned(p, &st, now));
-        if (!dead)
-            continue;
-        if (!dry && !(p->readable ? zr_gc_remove(p) : unlink(p->path) == 0)) {
-            if (errno != ENOENT) {
-                zr_complain("gc", "cannot remove %s: %s", p->path, strerror(errno));
-                code = 1;
-            }
-            continue;
-        }
-        removed++;
-        if (json) {
-            json_t *one = zr_json_object(list_of_removed, NULL);
-            zr_json_count(one, "pid", (uint64_t)p->pid_inside);
-            zr_json_text(one, "path", p->path);
-            zr_json_text(one, "command", p->command);
-        } else if (dry) {
-            printf("%s  %d  %s\n", p->path, p->pid_inside, p->command);
-        }
-    }
-    if (json) {
+    struct options o = {0};
+    int code = ZR_EXIT_DONE, first = zr_options(&command, argc, argv, take, &o);
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first != ZR_WRONG && first < argc)
+        first = zr_wrong(&command, "unexpected operand: expected options only");
+    if (first == ZR_WRONG)
+        return ZR_EXIT_ERROR;
+    json_t *document = o.json ? zr_json_document(1) : NULL;
+    size_t count = remove_all(&o, zr_json_array(document, "removed"), &code);
+    if (o.json)
         zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
-    } else {
-        printf("%zu segment%s of finished processes %s\n", removed, removed == 1 ? "" : "s",
-               dry ? "would be removed" : "removed");
-    }
-    zeroute_list_free(list);
+    else
+        printf("%zu segment%s of finished processes %s\n", count, count == 1 ? "" : "s",
+               o.dry_run ? "would be removed" : "removed");
     return code;
 }

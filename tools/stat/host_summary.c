@@ -1,7 +1,6 @@
 /* Host memory behind a process's device memory, as stat and run show it. */
 #include "stat/stat.h"
 
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,8 +21,8 @@ static void gather(struct figures *f, const struct zeroute_snapshot *s)
     f->available_start = zeroute_value(s, "host.mem_available_start_bytes", ZR_ABSENT);
     f->rss = zeroute_value(s, "host.vmrss_bytes", ZR_ABSENT);
     f->cgroup = zeroute_value(s, "host.cgroup_bytes", ZR_ABSENT);
-    if (s->processes > 1 || s->process.state != ZEROUTE_LIVE || !s->process.pid ||
-        !zr_meminfo_read(&now) || !zr_process_memory_read(s->process.pid, &f->process))
+    if (s->processes > 1 || s->process.state != ZEROUTE_LIVE || !s->process.pid || !zr_meminfo_read(&now) ||
+        !zr_process_memory_read(s->process.pid, &f->process))
         return;
     f->active = now.gpu_active;
     f->available = now.available;
@@ -57,8 +56,7 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
     if (f.active != ZR_ABSENT || f.available != ZR_ABSENT) {
         fprintf(out, "host memory of the machine: ");
         show_change(out, "GPUActive", f.active, f.active_start);
-        show_change(out, f.active == ZR_ABSENT ? "MemAvailable" : ", MemAvailable", f.available,
-                    f.available_start);
+        show_change(out, f.active == ZR_ABSENT ? "MemAvailable" : ", MemAvailable", f.available, f.available_start);
         fprintf(out, "%s\n", f.active == ZR_ABSENT ? "; this kernel tells no GPUActive" : "");
     }
     if (f.rss != ZR_ABSENT) {

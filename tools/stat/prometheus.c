@@ -27,19 +27,17 @@ static void metric_name(char *out, size_t size, const struct zeroute_field *f)
     snprintf(out, size, "zeroute_%.*s%s%s", (int)(length - ns), f->name, ns ? "_seconds" : "",
              f->type == ZEROUTE_COUNTER ? "_total" : "");
     for (char *p = out; *p; p++)
-        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ||
-              *p == '_'))
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '_'))
             *p = '_';
 }
 
-static void sample(FILE *out, const char *metric, const struct zeroute_process *p,
-                   const struct zeroute_field *f)
+static void sample(FILE *out, const char *metric, const struct zeroute_process *p, const struct zeroute_field *f)
 {
     static const char *const state[] = {"live", "finished", "unknown"};
     size_t length = strlen(f->name);
-    fprintf(out, "%s{pid=\"%d\",since=\"%llu.%03llu\",state=\"%s\",command=\"", metric,
-            p->pid ? p->pid : p->pid_inside, (unsigned long long)(p->created_ns / 1000000000u),
-            (unsigned long long)(p->created_ns / 1000000u % 1000u), state[p->state]);
+    fprintf(out, "%s{pid=\"%d\",since=\"%llu.%03llu\",state=\"%s\",command=\"", metric, p->pid ? p->pid : p->pid_inside,
+            (unsigned long long)(p->created_ns / 1000000000u), (unsigned long long)(p->created_ns / 1000000u % 1000u),
+            state[p->state]);
     label(out, p->command);
     if (*p->rank) {
         fputs("\",rank=\"", out);

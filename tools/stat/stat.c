@@ -22,28 +22,26 @@ struct processes {
     size_t count;
 };
 
-static void help(void)
-{
-    fputs("usage: zeroute stat [PID | --all] [--fields] [--json | --prometheus] [--watch[=SECONDS]]\n"
-          "\n"
-          "Shows the processes that have used a device under zeroute, running or finished: without PID a line\n"
-          "for each, with PID a page of that one. Processes of one job (one 'zeroute run', MPI, torchrun,\n"
-          "Slurm) are added up.\n"
-          "\n"
-          "  --all               a page for each process and for each job\n"
-          "  --fields            every field by its name, with unit and help\n"
-          "  --json              everything as JSON on stdout\n"
-          "  --prometheus        Prometheus text format on stdout\n"
-          "  --watch[=SECONDS]   again and again (2)\n"
-          "\n"
-          "exit code: 0 shown, 1 no such process or not readable, 2 wrong usage\n"
-          "\n"
-          "examples:\n"
-          "  zeroute stat\n"
-          "  zeroute stat 4711 --fields\n"
-          "  zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'\n",
-          stdout);
-}
+static const struct zr_option option_table[] = {
+    {'a', "all", NULL, "show a page for each process and for each job"},
+    {'f', "fields", NULL, "show every field by its name, with unit and help"},
+    {'j', "json", NULL, "print JSON; with --watch one document per line"},
+    {'p', "prometheus", NULL, "print the Prometheus text format"},
+    {'w', "watch", "[SECONDS]", "show it again and again, every 2 seconds by default"},
+    {0},
+};
+
+static const struct zr_command command = {
+    .name = "stat",
+    .usage = "zeroute stat [PID | --all] [--fields] [--json | --prometheus] [--watch[=SECONDS]]",
+    .about = "Shows the processes that have used a device under zeroute, running or finished: one line each, or a "
+             "page about PID. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) are added up.",
+    .options = option_table,
+    .notes = "Exit code: 0 shown, 2 no such process, not readable, or wrong usage.\n",
+    .examples = "zeroute stat\n"
+                "zeroute stat 4711 --fields\n"
+                "zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'",
+};
 
 static void collect(struct processes *p)
 {
@@ -104,9 +102,7 @@ static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool 
 {
     char why[256];
     struct zeroute_snapshot *own = zeroute_snapshot_new(&s->process, why, sizeof why);
-    for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED &&
-                       i < own->field_count;
-         i++)
+    for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED && i < own->field_count; i++)
         if (is_current(own->field[i].name))
             own->field[i].value = 0;
     return own;
@@ -137,7 +133,7 @@ static void add_up(struct job *j)
 
 /* Adds up every job of two or more processes; calls `show` with the sum and its members. */
 static void for_each_job(FILE *out, const struct processes *p,
-                 void (*show)(FILE *out, const struct job *job, void *data), void *data)
+                         void (*show)(FILE *out, const struct job *job, void *data), void *data)
 {
     for (size_t i = 0; i < p->count; i++) {
         struct job j = {.name = job_of(p->snapshot[i]), .p = p};
@@ -173,8 +169,7 @@ static void job_line(FILE *out, const struct job *job, void *data)
     zr_text_bytes(b, zeroute_value(job->sum, "allocated_bytes.all.peak", 0));
     if (job->ended)
         snprintf(ended, sizeof ended, " (%zu finished)", job->ended);
-    fprintf(out, "job %s: %zu processes%s, ", job->name, job->sum->processes,
-            over ? ", finished" : ended);
+    fprintf(out, "job %s: %zu processes%s, ", job->name, job->sum->processes, over ? ", finished" : ended);
     if (over)
         fprintf(out, "peaks together %s\n", b);
     else
@@ -239,7 +234,7 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs, boo
 }
 
 /*
- * Leaves only the process that was asked for: by its pid here, else by its pid in its container;
+ * Leaves only the process that was named: by its pid here, else by its pid in its container;
  * the newest.
  */
 static int choose(struct processes *p, int pid)
@@ -249,8 +244,7 @@ static int choose(struct processes *p, int pid)
         for (size_t i = 0; i < p->count; i++) {
             const struct zeroute_process *one = &p->snapshot[i]->process;
             bool match = (inside ? one->pid_inside : one->pid) == pid;
-            if (match && (!best || one->state == ZEROUTE_LIVE ||
-                          best->process.state != ZEROUTE_LIVE))
+            if (match && (!best || one->state == ZEROUTE_LIVE || best->process.state != ZEROUTE_LIVE))
                 best = p->snapshot[i];
         }
     if (!best) {
@@ -259,13 +253,13 @@ static int choose(struct processes *p, int pid)
             if (one->readable || one->pid_inside != pid)
                 continue;
             zr_complain("stat", "process %d (user %u): %s", pid, one->uid, one->why);
-            return 1;
+            return ZR_EXIT_ERROR;
         }
         zr_complain("stat",
                     "no statistics of process %d: expected one that was started under zeroute and has "
                     "used a device",
                     pid);
-        return 1;
+        return ZR_EXIT_ERROR;
     }
     for (size_t i = 0; i < p->count; i++)
         if (p->snapshot[i] != best)
@@ -284,8 +278,7 @@ static int by_life(const void *a, const void *b)
     bool q_ended = q->process.state == ZEROUTE_FINISHED;
     if (p_ended != q_ended)
         return p_ended ? 1 : -1;
-    return (p->process.created_ns < q->process.created_ns) -
-           (p->process.created_ns > q->process.created_ns);
+    return (p->process.created_ns < q->process.created_ns) - (p->process.created_ns > q->process.created_ns);
 }
 
 /* The living first, what holds most of each first. */
@@ -295,8 +288,7 @@ static int by_use(const void *a, const void *b)
     const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
     uint64_t p_use = zeroute_value(p, "reserved_bytes.all.current", 0);
     uint64_t q_use = zeroute_value(q, "reserved_bytes.all.current", 0);
-    if ((p->process.state == ZEROUTE_FINISHED) != (q->process.state == ZEROUTE_FINISHED) ||
-        p_use == q_use)
+    if ((p->process.state == ZEROUTE_FINISHED) != (q->process.state == ZEROUTE_FINISHED) || p_use == q_use)
         return by_life(a, b);
     return p_use < q_use ? 1 : -1;
 }
@@ -365,17 +357,6 @@ static int show(FILE *out, bool colour, const struct options *o)
     return 0;
 }
 
-static bool parse_pid(const char *text, int *pid)
-{
-    char *end;
-    errno = 0;
-    long n = strtol(text, &end, 10);
-    if (*end || end == text || errno || n < 1 || n > 4194304)
-        return false;
-    *pid = (int)n;
-    return true;
-}
-
 static volatile sig_atomic_t interrupted;
 
 static void interrupt(int signal)
@@ -393,7 +374,7 @@ static int look(const struct options *o)
         return show(stdout, zr_colour(stdout), o);
     FILE *f = open_memstream(&page, &size);
     if (!f)
-        return 1;
+        return ZR_EXIT_ERROR;
     int code = show(f, zr_colour(stdout), o);
     if (fclose(f) == 0 && code == 0)
         zr_screen_show(stdout, page, width, height);
@@ -410,7 +391,7 @@ static int watch(const struct options *o)
     while (!interrupted && code == 0) {
         code = look(o);
         if (fflush(stdout))
-            return 1;
+            return ZR_EXIT_ERROR;
         struct timespec t = {.tv_sec = (time_t)o->watch,
                              .tv_nsec = (long)((o->watch - (double)(time_t)o->watch) * 1e9)};
         if (code == 0)
@@ -419,47 +400,43 @@ static int watch(const struct options *o)
     return code;
 }
 
+static bool take(void *to, const struct zr_option *option, const char *value)
+{
+    struct options *o = to;
+    switch (option->id) {
+    case 'a':
+        o->all = true;
+        return true;
+    case 'f':
+        o->fields = true;
+        return true;
+    case 'j':
+        o->json = true;
+        return true;
+    case 'p':
+        o->prometheus = true;
+        return true;
+    default:
+        o->watch = 2;
+        return !value || zr_option_real(&command, option, value, 0.1, &o->watch);
+    }
+}
+
 int zr_cmd_stat(int argc, char **argv)
 {
     struct options o = {0};
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
-        if (strcmp(a, "--help") == 0) {
-            help();
-            return 0;
-        } else if (strcmp(a, "--all") == 0) {
-            o.all = true;
-        } else if (strcmp(a, "--json") == 0) {
-            o.json = true;
-        } else if (strcmp(a, "--fields") == 0) {
-            o.fields = true;
-        } else if (strcmp(a, "--prometheus") == 0) {
-            o.prometheus = true;
-        } else if (strcmp(a, "--watch") == 0) {
-            o.watch = 2;
-        } else if (strncmp(a, "--watch=", 8) == 0) {
-            char *end;
-            o.watch = strtod(a + 8, &end);
-            if (*end || end == a + 8 || !(o.watch >= 0.1 && o.watch <= 86400)) {
-                zr_complain("stat", "bad value '%s' of --watch: expected seconds, at least 0.1",
-                            a + 8);
-                return 2;
-            }
-        } else if (a[0] == '-') {
-            zr_complain("stat",
-                        "unknown option '%s': expected PID, --all, --fields, --json, --prometheus, "
-                        "--watch or --help",
-                        a);
-            return 2;
-        } else if (o.pid || !parse_pid(a, &o.pid)) {
-            zr_complain("stat", "'%s' is not expected: expected one process id", a);
-            return 2;
-        }
+    int first = zr_options(&command, argc, argv, take, &o);
+    if (first == ZR_HELP_SHOWN)
+        return ZR_EXIT_DONE;
+    if (first == ZR_WRONG || (first < argc && !zr_operand_pid(&command, argv[first], &o.pid)))
+        return ZR_EXIT_ERROR;
+    if (argc - first > 1 || (o.all && o.pid)) {
+        zr_wrong(&command, o.all ? "--all and a process id together: expected one of them"
+                                 : "several operands: expected one process id");
+        return ZR_EXIT_ERROR;
     }
-    if (o.all && o.pid) {
-        zr_complain("stat", "--all and a process id together: expected one of them");
-        return 2;
-    }
+    if (o.watch > 86400)
+        o.watch = 86400;
     int code = o.watch > 0 ? watch(&o) : show(stdout, zr_colour(stdout), &o);
     zr_gc_old();
     return code;

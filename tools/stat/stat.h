@@ -25,7 +25,7 @@ uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 /* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
-void zr_json_card_use(json_t *object, const struct zr_card_use *use); 
+void zr_json_card_use(json_t *object, const struct zr_card_use *use);
 
 /* --- prometheus.c ----------------------------------------------------------------------------- */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);

@@ -62,8 +62,7 @@ static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *o
         const struct zeroute_field *f = &s->field[i];
         if (!f->value || !entry_of(f->name, name, sizeof name) || strcmp(name, entry) != 0)
             continue;
-        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
-                                 strrchr(f->name, '.') + 1);
+        used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "", strrchr(f->name, '.') + 1);
         if (used >= size)
             return;
     }
@@ -71,8 +70,8 @@ static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *o
 
 static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
-    struct zr_table *t = zr_table_new("entry point", ">calls", ">failed", ">time", ">p50", ">p99",
-                                      ">max", "seen by", (char *)NULL);
+    struct zr_table *t =
+        zr_table_new("entry point", ">calls", ">failed", ">time", ">p50", ">p99", ">max", "seen by", (char *)NULL);
     char name[96], before[96] = "", latency[128], ways[64];
     char calls[ZR_TEXT_SIZE], failed[ZR_TEXT_SIZE], cell[4][ZR_TEXT_SIZE];
     static const char *const part[] = {"sum_ns", "p50_ns", "p99_ns", "max_ns"};
@@ -95,14 +94,13 @@ static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
                 snprintf(cell[p], sizeof cell[p], "-");
         }
         ways_of(s, name, ways, sizeof ways);
-        zr_table_row(t, name, zr_text_count(calls, n), failed, cell[0], cell[1], cell[2], cell[3],
-                     ways);
+        zr_table_row(t, name, zr_text_count(calls, n), failed, cell[0], cell[1], cell[2], cell[3], ways);
     }
     zr_table_print(t, out, colour);
 }
 
-static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, const char *label,
-                       const char *field, const char *blocks)
+static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, const char *label, const char *field,
+                       const char *blocks)
 {
     static const char *const part[] = {"current", "peak", "allocated", "freed"};
     char name[128], cell[4][ZR_TEXT_SIZE], count[ZR_TEXT_SIZE] = "";
@@ -126,8 +124,7 @@ static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, con
 
 static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
-    struct zr_table *t =
-        zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", (char *)NULL);
+    struct zr_table *t = zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", (char *)NULL);
     memory_row(t, s, "device memory in use", "allocated_bytes.all", "allocation.all");
     memory_row(t, s, "  held from the driver", "reserved_bytes.all", NULL);
     for (unsigned n = 0; n < 64; n++) {
@@ -157,13 +154,12 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
     uint64_t hits = value(s, "cache.hits"), misses = value(s, "cache.misses");
     fputc('\n', out);
     if (hits + misses)
-        fprintf(out, "cache: %s hits, %s misses (%.1f %% served without the driver)\n",
-                zr_text_count(a, hits), zr_text_count(b, misses),
-                100.0 * (double)hits / (double)(hits + misses));
+        fprintf(out, "cache: %s hits, %s misses (%.1f %% served without the driver)\n", zr_text_count(a, hits),
+                zr_text_count(b, misses), 100.0 * (double)hits / (double)(hits + misses));
     uint64_t asked = value(s, "residency.peer.requested_calls");
     if (asked)
-        fprintf(out, "peer residency: asked %s times for %s, skipped %s times\n",
-                zr_text_count(a, asked), zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
+        fprintf(out, "peer residency: asked %s times for %s, skipped %s times\n", zr_text_count(a, asked),
+                zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
                 zr_text_count(c, value(s, "residency.peer.skipped_calls")));
     if (value(s, "ipc.exports") + value(s, "ipc.imports"))
         fprintf(out, "IPC: %s handles taken, %s opened\n", zr_text_count(a, value(s, "ipc.exports")),
@@ -185,13 +181,12 @@ static void callers(FILE *out, const struct zeroute_snapshot *s)
         const char *name = s->field[i].name;
         size_t length = strlen(name);
         char a[ZR_TEXT_SIZE], bytes[ZR_TEXT_SIZE], field[128];
-        if (strncmp(name, "callers.", 8) != 0 || length < 15 ||
-            strcmp(name + length - 6, ".calls") != 0 || !s->field[i].value)
+        if (strncmp(name, "callers.", 8) != 0 || length < 15 || strcmp(name + length - 6, ".calls") != 0 ||
+            !s->field[i].value)
             continue;
         snprintf(field, sizeof field, "%.*s.bytes", (int)(length - 6), name);
-        fprintf(out, "%s%.*s (%s calls, %s)", n++ ? ", " : "called by: ", (int)(length - 14),
-                name + 8, zr_text_count(a, s->field[i].value),
-                zr_text_bytes(bytes, value(s, field)));
+        fprintf(out, "%s%.*s (%s calls, %s)", n++ ? ", " : "called by: ", (int)(length - 14), name + 8,
+                zr_text_count(a, s->field[i].value), zr_text_bytes(bytes, value(s, field)));
     }
     if (n)
         fputc('\n', out);
@@ -235,11 +230,10 @@ void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
     const struct zeroute_field *why = zeroute_find(s, "route.why");
     const struct zeroute_field *settings = zeroute_find(s, "settings");
     if (s->processes > 1)
-        fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes,
-                zr_plain(colour));
+        fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes, zr_plain(colour));
     else
-        fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside,
-                p->command, zr_plain(colour), state[p->state]);
+        fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside, p->command,
+                zr_plain(colour), state[p->state]);
     if (settings && settings->text && *settings->text)
         print_settings(out, settings->text);
     if (route && route->text && *route->text)
@@ -258,8 +252,8 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    struct zr_table *t = zr_table_new(">pid", "state", ">age", ">in use", ">peak", ">held", ">calls",
-                                      ">failed", "rank", "command", (char *)NULL);
+    struct zr_table *t = zr_table_new(">pid", "state", ">age", ">in use", ">peak", ">held", ">calls", ">failed", "rank",
+                                      "command", (char *)NULL);
     for (size_t i = 0; i < count; i++) {
         const struct zeroute_process *p = &s[i]->process;
         char pid[16], age[ZR_TEXT_SIZE], cell[5][ZR_TEXT_SIZE];
@@ -267,14 +261,10 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
         bool ended = p->state == ZEROUTE_FINISHED; /* what it held it holds no more */
         zr_text_bytes(cell[0], value(s[i], "allocated_bytes.all.current"));
         zr_text_bytes(cell[2], value(s[i], "reserved_bytes.all.current"));
-        zr_table_row(t, pid, state[p->state],
-                     zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
-                     ended ? "-" : cell[0],
-                     zr_text_bytes(cell[1], value(s[i], "allocated_bytes.all.peak")),
-                     ended ? "-" : cell[2],
-                     zr_text_count(cell[3], zr_calls_total(s[i])),
-                     zr_text_count(cell[4], zr_failures_total(s[i])), *p->rank ? p->rank : "-",
-                     p->command);
+        zr_table_row(t, pid, state[p->state], zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
+                     ended ? "-" : cell[0], zr_text_bytes(cell[1], value(s[i], "allocated_bytes.all.peak")),
+                     ended ? "-" : cell[2], zr_text_count(cell[3], zr_calls_total(s[i])),
+                     zr_text_count(cell[4], zr_failures_total(s[i])), *p->rank ? p->rank : "-", p->command);
     }
     zr_table_print(t, out, colour);
 }

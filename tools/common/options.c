@@ -1,0 +1,262 @@
+/* The command line of every command: one table gives parsing, --help and the message for what is not understood. */
+#include "common/common.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COLUMN = 22, WIDTH = 100 }; /* of --help: where the explanations begin, and where they end */
+
+static bool has_short_form(const struct zr_option *o)
+{
+    return o->id < ZR_LONG && isalnum(o->id);
+}
+
+/* --- --help ----------------------------------------------------------------------------------- */
+
+/* Wraps the text at WIDTH; every line but the first is indented. */
+static void print_wrapped(const char *text, int indent)
+{
+    int at = indent;
+    while (*text) {
+        int word = (int)strcspn(text, " \n");
+        if (at > indent && at + 1 + word > WIDTH) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        }
+        at += printf("%s%.*s", at > indent ? " " : "", word, text);
+        text += word;
+        if (*text == '\n') {
+            printf("\n%*s", indent, "");
+            at = indent;
+        }
+        text += *text != '\0';
+    }
+    putchar('\n');
+}
+
+static void print_option(const struct zr_option *o)
+{
+    char head[128];
+    bool optional = o->argument && o->argument[0] == '[';
+    int n = has_short_form(o) ? snprintf(head, sizeof head, "-%c, ", o->id) : 0;
+    snprintf(head + n, sizeof head - (size_t)n, "--%s%s%s%s", o->name,
+             optional      ? "[="
+             : o->argument ? " "
+                           : "",
+             o->argument ? o->argument + optional : "", "");
+    int used = printf("  %s", head);
+    if (used > COLUMN - 2)
+        printf("\n%*s", COLUMN, "");
+    else
+        printf("%*s", COLUMN - used, "");
+    print_wrapped(o->help, COLUMN);
+}
+
+/* The lines of `text`, each behind `first` or, from the second on, behind as many spaces. */
+static void print_lines(const char *first, const char *text)
+{
+    for (int line = 0; *text; line++) {
+        int n = (int)strcspn(text, "\n");
+        if (line)
+            printf("%*s%.*s\n", (int)strlen(first), "", n, text);
+        else
+            printf("%s%.*s\n", first, n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void print_help(const struct zr_command *c)
+{
+    static const struct zr_option help = {'h', "help", NULL, "show this help and exit"};
+    print_lines("Usage: ", c->usage);
+    putchar('\n');
+    print_wrapped(c->about, 0);
+    puts("\nOptions:");
+    for (const struct zr_option *o = c->options; o->name; o++)
+        if (o->help)
+            print_option(o);
+    print_option(&help);
+    if (c->notes) {
+        putchar('\n');
+        fputs(c->notes, stdout);
+    }
+    puts("\nExamples:");
+    print_lines("  ", c->examples);
+}
+
+/* --- parsing ---------------------------------------------------------------------------------- */
+
+int zr_wrong(const struct zr_command *c, const char *what)
+{
+    zr_complain(c->name, "%s; see 'zeroute %s --help'", what, c->name);
+    return ZR_WRONG;
+}
+
+static const struct zr_option *find(const struct zr_command *c, int id)
+{
+    for (const struct zr_option *o = c->options; o->name; o++)
+        if (o->id == id)
+            return o;
+    return NULL;
+}
+
+/* The option that getopt_long has just read, as it was typed. */
+static const char *typed(char **argv)
+{
+    return argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
+}
+
+static int not_understood(const struct zr_command *c, int code, char **argv)
+{
+    const struct zr_option *o = find(c, optopt);
+    const char *word = typed(argv);
+    char text[256];
+    if (code == ':')
+        snprintf(text, sizeof text, "option %s needs a value: expected %s", word,
+                 o && o->argument ? o->argument : "one");
+    else if (o && strchr(word, '='))
+        snprintf(text, sizeof text, "option --%s takes no value: '%s' was given", o->name, strchr(word, '=') + 1);
+    else if (optopt && !o)
+        snprintf(text, sizeof text, "unknown option '-%c'", optopt);
+    else
+        snprintf(text, sizeof text, "unknown option '%s'", word);
+    return zr_wrong(c, text);
+}
+
+/* getopt_long takes abbreviations; a later option could make them mean something else, so they are refused. */
+static bool is_abbreviated(const struct option *found, char **argv)
+{
+    return strcspn(typed(argv) + 2, "=") != strlen(found->name);
+}
+
+/* "[FILE.json]" also takes the next word if it ends in .json. */
+static const char *next_word(const struct zr_option *o, int argc, char **argv)
+{
+    const char *kind = o->argument ? strchr(o->argument, '.') : NULL;
+    const char *dot = optind < argc && argv[optind][0] != '-' ? strrchr(argv[optind], '.') : NULL;
+    if (o->argument[0] != '[' || !kind || !dot || strlen(kind) != strlen(dot) + 1 || strncmp(kind, dot, strlen(dot)))
+        return NULL;
+    return argv[optind++];
+}
+
+static void describe(const struct zr_command *c, struct option *longs, char *shorts)
+{
+    size_t n = 0;
+    if (c->program)
+        *shorts++ = '+';
+    shorts = stpcpy(shorts, ":h");
+    longs[n++] = (struct option){"help", no_argument, NULL, 'h'};
+    for (const struct zr_option *o = c->options; o->name; o++) {
+        int kind = !o->argument ? no_argument : o->argument[0] == '[' ? optional_argument : required_argument;
+        longs[n++] = (struct option){o->name, kind, NULL, o->id};
+        if (!has_short_form(o))
+            continue;
+        *shorts++ = (char)o->id;
+        shorts = stpcpy(shorts, kind == no_argument ? "" : kind == required_argument ? ":" : "::");
+    }
+    longs[n] = (struct option){0};
+    *shorts = '\0';
+}
+
+int zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to)
+{
+    size_t count = 0;
+    while (c->options[count].name)
+        count++;
+    struct option *longs = calloc(count + 2, sizeof *longs);
+    char shorts[256];
+    int code, index = -1, result = ZR_WRONG;
+    if (!longs)
+        return zr_wrong(c, "out of memory");
+    describe(c, longs, shorts);
+    opterr = 0;
+    optind = 0;
+    for (; (code = getopt_long(argc, argv, shorts, longs, &index)) != -1; index = -1) {
+        const struct zr_option *o = find(c, code);
+        if (code == 'h') {
+            print_help(c);
+            result = ZR_HELP_SHOWN;
+            goto out;
+        }
+        if (!o || (index >= 0 && is_abbreviated(&longs[index], argv))) {
+            not_understood(c, o ? '?' : code, argv);
+            goto out;
+        }
+        const char *value = o->argument && !optarg ? next_word(o, argc, argv) : optarg;
+        if (!take(to, o, value))
+            goto out;
+    }
+    result = optind;
+out:
+    free(longs);
+    return result;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+static bool bad_value(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected)
+{
+    zr_complain(c->name, "bad value '%s' of --%s: expected %s; see 'zeroute %s --help'", value, o->name, expected,
+                c->name);
+    return false;
+}
+
+bool zr_option_number(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t least,
+                      uint64_t most, uint64_t *out)
+{
+    char *end, expected[80];
+    errno = 0;
+    unsigned long long n = strtoull(value, &end, 10);
+    if (isdigit((unsigned char)*value) && !*end && !errno && n >= least && n <= most) {
+        *out = n;
+        return true;
+    }
+    snprintf(expected, sizeof expected, "a whole number from %llu to %llu", (unsigned long long)least,
+             (unsigned long long)most);
+    return bad_value(c, o, value, expected);
+}
+
+bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const char *value, double least, double *out)
+{
+    char *end, expected[80];
+    double n = strtod(value, &end);
+    if (end != value && !*end && isfinite(n) && n >= least) {
+        *out = n;
+        return true;
+    }
+    snprintf(expected, sizeof expected, "a number, at least %g", least);
+    return bad_value(c, o, value, expected);
+}
+
+bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out)
+{
+    return zr_bytes_parse(value, out) || bad_value(c, o, value, "a size such as 2GiB");
+}
+
+bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value, const char *choices)
+{
+    size_t n = strlen(value);
+    char expected[200];
+    for (const char *at = choices; *at; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
+        if (strcspn(at, "|") == n && strncmp(at, value, n) == 0)
+            return true;
+    snprintf(expected, sizeof expected, "one of %s", choices);
+    return bad_value(c, o, value, expected);
+}
+
+bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid)
+{
+    char *end, what[160];
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    *pid = (int)n;
+    if (isdigit((unsigned char)*text) && !*end && !errno && n >= 1 && n <= 4194304)
+        return true;
+    snprintf(what, sizeof what, "bad operand '%.60s': expected a process id", text);
+    zr_wrong(c, what);
+    return false;
+}
