@@ -36,15 +36,18 @@ static void end(void)
     unlink(path);
 }
 
-static char *report(void (*write)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *), const struct zr_ab *of,
+static char *report(void (*render)(FILE *, const struct zr_ab_report *), const struct zr_ab *of,
                     const struct zr_ab_analysis *analysis)
 {
+    struct zr_ab_report r;
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
 
-    write(f, of, analysis);
+    zr_ab_report_build(&r, of, analysis);
+    render(f, &r);
     fclose(f);
+    zr_ab_report_clear(&r);
     return text;
 }
 
@@ -80,8 +83,8 @@ END_TEST
 
 START_TEST(every_report_is_the_same_from_the_file)
 {
-    void (*const writers[])(FILE *, const struct zr_ab *, const struct zr_ab_analysis *) = {
-        zr_ab_report_terminal, zr_ab_report_html, zr_ab_report_markdown};
+    void (*const writers[])(FILE *, const struct zr_ab_report *) = {zr_ab_report_terminal, zr_ab_report_html,
+                                                                    zr_ab_report_markdown};
     struct zr_ab back = {0};
     struct zr_ab_analysis again;
 
@@ -170,6 +173,65 @@ START_TEST(figures_are_kept_back_where_they_would_mislead)
     ck_assert_ptr_nonnull(strstr(text, "No verdict"));
     ck_assert_ptr_null(strstr(text, "median"));
     free(text);
+    end();
+}
+END_TEST
+
+/* Is this text in it, as the page or a JSON string has it? */
+static bool shows(const char *report_text, const char *text, bool html)
+{
+    char *escaped = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&escaped, &size);
+
+    if (html)
+        zr_html_text(f, text);
+    else
+        fputs(text, f);
+    fclose(f);
+    bool found = strstr(report_text, escaped) != NULL;
+    free(escaped);
+    return found;
+}
+
+START_TEST(all_four_reports_say_the_same)
+{
+    void (*const renderers[])(FILE *, const struct zr_ab_report *) = {zr_ab_report_terminal, zr_ab_report_markdown,
+                                                                      zr_ab_report_html, zr_ab_report_json};
+    struct zr_ab_report r;
+
+    begin();
+    if (_i) { /* without a verdict */
+        zr_ab_analysis_clear(&an);
+        for (size_t i = 0; i < ab.n_runs; i++)
+            if (ab.run[i].arm)
+                zr_pairs_set(&ab.run[i].fingerprint, "driver.version", "25.18");
+        zr_ab_analyse(&ab, &an);
+    }
+    zr_ab_report_build(&r, &ab, &an);
+    ck_assert_uint_ge(r.n_lines, 1);
+    ck_assert_int_eq(r.n_metrics == 0, _i);
+    for (size_t i = 0; i < 4; i++) {
+        bool html = renderers[i] == zr_ab_report_html;
+        char *text = report(renderers[i], &ab, &an);
+        for (size_t l = 0; l < r.n_lines; l++)
+            ck_assert_msg(shows(text, r.line[l].text, html), "'%s' is not in:\n%s", r.line[l].text, text);
+        ck_assert(shows(text, r.fingerprint, html));
+        for (size_t k = 0; k < r.n_findings; k++)
+            ck_assert(shows(text, r.finding[k].what, html));
+        for (size_t k = 0; k < r.n_metrics; k++)
+            ck_assert(shows(text, r.metric[k].name, html));
+        for (size_t k = 0; k < r.n_mechanisms; k++)
+            ck_assert(shows(text, r.mechanism[k].name, html));
+        for (size_t k = 0; i < 3 && k < r.n_metrics; k++)
+            for (size_t a = 0; a < r.n_arms; a++) {
+                ck_assert(shows(text, r.metric[k].cell[a].median, html));
+                ck_assert(shows(text, r.metric[k].cell[a].change_interval, html));
+                ck_assert(shows(text, r.metric[k].cell[a].outcome, html));
+            }
+        free(text);
+    }
+    zr_ab_report_clear(&r);
     end();
 }
 END_TEST
@@ -310,6 +372,7 @@ int main(void)
     tcase_add_test(r, the_page_is_self_contained_and_shows_texts_as_texts);
     tcase_add_test(r, markdown_has_what_a_pull_request_needs);
     tcase_add_test(r, figures_are_kept_back_where_they_would_mislead);
+    tcase_add_loop_test(r, all_four_reports_say_the_same, 0, 2);
     tcase_add_test(o, numbers_are_found_in_the_output_by_name);
     tcase_add_test(o, the_hash_is_sha256);
     tcase_add_test(j, every_document_says_its_format_first);

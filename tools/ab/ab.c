@@ -135,14 +135,14 @@ static int run_all(struct zr_ab_options *o, int argc, char **argv)
 
 /* --- reports ---------------------------------------------------------------------------------- */
 
-static bool write_file(const char *path, const struct zr_ab *ab, const struct zr_ab_analysis *an,
-                       void (*report)(FILE *, const struct zr_ab *, const struct zr_ab_analysis *))
+static bool write_file(const char *path, const struct zr_ab_report *r,
+                       void (*render)(FILE *, const struct zr_ab_report *))
 {
     FILE *f = *path ? fopen(path, "we") : stdout;
     bool fine = f != NULL;
 
     if (f) {
-        report(f, ab, an);
+        render(f, r);
         fine = fflush(f) == 0 && !ferror(f);
         if (*path)
             fine &= fclose(f) == 0;
@@ -165,41 +165,44 @@ static void set_better(struct zr_ab_options *o)
     }
 }
 
-static bool reports(struct zr_ab_options *o, const struct zr_ab_analysis *an)
+static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *an)
 {
     bool to_stdout = (o->json && !*o->json) || (o->markdown && !*o->markdown), fine = true;
+    struct zr_ab_report r;
 
+    zr_ab_report_build(&r, &o->ab, an);
     if (o->json)
-        fine &= write_file(o->json, &o->ab, an, zr_ab_report_json);
+        fine &= write_file(o->json, &r, zr_ab_report_json);
     if (o->html)
-        fine &= write_file(o->html, &o->ab, an, zr_ab_report_html);
+        fine &= write_file(o->html, &r, zr_ab_report_html);
     if (o->markdown)
-        fine &= write_file(o->markdown, &o->ab, an, zr_ab_report_markdown);
+        fine &= write_file(o->markdown, &r, zr_ab_report_markdown);
     if (!to_stdout)
-        fine &= write_file("", &o->ab, an, zr_ab_report_terminal);
+        fine &= write_file("", &r, zr_ab_report_terminal);
+    zr_ab_report_clear(&r);
     return fine;
 }
 
 /* A recorded comparison, reported anew; a primary metric and differences allowed now add to its own. */
 static bool load(struct zr_ab_options *o)
 {
-    struct zr_ab asked = o->ab;
+    struct zr_ab given = o->ab;
 
     o->ab = (struct zr_ab){0};
-    if (asked.n_arms || asked.n_factors || (asked.command && asked.command[0])) {
-        zr_ab_clear(&asked);
+    if (given.n_arms || given.n_factors || (given.command && given.command[0])) {
+        zr_ab_clear(&given);
         return zr_ab_right(zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
     }
     bool fine = zr_ab_right(zr_ab_load(&o->ab, o->report));
-    if (fine && asked.primary) {
+    if (fine && given.primary) {
         free(o->ab.primary);
-        o->ab.primary = zr_ab_text("%s", asked.primary);
+        o->ab.primary = zr_ab_text("%s", given.primary);
     }
-    for (size_t i = 0; fine && i < asked.n_allow; i++)
-        zr_ab_allow(&o->ab, asked.allow[i]);
-    if (fine && asked.effect > 0)
-        o->ab.effect = asked.effect;
-    zr_ab_clear(&asked);
+    for (size_t i = 0; fine && i < given.n_allow; i++)
+        zr_ab_allow(&o->ab, given.allow[i]);
+    if (fine && given.effect > 0)
+        o->ab.effect = given.effect;
+    zr_ab_clear(&given);
     return fine;
 }
 

@@ -1,8 +1,8 @@
 /*
  * The map of `zeroute ab` and `zeroute diff`. Way of a comparison:
  * ab.c (command line) -> arm.c (arms, plan) -> trial.c (one run) -> struct zr_ab, all raw ->
- * analysis.c (fingerprint, mechanism, statistics) -> struct zr_ab_analysis -> report_*.c.
- * A report needs nothing but struct zr_ab, which load.c reads back from the JSON.
+ * analysis.c (fingerprint, mechanism, statistics) -> struct zr_ab_analysis -> report.c -> struct zr_ab_report ->
+ * report_*.c. A report needs nothing but struct zr_ab, which load.c reads back from the JSON.
  */
 #ifndef ZEROUTE_AB_H
 #define ZEROUTE_AB_H
@@ -109,7 +109,7 @@ struct zr_ab {
     char **allow;
     size_t n_allow;
     uint64_t seed;
-    double effect; /* size in % that the user asks about; 0: chosen */
+    double effect; /* size in % that the user gave; 0: chosen */
     bool random_order;
     bool same_output;
     bool interrupted;
@@ -239,18 +239,87 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
 /* The other metrics that differ, in one line to be freed; NULL: none does. */
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
 char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);
-bool zr_ab_dull(const struct zr_ab *ab, const struct zr_ab_row *row); /* not worth a line */
+bool zr_ab_outputs_alike(const struct zr_ab_analysis *an);
+/* The change and its 95 % interval; `interval` holds 2 * ZR_AB_WORD. */
+void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparison *c, char *change, char *interval);
 const char *zr_ab_unit_name(enum zr_ab_unit u);
 const char *zr_ab_better_name(enum zr_ab_better b);
 const char *zr_ab_status_name(enum zr_ab_status s);
 const char *zr_ab_outcome_name(enum zr_ab_outcome o);
 char *zr_ab_quoted(char *const *argv); /* a command as a shell would take it; to be freed */
 
-/* --- reports ---------------------------------------------------------------------------------- */
-void zr_ab_report_terminal(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
-void zr_ab_report_markdown(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
-void zr_ab_report_html(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
-void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+/* --- report.c: what a report says ------------------------------------------------------------- */
+/*
+ * Built once from the analysis. The renderers lay it out and add nothing, so that all reports say the same; the page
+ * draws the runs beside it, and the JSON holds everything raw. Texts are never NULL unless it says so.
+ */
+#define ZR_AB_THE_SAME "the same in every run"
+#define ZR_AB_FINDING_LINES 3
+
+struct zr_ab_report_arm {
+    const char *label; /* short, for the terminal */
+    const char *name, *setting;
+    size_t runs; /* that count */
+};
+struct zr_ab_report_finding { /* something in which the arms or the runs differ */
+    const char *what, *status;
+    bool refused;                          /* there is no verdict because of it */
+    const char *line[ZR_AB_FINDING_LINES]; /* the values, and what it follows from; NULL: none */
+};
+struct zr_ab_report_mechanism {
+    const char *name, *help, *note;
+    bool refused;
+    const char *median[ZR_AB_ARMS];
+    double value[ZR_AB_ARMS]; /* of the median */
+};
+struct zr_ab_report_cell { /* one metric in one arm; the change is against the first arm, "" where there is none */
+    const char *median, *interval, *change, *change_interval, *p, *outcome;
+    double value; /* of the median */
+};
+struct zr_ab_report_metric {
+    size_t index; /* in struct zr_ab */
+    const char *name, *help;
+    bool primary, drifts;
+    bool same; /* in every run: the first cell says it all */
+    struct zr_ab_report_cell cell[ZR_AB_ARMS];
+};
+struct zr_ab_report_line {
+    const char *kind; /* reason, primary, other, note, advice */
+    const char *text;
+};
+
+struct zr_ab_report {
+    const struct zr_ab *ab; /* for drawings and the raw JSON */
+    const struct zr_ab_analysis *an;
+    const char *command, *started, *order, *machine, *repeat;
+    struct zr_ab_report_arm arm[ZR_AB_ARMS];
+    size_t n_arms;
+    const char *fingerprint; /* a sentence about the findings */
+    struct zr_ab_report_finding *finding;
+    size_t n_findings;
+    bool misleading; /* what follows would mislead: mechanisms and metrics are empty */
+    struct zr_ab_report_mechanism *mechanism;
+    size_t n_mechanisms;
+    struct zr_ab_report_metric *metric; /* the primary one first; those with nothing to tell are left out */
+    size_t n_metrics;
+    const char *footnote; /* of the metrics; may be "" */
+    const char *headline; /* Verdict, No verdict */
+    struct zr_ab_report_line *line;
+    size_t n_lines;
+    char **owned;
+    size_t n_owned;
+};
+
+/* Points into ab and an, which must outlive it. */
+void zr_ab_report_build(struct zr_ab_report *r, const struct zr_ab *ab, const struct zr_ab_analysis *an);
+void zr_ab_report_clear(struct zr_ab_report *r);
+const char *zr_ab_report_prefix(const struct zr_ab_report_line *line); /* "note: " or "" */
+
+/* --- report_terminal.c, report_markdown.c, report_html.c, report_json.c, load.c --------------- */
+void zr_ab_report_terminal(FILE *f, const struct zr_ab_report *r);
+void zr_ab_report_markdown(FILE *f, const struct zr_ab_report *r);
+void zr_ab_report_html(FILE *f, const struct zr_ab_report *r);
+void zr_ab_report_json(FILE *f, const struct zr_ab_report *r);
 char *zr_ab_load(struct zr_ab *ab, const char *file); /* NULL, or what is wrong, to be freed */
 
 /* --- output.c: numbers and a hash from what the command printed ---------------------------- */
@@ -308,7 +377,7 @@ struct zr_ab_watch {             /* what was seen from outside while a run was u
     } card[16];
     size_t n_cards;
 };
-/* The machine always; the processes too where asked for, which costs more. */
+/* The machine always; the processes too if told to, which costs more. */
 void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries);
 /* Waits until memory is back at the baseline; false: it was not, after how->settle seconds. */
 bool zr_ab_settle(struct zr_ab_running *how, double *waited);

@@ -1,4 +1,4 @@
-/* One self-contained page: verdict, fingerprint and mechanism side by side, every run, memory over time. */
+/* The report as one self-contained page: with every run and memory over time drawn. */
 #include "ab/ab.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static const char style[] =
     "color:var(--ink);font:15px/1.5 system-ui,sans-serif}h1{font-size:22px;margin:0 0 4px}"
     "h2{font-size:17px;margin:34px 0 8px}p{margin:6px 0}code,.mono{font:13px/1.5 "
     "ui-monospace,monospace;"
-    "overflow-wrap:anywhere}.soft{color:var(--soft)}.verdict{border-left:5px solid var(--good);"
+    "overflow-wrap:anywhere}.soft,.other,.note,.advice{color:var(--soft)}.verdict{border-left:5px solid var(--good);"
     "background:var(--goodbg);padding:12px 16px;margin:18px 0;border-radius:4px}"
     ".verdict.none{border-color:var(--bad);background:var(--badbg)}.verdict strong{font-size:17px}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-"
@@ -56,286 +56,208 @@ static const char style[] =
     "0}summary{cursor:pointer}"
     "@media print{body{max-width:none}figure{break-inside:avoid}}";
 
-static void arm_name(FILE *f, const struct zr_ab *ab, size_t arm)
+static void arm_name(FILE *f, const struct zr_ab_report *r, size_t arm)
 {
     fprintf(f, "<span class=\"arm arm%zu\">", arm % 8);
-    zr_html_text(f, ab->arm[arm].name);
+    zr_html_text(f, r->arm[arm].name);
     fputs("</span>", f);
 }
 
-static void head(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+/* <TAG>text</TAG>, TAG with its attributes. */
+static void element(FILE *f, const char *tag, const char *text)
 {
-    char *command = zr_ab_quoted(ab->command);
+    fprintf(f, "<%s>", tag);
+    zr_html_text(f, text);
+    fprintf(f, "</%.*s>", (int)strcspn(tag, " "), tag);
+}
 
+static void head(FILE *f, const struct zr_ab_report *r)
+{
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>zeroute "
-          "ab: ",
+          "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>zeroute ab: ",
           f);
-    zr_html_text(f, command);
-    fprintf(f, "</title><style>%s</style></head>\n<body><h1>zeroute ab</h1><p><code>", style);
-    zr_html_text(f, command);
-    fputs("</code></p><p class=\"soft\">", f);
-    zr_html_text(f, ab->started ? ab->started : "");
+    zr_html_text(f, r->command);
+    fprintf(f, "</title><style>%s</style></head>\n<body><h1>zeroute ab</h1><p>", style);
+    element(f, "code", r->command);
+    fputs("</p><p class=\"soft\">", f);
+    zr_html_text(f, r->started);
     fprintf(f,
-            " &middot; order %s &middot; seed %llu</p><div class=\"wide\"><table><tr><th>arm</th>"
-            "<th>setting</th><th class=\"n\">runs</th></tr>",
-            ab->random_order ? "random" : "ABBA", (unsigned long long)ab->seed);
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
+            " &middot; %s</p><div class=\"wide\"><table><tr><th>arm</th><th>setting</th><th class=\"n\">runs</th></tr>",
+            r->order);
+    for (size_t a = 0; a < r->n_arms; a++) {
         fputs("<tr><td>", f);
-        arm_name(f, ab, arm);
-        fputs("</td><td class=\"mono\">", f);
-        zr_html_text(f, ab->arm[arm].text);
-        fprintf(f, "</td><td class=\"n\">%zu</td></tr>", an->counted[arm]);
+        arm_name(f, r, a);
+        fputs("</td>", f);
+        element(f, "td class=\"mono\"", r->ab->arm[a].text);
+        fprintf(f, "<td class=\"n\">%zu</td></tr>", r->arm[a].runs);
     }
     fputs("</table></div>\n", f);
-    free(command);
 }
 
-static void paragraph(FILE *f, const char *text, const char *css)
+static void verdict(FILE *f, const struct zr_ab_report *r)
 {
-    fprintf(f, "<p class=\"%s\">", css);
-    zr_html_text(f, text);
-    fputs("</p>", f);
-}
-
-static void verdict(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
-    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>", an->verdict ? "" : " none",
-            an->verdict ? "Verdict" : "No verdict");
-    for (size_t i = 0; i < an->n_reasons; i++)
-        paragraph(f, an->reason[i], "reason");
-    for (size_t arm = 1; an->verdict && !ab->n_factors && arm < ab->n_arms; arm++) {
-        char *sentence = zr_ab_sentence(ab, an, an->primary, arm), *others = zr_ab_others(ab, an, arm);
-        paragraph(f, sentence, "primary");
-        if (others)
-            paragraph(f, others, "soft");
-        free(sentence);
-        free(others);
+    fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>", r->an->verdict ? "" : " none",
+            r->headline);
+    for (size_t i = 0; i < r->n_lines; i++) {
+        fprintf(f, "<p class=\"%s\">%s", r->line[i].kind, zr_ab_report_prefix(&r->line[i]));
+        zr_html_text(f, r->line[i].text);
+        fputs("</p>", f);
     }
-    for (size_t e = 0; an->verdict && e < an->n_effects; e++) {
-        char *sentence = zr_ab_effect_sentence(ab, an, e);
-        char *whole = zr_ab_text("%s: %s", ab->metric[an->primary].name, sentence);
-        paragraph(f, whole, "primary");
-        free(sentence);
-        free(whole);
-    }
-    for (size_t i = 0; i < an->n_remarks; i++)
-        paragraph(f, an->remark[i], "soft");
     fputs("</section>\n", f);
 }
 
-static const struct zr_ab_run *first_run(const struct zr_ab *ab, size_t arm)
+static void tag(FILE *f, const char *text, bool bad)
 {
-    for (size_t r = 0; r < ab->n_runs; r++)
-        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]))
-            return &ab->run[r];
-    return NULL;
+    if (*text)
+        element(f, bad ? "span class=\"tag bad\"" : "span class=\"tag\"", text);
 }
 
-static const struct zr_ab_difference *difference_in(const struct zr_ab_analysis *an, const char *what)
+static void row(FILE *f, bool bad)
 {
-    const struct zr_ab_difference *found = NULL;
-
-    for (size_t i = 0; i < an->differences.n; i++)
-        if (!strcmp(an->differences.at[i].what, what) && (!found || an->differences.at[i].status > found->status))
-            found = &an->differences.at[i];
-    return found;
+    fputs(bad ? "<tr class=\"refused\">" : "<tr>", f);
 }
 
-static void fingerprint_row(FILE *f, const struct zr_ab *ab, const char *what, const struct zr_ab_difference *d)
+/* The whole fingerprint of each arm, by its first run: what the findings do not name is the same. */
+static void all_facts(FILE *f, const struct zr_ab_report *r)
 {
-    bool bad = d && (d->status == ZR_AB_UNDECLARED || d->status == ZR_AB_UNLIKE);
-
-    fprintf(f, "<tr%s><td class=\"mono\">", bad ? " class=\"refused\"" : "");
-    zr_html_text(f, what);
-    fputs("</td>", f);
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
-        const struct zr_ab_run *run = first_run(ab, arm);
-        const char *value = run ? zr_pairs_get(&run->fingerprint, what) : NULL;
-        fputs("<td class=\"mono\">", f);
-        zr_html_text(f, value ? value : "-");
-        fputs("</td>", f);
-    }
-    fprintf(f, "<td>%s%s%s", d ? bad ? "<span class=\"tag bad\">" : "<span class=\"tag\">" : "",
-            d ? zr_ab_status_name(d->status) : "", d ? "</span>" : "");
-    if (d && *d->why) {
-        fputs(" <span class=\"soft\">", f);
-        zr_html_text(f, d->why);
-        fputs("</span>", f);
-    }
-    if (d && d->status == ZR_AB_UNLIKE)
-        fprintf(f, " <span class=\"soft\">run %zu against run %zu</span>", d->run, d->other_run);
-    fputs("</td></tr>\n", f);
-}
-
-static void table_of_arms(FILE *f, const struct zr_ab *ab, const char *first)
-{
-    fprintf(f, "<div class=\"wide\"><table><tr><th>%s</th>", first);
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
-        fputs("<th>", f);
-        arm_name(f, ab, arm);
-        fputs("</th>", f);
-    }
-    fputs("<th></th></tr>\n", f);
-}
-
-static void fingerprints(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
+    const struct zr_ab_run *first[ZR_AB_ARMS] = {NULL};
     struct zr_pairs names = {0};
 
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
-        const struct zr_ab_run *run = first_run(ab, arm);
-        if (run)
-            zr_pairs_copy(&names, &run->fingerprint);
-    }
-    for (size_t i = 0; i < an->differences.n; i++)
-        zr_pairs_set(&names, an->differences.at[i].what, "");
-    fputs("<h2>Fingerprint</h2>", f);
-    if (an->differences.n) {
-        table_of_arms(f, ab, "what differs");
-        for (size_t i = 0; i < names.n; i++) {
-            const struct zr_ab_difference *d = difference_in(an, names.at[i].name);
-            if (d)
-                fingerprint_row(f, ab, names.at[i].name, d);
+    for (size_t i = r->ab->n_runs; i-- > 0;)
+        if (zr_ab_counts(&r->ab->run[i])) {
+            first[r->ab->run[i].arm] = &r->ab->run[i];
+            zr_pairs_copy(&names, &r->ab->run[i].fingerprint);
         }
-        fputs("</table></div>\n", f);
-    } else {
-        fputs("<p>Nothing differs.</p>", f);
+    fputs("<details><summary>Every fact, by the first run of each arm</summary><div class=\"wide\"><table>"
+          "<tr><th>name</th>",
+          f);
+    for (size_t a = 0; a < r->n_arms; a++) {
+        fputs("<th>", f);
+        arm_name(f, r, a);
+        fputs("</th>", f);
     }
-    fputs("<details><summary>What is the same in all arms</summary>", f);
-    table_of_arms(f, ab, "name");
-    for (size_t i = 0; i < names.n; i++)
-        if (!difference_in(an, names.at[i].name))
-            fingerprint_row(f, ab, names.at[i].name, NULL);
+    fputs("</tr>\n", f);
+    for (size_t i = 0; i < names.n; i++) {
+        fputs("<tr>", f);
+        element(f, "td class=\"mono\"", names.at[i].name);
+        for (size_t a = 0; a < r->n_arms; a++) {
+            const char *value = first[a] ? zr_pairs_get(&first[a]->fingerprint, names.at[i].name) : NULL;
+            element(f, "td class=\"mono\"", value ? value : "-");
+        }
+        fputs("</tr>\n", f);
+    }
     fputs("</table></div></details>\n", f);
     zr_pairs_clear(&names);
 }
 
-static void mechanisms(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void fingerprint(FILE *f, const struct zr_ab_report *r)
 {
-    if (!an->n_mechanisms)
+    fputs("<h2>Fingerprint</h2>", f);
+    element(f, "p", r->fingerprint);
+    fputs("<div class=\"wide\"><table>", f);
+    for (size_t i = 0; i < r->n_findings; i++) {
+        const struct zr_ab_report_finding *one = &r->finding[i];
+        row(f, one->refused);
+        fputs("<td>", f);
+        tag(f, one->status, one->refused);
+        fputs("</td>", f);
+        element(f, "td class=\"mono\"", one->what);
+        fputs("<td class=\"mono\">", f);
+        for (size_t l = 0; l < ZR_AB_FINDING_LINES; l++)
+            if (one->line[l]) {
+                fputs(l ? "<br>" : "", f);
+                zr_html_text(f, one->line[l]);
+            }
+        fputs("</td></tr>\n", f);
+    }
+    fputs("</table></div>\n", f);
+    all_facts(f, r);
+}
+
+static void mechanisms(FILE *f, const struct zr_ab_report *r)
+{
+    if (!r->n_mechanisms)
         return;
-    fputs("<h2>Mechanism</h2><p class=\"soft\">Median per run.</p>", f);
-    table_of_arms(f, ab, "what happened");
-    for (size_t m = 0; m < an->n_mechanisms; m++) {
-        const struct zr_ab_moved *one = &an->mechanism[m];
-        bool moved = false, own = true;
-        for (size_t arm = 1; arm < ab->n_arms; arm++) {
-            moved |= one->arm[arm].moved;
-            own &= !one->arm[arm].moved || one->arm[arm].expected || one->arm[arm].allowed;
-        }
-        fprintf(f, "<tr%s><td><span class=\"mono\">%s</span> <span class=\"soft\">%s</span></td>",
-                own ? "" : " class=\"refused\"", one->name, one->help);
-        for (size_t arm = 0; arm < ab->n_arms; arm++)
-            if (isnan(one->median[arm]))
-                fputs("<td>-</td>", f);
-            else
-                fprintf(f, "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%.6g</td>", one->name, arm,
-                        one->median[arm], one->median[arm]);
-        fprintf(f, "<td>%s</td></tr>\n",
-                !moved ? ""
-                : own  ? "<span class=\"tag\">moved</span>"
-                       : "<span class=\"tag bad\">moved, not by declaration</span>");
+    fputs("<h2>Mechanism (median per run)</h2><div class=\"wide\"><table><tr><th></th>", f);
+    for (size_t a = 0; a < r->n_arms; a++) {
+        fputs("<th>", f);
+        arm_name(f, r, a);
+        fputs("</th>", f);
+    }
+    fputs("<th></th></tr>\n", f);
+    for (size_t m = 0; m < r->n_mechanisms; m++) {
+        const struct zr_ab_report_mechanism *one = &r->mechanism[m];
+        row(f, one->refused);
+        fprintf(f, "<td><span class=\"mono\">%s</span> <span class=\"soft\">%s</span></td>", one->name, one->help);
+        for (size_t a = 0; a < r->n_arms; a++)
+            fprintf(f, "<td data-mechanism=\"%s\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td>", one->name, a,
+                    one->value[a], one->median[a]);
+        fputs("<td>", f);
+        tag(f, one->note, one->refused);
+        fputs("</td></tr>\n", f);
     }
     fputs("</table></div>\n", f);
 }
 
-static void figure_cells(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
+static void figure_row(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m, size_t arm)
 {
-    const struct zr_ab_metric *m = &ab->metric[metric];
-    const struct zr_ab_row *row = &an->row[metric];
-    const struct zr_ab_comparison *c = &row->arm[arm];
-    char text[ZR_AB_WORD], low[ZR_AB_WORD], high[ZR_AB_WORD];
+    const struct zr_ab_report_cell *c = &m->cell[arm];
 
-    fprintf(f, "<td class=\"n\" data-metric=\"");
+    fprintf(f, "<tr%s><td>", arm ? "" : " class=\"first\"");
+    if (!arm) {
+        fputs("<span title=\"", f);
+        zr_html_text(f, m->help);
+        fputs("\">", f);
+        zr_html_text(f, m->name);
+        fputs("</span> ", f);
+        tag(f, m->primary ? "primary" : "", false);
+        tag(f, m->drifts ? "drifts" : "", true);
+    }
+    fputs("</td><td>", f);
+    if (m->same)
+        fputs("all", f);
+    else
+        arm_name(f, r, arm);
+    fputs("</td><td class=\"n\" data-metric=\"", f);
     zr_html_text(f, m->name);
-    fprintf(f, "\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td>", arm, c->median,
-            zr_ab_number(text, m->unit, c->median));
-    if (row->constant && !row->primary) {
-        fputs("<td class=\"n soft\">the same in every "
-              "run</td><td></td><td></td><td></td><td></td></tr>\n",
-              f);
-        return;
-    }
-    fprintf(f, "<td class=\"n soft\">%s</td>", zr_ab_interval_text(low, m->unit, c->median_interval));
-    if (arm == 0 || ab->n_factors || isnan(c->difference)) {
-        fputs("<td></td><td></td><td></td><td></td></tr>\n", f);
-        return;
-    }
-    if (isfinite(c->change)) {
-        fprintf(f, "<td class=\"n\">%s</td>", zr_ab_percent(text, c->change));
-        fprintf(f, "<td class=\"n\">%s to %s</td>", zr_ab_percent(low, c->change_interval.low),
-                zr_ab_percent(high, c->change_interval.high));
-    } else {
-        fprintf(f, "<td class=\"n\">%s%s</td>", c->difference > 0 ? "+" : "",
-                zr_ab_number(text, m->unit, c->difference));
-        fprintf(f, "<td class=\"n\">%s</td>", zr_ab_interval_text(text, m->unit, c->difference_interval));
-    }
-    fprintf(f, "<td class=\"n\">%s</td><td>%s</td></tr>\n", zr_ab_p_text(text, c->p_corrected),
-            !an->verdict || c->outcome == ZR_AB_NOT_TESTED ? "" : zr_ab_outcome_word(m, c->outcome, true));
+    fprintf(f, "\" data-arm=\"%zu\" data-value=\"%.17g\">%s</td>", arm, c->value, c->median);
+    element(f, "td class=\"n soft\"", m->same ? ZR_AB_THE_SAME : c->interval);
+    fprintf(f, "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td>%s</td></tr>\n", c->change,
+            c->change_interval, c->p, c->outcome);
 }
 
-static void figures(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void figures(FILE *f, const struct zr_ab_report *r)
 {
-    fprintf(f,
-            "<h2>Figures</h2>%s<div class=\"wide\"><table><tr><th>metric</th><th>arm</th>"
-            "<th class=\"n\">median</th><th class=\"n\">95 %% interval</th><th class=\"n\">change</th>"
-            "<th class=\"n\">95 %% interval</th><th class=\"n\">p</th><th></th></tr>\n",
-            an->verdict ? "" : "<p class=\"soft\">Without a verdict: these figures do not tell a cause.</p>");
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t m = 0; m < ab->n_metrics; m++) {
-            const struct zr_ab_row *row = &an->row[m];
-            if (row->primary != (pass == 0) || zr_ab_dull(ab, row))
-                continue;
-            bool same = row->constant && !row->primary;
-            for (size_t arm = 0; arm < (same ? 1 : ab->n_arms); arm++) {
-                fprintf(f, "<tr%s><td>", arm ? "" : " class=\"first\"");
-                if (!arm) {
-                    fputs("<span title=\"", f);
-                    zr_html_text(f, ab->metric[m].help);
-                    fputs("\">", f);
-                    zr_html_text(f, ab->metric[m].name);
-                    fprintf(f, "</span>%s%s", row->primary ? " <span class=\"tag\">primary</span>" : "",
-                            row->drifts ? " <span class=\"tag bad\">drifts</span>" : "");
-                }
-                fputs("</td><td>", f);
-                if (same)
-                    fputs("all", f);
-                else
-                    arm_name(f, ab, arm);
-                fputs("</td>", f);
-                figure_cells(f, ab, an, m, arm);
-            }
-        }
-    fputs("</table></div><p class=\"soft\">p: Mann-Whitney U; of metrics other than the primary, "
-          "corrected for "
-          "their number (Holm). A verdict needs p below 0.01.</p>\n",
+    fputs("<h2>Figures</h2><div class=\"wide\"><table><tr><th>metric</th><th>arm</th><th class=\"n\">median</th>"
+          "<th class=\"n\">95 % interval</th><th class=\"n\">change</th><th class=\"n\">95 % interval</th>"
+          "<th class=\"n\">p</th><th></th></tr>\n",
           f);
+    for (size_t i = 0; i < r->n_metrics; i++)
+        for (size_t a = 0; a < (r->metric[i].same ? 1 : r->n_arms); a++)
+            figure_row(f, r, &r->metric[i], a);
+    fprintf(f, "</table></div><p class=\"soft\">%s</p>\n", r->footnote);
 }
 
-static void plots(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void plots(FILE *f, const struct zr_ab_report *r)
 {
     fputs("<h2>Run by run</h2><p class=\"key\">", f);
-    for (size_t arm = 0; arm < ab->n_arms; arm++) {
-        fprintf(f, "<b class=\"arm%zu\">", arm % 8);
-        zr_html_text(f, ab->arm[arm].name);
+    for (size_t a = 0; a < r->n_arms; a++) {
+        fprintf(f, "<b class=\"arm%zu\">", a % 8);
+        zr_html_text(f, r->arm[a].name);
         fputs("</b>", f);
     }
     fputs("dashed: median</p><div class=\"plots\">", f);
-    for (int pass = 0; pass < 2; pass++)
-        for (size_t m = 0; m < ab->n_metrics; m++) {
-            if (an->row[m].primary != (pass == 0) || zr_ab_dull(ab, &an->row[m]))
-                continue;
-            fputs("<figure data-plot=\"", f);
-            zr_html_text(f, ab->metric[m].name);
-            fputs("\"><figcaption>", f);
-            zr_html_text(f, ab->metric[m].name);
-            fputs(" <span class=\"soft\">", f);
-            zr_html_text(f, ab->metric[m].help);
-            fputs("</span></figcaption>", f);
-            zr_svg_runs(f, ab, an, m);
-            fputs("</figure>\n", f);
-        }
+    for (size_t i = 0; i < r->n_metrics; i++) {
+        fputs("<figure data-plot=\"", f);
+        zr_html_text(f, r->metric[i].name);
+        fputs("\"><figcaption>", f);
+        zr_html_text(f, r->metric[i].name);
+        fputc(' ', f);
+        element(f, "span class=\"soft\"", r->metric[i].help);
+        fputs("</figcaption>", f);
+        zr_svg_runs(f, r->ab, r->an, r->metric[i].index);
+        fputs("</figure>\n", f);
+    }
     fputs("</div>\n", f);
 }
 
@@ -355,8 +277,10 @@ static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_a
     return best;
 }
 
-static void memory(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+static void memory(FILE *f, const struct zr_ab_report *r)
 {
+    const struct zr_ab *ab = r->ab;
+    const struct zr_ab_analysis *an = r->an;
     double seconds = 0, bytes = 0;
     const struct zr_ab_run *run;
 
@@ -368,18 +292,16 @@ static void memory(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis 
         }
     if (!(seconds > 0))
         return;
-    fputs("<h2>Memory over time</h2><p class=\"key\"><b class=\"active\">GPUActive over its "
-          "baseline</b>"
+    fputs("<h2>Memory over time</h2><p class=\"key\"><b class=\"active\">GPUActive over its baseline</b>"
           "<b class=\"drop\">drop of MemAvailable</b><b class=\"rss\">resident memory</b>"
           "<b class=\"vram\">device memory</b><b class=\"imports\">imports</b></p>"
-          "<p class=\"soft\">One run per arm, the one nearest to the median wall time, sampled "
-          "from outside. "
-          "GPUActive and MemAvailable are the whole machine's.</p><div class=\"plots\">",
+          "<p class=\"soft\">One run per arm, the one nearest to the median wall time, sampled from outside. "
+          "GPUActive and MemAvailable are those of the whole machine.</p><div class=\"plots\">",
           f);
     for (size_t arm = 0; arm < ab->n_arms; arm++)
         if ((run = typical(ab, an, arm))) {
             fprintf(f, "<figure data-memory=\"%zu\"><figcaption>", arm);
-            arm_name(f, ab, arm);
+            arm_name(f, r, arm);
             fprintf(f, " <span class=\"soft\">run %zu</span></figcaption>", run->number);
             zr_svg_memory(f, run, run->sample->mem_available, run->sample->gpu_active, seconds, bytes);
             fputs("</figure>\n", f);
@@ -387,29 +309,20 @@ static void memory(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis 
     fputs("</div>\n", f);
 }
 
-static void foot(FILE *f, const struct zr_ab *ab)
+void zr_ab_report_html(FILE *f, const struct zr_ab_report *r)
 {
-    fputs("<h2>The machine</h2><div class=\"wide\"><table>", f);
-    for (size_t i = 0; i < ab->machine.n; i++) {
-        fputs("<tr><td>", f);
-        zr_html_text(f, ab->machine.at[i].name);
-        fputs("</td><td class=\"mono\">", f);
-        zr_html_text(f, ab->machine.at[i].value);
-        fputs("</td></tr>", f);
+    head(f, r);
+    verdict(f, r);
+    fingerprint(f, r);
+    mechanisms(f, r);
+    if (r->n_metrics) {
+        figures(f, r);
+        plots(f, r);
+        memory(f, r);
     }
-    fputs("</table></div><h2>To repeat it</h2><p><code>", f);
-    zr_html_text(f, ab->repeat ? ab->repeat : "");
-    fputs("</code></p><p class=\"soft\">zeroute " ZEROUTE_VERSION "</p></body></html>\n", f);
-}
-
-void zr_ab_report_html(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
-    head(f, ab, an);
-    verdict(f, ab, an);
-    fingerprints(f, ab, an);
-    mechanisms(f, ab, an);
-    figures(f, ab, an);
-    plots(f, ab, an);
-    memory(f, ab, an);
-    foot(f, ab);
+    fputs("<h2>Machine</h2>", f);
+    element(f, "p", r->machine);
+    fputs("<h2>Repeat</h2><p>", f);
+    element(f, "code", r->repeat);
+    fputs("</p><p class=\"soft\">zeroute " ZEROUTE_VERSION "</p></body></html>\n", f);
 }

@@ -186,8 +186,27 @@ static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_
     }
 }
 
-void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an)
+/* The sentences of the other reports; their figures are those of the analysis. */
+static void said(json_t *document, const struct zr_ab_report *r)
 {
+    json_t *report = zr_json_object(document, "report");
+
+    zr_json_text(report, "headline", r->headline);
+    json_t *lines = zr_json_array(report, "lines");
+    for (size_t i = 0; i < r->n_lines; i++) {
+        json_t *line = zr_json_object(lines, NULL);
+        zr_json_text(line, "kind", r->line[i].kind);
+        zr_json_text(line, "text", r->line[i].text);
+    }
+    zr_json_text(report, "fingerprint", r->fingerprint);
+    zr_json_text(report, "footnote", r->footnote);
+    zr_json_text(report, "machine", r->machine);
+}
+
+void zr_ab_report_json(FILE *f, const struct zr_ab_report *r)
+{
+    const struct zr_ab *ab = r->ab;
+    const struct zr_ab_analysis *an = r->an;
     char seed[24];
     size_t words = 0;
 
@@ -219,5 +238,6 @@ void zr_ab_report_json(FILE *f, const struct zr_ab *ab, const struct zr_ab_analy
     analysed_differences(analysis, an);
     analysed_mechanisms(analysis, ab, an);
     analysed_effects(analysis, ab, an);
+    said(document, r);
     zr_json_write(f, document, 17, false);
 }

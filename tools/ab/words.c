@@ -102,7 +102,7 @@ const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome 
     return less ? "less" : "more";
 }
 
-static bool outputs_alike(const struct zr_ab_analysis *an)
+bool zr_ab_outputs_alike(const struct zr_ab_analysis *an)
 {
     for (size_t i = 0; i < an->differences.n; i++)
         if (!strncmp(an->differences.at[i].what, "output", 6))
@@ -126,29 +126,34 @@ static char *needs(const struct zr_ab_comparison *c)
     return zr_ab_text("%s (would need about %.0f runs per arm to see %.3g %%)", near, c->needed, 100 * c->seen);
 }
 
+void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparison *c, char *change, char *interval)
+{
+    char low[ZR_AB_WORD], high[ZR_AB_WORD];
+
+    if (isfinite(c->change)) {
+        zr_ab_percent(change, c->change);
+        snprintf(interval, 2 * ZR_AB_WORD, "%s to %s", zr_ab_percent(low, c->change_interval.low),
+                 zr_ab_percent(high, c->change_interval.high));
+    } else {
+        snprintf(change, ZR_AB_WORD, "%s%.100s", c->difference > 0 ? "+" : "",
+                 zr_ab_number(low, m->unit, c->difference));
+        zr_ab_interval_text(interval, m->unit, c->difference_interval);
+    }
+}
+
 char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
 {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_comparison *c = &an->row[metric].arm[arm];
     const char *base = ab->arm[0].name, *name = ab->arm[arm].name;
     char change[ZR_AB_WORD], from[ZR_AB_WORD], to[ZR_AB_WORD], interval[2 * ZR_AB_WORD], p[ZR_AB_WORD];
-    bool alike = outputs_alike(an);
+    bool alike = zr_ab_outputs_alike(an);
     char *out;
 
     zr_ab_number(from, m->unit, an->row[metric].arm[0].median);
     zr_ab_number(to, m->unit, c->median);
     zr_ab_p_text(p, c->p_corrected);
-    if (isfinite(c->change)) {
-        char low[ZR_AB_WORD], high[ZR_AB_WORD];
-        zr_ab_percent(change, c->change);
-        snprintf(interval, sizeof(interval), "%s to %s", zr_ab_percent(low, c->change_interval.low),
-                 zr_ab_percent(high, c->change_interval.high));
-    } else {
-        char size[ZR_AB_WORD];
-        snprintf(change, sizeof(change), "%s%.100s", c->difference > 0 ? "+" : "",
-                 zr_ab_number(size, m->unit, c->difference));
-        zr_ab_interval_text(interval, m->unit, c->difference_interval);
-    }
+    zr_ab_change_text(m, c, change, interval);
     if (an->row[metric].constant)
         return zr_ab_text("%s: the same in every run of %s and %s (%s)", m->name, base, name, to);
     switch (c->outcome) {
@@ -190,7 +195,7 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
         else
             zr_ab_number(change, ab->metric[m].unit, c->difference);
         char *longer = zr_ab_text("%s%s%s %s (%s)", out ? out : "", out ? ", " : "", ab->metric[m].name,
-                                  zr_ab_outcome_word(&ab->metric[m], c->outcome, outputs_alike(an)), change);
+                                  zr_ab_outcome_word(&ab->metric[m], c->outcome, zr_ab_outputs_alike(an)), change);
         free(out);
         out = longer;
     }
@@ -226,24 +231,14 @@ char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis 
     bool found = an->effect_corrected[effect] < ZR_AB_ALPHA;
 
     zr_ab_percent(share, base != 0 ? e->estimate / base : NAN);
-    out = zr_ab_text(
-        "%s %s: %s%s%s%s%s, 95 %% interval %s, p = %s", e->order == 1 ? "main effect of" : "interaction of", name,
-        found ? "" : "none beyond noise, ", e->estimate > 0 ? "+" : "", zr_ab_number(estimate, m->unit, e->estimate),
-        strcmp(share, "-") ? ", " : "", strcmp(share, "-") ? share : "",
-        zr_ab_interval_text(interval, m->unit, e->interval), zr_ab_p_text(p, an->effect_corrected[effect]));
+    out =
+        zr_ab_text("%s: %s %s: %s%s%s%s%s, 95 %% interval %s, p = %s", m->name,
+                   e->order == 1 ? "main effect of" : "interaction of", name, found ? "" : "none beyond noise, ",
+                   e->estimate > 0 ? "+" : "", zr_ab_number(estimate, m->unit, e->estimate),
+                   strcmp(share, "-") ? ", " : "", strcmp(share, "-") ? share : "",
+                   zr_ab_interval_text(interval, m->unit, e->interval), zr_ab_p_text(p, an->effect_corrected[effect]));
     free(name);
     return out;
-}
-
-/* Nothing to tell: not measured, or zero in every run. The primary metric is always told. */
-bool zr_ab_dull(const struct zr_ab *ab, const struct zr_ab_row *row)
-{
-    if (row->primary || !row->measured)
-        return !row->primary;
-    for (size_t arm = 0; arm < ab->n_arms; arm++)
-        if (row->arm[arm].median != 0 && !isnan(row->arm[arm].median))
-            return false;
-    return row->constant;
 }
 
 /* --- names of enumerations, as they stand in the JSON ----------------------------------------- */
