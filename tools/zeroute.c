@@ -90,10 +90,10 @@ static int list(const char *what)
     return 0;
 }
 
-/* What was asked for, carried out; `name` is told who is to speak of the output. */
+/* Carries out the command; *name is set to whose output it is. */
 static int command(int argc, char **argv, const char **name)
 {
-    static char ask[] = "--help";
+    static char help_option[] = "--help";
     if (argc < 2) {
         zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
         return 2;
@@ -104,7 +104,7 @@ static int command(int argc, char **argv, const char **name)
             return 0;
         }
         argv[1] = argv[2];
-        argv[2] = ask;
+        argv[2] = help_option;
         argc = 3;
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("zeroute %s\n", ZEROUTE_VERSION);
@@ -113,7 +113,7 @@ static int command(int argc, char **argv, const char **name)
     if (strcmp(argv[1], "--list") == 0)
         return list(argc > 2 ? argv[2] : "");
     if (argc > 2 && strcmp(argv[2], "-h") == 0)
-        argv[2] = ask;
+        argv[2] = help_option;
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!is_named(argv[1], commands[i].name))
             continue;

@@ -18,15 +18,15 @@ row() {
     same "$got" "$2"
 }
 
-promise "Level Zero, as asked" row 'as asked' '0.00 1.00 1.00'
+promise "Level Zero, as requested" row 'as requested' '0.00 1.00 1.00'
 promise "Level Zero, residency:owner" row 'residency:owner' '0.00 0.00 0.00'
 promise "Level Zero, backing:eager" row 'backing:eager (EnableDeferBacking=0)' '0.00 0.00 0.00'
 promise "Level Zero, no peer access" row 'no peer access' '0.00 0.00 0.00'
-promise "IPC, as asked" row 'IPC, as asked' '1.00 1.00 1.00'
+promise "IPC, as requested" row 'IPC, as requested' '1.00 1.00 1.00'
 promise "IPC, residency:owner does not end it" row 'IPC, residency:owner' '1.00 1.00 1.00'
 promise "IPC, backing:eager ends it" row 'IPC, backing:eager' '0.00 0.00 0.00'
 for v in 1 2; do
-    promise "SYCL v$v, as asked" row "SYCL v$v, as asked" '0.00 1.00 1.00'
+    promise "SYCL v$v, as requested" row "SYCL v$v, as requested" '0.00 1.00 1.00'
     promise "SYCL v$v, residency:owner" row "SYCL v$v, residency:owner" '0.00 0.00 0.00'
     promise "SYCL v$v, backing:eager" row "SYCL v$v, backing:eager" '0.00 0.00 0.00'
 done

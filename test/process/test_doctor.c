@@ -458,7 +458,7 @@ START_TEST(a_live_process_is_seen_with_and_without_the_preload)
     struct child *c = look_at(&l, 1);
 
     says(c, "\"preloaded\": true");
-    says(c, "residency on other cards was asked 3 times and granted");
+    says(c, "residency on other cards was requested 3 times and granted");
     says(c, "\"state\": \"there\"");
     says(c, "\"bytes\": 402653184");
     ck_assert(!finds(c, "preload-bypassed"));

@@ -137,8 +137,8 @@ START_TEST(all_settings_make_one_table)
     struct child *c = child_run(settings, argv);
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 1);
-    ck_assert_msg(strstr(c->out, "| as asked ") != NULL, "%s", c->out);
-    ck_assert_double_eq_tol(number_after(c->out, "| as asked", "|  "), 0, 0.01);
+    ck_assert_msg(strstr(c->out, "| as requested ") != NULL, "%s", c->out);
+    ck_assert_double_eq_tol(number_after(c->out, "| as requested", "|  "), 0, 0.01);
     ck_assert_msg(strstr(c->out, "| residency:owner ") != NULL, "%s", c->out);
     ck_assert_msg(strstr(c->out, "1.00") != NULL, "%s", c->out);
     child_free(c);

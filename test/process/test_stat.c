@@ -384,7 +384,7 @@ START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds)
     finish(&second);
     ck_assert_int_eq(sh("$Z stat | grep '^job %s:'", run), 0);
     snprintf(line, sizeof line,
-             "job %s: 2 processes (1 finished), 3.00 MiB in use, peaks together 6.00 MiB, held 3.00 MiB\n", run);
+             "job %s: 2 processes (1 finished), 3.00 MiB in use, peaks together 6.00 MiB, reserved 3.00 MiB\n", run);
     ck_assert_str_eq(out, line);
     go_on(&first);
     finish(&first);

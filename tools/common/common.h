@@ -93,7 +93,7 @@ struct zr_table;
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
 void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */
 size_t zr_table_rows(const struct zr_table *t);
-/* Cuts the last column at the width of a terminal; colours where asked for. Frees the table. */
+/* Cuts the last column at the width of a terminal; colours if told to. Frees the table. */
 void zr_table_print(struct zr_table *t, FILE *out, bool colour);
 /* A terminal, and no NO_COLOR in the environment. */
 bool zr_colour(FILE *out);

@@ -117,17 +117,17 @@ static bool looks_like_a_key(const char *name)
     return lower && upper && strlen(name) > 8;
 }
 
-/* Whether some library that is in use carries the name; *asked tells whether any could be asked. */
-static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *asked)
+/* Whether some library that is in use carries the name; *readable tells whether any could be read. */
+static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *readable)
 {
-    *asked = false;
+    *readable = false;
     for (int i = 0; i < ZR_PARTS; i++) {
         const struct zr_library *library = &stack->parts[i];
 
         if (!library->there || !*library->file || i == ZR_PART_PRELOAD || i == ZR_PART_SIMGPU ||
             (i == ZR_PART_UR_V1 && stack->adapter == 2) || (i == ZR_PART_UR_V2 && stack->adapter == 1))
             continue;
-        *asked = true;
+        *readable = true;
         if (zr_library_mentions(library, name))
             return true;
     }
@@ -164,7 +164,7 @@ static bool keys_are_read(const struct zr_environ *from)
 static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader, struct zr_env_report *out)
 {
     static const char restrict_p2p[] = "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P";
-    bool asked;
+    bool readable;
 
     out->todo = "unset it";
     if (reader == KEY && !keys_are_read(&stack->environ)) {
@@ -180,7 +180,7 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
     /* names of loggers are put together from pieces */
     if (!strncmp(name, "UR_LOG_", 7) || !reader_is_loaded(stack, reader))
         return false;
-    if (is_mentioned(stack, reader == KEY ? without_prefix(name) : name, &asked) || !asked)
+    if (is_mentioned(stack, reader == KEY ? without_prefix(name) : name, &readable) || !readable)
         return false;
     if (stack->adapter == 2 && zr_library_mentions(&stack->parts[ZR_PART_UR_V1], name)) {
         out->why = "only adapter v1 reads it, and v2 is in use";
@@ -203,7 +203,7 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
         struct zr_env_report found = {0};
         size_t length = strcspn(s, "=");
         int index;
-        bool asked;
+        bool readable;
 
         if (!length || length >= sizeof found.name)
             continue;
@@ -215,7 +215,7 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
                 report(to, &found);
         } else if ((is_of_the_stack(found.name) || looks_like_a_key(found.name)) &&
                    (found.nearest = zr_env_nearest(without_prefix(found.name))) != NULL &&
-                   !is_mentioned(stack, without_prefix(found.name), &asked)) {
+                   !is_mentioned(stack, without_prefix(found.name), &readable)) {
             found.trouble = ZR_ENV_MISSPELT;
             report(to, &found);
         }

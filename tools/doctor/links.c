@@ -117,12 +117,12 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
         snprintf(link->why, sizeof link->why, "%llu IPC handles were taken", (unsigned long long)counted->ipc_exports);
     } else if (counted->found && counted->peer_requested_calls > counted->peer_skipped_calls) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "residency on other cards was asked %llu times and granted",
+        snprintf(link->why, sizeof link->why, "residency on other cards was requested %llu times and granted",
                  (unsigned long long)(counted->peer_requested_calls - counted->peer_skipped_calls));
     } else if (counted->found && counted->peer_skipped_calls) {
         link->answer = ZR_NO;
         snprintf(link->why, sizeof link->why,
-                 "residency on other cards was asked %llu times and skipped (residency:owner)",
+                 "residency on other cards was requested %llu times and skipped (residency:owner)",
                  (unsigned long long)counted->peer_skipped_calls);
     } else if (c->memory.dmabuf_fds) {
         link->answer = ZR_YES;

@@ -138,7 +138,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
     }
     fputc('\n', to);
     if (c->counted.found) {
-        fprintf(to, "  zeroute: %s held, %llu calls seen,", zr_bytes_text(a, sizeof a, c->counted.allocated),
+        fprintf(to, "  zeroute: %s allocated, %llu calls seen,", zr_bytes_text(a, sizeof a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
         show_settings(to, c->counted.settings);
     }

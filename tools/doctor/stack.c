@@ -206,17 +206,17 @@ static bool is_on(const char *value)
 
 static void choose_adapter(struct zr_stack *stack)
 {
-    const char *asked = zr_environ_get(&stack->environ, "SYCL_UR_USE_LEVEL_ZERO_V2");
-    const char *asked_loader = zr_environ_get(&stack->environ, "UR_LOADER_USE_LEVEL_ZERO_V2");
+    const char *set_by_user = zr_environ_get(&stack->environ, "SYCL_UR_USE_LEVEL_ZERO_V2");
+    const char *set_for_loader = zr_environ_get(&stack->environ, "UR_LOADER_USE_LEVEL_ZERO_V2");
     bool v1 = stack->parts[ZR_PART_UR_V1].there, v2 = stack->parts[ZR_PART_UR_V2].there;
 
     stack->adapter_why = "";
     if (v1 != v2) {
         stack->adapter = v2 ? 2 : 1;
         stack->adapter_why = "the only one loaded";
-    } else if (v1 && (asked || asked_loader)) {
-        stack->adapter = is_on(asked) || is_on(asked_loader) ? 2 : 1;
-        stack->adapter_why = asked ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so" : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
+    } else if (v1 && (set_by_user || set_for_loader)) {
+        stack->adapter = is_on(set_by_user) || is_on(set_for_loader) ? 2 : 1;
+        stack->adapter_why = set_by_user ? "SYCL_UR_USE_LEVEL_ZERO_V2 says so" : "UR_LOADER_USE_LEVEL_ZERO_V2 says so";
     } else if (v1 && stack->runtime.count) {
         stack->adapter = zr_fact_holds(ZR_FACT_DEFAULT_V2, stack->runtime) ? 2 : 1;
         stack->adapter_why =

@@ -76,7 +76,7 @@ static int inner_pid(const char *pid)
 
 /*
  * Is there such a process, and is it the one? One that could not read its own start time (no
- * descriptor was free) is known by its number alone; whether it has the segment is asked later.
+ * descriptor was free) is known by its number alone; whether it has the segment is looked up later.
  */
 static bool is_it(const char *pid, uint64_t start_time)
 {

@@ -38,9 +38,9 @@ bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size);
 void zr_trace_free(struct zr_trace *t);
 
 /*
- * Writes a trace of one of two shapes as CSV: "tensors" are what a program without a cache of its own asks
- * for (a transformer's forward and backward passes, steps of varying length), "segments" what PyTorch asks
- * for below its own cache (2 MiB, 20 MiB, multiples of 2 MiB). The same seed makes the same trace.
+ * Writes a trace of one of two shapes as CSV: "tensors" are what a program without a cache of its own requests
+ * (a transformer's forward and backward passes, steps of varying length), "segments" what PyTorch requests
+ * below its own cache (2 MiB, 20 MiB, multiples of 2 MiB). The same seed makes the same trace.
  */
 bool zr_trace_make(FILE *out, const char *shape, uint64_t seed);
 

@@ -323,7 +323,7 @@ static void make_tensors(struct maker *m)
     }
 }
 
-/* What PyTorch asks for below its own cache: now and then a segment, all given back when it is told to. */
+/* What PyTorch requests below its own cache: now and then a segment, all given back when it is told to. */
 static void make_segments(struct maker *m)
 {
     enum { MOST = 400 };

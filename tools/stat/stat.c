@@ -173,7 +173,7 @@ static void job_line(FILE *out, const struct job *job, void *data)
     if (over)
         fprintf(out, "peaks together %s\n", b);
     else
-        fprintf(out, "%s in use, peaks together %s, held %s\n",
+        fprintf(out, "%s in use, peaks together %s, reserved %s\n",
                 zr_text_bytes(a, zeroute_value(job->sum, "allocated_bytes.all.current", 0)), b,
                 zr_text_bytes(c, zeroute_value(job->sum, "reserved_bytes.all.current", 0)));
 }

@@ -126,7 +126,7 @@ static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour)
 {
     struct zr_table *t = zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", (char *)NULL);
     memory_row(t, s, "device memory in use", "allocated_bytes.all", "allocation.all");
-    memory_row(t, s, "  held from the driver", "reserved_bytes.all", NULL);
+    memory_row(t, s, "  reserved from the driver", "reserved_bytes.all", NULL);
     for (unsigned n = 0; n < 64; n++) {
         char label[32], field[64], blocks[64];
         snprintf(label, sizeof label, "  of device %u", n);
@@ -156,9 +156,9 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
     if (hits + misses)
         fprintf(out, "cache: %s hits, %s misses (%.1f %% served without the driver)\n", zr_text_count(a, hits),
                 zr_text_count(b, misses), 100.0 * (double)hits / (double)(hits + misses));
-    uint64_t asked = value(s, "residency.peer.requested_calls");
-    if (asked)
-        fprintf(out, "peer residency: asked %s times for %s, skipped %s times\n", zr_text_count(a, asked),
+    uint64_t requested = value(s, "residency.peer.requested_calls");
+    if (requested)
+        fprintf(out, "peer residency: requested %s times for %s, skipped %s times\n", zr_text_count(a, requested),
                 zr_text_bytes(b, value(s, "residency.peer.requested_bytes")),
                 zr_text_count(c, value(s, "residency.peer.skipped_calls")));
     if (value(s, "ipc.exports") + value(s, "ipc.imports"))
@@ -252,13 +252,13 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    struct zr_table *t = zr_table_new(">pid", "state", ">age", ">in use", ">peak", ">held", ">calls", ">failed", "rank",
-                                      "command", (char *)NULL);
+    struct zr_table *t = zr_table_new(">pid", "state", ">age", ">in use", ">peak", ">reserved", ">calls", ">failed",
+                                      "rank", "command", (char *)NULL);
     for (size_t i = 0; i < count; i++) {
         const struct zeroute_process *p = &s[i]->process;
         char pid[16], age[ZR_TEXT_SIZE], cell[5][ZR_TEXT_SIZE];
         snprintf(pid, sizeof pid, "%d", p->pid ? p->pid : p->pid_inside);
-        bool ended = p->state == ZEROUTE_FINISHED; /* what it held it holds no more */
+        bool ended = p->state == ZEROUTE_FINISHED; /* it holds nothing any more */
         zr_text_bytes(cell[0], value(s[i], "allocated_bytes.all.current"));
         zr_text_bytes(cell[2], value(s[i], "reserved_bytes.all.current"));
         zr_table_row(t, pid, state[p->state], zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
