@@ -104,7 +104,7 @@ static bool can_write(const struct zr_ab_options *o)
     return true;
 }
 
-static int run_all(struct zr_ab_options *o, int argc, char **argv)
+static int run_all(struct zr_ab_options *o, char **argv)
 {
     struct sigaction act = {.sa_handler = interrupt};
     struct zr_ab *ab = &o->ab;
@@ -122,7 +122,6 @@ static int run_all(struct zr_ab_options *o, int argc, char **argv)
     line = zr_ab_quoted(argv);
     ab->repeat = zr_ab_text("zeroute %s", line);
     free(line);
-    (void)argc;
     ab->planned = o->runs;
     zr_ab_metrics_add(ab);
     sigaction(SIGINT, &act, NULL);
@@ -206,39 +205,54 @@ static bool load(struct zr_ab_options *o)
     return fine;
 }
 
-int zr_cmd_ab(int argc, char **argv)
+/* What the runs say; returns the exit code. */
+static int conclude(struct zr_ab_options *o)
 {
-    struct zr_ab_options *o = calloc(1, sizeof(*o));
     struct zr_ab_analysis *an = calloc(1, sizeof(*an));
     int code = ZR_EXIT_ERROR;
 
-    if (!o || !an)
+    if (!an)
         return code;
+    set_better(o);
+    zr_ab_analyse(&o->ab, an);
+    if (reports(o, an))
+        code = an->verdict ? ZR_EXIT_DONE : ZR_EXIT_NO_VERDICT;
+    zr_ab_analysis_clear(an);
+    free(an);
+    return code;
+}
+
+static int compare(struct zr_ab_options *o, char **argv)
+{
+    if (o->report)
+        return load(o) ? conclude(o) : ZR_EXIT_ERROR;
+    int code = run_all(o, argv);
+    if (code == COMMAND_FAILED) {
+        conclude(o);
+        return ZR_EXIT_ERROR;
+    }
+    return code ? code : conclude(o);
+}
+
+int zr_cmd_ab(int argc, char **argv)
+{
+    struct zr_ab_options *o = calloc(1, sizeof(*o));
+    int code;
+
+    if (!o)
+        return ZR_EXIT_ERROR;
     *o = (struct zr_ab_options){.runs = 10, .warmup = 1};
     o->ab.seed = 1;
     o->how.interval = 0.01;
     o->how.settle = 10;
     o->how.base_active = o->how.base_available = NAN;
-    int first = zr_ab_parse(o, argc, argv);
-    if (first == ZR_HELP_SHOWN)
-        code = ZR_EXIT_DONE;
-    if (first >= 0)
-        code = o->report ? (load(o) ? ZR_EXIT_DONE : ZR_EXIT_ERROR) : run_all(o, argc, argv);
-    if (first >= 0 && code != ZR_EXIT_ERROR) {
-        set_better(o);
-        zr_ab_analyse(&o->ab, an);
-        if (!reports(o, an) || code == COMMAND_FAILED)
-            code = ZR_EXIT_ERROR;
-        else
-            code = an->verdict ? ZR_EXIT_DONE : ZR_EXIT_NO_VERDICT;
-        zr_ab_analysis_clear(an);
-    }
+    if (zr_ab_parse(o, argc, argv, &code))
+        code = compare(o, argv);
     zr_ab_clear(&o->ab);
     free(o->how.regex);
     free(o->how.file);
     free(o->higher);
     free(o->lower);
     free(o);
-    free(an);
     return code;
 }

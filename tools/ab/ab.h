@@ -406,7 +406,7 @@ struct zr_ab_options {
 };
 
 /* As zr_options. */
-int zr_ab_parse(struct zr_ab_options *o, int argc, char **argv);
+bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at);
 /* Whether it can be compared: arms in the order of their names, or made of factors, each with a command. */
 bool zr_ab_check(struct zr_ab_options *o);
 /* Takes what a parser found wrong, or NULL; true when nothing was. */

@@ -287,18 +287,16 @@ static bool take(void *to, const struct zr_option *option, const char *value)
     }
 }
 
-int zr_ab_parse(struct zr_ab_options *o, int argc, char **argv)
+bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at)
 {
-    int first = zr_options(&command, argc, argv, take, o);
-
-    if (first < 0)
-        return first;
-    size_t words = (size_t)(argc - first);
+    if (!zr_options(&command, argc, argv, take, o, at))
+        return false;
+    size_t words = (size_t)(argc - *at);
     o->ab.command = zr_ab_more(NULL, words + 1, sizeof(char *));
     for (size_t w = 0; w < words; w++)
-        o->ab.command[w] = zr_ab_text("%s", argv[first + (int)w]);
+        o->ab.command[w] = zr_ab_text("%s", argv[*at + (int)w]);
     o->ab.command[words] = NULL;
-    return first;
+    return true;
 }
 
 static int by_name(const void *x, const void *y)

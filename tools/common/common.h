@@ -22,6 +22,9 @@ struct zr_option {
 };
 #define ZR_LONG 256
 
+/* Exit codes of every command but run. */
+enum { ZR_EXIT_DONE, ZR_EXIT_FINDING, ZR_EXIT_ERROR, ZR_EXIT_NO_VERDICT };
+
 struct zr_command {
     const char *name;
     const char *usage;               /* one line for each form */
@@ -29,15 +32,19 @@ struct zr_command {
     const struct zr_option *options; /* ended by one without a name; -h and --help are added */
     const char *notes;               /* whole lines between the options and the examples, or NULL */
     const char *examples;            /* a line each */
+    const char *operands;            /* what is expected: "one process id at most" */
+    int least, most;                 /* operands */
     bool program;                    /* the first operand begins a command line of its own */
 };
 
 /* Takes an option with its value, or NULL. Returns false if the value is wrong, which it has said. */
 typedef bool zr_take_option(void *to, const struct zr_option *o, const char *value);
-enum { ZR_WRONG = -1, ZR_HELP_SHOWN = -2 };
-/* Returns the index of the first operand, ZR_HELP_SHOWN, or ZR_WRONG with the reason on stderr. */
-int zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to);
-/* "zeroute NAME: WHAT; see 'zeroute NAME --help'" on stderr; returns ZR_WRONG. */
+/*
+ * Parses a command line. Returns true with *at the index of the first operand, or false with *at the exit code: of
+ * --help, or of wrong usage, which it has said.
+ */
+bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at);
+/* "zeroute NAME: WHAT; see 'zeroute NAME --help'" on stderr; returns ZR_EXIT_ERROR. */
 int zr_wrong(const struct zr_command *c, const char *what);
 /* Values of options and operands. Each returns false, with what was expected on stderr, if the text is none. */
 bool zr_option_number(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t least,
@@ -48,9 +55,6 @@ bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, cons
 bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value,
                       const char *choices); /* "abba|random" */
 bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid);
-
-/* Exit codes of every command but run. */
-enum { ZR_EXIT_DONE, ZR_EXIT_FINDING, ZR_EXIT_ERROR, ZR_EXIT_NO_VERDICT };
 
 /* --- json.c: documents, built and read with jansson ------------------------------------------- */
 /*

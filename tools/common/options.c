@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OPTIONS_MAX = 160 };
 enum { COLUMN = 22, WIDTH = 100 }; /* of --help: where the explanations begin, and where they end */
 
 static bool has_short_form(const struct zr_option *o)
@@ -93,7 +94,7 @@ static void print_help(const struct zr_command *c)
 int zr_wrong(const struct zr_command *c, const char *what)
 {
     zr_complain(c->name, "%s; see 'zeroute %s --help'", what, c->name);
-    return ZR_WRONG;
+    return ZR_EXIT_ERROR;
 }
 
 static const struct zr_option *find(const struct zr_command *c, int id)
@@ -150,7 +151,7 @@ static void describe(const struct zr_command *c, struct option *longs, char *sho
         *shorts++ = '+';
     shorts = stpcpy(shorts, ":h");
     longs[n++] = (struct option){"help", no_argument, NULL, 'h'};
-    for (const struct zr_option *o = c->options; o->name; o++) {
+    for (const struct zr_option *o = c->options; o->name && n < OPTIONS_MAX - 1; o++) {
         int kind = !o->argument ? no_argument : o->argument[0] == '[' ? optional_argument : required_argument;
         longs[n++] = (struct option){o->name, kind, NULL, o->id};
         if (!has_short_form(o))
@@ -162,38 +163,47 @@ static void describe(const struct zr_command *c, struct option *longs, char *sho
     *shorts = '\0';
 }
 
-int zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to)
+/* -1: go on; otherwise the exit code. */
+static int one_option(const struct zr_command *c, int code, const struct option *found, int argc, char **argv,
+                      zr_take_option *take, void *to)
 {
-    size_t count = 0;
-    while (c->options[count].name)
-        count++;
-    struct option *longs = calloc(count + 2, sizeof *longs);
-    char shorts[256];
-    int code, index = -1, result = ZR_WRONG;
-    if (!longs)
-        return zr_wrong(c, "out of memory");
+    const struct zr_option *o = find(c, code);
+    if (code == 'h') {
+        print_help(c);
+        return ZR_EXIT_DONE;
+    }
+    if (!o || (found && is_abbreviated(found, argv)))
+        return not_understood(c, o ? '?' : code, argv);
+    const char *value = o->argument && !optarg ? next_word(o, argc, argv) : optarg;
+    return take(to, o, value) ? -1 : ZR_EXIT_ERROR;
+}
+
+static int check_operands(const struct zr_command *c, int given)
+{
+    char what[160];
+    if (c->program || (given >= c->least && given <= c->most))
+        return -1;
+    snprintf(what, sizeof what, "%d operand%s given: expected %s", given, given == 1 ? "" : "s",
+             c->operands ? c->operands : "none");
+    return zr_wrong(c, what);
+}
+
+bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at)
+{
+    struct option longs[OPTIONS_MAX];
+    char shorts[3 * OPTIONS_MAX];
+    int code, index = -1, end = -1;
     describe(c, longs, shorts);
     opterr = 0;
     optind = 0;
-    for (; (code = getopt_long(argc, argv, shorts, longs, &index)) != -1; index = -1) {
-        const struct zr_option *o = find(c, code);
-        if (code == 'h') {
-            print_help(c);
-            result = ZR_HELP_SHOWN;
-            goto out;
-        }
-        if (!o || (index >= 0 && is_abbreviated(&longs[index], argv))) {
-            not_understood(c, o ? '?' : code, argv);
-            goto out;
-        }
-        const char *value = o->argument && !optarg ? next_word(o, argc, argv) : optarg;
-        if (!take(to, o, value))
-            goto out;
+    while (end < 0 && (code = getopt_long(argc, argv, shorts, longs, &index)) != -1) {
+        end = one_option(c, code, index < 0 ? NULL : &longs[index], argc, argv, take, to);
+        index = -1;
     }
-    result = optind;
-out:
-    free(longs);
-    return result;
+    if (end < 0)
+        end = check_operands(c, argc - optind);
+    *at = end < 0 ? optind : end;
+    return end < 0;
 }
 
 /* --- values ----------------------------------------------------------------------------------- */

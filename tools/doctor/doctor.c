@@ -25,6 +25,8 @@ static const struct zr_command command = {
              "Nothing is changed, loaded or run.",
     .options = option_table,
     .notes = "Exit code: 0 nothing to do, 1 something to do, 2 an error or wrong usage, 3 cannot tell.\n",
+    .operands = "one process id at most",
+    .most = 1,
     .examples = "zeroute doctor                 the machine, and what a program started here would get\n"
                 "zeroute doctor 4242            a process\n"
                 "sudo zeroute doctor 4242       a process of another user\n"
@@ -201,13 +203,11 @@ int zr_cmd_doctor(int argc, char **argv)
     struct zr_diagnosis d;
     struct options o = {0};
     pid_t pid = 0;
-    int first = zr_options(&command, argc, argv, take, &o);
+    int at;
 
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first != ZR_WRONG && argc - first > 1)
-        first = zr_wrong(&command, "several operands: expected one process id at most");
-    if (first == ZR_WRONG || (first < argc && !zr_operand_pid(&command, argv[first], &pid)))
+    if (!zr_options(&command, argc, argv, take, &o, &at))
+        return at;
+    if (at < argc && !zr_operand_pid(&command, argv[at], &pid))
         return ZR_EXIT_ERROR;
     if (o.facts)
         return show_facts();

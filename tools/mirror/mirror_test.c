@@ -215,14 +215,10 @@ int zr_cmd_mirror_test(int argc, char **argv)
     struct zr_mirror_result *results;
     char root[512] = "";
     unsigned count;
-    int code, first = zr_options(&command, argc, argv, take, &o);
+    int at, code;
 
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first != ZR_WRONG && first < argc)
-        first = zr_wrong(&command, "unexpected operand: expected options only");
-    if (first == ZR_WRONG)
-        return ZR_EXIT_ERROR;
+    if (!zr_options(&command, argc, argv, take, &o, &at))
+        return at;
     if (!o.card_count)
         take_cards(&o, o.all ? "1,2,4" : "2");
     if (o.sim && !start_sim(&o, root, sizeof root))

@@ -213,6 +213,8 @@ static const struct zr_command command = {
              "'zeroute run --trace FILE' records one.",
     .options = option_table,
     .notes = "Exit code: 0 done, 2 an error or wrong usage.\n",
+    .operands = "one file",
+    .most = 1,
     .examples = "zeroute replay training.csv\n"
                 "zeroute replay --make tensors | zeroute replay - --json",
 };
@@ -300,19 +302,17 @@ static int replay(const struct options *o, const struct zr_trace *t)
 int zr_cmd_replay(int argc, char **argv)
 {
     struct options o = {.passes = 5, .seed = 1};
-    int first = zr_options(&command, argc, argv, take, &o);
     struct zr_trace t;
+    int at;
 
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first != ZR_WRONG && argc - first != !o.make)
-        first = zr_wrong(&command, o.make ? "--make and a file together: expected one of them"
-                                          : "wrong number of traces: expected one FILE");
-    if (first == ZR_WRONG)
-        return ZR_EXIT_ERROR;
+    if (!zr_options(&command, argc, argv, take, &o, &at))
+        return at;
+    if (!o.make == (at == argc))
+        return zr_wrong(&command, o.make ? "--make and a file together: expected one of them"
+                                         : "no trace given: expected a file");
     if (o.make)
         return zr_trace_make(stdout, o.make, o.seed) ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
-    o.file = argv[first];
+    o.file = argv[at];
     int result = load(&o, &t) ? replay(&o, &t) : ZR_EXIT_ERROR;
     zr_trace_free(&t);
     return result;

@@ -161,19 +161,21 @@ static bool take(void *to, const struct zr_option *option, const char *value)
     }
 }
 
-/* Presets in a first pass of their own, for options are stronger wherever they stand. */
-static int parse(struct options *o, int argc, char **argv)
+/* Presets in a first pass of their own, for options are stronger wherever they stand. Returns as zr_options. */
+static bool parse(struct options *o, int argc, char **argv, int *at)
 {
     describe();
     o->presets_only = true;
-    int first = zr_options(&command, argc, argv, take, o);
+    if (!zr_options(&command, argc, argv, take, o, at))
+        return false;
     o->presets_only = false;
-    if (first >= 0)
-        first = zr_options(&command, argc, argv, take, o);
-    if (first < 0)
-        return first;
-    o->program = argv + first;
-    return first < argc ? first : zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
+    if (!zr_options(&command, argc, argv, take, o, at))
+        return false;
+    o->program = argv + *at;
+    if (*o->program)
+        return true;
+    *at = zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
+    return false;
 }
 
 /* --- what the program is given ---------------------------------------------------------------- */
@@ -267,9 +269,9 @@ int zr_cmd_run(int argc, char **argv)
     int code = ZR_EXIT_OWN;
     if (!environment(o))
         goto out;
-    int first = parse(o, argc, argv);
-    if (first < 0) {
-        code = first == ZR_HELP_SHOWN ? 0 : ZR_EXIT_OWN;
+    int at;
+    if (!parse(o, argc, argv, &at)) {
+        code = at == ZR_EXIT_DONE ? 0 : ZR_EXIT_OWN;
         goto out;
     }
     if (o->json && strcmp(o->json, "-") != 0) {

@@ -36,6 +36,9 @@ static const struct zr_command command = {
              "  FILE#ARM    the first run of that arm\n"
              "\n"
              "Exit code: 0 the fingerprints are the same, 1 they differ, 2 an error or wrong usage.\n",
+    .operands = "two runs",
+    .least = 2,
+    .most = 2,
     .examples = "zeroute diff mine.json yours.json\n"
                 "zeroute diff report.json#a report.json#b",
 };
@@ -288,15 +291,11 @@ int zr_cmd_diff(int argc, char **argv)
 {
     struct record r[2] = {0};
     struct options o = {0};
-    int code = ZR_EXIT_ERROR, first = zr_options(&command, argc, argv, take_flag, &o);
+    int at, code = ZR_EXIT_ERROR;
 
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first != ZR_WRONG && argc - first != 2)
-        first = zr_wrong(&command, "wrong number of runs: expected two");
-    if (first == ZR_WRONG)
-        return ZR_EXIT_ERROR;
-    if (load(&r[0], argv[first]) && load(&r[1], argv[first + 1]))
+    if (!zr_options(&command, argc, argv, take_flag, &o, &at))
+        return at;
+    if (load(&r[0], argv[at]) && load(&r[1], argv[at + 1]))
         code = compare(r, &o);
     for (size_t i = 0; i < 2; i++) {
         free(r[i].name);

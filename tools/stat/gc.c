@@ -119,13 +119,9 @@ static size_t remove_all(const struct options *o, json_t *removed, int *code)
 int zr_cmd_gc(int argc, char **argv)
 {
     struct options o = {0};
-    int code = ZR_EXIT_DONE, first = zr_options(&command, argc, argv, take, &o);
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first != ZR_WRONG && first < argc)
-        first = zr_wrong(&command, "unexpected operand: expected options only");
-    if (first == ZR_WRONG)
-        return ZR_EXIT_ERROR;
+    int at, code = ZR_EXIT_DONE;
+    if (!zr_options(&command, argc, argv, take, &o, &at))
+        return at;
     json_t *document = o.json ? zr_json_document(1) : NULL;
     size_t count = remove_all(&o, zr_json_array(document, "removed"), &code);
     if (o.json)

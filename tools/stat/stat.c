@@ -38,6 +38,8 @@ static const struct zr_command command = {
              "page about PID. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) are added up.",
     .options = option_table,
     .notes = "Exit code: 0 shown, 2 no such process, not readable, or wrong usage.\n",
+    .operands = "one process id at most",
+    .most = 1,
     .examples = "zeroute stat\n"
                 "zeroute stat 4711 --fields\n"
                 "zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'",
@@ -425,16 +427,13 @@ static bool take(void *to, const struct zr_option *option, const char *value)
 int zr_cmd_stat(int argc, char **argv)
 {
     struct options o = {0};
-    int first = zr_options(&command, argc, argv, take, &o);
-    if (first == ZR_HELP_SHOWN)
-        return ZR_EXIT_DONE;
-    if (first == ZR_WRONG || (first < argc && !zr_operand_pid(&command, argv[first], &o.pid)))
+    int at;
+    if (!zr_options(&command, argc, argv, take, &o, &at))
+        return at;
+    if (at < argc && !zr_operand_pid(&command, argv[at], &o.pid))
         return ZR_EXIT_ERROR;
-    if (argc - first > 1 || (o.all && o.pid)) {
-        zr_wrong(&command, o.all ? "--all and a process id together: expected one of them"
-                                 : "several operands: expected one process id");
-        return ZR_EXIT_ERROR;
-    }
+    if (o.all && o.pid)
+        return zr_wrong(&command, "--all and a process id together: expected one of them");
     if (o.watch > 86400)
         o.watch = 86400;
     int code = o.watch > 0 ? watch(&o) : show(stdout, zr_colour(stdout), &o);
