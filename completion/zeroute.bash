@@ -43,7 +43,7 @@ _zeroute()
         esac
         if [[ $cur == -* ]]; then
             mapfile -t COMPREPLY < <(compgen -W "--preset --sim --summary --no-summary --json --discard --help -- \
-                $("$tool" --list settings 2>/dev/null | cut -f1 | sed 's/^/--/')" -- "$cur")
+                $("$tool" --list settings 2>/dev/null | cut -f1 | sed 's/_/-/g; s/^/--/')" -- "$cur")
         else
             mapfile -t COMPREPLY < <(compgen -c -- "$cur")
         fi ;;

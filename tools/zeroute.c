@@ -42,12 +42,12 @@ static void print_name(const char *name, int width)
 
 static void help(void)
 {
-    fputs("usage: zeroute COMMAND [OPTIONS]\n"
+    fputs("Usage: zeroute COMMAND [OPTIONS]\n"
           "\n"
-          "Where device memory goes in a program that you cannot change, what another way of\n"
-          "allocating would cost, and what ends the host memory behind it.\n"
+          "Shows where device memory goes in a program that you cannot change, compares ways of\n"
+          "allocating it, and finds and ends the host memory behind it.\n"
           "\n"
-          "commands:\n",
+          "Commands:\n",
           stdout);
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!*commands[i].help) /* a part of another command */
@@ -57,12 +57,12 @@ static void help(void)
         puts(commands[i].help);
     }
     fputs("\n"
-          "examples:\n"
+          "Examples:\n"
           "  zeroute run --preset observe -- python train.py   count, change nothing\n"
           "  zeroute run --sim -- ./program                    on a simulated GPU\n"
           "  zeroute stat                                      who holds how much, now\n"
           "\n"
-          "'zeroute COMMAND --help' tells more of each; so does 'man zeroute'.\n",
+          "See 'zeroute COMMAND --help' and 'man zeroute'.\n",
           stdout);
 }
 
@@ -85,9 +85,9 @@ static int list(const char *what)
             printf("%s\t%s\t%s\n", zr_presets[i].name, zr_presets[i].settings, zr_presets[i].help);
     } else {
         zr_complain("", "cannot list '%s': expected commands, settings or presets", what);
-        return 2;
+        return ZR_EXIT_ERROR;
     }
-    return 0;
+    return ZR_EXIT_DONE;
 }
 
 /* Carries out the command; *name is set to whose output it is. */
@@ -96,24 +96,22 @@ static int command(int argc, char **argv, const char **name)
     static char help_option[] = "--help";
     if (argc < 2) {
         zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
-        return 2;
+        return ZR_EXIT_ERROR;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         if (argc <= 2 || argv[2][0] == '-') {
             help();
-            return 0;
+            return ZR_EXIT_DONE;
         }
         argv[1] = argv[2];
         argv[2] = help_option;
         argc = 3;
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         printf("zeroute %s\n", ZEROUTE_VERSION);
-        return 0;
+        return ZR_EXIT_DONE;
     }
     if (strcmp(argv[1], "--list") == 0)
         return list(argc > 2 ? argv[2] : "");
-    if (argc > 2 && strcmp(argv[2], "-h") == 0)
-        argv[2] = help_option;
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!is_named(argv[1], commands[i].name))
             continue;
@@ -121,21 +119,21 @@ static int command(int argc, char **argv, const char **name)
         return commands[i].function(argc - 1, argv + 1);
     }
     zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists", argv[1]);
-    return 2;
+    return ZR_EXIT_ERROR;
 }
 
-/* --json as an option of its own, for output on stdout: that of `run` takes a file. */
+/* --json without a file: JSON on stdout. That of `run` always takes a file. */
 static bool wants_json(int argc, char **argv)
 {
     for (int i = 2; i < argc && strcmp(argv[1], "run") != 0 && strcmp(argv[i], "--") != 0; i++) {
         const char *next = i + 1 < argc ? strrchr(argv[i + 1], '.') : NULL;
-        if (strcmp(argv[i], "--json") == 0 && !(next && strcmp(next, ".json") == 0))
+        if ((strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "-j") == 0) && !(next && strcmp(next, ".json") == 0))
             return true;
     }
     return false;
 }
 
-/* Who reads JSON gets JSON, of a failure too. */
+/* A reader of JSON gets JSON about a failure, too. */
 static void json_of_failure(int code)
 {
     json_t *document = zr_json_document(1);
@@ -154,7 +152,7 @@ int main(int argc, char **argv)
     /* `run` has said so itself, and its exit code is the program's. */
     if ((fflush(stdout) || ferror(stdout)) && strcmp(name, "run") != 0) {
         zr_complain(name, "cannot write the output"); /* errno is that of a later call by now */
-        return 2;
+        return ZR_EXIT_ERROR;
     }
     return code;
 }

@@ -18,7 +18,8 @@ contains() {
 }
 
 while IFS=$'\t' read -r name values default help; do
-    contains man/zeroute-run.1 ".BI \\-\\-$name \" $values\"" && contains man/zeroute-run.1 "$help (default $default)"
+    contains man/zeroute-run.1 ".BI \\-\\-${name//_/\\-} \" $values\"" &&
+        contains man/zeroute-run.1 "$help (default $default)"
     promise "man/zeroute-run.1 describes $name as settings.def does" $?
 done < <("$B/zeroute" --list settings)
 while IFS=$'\t' read -r name _ help; do
@@ -52,7 +53,7 @@ promise "commands are completed" $?
 promise "presets are completed" $?
 [ "$(complete_for zeroute run --residency o)" = owner ]
 promise "values are completed" $?
-[ "$(complete_for zeroute run --peer)" = --peer_callers ]
+[ "$(complete_for zeroute run --peer)" = --peer-callers ]
 promise "settings are completed" $?
 
 # Installed anywhere, the command finds what belongs to it, and others can build on the reader.

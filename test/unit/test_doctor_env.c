@@ -1,4 +1,4 @@
-/* Promises of tools/envcheck.c: which variables are called misspelt or inert. */
+/* Promises of tools/doctor/envcheck.c: which variables are called misspelt or inert. */
 #include "doctor/doctor.h"
 #include "suite.h"
 

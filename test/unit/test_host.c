@@ -1,4 +1,4 @@
-/* Promises of tools/host.c, on machines laid out in a folder. */
+/* Promises of tools/common/host.c, on machines laid out in a folder. */
 #include "common/common.h"
 #include "root.h"
 #include "suite.h"
