@@ -245,14 +245,14 @@ START_TEST(bytes_are_read_and_written_in_binary_units)
     char text[32];
     uint64_t n;
 
-    ck_assert(zr_bytes_parse("2GiB", &n) && n == UINT64_C(2) << 30);
-    ck_assert(zr_bytes_parse("1.5G", &n) && n == UINT64_C(3) << 29);
-    ck_assert(!zr_bytes_parse("GiB", &n));
-    ck_assert(!zr_bytes_parse("80%", &n));
-    ck_assert(!zr_bytes_parse("none", &n));
-    ck_assert_str_eq(zr_bytes_text(text, sizeof text, 0), "0");
-    ck_assert_str_eq(zr_bytes_text(text, sizeof text, ZR_ABSENT), "-");
-    ck_assert_str_eq(zr_bytes_text(text, sizeof text, UINT64_C(3) << 29), "1.50 GiB");
+    ck_assert(zr_text_parse_bytes("2GiB", &n) && n == UINT64_C(2) << 30);
+    ck_assert(zr_text_parse_bytes("1.5G", &n) && n == UINT64_C(3) << 29);
+    ck_assert(!zr_text_parse_bytes("GiB", &n));
+    ck_assert(!zr_text_parse_bytes("80%", &n));
+    ck_assert(!zr_text_parse_bytes("none", &n));
+    ck_assert_str_eq(zr_text_bytes(text, 0), "0");
+    ck_assert_str_eq(zr_text_bytes(text, ZR_ABSENT), "-");
+    ck_assert_str_eq(zr_text_bytes(text, UINT64_C(3) << 29), "1.50 GiB");
 }
 END_TEST
 

@@ -216,7 +216,7 @@ void zr_ab_machine(struct zr_ab *ab)
     zr_pairs_set(&ab->machine, "kernel", whole ? whole : u.release);
     free(whole);
     if (zr_meminfo_read(&m))
-        zr_pairs_set(&ab->machine, "memory", zr_bytes_text(text, sizeof(text), m.total));
+        zr_pairs_set(&ab->machine, "memory", zr_text_bytes(text, m.total));
     whole = zr_read_whole("/proc/cpuinfo", NULL);
     cpu = whole ? strstr(whole, "model name") : NULL;
     cpu = cpu ? strchr(cpu, ':') : NULL;

@@ -86,10 +86,14 @@ char *zr_utf8(const char *text);
 
 /* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
 #define ZR_TEXT_SIZE 32
-const char *zr_text_bytes(char *out, uint64_t bytes); /* 1.50 GiB */
+const char *zr_text_bytes(char *out, uint64_t bytes); /* 1.50 GiB, 0; "-" for ZR_ABSENT */
 const char *zr_text_time(char *out, uint64_t ns);     /* 12.3 us */
 const char *zr_text_count(char *out, uint64_t n);     /* 1,234,567 */
 const char *zr_text_age(char *out, uint64_t ns);      /* 3m 20s */
+/* A size as the settings have it, "2GiB", "512M". Returns false if it is none. */
+bool zr_text_parse_bytes(const char *text, uint64_t *out);
+/* Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. */
+void zr_text_wrap(FILE *to, int indent, int width, const char *text);
 
 /* --- table.c ---------------------------------------------------------------------------------- */
 struct zr_table;
@@ -292,12 +296,6 @@ struct zr_line {
     double intercept;
 };
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
-
-/* "1.50 GiB", "64.0 KiB", "0"; "-" when absent. */
-char *zr_bytes_text(char *out, size_t size, uint64_t bytes);
-
-/* A size as the settings have it, "2GiB", "512M". False when it is none. */
-bool zr_bytes_parse(const char *text, uint64_t *out);
 
 /* --- cards.c ---------------------------------------------------------------------------------- */
 

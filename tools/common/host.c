@@ -1,7 +1,5 @@
 #include "common/common.h"
 
-#include "base/settings.h"
-
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -424,23 +422,5 @@ bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *o
         rest += off * off;
     }
     out->error = n > 2 ? sqrt(rest / (n - 2) / xx) : NAN;
-    return true;
-}
-
-char *zr_bytes_text(char *out, size_t size, uint64_t bytes)
-{
-    char text[ZR_TEXT_SIZE];
-
-    snprintf(out, size, "%s", bytes == ZR_ABSENT ? "-" : bytes ? zr_text_bytes(text, bytes) : "0");
-    return out;
-}
-
-bool zr_bytes_parse(const char *text, uint64_t *out)
-{
-    struct zr_amount amount;
-
-    if (!zr_parse_amount(text, strlen(text), &amount) || !amount.set || amount.percent_x100)
-        return false;
-    *out = amount.bytes;
     return true;
 }

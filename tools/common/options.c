@@ -18,27 +18,6 @@ static bool has_short_form(const struct zr_option *o)
 
 /* --- --help ----------------------------------------------------------------------------------- */
 
-/* Wraps the text at WIDTH; every line but the first is indented. */
-static void print_wrapped(const char *text, int indent)
-{
-    int at = indent;
-    while (*text) {
-        int word = (int)strcspn(text, " \n");
-        if (at > indent && at + 1 + word > WIDTH) {
-            printf("\n%*s", indent, "");
-            at = indent;
-        }
-        at += printf("%s%.*s", at > indent ? " " : "", word, text);
-        text += word;
-        if (*text == '\n') {
-            printf("\n%*s", indent, "");
-            at = indent;
-        }
-        text += *text != '\0';
-    }
-    putchar('\n');
-}
-
 static void print_option(const struct zr_option *o)
 {
     char head[128];
@@ -54,7 +33,7 @@ static void print_option(const struct zr_option *o)
         printf("\n%*s", COLUMN, "");
     else
         printf("%*s", COLUMN - used, "");
-    print_wrapped(o->help, COLUMN);
+    zr_text_wrap(stdout, COLUMN, WIDTH, o->help);
 }
 
 /* The lines of `text`, each behind `first` or, from the second on, behind as many spaces. */
@@ -75,7 +54,7 @@ static void print_help(const struct zr_command *c)
     static const struct zr_option help = {'h', "help", NULL, "show this help and exit"};
     print_lines("Usage: ", c->usage);
     putchar('\n');
-    print_wrapped(c->about, 0);
+    zr_text_wrap(stdout, 0, WIDTH, c->about);
     puts("\nOptions:");
     for (const struct zr_option *o = c->options; o->name; o++)
         if (o->help)
@@ -244,7 +223,7 @@ bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const
 
 bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out)
 {
-    return zr_bytes_parse(value, out) || bad_value(c, o, value, "a size such as 2GiB");
+    return zr_text_parse_bytes(value, out) || bad_value(c, o, value, "a size such as 2GiB");
 }
 
 bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value, const char *choices)

@@ -1,6 +1,10 @@
 /* Numbers as people read them. */
 #include "common/common.h"
 
+#include "base/settings.h"
+
+#include <string.h>
+
 /* In the unit in which it has up to three digits before the point; `last` is the largest that there is. */
 static const char *scaled(char *out, uint64_t n, double factor, double most, const char *const *unit, unsigned last)
 {
@@ -24,6 +28,8 @@ static const char *scaled(char *out, uint64_t n, double factor, double most, con
 const char *zr_text_bytes(char *out, uint64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes == ZR_ABSENT || bytes == 0)
+        return strcpy(out, bytes ? "-" : "0");
     return scaled(out, bytes, 1024, 1023.995, unit, 6);
 }
 
@@ -59,4 +65,34 @@ const char *zr_text_age(char *out, uint64_t ns)
     else
         snprintf(out, ZR_TEXT_SIZE, "%ud %uh", (unsigned)(s / 86400), (unsigned)(s / 3600 % 24));
     return out;
+}
+
+bool zr_text_parse_bytes(const char *text, uint64_t *out)
+{
+    struct zr_amount amount;
+
+    if (!zr_parse_amount(text, strlen(text), &amount) || !amount.set || amount.percent_x100)
+        return false;
+    *out = amount.bytes;
+    return true;
+}
+
+void zr_text_wrap(FILE *to, int indent, int width, const char *text)
+{
+    int at = indent;
+    while (*text) {
+        int word = (int)strcspn(text, " \n");
+        if (at > indent && at + 1 + word > width) {
+            fprintf(to, "\n%*s", indent, "");
+            at = indent;
+        }
+        at += fprintf(to, "%s%.*s", at > indent ? " " : "", word, text);
+        text += word;
+        if (*text == '\n') {
+            fprintf(to, "\n%*s", indent, "");
+            at = indent;
+        }
+        text += *text != '\0';
+    }
+    fputc('\n', to);
 }

@@ -18,7 +18,7 @@ static void add_mirror(struct zr_diagnosis *d)
     struct zr_finding *f;
     char bytes[32];
 
-    zr_bytes_text(bytes, sizeof bytes, d->mirror.bytes);
+    zr_text_bytes(bytes, d->mirror.bytes);
     if (d->mirror.state == ZR_MIRROR_THERE && remedy) {
         f = zr_finding_add(&d->findings, ZR_ERROR, "mirror", "%s of host memory mirror device memory", bytes);
         zr_finding_says(&f->seen, "%s", d->mirror.why);

@@ -111,7 +111,7 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     unsigned cards = zr_case_cards(c);
     char imports[32];
 
-    zr_bytes_text(imports, sizeof imports, imports_of(c));
+    zr_text_bytes(imports, imports_of(c));
     if (counted->found && counted->ipc_exports) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%llu IPC handles were taken", (unsigned long long)counted->ipc_exports);
@@ -208,8 +208,8 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
         snprintf(out->why, sizeof out->why, "/proc/meminfo tells neither GPUActive nor what is lost");
         return;
     }
-    zr_bytes_text(a, sizeof a, lost);
-    zr_bytes_text(b, sizeof b, vram);
+    zr_text_bytes(a, lost);
+    zr_text_bytes(b, vram);
     snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
              c->pid ? "the process" : "readable processes", b);
     /* Without GPUActive the figure is rough: ask for more before calling it a loss. */

@@ -18,30 +18,6 @@ static unsigned page_width(FILE *to)
     return w.ws_col < NARROWEST ? NARROWEST : w.ws_col > WIDEST ? WIDEST : w.ws_col;
 }
 
-/* Text after a head of the given width, broken at spaces, further lines below its start. */
-static void wrapped(FILE *to, unsigned indent, unsigned width, const char *text)
-{
-    unsigned room = width > indent + 20 ? width - indent : 20;
-
-    while (*text) {
-        size_t length = strlen(text), cut = length;
-
-        if (length > room) {
-            cut = room;
-            while (cut && text[cut] != ' ')
-                cut--;
-            if (!cut)
-                cut = strcspn(text, " ");
-        }
-        fprintf(to, "%.*s\n", (int)cut, text);
-        text += cut;
-        while (*text == ' ')
-            text++;
-        if (*text)
-            fprintf(to, "%*s", (int)indent, "");
-    }
-}
-
 static void title(FILE *to, bool colour, const char *text)
 {
     fprintf(to, "\n%s%s%s\n", zr_bold(colour), text, zr_plain(colour));
@@ -119,26 +95,26 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
         const struct zr_card_use *use = &c->memory.cards[i];
 
         fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev, use->driver,
-                zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, use->vram.resident),
-                zr_bytes_text(x, sizeof x, use->gtt.total));
+                zr_text_bytes(a, use->vram.total), zr_text_bytes(b, use->vram.resident),
+                zr_text_bytes(x, use->gtt.total));
     }
     if (c->memory.fdinfo_error)
         fprintf(to, "  cards: not known, the descriptors cannot be read\n");
     else if (!c->memory.card_count)
         fprintf(to, "  no card is open%s\n", c->pid ? " in this process" : " in any process that can be read");
     if (c->meminfo_there)
-        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s", zr_bytes_text(a, sizeof a, c->meminfo.gpu_active),
-                zr_bytes_text(b, sizeof b, c->meminfo.available), zr_bytes_text(x, sizeof x, c->meminfo.total));
+        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s", zr_text_bytes(a, c->meminfo.gpu_active),
+                zr_text_bytes(b, c->meminfo.available), zr_text_bytes(x, c->meminfo.total));
     if (c->pid) {
-        fprintf(to, ", VmRSS %s", zr_bytes_text(a, sizeof a, c->memory.rss));
+        fprintf(to, ", VmRSS %s", zr_text_bytes(a, c->memory.rss));
         if (c->memory.cgroup_current != ZR_ABSENT)
-            fprintf(to, ", cgroup %s", zr_bytes_text(y, sizeof y, c->memory.cgroup_current));
+            fprintf(to, ", cgroup %s", zr_text_bytes(y, c->memory.cgroup_current));
     } else if (c->holders) {
         fprintf(to, "; %u processes hold cards", c->holders);
     }
     fputc('\n', to);
     if (c->counted.found) {
-        fprintf(to, "  zeroute: %s allocated, %llu calls seen,", zr_bytes_text(a, sizeof a, c->counted.allocated),
+        fprintf(to, "  zeroute: %s allocated, %llu calls seen,", zr_text_bytes(a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
         show_settings(to, c->counted.settings);
     }
@@ -151,10 +127,10 @@ static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, uns
     title(to, colour, "Host mirror");
     fprintf(to, "  %s%-18s%s ", d->mirror.state == ZR_MIRROR_NONE ? "" : zr_red(colour), states[d->mirror.state],
             zr_plain(colour));
-    wrapped(to, 21, width, d->mirror.why);
+    zr_text_wrap(to, 21, (int)width, d->mirror.why);
     for (unsigned i = 0; i < ZR_LINKS; i++) {
         fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i], zr_answer_names[d->links[i].answer]);
-        wrapped(to, 41, width, d->links[i].why);
+        zr_text_wrap(to, 41, (int)width, d->links[i].why);
     }
 }
 
@@ -176,11 +152,11 @@ static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, u
         if (!r->offered && !r->in_force)
             continue;
         fprintf(to, "  %-9s ", r->in_force ? "IN FORCE" : r->smallest ? "smallest" : "possible");
-        wrapped(to, 12, width, r->setting);
+        zr_text_wrap(to, 12, (int)width, r->setting);
         if (!r->in_force && !r->smallest)
             continue;
         fprintf(to, "            price: ");
-        wrapped(to, 19, width, r->price);
+        zr_text_wrap(to, 19, (int)width, r->price);
     }
 }
 
@@ -189,7 +165,7 @@ static void show_line(FILE *to, const char *head, const char *text, unsigned wid
     if (!text)
         return;
     fprintf(to, "           %-8s", head);
-    wrapped(to, 19, width, text);
+    zr_text_wrap(to, 19, (int)width, text);
 }
 
 static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
@@ -205,7 +181,7 @@ static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, u
                 : f->severity == ZR_WARNING ? zr_bold(colour)
                                             : "",
                 zr_severity_names[f->severity], zr_plain(colour));
-        wrapped(to, 11, width, f->what);
+        zr_text_wrap(to, 11, (int)width, f->what);
         show_line(to, "seen:", f->seen, width);
         show_line(to, "do:", f->todo, width);
         show_line(to, "price:", f->price, width);

@@ -58,8 +58,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to)
     why = likely_bypass(c, &todo);
     f = zr_finding_add(to, ZR_ERROR, "preload-bypassed", "zeroute is loaded but does not see the allocations");
     zr_finding_says(&f->seen, "the cards hold %s for this process, we counted %s in %" PRIu64 " calls; likely: %s",
-                    zr_bytes_text(a, sizeof a, vram), zr_bytes_text(b, sizeof b, counted->allocated), counted->calls,
-                    why);
+                    zr_text_bytes(a, vram), zr_text_bytes(b, counted->allocated), counted->calls, why);
     zr_finding_says(&f->todo, "%s", todo);
 }
 
@@ -170,8 +169,8 @@ static void check_cards(const struct zr_case *c, struct zr_findings *to)
             continue;
         f = zr_finding_add(to, strcmp(card->driver, "xe") ? ZR_WARNING : ZR_ERROR, "small-bar",
                            "card %s has no Resizable BAR", card->pdev);
-        zr_finding_says(&f->seen, "the CPU sees %s of its %s", zr_bytes_text(a, sizeof a, card->bar),
-                        card->vram == ZR_ABSENT ? "memory" : zr_bytes_text(b, sizeof b, card->vram));
+        zr_finding_says(&f->seen, "the CPU sees %s of its %s", zr_text_bytes(a, card->bar),
+                        card->vram == ZR_ABSENT ? "memory" : zr_text_bytes(b, card->vram));
         zr_finding_says(&f->todo, "turn on Resizable BAR and Above 4G Decoding in the firmware's setup");
         if (!strcmp(card->driver, "xe"))
             f->source = zr_facts[ZR_FACT_SMALL_BAR_REFUSED].source;
@@ -215,7 +214,7 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to)
             continue;
         f = zr_finding_add(to, ZR_ERROR, "beyond-vram", "more is allocated on card %s than it has", use->pdev);
         zr_finding_says(&f->seen, "%s of %s: the rest spills into host memory that cannot be swapped",
-                        zr_bytes_text(a, sizeof a, use->vram.total), zr_bytes_text(b, sizeof b, card->vram));
+                        zr_text_bytes(a, use->vram.total), zr_text_bytes(b, card->vram));
         zr_finding_says(&f->todo, "zeroute run --limit 95%% makes the allocation fail in time");
         zr_finding_says(&f->price, "the program must cope with OUT_OF_DEVICE_MEMORY");
         f->source = zr_facts[ZR_FACT_SPILLS].source;

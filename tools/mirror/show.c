@@ -20,32 +20,25 @@ static const char *slope_text(char *out, size_t size, bool there, const struct z
     return out;
 }
 
-static const char *growth_text(char *out, size_t size, uint64_t now, uint64_t start)
+enum { SIGNED_SIZE = ZR_TEXT_SIZE + 1 };
+
+static const char *signed_bytes(char *out, int64_t bytes)
 {
-    if (now == ZR_ABSENT || start == ZR_ABSENT)
-        snprintf(out, size, "-");
-    else if (now >= start)
-        zr_bytes_text(out, size, now - start);
-    else {
+    if (bytes < 0)
         *out = '-';
-        zr_bytes_text(out + 1, size - 1, start - now);
-    }
+    zr_text_bytes(out + (bytes < 0), (uint64_t)(bytes < 0 ? -bytes : bytes));
     return out;
 }
 
-static const char *drop_text(char *out, size_t size, const struct zr_meminfo *start, const struct zr_meminfo *now)
+static const char *growth_text(char *out, uint64_t now, uint64_t start)
 {
-    int64_t drop;
+    return now == ZR_ABSENT || start == ZR_ABSENT ? "-" : signed_bytes(out, (int64_t)(now - start));
+}
 
-    if (start->available == ZR_ABSENT || now->available == ZR_ABSENT) {
-        snprintf(out, size, "-");
-        return out;
-    }
-    drop = zr_meminfo_drop(start, now);
-    if (drop < 0)
-        *out = '-';
-    zr_bytes_text(out + (drop < 0), size - 1, (uint64_t)(drop < 0 ? -drop : drop));
-    return out;
+static const char *drop_text(char *out, const struct zr_meminfo *start, const struct zr_meminfo *now)
+{
+    bool there = start->available != ZR_ABSENT && now->available != ZR_ABSENT;
+    return there ? signed_bytes(out, zr_meminfo_drop(start, now)) : "-";
 }
 
 static const struct zr_line *best_line(const struct zr_mirror_result *r, bool *there)
@@ -59,13 +52,14 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
     const struct zr_mirror_plan *plan = &r->plan;
     const struct zr_mirror_step *start = &r->step[0];
     bool colour = zr_colour(to);
-    char step[32], a[32], b[32], c[32], d[32], e[32], n[16], active[48], available[48];
+    char step[ZR_TEXT_SIZE], a[ZR_TEXT_SIZE], b[SIGNED_SIZE], c[SIGNED_SIZE], d[SIGNED_SIZE], e[SIGNED_SIZE];
+    char n[16], active[48], available[48];
     struct zr_table *table;
 
     fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n", zr_bold(colour),
             plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency, plan->backing,
-            zr_share_names[plan->share], plan->count, zr_bytes_text(step, sizeof step, plan->step),
-            plan->variables ? ", " : "", plan->variables ? plan->variables : "", zr_plain(colour));
+            zr_share_names[plan->share], plan->count, zr_text_bytes(step, plan->step), plan->variables ? ", " : "",
+            plan->variables ? plan->variables : "", zr_plain(colour));
     if (*r->driver || *r->device)
         fprintf(to, "%s, driver %s\n", r->device, r->driver);
     if (r->count) {
@@ -75,11 +69,10 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
             const struct zr_mirror_step *s = &r->step[i];
 
             snprintf(n, sizeof n, "%u", i);
-            drop_text(b, sizeof b, &start->host, &s->host);
-            zr_table_row(table, n, zr_bytes_text(a, sizeof a, s->device),
-                         growth_text(c, sizeof c, s->host.gpu_active, start->host.gpu_active), b,
-                         growth_text(d, sizeof d, s->rss, start->rss),
-                         growth_text(e, sizeof e, s->imports, start->imports));
+            zr_table_row(table, n, zr_text_bytes(a, s->device),
+                         growth_text(c, s->host.gpu_active, start->host.gpu_active),
+                         drop_text(b, &start->host, &s->host), growth_text(d, s->rss, start->rss),
+                         growth_text(e, s->imports, start->imports));
         }
         zr_table_print(table, to, colour);
         fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n");

@@ -95,8 +95,7 @@ static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t
     if (now.available >= plan->keep && now.available - plan->keep >= plan->step)
         return false;
     snprintf(why, size, "%s of host memory left, %s are kept (--keep) and a step may take %.0f MiB more",
-             zr_bytes_text(left, sizeof left, now.available), zr_bytes_text(keep, sizeof keep, plan->keep),
-             (double)plan->step / (1 << 20));
+             zr_text_bytes(left, now.available), zr_text_bytes(keep, plan->keep), (double)plan->step / (1 << 20));
     return true;
 }
 

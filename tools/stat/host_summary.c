@@ -36,10 +36,10 @@ static void show_change(FILE *out, const char *name, uint64_t now, uint64_t star
 
     if (now == ZR_ABSENT)
         return;
-    fprintf(out, "%s %s", name, zr_bytes_text(a, sizeof a, now));
+    fprintf(out, "%s %s", name, zr_text_bytes(a, now));
     if (start != ZR_ABSENT && start != now)
         fprintf(out, " (%s%s since its start)", now > start ? "+" : "-",
-                zr_bytes_text(b, sizeof b, now > start ? now - start : start - now));
+                zr_text_bytes(b, now > start ? now - start : start - now));
 }
 
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
@@ -51,8 +51,7 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
     gather(&f, s);
     for (unsigned i = 0; i < f.process.card_count; i++)
         fprintf(out, "card %s: VRAM %s, imports (GTT) %s\n", f.process.cards[i].pdev,
-                zr_bytes_text(a, sizeof a, f.process.cards[i].vram.total),
-                zr_bytes_text(b, sizeof b, f.process.cards[i].gtt.total));
+                zr_text_bytes(a, f.process.cards[i].vram.total), zr_text_bytes(b, f.process.cards[i].gtt.total));
     if (f.active != ZR_ABSENT || f.available != ZR_ABSENT) {
         fprintf(out, "host memory of the machine: ");
         show_change(out, "GPUActive", f.active, f.active_start);
@@ -60,9 +59,9 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "%s\n", f.active == ZR_ABSENT ? "; this kernel tells no GPUActive" : "");
     }
     if (f.rss != ZR_ABSENT) {
-        fprintf(out, "of the process: VmRSS %s", zr_bytes_text(a, sizeof a, f.rss));
+        fprintf(out, "of the process: VmRSS %s", zr_text_bytes(a, f.rss));
         if (f.cgroup != ZR_ABSENT)
-            fprintf(out, ", cgroup %s", zr_bytes_text(b, sizeof b, f.cgroup));
+            fprintf(out, ", cgroup %s", zr_text_bytes(b, f.cgroup));
         fputc('\n', out);
     }
     if (backing && backing->text && *backing->text)
