@@ -18,7 +18,7 @@
 
 int zr_cmd_ab(int argc, char **argv);
 
-#define ZR_AB_FORMAT 2 /* of the JSON; a reader refuses a higher one */
+#define ZR_AB_FORMAT 2 /* of the JSON; a reader refuses another one */
 #define ZR_AB_ARMS 64
 
 /* --- pairs.c: names with texts, sorted by name --------------------------------------------- */
@@ -36,7 +36,7 @@ void zr_pairs_clear(struct zr_pairs *p);
 /* Names joined by '+', shell patterns allowed: the sum of their values, 0 for what is absent. */
 double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression);
 
-/* Memory or death: the tool has nothing better to do without it. */
+/* Like realloc and asprintf; without memory the process ends. */
 void *zr_ab_more(void *old, size_t count, size_t size);
 char *zr_ab_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -330,8 +330,7 @@ void zr_ab_hash_text(const void *data, size_t size, char out[65]); /* SHA-256 */
 bool zr_ab_hash_file(const char *path, char out[65]);
 #define ZR_AB_NO_FILE "(not there)" /* in place of the hash of a file that cannot be read */
 
-/* One run of the command: started under an arm's setting, watched from outside, and what it left behind. */
-
+/* --- trial.c: one run of the command ---------------------------------------------------------- */
 struct zr_ab_running {  /* how runs are made; the same for all of them */
     char library[1024]; /* libzeroute.so */
     double interval;    /* seconds between samples */
@@ -347,19 +346,17 @@ struct zr_ab_running {  /* how runs are made; the same for all of them */
 /* Set by SIGINT and SIGTERM: the run under way is given up, what is done is kept. */
 extern volatile sig_atomic_t zr_ab_interrupted;
 
-/* --- trial.c --------------------------------------------------------------------------------- */
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from metrics.def */
-/* Appends one run to ab->run. False, said, when nothing could be run at all (exit code 125). */
+/* Appends one run to ab->run. Returns false, which it has said, if the command could not be run at all. */
 bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup);
-/* A shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
+/* Runs a shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
 
 /* --- spawn.c ------------------------------------------------------------------------------- */
-/* The arm's variables and library paths put into our own environment; for a child after fork. */
+/* Puts the arm's variables and library paths into our own environment; for a child after fork. */
 void zr_ab_environment(const struct zr_ab_arm *arm);
-char **zr_ab_words(const char *command); /* split as a shell would, nothing expanded; NULL-terminated */
 char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned);
-/* Starts argv with its output in these descriptors; -1 with *error set. */
+/* Starts argv with its output in these descriptors. Returns -1 with *error set on failure. */
 pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
                   int err, int *error);
 
@@ -377,22 +374,19 @@ struct zr_ab_watch {             /* what was seen from outside while a run was u
     } card[16];
     size_t n_cards;
 };
-/* The machine always; the processes too if told to, which costs more. */
+/* Samples the machine, and the processes too if told to, which costs more. */
 void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries);
-/* Waits until memory is back at the baseline; false: it was not, after how->settle seconds. */
+/* Waits until memory is back at the baseline. Returns false if it was not after how->settle seconds. */
 bool zr_ab_settle(struct zr_ab_running *how, double *waited);
 
 /* --- collect.c ----------------------------------------------------------------------------- */
-/* One line of a process's fingerprint, taken apart: settings one by one, a library's path and build. */
+/* Splits one line of a fingerprint: settings one by one, a library into path and build id. */
 void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value);
-/* The segments of the run: fields, fingerprint, latencies. False: no hook saw a call. */
+/* Reads the segments of the run: fields, fingerprint, latencies. Returns false if no hook saw a call. */
 bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name);
 void zr_ab_machine(struct zr_ab *ab);
 
-/* --- arguments.c ------------------------------------------------------------------------------ */
-
-/* The command line of zeroute ab. */
-
+/* --- arguments.c: the command line ------------------------------------------------------------ */
 struct zr_ab_options {
     struct zr_ab ab;
     struct zr_ab_running how;
@@ -407,21 +401,18 @@ struct zr_ab_options {
 
 /* As zr_options. */
 bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at);
-/* Whether it can be compared: arms in the order of their names, or made of factors, each with a command. */
+/* Sorts the arms, or makes them of the factors. Returns false, which it has said, if they cannot be compared. */
 bool zr_ab_check(struct zr_ab_options *o);
-/* Takes what a parser found wrong, or NULL; true when nothing was. */
+/* Prints and frees an error message. Returns true if it is NULL. */
 bool zr_ab_right(char *message);
 void zr_ab_allow(struct zr_ab *ab, const char *what); /* --allow */
 
-/* --- svg.c ------------------------------------------------------------------------------------ */
-
-/* Drawings of the HTML report: plain SVG, no script; colours come from the page's style sheet. */
-
-/* Text with <, >, & and quotes made harmless. */
+/* --- svg.c: drawings of the page, plain SVG; colours come from its style sheet ---------------- */
+/* Prints a text with <, >, & and quotes escaped. */
 void zr_html_text(FILE *f, const char *s);
-/* One metric run by run in the order of time, with the median of each arm. */
+/* Draws one metric run by run, in the order of time, with the median of each arm. */
 void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric);
-/* Memory over time of one run, on axes that all arms share. */
+/* Draws memory over time of one run, on axes that all arms share. */
 void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active, double most_seconds,
                    double most_bytes);
 /* The largest value that zr_svg_memory would draw of this run. */

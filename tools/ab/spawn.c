@@ -46,7 +46,8 @@ static void preload_environment(const struct zr_ab_arm *arm, const char *library
     free(backing);
 }
 
-char **zr_ab_words(const char *s)
+/* Splits as a shell would, without expanding anything; ended by NULL. */
+static char **split_words(const char *s)
 {
     char **words = zr_ab_more(NULL, strlen(s) / 2 + 2, sizeof(*words));
     size_t n = 0;
@@ -73,7 +74,7 @@ char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned)
     *owned = NULL;
     for (size_t i = 0; i < ab->arm[arm].n_items; i++)
         if (ab->arm[arm].items[i].kind == ZR_AB_CMD)
-            return *owned = zr_ab_words(ab->arm[arm].items[i].value);
+            return *owned = split_words(ab->arm[arm].items[i].value);
     return ab->command;
 }
 

@@ -22,7 +22,7 @@ void zr_random_seed(struct zr_random *r, uint64_t seed)
     }
 }
 
-uint64_t zr_random_next(struct zr_random *r)
+static uint64_t next(struct zr_random *r)
 {
     uint64_t *s = r->s, out = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
 
@@ -35,20 +35,20 @@ uint64_t zr_random_next(struct zr_random *r)
     return out;
 }
 
-double zr_random_unit(struct zr_random *r)
+static double unit(struct zr_random *r)
 {
-    return (double)(zr_random_next(r) >> 11) * 0x1p-53;
+    return (double)(next(r) >> 11) * 0x1p-53;
 }
 
 /* Multiplication instead of division: the bias is n / 2^32, far below what any figure here shows. */
 size_t zr_random_below(struct zr_random *r, size_t n)
 {
-    return (size_t)((zr_random_next(r) >> 32) * (uint64_t)n >> 32);
+    return (size_t)((next(r) >> 32) * (uint64_t)n >> 32);
 }
 
 double zr_random_normal(struct zr_random *r)
 {
-    double u = 1.0 - zr_random_unit(r), v = zr_random_unit(r);
+    double u = 1.0 - unit(r), v = unit(r);
 
     return sqrt(-2.0 * log(u)) * cos(2.0 * M_PI * v);
 }

@@ -24,8 +24,6 @@ struct zr_random {
     uint64_t s[4];
 };
 void zr_random_seed(struct zr_random *r, uint64_t seed);
-uint64_t zr_random_next(struct zr_random *r);
-double zr_random_unit(struct zr_random *r);            /* [0, 1) */
 size_t zr_random_below(struct zr_random *r, size_t n); /* 0 .. n-1, n up to 2^32 */
 double zr_random_normal(struct zr_random *r);          /* mean 0, deviation 1 */
 

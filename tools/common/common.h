@@ -103,7 +103,7 @@ void zr_table_row(struct zr_table *t, ...); /* as many texts as there are column
 size_t zr_table_rows(const struct zr_table *t);
 /* Cuts the last column at the width of a terminal; colours if told to. Frees the table. */
 void zr_table_print(struct zr_table *t, FILE *out, bool colour);
-/* A terminal, and no NO_COLOR in the environment. */
+/* True for a terminal, unless NO_COLOR is set. */
 bool zr_colour(FILE *out);
 /* "\033[1m" and so on, or nothing. */
 const char *zr_bold(bool colour);
@@ -112,98 +112,72 @@ const char *zr_red(bool colour);
 const char *zr_plain(bool colour);
 
 /* --- screen.c: a page that is shown again and again ------------------------------------------- */
-/* False where nothing can be drawn over: no terminal, or a dumb one. */
+/* Returns false if nothing can be drawn over: not a terminal, or a dumb one. */
 bool zr_screen_size(FILE *out, size_t *width, size_t *height);
-/* From the top left corner; lines are cut at the edge, what is below the last one is counted. */
+/* Draws from the top left corner. Lines are cut at the edge; a last line counts those that do not fit. */
 void zr_screen_show(FILE *out, const char *text, size_t width, size_t height);
 
 /* --- find.c: files that belong to the command ------------------------------------------------- */
-/*
- * A file installed with the command ("libzeroute.so"): beside it, or in ../lib. False: not found,
- * `out` says where.
- */
+/* Finds a file installed with the command, beside it or in ../lib. Returns false with `out` saying where it looked. */
 bool zr_find_file(const char *name, char *out, size_t size);
-/* Is it our preload, for this machine? If not, `why` says what it is. */
+/* Returns true if the file is our preload for this machine; otherwise `why` says what it is. */
 bool zr_check_library(const char *path, char *why, size_t size);
-/* Why nothing can be preloaded into a program, looked for in PATH ("is ..."); NULL: it can. */
+/* Returns why nothing can be preloaded into a program, searched in PATH ("is ..."), or NULL. */
 const char *zr_preload_obstacle(const char *program);
 
 /* --- message.c -------------------------------------------------------------------------------- */
-/* "zeroute NAME: ..." on stderr. */
+/* Prints "zeroute COMMAND: ..." and a newline on stderr. */
 void zr_complain(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The text of the last one without its prefix; "" before the first. */
 const char *zr_last_complaint(void);
 
 /* --- launch.c --------------------------------------------------------------------------------- */
-
-/* Starting a program in our place. */
-
+/* Exit codes of `zeroute run` where the program has none: our own failure, cannot be executed, not found. */
 #define ZR_EXIT_OWN 125
 #define ZR_EXIT_CANNOT 126
 #define ZR_EXIT_NOT_FOUND 127
 
 /*
- * Runs argv[0], looked for in PATH, with our environment, and waits. Signals sent to us go to it;
- * where it stops we stop. Returns its wait status; when it could not be executed, *exec_error is
- * the errno and the status is worth nothing.
+ * Runs argv[0], searched in PATH, with our environment, and waits. Signals sent to us are passed on; when it stops, we
+ * stop. Returns its wait status. If it could not be executed, *exec_error is the errno and the status is meaningless.
  */
 int zr_launch(char *const *argv, int *exec_error);
-/* Ends like the program did: returns its exit code, or dies of its signal. */
+/* Returns the exit code of a wait status, or dies of the same signal. */
 int zr_end_like(int status);
 
 /* --- preload.c -------------------------------------------------------------------------------- */
-
-/* What a program is given to run under the preload; for every command that starts one. */
-
+/* The environment of a program under the preload; these functions change our own. */
 #define ZR_RUN_NAME 40
-
-/*
- * Where libzeroute.so is (ZEROUTE_LIB, or with the command); said under `command`'s name when it is
- * no good.
- */
+/* Finds libzeroute.so (ZEROUTE_LIB, or with the command). Returns false, which it has said, if there is none. */
 bool zr_preload_find(const char *command, char *path, size_t size);
-/* Puts it in front of what is in LD_PRELOAD of our own environment. */
+/* Puts it in front of what LD_PRELOAD holds. */
 bool zr_preload_set(const char *path);
-
-/*
- * Points our environment to a simulated GPU; `root`, when not empty then, is to be handed to
- * zr_simulate_end.
- */
+/* Selects a simulated GPU. The caller hands `root` to zr_simulate_end when the program has ended. */
 bool zr_simulate(const char *command, const char *spec, char *root, size_t size);
 void zr_simulate_end(const char *root);
-
-/*
- * Names a run in our environment. A run inside a run carries both names, so that each finds its own
- * processes.
- */
+/* Names a run. A run inside a run carries both names, so that each finds its own processes. */
 void zr_run_name(char *run, size_t size);
 bool zr_run_owns(const struct zeroute_process *p, const char *run);
 
 /* --- eager.c ---------------------------------------------------------------------------------- */
-
-/* backing:eager for a program that is about to be started. */
-
-/* Puts NEOReadDebugKeys=1 and EnableDeferBacking=0 into our environment. What the user set himself
- * is kept: if that stands against it, false, and `kept` names it. */
+/*
+ * Sets what backing:eager needs: NEOReadDebugKeys=1 and EnableDeferBacking=0. Variables that the user has set are kept;
+ * returns false, with their names in `kept`, if they contradict it.
+ */
 bool zr_eager_environment(char *kept, size_t size);
 
 /* --- elffile.c -------------------------------------------------------------------------------- */
-
-/*
- * What a shared library's file tells: build id, soname, what it needs, which names it mentions.
- * Nothing is loaded; a file that is damaged or not ELF gives empty answers.
- */
-
+/* What the file of a shared library tells. Nothing is loaded; a file that is damaged or not ELF gives empty answers. */
 struct zr_elf {
     const unsigned char *data; /* NULL: could not be opened */
     size_t size;
 };
 
-/* False with errno set when the file cannot be read. */
+/* Returns false with errno set if the file cannot be read. */
 bool zr_elf_open(struct zr_elf *elf, const char *path);
 void zr_elf_close(struct zr_elf *elf);
 
-/* Hexadecimal; "" when the file has none, as Intel's own builds have not. */
+/* Hexadecimal; "" if the file has none, like Intel's own builds. */
 void zr_elf_build_id(const struct zr_elf *elf, char *out, size_t size);
 
 /* Whether a DT_NEEDED entry starts with this name. */
@@ -212,8 +186,8 @@ bool zr_elf_needs(const struct zr_elf *elf, const char *name);
 /* Whether the file imports a function of exactly this name. */
 bool zr_elf_imports(const struct zr_elf *elf, const char *name);
 
-/* Whether the whole string is somewhere in the file: a library that reads an environment variable
- * carries its name. Walks the whole file. */
+/* Whether the string is anywhere in the file, which is searched as a whole: a library that reads a variable has its
+ * name. */
 bool zr_elf_mentions(const struct zr_elf *elf, const char *string);
 
 /* What follows the first occurrence of a prefix, up to a character outside "0-9."; "" without one. */
@@ -223,17 +197,14 @@ void zr_elf_number_after(const struct zr_elf *elf, const char *prefix, char *out
 void zr_elf_driver_version(const struct zr_elf *elf, char *out, size_t size);
 
 /* --- host.c ----------------------------------------------------------------------------------- */
-
 /*
- * What the kernel tells about host and device memory, read from a reader's side.
- * Everything is looked up below $ZEROUTE_ROOT, so that a test can lay out a machine in a folder.
- * What the kernel does not offer is ZR_ABSENT, never zero.
+ * What the kernel tells about host and device memory. Paths are below $ZEROUTE_ROOT, so that a test can lay out a
+ * machine in a folder. What the kernel does not offer is ZR_ABSENT, never zero.
  */
 
 enum { ZR_CARDS_MAX = 16 };
 
-/* /proc/meminfo. gpu_active and gpu_reclaim exist on recent kernels only; MemAvailable does not
- * credit gpu_reclaim although the kernel can take it back. */
+/* /proc/meminfo. Only recent kernels have gpu_active and gpu_reclaim; MemAvailable does not include gpu_reclaim. */
 struct zr_meminfo {
     uint64_t total;
     uint64_t available;
@@ -249,8 +220,8 @@ struct zr_region {
     uint64_t resident;
 };
 
-/* What one process holds on one card, every DRM client counted once. gtt is what the card imports
- * or maps of host memory: it shows sharing, not cost. */
+/* What one process holds on one card, every DRM client counted once. gtt is host memory that the card imports or maps.
+ */
 struct zr_card_use {
     char pdev[32];
     char driver[16];
@@ -273,34 +244,29 @@ struct zr_process_memory {
 /* "$ZEROUTE_ROOT" followed by the formatted path; returns out. */
 char *zr_root_path(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* A whole file as a string with a terminating zero, to be freed; NULL with errno set. Made for
- * /proc, whose files tell no size. length may be NULL. */
+/* Reads a whole file, of /proc as well, as a string to be freed. Returns NULL with errno set. length may be NULL. */
 char *zr_read_whole(const char *path, size_t *length);
 
-/* False with errno set when there is no meminfo at all. */
+/* Returns false with errno set if there is no meminfo. */
 bool zr_meminfo_read(struct zr_meminfo *out);
 
-/* False with errno set when the process is not there. A listing of descriptors that may not be read
- * is told in fdinfo_error, with everything else filled in. */
+/* Returns false with errno set if there is no such process. fdinfo_error tells if descriptors could not be listed. */
 bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out);
 
-/* How much less memory is available than at the baseline, with what the kernel's GPU page pool
- * could give back credited: the fall-back truth where GPUActive is missing. Negative: more. */
+/* How much less memory is available than at the baseline, gpu_reclaim counted as available. Negative: more. */
 int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_meminfo *now);
 
-/* Straight line through n points by least squares. error is the standard error of the slope; with
- * two points it is not known and NAN. False when fewer than two different x are there. */
+/* A line through n points by least squares; `error` is the standard error of the slope, NAN with two points. */
 struct zr_line {
     double slope;
     double error;
     double intercept;
 };
+/* Returns false if there are fewer than two different x. */
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
 
 /* --- cards.c ---------------------------------------------------------------------------------- */
-
 /* The cards of the machine as sysfs shows them. */
-
 enum zr_family { ZR_FAMILY_OTHER, ZR_FAMILY_ALCHEMIST, ZR_FAMILY_BATTLEMAGE };
 
 struct zr_card {

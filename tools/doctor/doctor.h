@@ -139,9 +139,6 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
 /* Edits (insert, delete, replace, swap of neighbours) between two names, at most limit + 1. */
 unsigned zr_env_distance(const char *a, const char *b, unsigned limit);
 
-/* The known name that is nearest, or NULL when none is near enough to be meant. */
-const char *zr_env_nearest(const char *name);
-
 /* --- findings.c ------------------------------------------------------------------------------- */
 
 /* What doctor found: each with how grave it is, what is seen, the one thing to do, and its price. */
@@ -270,8 +267,6 @@ void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LIN
                       struct zr_remedy remedies[ZR_REMEDIES]);
 void zr_troubles_find(const struct zr_case *c, struct zr_findings *to);
 
-/* Device bytes of the process on all cards; the preload's count where the kernel tells none. */
-uint64_t zr_case_vram(const struct zr_case *c);
 /* Cards that the process has open; those of the machine for pid 0. */
 unsigned zr_case_cards(const struct zr_case *c);
 /* A switch of the driver or the runtime in the process's environment: set and not zero. */

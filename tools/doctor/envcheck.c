@@ -52,7 +52,8 @@ unsigned zr_env_distance(const char *a, const char *b, unsigned limit)
     return least(one[n], limit + 1);
 }
 
-const char *zr_env_nearest(const char *name)
+/* The nearest known name, or NULL if none is near enough to be meant. */
+static const char *nearest_name(const char *name)
 {
     unsigned best = (unsigned)strlen(name) / 5;
     const char *nearest = NULL;
@@ -214,7 +215,7 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
             if (is_inert(stack, found.name, known[index].reader, &found))
                 report(to, &found);
         } else if ((is_of_the_stack(found.name) || looks_like_a_key(found.name)) &&
-                   (found.nearest = zr_env_nearest(without_prefix(found.name))) != NULL &&
+                   (found.nearest = nearest_name(without_prefix(found.name))) != NULL &&
                    !is_mentioned(stack, without_prefix(found.name), &readable)) {
             found.trouble = ZR_ENV_MISSPELT;
             report(to, &found);

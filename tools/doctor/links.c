@@ -9,7 +9,8 @@ const char *const zr_answer_names[] = {"no", "yes", "unknown"};
 const char *const zr_link_names[ZR_LINKS] = {"deferred backing", "export to other cards", "kernel fills exports"};
 const char *const zr_mirror_names[] = {"none", "there", "unexplained", "unknown"};
 
-uint64_t zr_case_vram(const struct zr_case *c)
+/* Device bytes of the process on all cards; the preload's count where the kernel tells none. */
+static uint64_t vram_of(const struct zr_case *c)
 {
     uint64_t sum = 0;
     bool told = false;
@@ -136,8 +137,8 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     } else if (c->pid && imports_of(c) >= (UINT64_C(64) << 20)) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "%u cards, and they import %s", cards, imports);
-    } else if (c->pid && c->memory.card_count && imports_of(c) < (UINT64_C(64) << 20) && zr_case_vram(c) != ZR_ABSENT &&
-               zr_case_vram(c) >= (UINT64_C(1) << 30)) {
+    } else if (c->pid && c->memory.card_count && imports_of(c) < (UINT64_C(64) << 20) && vram_of(c) != ZR_ABSENT &&
+               vram_of(c) >= (UINT64_C(1) << 30)) {
         link->answer = ZR_NO;
         snprintf(link->why, sizeof link->why, "%u cards, but they import only %s", cards, imports);
     } else {
@@ -185,7 +186,7 @@ static uint64_t lost_bytes(const struct zr_case *c, const char **by)
 
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out)
 {
-    uint64_t vram = zr_case_vram(c), lost;
+    uint64_t vram = vram_of(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
     const char *by;
     char a[32], b[32];

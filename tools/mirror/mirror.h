@@ -8,9 +8,6 @@
 #include "common/common.h"
 
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
 
 int zr_cmd_mirror_test(int argc, char **argv);
 int zr_cmd_mirror_worker(int argc, char **argv);
@@ -61,22 +58,22 @@ struct zr_mirror_result {
     char device[96];
 };
 
-/* Fits and judges what was measured: fills in everything from by_active to why. */
+/* --- verdict.c -------------------------------------------------------------------------------- */
+/* Fits a line through the steps and judges it: fills in everything from by_active to why. */
 void zr_mirror_judge(struct zr_mirror_result *result);
 
-/* Runs a worker in a fresh process under the preload. Always fills in result; trouble is in stopped. */
+/* --- measure.c -------------------------------------------------------------------------------- */
+/* Runs a worker in a fresh process under the preload. Always fills in the result; `stopped` says what went wrong. */
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result);
-/* From here on a signal ends the measurement under way, and is told here. */
+/* From now on a signal ends the measurement under way; its number is then in zr_mirror_interrupted. */
 void zr_mirror_catch(void);
 extern volatile sig_atomic_t zr_mirror_interrupted;
 
-/* What the worker prints, and how it is read again. */
-void zr_mirror_print_step(FILE *to, const struct zr_mirror_step *step);
+/* --- worker.c --------------------------------------------------------------------------------- */
+/* Reads a line that the worker printed. Returns false if it is not a step. */
 bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step);
-/* The machine and this process now. */
-void zr_mirror_sample(struct zr_mirror_step *step, uint64_t device_bytes);
 
-/* An allocator of the worker: a route. */
+/* --- native.c, sycl.c: the allocators of the worker ------------------------------------------- */
 struct zr_mirror_route {
     unsigned cards;
     char driver[64];
@@ -89,11 +86,11 @@ struct zr_mirror_route {
     bool (*verify)(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same);
 };
 
-/* False with the reason when the route cannot be had. */
+/* Each returns false, with the reason in `why`, if the route is not available. */
 bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size);
 
-/* Output. */
+/* --- show.c ----------------------------------------------------------------------------------- */
 void zr_mirror_show(FILE *to, const struct zr_mirror_result *result);
 void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown);
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count);

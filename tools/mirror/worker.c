@@ -21,7 +21,7 @@ static void print_amount(FILE *to, uint64_t bytes)
         fprintf(to, " %" PRIu64, bytes);
 }
 
-void zr_mirror_print_step(FILE *to, const struct zr_mirror_step *step)
+static void print_step(FILE *to, const struct zr_mirror_step *step)
 {
     const uint64_t amounts[] = {step->device,           step->host.total, step->host.available, step->host.gpu_active,
                                 step->host.gpu_reclaim, step->rss,        step->imports,        step->vram};
@@ -61,7 +61,7 @@ bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step)
     return true;
 }
 
-void zr_mirror_sample(struct zr_mirror_step *step, uint64_t device_bytes)
+static void sample(struct zr_mirror_step *step, uint64_t device_bytes)
 {
     struct zr_process_memory memory;
 
@@ -136,8 +136,8 @@ static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *rout
     char why[256];
     unsigned done = 0;
 
-    zr_mirror_sample(&step, 0);
-    zr_mirror_print_step(stdout, &step);
+    sample(&step, 0);
+    print_step(stdout, &step);
     for (; done < plan->count; done++) {
         unsigned card = done % route->cards;
 
@@ -157,8 +157,8 @@ static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *rout
         blocks[done].written = route->write && route->write(card, blocks[done].memory, plan->step, done);
         on_card[card] += plan->step;
         device += plan->step;
-        zr_mirror_sample(&step, device);
-        zr_mirror_print_step(stdout, &step);
+        sample(&step, device);
+        print_step(stdout, &step);
     }
     printf("data %s\n", route->verify ? check_data(route, plan, blocks, done) : "unchecked");
     fflush(stdout);

@@ -16,26 +16,23 @@ void zr_json_process(json_t *array, const struct zeroute_snapshot *s);
 
 /* --- summary.c: a process on one page --------------------------------------------------------- */
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
-/* One line for each process, most memory first or as given. */
+/* One line for each process, in the order given. */
 void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour);
-uint64_t zr_calls_of(const struct zeroute_snapshot *s, const char *entry);
 uint64_t zr_calls_total(const struct zeroute_snapshot *s);
-uint64_t zr_failures_total(const struct zeroute_snapshot *s);
 
-/* --- host_summary.c: host memory behind device memory; a live process is looked at from the outside  */
+/* --- host_summary.c: host memory behind device memory; of a live process as seen from outside -- */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
 void zr_json_card_use(json_t *object, const struct zr_card_use *use);
 
 /* --- prometheus.c ----------------------------------------------------------------------------- */
+/* The text format, with every field of every process. */
 void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
-/*
- * Removes what has been finished for ten minutes; what is newly found finished starts its ten
- * minutes.
- */
+/* Removes what has been finished for ten minutes, counted from when a command first saw it finished. */
 void zr_gc_old(void);
+/* Removes the segment of one process. Returns false if it is not finished or cannot be removed. */
 bool zr_gc_remove(const struct zeroute_process *p);
 
 #endif

@@ -22,7 +22,7 @@ static bool entry_of(const char *field, char *entry, size_t size)
     return true;
 }
 
-uint64_t zr_calls_of(const struct zeroute_snapshot *s, const char *entry)
+static uint64_t calls_of(const struct zeroute_snapshot *s, const char *entry)
 {
     uint64_t sum = 0;
     char name[96];
@@ -47,7 +47,7 @@ uint64_t zr_calls_total(const struct zeroute_snapshot *s)
     return total(s, "calls.");
 }
 
-uint64_t zr_failures_total(const struct zeroute_snapshot *s)
+static uint64_t failures_total(const struct zeroute_snapshot *s)
 {
     return total(s, "failures.");
 }
@@ -79,7 +79,7 @@ static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
         if (!entry_of(s->field[i].name, name, sizeof name) || strcmp(name, before) == 0)
             continue;
         memcpy(before, name, sizeof before);
-        uint64_t n = zr_calls_of(s, name);
+        uint64_t n = calls_of(s, name);
         if (!n)
             continue;
         snprintf(latency, sizeof latency, "failures.%s", name);
@@ -264,7 +264,7 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
         zr_table_row(t, pid, state[p->state], zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
                      ended ? "-" : cell[0], zr_text_bytes(cell[1], value(s[i], "allocated_bytes.all.peak")),
                      ended ? "-" : cell[2], zr_text_count(cell[3], zr_calls_total(s[i])),
-                     zr_text_count(cell[4], zr_failures_total(s[i])), *p->rank ? p->rank : "-", p->command);
+                     zr_text_count(cell[4], failures_total(s[i])), *p->rank ? p->rank : "-", p->command);
     }
     zr_table_print(t, out, colour);
 }
