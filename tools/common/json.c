@@ -1,6 +1,7 @@
 /* JSON documents, built and read with jansson. */
 #include "common/common.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,10 +112,11 @@ bool zr_json_write(FILE *out, json_t *document, unsigned digits, bool one_line)
 json_t *zr_json_read(const char *path, char **why)
 {
     json_error_t error;
+    errno = 0;
     json_t *root = json_load_file(path, 0, &error);
     *why = NULL;
     if (!root && (error.line > 0 ? asprintf(why, "line %d: %s", error.line, error.text)
-                                 : asprintf(why, "cannot be read: %s", error.text)) < 0)
+                                 : asprintf(why, "cannot be read: %s", errno ? strerror(errno) : error.text)) < 0)
         *why = NULL;
     return root;
 }
