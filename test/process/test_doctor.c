@@ -306,7 +306,7 @@ START_TEST(a_kernel_without_gpuactive_is_not_taken_for_no_mirror)
     lay("/proc/meminfo", "MemTotal: 67108864 kB\nMemFree: 2000000 kB\nMemAvailable: 3000000 kB\n"
                          "AnonPages: 8000000 kB\nCached: 4000000 kB\n");
     c = doctor(1);
-    says(c, "this kernel tells no GPUActive");
+    says(c, "this kernel has no GPUActive");
     says(c, "\"state\": \"there\"");
     says_not(c, "gpu_active_bytes");
     child_free(c);

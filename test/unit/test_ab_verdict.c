@@ -97,7 +97,7 @@ START_TEST(the_declared_setting_alone_gets_a_verdict)
 }
 END_TEST
 
-/* One row per kind of thing that nobody declared. */
+/* One row per kind of thing that is not declared. */
 static const struct {
     const char *name, *value;
 } undeclared[] = {
@@ -125,7 +125,7 @@ START_TEST(every_kind_of_undeclared_difference_is_named)
     was(0, "output", "4567");
     was(1, undeclared[_i].name, undeclared[_i].value);
     analyse();
-    refused_for("nobody declared");
+    refused_for("not declared");
     ck_assert_int_eq(difference(undeclared[_i].name)->status, ZR_AB_UNDECLARED);
     ck_assert_str_eq(difference(undeclared[_i].name)->value, undeclared[_i].value);
     end();
@@ -166,7 +166,7 @@ START_TEST(a_declared_variable_that_did_not_arrive_is_named)
     ten_runs();
     was(0, "env.UR_L0_USM_RESIDENT", "0x2");
     analyse();
-    refused_for("nobody declared");
+    refused_for("not declared");
     ck_assert(strstr(difference("env.UR_L0_USM_RESIDENT")->why, "did not reach the process"));
     end();
     begin("observe", "env:UR_GONE=1,env:HOME_MADE=1"); /* nobody tells of the second one */
@@ -174,7 +174,7 @@ START_TEST(a_declared_variable_that_did_not_arrive_is_named)
     lost(1, "env.UR_GONE");
     lost(1, "env.HOME_MADE");
     analyse();
-    refused_for("1 thing that nobody declared");
+    refused_for("1 thing not declared");
     ck_assert(strstr(difference("env.UR_GONE")->why, "did not reach the process"));
     end();
 }
@@ -238,7 +238,7 @@ START_TEST(an_affinity_mask_may_change_the_cards_but_not_the_driver)
     was(1, "card.1.name", "B580");
     was(1, "driver.version", "26.28");
     analyse();
-    refused_for("1 thing that nobody declared");
+    refused_for("1 thing not declared");
     ck_assert_int_eq(difference("card.1.name")->status, ZR_AB_CONSEQUENCE);
     ck_assert_int_eq(difference("driver.version")->status, ZR_AB_UNDECLARED);
     end();
@@ -269,7 +269,7 @@ START_TEST(a_library_path_does_not_admit_what_lies_elsewhere)
     was(1, "driver.version", "25.18");
     was(1, "loader.version", "1.20");
     analyse();
-    refused_for("3 things that nobody declared");
+    refused_for("3 things not declared");
     end();
 }
 END_TEST
@@ -338,7 +338,7 @@ START_TEST(the_control_without_the_preload_is_compared_from_outside)
     ten_runs();
     was(0, "kernel", "6.17.0");
     analyse();
-    refused_for("1 thing that nobody declared");
+    refused_for("1 thing not declared");
     end();
 }
 END_TEST

@@ -252,8 +252,8 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         else if (n > 1)
             reason(an,
-                   "%s differs from %s in %zu things at once, %s: nobody could tell which one did "
-                   "it; change one at a time, or use --factor to tell them apart",
+                   "%s differs from %s in %zu things at once, %s: which one had the effect "
+                   "cannot be told; change one at a time, or use --factor",
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         free(all);
     }
@@ -274,7 +274,7 @@ static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an
                                      : "the verdict does not tell its share");
     }
     if (undeclared)
-        reason(an, "the arms differ in %zu thing%s that nobody declared (listed under fingerprint)", undeclared,
+        reason(an, "the arms differ in %zu thing%s not declared (listed under fingerprint)", undeclared,
                undeclared == 1 ? "" : "s");
     if (unlike)
         reason(an, "the runs of one arm are not alike in %zu thing%s (listed under fingerprint)", unlike,
@@ -318,7 +318,7 @@ static void check_allowed(const struct zr_ab *ab, struct zr_ab_analysis *an)
     }
 }
 
-/* A file that nobody wrote is no proof of the same answer. */
+/* A file that was not written proves nothing about the output. */
 static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an)
 {
     for (size_t r = 0; r < ab->n_runs; r++) {

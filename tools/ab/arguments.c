@@ -1,4 +1,4 @@
-/* The command line of zeroute ab: what it says of itself, and what it makes of what it is told. */
+/* The command line of zeroute ab. */
 #include "ab/ab.h"
 #include "common/common.h"
 

@@ -236,7 +236,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
 
 /* --- factors become arms ---------------------------------------------------------------------- */
 
-/* What stands behind the ':' or '=' of a level, where that tells the levels apart. */
+/* What follows the ':' or '=' of a level, if the levels differ in that. */
 static const char *short_level(const struct zr_ab_factor *f, size_t l)
 {
     const char *shorts[ZR_AB_LEVELS] = {0};
@@ -356,7 +356,7 @@ char *zr_ab_combine(struct zr_ab *ab)
 
 /* --- settings ------------------------------------------------------------------------------------ */
 
-/* NULL: nobody set it, so the default is in force. */
+/* NULL if it is not set: the default is in force. */
 static char *set_value(const struct zr_ab_arm *arm, const char *setting)
 {
     const char *preset = base_preset;

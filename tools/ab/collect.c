@@ -10,7 +10,7 @@
 
 /* --- fingerprint ------------------------------------------------------------------------------ */
 
-/* Processes of one run may differ (a launcher and its workers): then every value is told, in order. */
+/* Processes of one run may differ (a launcher and its workers): then every value is listed, in order. */
 static void merge(struct zr_pairs *p, const char *name, const char *value)
 {
     const char *old = zr_pairs_get(p, name);

@@ -1,4 +1,4 @@
-/* Fingerprints compared: what was declared, what follows from it, and what nobody declared. */
+/* Compares fingerprints: what was declared, what follows from it, and what was not declared. */
 #include "ab/ab.h"
 
 #include <fnmatch.h>

@@ -65,7 +65,7 @@ static bool moved(const double *a, size_t na, const double *b, size_t nb)
     return fabs(zr_cliff_delta(a, na, b, nb)) >= 1;
 }
 
-/* A variable, a library or a command of the user's: nobody has told us what it may move. */
+/* What a variable, a library or a command of the user may move is not known. */
 static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
 {
     const struct zr_ab_arm *arms[] = {a, b};

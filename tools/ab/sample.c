@@ -40,7 +40,7 @@ static bool of_the_stack(const char *name)
     return false;
 }
 
-/* Without the preload nobody inside tells which libraries are loaded: the maps do. */
+/* Without the preload, /proc/PID/maps tells which libraries are loaded. */
 static void see_libraries(struct zr_ab_watch *w, pid_t pid)
 {
     char path[64], *text, *rest, *line;

@@ -206,7 +206,7 @@ static void firmware(struct zr_ab_run *run)
             }
 }
 
-/* What is known without looking inside: kernel, command, and where nobody tells the libraries. */
+/* What is known from outside: kernel, command and, without the preload, the libraries. */
 static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
                                 char *const *argv)
 {

@@ -84,7 +84,7 @@ char *zr_ab_p_text(char *out, double p)
     return out;
 }
 
-/* With different outputs a shorter time is not called faster: the answer may be wrong. */
+/* With different outputs a shorter time is not called faster: the output may be wrong. */
 const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output)
 {
     bool less = o == ZR_AB_LESS;

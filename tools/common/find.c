@@ -65,7 +65,7 @@ bool zr_check_library(const char *path, char *why, size_t size)
     return false;
 }
 
-/* What stands in the way of a preload in this ELF file; NULL: nothing. */
+/* Why nothing can be preloaded into this ELF file; NULL if it can. */
 static const char *elf_obstacle(int fd)
 {
     Elf64_Ehdr h;

@@ -34,7 +34,7 @@ static void child_starts(char *const *argv, const sigset_t *mask, const struct s
                          int report)
 {
     sigaction(SIGCHLD, chld, NULL);
-    /* As if we were one process: who kills us hard kills the program. */
+    /* As if we were one process: SIGKILL to us kills the program. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(ZR_EXIT_OWN);

@@ -104,7 +104,7 @@ static bool is_of_the_stack(const char *name)
     return false;
 }
 
-/* Nobody but the driver has names in mixed case without a prefix. */
+/* Only the driver has names in mixed case without a prefix. */
 static bool looks_like_a_key(const char *name)
 {
     bool lower = false, upper = false;

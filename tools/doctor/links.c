@@ -180,7 +180,7 @@ static uint64_t lost_bytes(const struct zr_case *c, const char **by)
         *by = start ? "GPUActive since the process's first device operation" : "GPUActive";
         return c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
     }
-    *by = "memory in use that nobody owns; this kernel tells no GPUActive";
+    *by = "memory in use that belongs to no process; this kernel has no GPUActive";
     return c->meminfo.unaccounted;
 }
 

@@ -143,7 +143,7 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         return;
     }
     if (!worker) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* device memory is not left to nobody */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* device memory must not outlive us */
         close(ends[0]);
         dup2(ends[1], 1);
         close(ends[1]);

@@ -237,6 +237,6 @@ int zr_cmd_mirror_test(int argc, char **argv)
     zr_simulate_end(root);
     fflush(stdout);
     if (zr_mirror_interrupted)
-        return zr_end_like(zr_mirror_interrupted); /* as if nobody had caught it */
+        return zr_end_like(zr_mirror_interrupted); /* as if it had not been caught */
     return code;
 }

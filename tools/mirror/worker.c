@@ -89,7 +89,7 @@ static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t
     char left[32], keep[32];
 
     if (!zr_meminfo_read(&now) || now.available == ZR_ABSENT) {
-        snprintf(why, size, "MemAvailable cannot be read, so nothing is risked");
+        snprintf(why, size, "MemAvailable cannot be read: a step might use up host memory");
         return true;
     }
     if (now.available >= plan->keep && now.available - plan->keep >= plan->step)

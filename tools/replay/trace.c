@@ -112,7 +112,7 @@ static bool number(const char **at, uint64_t *out)
     return true;
 }
 
-/* More than any card has, and as much as the allocator takes for a size: beyond it every answer is a refusal. */
+/* More than any card has, and as much as the allocator takes for a size: beyond it every allocation fails. */
 #define MOST_LIVE ((uint64_t)1 << 45)
 
 static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes)
@@ -323,7 +323,7 @@ static void make_tensors(struct maker *m)
     }
 }
 
-/* What PyTorch requests below its own cache: now and then a segment, all given back when it is told to. */
+/* What PyTorch requests below its own cache: now and then a segment, all freed by empty_cache. */
 static void make_segments(struct maker *m)
 {
     enum { MOST = 400 };

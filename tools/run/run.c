@@ -258,60 +258,78 @@ static bool report(const struct options *o, const char *run, bool nested)
     return good;
 }
 
-int zr_cmd_run(int argc, char **argv)
+/* Fails before the program runs rather than after it. */
+static bool can_write(const char *path)
 {
-    struct options *o = calloc(1, sizeof *o);
-    char settings[8192], run[ZR_RUN_NAME], root[512] = "", library[1024];
-    bool nested = getenv("ZEROUTE_RUN") != NULL;
-    if (!o)
-        return ZR_EXIT_OWN;
-    o->summary = -1;
-    int code = ZR_EXIT_OWN;
-    if (!environment(o))
-        goto out;
-    int at;
-    if (!parse(o, argc, argv, &at)) {
-        code = at == ZR_EXIT_DONE ? 0 : ZR_EXIT_OWN;
-        goto out;
+    if (!path || strcmp(path, "-") == 0)
+        return true;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        zr_complain("run", "cannot write %s: %s", path, strerror(errno));
+        return false;
     }
-    if (o->json && strcmp(o->json, "-") != 0) {
-        int fd = open(o->json, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-        if (fd < 0) {
-            zr_complain("run", "cannot write %s: %s", o->json, strerror(errno));
-            goto out;
-        }
-        close(fd);
-    }
-    if (!zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
-        (o->sim && !zr_simulate("run", o->sim, root, sizeof root)))
-        goto out;
+    close(fd);
+    return true;
+}
+
+/* Sets up our environment for the program. */
+static bool prepare(const struct options *o, char *root, size_t size)
+{
+    char settings[8192], library[1024];
+    if (!can_write(o->json) || !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
+        (o->sim && !zr_simulate("run", o->sim, root, size)))
+        return false;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
     zr_settings_print(&o->config, settings, sizeof settings);
     setenv("ZEROUTE_CONF", settings, 1);
-    zr_run_name(run, sizeof run);
-
     const char *obstacle = zr_preload_obstacle(o->program[0]);
     if (obstacle)
         zr_complain("run", "%s %s: nothing can be preloaded into it, and nothing will be seen of it", o->program[0],
                     obstacle);
-    int exec_error, status = zr_launch(o->program, &exec_error);
-    if (exec_error) {
-        code = exec_error == ENOENT || exec_error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
-        zr_complain("run", "cannot execute %s: %s", o->program[0],
-                    exec_error == ENOENT ? "not found" : strerror(exec_error));
-        if (o->json)
-            write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
-    } else if (report(o, run, nested) || status != 0) {
+    return true;
+}
+
+static int not_executed(const struct options *o, int error)
+{
+    zr_complain("run", "cannot execute %s: %s", o->program[0], error == ENOENT ? "not found" : strerror(error));
+    if (o->json)
+        write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
+    return error == ENOENT || error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
+}
+
+/* Returns the exit code, or -1 with the wait status of the program in *status. */
+static int run_program(const struct options *o, int *status)
+{
+    char run[ZR_RUN_NAME], root[512] = "";
+    bool nested = getenv("ZEROUTE_RUN") != NULL;
+    int code = ZR_EXIT_OWN, exec_error;
+    if (!prepare(o, root, sizeof root))
+        return code;
+    zr_run_name(run, sizeof run);
+    *status = zr_launch(o->program, &exec_error);
+    if (exec_error)
+        code = not_executed(o, exec_error);
+    else if (report(o, run, nested) || *status != 0)
         code = -1;
-    }
     zr_simulate_end(root);
     zr_gc_old();
-    if (code < 0) {
-        free(o);
-        return zr_end_like(status);
-    }
-out:
-    free(o);
     return code;
+}
+
+int zr_cmd_run(int argc, char **argv)
+{
+    struct options *o = calloc(1, sizeof *o);
+    int at, status, code = ZR_EXIT_OWN;
+    if (!o)
+        return code;
+    o->summary = -1;
+    if (environment(o)) {
+        if (parse(o, argc, argv, &at))
+            code = run_program(o, &status);
+        else if (at == ZR_EXIT_DONE)
+            code = ZR_EXIT_DONE;
+    }
+    free(o);
+    return code < 0 ? zr_end_like(status) : code;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is told: a live process from the outside, now; a finished one by its own last look. */
+/* A live process as seen from outside, now; a finished one by its last own sample. */
 struct figures {
     uint64_t active, active_start, available, available_start, rss, cgroup;
     struct zr_process_memory process; /* of a live one */
@@ -56,7 +56,7 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "host memory of the machine: ");
         show_change(out, "GPUActive", f.active, f.active_start);
         show_change(out, f.active == ZR_ABSENT ? "MemAvailable" : ", MemAvailable", f.available, f.available_start);
-        fprintf(out, "%s\n", f.active == ZR_ABSENT ? "; this kernel tells no GPUActive" : "");
+        fprintf(out, "%s\n", f.active == ZR_ABSENT ? "; this kernel has no GPUActive" : "");
     }
     if (f.rss != ZR_ABSENT) {
         fprintf(out, "of the process: VmRSS %s", zr_text_bytes(a, f.rss));
