@@ -46,6 +46,8 @@ typedef bool zr_take_option(void *to, const struct zr_option *o, const char *val
 bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at);
 /* "zeroute NAME: WHAT; see 'zeroute NAME --help'" on stderr; returns ZR_EXIT_ERROR. */
 int zr_wrong(const struct zr_command *c, const char *what);
+/* "bad value VALUE of --NAME: expected EXPECTED; see ..." on stderr; returns false. */
+bool zr_option_bad(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected);
 /* Values of options and operands. Each returns false, with what was expected on stderr, if the text is none. */
 bool zr_option_number(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t least,
                       uint64_t most, uint64_t *out);

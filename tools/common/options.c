@@ -187,7 +187,7 @@ bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_optio
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-static bool bad_value(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected)
+bool zr_option_bad(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected)
 {
     zr_complain(c->name, "bad value '%s' of --%s: expected %s; see 'zeroute %s --help'", value, o->name, expected,
                 c->name);
@@ -206,7 +206,7 @@ bool zr_option_number(const struct zr_command *c, const struct zr_option *o, con
     }
     snprintf(expected, sizeof expected, "a whole number from %llu to %llu", (unsigned long long)least,
              (unsigned long long)most);
-    return bad_value(c, o, value, expected);
+    return zr_option_bad(c, o, value, expected);
 }
 
 bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const char *value, double least, double *out)
@@ -218,12 +218,12 @@ bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const
         return true;
     }
     snprintf(expected, sizeof expected, "a number, at least %g", least);
-    return bad_value(c, o, value, expected);
+    return zr_option_bad(c, o, value, expected);
 }
 
 bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out)
 {
-    return zr_text_parse_bytes(value, out) || bad_value(c, o, value, "a size such as 2GiB");
+    return zr_text_parse_bytes(value, out) || zr_option_bad(c, o, value, "a size such as 2GiB");
 }
 
 bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value, const char *choices)
@@ -234,7 +234,7 @@ bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, con
         if (strcspn(at, "|") == n && strncmp(at, value, n) == 0)
             return true;
     snprintf(expected, sizeof expected, "one of %s", choices);
-    return bad_value(c, o, value, expected);
+    return zr_option_bad(c, o, value, expected);
 }
 
 bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid)

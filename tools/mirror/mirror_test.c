@@ -62,22 +62,19 @@ struct options {
     const char *sim_spec;
 };
 
+/* "1,2,4". Returns false if it is not such a list. */
 static bool take_cards(struct options *o, const char *list)
 {
-    o->card_count = 0;
-    while (*list) {
+    for (o->card_count = 0; *list && o->card_count < COLUMNS; o->card_count++) {
         char *end;
         unsigned long n = strtoul(list, &end, 10);
 
-        if (end == list || n < 1 || n > ZR_CARDS_MAX || o->card_count == COLUMNS || (*end && *end != ',')) {
-            zr_complain("mirror-test", "--cards %s: expected up to %d numbers from 1 to %d, as 1,2,4", list, COLUMNS,
-                        ZR_CARDS_MAX);
+        if (end == list || n < 1 || n > ZR_CARDS_MAX || (*end && *end != ','))
             return false;
-        }
-        o->cards[o->card_count++] = (unsigned)n;
+        o->cards[o->card_count] = (unsigned)n;
         list = end + (*end == ',');
     }
-    return o->card_count > 0;
+    return o->card_count > 0 && !*list;
 }
 
 static bool take(void *to, const struct zr_option *option, const char *value)
@@ -101,7 +98,8 @@ static bool take(void *to, const struct zr_option *option, const char *value)
                 break;
         return zr_option_choice(&command, option, value, "peer|ipc|none");
     case CARDS:
-        return take_cards(o, value);
+        return take_cards(o, value) ||
+               zr_option_bad(&command, option, value, "up to 4 numbers from 1 to 16, such as 1,2,4");
     case STEP:
         return zr_option_bytes(&command, option, value, &o->plan.step) && o->plan.step > 0;
     case COUNT:
