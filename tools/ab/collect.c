@@ -189,7 +189,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
         zr_gc_remove(&list->process[i]);
     }
     if (sum) {
-        calls = zr_calls_total(sum);
+        calls = zr_total(sum, "calls.");
         keep_fields(&run->fields, sum);
         latencies(ab, run, sum);
         field_metrics(ab, run);

@@ -267,6 +267,12 @@ struct zr_line {
 /* Returns false if there are fewer than two different x. */
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
 
+/* --- figures.c -------------------------------------------------------------------------------- */
+/* The sum of all fields whose names begin with "calls." or "failures."; failures by code are not counted twice. */
+uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
+/* What a process holds on a card, as members of an object. */
+void zr_json_card_use(json_t *object, const struct zr_card_use *use);
+
 /* --- cards.c ---------------------------------------------------------------------------------- */
 /* The cards of the machine as sysfs shows them. */
 enum zr_family { ZR_FAMILY_OTHER, ZR_FAMILY_ALCHEMIST, ZR_FAMILY_BATTLEMAGE };

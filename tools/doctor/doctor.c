@@ -1,7 +1,7 @@
 /* zeroute doctor: what is wrong here, on one page, each with the one thing to do. */
 #include "doctor/doctor.h"
 
-#include "stat/stat.h"
+#include "common/common.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -61,7 +61,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 
     to->found = true;
-    to->calls = zr_calls_total(s);
+    to->calls = zr_total(s, "calls.");
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
     to->peer_requested_calls = zeroute_value(s, "residency.peer.requested_calls", 0);
     to->peer_skipped_calls = zeroute_value(s, "residency.peer.skipped_calls", 0);

@@ -1,7 +1,7 @@
 /* What doctor found, as JSON. */
 #include "doctor/doctor.h"
 
-#include "stat/stat.h"
+#include "common/common.h"
 
 static void stack(json_t *j, const struct zr_case *c)
 {

@@ -68,16 +68,6 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "backing: %s\n", backing->text);
 }
 
-void zr_json_card_use(json_t *object, const struct zr_card_use *use)
-{
-    zr_json_amount(object, "vram_total_bytes", use->vram.total);
-    zr_json_amount(object, "vram_resident_bytes", use->vram.resident);
-    zr_json_amount(object, "gtt_total_bytes", use->gtt.total);
-    zr_json_amount(object, "gtt_resident_bytes", use->gtt.resident);
-    zr_json_amount(object, "system_total_bytes", use->system.total);
-    zr_json_amount(object, "system_resident_bytes", use->system.resident);
-}
-
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s)
 {
     struct figures f;

@@ -18,12 +18,10 @@ void zr_json_process(json_t *array, const struct zeroute_snapshot *s);
 void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour);
 /* One line for each process, in the order given. */
 void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour);
-uint64_t zr_calls_total(const struct zeroute_snapshot *s);
 
 /* --- host_summary.c: host memory behind device memory; of a live process as seen from outside -- */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s);
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
-void zr_json_card_use(json_t *object, const struct zr_card_use *use);
 
 /* --- prometheus.c ----------------------------------------------------------------------------- */
 /* The text format, with every field of every process. */

@@ -32,26 +32,6 @@ static uint64_t calls_of(const struct zeroute_snapshot *s, const char *entry)
     return sum;
 }
 
-static uint64_t total(const struct zeroute_snapshot *s, const char *prefix)
-{
-    uint64_t sum = 0;
-    for (size_t i = 0; i < s->field_count; i++)
-        if (strncmp(s->field[i].name, prefix, strlen(prefix)) == 0 &&
-            strncmp(s->field[i].name, "failures.code.", 14) != 0)
-            sum += s->field[i].value;
-    return sum;
-}
-
-uint64_t zr_calls_total(const struct zeroute_snapshot *s)
-{
-    return total(s, "calls.");
-}
-
-static uint64_t failures_total(const struct zeroute_snapshot *s)
-{
-    return total(s, "failures.");
-}
-
 /* "plt 3, dlsym 4": the ways by which calls came. */
 static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *out, size_t size)
 {
@@ -169,7 +149,7 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
     if (stubs)
         fprintf(out, "guard: %s functions that the loader lacks were answered, called %s times\n",
                 zr_text_count(a, stubs), zr_text_count(b, value(s, "guard.calls")));
-    uint64_t invalid = total(s, "free.invalid.");
+    uint64_t invalid = zr_total(s, "free.invalid.");
     if (invalid)
         fprintf(out, "invalid frees refused: %s\n", zr_text_count(a, invalid));
 }
@@ -263,8 +243,8 @@ void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, boo
         zr_text_bytes(cell[2], value(s[i], "reserved_bytes.all.current"));
         zr_table_row(t, pid, state[p->state], zr_text_age(age, now_ns > p->created_ns ? now_ns - p->created_ns : 0),
                      ended ? "-" : cell[0], zr_text_bytes(cell[1], value(s[i], "allocated_bytes.all.peak")),
-                     ended ? "-" : cell[2], zr_text_count(cell[3], zr_calls_total(s[i])),
-                     zr_text_count(cell[4], failures_total(s[i])), *p->rank ? p->rank : "-", p->command);
+                     ended ? "-" : cell[2], zr_text_count(cell[3], zr_total(s[i], "calls.")),
+                     zr_text_count(cell[4], zr_total(s[i], "failures.")), *p->rank ? p->rank : "-", p->command);
     }
     zr_table_print(t, out, colour);
 }
