@@ -22,10 +22,13 @@ LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -f
 LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzeroute.map \
                -Wl,-z,defs -Wl,-z,now -Wl,-z,relro -Wl,--no-as-needed -l:libdl.so.2
 
+# The allocator by itself, as the command, the benchmarks and the fuzzer use it.
+ALLOC_SRC := $(wildcard src/cache/*.c) src/base/pages.c src/base/lifecycle.c src/base/log.c src/base/entries.c
+
 # --- the command ------------------------------------------------------------------------------------
 TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
 TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
-            $(patsubst %.c,$(B)/tool/%.o,$(wildcard src/cache/*.c) src/base/pages.c src/base/settings.c)
+            $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c)
 TOOL_LIBS := -ljansson -lm -ldl -lpthread
 
 # --- the simulated GPU ------------------------------------------------------------------------------
@@ -48,7 +51,7 @@ PLIB_SRC := $(wildcard test/process/lib_*.c)
 PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
-.PHONY: all run tests test bench install clean help lint
+.PHONY: all run tests test check bench install clean help lint
 all: $(if $(LIB_SRC),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
 # --- the program of the first command, and what installs -------------------------------------------------
@@ -95,25 +98,7 @@ $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_O
 	rm -f $@; $(AR) rcs $@ $^
 $(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
-# The allocator with places to stop at (test/pause.h): which of two threads goes first is up to the test.
-$(B)/test/unit/cache_turns: test/unit/test_cache_turns.c test/pause.h $(wildcard src/cache/*.[ch])
-	@mkdir -p $(@D)
-	$(CC) $(filter-out -MMD -MP,$(BASE)) -include test/pause.h -Itest $(CFLAGS) $(LDSAN) $< $(wildcard src/cache/*.c) src/base/pages.c -o $@ $(CHECK_LIBS) -lpthread
-# The preload with places to stop at, for prog_turns.c: what stops is built anew, the rest is as it is.
-PAUSE_SRC := src/hook/hooks.c src/policy/local.c src/policy/hit.c src/policy/residency.c src/cache/heap.c
-$(B)/test/pause/%.o: %.c test/pause.h
-	@mkdir -p $(@D)
-	$(CC) $(BASE) $(LIB_CFLAGS) -include test/pause.h $(CFLAGS) -c $< -o $@
-$(B)/test/pause/libzeroute.so: $(filter-out $(PAUSE_SRC:%.c=$(B)/lib/%.o),$(LIB_OBJ)) $(PAUSE_SRC:%.c=$(B)/test/pause/%.o)
-	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
-# And the preload on a processor that lacks what newer ones have (test/old_processor.h).
-$(B)/test/old/src/stats/stats.o: src/stats/stats.c test/old_processor.h
-	@mkdir -p $(@D)
-	$(CC) $(BASE) $(LIB_CFLAGS) -include test/old_processor.h $(CFLAGS) -c $< -o $@
-$(B)/test/old/libzeroute.so: $(filter-out $(B)/lib/src/stats/stats.o,$(LIB_OBJ)) $(B)/test/old/src/stats/stats.o
-	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $^ $(LIB_LDFLAGS)
-PROG_LDFLAGS_turns = -rdynamic
+	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread
@@ -161,17 +146,20 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
-tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so \
-  $(B)/test/pause/libzeroute.so
+tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
 test: tests
 	test/run $(T)
+# The suites that need neither the network nor Intel's driver: under a minute.
+check: tests
+	test/run unit/ process/suite_
+
 
 # --- the allocators against a plain list, ten million steps each under the sanitizers: half a minute ------
 .PHONY: model
 model:
 	@mkdir -p $(B)/model
 	$(CC) $(filter-out -MMD -MP,$(BASE)) -Itest -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	  test/unit/test_cache_model.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
+	  test/unit/test_cache_model.c $(ALLOC_SRC) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
 	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
 
 # --- fuzzing: clang's fuzzer with the sanitizers, for FUZZ_SECONDS ----------------------------------------
@@ -179,24 +167,20 @@ FUZZ_SECONDS ?= 60
 .PHONY: fuzz
 fuzz:
 	@mkdir -p $(B)/fuzz/corpus
-	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-	  test/fuzz/fuzz_cache.c tools/replay/trace.c $(wildcard src/cache/*.c) src/base/pages.c -o $(B)/fuzz/cache -lpthread
+	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -Itools -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+	  test/fuzz/fuzz_cache.c tools/replay/trace.c $(ALLOC_SRC) -o $(B)/fuzz/cache -lpthread
 	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
-BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(filter-out test/bench/lib_%,$(wildcard test/bench/*.c)))
+BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
 $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $< -o $@ $(BENCH_LDFLAGS_$*) -lze_loader -ldl -lpthread -lm
+	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -lpthread
 # The allocators themselves, beside others: linked in as they are in the preload.
-$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(wildcard src/cache/*.c) src/base/pages.c)
+$(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
-# A driver that costs nothing, over the simulated one.
-$(B)/bench/libze_null.so: test/bench/lib_null.c $(B)/libze_simgpu.so
-	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -Wl,--no-as-needed $(B)/libze_simgpu.so -Wl,-rpath,'$$ORIGIN/..'
-bench: all $(BENCH_BIN) $(B)/bench/libze_null.so
+bench: all $(BENCH_BIN)
 	test/bench/run $(T)
 
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------
@@ -213,8 +197,10 @@ install: all $(B)/libzeroute-reader.a
 	install -m 644 completion/zeroute.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zeroute
 
 # cppcheck: versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
-lint:
+lint: all
 	test/lint/columns
+	test/lint/layers $(B)
+	clang-format --dry-run -Werror $(filter %.c %.h %.cpp,$(shell git ls-files src include tools test examples 2>/dev/null))
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	  $(shell cppcheck --help 2>/dev/null | grep -q check-level && echo --check-level=exhaustive) \
 	  -D__x86_64__ -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools src tools include
@@ -222,6 +208,6 @@ lint:
 clean:
 	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so
 help:
-	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run tests test bench model fuzz lint install clean'
+	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run check test bench lint model fuzz install clean'
 
 -include $(shell find $(B) -path $(B)/beds -prune -o -name '*.d' -type f -print 2>/dev/null)

@@ -39,8 +39,7 @@ static bool find_gpus(void)
 {
     ze_driver_handle_t driver_list[8];
     uint32_t drivers = 8;
-    if (zeInit(ZE_INIT_FLAG_GPU_ONLY) != ZE_RESULT_SUCCESS ||
-        zeDriverGet(&drivers, driver_list) != ZE_RESULT_SUCCESS)
+    if (zeInit(ZE_INIT_FLAG_GPU_ONLY) != ZE_RESULT_SUCCESS || zeDriverGet(&drivers, driver_list) != ZE_RESULT_SUCCESS)
         return false;
     for (uint32_t i = 0; i < drivers && i < 8; i++) {
         ze_device_handle_t all[32];
@@ -49,8 +48,7 @@ static bool find_gpus(void)
             continue;
         for (uint32_t d = 0; d < count && devices < DEVICES; d++) {
             ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
-            if (zeDeviceGetProperties(all[d], &p) == ZE_RESULT_SUCCESS &&
-                p.type == ZE_DEVICE_TYPE_GPU)
+            if (zeDeviceGetProperties(all[d], &p) == ZE_RESULT_SUCCESS && p.type == ZE_DEVICE_TYPE_GPU)
                 device[devices++] = all[d];
         }
         if (devices) {
@@ -85,8 +83,7 @@ static void prepare(void)
     for (uint32_t d = 0; d < devices; d++) {
         ze_command_queue_desc_t q = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
-        check(zeCommandListCreateImmediate(context, device[d], &q, &commands[d]),
-              "zeCommandListCreateImmediate");
+        check(zeCommandListCreateImmediate(context, device[d], &q, &commands[d]), "zeCommandListCreateImmediate");
     }
 }
 
@@ -97,15 +94,13 @@ static void *get(uint32_t on, size_t size)
     void *p = NULL;
     check(zeMemAllocDevice(context, &desc, size, 512, device[on], &p), "zeMemAllocDevice");
     for (uint32_t d = 0; d < devices; d++)
-        check(zeContextMakeMemoryResident(context, device[d], p, size),
-              "zeContextMakeMemoryResident");
+        check(zeContextMakeMemoryResident(context, device[d], p, size), "zeContextMakeMemoryResident");
     return p;
 }
 
 static void copy(uint32_t on, void *to, const void *from, size_t size)
 {
-    check(zeCommandListAppendMemoryCopy(commands[on], to, from, size, NULL, 0, NULL),
-          "zeCommandListAppendMemoryCopy");
+    check(zeCommandListAppendMemoryCopy(commands[on], to, from, size, NULL, 0, NULL), "zeCommandListAppendMemoryCopy");
 }
 
 /* One tensor: host -> card -> same card -> next card -> host, and every byte compared. */

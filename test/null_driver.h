@@ -6,7 +6,6 @@
 #define ZEROUTE_TEST_NULL_DRIVER_H
 
 #include "cache/cache.h"
-#include "cache/pool.h"
 
 static uintptr_t null_next = 0x500000000000;
 
@@ -15,39 +14,65 @@ static inline void *null_address(size_t size)
     return (void *)__atomic_fetch_add(&null_next, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
 }
 
-static inline int null_block(void *arg, const struct zr_key *key, size_t size, void **out)
+/* A block in the map, LIVE; NULL when mmap fails. */
+static inline struct zr_block *null_block(const struct zr_key *key, size_t size, size_t held)
 {
-    (void)arg, (void)key;
-    *out = null_address(size);
-    return 0;
+    struct zr_block *b = zr_block_new();
+
+    if (!b)
+        return NULL;
+    zr_block_place(b, (uintptr_t)null_address(held), size, held);
+    b->key = *key;
+    if (zr_map_insert(b))
+        return b;
+    zr_block_recycle(b);
+    return NULL;
 }
 
-static inline int null_free_block(void *arg, const struct zr_block *b)
+static inline void null_release(const struct zr_block *b)
 {
-    (void)arg, (void)b;
-    return 0;
+    (void)b;
 }
 
-static inline bool null_is_full(int code)
+static inline struct zr_block *null_segment(void *arg, size_t size, int *code)
 {
-    (void)code;
-    return false;
+    static const struct zr_key key;
+    struct zr_block *b = null_block(&key, size, size);
+
+    (void)arg;
+    *code = b ? 0 : ZR_NO_MEMORY;
+    return b;
 }
 
-static inline int null_segment(void *arg, size_t size, void **out)
+static inline void null_free_segment(void *arg, struct zr_block *b)
 {
     (void)arg;
-    *out = null_address(size);
-    return 0;
+    zr_block_recycle(zr_map_take((void *)b->base));
 }
 
-static inline int null_free_segment(void *arg, void *p, size_t size)
-{
-    (void)arg, (void)p, (void)size;
-    return 0;
-}
-
-static const struct zr_backing null_blocks = {NULL, null_block, null_free_block, null_is_full};
 static const struct zr_pool_backing null_segments = {NULL, null_segment, null_free_segment};
+
+/* What the preload does at the entry points. */
+static inline struct zr_block *whole_alloc(const struct zr_key *key, size_t size)
+{
+    size_t held = zr_cache_round(size);
+    struct zr_block *b = zr_cache_get(key, held, size);
+
+    return b ? b : null_block(key, size, held);
+}
+
+static inline bool whole_free(void *p)
+{
+    uint64_t word;
+    struct zr_block *b = zr_map_look(p, &word);
+
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+        return false;
+    if (!zr_cache_put(b)) {
+        zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE);
+        zr_block_recycle(b);
+    }
+    return true;
+}
 
 #endif

@@ -6,11 +6,11 @@
 #include <stdio.h>
 
 /* Where the machine lacks what a test needs: said, and counted as skipped by test/run. Ends the test. */
-#define SKIP(why)                                        \
-    do {                                                 \
-        printf("skipped: %s: %s\n", __func__, why);      \
-        fflush(stdout);                                  \
-        return;                                          \
+#define SKIP(why)                                                                                                      \
+    do {                                                                                                               \
+        printf("skipped: %s: %s\n", __func__, why);                                                                    \
+        fflush(stdout);                                                                                                \
+        return;                                                                                                        \
     } while (0)
 
 static inline int run_suite(Suite *suite)

@@ -90,6 +90,11 @@ struct zeroute_snapshot {
     struct zeroute_field *field;
     size_t fact_count;
     struct zeroute_fact *fact;
+    /*
+     * The process booked all the time while it was read, or was stopped in the middle of it: fields may disagree by
+     * what was under way, present values and peaks by up to 32 MiB (64 blocks) per thread.
+     */
+    bool torn;
     uint64_t last_activity_ns; /* CLOCK_REALTIME of the last driver call, 0 if there was none */
     void *memory;              /* private */
 };
@@ -99,11 +104,15 @@ struct zeroute_snapshot {
  * .p99_ns and .max_ns, worked out from it. Gauges are never below zero. NULL, with the reason, when
  * it cannot be read.
  */
-struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why,
-                                              size_t why_size);
+struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size);
 /* The same from any path: a copied segment, too. */
 struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size);
 void zeroute_snapshot_free(struct zeroute_snapshot *s);
+/*
+ * Opens a segment, or the directory of segments, by the path that the list has for it. Follows no symbolic link below
+ * another process's root. -1 and errno on failure; the caller closes it.
+ */
+int zeroute_open(const char *path, int flags);
 
 /*
  * A field of two processes as one figure: their sum, but what is read of the whole machine or of a

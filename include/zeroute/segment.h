@@ -19,7 +19,7 @@
 #define ZEROUTE_SEGMENT_PREFIX "zeroute."
 /* Written last: a file without it is not ready. */
 #define ZEROUTE_SEGMENT_MAGIC 0x31544f5245535a5aull
-#define ZEROUTE_SEGMENT_LAYOUT 2u
+#define ZEROUTE_SEGMENT_LAYOUT 3u
 
 /* The writer holds a POSIX write lock on this byte for its whole life; readers ask with F_GETLK. */
 #define ZEROUTE_SEGMENT_LOCK_BYTE 0
@@ -27,7 +27,7 @@
 enum zeroute_type {
     ZEROUTE_COUNTER = 1,   /* sum over all shards */
     ZEROUTE_GAUGE = 2,     /* now: see zeroute_segment_field.minus */
-    ZEROUTE_PEAK = 3,      /* the highest value that a gauge had */
+    ZEROUTE_PEAK = 3,      /* the highest value that a gauge had, signed: see zeroute_segment_field.total */
     ZEROUTE_HISTOGRAM = 4, /* zeroute_segment_histogram, one in each shard */
     ZEROUTE_TEXT = 5,      /* NUL-terminated, zeroute_segment_text */
 };
@@ -59,10 +59,13 @@ struct zeroute_segment_field {
      */
     uint32_t minus;
     /*
-     * For a peak, 0 or the offset of the series in the shards whose present value it is at least.
+     * 0, or the offset in the globals of a signed total that shards fold what they have counted into. Then the series
+     * in the shards is signed as well, and holds what is not folded yet: a gauge is the total plus the series at
+     * `offset`; a peak is at least the total plus the series at `high`.
      */
-    uint32_t present;
-    uint32_t reserved[2];
+    uint32_t total;
+    uint32_t high;
+    uint32_t reserved;
 };
 
 #define ZEROUTE_BUCKETS 126
@@ -75,18 +78,6 @@ struct zeroute_segment_histogram {
     uint64_t sum_ns;
     uint64_t max_ns;
     uint64_t buckets[ZEROUTE_BUCKETS];
-};
-
-/*
- * A tally: calls that were all of one kind, and the bytes they were about. Both are written at once. They count into
- * other words of their shard besides, which a reader adds them to. All are offsets in the shard, 0 for none.
- */
-struct zeroute_segment_tally {
-    uint64_t bytes, calls;
-};
-struct zeroute_segment_into {
-    uint32_t tally;
-    uint32_t bytes[2], calls[5];
 };
 
 /*
@@ -125,9 +116,9 @@ struct zeroute_segment_header {
     uint32_t field_count; /* grows; a counted field is complete */
     uint64_t shards_offset;
     uint64_t shard_size;
-    uint32_t shard_count; /* grows; shards ever used, the first one always there */
+    uint32_t shard_count;      /* grows; shards ever used, the first one always there */
     uint32_t shard_generation; /* offset in a shard of its generation: odd while it books */
-    uint32_t shard_activity; /* offset in a shard of the clock at its last driver call */
+    uint32_t shard_activity;   /* offset in a shard of the clock at its last driver call */
     uint32_t buckets;
     uint64_t fingerprint_offset; /* a zeroute_segment_text of "key\tvalue\n" lines */
     uint64_t fingerprint_size;
@@ -142,11 +133,11 @@ struct zeroute_segment_header {
      */
     uint64_t shard_group;
     /*
-     * Where tallies lie in a shard, and after that where they count into: within the group. They have no generation:
-     * they are as they were read when a second reading finds the same.
+     * Offset in a shard of how often it has begun to fold into totals. Totals agree with the shards if no shard has
+     * folded between its own reading and theirs. Less than a batch of a shard (32 MiB, 64 blocks) is not folded.
      */
-    uint32_t shard_tallies, tallies_size;
-    uint32_t shard_into, into_count;
+    uint32_t shard_folds;
+    uint32_t reserved;
 };
 
 #endif

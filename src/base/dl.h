@@ -1,9 +1,9 @@
 /*
- * The dynamic linker's functions, by the symbol versions that every glibc from 2.28 on has.
- * Since 2.34 they live in libc under a newer version; before that in libdl.
+ * The dynamic linker's functions, by the symbol versions that every glibc from 2.28 on has. Since 2.34 they live in
+ * libc under a newer version; before that in libdl.
  */
-#ifndef ZEROUTE_DL_H
-#define ZEROUTE_DL_H
+#ifndef ZEROUTE_BASE_DL_H
+#define ZEROUTE_BASE_DL_H
 
 #include <dlfcn.h>
 #include <link.h>
@@ -13,5 +13,11 @@ __asm__(".symver dlopen, dlopen@GLIBC_2.2.5\n"
         ".symver dlerror, dlerror@GLIBC_2.2.5\n"
         ".symver dlvsym, dlvsym@GLIBC_2.2.5\n"
         ".symver dladdr, dladdr@GLIBC_2.2.5\n");
+
+/*
+ * A sanitizer's run-time library looks up what it intercepts before it has set itself up: what it runs of ours must not
+ * call it.
+ */
+#define ZR_BEFORE_SANITIZERS __attribute__((no_sanitize("address", "thread", "undefined")))
 
 #endif

@@ -1,32 +1,50 @@
 /*
- * A child of fork starts with nothing of ours. Two ways to know: the atfork handler, and a word on
- * a page that the kernel wipes in every child with a memory of its own, which sees raw clone too.
- * vfork and posix_spawn share the parent's memory until exec and change nothing.
+ * Fork, the end of a thread and the end of the process, each told to every module by the one table.
+ *
+ * A child of fork starts with nothing of ours. There are two ways to notice it: the atfork handler, and a word on a
+ * page that the kernel wipes in every child with memory of its own, which sees raw clone too. vfork and posix_spawn
+ * share the parent's memory until exec and change nothing.
  */
-#include "zeroute.h"
+#include "base/base.h"
 
+#include <errno.h>
 #include <sys/mman.h>
 
-static const uint32_t armed_never = 1;
-const volatile uint32_t *zr_fork_word = &armed_never;
+__thread struct zr_thread zr_thread;
+
+static const uint32_t not_armed = 1;
+const volatile uint32_t *zr_fork_word = &not_armed;
+bool zr_exiting_now;
 static struct zr_lock lock;
 static volatile uint32_t *page;
 static bool registered;
+static const struct zr_module *modules;
+static size_t module_count;
 
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *);
+extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle __attribute__((visibility("hidden")));
+
+void zr_lifecycle_modules(const struct zr_module *all, size_t count)
+{
+    modules = all;
+    module_count = count;
+}
+
+/* --- fork --------------------------------------------------------------------------------------------------------- */
 
 void zr_fork_arm(void)
 {
+    int saved = errno;
+
     if (__atomic_load_n(&page, __ATOMIC_ACQUIRE))
         return;
-    int saved = errno;
     zr_lock(&lock);
     if (!page) {
+        volatile uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
         if (!registered)
             registered = __register_atfork(NULL, NULL, zr_fork_child, __dso_handle) == 0;
-        volatile uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (p != MAP_FAILED) {
             *p = 1;
             if (madvise((void *)p, 4096, MADV_WIPEONFORK) == 0)
@@ -38,23 +56,50 @@ void zr_fork_arm(void)
     errno = saved;
 }
 
-/*
- * One thread is left, and any lock may be held by one that is not: everything is set back, nothing
- * is waited for.
- */
+/* One thread is left, and any lock may be held by one that is not: modules forget, and wait for nothing. */
 void zr_fork_child(void)
 {
     int saved = errno;
+
     lock = (struct zr_lock){0};
     if (page)
         *page = 1;
-    zr_fork_child_config();
-    zr_fork_child_stats();
-    zr_fork_child_callers();
-    zr_fork_child_fingerprint();
-    zr_fork_child_host();
-    zr_fork_child_trace();
-    if (zr_fork_child_policy)
-        zr_fork_child_policy();
+    for (size_t i = 0; i < module_count; i++)
+        if (modules[i].fork_child)
+            modules[i].fork_child();
     errno = saved;
+}
+
+/* --- threads ------------------------------------------------------------------------------------------------------ */
+
+static void thread_end(void *unused)
+{
+    (void)unused;
+    zr_fork_check();
+    zr_thread.ended = true;
+    for (size_t i = 0; i < module_count; i++)
+        if (modules[i].thread_end)
+            modules[i].thread_end();
+}
+
+/* libc takes the dynamic linker's lock here: call it without one of ours. */
+bool zr_thread_register(void)
+{
+    int saved = errno;
+
+    if (unlikely(!zr_thread.attended && !zr_thread.ended)) {
+        zr_thread.attended = __cxa_thread_atexit_impl(thread_end, NULL, &__dso_handle) == 0;
+        errno = saved;
+    }
+    return zr_thread.attended && !zr_thread.ended;
+}
+
+/* --- the process -------------------------------------------------------------------------------------------------- */
+
+void zr_process_end(void)
+{
+    __atomic_store_n(&zr_exiting_now, true, __ATOMIC_SEQ_CST);
+    for (size_t i = 0; i < module_count; i++)
+        if (modules[i].process_end)
+            modules[i].process_end();
 }

@@ -1,50 +1,50 @@
 /*
- * A lock of four bytes on a futex: no libpthread, and all zero (a forked child's reset) is
- * unlocked.
+ * A lock of four bytes: no libpthread, and all zero (a forked child's reset) is unlocked. One locked instruction takes
+ * it, a plain store releases it. Critical sections are short and call nobody, so a waiter spins (test and test-and-set,
+ * with exponential backoff: the holder's cache lines are left alone meanwhile); if the holder has lost its processor,
+ * it sleeps a little between tries.
  */
 #ifndef ZEROUTE_LOCK_H
 #define ZEROUTE_LOCK_H
 
-#include <errno.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <stdbool.h>
+#include <time.h>
 
 struct zr_lock {
-    _Atomic int word; /* 0 free, 1 held, 2 held and waited for */
+    _Atomic int word; /* 0 free, 1 held */
 };
 
-static inline void zr_lock_futex(struct zr_lock *l, int op, int value)
+static inline bool zr_lock_try(struct zr_lock *l)
 {
-    int saved = errno;
-    syscall(SYS_futex, &l->word, op | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
-    errno = saved;
+    int seen = 0;
+
+    return atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire, memory_order_relaxed);
+}
+
+static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l)
+{
+    static const struct timespec little = {0, 50000};
+    int pauses = 128;
+
+    do {
+        if (pauses > 1024)
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL); /* returns its error: errno stays as it is */
+        for (int i = 0; i < pauses && pauses <= 1024; i++)
+            __builtin_ia32_pause();
+        pauses *= pauses > 1024 ? 1 : 2;
+    } while (atomic_load_explicit(&l->word, memory_order_relaxed) || !zr_lock_try(l));
 }
 
 static inline void zr_lock(struct zr_lock *l)
 {
-    int seen = 0;
-    if (atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire,
-                                                memory_order_relaxed))
-        return;
-    /*
-     * Our critical sections are short: the holder is most often gone before a system call would be
-     * made.
-     */
-    for (int spin = 0; spin < 100; spin++) {
-        __builtin_ia32_pause();
-        if (atomic_load_explicit(&l->word, memory_order_relaxed) == 0)
-            break;
-    }
-    while (atomic_exchange_explicit(&l->word, 2, memory_order_acquire) != 0)
-        zr_lock_futex(l, FUTEX_WAIT, 2);
+    if (__builtin_expect(!zr_lock_try(l), 0))
+        zr_lock_wait(l);
 }
 
 static inline void zr_unlock(struct zr_lock *l)
 {
-    if (atomic_exchange_explicit(&l->word, 0, memory_order_release) == 2)
-        zr_lock_futex(l, FUTEX_WAKE, 1);
+    atomic_store_explicit(&l->word, 0, memory_order_release);
 }
 
 #endif

@@ -1,5 +1,8 @@
 /* The one place that prints: a line on stderr, each message once. */
-#include "zeroute.h"
+#include "base/base.h"
+
+#include <errno.h>
+#include <unistd.h>
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +26,7 @@ static bool said_before(const char *line, size_t length)
     return true; /* 64 different complaints are enough */
 }
 
-void zr_say(const char *fmt, ...)
+void zr_warn(const char *fmt, ...)
 {
     char line[1024] = "zeroute: ";
     int saved = errno;

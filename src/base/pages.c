@@ -1,6 +1,6 @@
-#include "base/pages.h"
+#include "base/base.h"
 
-#include "base/lock.h"
+#include <errno.h>
 
 #include <stdint.h>
 #include <sys/mman.h>

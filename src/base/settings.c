@@ -2,50 +2,48 @@
  * The settings: one table, and how their values are read and written. Used by the preload and by the
  * command.
  */
-#include "base/settings.h"
+#include "base/base.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define ZR_SETTING(name, type, def, values, help)                                                     \
+#define ZR_SETTING(name, type, def, values, help)                                                                      \
     {#name, def, values, help, ZR_TYPE_##type, offsetof(struct zr_config, name)},
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help)
 const struct zr_setting zr_settings[] = {
 #include "base/settings.def"
 };
-#undef ZR_SETTING
-#undef ZR_VALUE
 const size_t zr_setting_count = sizeof zr_settings / sizeof *zr_settings;
 
-#define ZR_SETTING(name, type, def, values, help)
 #define ZR_VALUE(setting, value, name, text) {#name, text},
 static const struct {
     const char *setting, *value;
 } values[] = {
 #include "base/settings.def"
 };
-#undef ZR_VALUE
-#undef ZR_PRESET
 
-#define ZR_VALUE(setting, value, name, text)
 #define ZR_PRESET(name, settings, help) {#name, settings, help},
 const struct zr_preset zr_presets[] = {
 #include "base/settings.def"
 };
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
 const size_t zr_preset_count = sizeof zr_presets / sizeof *zr_presets;
 
-static const char *const call_names[] = {
-#define ZR_ENTRY(name, ...) #name,
-#include "base/entries.def"
-#undef ZR_ENTRY
-#define ZR_ABOVE(name, way) #name,
-#include "base/entries_above.def"
-#undef ZR_ABOVE
+struct out {
+    char *at;
+    size_t size, used;
 };
+
+static __attribute__((format(printf, 2, 3))) void put(struct out *o, const char *format, ...)
+{
+    bool room = o->used < o->size;
+    va_list arguments;
+
+    va_start(arguments, format);
+    o->used += (size_t)vsnprintf(room ? o->at + o->used : NULL, room ? o->size - o->used : 0, format, arguments);
+    va_end(arguments);
+}
 
 static bool is(const char *s, size_t length, const char *word)
 {
@@ -98,7 +96,7 @@ const struct zr_preset *zr_preset_find(const char *name, size_t length)
     return NULL;
 }
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------- */
 
 /* A decimal number with an optional fraction, in millionths; moves s past it. */
 static bool millionths(const char **s, const char *end, zr_u128 *out)
@@ -125,107 +123,87 @@ static bool millionths(const char **s, const char *end, zr_u128 *out)
     return true;
 }
 
-bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out)
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+
+/* A number and the name of a unit, times the unit, rounded down; false: no such number or unit, or too much. */
+static bool with_unit(const char *s, size_t length, const struct unit *units, uint64_t *out)
 {
-    static const struct {
-        const char *name;
-        uint64_t factor;
-    } units[] = {
-        {"", 1},
-        {"b", 1},
-        {"k", 1ull << 10},
-        {"kib", 1ull << 10},
-        {"kb", 1000ull},
-        {"m", 1ull << 20},
-        {"mib", 1ull << 20},
-        {"mb", 1000000ull},
-        {"g", 1ull << 30},
-        {"gib", 1ull << 30},
-        {"gb", 1000000000ull},
-        {"t", 1ull << 40},
-        {"tib", 1ull << 40},
-        {"tb", 1000000000000ull},
-    };
-    trim(&s, &length);
     const char *end = s + length;
     zr_u128 n;
+
     if (!millionths(&s, end, &n))
         return false;
     length = (size_t)(end - s);
     trim(&s, &length);
-    if (is(s, length, "%")) {
-        if (n == 0 || n > 100 * 1000000)
-            return false;
-        *out = (struct zr_amount){.set = true, .percent_x100 = (uint32_t)(n / 10000)};
-        return out->percent_x100 > 0;
-    }
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (!is_any_case(s, length, units[i].name))
-            continue;
-        n = n * units[i].factor / 1000000;
-        if (n == 0 || n > INT64_MAX)
-            return false;
-        *out = (struct zr_amount){.set = true, .bytes = (uint64_t)n};
-        return true;
-    }
+    for (; units->name; units++)
+        if (is_any_case(s, length, units->name)) {
+            n = n * units->factor / 1000000;
+            *out = (uint64_t)n;
+            return n <= INT64_MAX;
+        }
     return false;
+}
+
+bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out)
+{
+    static const struct unit hundredths[] = {{"%", 100}, {NULL, 0}};
+    static const struct unit bytes[] = {{"", 1},
+                                        {"b", 1},
+                                        {"k", 1ull << 10},
+                                        {"kib", 1ull << 10},
+                                        {"kb", 1000ull},
+                                        {"m", 1ull << 20},
+                                        {"mib", 1ull << 20},
+                                        {"mb", 1000000ull},
+                                        {"g", 1ull << 30},
+                                        {"gib", 1ull << 30},
+                                        {"gb", 1000000000ull},
+                                        {"t", 1ull << 40},
+                                        {"tib", 1ull << 40},
+                                        {"tb", 1000000000000ull},
+                                        {NULL, 0}};
+    uint64_t n;
+
+    trim(&s, &length);
+    if (with_unit(s, length, hundredths, &n))
+        *out = (struct zr_amount){.set = true, .percent_x100 = n <= 10000 ? (uint32_t)n : 0};
+    else if (with_unit(s, length, bytes, &n))
+        *out = (struct zr_amount){.set = true, .bytes = n};
+    else
+        return false;
+    return out->percent_x100 || out->bytes;
 }
 
 bool zr_parse_time(const char *s, size_t length, uint64_t *ns)
 {
-    static const struct {
-        const char *name;
-        uint64_t factor;
-    } units[] = {{"", 1000000000u}, {"s", 1000000000u}, {"ms", 1000000u},    {"us", 1000u},
-                 {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}};
+    static const struct unit units[] = {{"", 1000000000u}, {"s", 1000000000u},  {"ms", 1000000u},      {"us", 1000u},
+                                        {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}, {NULL, 0}};
+
     trim(&s, &length);
-    const char *end = s + length;
-    zr_u128 n;
-    if (!millionths(&s, end, &n))
-        return false;
-    length = (size_t)(end - s);
-    trim(&s, &length);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (!is_any_case(s, length, units[i].name))
-            continue;
-        n = n * units[i].factor / 1000000;
-        if (n > INT64_MAX)
-            return false;
-        *ns = (uint64_t)n;
-        return true;
-    }
-    return false;
+    return with_unit(s, length, units, ns);
 }
 
 /* Decimal or 0x hexadecimal, the whole of it. */
 static bool integer(const char *s, size_t length, uint64_t *out)
 {
-    unsigned base = 10;
-    uint64_t n = 0;
-    if (length > 2 && s[0] == '0' && lower(s[1]) == 'x') {
-        base = 16;
-        s += 2;
-        length -= 2;
-    }
-    if (!length)
+    char text[24], *end;
+
+    if (!length || length >= sizeof text || s[0] < '0' || s[0] > '9')
         return false;
-    for (; length; s++, length--) {
-        char c = lower(*s);
-        unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
-                         : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
-                                                : 99;
-        if (digit >= base || n > (UINT64_MAX - digit) / base)
-            return false;
-        n = n * base + digit;
-    }
-    *out = n;
-    return true;
+    memcpy(text, s, length);
+    text[length] = '\0';
+    errno = 0;
+    *out = strtoull(text, &end, lower(text[1]) == 'x' ? 16 : 10);
+    return !*end && !errno;
 }
 
 static bool known_call(const char *s, size_t length)
 {
-    for (size_t i = 0; i < sizeof call_names / sizeof *call_names; i++)
-        if (is(s, length, call_names[i]))
+    for (size_t i = 0; i < ZR_ENTRIES; i++)
+        if (is(s, length, zr_entry_name[i]))
             return true;
     return false;
 }
@@ -243,10 +221,8 @@ static bool parse_inject(const char *s, size_t length, struct zr_inject_list *ou
         struct zr_inject *r = &list.rule[list.count];
         uint64_t code;
         if (list.count == ZR_INJECT_MAX || !equals || (size_t)(at - s) >= sizeof r->call ||
-            !known_call(s, (size_t)(at - s)) ||
-            !integer(at + 1, (size_t)(equals - at - 1), &r->nth) || r->nth == 0 ||
-            !integer(equals + 1, (size_t)(stop - equals - 1), &code) || code == 0 ||
-            code > UINT32_MAX)
+            !known_call(s, (size_t)(at - s)) || !integer(at + 1, (size_t)(equals - at - 1), &r->nth) || r->nth == 0 ||
+            !integer(equals + 1, (size_t)(stop - equals - 1), &code) || code == 0 || code > UINT32_MAX)
             return false;
         memcpy(r->call, s, (size_t)(at - s));
         r->call[at - s] = '\0';
@@ -326,30 +302,22 @@ void zr_settings_default(struct zr_config *c)
         set_default(c, &zr_settings[i]);
 }
 
-static void list_settings(char *out, size_t size)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < zr_setting_count && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", zr_settings[i].name);
-}
-
-bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value,
-                 size_t value_length, char *why, size_t why_size)
+bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
+                    char *why, size_t why_size)
 {
     trim(&name, &name_length);
     trim(&value, &value_length);
     const struct zr_setting *k = zr_setting_find(name, name_length);
     if (!k) {
-        char all[256];
-        list_settings(all, sizeof all);
-        snprintf(why, why_size, "unknown setting '%.*s': expected one of %s",
-                 (int)(name_length > 64 ? 64 : name_length), name, all);
+        struct out o = {why, why_size, 0};
+        put(&o, "unknown setting '%.*s': expected one of ", (int)(name_length > 64 ? 64 : name_length), name);
+        for (size_t i = 0; i < zr_setting_count; i++)
+            put(&o, "%s%s", i ? ", " : "", zr_settings[i].name);
         return false;
     }
     if (!set(c, k, value, value_length)) {
-        snprintf(why, why_size, "bad value '%.*s' of %s: expected %s",
-                 (int)(value_length > 200 ? 200 : value_length), value, k->name, k->values);
+        snprintf(why, why_size, "bad value '%.*s' of %s: expected %s", (int)(value_length > 200 ? 200 : value_length),
+                 value, k->name, k->values);
         return false;
     }
     return true;
@@ -365,14 +333,13 @@ void zr_preset_set(struct zr_config *c, const struct zr_preset *p)
 
 static void unknown_preset(const char *name, size_t length, char *why, size_t size)
 {
-    size_t used = (size_t)snprintf(why, size, "unknown preset '%.*s': expected one of ",
-                                   (int)(length > 64 ? 64 : length), name);
-    for (size_t i = 0; i < zr_preset_count && used < size; i++)
-        used += (size_t)snprintf(why + used, size - used, "%s%s", i ? ", " : "", zr_presets[i].name);
+    struct out o = {why, size, 0};
+    put(&o, "unknown preset '%.*s': expected one of ", (int)(length > 64 ? 64 : length), name);
+    for (size_t i = 0; i < zr_preset_count; i++)
+        put(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
 }
 
-static bool parse_item(struct zr_config *c, const char *s, size_t length,
-                       void (*bad)(const char *, void *), void *data)
+static bool parse_item(struct zr_config *c, const char *s, size_t length, void (*bad)(const char *, void *), void *data)
 {
     char why[640];
     size_t name_length = 0;
@@ -383,8 +350,7 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length,
     while (name_length < length && s[name_length] != ':' && s[name_length] != '=')
         name_length++;
     if (name_length == length) {
-        snprintf(why, sizeof why, "'%.*s' has no value: expected key:value",
-                 (int)(length > 200 ? 200 : length), s);
+        snprintf(why, sizeof why, "'%.*s' has no value: expected key:value", (int)(length > 200 ? 200 : length), s);
     } else {
         const char *value = s + name_length + 1;
         size_t value_length = length - name_length - 1;
@@ -408,8 +374,7 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length,
     return good;
 }
 
-bool zr_settings_parse(struct zr_config *c, const char *text,
-                    void (*bad)(const char *why, void *data), void *data)
+bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data)
 {
     bool good = true;
     while (*text) {
@@ -420,8 +385,8 @@ bool zr_settings_parse(struct zr_config *c, const char *text,
     return good;
 }
 
-bool zr_settings_parse_lines(struct zr_config *c, const char *text,
-                          void (*bad)(const char *why, void *data), void *data)
+bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
+                             void *data)
 {
     bool good = true;
     while (*text) {
@@ -433,64 +398,45 @@ bool zr_settings_parse_lines(struct zr_config *c, const char *text,
     return good;
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
-
-struct out {
-    char *at;
-    size_t size, used;
-};
-
-static void put(struct out *o, const char *text)
-{
-    for (; *text; text++, o->used++)
-        if (o->used + 1 < o->size)
-            o->at[o->used] = *text;
-}
-
-static void put_number(struct out *o, uint64_t n, const char *unit)
-{
-    char text[48];
-    snprintf(text, sizeof text, "%llu%s", (unsigned long long)n, unit);
-    put(o, text);
-}
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static void put_amount(struct out *o, const struct zr_amount *a)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    unsigned u = 0;
+    unsigned u = 0, rest = a->percent_x100 % 100;
     uint64_t n = a->bytes;
-    if (!a->set) {
+
+    if (!a->set)
         put(o, "none");
-    } else if (!n && !a->percent_x100) {
+    else if (a->percent_x100)
+        put(o, rest ? "%u.%02u%%" : "%u%%", a->percent_x100 / 100, rest);
+    else if (!n)
         put(o, "0");
-    } else if (a->percent_x100) {
-        char text[32];
-        unsigned rest = a->percent_x100 % 100;
-        snprintf(text, sizeof text, rest ? "%u.%02u%%" : "%u%%", a->percent_x100 / 100, rest);
-        put(o, text);
-    } else {
+    else {
         for (; u < 4 && n % 1024 == 0; u++)
             n /= 1024;
-        put_number(o, n, unit[u]);
+        put(o, "%llu%s", (unsigned long long)n, unit[u]);
     }
 }
 
 static void put_time(struct out *o, uint64_t ns)
 {
-    if (ns % 1000000000u == 0)
-        put_number(o, ns / 1000000000u, "s");
-    else if (ns % 1000000u == 0)
-        put_number(o, ns / 1000000u, "ms");
-    else
-        put_number(o, ns, "ns");
+    static const struct unit units[] = {{"s", 1000000000u}, {"ms", 1000000u}, {"ns", 1u}};
+    const struct unit *u = units;
+
+    while (ns % u->factor)
+        u++;
+    put(o, "%llu%s", (unsigned long long)(ns / u->factor), u->name);
 }
 
 static void put_value(struct out *o, const struct zr_config *c, const struct zr_setting *k)
 {
     const void *at = (const char *)c + k->offset;
+    const struct zr_inject_list *list = at;
+
     switch (k->type) {
     case ZR_TYPE_CHOICE:
-        put(o, values[*(const enum zr_value *)at].value);
+        put(o, "%s", values[*(const enum zr_value *)at].value);
         break;
     case ZR_TYPE_SWITCH:
         put(o, *(const bool *)at ? "on" : "off");
@@ -502,33 +448,25 @@ static void put_value(struct out *o, const struct zr_config *c, const struct zr_
         put_time(o, *(const uint64_t *)at);
         break;
     case ZR_TYPE_TEXT:
-        put(o, *(const char *const *)at ? *(const char *const *)at : "none");
+        put(o, "%s", *(const char *const *)at ? *(const char *const *)at : "none");
         break;
-    case ZR_TYPE_INJECT: {
-        const struct zr_inject_list *list = at;
+    case ZR_TYPE_INJECT:
         if (!list->count)
             put(o, "none");
-        for (unsigned i = 0; i < list->count; i++) {
-            char text[96];
-            snprintf(text, sizeof text, "%s%s@%llu=0x%x", i ? "+" : "", list->rule[i].call,
-                     (unsigned long long)list->rule[i].nth, list->rule[i].code);
-            put(o, text);
-        }
+        for (unsigned i = 0; i < list->count; i++)
+            put(o, "%s%s@%llu=0x%x", i ? "+" : "", list->rule[i].call, (unsigned long long)list->rule[i].nth,
+                list->rule[i].code);
         break;
-    }
     }
 }
 
 size_t zr_settings_print(const struct zr_config *c, char *out, size_t size)
 {
     struct out o = {out, size, 0};
+
     for (size_t i = 0; i < zr_setting_count; i++) {
-        put(&o, i ? "," : "");
-        put(&o, zr_settings[i].name);
-        put(&o, ":");
+        put(&o, "%s%s:", i ? "," : "", zr_settings[i].name);
         put_value(&o, c, &zr_settings[i]);
     }
-    if (size)
-        out[o.used < size ? o.used : size - 1] = '\0';
     return o.used;
 }

@@ -12,24 +12,12 @@
 __extension__ typedef unsigned __int128 zr_u128;
 
 enum zr_value {
-#define ZR_SETTING(name, type, def, values, help)
 #define ZR_VALUE(setting, value, name, text) ZR_##setting##_##value,
-#define ZR_PRESET(name, settings, help)
 #include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
     ZR_VALUES
 };
 
-enum zr_setting_type {
-    ZR_TYPE_CHOICE,
-    ZR_TYPE_SWITCH,
-    ZR_TYPE_AMOUNT,
-    ZR_TYPE_TIME,
-    ZR_TYPE_TEXT,
-    ZR_TYPE_INJECT
-};
+enum zr_setting_type { ZR_TYPE_CHOICE, ZR_TYPE_SWITCH, ZR_TYPE_AMOUNT, ZR_TYPE_TIME, ZR_TYPE_TEXT, ZR_TYPE_INJECT };
 
 /* Bytes, or hundredths of a percent of the device's memory. */
 struct zr_amount {
@@ -58,12 +46,7 @@ struct zr_inject_list {
 
 struct zr_config {
 #define ZR_SETTING(name, type, def, values, help) ZR_CTYPE_##type name;
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help)
 #include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
     char text[4096]; /* holds the TEXT settings */
     size_t text_used;
 };
@@ -89,19 +72,18 @@ void zr_settings_default(struct zr_config *c);
  * Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was
  * expected.
  */
-bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value,
-                 size_t value_length, char *why, size_t why_size);
+bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
+                    char *why, size_t why_size);
 /* Sets a whole preset: its settings, and the default of every setting but stats and trace. */
 void zr_preset_set(struct zr_config *c, const struct zr_preset *p);
 /*
  * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and
  * skipped; false if there was one.
  */
-bool zr_settings_parse(struct zr_config *c, const char *text,
-                    void (*bad)(const char *why, void *data), void *data);
+bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data);
 /* The same for the lines of a file; a # starts a comment. */
-bool zr_settings_parse_lines(struct zr_config *c, const char *text,
-                          void (*bad)(const char *why, void *data), void *data);
+bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
+                             void *data);
 /*
  * All settings as "key:value,..." in the order of the table; always terminated. Returns the full
  * length.

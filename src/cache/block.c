@@ -1,143 +1,121 @@
-#include "cache/block.h"
+/*
+ * Descriptors from slabs that are never unmapped. Each thread keeps a list of spare ones, which is refilled from and
+ * spilled to the global list in batches: one lock per BATCH calls.
+ */
+#include "cache/cache.h"
 
-#include "base/lock.h"
-#include "base/pages.h"
-#include "cache/thread.h"
-
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-
-enum { BATCH = 64, SLABS = 512, FIRST_SLAB = 64 << 10, LARGEST_SLAB = 8 << 20 };
-
-struct list {
-    struct zr_block *head;
-    unsigned count;
-};
+enum { BATCH = 32, SLABS = 512, FIRST_SLAB = 16 << 10, LARGEST_SLAB = 8 << 20 };
 
 struct slab {
     struct zr_block *blocks;
-    size_t used, count;
+    size_t used, count; /* used is atomic */
 };
-
-static _Thread_local struct list mine;
 
 static struct {
     struct zr_lock lock;
-    struct list free;
-    unsigned slabs;
+    struct zr_block *spare;
+    unsigned slabs; /* atomic */
     struct slab slab[SLABS];
 } all;
 
-static struct zr_block *pop(struct list *list)
+static void push(struct zr_block **list, struct zr_block *b)
 {
-    struct zr_block *b = list->head;
+    b->below = *list;
+    *list = b;
+}
 
-    list->head = b->link;
-    list->count--;
+static struct zr_block *pop(struct zr_block **list)
+{
+    struct zr_block *b = *list;
+
+    *list = b->below;
     return b;
 }
 
-static void push(struct list *list, struct zr_block *b)
-{
-    __atomic_store_n(&b->link, list->head, __ATOMIC_RELAXED);
-    list->head = b;
-    list->count++;
-}
-
+/* Fields that zr_block_each or a stale reader may look at are written atomically. */
 static struct zr_block *blank(struct zr_block *b)
 {
-    __atomic_store_n(&b->context, NULL, __ATOMIC_RELAXED); /* may be looked at by zr_block_each */
-    b->peers = 0;
+    __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
-    b->device = 0;
-    b->kind = 0;
+    __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
     return b;
 }
 
-/* With the lock held. Each slab is twice the one before: few slabs, and small processes stay small. */
+/* The caller holds the lock. Each slab is twice as large as the one before, so small processes stay small. */
 static bool add_slab(void)
 {
-    size_t bytes = FIRST_SLAB;
-    struct zr_block *blocks;
     unsigned n = all.slabs;
+    size_t bytes = n < 10 ? (size_t)FIRST_SLAB << n : LARGEST_SLAB;
+    struct zr_block *blocks = n < SLABS ? zr_pages(bytes < LARGEST_SLAB ? bytes : LARGEST_SLAB) : NULL;
 
-    if (n == SLABS)
-        return false;
-    for (unsigned i = 0; i < n && bytes < LARGEST_SLAB; i++)
-        bytes *= 2;
-    blocks = zr_pages(bytes);
     if (!blocks)
         return false;
-    all.slab[n] = (struct slab){blocks, 0, bytes / sizeof *blocks};
+    all.slab[n] = (struct slab){blocks, 0, (bytes < LARGEST_SLAB ? bytes : LARGEST_SLAB) / sizeof *blocks};
     __atomic_store_n(&all.slabs, n + 1, __ATOMIC_RELEASE);
     return true;
 }
 
-/* With the lock held: a recycled descriptor, else the next of the newest slab (in address order). */
+/* The caller holds the lock. */
 static struct zr_block *take_one(void)
 {
     struct slab *s = all.slabs ? &all.slab[all.slabs - 1] : NULL;
 
-    if (all.free.head)
-        return pop(&all.free);
+    if (all.spare)
+        return pop(&all.spare);
     if (!s || s->used == s->count) {
         if (!add_slab())
             return NULL;
         s = &all.slab[all.slabs - 1];
     }
-    return &s->blocks[__atomic_fetch_add(&s->used, 1, __ATOMIC_RELAXED)];
+    __atomic_store_n(&s->used, s->used + 1, __ATOMIC_RELEASE);
+    return &s->blocks[s->used - 1];
 }
 
-static __attribute__((noinline, cold)) struct zr_block *refill(void)
+/* One for the caller and, unless the thread is ending, a batch for the thread's list. */
+static ZR_COLD struct zr_block *refill(void)
 {
-    struct zr_block *b, *batch[BATCH];
-    unsigned n = 0;
+    unsigned count = zr_thread_attend() ? BATCH : 1;
+    struct zr_block *b, *list = NULL;
 
-    if (!zr_thread_enter()) {
-        zr_lock(&all.lock);
-        b = take_one();
-        zr_unlock(&all.lock);
-        return b ? blank(b) : NULL;
+    zr_lock(&all.lock);
+    while (count && (b = take_one())) {
+        push(&list, b);
+        count--;
     }
-    zr_lock(&all.lock);
-    while (n < BATCH && (batch[n] = take_one()))
-        n++;
     zr_unlock(&all.lock);
-    if (n == 0)
+    if (!list)
         return NULL;
-    while (n > 1)
-        push(&mine, batch[--n]);
-    return blank(batch[0]);
+    b = pop(&list);
+    while (list) {
+        push(&zr_thread.cache.spare, pop(&list));
+        zr_thread.cache.spares++;
+    }
+    return blank(b);
 }
 
-static __attribute__((noinline, cold)) void flush(unsigned keep)
+static ZR_COLD void spill(unsigned keep)
 {
     zr_lock(&all.lock);
-    while (mine.count > keep)
-        push(&all.free, pop(&mine));
+    for (; zr_thread.cache.spares > keep; zr_thread.cache.spares--)
+        push(&all.spare, pop(&zr_thread.cache.spare));
     zr_unlock(&all.lock);
 }
 
 struct zr_block *zr_block_new(void)
 {
-    if (likely(mine.head))
-        return blank(pop(&mine));
-    return refill();
+    if (unlikely(!zr_thread.cache.spare))
+        return refill();
+    zr_thread.cache.spares--;
+    return blank(pop(&zr_thread.cache.spare));
 }
 
 void zr_block_recycle(struct zr_block *b)
 {
-    /* The next generation: whoever still knows this descriptor under the old one finds it stale. */
-    __atomic_store_n(&b->word, (uint64_t)(zr_word_generation(zr_block_word(b)) + 1) << 32, __ATOMIC_RELEASE);
-    if (unlikely(!zr_thread_enter())) {
-        zr_lock(&all.lock);
-        push(&all.free, b);
-        zr_unlock(&all.lock);
-        return;
-    }
-    push(&mine, b);
-    if (unlikely(mine.count > 2 * BATCH))
-        flush(BATCH);
+    unsigned most = zr_thread_attend() ? 2 * BATCH : 0;
+
+    push(&zr_thread.cache.spare, b);
+    if (unlikely(++zr_thread.cache.spares > most))
+        spill(most / 2);
 }
 
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg)
@@ -145,7 +123,7 @@ void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg)
     unsigned slabs = __atomic_load_n(&all.slabs, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < slabs; i++) {
-        size_t used = __atomic_load_n(&all.slab[i].used, __ATOMIC_RELAXED);
+        size_t used = __atomic_load_n(&all.slab[i].used, __ATOMIC_ACQUIRE);
 
         for (size_t j = 0; j < used; j++) {
             struct zr_block *b = &all.slab[i].blocks[j];
@@ -156,16 +134,17 @@ void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg)
     }
 }
 
-void zr_block_thread_exit(void)
+void zr_cache_thread_end(void)
 {
-    flush(0);
+    spill(0);
 }
 
-/* The parent's descriptors are left alone: nothing in the child refers to them any more. */
+/* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not the child's. */
 void zr_block_fork_child(void)
 {
-    all.lock.word = 0;
+    all.lock = (struct zr_lock){0};
     all.slabs = 0;
-    all.free = (struct list){0};
-    mine = (struct list){0};
+    all.spare = NULL;
+    zr_thread.cache.spare = NULL;
+    zr_thread.cache.spares = 0;
 }

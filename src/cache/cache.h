@@ -1,153 +1,277 @@
 /*
- * The caching allocator: what crosses src/cache/, and the contract. It knows keys, blocks and a table of
- * three backing functions, and nothing of Level Zero, SYCL, environment variables or files. Two ways of
- * holding memory:
+ * The map of cache/: blocks, the map from address to block, the cache of whole blocks, and the pool. Knows keys,
+ * blocks and a table of backing functions; nothing of Level Zero, SYCL, settings or files. Grouped by the file that
+ * defines it.
  *
- *   zr_cache_*  whole blocks: one allocation of the backing per block, so that whatever anybody asks the
- *               driver about a pointer stays right. Freed blocks are kept by key and size class.
- *   zr_pool_*   slabs and split blocks (pool.h): for users who never ask about a pointer.
- *
- * Both are safe for any number of threads, take their own memory from mmap, preserve errno, and have no
- * thread of their own: time is looked at on calls.
+ * Safe for any number of threads. Memory comes from mmap, errno is preserved, there is no thread of our own: the clock
+ * is looked at on calls. No lock is held while a backing function runs.
  */
 #ifndef ZEROUTE_CACHE_H
 #define ZEROUTE_CACHE_H
 
-#include "cache/block.h"
-#include "cache/map.h"
+#include "base/base.h"
 
-enum { ZR_ACCOUNTS = 64, ZR_KEYS_MAX = 512 };
+#include <time.h>
 
-/*
- * Blocks are interchangeable when their keys are equal. Keys are compared byte by byte: zero one before
- * filling it in.
- */
+#pragma GCC visibility push(hidden)
+
+enum {
+    ZR_ACCOUNTS = 64, /* device numbers; the last one stands for host memory */
+    ZR_HOST_ACCOUNT = ZR_ACCOUNTS - 1
+};
+
+/* --- block.c: the descriptor of one allocation -------------------------------------------------------------------- */
+enum zr_block_state {
+    ZR_BLOCK_NONE,  /* not in the map: new, or taken */
+    ZR_BLOCK_LIVE,  /* the program has it */
+    ZR_BLOCK_CACHED /* in the map, free for reuse: not an allocation as far as the program can see */
+};
+
+enum zr_block_flags {
+    ZR_BLOCK_EXPORTED = 1 << 0,     /* its IPC handle was taken: goes back to the driver when it is freed */
+    ZR_BLOCK_CACHEABLE = 1 << 1,    /* may be cached when it is freed: every property of it is in its key */
+    ZR_BLOCK_PINNED = 1 << 2,       /* something hangs on its free (a callback, a host mapping): never cached */
+    ZR_BLOCK_FOREIGN = 1 << 3,      /* allocated past us: known, not booked */
+    ZR_BLOCK_HANDLE = 1 << 4,       /* its base is a handle, not memory */
+    ZR_BLOCK_POOLED = 1 << 5,       /* a segment of a pool of ours, which books what it hands out itself */
+    ZR_BLOCK_SYCL = 1 << 6,         /* handed out at a SYCL entry point, and taken back there */
+    ZR_BLOCK_WITH_CONTEXT = 1 << 7, /* the runtime would free it with its context: so do we */
+    ZR_BLOCK_HOOK = 8,              /* bits 8 to 13: the hook that it came through */
+    ZR_BLOCK_DIRECT = 1 << 14,      /* a pool's, handed out as the provider gave it: `owner` is that pool */
+    ZR_BLOCK_SKIPPED = 1 << 16      /* << n, n below 15: residency on device n was requested and skipped */
+};
+
+/* Blocks are interchangeable when their keys are equal. Compared byte by byte: zero a key before filling it in. */
 struct zr_key {
     void *context;
-    void *device; /* handle: a sub-device is another one than its device */
-    union {
-        struct {
-            uint32_t flags;
-            uint32_t ordinal;
-        };
-        uint64_t what; /* both, for one look */
-    };
-    uint64_t peers;  /* devices, besides its own, on which the block is resident */
-    uint16_t account; /* whose limit counts it: the device's index, below ZR_ACCOUNTS */
-    uint8_t kind;    /* enum zr_kind */
-    uint8_t align;   /* log2 of the alignment asked for; 0: none was asked for */
-    uint32_t extra;  /* relaxed limits and the like */
+    void *device;            /* handle: a sub-device is another one than its card */
+    uint64_t residents;      /* bit n: resident on device n */
+    uint32_t flags, ordinal; /* of the descriptor */
+    uint32_t extra;          /* relaxed allocation limits */
+    uint16_t account;        /* whose limit counts it: the number of the device */
+    uint8_t kind;            /* enum zr_kind */
+    uint8_t align;           /* log2 + 1 of the alignment requested; 0: none */
 };
 _Static_assert(sizeof(struct zr_key) == 40, "a key has no padding");
 
-/* Where memory comes from. Codes are the driver's own and go up unchanged; 0 is success. */
-struct zr_backing {
-    void *arg;
-    /* The size may be larger than what was asked; alignment is key->align. Called without any lock held. */
-    int (*alloc)(void *arg, const struct zr_key *key, size_t size, void **out);
-    /*
-     * The block is in no map any more: base, held, context, peers, device and kind are as they were. A block
-     * that the driver refuses is not kept again: nobody knows what became of it.
-     */
-    int (*free)(void *arg, const struct zr_block *b);
-    /* True for a code that means "out of memory" or "too large": something may be given back and tried again. */
-    bool (*is_full)(int code);
-};
-
-struct zr_cache;
-
-/* NULL when mmap fails or too many instances exist. Nothing is asked of the backing yet. */
-struct zr_cache *zr_cache_new(const struct zr_backing *backing);
-
-/* Gives everything cached back. For tests: no other thread that ever used it may still be alive. */
-void zr_cache_delete(struct zr_cache *cache);
-
-/* How many bytes may be kept for an account (default: no bound), and how long a block may lie unused (1000 ms). */
-void zr_cache_set_limit(struct zr_cache *cache, unsigned account, uint64_t bytes);
-/*
- * Above this size nobody gets more than he asks for (default: no bound): a block is not rounded up, kept only if it has
- * the size of its class, and then for this very size. Before the account is used.
- */
-void zr_cache_set_exact(struct zr_cache *cache, unsigned account, uint64_t bytes);
-void zr_cache_set_idle(struct zr_cache *cache, uint32_t milliseconds);
+struct zr_segment_of_pool;
 
 /*
- * A block for at least `size` bytes, LIVE in the map, with b->size as asked. On a hit *code is left as it
- * was; on a miss it is 0. NULL: *code is the driver's; out of memory means that the cache of this account
- * was given back and the driver asked once more, for the very size; and yet again, a few times, if more has gone
- * back meanwhile: other threads free and allocate, too. ZR_CACHE_TROUBLE: no memory for our
- * own books, go to the driver directly. Size 0 and sizes over 64 GiB go to the backing as they are.
- * A hit costs about 60 instructions, none of them locked, and writes no line that another thread uses.
+ * Descriptors are type-stable: the memory of one never becomes anything else, so a reader without a lock may look at a
+ * stale one and notice it, instead of faulting. Two cache lines; the first has what the map and the books need.
  */
-struct zr_block *zr_cache_alloc(struct zr_cache *cache, const struct zr_key *key, size_t size, int *code);
-enum { ZR_CACHE_TROUBLE = -1 };
+struct zr_block {
+    uintptr_t base;
+    size_t size;        /* as requested */
+    size_t held;        /* as reserved from the driver */
+    uint64_t word;      /* atomic: generation << 32 | enum zr_block_state */
+    uint64_t requested; /* atomic, bit n: residency on device n was requested since it was handed out */
+    uint32_t flags;     /* atomic: enum zr_block_flags */
+    uint32_t stamp;     /* while cached: when it was freed, in milliseconds */
+    union {
+        struct zr_segment_of_pool *segment; /* the pool's own, or NULL */
+        const void *owner; /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice */
+    };
+    struct zr_block *below; /* in its bin, or in a list of spare ones */
 
-enum zr_freed {
-    ZR_FREED,         /* kept */
-    ZR_FREED_BY_DRIVER, /* given back to the driver at once */
-    ZR_FREED_REFUSED, /* the driver would not have it: still LIVE */
-    ZR_FREED_FOREIGN, /* a LIVE block that did not come from this cache: nothing was done */
-    ZR_FREED_TWICE,   /* the base of a block that is cached: nothing was done */
-    ZR_FREED_INSIDE,  /* points into a LIVE block: nothing was done */
-    ZR_FREED_UNKNOWN  /* no block of anybody: nothing was done */
+    struct zr_key key; /* context, account, kind and residents hold for every block; residents is atomic while LIVE */
+    struct zr_block *newer, *older; /* while cached: in its stripe, by the time it was freed */
+    union {
+        const void *caller;     /* while LIVE: the return address of whoever allocated it, or NULL */
+        struct zr_block *above; /* while cached: in its bin */
+    };
 };
+_Static_assert(sizeof(struct zr_block) == 128, "two cache lines");
 
-/* What a free was about, for whoever keeps the books. */
-struct zr_freed_block {
-    size_t size;
-    uint16_t device;
-    uint8_t kind;
-    int code; /* the driver's, with ZR_FREED_REFUSED */
-};
-
+/* A descriptor without flags, place and key yet to be set; NULL when mmap fails. A few ns: each thread has some. */
+struct zr_block *zr_block_new(void);
+/* For a descriptor that is not in the map. Any thread may recycle any descriptor. */
+void zr_block_recycle(struct zr_block *b);
 /*
- * Take a block back by its base: to be kept, or, as it may be in use still, to be given to the driver. A block with
- * ZR_BLOCK_EXPORTED goes to the driver in either case. Of two threads that free one pointer one is told ZR_FREED.
- * About 50 instructions when kept, none of them locked unless other threads free this thread's blocks too.
+ * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor there
+ * ever was: for the end of a context and the like.
  */
-enum zr_freed zr_cache_keep(struct zr_cache *cache, void *p, struct zr_freed_block *was);
-enum zr_freed zr_cache_return(struct zr_cache *cache, void *p, struct zr_freed_block *was);
+void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
 
-static inline enum zr_freed zr_cache_free(struct zr_cache *cache, void *p, bool keep,
-                                          struct zr_freed_block *was)
+/* Where the block lies; before zr_map_insert. Atomic, because others may look at the descriptor through a stale way. */
+static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held)
 {
-    return keep ? zr_cache_keep(cache, p, was) : zr_cache_return(cache, p, was);
+    __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
+}
+
+/* Its properties, atomic where others may look, for the same reason. */
+static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key)
+{
+    b->key.device = key->device;
+    b->key.flags = key->flags;
+    b->key.ordinal = key->ordinal;
+    b->key.extra = key->extra;
+    b->key.align = key->align;
+    __atomic_store_n(&b->key.context, key->context, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->key.residents, key->residents, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->key.account, key->account, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->key.kind, key->kind, __ATOMIC_RELAXED);
+}
+
+static inline uint64_t zr_block_word(const struct zr_block *b)
+{
+    return __atomic_load_n(&b->word, __ATOMIC_ACQUIRE);
+}
+
+static inline enum zr_block_state zr_word_state(uint64_t word)
+{
+    return (enum zr_block_state)(word & 0xff);
+}
+
+static inline uint32_t zr_block_flags(const struct zr_block *b)
+{
+    return __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
+}
+
+static inline void zr_block_mark(struct zr_block *b, uint32_t flags)
+{
+    __atomic_fetch_or(&b->flags, flags, __ATOMIC_RELAXED);
 }
 
 /*
- * Gives back what is kept: of one account (or all: ZR_ACCOUNTS), of one context (or all: NULL), unused for
- * at least min_age milliseconds (or all: 0). Reaches into the magazines of all threads. Returns the bytes.
+ * Moves a block from the state and generation in `word` to another state; false when somebody was faster. One locked
+ * instruction: of two threads that free one pointer exactly one gets true.
  */
-uint64_t zr_cache_trim(struct zr_cache *cache, unsigned account, const void *context, uint32_t min_age);
+static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to)
+{
+    return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
+}
+
+/* --- map.c: from an address to its block: one map for all kinds of memory and all threads ------------------------- */
+/*
+ * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or a block with the same base is
+ * there (LIVE or CACHED).
+ */
+bool zr_map_insert(struct zr_block *b);
+/* The descriptor whose base may be p, in any state, and its word, for zr_block_shift; NULL when there is none. */
+struct zr_block *zr_map_look(const void *p, uint64_t *word);
+/* The LIVE block with exactly this base, or NULL. Lock-free, a few ns. */
+struct zr_block *zr_map_base(const void *p);
+/* The LIVE block that holds this address within the size that was requested, or NULL. Lock-free. */
+struct zr_block *zr_map_find(const void *p);
+/* The block, LIVE or CACHED, that holds this address within what is reserved, or NULL; its word. */
+struct zr_block *zr_map_around(const void *p, uint64_t *word);
+/* Removes the LIVE block with exactly this base: the caller has it now. NULL when there is none. */
+struct zr_block *zr_map_take(const void *p);
+
+/* --- cache.c: free whole blocks, one driver allocation each, by key and size -------------------------------------- */
+/*
+ * How blocks leave: release() gets each one NONE, out of the map, and gives it to the driver; the cache recycles the
+ * descriptor afterwards. idle_ms: after so long unused; from 2^31 - 1 on, never. Once, before anything is cached.
+ */
+void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms);
+/* How many bytes may be cached for an account; 0, the default: nothing. */
+void zr_cache_set_limit(unsigned account, uint64_t bytes);
+/*
+ * The size to reserve for a request of so many bytes, so that blocks of nearby sizes are interchangeable: size classes
+ * with 8 steps per doubling up to 1 MiB, 16 up to 64 MiB, 64 beyond; multiples of 2 MiB up to 256 MiB are classes.
+ */
+size_t zr_cache_round(size_t size);
+/* A cached block of this key with exactly `held` bytes, LIVE again with this size; NULL: a miss. */
+struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size);
+/*
+ * Caches a block that the caller has moved from LIVE to CACHED; it is filed under b->key. Older blocks leave when the
+ * limit is passed, and such that were unused for too long. False: it was not cached, and the caller still has it.
+ */
+bool zr_cache_put(struct zr_block *b);
+/* What is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all) leaves. Returns the bytes. */
+uint64_t zr_cache_trim(unsigned account, const void *context);
+/*
+ * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, some seconds at
+ * most. Not for release().
+ */
+void zr_cache_await(void);
+/*
+ * Another number than before: something that was cached has left meanwhile. It went back to the driver, from here or
+ * from a pool, or another thread got it, which may have freed other memory for it. About 10 ns.
+ */
+uint32_t zr_cache_left(void);
+uint64_t zr_cache_bytes(unsigned account);
+void zr_cache_fork_child(void);
+void zr_cache_thread_end(void);
+
+/* --- pool.c: best fit with coalescing in segments placed by PyTorch's rules --------------------------------------- */
+enum { ZR_POOL_GRAIN = 512 }; /* chunks begin and end on multiples of it; the least alignment */
+
+/* Codes are the backing's own and go up unchanged; 0 is success. */
+struct zr_pool_backing {
+    void *arg;
+    /* The block is in the map, LIVE, and stays so until free(); NULL: *code says why. */
+    struct zr_block *(*alloc)(void *arg, size_t size, int *code);
+    void (*free)(void *arg, struct zr_block *b);
+};
+enum { ZR_NO_MEMORY = -1 }; /* for our own books */
+
+struct zr_pool;
+/* NULL when mmap fails. Nothing is asked of the backing yet. */
+struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned account);
+/* Gives every segment back, whatever lives in it. No other thread may be inside the pool. */
+void zr_pool_delete(struct zr_pool *pool);
+/* Entirely free segments beyond so many bytes go back, and such that were unused for so long. */
+void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms);
+/*
+ * At least `size` bytes (not 0) on a multiple of `alignment` (a power of two up to 64 KiB; 512 at least). *grew: the
+ * backing was asked. Segments: 2 MiB for chunks up to 1 MiB, 20 MiB for less than 10 MiB, else the size rounded up to
+ * 2 MiB; of the smallest free chunks that fit the lowest; what is left over is split off where it is 512 B or more
+ * (small) or more than 1 MiB (large).
+ */
+int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, bool *grew);
+
+enum zr_freed {
+    ZR_FREED,
+    ZR_FREED_TWICE,    /* an allocation of this pool began there, and was freed */
+    ZR_FREED_INTERIOR, /* within an allocation of this pool */
+    ZR_FREED_UNKNOWN   /* nothing of this pool */
+};
+/*
+ * *size: as requested. In a segment whose IPC handle was taken (ZR_BLOCK_EXPORTED) nothing that was freed is reused:
+ * it goes back as a whole when its last allocation has gone.
+ */
+enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size);
+/* The bytes behind p, the start of an allocation; 0 if it is none. */
+size_t zr_pool_usable(struct zr_pool *pool, const void *p);
+/* Entirely free segments go back until no more than `keep` bytes of such are left. Returns the bytes. */
+uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep);
+/* The same for every pool of an account (ZR_ACCOUNTS: all). */
+uint64_t zr_pools_trim(unsigned account);
+struct zr_pool_counts {
+    uint64_t held, peak_held; /* bytes in segments */
+    uint64_t backing_allocs, backing_frees;
+    uint64_t whole_free;       /* bytes in segments that are entirely free */
+    uint64_t live, live_bytes; /* allocations, and what was requested in them */
+};
+void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out);
+void zr_pool_fork_child(void);
+
+/* --- among the files of cache/ ------------------------------------------------------------------------------------ */
+/* Milliseconds by the kernel's coarse clock: no system call, about 5 ns. Wraps around: compare differences. */
+static inline uint32_t zr_now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+}
+
+/* block.c and map.c: in a child of fork, nothing is known any more. */
+void zr_block_fork_child(void);
+void zr_map_fork_child(void);
 
 /*
- * Blocks that other threads have taken out may not be back at the driver yet: waits until they are. Not for the
- * backing's own functions. False: after some seconds they are not. The driver's free may wait for commands, and these
- * for something that the caller is to do once it has its answer.
+ * cache.c: what zr_cache_await waits for. Count blocks as leaving before the lock that they were taken out under is
+ * released, and as returned once the driver has them.
  */
-bool zr_cache_await(struct zr_cache *cache);
-/* Another number than before: something that was kept has gone back to the driver meanwhile. */
-uint32_t zr_cache_returned(const struct zr_cache *cache);
+void zr_leaving(unsigned blocks);
+void zr_returned(unsigned blocks);
 
-/* The context is going away: gives back what is kept for it, forgets its keys. Its LIVE blocks turn foreign. */
-void zr_cache_drop_context(struct zr_cache *cache, const void *context);
-
-struct zr_cache_counts {
-    uint64_t hits, misses;
-    uint64_t kept_bytes; /* in all magazines and depots */
-    uint64_t kept_blocks;
-};
-
-/* Sums over all threads, each figure as of some moment during the call. */
-void zr_cache_counts(struct zr_cache *cache, struct zr_cache_counts *out);
-
-/* The bytes kept for one account. Like the sums, it holds up all threads for some microseconds. */
-uint64_t zr_cache_kept(struct zr_cache *cache, unsigned account);
-
-/* In a forked child: nothing was ever cached; the parent's blocks are forgotten, not freed. */
-void zr_cache_fork_child(void);
-
-/* Called by thread.c when a thread ends: its magazines go to the depots. */
-void zr_cache_thread_exit(void);
+#pragma GCC visibility pop
 
 #endif

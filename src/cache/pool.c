@@ -1,515 +1,616 @@
-/* The pool's hook. One thread alone has its own way in (alone.c); here is that of several. */
-#include "cache/quick.h"
+/*
+ * The pool: segments from the backing, split by best fit and merged when chunks come back, by PyTorch's rules. One lock
+ * per pool, which is not held while the backing is called.
+ *
+ * From a pointer to its allocation: zr_map_find gives the block, which names its segment, which has a table of where
+ * allocations begin: an entry per grain in small segments, per 1 MiB in large ones, whose allocations are larger than
+ * that. An entry is the chunk that begins there, or the address of one that was freed there, plus one.
+ */
+#include "cache/cache.h"
+#include "cache/fit.h"
 
-#include "cache/heap.h"
-#include "base/pages.h"
-#include "cache/thread.h"
-
+#include <sched.h>
 #include <string.h>
 
-static struct zr_pool *pools[POOLS];
+#define MIB ((size_t)1 << 20)
+#define GRAIN ((size_t)ZR_POOL_GRAIN)
+#define SMALL_SEGMENT (2 * MIB)
+#define LARGE_SEGMENT (20 * MIB)
+#define MOST ((size_t)1 << 46) /* whatever is larger is for the backing to refuse */
+
+enum { ALL, WHOLE, LISTS }; /* of segments: all, and the entirely free by the time at which they became so */
+enum { SMALL, LARGE, GROUPS, TABLE_CLASSES = 48, CALLS_PER_CLOCK = 128, MOST_TRIES = 16 };
+#define NEVER ((uint32_t)INT32_MAX) /* ages have 31 bits */
+
+struct zr_segment_of_pool {
+    struct zr_pool *pool; /* atomic: NULL while it is spare */
+    struct zr_block *block;
+    uintptr_t base;
+    size_t size; /* whole grains */
+    struct zr_chunk *first;
+    uint64_t live;  /* allocations */
+    uint32_t stamp; /* when it became entirely free */
+    uint8_t group;
+    uint8_t shift;                                          /* log2 of the bytes per entry of the table */
+    uint8_t table_class;                                    /* log2 of the entries that there is room for */
+    bool retired;                                           /* its free chunks are in no bin: it was exported */
+    struct zr_segment_of_pool *newer[LISTS], *older[LISTS]; /* spare: the next one is older[ALL] */
+    uintptr_t table[];
+};
+typedef struct zr_segment_of_pool segment;
+
+struct list {
+    segment *newest, *oldest;
+};
+
+struct zr_pool {
+    struct zr_lock lock; /* with what every call writes in the same cache line */
+    uint32_t calls;
+    uint32_t idle; /* or NEVER */
+    unsigned account;
+    struct zr_chunk *spare_chunks;
+    segment *recent; /* allocated from last: most pointers that come back lie there */
+    struct zr_pool_counts counts;
+    uint64_t frees; /* ever */
+    uint64_t keep;
+    struct list list[LISTS];
+    struct zr_pool_backing backing;
+    segment *spare[TABLE_CLASSES];
+    uint64_t serial;
+    unsigned references;  /* of zr_pools_trim; under pools_lock */
+    struct zr_pool *next; /* in `pools`, or in `spare_pools` */
+    struct zr_fit fit[GROUPS];
+};
+
 static struct zr_lock pools_lock;
+static struct zr_pool *pools, *spare_pools;
 static uint64_t last_serial;
-static struct zr_pool *spare_pools; /* deleted ones: a program may make and delete them without end */
 
-static __attribute__((noinline)) int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment,
-                                                 void **out);
-static __attribute__((noinline)) enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked);
-
-/* Sizes and alignments from here on are the backing's to refuse. */
-#define NONSENSE ((size_t)1 << 45)
-
-static inline unsigned quick_bin(size_t size)
+static size_t round_up(size_t n, size_t to)
 {
-    return (unsigned)(size * 0x9e3779b97f4a7c15u >> 58);
-}
-_Static_assert(QUICK_BINS == 1 << 6, "the hash has six bits");
-
-/* Inside. False: there is no room for it. */
-static inline bool quick_put(const struct zr_pool *pool, struct front *f, struct chunk *c)
-{
-    size_t size = GRAINS(c->asked);
-    unsigned bin = quick_bin(size);
-    struct quick *q = &f->quick[bin];
-
-    if (unlikely(q->count == QUICK_MOST || (q->count && q->size != size) ||
-                 f->bytes + c->size > __atomic_load_n(&pool->quick_limit, __ATOMIC_RELAXED)))
-        return false;
-    q->chunk[q->count++] = c;
-    q->size = size;
-    f->filled |= (uint64_t)1 << bin;
-    f->bytes += c->size;
-    return true;
+    return (n + to - 1) & ~(to - 1);
 }
 
-/* Inside. NULL: none of this size, which is a multiple of GRAIN. */
-static inline struct chunk *quick_get(struct front *f, size_t size)
-{
-    unsigned bin = quick_bin(size);
-    struct quick *q = &f->quick[bin];
-    struct chunk *c;
+/* --- segments; the caller holds the lock -------------------------------------------------------------------------- */
 
-    if (unlikely(q->count == 0 || q->size != size))
+static void link_newest(struct zr_pool *pool, unsigned which, segment *s)
+{
+    struct list *list = &pool->list[which];
+
+    s->newer[which] = NULL;
+    s->older[which] = list->newest;
+    *(list->newest ? &list->newest->newer[which] : &list->oldest) = s;
+    list->newest = s;
+}
+
+static void unlink_segment(struct zr_pool *pool, unsigned which, segment *s)
+{
+    struct list *list = &pool->list[which];
+
+    *(s->newer[which] ? &s->newer[which]->older[which] : &list->newest) = s->older[which];
+    *(s->older[which] ? &s->older[which]->newer[which] : &list->oldest) = s->newer[which];
+}
+
+static uintptr_t *entry_of(segment *s, uintptr_t a)
+{
+    return &s->table[(a - s->base) >> s->shift];
+}
+
+/* Whole grains in a block whose base may lie on none. */
+static size_t usable_in(const struct zr_block *b)
+{
+    return (b->size - (round_up(b->base, GRAIN) - b->base)) & ~(GRAIN - 1);
+}
+
+/* A blank descriptor, its table cleared; NULL when mmap fails. */
+static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size)
+{
+    unsigned table_class = 3;
+    size_t bytes;
+    segment *s;
+
+    while ((size_t)1 << table_class < (size >> shift) + 1)
+        table_class++;
+    bytes = sizeof *s + sizeof *s->table * ((size_t)1 << table_class);
+    s = pool->spare[table_class];
+    if (s)
+        pool->spare[table_class] = s->older[ALL];
+    else
+        s = bytes <= 64 << 10 ? zr_piece(bytes) : zr_pages(round_up(bytes, 4096));
+    if (s) {
+        memset(s, 0, bytes);
+        s->table_class = (uint8_t)table_class;
+    }
+    return s;
+}
+
+/* Adds a block of the backing as a segment; returns its one chunk, free and in no bin. NULL when mmap fails. */
+static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct zr_block *b)
+{
+    struct zr_chunk *c = zr_chunk_new(&pool->spare_chunks);
+    unsigned shift = group == SMALL ? 9 : 20;
+    segment *s = c ? new_segment(pool, shift, usable_in(b)) : NULL;
+
+    if (!s) {
+        if (c)
+            zr_chunk_drop(&pool->spare_chunks, c);
         return NULL;
-    c = q->chunk[--q->count];
-    if (q->count == 0)
-        f->filled &= ~((uint64_t)1 << bin);
-    f->bytes -= c->size;
+    }
+    s->block = b;
+    s->base = round_up(b->base, GRAIN);
+    s->size = usable_in(b);
+    s->first = c;
+    s->group = (uint8_t)group;
+    s->shift = (uint8_t)shift;
+    *c = (struct zr_chunk){.base = s->base, .size = s->size, .segment = s};
+    link_newest(pool, ALL, s);
+    pool->counts.held += b->held;
+    if (pool->counts.held > pool->counts.peak_held)
+        pool->counts.peak_held = pool->counts.held;
+    __atomic_store_n(&s->pool, pool, __ATOMIC_RELEASE);
+    __atomic_store_n(&b->segment, s, __ATOMIC_RELEASE);
     return c;
 }
 
-/* Inside. NULL: nothing is kept that would do. */
-static inline void *get_kept(struct front *f, size_t size, size_t alignment)
+/* Takes a segment out of the pool, with all its chunks, and pushes its block on *gone, for give_back(). */
+static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **gone)
 {
-    if (is_small(size, alignment)) {
-        struct shelf *shelf = &f->of[small_class(size, alignment)];
-        struct object *o;
+    struct zr_block *b = s->block;
 
-        if (unlikely(shelf->count == 0))
-            return NULL;
-        o = &shelf->object[--shelf->count];
-        __atomic_store_n(o->state, (uint16_t)size, __ATOMIC_RELAXED);
-        return o->p;
-    } else {
-        struct chunk *c = alignment <= GRAIN ? quick_get(f, GRAINS(size)) : NULL;
+    if (pool->recent == s)
+        pool->recent = NULL;
+    for (struct zr_chunk *c = s->first, *next; c; c = next) {
+        next = c->next;
+        if (c->up)
+            zr_fit_remove(&pool->fit[s->group], c);
+        zr_chunk_drop(&pool->spare_chunks, c);
+    }
+    pool->counts.held -= b->held;
+    pool->counts.backing_frees++;
+    __atomic_store_n(&b->segment, NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&s->pool, NULL, __ATOMIC_RELEASE);
+    unlink_segment(pool, ALL, s);
+    s->older[ALL] = pool->spare[s->table_class];
+    pool->spare[s->table_class] = s;
+    b->below = *gone;
+    *gone = b;
+    zr_leaving(1);
+}
 
-        if (unlikely(!c))
-            return NULL;
-        c->asked = size;
-        set_where(c, base_of(c), CHUNK_BLOCK);
-        return (void *)base_of(c);
+/* The caller does not hold the lock. Returns the bytes. */
+static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone)
+{
+    uint64_t bytes = 0;
+
+    while (gone) {
+        struct zr_block *b = gone;
+
+        gone = b->below;
+        bytes += b->held;
+        pool->backing.free(pool->backing.arg, b);
+        zr_returned(1);
+    }
+    return bytes;
+}
+
+/* Entirely free segments, the longest unused first, until `keep` bytes of such are left. */
+static void trim(struct zr_pool *pool, uint64_t keep, struct zr_block **gone)
+{
+    while (pool->list[WHOLE].oldest && pool->counts.whole_free > keep) {
+        segment *s = pool->list[WHOLE].oldest;
+
+        unlink_segment(pool, WHOLE, s);
+        pool->counts.whole_free -= s->block->held;
+        remove_segment(pool, s, gone);
     }
 }
 
-int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out)
+/* Now and then, because a clock read takes a tenth of a call: segments that were unused for too long. */
+static void tick(struct zr_pool *pool, struct zr_block **gone)
 {
-    struct front *f = front_of(pool);
+    uint32_t now;
+    segment *s;
 
-    if (unlikely(!f) || unlikely(size - 1 >= NONSENSE - 1) || unlikely(alignment >= NONSENSE) ||
-        unlikely(!front_enter(f)))
-        return malloc_slow(pool, size, alignment, out);
-    if (likely(!pool->shared)) {
-        *out = NULL;
-        return zr_alone_malloc(pool, size, alignment, out, f);
-    }
-    *out = get_kept(f, size, alignment);
-    front_leave(f);
-    return likely(*out) ? 0 : malloc_slow(pool, size, alignment, out);
+    if (likely(++pool->calls % CALLS_PER_CLOCK))
+        return;
+    now = zr_now_ms();
+    while ((s = pool->list[WHOLE].oldest) && (int32_t)(now - s->stamp) >= (int32_t)pool->idle)
+        trim(pool, pool->counts.whole_free - 1, gone);
 }
 
-/* Of two threads that free a block at once, one succeeds. */
-static inline bool is_mine_now(struct chunk *c, uintptr_t p)
+/* A segment was exported: what is free in it is not reused. */
+static ZR_COLD void retire(struct zr_pool *pool, segment *s)
 {
-    uintptr_t was = p | CHUNK_BLOCK;
-
-    ZR_PAUSE("before a claim");
-    return __atomic_compare_exchange_n(&c->where, &was, p | CHUNK_KEPT, false, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_RELAXED);
-}
-
-enum zr_freed zr_pool_free_size(struct zr_pool *pool, void *p, size_t *asked)
-{
-    struct front *f = front_of(pool);
-    uintptr_t where, a = (uintptr_t)p;
-    struct chunk *c;
-
-    if (unlikely(!f) || unlikely(!front_enter(f)))
-        return free_slow(pool, p, asked);
-    if (likely(!pool->shared))
-        return zr_alone_free(pool, p, asked, f);
-    c = zr_find(pool, p);
-    if (unlikely(!c)) { /* nothing of this pool was ever there */
-        front_leave(f);
-        return ZR_FREED_UNKNOWN;
-    }
-    where = __atomic_load_n(&c->where, __ATOMIC_ACQUIRE);
-    if (is_at(where, a, CHUNK_BLOCK)) {
-        *asked = c->asked;
-        if (likely(++f->ticks % CALLS_PER_CLOCK) && likely(is_mine_now(c, a))) {
-            if (likely(quick_put(pool, f, c))) {
-                front_leave(f);
-                return ZR_FREED;
-            }
-            set_where(c, a, CHUNK_BLOCK);
+    for (struct zr_chunk *c = s->first; c; c = c->next)
+        if (c->up) {
+            zr_fit_remove(&pool->fit[s->group], c);
+            c->requested = 0;
         }
-    } else if (likely((where & (GRAIN - 1)) == CHUNK_SLAB)) {
-        struct slab *slab = __atomic_load_n(&c->slab, __ATOMIC_ACQUIRE);
-        /* Freed twice, it may be no slab any more: then it says so before it is anything else. */
-        bool still = __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) == where;
-        uint16_t *state = likely(still) ? zr_slab_object(slab, a - (where & ~(uintptr_t)(GRAIN - 1))) : NULL;
-        struct shelf *shelf = state ? &f->of[slab->size_class] : NULL;
-
-        if (likely(shelf) && likely(shelf->count < shelf->full)) {
-            *asked = __atomic_exchange_n(state, 0, __ATOMIC_ACQ_REL);
-            if (likely(*asked))
-                shelf->object[shelf->count++] = (struct object){p, state};
-            front_leave(f);
-            return likely(*asked) ? ZR_FREED : ZR_FREED_TWICE;
-        }
-    }
-    front_leave(f);
-    return free_slow(pool, p, asked);
+    s->retired = true;
 }
 
-enum zr_freed zr_pool_free(struct zr_pool *pool, void *p)
+static bool is_exported(const segment *s)
 {
-    size_t asked;
+    return zr_block_flags(s->block) & ZR_BLOCK_EXPORTED;
+}
 
-    return zr_pool_free_size(pool, p, &asked);
+/* Its last allocation has gone. */
+static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gone)
+{
+    if (s->retired) {
+        remove_segment(pool, s, gone);
+        return;
+    }
+    link_newest(pool, WHOLE, s);
+    pool->counts.whole_free += s->block->held;
+    s->stamp = zr_now_ms();
+    trim(pool, pool->keep, gone);
+}
+
+/* --- chunks; the caller holds the lock ---------------------------------------------------------------------------- */
+
+/* The best fit in a segment that was not exported, in no bin any more; NULL: there is none. */
+static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size, struct zr_block **gone)
+{
+    struct zr_chunk *c;
+
+    while ((c = zr_fit_best(&pool->fit[group], size))) {
+        segment *s = c->segment;
+
+        zr_fit_remove(&pool->fit[group], c);
+        if (s->live == 0) {
+            unlink_segment(pool, WHOLE, s);
+            pool->counts.whole_free -= s->block->held;
+        }
+        if (likely(!is_exported(s)))
+            break;
+        c->requested = 0;
+        retire(pool, s);
+        if (s->live == 0)
+            became_whole(pool, s, gone);
+    }
+    return c;
+}
+
+/* Cuts off what lies before the alignment. NULL, and the chunk is free as it was, when mmap fails. */
+static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *front, size_t before,
+                                      struct zr_block **gone)
+{
+    struct zr_chunk *c = zr_chunk_cut(front, before, &pool->spare_chunks);
+
+    zr_fit_insert(&pool->fit[front->segment->group], front);
+    if (!c && front->segment->live == 0)
+        became_whole(pool, front->segment, gone);
+    return c;
+}
+
+/* Makes an allocation of a chunk that is in no bin. What is left over becomes free, if it is worth it. */
+static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested)
+{
+    segment *s = c->segment;
+    size_t left = c->size - size;
+
+    if (s->group == SMALL ? left >= GRAIN : left > MIB)
+        zr_fit_split(&pool->fit[s->group], c, size, &pool->spare_chunks);
+    c->requested = requested;
+    *entry_of(s, c->base) = (uintptr_t)c;
+    s->live++;
+    pool->recent = s;
+    pool->counts.live++;
+    pool->counts.live_bytes += requested;
+    return (void *)c->base;
+}
+
+static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **gone)
+{
+    segment *s = c->segment;
+
+    *entry_of(s, c->base) = c->base | 1;
+    s->live--;
+    pool->counts.live--;
+    pool->counts.live_bytes -= c->requested;
+    c->requested = 0;
+    if (likely(!is_exported(s)))
+        zr_fit_merge(&pool->fit[s->group], c, &pool->spare_chunks);
+    else if (!s->retired)
+        retire(pool, s);
+    if (s->live == 0)
+        became_whole(pool, s, gone);
+}
+
+/* --- malloc and free ---------------------------------------------------------------------------------------------- */
+
+/* A chunk of a new segment, in no bin, with the lock held; NULL, without the lock, and *code. */
+static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, size_t room, int *code)
+{
+    struct zr_block *b = pool->backing.alloc(pool->backing.arg, size, code);
+    struct zr_chunk *c;
+
+    if (unlikely(b && usable_in(b) < room)) { /* its base is on no grain */
+        pool->backing.free(pool->backing.arg, b);
+        b = pool->backing.alloc(pool->backing.arg, size + GRAIN, code);
+    }
+    if (!b)
+        return NULL;
+    zr_lock(&pool->lock);
+    c = usable_in(b) >= room ? add_segment(pool, group, b) : NULL;
+    pool->counts.backing_allocs++;
+    if (c)
+        return c;
+    pool->counts.backing_frees++;
+    zr_unlock(&pool->lock);
+    pool->backing.free(pool->backing.arg, b);
+    *code = ZR_NO_MEMORY;
+    return NULL;
+}
+
+/* The same, called with the lock held. The segment as PyTorch would have it, else of the size that is needed. */
+static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code)
+{
+    size_t exact = round_up(room, SMALL_SEGMENT);
+    size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
+    struct zr_chunk *c;
+
+    zr_unlock(&pool->lock);
+    c = try_growing(pool, group, wanted, room, code);
+    if (!c && wanted != exact)
+        c = try_growing(pool, group, exact, room, code);
+    return c;
+}
+
+int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, bool *grew)
+{
+    size_t rounded = size <= MOST ? round_up(size, GRAIN) : 2 * MOST;
+    size_t room = alignment > GRAIN ? rounded + alignment - GRAIN : rounded;
+    unsigned group = rounded > MIB ? LARGE : SMALL;
+    struct zr_block *gone = NULL;
+    struct zr_chunk *c;
+    int code = ZR_NO_MEMORY;
+
+    *out = NULL;
+    zr_lock(&pool->lock);
+    c = likely(size <= MOST) ? take_best(pool, group, room, &gone) : NULL;
+    *grew = !c;
+    for (int tries = 0; unlikely(!c) && tries < MOST_TRIES; tries++) {
+        uint64_t frees = pool->frees;
+
+        c = grow(pool, group, room, &code);
+        if (c)
+            break;
+        /* Other threads may have freed what fits meanwhile, or room for a segment. */
+        zr_lock(&pool->lock);
+        c = likely(size <= MOST) ? take_best(pool, group, room, &gone) : NULL;
+        if (!c && pool->frees == frees)
+            break;
+    }
+    if (c && unlikely(c->base & (alignment - 1)) && alignment > GRAIN)
+        c = align(pool, c, -c->base & (alignment - 1), &gone);
+    if (likely(c))
+        *out = allocate(pool, c, rounded, size);
+    tick(pool, &gone);
+    zr_unlock(&pool->lock);
+    give_back(pool, gone);
+    return likely(*out) ? 0 : code;
+}
+
+/* The allocation of this pool that begins at p, and the segment of this pool around p. */
+static struct zr_chunk *find_chunk(struct zr_pool *pool, const void *p, segment **s)
+{
+    uintptr_t a = (uintptr_t)p, entry;
+    const struct zr_block *b;
+    struct zr_chunk *c;
+
+    *s = pool->recent;
+    if (unlikely(!*s || a - (*s)->base >= (*s)->size)) {
+        b = zr_map_find(p);
+        *s = b && !(zr_block_flags(b) & (ZR_BLOCK_DIRECT | ZR_BLOCK_SYCL))
+                 ? __atomic_load_n(&b->segment, __ATOMIC_ACQUIRE)
+                 : NULL;
+    }
+    if (unlikely(!*s || __atomic_load_n(&(*s)->pool, __ATOMIC_ACQUIRE) != pool || a - (*s)->base >= (*s)->size)) {
+        *s = NULL;
+        return NULL;
+    }
+    entry = *entry_of(*s, a);
+    c = entry & 1 ? NULL : (struct zr_chunk *)entry;
+    return c && c->base == a ? c : NULL;
+}
+
+/* Why there is none: cold, looks at the table below the address. */
+static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a)
+{
+    uintptr_t *entry = entry_of(s, a);
+
+    if (*entry == (a | 1) && !(a & 1))
+        return ZR_FREED_TWICE;
+    for (; entry >= s->table; entry--) {
+        struct zr_chunk *c = *entry & 1 ? NULL : (struct zr_chunk *)*entry;
+
+        if (c && c->base < a)
+            return a - c->base < c->size ? ZR_FREED_INTERIOR : ZR_FREED_UNKNOWN;
+    }
+    return ZR_FREED_UNKNOWN;
+}
+
+enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size)
+{
+    enum zr_freed result = ZR_FREED_UNKNOWN;
+    struct zr_block *gone = NULL;
+    struct zr_chunk *c;
+    segment *s;
+
+    *size = 0;
+    zr_lock(&pool->lock);
+    c = find_chunk(pool, p, &s);
+    if (likely(c)) {
+        *size = c->requested;
+        pool->frees++;
+        release(pool, c, &gone);
+        tick(pool, &gone);
+        result = ZR_FREED;
+    } else if (s) {
+        result = why_not(s, (uintptr_t)p);
+    }
+    zr_unlock(&pool->lock);
+    give_back(pool, gone);
+    return result;
 }
 
 size_t zr_pool_usable(struct zr_pool *pool, const void *p)
 {
-    struct chunk *c = zr_find(pool, p);
-    uintptr_t where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
-    const uint16_t *state;
-    struct slab *slab;
-
-    if (is_at(where, (uintptr_t)p, CHUNK_BLOCK))
-        return c->size;
-    if ((where & (GRAIN - 1)) != CHUNK_SLAB)
-        return 0;
-    slab = __atomic_load_n(&c->slab, __ATOMIC_ACQUIRE);
-    if (__atomic_load_n(&c->where, __ATOMIC_ACQUIRE) != where)
-        return 0;
-    state = zr_slab_object(slab, (uintptr_t)p - (where & ~(uintptr_t)(GRAIN - 1)));
-    return state && __atomic_load_n(state, __ATOMIC_RELAXED) ? slab->size : 0;
-}
-
-/* --- the slow ways ----------------------------------------------------------------------------------------- */
-
-/* Alone: true, inside the front, and no lock. Otherwise the lock is held, and nobody is inside this front. */
-static bool enter(struct zr_pool *pool, struct front **f)
-{
-    *f = zr_front(pool);
-    if (*f && front_enter(*f)) {
-        if (likely(!pool->shared))
-            return true;
-        front_leave(*f);
-    }
-    zr_lock(&pool->lock);
-    zr_front_share(pool);
-    return false;
-}
-
-/* What the backing says to so much. */
-static __attribute__((noinline, cold)) int refusal(struct zr_pool *pool, size_t size)
-{
-    void *p = NULL;
-    int code;
+    struct zr_chunk *c;
+    size_t size;
+    segment *s;
 
     zr_lock(&pool->lock);
-    code = pool->backing.alloc(pool->backing.arg, size, &p);
-    if (code == 0)
-        pool->backing.free(pool->backing.arg, p, size);
+    c = find_chunk(pool, p, &s);
+    size = c ? c->size : 0;
     zr_unlock(&pool->lock);
-    return code ? code : ZR_CACHE_TROUBLE;
+    return size;
 }
 
-static int malloc_slow(struct zr_pool *pool, size_t size, size_t alignment, void **out)
+/* --- the pool as a whole ------------------------------------------------------------------------------------------ */
+
+static void init(struct zr_pool *pool, const struct zr_pool_backing *backing, unsigned account)
 {
-    struct front *f;
-    struct object o;
-    struct chunk *c;
-    int code = 0;
-
-    *out = NULL;
-    size += size == 0;
-    if (unlikely(size >= NONSENSE || alignment >= NONSENSE))
-        return refusal(pool, size > alignment ? size : alignment);
-    if (enter(pool, &f)) {
-        return zr_alone_malloc(pool, size, alignment, out, f);
-    }
-    zr_front_pass_time(pool);
-    if (f && is_small(size, alignment)) {
-        struct shelf *shelf = &f->of[small_class(size, alignment)];
-
-        if (shelf->count || zr_slab_fill_shelf(pool, shelf, small_class(size, alignment), &code))
-            *out = get_kept(f, size, alignment);
-    } else if (is_small(size, alignment)) {
-        if (zr_slab_take(pool, small_class(size, alignment), &o, &code)) {
-            __atomic_store_n(o.state, (uint16_t)size, __ATOMIC_RELAXED);
-            *out = o.p;
-        }
-    } else {
-        if (f)
-            zr_front_merge(pool, f);
-        c = zr_split_take_block(pool, size, alignment, &code);
-        *out = c ? (void *)base_of(c) : NULL;
-    }
-    zr_unlock(&pool->lock);
-    return *out ? 0 : code;
+    pool->account = account;
+    pool->backing = *backing;
+    pool->counts = (struct zr_pool_counts){0};
+    pool->keep = UINT64_MAX;
+    pool->idle = NEVER;
 }
 
-/* Is there a block, or was there one, or a slab around it? No lock needed. */
-static bool is_here(const struct zr_pool *pool, uintptr_t a)
-{
-    const struct chunk *c = zr_find(pool, (void *)a);
-    uintptr_t where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
-    uintptr_t kind = where & (GRAIN - 1), inside = a - (where - kind);
-
-    return kind == CHUNK_SLAB ? inside < SLAB : kind != CHUNK_NONE && inside == 0;
-}
-
-/*
- * Who looks for the pool of a pointer asks one after the other: only where it is does a thread get a front. Elsewhere
- * somebody is alone, and stays so; or the pool is being deleted.
- */
-static enum zr_freed free_slow(struct zr_pool *pool, void *p, size_t *asked)
-{
-    enum zr_freed result = ZR_FREED_UNKNOWN;
-    uintptr_t where;
-    struct front *f;
-    struct chunk *c;
-
-    *asked = 0;
-    if (!front_of(pool) && !is_here(pool, (uintptr_t)p))
-        return ZR_FREED_UNKNOWN;
-    if (enter(pool, &f))
-        return zr_alone_free(pool, p, asked, f);
-    zr_front_pass_time(pool); /* first: a slab that is empty may go */
-    c = zr_find(pool, p);
-    where = c ? __atomic_load_n(&c->where, __ATOMIC_ACQUIRE) : 0;
-    if (is_at(where, (uintptr_t)p, CHUNK_BLOCK)) {
-        *asked = c->asked;
-        result = is_mine_now(c, (uintptr_t)p) ? ZR_FREED : ZR_FREED_TWICE;
-        if (result == ZR_FREED)
-            zr_split_give(pool, c);
-    } else if (is_at(where, (uintptr_t)p, CHUNK_FREE) || is_at(where, (uintptr_t)p, CHUNK_KEPT)) {
-        result = ZR_FREED_TWICE;
-    } else if ((where & (GRAIN - 1)) == CHUNK_SLAB) {
-        uint16_t *state = zr_slab_object(c->slab, (uintptr_t)p - (where & ~(uintptr_t)(GRAIN - 1)));
-
-        struct shelf *shelf = f ? &f->of[c->slab->size_class] : NULL;
-
-        *asked = state ? __atomic_exchange_n(state, 0, __ATOMIC_ACQ_REL) : 0;
-        result = *asked ? ZR_FREED : state ? ZR_FREED_TWICE : ZR_FREED_UNKNOWN;
-        if (*asked)
-            zr_slab_give(pool, c->slab, state);
-        if (*asked && shelf)
-            zr_slab_empty_shelf(pool, shelf, shelf->full / 2);
-    }
-    zr_unlock(&pool->lock);
-    return result;
-}
-
-/* --- the pool as a whole ------------------------------------------------------------------------------------ */
-
-_Static_assert(sizeof(struct zr_pool) < 2 * MIB, "no huge pages: most of it is never touched");
-
-static struct zr_pool *take_spare(void)
+struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned account)
 {
     struct zr_pool *pool;
 
     zr_lock(&pools_lock);
     pool = spare_pools;
     if (pool)
-        spare_pools = pool->next_spare;
-    zr_unlock(&pools_lock);
-    return pool;
-}
-
-/* What a pool begins with; its bins are empty, and what it has learnt of addresses stays good. */
-static void begin(struct zr_pool *pool, const struct zr_pool_backing *backing)
-{
-    pool->edge.where = CHUNK_BLOCK;
-    pool->shared = pool->no_membarrier = false;
-    pool->noting = true;
-    pool->backing = *backing;
-    pool->keep = pool->whole_most = UINT64_MAX;
-    pool->idle = UINT32_MAX;
-    pool->quick_limit = pool->whole_free = 0;
-    pool->peak_held = pool->allocs = pool->frees = 0;
-    pool->calls = pool->last_sweep = 0;
-    pool->tiny = 0;
-    pool->root = 0;
-    memset(&pool->record, 0, sizeof pool->record);
-    if (pool->departures)
-        memset(pool->departure, 0, sizeof pool->departure);
-    pool->departures = 0;
-    pool->crossed = pool->since = 0;
-    pool->path = pool->born = 0;
-    zr_split_use(pool, 0);
-    pool->aside = 1;
-    pool->later = 2;
-    pool->now = zr_now();
-}
-
-struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing)
-{
-    struct zr_pool *pool = take_spare();
-
-    if (!pool) {
-        pool = zr_pages((sizeof *pool + 4095) & ~(size_t)4095);
-        if (!pool)
-            return NULL;
-        for (unsigned i = 0; i < NEAR; i++)
-            pool->near[i].high = UINTPTR_MAX;
-    }
-    begin(pool, backing);
-    zr_lock(&pools_lock);
-    pool->serial = ++last_serial;
-    for (pool->id = 0; pool->id < POOLS && pools[pool->id]; pool->id++)
-        ;
-    if (pool->id < POOLS)
-        pools[pool->id] = pool;
+        spare_pools = pool->next;
     else
-        pool->shared = true;
+        pool = zr_pages(round_up(sizeof *pool, 4096));
+    if (pool) {
+        init(pool, backing, account);
+        pool->serial = ++last_serial;
+        pool->next = pools;
+        pools = pool;
+    }
     zr_unlock(&pools_lock);
     return pool;
 }
 
-/* All that is sure of an inherited pool: its segments. */
-static void give_back(struct zr_pool *pool)
-{
-    for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].newest; s; s = s->older)
-            pool->backing.free(pool->backing.arg, s->from, s->from_size);
-}
-
-/*
- * The pool's own memory stays mapped, for the next one: a thread may still hold a stale pointer to it. A thread that
- * ends takes its front with it as soon as the pool is not listed any more: not while we go through them.
- */
+/* Waits for zr_pools_trim in other threads: the backing may be gone as soon as this has returned. */
 void zr_pool_delete(struct zr_pool *pool)
 {
+    struct zr_pool **at = &pools;
+    struct zr_block *gone = NULL;
+
     zr_lock(&pools_lock);
-    if (pool->id < POOLS)
-        pools[pool->id] = NULL;
-    zr_lock(&pool->lock);
-    zr_front_seize_all(pool);
-    pool->serial = 0;
-    zr_front_release_all(pool);
-    pool->fronts = NULL;
-    zr_unlock(&pools_lock);
-    if (pool->inherited) {
-        give_back(pool);
-        zr_unlock(&pool->lock);
-        return;
+    while (*at && *at != pool)
+        at = &(*at)->next;
+    if (*at)
+        *at = pool->next;
+    while (pool->references) {
+        zr_unlock(&pools_lock);
+        sched_yield();
+        zr_lock(&pools_lock);
     }
-    zr_split_end(pool);
-    memset(pool->partial, 0, sizeof pool->partial);
+    zr_unlock(&pools_lock);
+    zr_lock(&pool->lock);
+    trim(pool, 0, &gone);
+    while (pool->list[ALL].newest)
+        remove_segment(pool, pool->list[ALL].newest, &gone);
     zr_unlock(&pool->lock);
+    give_back(pool, gone);
     zr_lock(&pools_lock);
-    pool->next_spare = spare_pools;
+    pool->next = spare_pools;
     spare_pools = pool;
     zr_unlock(&pools_lock);
-}
-
-uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
-{
-    uint64_t bytes;
-
-    if (pool->inherited)
-        return 0;
-    zr_lock(&pool->lock);
-    zr_front_seize_all(pool);
-    zr_front_gather(pool);
-    bytes = zr_split_trim(pool, keep, 0);
-    zr_front_release_all(pool);
-    zr_unlock(&pool->lock);
-    return bytes;
 }
 
 void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
 {
     zr_lock(&pool->lock);
-    zr_front_seize_all(pool);
     pool->keep = keep;
-    pool->idle = idle_ms < INT32_MAX ? idle_ms : UINT32_MAX; /* ages have 31 bits */
-    pool->whole_most = pool->idle == UINT32_MAX ? keep - keep / 4 : 0;
-    pool->now = zr_now();
-    for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].newest; s; s = s->older)
-            s->stamp = pool->now;
-    zr_front_set_limit(pool);
-    zr_front_release_all(pool);
+    pool->idle = idle_ms < NEVER ? idle_ms : NEVER;
     zr_unlock(&pool->lock);
+    zr_pool_trim(pool, keep);
+}
+
+uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
+{
+    struct zr_block *gone = NULL;
+
+    zr_lock(&pool->lock);
+    trim(pool, keep, &gone);
+    zr_unlock(&pool->lock);
+    return give_back(pool, gone);
+}
+
+/* The pool of this account made after the last one, which is no longer referenced; NULL: there is none. */
+static struct zr_pool *next_pool(unsigned account, struct zr_pool *last)
+{
+    uint64_t serial = last ? last->serial : 0;
+    struct zr_pool *found = NULL;
+
+    zr_lock(&pools_lock);
+    for (struct zr_pool *pool = pools; pool && pool->serial > serial; pool = pool->next) /* the newest first */
+        if (account == ZR_ACCOUNTS || pool->account == account)
+            found = pool;
+    if (found)
+        found->references++;
+    if (last)
+        last->references--;
+    zr_unlock(&pools_lock);
+    return found;
+}
+
+uint64_t zr_pools_trim(unsigned account)
+{
+    uint64_t bytes = 0;
+
+    for (struct zr_pool *pool = NULL; (pool = next_pool(account, pool));)
+        bytes += zr_pool_trim(pool, 0);
+    return bytes;
 }
 
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out)
 {
     zr_lock(&pool->lock);
-    zr_front_seize_all(pool);
-    *out = (struct zr_pool_counts){.held = pool->held,
-                                   .peak_held = pool->peak_held,
-                                   .backing_allocs = pool->allocs,
-                                   .backing_frees = pool->frees,
-                                   .whole_free = pool->whole_free};
-    zr_front_release_all(pool);
+    *out = pool->counts;
     zr_unlock(&pool->lock);
 }
 
-static uint64_t out_of_slab(const struct slab *s, uint64_t *bytes)
+/* Another thread of the parent was at work in it, so nothing in it is sure: it begins anew. */
+static void forget(struct zr_pool *pool)
 {
-    uint64_t count = 0;
+    struct zr_pool_backing backing = pool->backing;
+    unsigned account = pool->account;
 
-    for (uint32_t i = 0; i < s->total; i++) {
-        uint16_t asked = __atomic_load_n(&s->state[i], __ATOMIC_RELAXED);
-
-        *bytes += asked;
-        count += asked != 0;
-    }
-    return count;
+    memset(pool, 0, sizeof *pool);
+    init(pool, &backing, account);
 }
 
-uint64_t zr_pool_out(struct zr_pool *pool, uint64_t *bytes)
+/* The map knows nothing any more (zr_cache_fork_child comes first): it is told of the segments again. */
+static void inherit(struct zr_pool *pool)
 {
-    uint64_t count = 0;
-
-    *bytes = 0;
-    if (pool->inherited)
-        return 0;
-    zr_lock(&pool->lock);
-    zr_front_seize_all(pool);
-    for (unsigned i = 0; i < GROUPS; i++)
-        for (struct segment *s = pool->group[i].newest; s; s = s->older)
-            for (struct chunk *c = s->first; c != &pool->edge; c = c->next)
-                if (kind_of(c) == CHUNK_BLOCK) {
-                    *bytes += c->asked;
-                    count++;
-                } else if (kind_of(c) == CHUNK_SLAB) {
-                    count += out_of_slab(c->slab, bytes);
-                }
-    zr_front_release_all(pool);
-    zr_unlock(&pool->lock);
-    return count;
+    for (segment *s = pool->list[ALL].newest; s; s = s->older[ALL])
+        (void)zr_map_insert(s->block);
 }
 
-void zr_pool_thread_exit(void)
-{
-    for (unsigned id = 0; id < POOLS; id++) {
-        struct front *f = zr_fronts[id];
-        struct zr_pool *pool;
-
-        if (!f)
-            continue;
-        zr_lock(&pools_lock);
-        pool = pools[id];
-        if (pool && pool->serial == f->serial) {
-            zr_lock(&pool->lock);
-            zr_front_empty(pool, f);
-            zr_front_forget(pool, f);
-            zr_unlock(&pool->lock);
-        }
-        zr_unlock(&pools_lock);
-        zr_fronts[id] = NULL;
-        zr_pages_back(f, (sizeof *f + 4095) & ~(size_t)4095);
-    }
-}
-
-/* Places are for the child's own pools: in one that it inherits, threads have no fronts, and none is waited for. */
 void zr_pool_fork_child(void)
 {
-    pools_lock.word = 0;
-    for (unsigned id = 0; id < POOLS; id++)
-        if (pools[id]) {
-            pools[id]->lock.word = 0;
-            pools[id]->inherited = true;
-            pools[id]->fronts = NULL;
-            pools[id]->id = POOLS;
-            pools[id] = NULL;
-        }
-    spare_pools = NULL;
-    memset(zr_fronts, 0, sizeof zr_fronts);
+    struct zr_pool *next;
+
+    for (struct zr_pool *pool = pools; pool; pool = next) {
+        next = pool->next;
+        if (pool->lock.word)
+            forget(pool);
+        else
+            inherit(pool);
+        pool->references = 0;
+    }
+    pools_lock = (struct zr_lock){0};
+    pools = spare_pools = NULL;
 }

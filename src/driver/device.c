@@ -4,7 +4,7 @@
  * One card can have several handles: an old loader with two drivers wraps them, so that the same card looks
  * different at the loader and at the driver's hook. Handles are joined by the card's UUID.
  */
-#include "policy/policy.h"
+#include "driver/driver.h"
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ static struct {
     uint32_t among; /* modules that its device has */
 } module[MODULES];
 
-bool zr_device_parts;
+static bool any_part; /* atomic: a sub-device was seen */
 
 static const struct zr_device *find(ze_device_handle_t device)
 {
@@ -49,9 +49,9 @@ static unsigned look(ze_device_handle_t device)
     return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
 }
 
-bool zr_device_is_part_slow(ze_device_handle_t device)
+bool zr_device_is_part(ze_device_handle_t device)
 {
-    const struct zr_device *at = find(device);
+    const struct zr_device *at = __atomic_load_n(&any_part, __ATOMIC_RELAXED) ? find(device) : NULL;
 
     return at && __atomic_load_n(&at->is_part, __ATOMIC_RELAXED);
 }
@@ -65,28 +65,28 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part)
         __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
         __atomic_store_n(&zr_device[i].is_part, is_part, __ATOMIC_RELAXED);
         if (is_part)
-            __atomic_store_n(&zr_device_parts, true, __ATOMIC_RELAXED);
+            __atomic_store_n(&any_part, true, __ATOMIC_RELAXED);
         __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
         return;
     }
 }
 
-/* ZR_UNKNOWN_DEVICE: none, or it says nothing. */
-static unsigned card_with(const uint8_t *uuid)
+/* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE: none, or it says nothing. */
+static unsigned card_with(const uint8_t *uuid, unsigned rank)
 {
     static const uint8_t nothing[ZE_MAX_DEVICE_UUID_SIZE];
     unsigned known = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < known && memcmp(uuid, nothing, sizeof nothing) != 0; i++)
-        if (memcmp(card[i].uuid, uuid, sizeof nothing) == 0)
+        if (memcmp(card[i].uuid, uuid, sizeof nothing) == 0 && rank-- == 0)
             return i;
     return ZR_UNKNOWN_DEVICE;
 }
 
-/* Under the lock: the card with this UUID, a new one if there is none or if it says nothing. */
-static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid)
+/* Under the lock: that card, a new one if there is none. */
+static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid, unsigned rank)
 {
-    unsigned number = card_with(uuid);
+    unsigned number = card_with(uuid, rank);
 
     if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
         return number != ZR_UNKNOWN_DEVICE ? number : CARDS - 1;
@@ -133,8 +133,8 @@ static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_dev
 
     if (!properties(call, device, &p))
         return ZR_UNKNOWN_DEVICE;
-    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && (root = root_of(call, device)) &&
-        root != device && (number = zr_device_number(call, root)) != ZR_UNKNOWN_DEVICE) {
+    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && (root = root_of(call, device)) && root != device &&
+        (number = zr_device_number(call, root)) != ZR_UNKNOWN_DEVICE) {
         zr_lock(&lock);
         learn(device, number, true);
         zr_unlock(&lock);
@@ -154,27 +154,73 @@ unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device)
     return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
 }
 
-void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices,
-                    uint32_t count)
+static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, uint32_t count)
+{
+    zr_lock(&lock);
+    for (uint32_t i = 0; i < count; i++)
+        if (parts[i] && look(parts[i]) == ZR_UNKNOWN_DEVICE)
+            learn(parts[i], card_number, true);
+    zr_unlock(&lock);
+}
+
+/* How many of the list before this one say the same of themselves. */
+static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i)
+{
+    unsigned rank = 0;
+
+    for (uint32_t k = 0; k < i; k++)
+        rank += memcmp(uuid[k], uuid[i], sizeof *uuid) == 0;
+    return rank;
+}
+
+/*
+ * Two handles of one list are two cards, whatever they say about themselves: without sysfs Intel's driver gives all
+ * cards one UUID.
+ */
+void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count)
 {
     unsigned of_root = root ? zr_device_number(call, root) : ZR_UNKNOWN_DEVICE;
+    uint8_t uuid[CARDS][ZE_MAX_DEVICE_UUID_SIZE];
+    bool said[CARDS];
 
+    if (of_root != ZR_UNKNOWN_DEVICE) {
+        learn_parts(of_root, devices, count);
+        return;
+    }
+    count = count < CARDS ? count : CARDS;
     for (uint32_t i = 0; i < count; i++) {
         ze_device_properties_t p;
 
-        if (!devices[i] || look(devices[i]) != ZR_UNKNOWN_DEVICE)
-            continue;
-        if (of_root == ZR_UNKNOWN_DEVICE && !properties(call, devices[i], &p))
-            continue;
-        zr_lock(&lock);
-        if (look(devices[i]) == ZR_UNKNOWN_DEVICE)
-            learn(devices[i], of_root != ZR_UNKNOWN_DEVICE ? of_root : card_of(call, devices[i], p.uuid.id),
-                  of_root != ZR_UNKNOWN_DEVICE);
-        zr_unlock(&lock);
+        said[i] = devices[i] && properties(call, devices[i], &p);
+        memset(uuid[i], 0, sizeof uuid[i]);
+        if (said[i])
+            memcpy(uuid[i], p.uuid.id, sizeof uuid[i]);
     }
+    zr_lock(&lock);
+    for (uint32_t i = 0; i < count; i++)
+        if (said[i] && look(devices[i]) == ZR_UNKNOWN_DEVICE)
+            learn(devices[i], card_of(call, devices[i], uuid[i], rank_in(uuid, i)), false);
+    zr_unlock(&lock);
 }
 
-/* --- Sysman ------------------------------------------------------------------------------------------- */
+uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device)
+{
+    enum { REGIONS = 16 };
+    ze_device_memory_properties_t p[REGIONS];
+    uint32_t count = REGIONS;
+    uint64_t total = 0;
+
+    memset(p, 0, sizeof p);
+    for (int i = 0; i < REGIONS; i++)
+        p[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
+    if (ZR_BELOW(call, zeDeviceGetMemoryProperties)(device, &count, p) != ZE_RESULT_SUCCESS)
+        return 0;
+    for (uint32_t i = 0; i < count; i++)
+        total += p[i].totalSize;
+    return total;
+}
+
+/* --- Sysman ------------------------------------------------------------------------------------------------------- */
 static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid)
 {
     typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
@@ -226,8 +272,12 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
             continue;
         *among = module[n].among;
         *number = look(module[n].device);
-        if (*number == ZR_UNKNOWN_DEVICE)
-            *number = card_with(module[n].uuid);
+        if (*number != ZR_UNKNOWN_DEVICE)
+            return true;
+        /* Of several cards that say the same of themselves nobody knows which it is. */
+        if (card_with(module[n].uuid, 1) != ZR_UNKNOWN_DEVICE)
+            break;
+        *number = card_with(module[n].uuid, 0);
         return true;
     }
     *number = ZR_UNKNOWN_DEVICE;
@@ -236,7 +286,7 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
 }
 
 /* The driver's handles are not usable in a child, but they may come again: the numbers stay. */
-void zr_fork_child_device(void)
+void zr_device_fork_child(void)
 {
     lock = (struct zr_lock){0};
 }

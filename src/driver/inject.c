@@ -1,7 +1,7 @@
 /*
  * inject: fails the n-th driver call of a kind, for tests of the program above.
  */
-#include "driver/hook.h"
+#include "driver/driver.h"
 
 #include <string.h>
 
@@ -13,7 +13,7 @@ ze_result_t zr_inject(enum zr_entry entry)
     for (unsigned i = 0; i < zr_config.inject.count; i++) {
         const struct zr_inject *rule = &zr_config.inject.rule[i];
 
-        if (strcmp(rule->call, zr_ze_name[entry]) == 0 &&
+        if (strcmp(rule->call, zr_entry_name[entry]) == 0 &&
             __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
             code = (ze_result_t)rule->code;
     }

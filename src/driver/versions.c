@@ -1,5 +1,5 @@
 /* What the driver says of itself and of its cards, for the fingerprint: asked once per driver, when it lists them. */
-#include "policy/policy.h"
+#include "driver/driver.h"
 
 #include <stdio.h>
 
@@ -13,8 +13,7 @@ static bool first_time(ze_driver_handle_t driver, unsigned *number)
     for (*number = 0; *number < DRIVERS; ++*number) {
         ze_driver_handle_t there = NULL;
 
-        if (__atomic_compare_exchange_n(&told[*number], &there, driver, false, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&told[*number], &there, driver, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             return true;
         if (there == driver)
             return false;
@@ -33,13 +32,12 @@ static void note_card(struct zr_call *call, unsigned driver, uint32_t n, ze_devi
         snprintf(key, sizeof key, "card.%u.%u", driver, (unsigned)n);
     else
         snprintf(key, sizeof key, "card.%u", (unsigned)n);
-    snprintf(value, sizeof value, "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId,
-             (unsigned)p.deviceId, (unsigned long long)p.coreClockRate);
+    snprintf(value, sizeof value, "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId, (unsigned)p.deviceId,
+             (unsigned long long)p.coreClockRate);
     zr_fingerprint_note(key, value);
 }
 
-void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices,
-                    uint32_t count)
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices, uint32_t count)
 {
     typedef ze_result_t (*get_properties)(ze_driver_handle_t, ze_driver_properties_t *);
     ze_driver_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};

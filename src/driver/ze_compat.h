@@ -10,23 +10,11 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/zes_api.h>
 
-/* Where each entry point sits in its function table, and the API version that brought it. */
-enum {
-#define ZR_TABLE(table, getter)
-#define ZR_SLOT(table, member, index, minor)                                                       \
-    ZR_SLOT_##table##_##member = (index), ZR_SINCE_##table##_##member = (1 << 16 | (minor)),
-#include "driver/tables.def"
-#undef ZR_TABLE
-#undef ZR_SLOT
-    ZR_TABLE_SLOTS = 32 /* no table is longer */
-};
+enum { ZR_TABLE_SLOTS = 32 }; /* no function table is longer */
 
 enum zr_table {
 #define ZR_TABLE(table, getter) ZR_TABLE_##table,
-#define ZR_SLOT(table, member, index, minor)
-#include "driver/tables.def"
-#undef ZR_TABLE
-#undef ZR_SLOT
+#include "base/tables.def"
     ZR_TABLES
 };
 

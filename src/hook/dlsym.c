@@ -9,7 +9,7 @@
  * dlsym never finds them. So a program that probes with dlsym finds what it would find without us.
  */
 #include "base/dl.h"
-#include "driver/hook.h"
+#include "hook/hook.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,23 +19,20 @@ struct decision {
     uintptr_t decided; /* 0: the real dlsym answers the caller itself */
 };
 struct decision zr_dlsym_answer(void *handle, const char *name, const void *caller);
-void *zr_dlsym_resolve(void);
 
-void *zr_dlsym_real __attribute__((visibility("hidden")));
-
-#define SAVE                                                                                       \
-    "    pushq %rdi\n"                                                                             \
-    "    .cfi_adjust_cfa_offset 8\n"                                                               \
-    "    pushq %rsi\n"                                                                             \
-    "    .cfi_adjust_cfa_offset 8\n"                                                               \
-    "    subq $8, %rsp\n"                                                                          \
+#define SAVE                                                                                                           \
+    "    pushq %rdi\n"                                                                                                 \
+    "    .cfi_adjust_cfa_offset 8\n"                                                                                   \
+    "    pushq %rsi\n"                                                                                                 \
+    "    .cfi_adjust_cfa_offset 8\n"                                                                                   \
+    "    subq $8, %rsp\n"                                                                                              \
     "    .cfi_adjust_cfa_offset 8\n"
-#define RESTORE                                                                                    \
-    "    addq $8, %rsp\n"                                                                          \
-    "    .cfi_adjust_cfa_offset -8\n"                                                              \
-    "    popq %rsi\n"                                                                              \
-    "    .cfi_adjust_cfa_offset -8\n"                                                              \
-    "    popq %rdi\n"                                                                              \
+#define RESTORE                                                                                                        \
+    "    addq $8, %rsp\n"                                                                                              \
+    "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
+    "    popq %rsi\n"                                                                                                  \
+    "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
+    "    popq %rdi\n"                                                                                                  \
     "    .cfi_adjust_cfa_offset -8\n"
 
 __asm__(".text\n"
@@ -54,19 +51,15 @@ __asm__(".text\n"
         "    je 1f\n"
         "    cmpb $'_', %al\n" /* _ZN4sycl* */
         "    jne 2f\n"
-        "1:\n" SAVE
-        "    movq 24(%rsp), %rdx\n"
-        "    call zr_dlsym_answer\n" RESTORE
-        "    testq %rdx, %rdx\n"
+        "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
+        "    call zr_dlsym_answer\n" RESTORE "    testq %rdx, %rdx\n"
         "    je 2f\n"
         "    ret\n"
         "2:  movq zr_dlsym_real(%rip), %rax\n"
         "    testq %rax, %rax\n"
         "    je 3f\n"
         "    jmp *%rax\n"
-        "3:\n" SAVE
-        "    call zr_dlsym_resolve\n" RESTORE
-        "    jmp *%rax\n"
+        "3:\n" SAVE "    call zr_dlsym_resolve\n" RESTORE "    jmp *%rax\n"
         "    .cfi_endproc\n"
         ".size zr_dlsym, .-zr_dlsym\n"
         ".globl zr_dlsym_old\n"
@@ -74,59 +67,6 @@ __asm__(".text\n"
         ".set zr_dlsym_old, zr_dlsym\n"
         ".symver zr_dlsym, dlsym@@GLIBC_2.34\n"
         ".symver zr_dlsym_old, dlsym@GLIBC_2.2.5\n");
-
-/*
- * A sanitizer's run-time library looks up what it intercepts before it has set itself up: what it runs of ours
- * must not call it.
- */
-#define BEFORE_SANITIZERS __attribute__((no_sanitize("address", "thread", "undefined")))
-
-/* Not as a tail call: the one that is called must see a return address of ours. */
-static BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle,
-                                                                    const char *name)
-{
-    void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
-
-    __asm__ volatile("" : "+r"(p));
-    return p;
-}
-
-/* Without any dlsym there is nothing to jump to; a process that has none cannot have called us. */
-static void *no_dlsym(void *handle, const char *name)
-{
-    (void)handle, (void)name;
-    return NULL;
-}
-
-/*
- * No lock: whoever comes first stores the same value as whoever comes second. The next definition after us
- * may be another preload's, which then is called as it would be without us; it usually has no version, and
- * then only a dlsym without one finds it.
- */
-BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void)
-{
-    int saved = errno;
-    void *f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-    void *next;
-
-    if (!f)
-        f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-    if (!f)
-        f = ZR_POINTER(no_dlsym);
-    next = call_dlsym(f, RTLD_NEXT, "dlsym");
-    if (next)
-        f = next;
-    __atomic_store_n(&zr_dlsym_real, f, __ATOMIC_RELEASE);
-    errno = saved;
-    return f;
-}
-
-void *zr_real_dlsym(void *handle, const char *name)
-{
-    void *real = __atomic_load_n(&zr_dlsym_real, __ATOMIC_ACQUIRE);
-
-    return call_dlsym(real ? real : zr_dlsym_resolve(), handle, name);
-}
 
 static int find(const char *const *names, int count, const char *name)
 {
@@ -140,15 +80,15 @@ static int find(const char *const *names, int count, const char *name)
 static void *hook_for(void *p, void *handle, int entry, int table)
 {
     int n;
-    enum zr_library_kind kind = zr_library_of(p, handle, &n);
+    enum zr_loaded_kind kind = zr_loaded_of(p, handle, &n);
 
     if (n < 0)
         return p;
     if (table >= 0) {
-        __atomic_store_n(&zr_library[n].getter[table], ZR_FUNCTION(p), __ATOMIC_RELEASE);
+        __atomic_store_n(&zr_loaded[n].getter[table], ZR_FUNCTION(p), __ATOMIC_RELEASE);
         return ZR_POINTER(zr_getter_function[n][table]);
     }
-    if (kind != ZR_LIBRARY_LOADER)
+    if (kind != ZR_LOADED_LOADER)
         return p;
     __atomic_store_n(&zr_original[ZR_HOOK_DLSYM + n][entry], ZR_FUNCTION(p), __ATOMIC_RELEASE);
     return ZR_POINTER(zr_hook_function[ZR_HOOK_DLSYM + n][entry]);
@@ -161,23 +101,14 @@ static void *hook_for(void *p, void *handle, int entry, int table)
 static void *default_scope(const char *name, const void *caller)
 {
     void *p = zr_real_dlsym(RTLD_DEFAULT, name);
-    Dl_info info;
-    void *own;
 
-    if (p || !dladdr(caller, &info) || !info.dli_fname || !info.dli_fname[0])
-        return p;
-    own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (!own)
-        return NULL;
-    p = zr_real_dlsym(own, name);
-    dlclose(own);
-    return p;
+    return p ? p : zr_dlsym_from(caller, name);
 }
 
 static struct decision answer_ze(void *handle, const char *name, const void *caller)
 {
     struct decision d = {NULL, 0};
-    int entry = find(zr_ze_name, ZR_ENTRIES_ZE, name);
+    int entry = find(zr_entry_name, ZR_ENTRIES_ZE, name);
     int table = entry < 0 ? find(zr_getter_name, ZR_TABLES, name) : -1;
     void *p;
 
@@ -199,12 +130,12 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
     return d;
 }
 
-BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name,
-                                                                        const void *caller)
+ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name,
+                                                                           const void *caller)
 {
     struct decision d = {NULL, 0};
 
-    if (name[0] == 'z' && name[1] == 'e' && !zr_exiting) {
+    if (name[0] == 'z' && name[1] == 'e' && !zr_exiting()) {
         int saved = errno;
 
         d = answer_ze(handle, name, caller);

@@ -7,87 +7,54 @@
  * own. Where the loader has the function, nobody meets us.
  */
 #include "base/dl.h"
-#include "driver/hook.h"
-#include "sycl/route.h"
+#include "hook/hook.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum gap {
-#define ZR_GAP(name, since, answer, why) GAP_##name,
+#define ZR_GAP(name, since, answer) GAP_##name,
 #include "hook/guard.def"
 #undef ZR_GAP
     GAPS
 };
 
-enum answer {
-    UNSUPPORTED,
-    COUNT_ZERO,
-    CONTEXT,
-    ZERO,
-    ALL_ONES,
-    NOTHING,
-    HOST_SYNCHRONIZE,
-    ROOT_DEVICE,
-    ABSENT
-};
-
 static void called(enum gap gap);
 
 /* One function per row: calling convention and result are those of the function it stands for. */
-#define STUB_UNSUPPORTED(name)                                                                     \
-    static ze_result_t stub_##name(void)                                                           \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;                                                \
+#define STUB(type, name, parameters, value)                                                                            \
+    static type stub_##name parameters                                                                                 \
+    {                                                                                                                  \
+        called(GAP_##name);                                                                                            \
+        return value;                                                                                                  \
     }
-#define STUB_ZERO(name)                                                                            \
-    static void *stub_##name(void)                                                                 \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return NULL;                                                                               \
-    }
-#define STUB_ALL_ONES(name)                                                                        \
-    static uint32_t stub_##name(void)                                                              \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return UINT32_MAX;                                                                         \
-    }
-#define STUB_NOTHING(name)                                                                         \
-    static void stub_##name(void)                                                                  \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-    }
-#define STUB_COUNT_ZERO(name)                                                                      \
-    static ze_result_t stub_##name(void *object, uint32_t *count)                                  \
-    {                                                                                              \
-        (void)object;                                                                              \
-        called(GAP_##name);                                                                        \
-        if (!count)                                                                                \
-            return ZE_RESULT_ERROR_INVALID_NULL_POINTER;                                           \
-        *count = 0;                                                                                \
-        return ZE_RESULT_SUCCESS;                                                                  \
-    }
-#define STUB_CONTEXT(name)                                                                         \
-    static ze_context_handle_t stub_##name(ze_driver_handle_t driver)                              \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return default_context(driver);                                                            \
-    }
-#define STUB_HOST_SYNCHRONIZE(name)                                                                \
-    static ze_result_t stub_##name(ze_command_list_handle_t list, uint64_t timeout)                \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return host_synchronize(list, timeout);                                                    \
-    }
-#define STUB_ROOT_DEVICE(name)                                                                     \
-    static ze_result_t stub_##name(ze_device_handle_t device, ze_device_handle_t *root)            \
-    {                                                                                              \
-        called(GAP_##name);                                                                        \
-        return root_device(device, root);                                                          \
+#define STUB_UNSUPPORTED(name) STUB(ze_result_t, name, (void), ZE_RESULT_ERROR_UNSUPPORTED_FEATURE)
+#define STUB_ZERO(name) STUB(void *, name, (void), NULL)
+#define STUB_ALL_ONES(name) STUB(uint32_t, name, (void), UINT32_MAX)
+#define STUB_COUNT_ZERO(name) STUB(ze_result_t, name, (void *object, uint32_t *count), count_zero(object, count))
+#define STUB_CONTEXT(name) STUB(ze_context_handle_t, name, (ze_driver_handle_t driver), default_context(driver))
+#define STUB_HOST_SYNCHRONIZE(name)                                                                                    \
+    STUB(ze_result_t, name, (ze_command_list_handle_t list, uint64_t timeout), host_synchronize(list, timeout))
+#define STUB_ROOT_DEVICE(name)                                                                                         \
+    STUB(ze_result_t, name, (ze_device_handle_t device, ze_device_handle_t * root), root_device(device, root))
+#define STUB_NOTHING(name)                                                                                             \
+    static void stub_##name(void)                                                                                      \
+    {                                                                                                                  \
+        called(GAP_##name);                                                                                            \
     }
 #define STUB_ABSENT(name)
 
-/* --- emulations --------------------------------------------------------------------------------------- */
+/* --- emulations --------------------------------------------------------------------------------------------------- */
+
+static ze_result_t count_zero(void *object, uint32_t *count)
+{
+    (void)object;
+    if (!count)
+        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+    *count = 0;
+    return ZE_RESULT_SUCCESS;
+}
 
 /* The loader that adapters asked last; a process with gaps in two different loaders is not to be expected. */
 static void *gap_loader;
@@ -99,35 +66,40 @@ static zr_function of_loader(const char *name)
     return handle ? ZR_FUNCTION(zr_real_dlsym(handle, name)) : zr_next(name, NULL);
 }
 
-static struct zr_lock contexts_lock;
-
-/* zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. */
+/*
+ * zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. Of two
+ * threads that make one at once the second destroys its own.
+ */
 static ze_context_handle_t default_context(ze_driver_handle_t driver)
 {
     enum { DRIVERS = 8 };
+    typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
+    typedef ze_result_t (*destroy_context)(ze_context_handle_t);
     static struct {
         ze_driver_handle_t driver;
         ze_context_handle_t context;
-    } kept[DRIVERS];
+    } made[DRIVERS]; /* atomic */
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
-    ze_result_t (*create)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
-    ze_context_handle_t context = NULL;
+    create_context create = (create_context)of_loader("zeContextCreate");
+    destroy_context destroy = (destroy_context)of_loader("zeContextDestroy");
 
-    create = (ze_result_t(*)(ze_driver_handle_t, const ze_context_desc_t *,
-                             ze_context_handle_t *))of_loader("zeContextCreate");
-    if (!driver || !create)
-        return NULL;
-    zr_lock(&contexts_lock);
-    for (int i = 0; i < DRIVERS; i++) {
-        if (kept[i].driver && kept[i].driver != driver)
+    for (int i = 0; driver && create && i < DRIVERS; i++) {
+        ze_driver_handle_t none = NULL;
+        ze_context_handle_t first = NULL, context = NULL;
+
+        if (!__atomic_compare_exchange_n(&made[i].driver, &none, driver, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
+            none != driver)
             continue;
-        if (!kept[i].driver && create(driver, &desc, &kept[i].context) == ZE_RESULT_SUCCESS)
-            kept[i].driver = driver;
-        context = kept[i].context;
-        break;
+        context = __atomic_load_n(&made[i].context, __ATOMIC_ACQUIRE);
+        if (context || create(driver, &desc, &context) != ZE_RESULT_SUCCESS)
+            return context;
+        if (__atomic_compare_exchange_n(&made[i].context, &first, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return context;
+        if (destroy)
+            destroy(context);
+        return first;
     }
-    zr_unlock(&contexts_lock);
-    return context;
+    return NULL;
 }
 
 /*
@@ -138,13 +110,13 @@ static void *only_driver(void)
 {
     void *driver = NULL;
 
-    for (int n = 0; n < ZR_LIBRARIES; n++) {
-        if (!__atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE) ||
-            __atomic_load_n(&zr_library[n].kind, __ATOMIC_ACQUIRE) != ZR_LIBRARY_DRIVER)
+    for (int n = 0; n < ZR_LOADED; n++) {
+        if (!__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) ||
+            __atomic_load_n(&zr_loaded[n].kind, __ATOMIC_ACQUIRE) != ZR_LOADED_DRIVER)
             continue;
         if (driver)
             return NULL;
-        driver = __atomic_load_n(&zr_library[n].handle, __ATOMIC_ACQUIRE);
+        driver = __atomic_load_n(&zr_loaded[n].handle, __ATOMIC_ACQUIRE);
     }
     return driver;
 }
@@ -200,9 +172,9 @@ static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *ro
     return ZE_RESULT_SUCCESS;
 }
 
-/* --- the table ---------------------------------------------------------------------------------------- */
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
-#define ZR_GAP(name, since, answer, why) STUB_##answer(name)
+#define ZR_GAP(name, since, answer) STUB_##answer(name)
 #include "hook/guard.def"
 #undef ZR_GAP
 
@@ -220,14 +192,24 @@ static const struct {
     const char *name, *since;
     zr_function stub; /* NULL: stays absent */
 } gaps[GAPS] = {
-#define ZR_GAP(name, since, answer, why) {#name, since, FUNCTION_##answer(name)},
+#define ZR_GAP(name, since, answer) {#name, since, FUNCTION_##answer(name)},
 #include "hook/guard.def"
 #undef ZR_GAP
 };
 
+static bool ends_with(const char *name, const char *tail)
+{
+    size_t n = strlen(name), m = strlen(tail);
+
+    return n >= m && strcmp(name + n - m, tail) == 0;
+}
+
 static enum gap find(const char *name)
 {
     enum gap i = 0;
+
+    if (strncmp(name, "zelTracer", 9) == 0 && ends_with(name, "RegisterCallback"))
+        return GAP_zelTracerRegisterCallback;
 
     while (i < GAPS && strcmp(gaps[i].name, name) != 0)
         i++;
@@ -237,15 +219,10 @@ static enum gap find(const char *name)
 /* "1.20.6" is 1020. */
 static unsigned release_number(const char *text)
 {
-    unsigned major = 0, minor = 0;
+    char *dot;
+    unsigned long major = strtoul(text, &dot, 10);
 
-    while (*text >= '0' && *text <= '9')
-        major = major * 10 + (unsigned)(*text++ - '0');
-    if (*text == '.')
-        text++;
-    while (*text >= '0' && *text <= '9')
-        minor = minor * 10 + (unsigned)(*text++ - '0');
-    return major * 1000 + minor;
+    return (unsigned)(major * 1000 + (*dot ? strtoul(dot + 1, NULL, 10) : 0));
 }
 
 /* The loader's release by what it exports: the newest mark that is there. Some 0.1 ms, once per loader. */
@@ -277,76 +254,32 @@ static const char *loader_path(void *handle)
     zr_function init = handle ? ZR_FUNCTION(zr_real_dlsym(handle, "zeInit")) : of_loader("zeInit");
     Dl_info info;
 
-    if (!path[0] && init && dladdr(ZR_POINTER(init), &info) && info.dli_fname) {
-        size_t n = strnlen(info.dli_fname, sizeof path - 1);
-
-        memcpy(path, info.dli_fname, n);
-        path[n] = '\0';
-    }
+    if (!path[0] && init && dladdr(ZR_POINTER(init), &info) && info.dli_fname)
+        snprintf(path, sizeof path, "%s", info.dli_fname);
     return path[0] ? path : "the Level Zero loader";
 }
 
 static void count_name(const char *what, enum gap gap)
 {
     char name[96];
-    size_t n = strlen(what), m = strlen(gaps[gap].name);
 
-    memcpy(name, what, n);
-    memcpy(name + n, gaps[gap].name, m + 1);
+    snprintf(name, sizeof name, "%s%s", what, gaps[gap].name);
     zr_count_named(zr_named(name, "", "by name of the function that the loader lacks"), 1);
-}
-
-static struct zr_lock names_lock;
-static bool listed[GAPS];
-static char names[1000];
-
-/* The names of the functions that were called, for readers: each once, in the order of their first call. */
-static void list(enum gap gap)
-{
-    size_t used, n = strlen(gaps[gap].name);
-
-    if (listed[gap])
-        return;
-    zr_lock(&names_lock);
-    used = strlen(names);
-    if (!listed[gap] && used + n + 2 < sizeof names) {
-        if (used)
-            names[used++] = ' ';
-        memcpy(names + used, gaps[gap].name, n + 1);
-        zr_text(ZR_T_GUARD, names);
-    }
-    listed[gap] = true;
-    zr_unlock(&names_lock);
-}
-
-void zr_fork_child_guard(void)
-{
-    contexts_lock = names_lock = (struct zr_lock){0};
-    memset(listed, 0, sizeof listed);
-    names[0] = '\0';
 }
 
 static void called(enum gap gap)
 {
     static unsigned told;
 
-    if (zr_exiting)
+    if (zr_exiting())
         return;
     zr_fork_check();
     zr_count(ZR_F_GUARD_CALLS, 1);
     count_name("guard.calls.", gap);
-    list(gap);
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
-        zr_say("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
-               "(libze1) to %s or newer",
-               loader_path(NULL), gaps[gap].name, gaps[gap].since);
-}
-
-static bool is_getter(const char *name)
-{
-    const char *tail = strstr(name, "ProcAddrTable");
-
-    return tail && tail[strlen("ProcAddrTable")] == '\0';
+        zr_warn("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
+                "(libze1) to %s or newer",
+                loader_path(NULL), gaps[gap].name, gaps[gap].since);
 }
 
 /*
@@ -360,10 +293,10 @@ static bool crashes(void *handle, const char *name, unsigned release, void **ans
         *answer = NULL;
         return true;
     }
-    if (release < 1009 && is_getter(name)) {
-        zr_say("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
-               "device: install loader (libze1) 1.16 or newer",
-               loader_path(handle));
+    if (release < 1009 && ends_with(name, "ProcAddrTable")) {
+        zr_warn("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
+                "device: install loader (libze1) 1.16 or newer",
+                loader_path(handle));
         *answer = NULL;
         return true;
     }
@@ -374,10 +307,10 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
 {
     enum gap gap = find(name);
 
-    if (gap == GAPS && !is_getter(name))
+    if (gap == GAPS && !ends_with(name, "ProcAddrTable"))
         return false;
     zr_config_load();
-    if (!zr_config.guard || !zr_is_adapter(caller) || !zr_real_dlsym(handle, "zeInit"))
+    if (!zr_config.guard || !zr_library_of(caller)->is_adapter || !zr_real_dlsym(handle, "zeInit"))
         return false;
     if (crashes(handle, name, release_of(handle), answer))
         return true;
@@ -391,7 +324,7 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
     return true;
 }
 
-/* --- exports for runtimes that are linked against a newer loader than the installed one ----------------- */
+/* --- exports for runtimes that are linked against a newer loader than the installed one --------------------------- */
 
 /*
  * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even load. Where
@@ -411,12 +344,12 @@ static zr_function exported(enum gap gap)
     return f;
 }
 
-#define EXPORT(name, parameters, arguments)                                                        \
-    ze_result_t zr_gap_##name parameters;                                                          \
-    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters                    \
-    {                                                                                              \
-        return ((ze_result_t(*) parameters)exported(GAP_##name))arguments;                         \
-    }                                                                                              \
+#define EXPORT(name, parameters, arguments)                                                                            \
+    ze_result_t zr_gap_##name parameters;                                                                              \
+    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters                                        \
+    {                                                                                                                  \
+        return ((ze_result_t(*) parameters)exported(GAP_##name))arguments;                                             \
+    }                                                                                                                  \
     __asm__(".symver zr_gap_" #name ", " #name "@ZEROUTE_0");
 
 EXPORT(zeDeviceGetRootDevice, (ze_device_handle_t device, ze_device_handle_t *root), (device, root))

@@ -10,16 +10,11 @@
  * (another API version, a driver that came later). So hooks come in sets: a set belongs to one library and
  * holds at most one original per entry point, and another set is begun when an original would differ.
  */
-#include "driver/hook.h"
-
-#include "base/lock.h"
+#include "hook/hook.h"
 
 const char *const zr_getter_name[ZR_TABLES] = {
 #define ZR_TABLE(table, getter) #getter,
-#define ZR_SLOT(table, member, index, minor)
-#include "driver/tables.def"
-#undef ZR_TABLE
-#undef ZR_SLOT
+#include "base/tables.def"
 };
 
 static const struct place {
@@ -27,14 +22,13 @@ static const struct place {
     uint8_t index;
     uint32_t since;
 } place[ZR_ENTRIES_ZE] = {
-#define ZR_ENTRY(name, table, slot, parameters, arguments)                                         \
-    [ZR_E_##name] = {ZR_TABLE_##table, ZR_SLOT_##table##_##slot, ZR_SINCE_##table##_##slot},
+#define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
+    [ZR_E_##name] = {ZR_TABLE_##table, (index), 1 << 16 | (minor)},
 #include "base/entries.def"
 #undef ZR_ENTRY
 };
 
 static struct zr_lock lock;
-static uintptr_t set_of[ZR_LIBRARIES]; /* the library that a set of hooks belongs to */
 
 static bool is_ours(unsigned entry, zr_function f)
 {
@@ -49,8 +43,7 @@ static void **member(void **table, unsigned t, uint32_t version, unsigned entry)
 {
     const struct place *p = &place[entry];
 
-    if (p->table != t || p->since > version || !table[p->index] ||
-        is_ours(entry, ZR_FUNCTION(table[p->index])))
+    if (p->table != t || p->since > version || !table[p->index] || is_ours(entry, ZR_FUNCTION(table[p->index])))
         return NULL;
     return &table[p->index];
 }
@@ -65,8 +58,8 @@ static bool fits(unsigned set, unsigned entry, zr_function f)
 /* Under the lock: a set of this library in which every member of the table finds its place, else -1. */
 static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
 {
-    for (int s = 0; s < ZR_LIBRARIES; s++) {
-        bool good = set_of[s] == base || !set_of[s];
+    for (int s = 0; s < ZR_LOADED; s++) {
+        bool good = zr_table_set[s] == base || !zr_table_set[s];
 
         for (unsigned e = 0; good && e < ZR_ENTRIES_ZE; e++) {
             void **m = member(table, t, version, e);
@@ -74,7 +67,7 @@ static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
             good = !m || fits(s, e, ZR_FUNCTION(*m));
         }
         if (good) {
-            __atomic_store_n(&set_of[s], base, __ATOMIC_RELEASE);
+            __atomic_store_n(&zr_table_set[s], base, __ATOMIC_RELEASE);
             return s;
         }
     }
@@ -97,34 +90,23 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
     }
     zr_unlock(&lock);
     if (set < 0)
-        zr_say("more than %d sets of Level Zero functions in one process: calls to one are not seen",
-               ZR_LIBRARIES);
+        zr_warn("more than %d sets of Level Zero functions in one process: calls to one are not seen", ZR_LOADED);
 }
 
-int zr_table_library(unsigned set)
-{
-    uintptr_t base = __atomic_load_n(&set_of[set], __ATOMIC_ACQUIRE);
-
-    for (int n = 0; n < ZR_LIBRARIES; n++)
-        if (base && __atomic_load_n(&zr_library[n].base, __ATOMIC_ACQUIRE) == base)
-            return n;
-    return -1;
-}
-
-void zr_fork_child_table(void)
+void zr_tables_fork_child(void)
 {
     lock = (struct zr_lock){0};
 }
 
-zr_function zr_table_hook(unsigned entry, zr_function original)
+zr_function zr_hook_table(unsigned entry, zr_function original)
 {
     void *table[ZR_TABLE_SLOTS] = {0};
     int n;
 
-    if (zr_library_of(ZR_POINTER(original), NULL, &n), n < 0)
+    if (zr_loaded_of(ZR_POINTER(original), NULL, &n), n < 0)
         return original;
     table[place[entry].index] = ZR_POINTER(original);
-    exchange(zr_library[n].base, place[entry].table, UINT32_MAX, table);
+    exchange(zr_loaded[n].base, place[entry].table, UINT32_MAX, table);
     return ZR_FUNCTION(table[place[entry].index]);
 }
 
@@ -132,8 +114,8 @@ static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t ver
 {
     ze_result_t result = getter(version, table);
 
-    if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting)
-        exchange(zr_library[n].base, t, (uint32_t)version, table);
+    if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting())
+        exchange(zr_loaded[n].base, t, (uint32_t)version, table);
     return result;
 }
 
@@ -145,34 +127,28 @@ static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, 
 
     if (!next)
         return ZE_RESULT_ERROR_UNINITIALIZED;
-    zr_library_of(ZR_POINTER(next), NULL, &n);
+    zr_loaded_of(ZR_POINTER(next), NULL, &n);
     return get(next, n, t, version, table);
 }
 
-#define GETTER(n, table)                                                                           \
-    static ze_result_t get##n##_##table(ze_api_version_t version, void **out)                      \
-    {                                                                                              \
-        return get((zr_getter)__atomic_load_n(&zr_library[n].getter[ZR_TABLE_##table],             \
-                                              __ATOMIC_ACQUIRE),                                   \
-                   n, ZR_TABLE_##table, version, out);                                             \
+#define GETTER(n, table)                                                                                               \
+    static ze_result_t get##n##_##table(ze_api_version_t version, void **out)                                          \
+    {                                                                                                                  \
+        return get((zr_getter)__atomic_load_n(&zr_loaded[n].getter[ZR_TABLE_##table], __ATOMIC_ACQUIRE), n,            \
+                   ZR_TABLE_##table, version, out);                                                                    \
     }
-#define ZR_TABLE(table, getter)                                                                    \
-    ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                             \
-    __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version,   \
-                                                                       void **out)                 \
-    {                                                                                              \
-        return get_next(ZR_TABLE_##table, version, out, __builtin_return_address(0));              \
-    }                                                                                              \
-    __asm__(".symver zr_plt_" #getter ", " #getter "@ZEROUTE_0");                                  \
-    ZR_EACH_LIBRARY(GETTER, table)
-#define ZR_SLOT(table, member, index, minor)
-#include "driver/tables.def"
-#undef ZR_TABLE
+#define ZR_TABLE(table, getter)                                                                                        \
+    ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                                                 \
+    __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version, void **out)           \
+    {                                                                                                                  \
+        return get_next(ZR_TABLE_##table, version, out, __builtin_return_address(0));                                  \
+    }                                                                                                                  \
+    __asm__(".symver zr_plt_" #getter ", " #getter "@ZEROUTE_0");                                                      \
+    ZR_EACH_LOADED(GETTER, table)
+#include "base/tables.def"
 
 #define GETTER_AT(n, table) [n][ZR_TABLE_##table] = get##n##_##table,
-const zr_getter zr_getter_function[ZR_LIBRARIES][ZR_TABLES] = {
-#define ZR_TABLE(table, getter) ZR_EACH_LIBRARY(GETTER_AT, table)
-#include "driver/tables.def"
-#undef ZR_TABLE
-#undef ZR_SLOT
+const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES] = {
+#define ZR_TABLE(table, getter) ZR_EACH_LOADED(GETTER_AT, table)
+#include "base/tables.def"
 };

@@ -1,38 +1,84 @@
 /*
- * Residency: which device asks for which block, and residency:owner.
+ * Residency: which device requests which block, and residency:owner.
  *
- * Making a block resident on another device than its owner exports it and may cost host memory (DESIGN.md
- * 1.4). With residency:owner such a request is answered with success, counted and not passed on. The owner's
- * own request, sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
+ * Making a block resident on another device than its owner exports it and may cost host memory (DESIGN.md 1.4). With
+ * residency:owner such a request is answered with success, counted and not passed on. The owner's own request,
+ * sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
  */
-#include "cache/pause.h"
 #include "policy/policy.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /*
- * Devices from which something was, or was to be, evicted. Blocks of a slab of the driver's are evicted together, and
- * nobody knows which these are: what the books say of such a device is not relied on any more. Nor where residency is
- * asked for on a part of a card, as the driver keeps it for each part: the books know cards.
+ * Devices from which something was evicted. Blocks of a slab of the driver's are evicted together, and nobody knows
+ * which these are: what the books say of such a device is not relied on any more. Nor where residency is requested on a
+ * part of a card, as the driver keeps it for each part: the books know cards.
  */
-static uint64_t uncertain;
+static uint64_t uncertain; /* atomic */
 
-bool zr_residency_is_certain(uint64_t devices)
+static bool is_certain(uint64_t devices)
 {
     return !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & devices);
 }
 
-/* Bit n of the upper half of a block's flags: residency on device n was asked for and skipped. */
-static uint32_t skipped_bit(unsigned device)
+static uint64_t bit_of(unsigned number)
 {
-    return device < 15 ? (uint32_t)ZR_BLOCK_USER << device : 0;
+    return number < 64 ? UINT64_C(1) << number : 0;
 }
 
+static uint32_t skipped_bit(unsigned number)
+{
+    return number < 15 ? (uint32_t)ZR_BLOCK_SKIPPED << number : 0;
+}
+
+/* --- where the next block will be resident ------------------------------------------------------------------------ */
+
+/* Direct-mapped by context and device: two that meet in one place only cost hits. */
+enum { REMEMBERED = 256 };
+static struct {
+    const void *context; /* atomic, and so are the others */
+    uint64_t devices;
+    uint32_t number;
+} remembered[REMEMBERED];
+
+static unsigned place_of(const void *context, unsigned number)
+{
+    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) + number * 37u) % REMEMBERED;
+}
+
+uint64_t zr_residency_expected(const void *context, unsigned number)
+{
+    unsigned i = place_of(context, number);
+
+    if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) != context ||
+        __atomic_load_n(&remembered[i].number, __ATOMIC_RELAXED) != number)
+        return 0;
+    return __atomic_load_n(&remembered[i].devices, __ATOMIC_RELAXED);
+}
+
+void zr_residency_remember(const struct zr_block *b)
+{
+    uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
+    unsigned i = place_of(b->key.context, b->key.account);
+
+    if (b->key.kind != ZR_KIND_DEVICE || zr_residency_expected(b->key.context, b->key.account) == requested)
+        return;
+    __atomic_store_n(&remembered[i].context, b->key.context, __ATOMIC_RELAXED);
+    __atomic_store_n(&remembered[i].number, b->key.account, __ATOMIC_RELAXED);
+    __atomic_store_n(&remembered[i].devices, requested, __ATOMIC_RELAXED);
+}
+
+void zr_residency_forget(const void *context)
+{
+    for (unsigned i = 0; i < REMEMBERED; i++)
+        if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) == context)
+            __atomic_store_n(&remembered[i].devices, 0, __ATOMIC_RELAXED);
+}
+
+/* --- whose block it is -------------------------------------------------------------------------------------------- */
+
 /* A block that was allocated past us is asked about once, and then known. */
-static __attribute__((noinline, cold)) struct zr_block *ask_owner(struct zr_call *call,
-                                                                 ze_context_handle_t context,
-                                                                 const void *ptr)
+static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handle_t context, const void *ptr)
 {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner = NULL;
@@ -43,29 +89,28 @@ static __attribute__((noinline, cold)) struct zr_block *ask_owner(struct zr_call
         p.type != ZE_MEMORY_TYPE_DEVICE || !owner ||
         ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
         return NULL;
-    zr_registry_add(ZR_KIND_DEVICE, zr_device_number(call, owner), context, base, size,
-                    ZR_BLOCK_FOREIGN);
+    zr_registry_note(call, ZR_KIND_DEVICE, zr_device_number(call, owner), context, base, size, ZR_BLOCK_FOREIGN);
     return zr_map_find(ptr);
 }
 
 /* The LIVE block that holds *ptr; NULL: none, and *ptr is what the driver is to be asked for then. */
-static struct zr_block *held(struct zr_call *call, ze_context_handle_t context, void **ptr)
+static struct zr_block *find(void **ptr)
 {
     struct zr_block *b = zr_map_find(*ptr);
 
     if (unlikely(!b))
-        *ptr = (void *)zr_keep_asked_about(call, context, *ptr);
+        *ptr = (void *)zr_registry_visible(*ptr);
     return b;
 }
 
 /* The block whose owner matters for this pointer; NULL: none, let the request pass. */
 static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr)
 {
-    struct zr_block *b = held(call, context, ptr);
+    struct zr_block *b = find(ptr);
 
     if (!b)
         b = ask_owner(call, context, *ptr);
-    return b && b->kind == ZR_KIND_DEVICE ? b : NULL;
+    return b && b->key.kind == ZR_KIND_DEVICE ? b : NULL;
 }
 
 /* "libccl.so" names libccl.so and libccl.so.1, not libcclx.so. */
@@ -87,88 +132,75 @@ bool zr_residency_skips(const struct zr_call *call)
 
     if (zr_config.residency != ZR_RESIDENCY_OWNER)
         return false;
-    return !(through && *through && named(through, zr_caller_name(call->caller)));
+    return !(through && *through && named(through, call->library->name));
 }
 
-/* By library too. A library asks from few places: the numbers of the last one are kept per thread. */
-static __thread struct {
-    const void *caller;
-    int calls, bytes;
-} last;
+/* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static void count_skipped(const void *caller, size_t bytes)
+static ze_result_t skip(const struct zr_call *call, struct zr_block *b, unsigned number, size_t size)
 {
-    if (last.caller != caller) {
-        const char *library = zr_caller_name(caller);
-        char name[96];
-
-        snprintf(name, sizeof name, "callers.%s.skipped_calls", library);
-        last.calls = zr_named(name, "", "peer residency of this library that was skipped");
-        snprintf(name, sizeof name, "callers.%s.skipped_bytes", library);
-        last.bytes = zr_named(name, "bytes", "bytes of these");
-        last.caller = caller;
-    }
+    zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
-    zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, bytes);
-    zr_count_named(last.calls, 1);
-    zr_count_named(last.bytes, bytes);
+    zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
+    zr_count_skipped(call->library, size);
+    return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
-                              ze_device_handle_t device, void *ptr, size_t size)
+/* A reused block has what was requested for the block before it: the answer is in the books. */
+static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned number)
 {
-    unsigned asking = zr_device_number(call, device);
-    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, &ptr);
-    bool peer = b && b->device != asking;
+    uint64_t bit = bit_of(number);
+
+    if (unlikely(zr_device_is_part(device)))
+        __atomic_fetch_or(&uncertain, bit, __ATOMIC_SEQ_CST);
+    __atomic_fetch_or(&b->requested, bit, __ATOMIC_RELAXED);
+    return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit &&
+           is_certain(bit);
+}
+
+ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+                              size_t size)
+{
+    unsigned number = zr_device_number(call, device);
+    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, &ptr);
+    bool peer = b && b->key.account != number;
     ze_result_t result;
 
-    if (b && !peer) {
-        zr_count(ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS, 1);
-        zr_count(ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES, size);
-    }
-    if (peer) {
-        zr_count(ZR_F_RESIDENCY_PEER_REQUESTED_CALLS, 1);
-        zr_count(ZR_F_RESIDENCY_PEER_REQUESTED_BYTES, size);
-        if (zr_residency_skips(call)) {
-            zr_block_mark(b, skipped_bit(asking));
-            count_skipped(call->caller, size);
+    if (b) {
+        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_CALLS : ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS, 1);
+        zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_BYTES : ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES, size);
+        if (peer && zr_residency_skips(call))
+            return skip(call, b, number, size);
+        if (is_resident(device, b, number) && context && size) {
+            zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
             return ZE_RESULT_SUCCESS;
         }
     }
-    if (b && zr_device_is_part(device) && zr_residency_is_certain(UINT64_C(1) << asking))
-        __atomic_fetch_or(&uncertain, UINT64_C(1) << asking, __ATOMIC_SEQ_CST);
-    if (b && zr_keep_is_resident(b, asking) && zr_residency_is_certain(UINT64_C(1) << asking) && context && size) {
-        zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
-        return ZE_RESULT_SUCCESS;
-    }
     /* A driver that defers backing looks for memory only now: on the owner, and for what a peer's import takes. */
-    result = ZR_DOWN_AGAIN((void)0, call, zeContextMakeMemoryResident, peer ? ZR_UNKNOWN_DEVICE : asking, size,
-                           (context, device, ptr, size));
+    result = ZR_WITH_ROOM(call, peer ? ZR_UNKNOWN_DEVICE : number,
+                          ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size)));
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
     if (peer) {
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_CALLS, 1);
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
     }
-    if (asking < 64 && b->kind == ZR_KIND_DEVICE) {
-        __atomic_fetch_or(&b->peers, (uint64_t)1 << asking, __ATOMIC_RELAXED);
-        zr_keep_moved(b);
-    }
+    __atomic_fetch_or(&b->key.residents, bit_of(number), __ATOMIC_RELAXED);
     return result;
 }
 
 /* What was skipped is not evicted either; everything else is. */
-ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context,
-                               ze_device_handle_t device, void *ptr, size_t size)
+ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+                               size_t size)
 {
-    unsigned asking = zr_device_number(call, device);
-    struct zr_block *b = asking == ZR_UNKNOWN_DEVICE ? NULL : held(call, context, &ptr);
-    uint64_t bit = asking < 64 ? (uint64_t)1 << asking : 0;
-    uint32_t skipped = b ? skipped_bit(asking) : 0;
+    unsigned number = zr_device_number(call, device);
+    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find(&ptr);
+    uint64_t bit = bit_of(number);
+    uint32_t skipped = b ? skipped_bit(number) : 0;
     ze_result_t result;
 
     zr_count(ZR_F_RESIDENCY_EVICT_CALLS, 1);
-    if (skipped && !(__atomic_load_n(&b->peers, __ATOMIC_RELAXED) & bit) &&
+    if (skipped && !(__atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit) &&
         (__atomic_fetch_and(&b->flags, ~skipped, __ATOMIC_RELAXED) & skipped)) {
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
         return ZE_RESULT_SUCCESS;
@@ -176,16 +208,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
     /* Beforehand: who is answered from the books was so before the driver evicts anything. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
-    ZR_PAUSE("after an eviction");
-    if (b && b->kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS) {
-        __atomic_fetch_and(&b->peers, ~bit, __ATOMIC_RELAXED);
-        zr_keep_moved(b);
-    }
+    if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)
+        __atomic_fetch_and(&b->key.residents, ~bit, __ATOMIC_RELAXED);
     return result;
-}
-
-/* The numbers are those of the parent's segment; the one thread that is left has them in `last`. */
-void zr_fork_child_residency(void)
-{
-    last.caller = NULL;
 }

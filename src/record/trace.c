@@ -6,12 +6,14 @@
  * or one that is a second old, is written by whoever fills it. The file is open only while it is written: a program
  * may close descriptors that it does not know.
  */
-#include "zeroute.h"
+#include "record/record.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { ROOM = 65536, LONGEST_LINE = 96, MICROSECONDS = 1000000 };
@@ -67,7 +69,7 @@ static bool name_file(void)
 
 static void stop(const char *why)
 {
-    zr_say("trace: %s: %s; nothing more is written", path, why);
+    zr_warn("trace: %s: %s; nothing more is written", path, why);
     stopped = true;
     used = 0;
 }
@@ -141,7 +143,7 @@ static bool begin(void)
     return !stopped;
 }
 
-void zr_trace_slow(char op, const void *id, uint64_t bytes, unsigned stream)
+static void event(char op, const void *id, uint64_t bytes, unsigned stream)
 {
     int saved = errno;
     uint64_t now;
@@ -173,7 +175,17 @@ void zr_trace_slow(char op, const void *id, uint64_t bytes, unsigned stream)
     errno = saved;
 }
 
-void zr_trace_end(void)
+void zr_record_alloc(const void *id, uint64_t bytes, unsigned device)
+{
+    event('a', id, bytes, device);
+}
+
+void zr_record_free(const void *id, unsigned device)
+{
+    event('f', id, 0, device);
+}
+
+void zr_record_process_end(void)
 {
     int saved = errno;
 
@@ -185,7 +197,7 @@ void zr_trace_end(void)
 }
 
 /* A file of its own, where the name tells them apart; otherwise the file stays the parent's. */
-void zr_fork_child_trace(void)
+void zr_record_fork_child(void)
 {
     lock = (struct zr_lock){0};
     used = 0;

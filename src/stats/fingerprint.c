@@ -1,11 +1,11 @@
 /*
- * What this process runs on: libraries of the stack with path and build id, versions, kernel,
- * cards, settings, and the environment variables that the stack listens to. Two runs are compared by
- * it before their numbers are.
+ * What this process runs on: libraries of the stack with path and build id, versions, kernel, cards, settings, and the
+ * environment variables that the stack reads. Two runs are compared by it before their numbers are.
  */
-#include "zeroute.h"
+#include "stats/stats.h"
 
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
@@ -23,15 +23,18 @@ static struct {
 } notes[NOTES];
 static unsigned note_count;
 
-/* Written under the lock; takes no memory until it is used. */
-static char text[ZR_FINGERPRINT_SIZE];
-static size_t used;
+static unsigned tickets, published; /* the last refresh that began, and the last that was published */
+
+/* A fingerprint while it is put together. */
+struct draft {
+    size_t used;
+    char text[ZR_FINGERPRINT_SIZE];
+};
 
 static const char *const libraries[] = {
-    "libzeroute",  "libsycl",      "libur_",       "libpi_",     "libumf",      "libze_",
-    "libigc",      "libigdfcl",    "libigdgmm",    "libtorch",   "libc10",      "libccl",
-    "libmkl_sycl", "libdnnl",      "libOpenCL",    "libintelocl", "libhwloc",    "libtcm",
-    "libopencl-clang",
+    "libzeroute", "libsycl",     "libur_",   "libpi_", "libumf",          "libze_",      "libigc",
+    "libigdfcl",  "libigdgmm",   "libtorch", "libc10", "libccl",          "libmkl_sycl", "libdnnl",
+    "libOpenCL",  "libintelocl", "libhwloc", "libtcm", "libopencl-clang",
 };
 static const char *const variables[] = {
 #define ZR_VARIABLE(prefix) prefix,
@@ -39,18 +42,23 @@ static const char *const variables[] = {
 #undef ZR_VARIABLE
 };
 
-static void add(const char *key, const char *value)
+/* A line that does not fit is left out. */
+static void add(struct draft *d, const char *key, const char *value)
 {
-    size_t room = sizeof text - used;
-    int n = snprintf(text + used, room, "%s\t%s", key, value);
-    if (n < 0 || (size_t)n + 2 > room)
+    char *line = d->text + d->used;
+    size_t room = sizeof d->text - d->used;
+    int n = snprintf(line, room, "%s\t%s", key, value);
+
+    if (n < 0 || (size_t)n + 2 > room) {
+        *line = '\0';
         return;
-    for (size_t i = used + strlen(key) + 1; i < used + (size_t)n; i++)
-        if (text[i] == '\n' || text[i] == '\t')
-            text[i] = ' ';
-    used += (size_t)n;
-    text[used++] = '\n';
-    text[used] = '\0';
+    }
+    for (char *c = line + strlen(key) + 1; *c; c++)
+        if (*c == '\n' || *c == '\t')
+            *c = ' ';
+    line[n] = '\n';
+    line[n + 1] = '\0';
+    d->used += (size_t)n + 1;
 }
 
 static bool begins_with_any(const char *s, const char *const *prefix, size_t count)
@@ -61,7 +69,7 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
     return false;
 }
 
-/* --- libraries -------------------------------------------------------------------------------- */
+/* --- libraries ---------------------------------------------------------------------------------------------------- */
 
 static void build_id(const struct dl_phdr_info *info, char *out, size_t size)
 {
@@ -91,68 +99,52 @@ static void build_id(const struct dl_phdr_info *info, char *out, size_t size)
 
 static int visit(struct dl_phdr_info *info, size_t size, void *data)
 {
-    (void)size;
-    (void)data;
+    struct draft *d = data;
     const char *path = info->dlpi_name;
     const char *name = path ? strrchr(path, '/') : NULL;
     name = name ? name + 1 : path;
     if (!name || !begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
         return 0;
     char key[128], value[4096 + 80], id[64], real[4096];
+    (void)size;
     build_id(info, id, sizeof id);
     snprintf(key, sizeof key, "library.%s", name);
-    if (strstr(text, key)) { /* a second one of that name: both are told */
-        char line[140];
-        snprintf(line, sizeof line, "\n%s\t", key);
-        if (strstr(text, line))
-            snprintf(key, sizeof key, "library.%.100s#2", name);
-    }
+    char line[140];
+    snprintf(line, sizeof line, "\n%s\t", key);
+    if (strstr(d->text, line)) /* a second one of that name: both are listed */
+        snprintf(key, sizeof key, "library.%.100s#2", name);
     const char *whole = realpath(path, real) ? real : path;
     snprintf(value, sizeof value, "%s build-id:%s", whole, *id ? id : "none");
-    add(key, value);
+    add(d, key, value);
     /* Asking the loader is not safe at any time and in any version; its file carries the number. */
     const char *version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
-        add("loader.version", version + strlen("libze_loader.so."));
+        add(d, "loader.version", version + strlen("libze_loader.so."));
     return 0;
 }
 
-/* --- cards ------------------------------------------------------------------------------------ */
+/* --- cards -------------------------------------------------------------------------------------------------------- */
 
-static bool read_word(const char *path, char *out, size_t size)
+static void cards(struct draft *d)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n < 0 ? 0 : n] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    return n > 0;
-}
-
-static void cards(void)
-{
-    const char *root = secure_getenv("ZEROUTE_ROOT");
     for (int n = 128; n < 192; n++) {
-        static const char *const part[] = {"vendor", "device", "subsystem_vendor",
-                                           "subsystem_device", "revision"};
+        static const char *const part[] = {"vendor", "device", "subsystem_vendor", "subsystem_device", "revision"};
         char path[512], word[5][24], key[24], value[160];
         for (size_t i = 0; i < 5; i++) {
-            snprintf(path, sizeof path, "%s/sys/class/drm/renderD%d/device/%s", root ? root : "", n,
-                     part[i]);
-            if (!read_word(path, word[i], sizeof word[i]) && i == 0)
+            snprintf(path, sizeof path, "/sys/class/drm/renderD%d/device/%s", n, part[i]);
+            if (!zr_read_system(path, word[i], sizeof word[i]) && i == 0)
                 break;
+            word[i][strcspn(word[i], "\n")] = '\0';
         }
         if (!word[0][0])
             continue;
         snprintf(key, sizeof key, "card.renderD%d", n);
-        snprintf(value, sizeof value, "%s:%s subsystem %s:%s revision %s", word[0], word[1], word[2],
-                 word[3], word[4]);
-        add(key, value);
+        snprintf(value, sizeof value, "%s:%s subsystem %s:%s revision %s", word[0], word[1], word[2], word[3], word[4]);
+        add(d, key, value);
     }
 }
 
-/* --- environment ------------------------------------------------------------------------------ */
+/* --- environment -------------------------------------------------------------------------------------------------- */
 
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
 static bool is_debug_key(const char *s)
@@ -161,13 +153,12 @@ static bool is_debug_key(const char *s)
     if (n < 6 || s[0] < 'A' || s[0] > 'Z' || s[1] < 'a' || s[1] > 'z')
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
-              (s[i] >= '0' && s[i] <= '9')))
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9')))
             return false;
     return true;
 }
 
-static void environment(void)
+static void environment(struct draft *d)
 {
     const char *read_keys = secure_getenv("NEOReadDebugKeys");
     bool keys = read_keys && strcmp(read_keys, "0") != 0;
@@ -180,45 +171,61 @@ static void environment(void)
         if (length + 5 > sizeof key || (*e)[length] != '=')
             continue;
         snprintf(key, sizeof key, "env.%.*s", (int)length, *e);
-        add(key, *e + length + 1);
+        add(d, key, *e + length + 1);
     }
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- all of it ---------------------------------------------------------------------------------------------------- */
 
-void zr_fingerprint_refresh(void)
+static void put_together(struct draft *d)
 {
-    if (!zr_stats_is_open())
-        return;
-    int saved = errno;
     struct utsname system;
     char settings[1024];
-    zr_lock(&lock);
-    used = 0;
-    text[0] = '\0';
-    add("zeroute.version", ZEROUTE_VERSION);
+
+    add(d, "zeroute.version", ZEROUTE_VERSION);
     if (uname(&system) == 0)
-        add("kernel.release", system.release);
+        add(d, "kernel.release", system.release);
     zr_settings_print(&zr_config, settings, sizeof settings);
-    add("settings", settings);
+    add(d, "settings", settings);
+    zr_lock(&lock);
     for (unsigned i = 0; i < note_count; i++)
-        add(notes[i].key, notes[i].value);
-    cards();
-    dl_iterate_phdr(visit, NULL);
-    environment();
-    if (zr_segment_reserve(zr_segment.fingerprint, sizeof *zr_segment.fingerprint + used + 1))
-        zr_segment_write_text(zr_segment.fingerprint, ZR_FINGERPRINT_SIZE, text, used);
+        add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
+    cards(d);
+    dl_iterate_phdr(visit, d);
+    environment(d);
+}
+
+/* No lock is held while the dynamic linker walks its list; of two refreshes at once the one that began last stays. */
+void zr_fingerprint_refresh(void)
+{
+    int saved = errno;
+    unsigned ticket = __atomic_add_fetch(&tickets, 1, __ATOMIC_ACQ_REL);
+    struct draft *d = zr_stats_is_open() ? zr_pages(sizeof *d) : NULL;
+
+    if (!d)
+        return;
+    put_together(d);
+    zr_lock(&lock);
+    if ((int)(ticket - published) > 0 &&
+        zr_segment_reserve(zr_segment.fingerprint, sizeof *zr_segment.fingerprint + d->used + 1)) {
+        zr_segment_write_text(zr_segment.fingerprint, ZR_FINGERPRINT_SIZE, d->text, d->used);
+        published = ticket;
+    }
+    zr_unlock(&lock);
+    zr_pages_back(d, sizeof *d);
     errno = saved;
 }
 
 void zr_fingerprint_note(const char *key, const char *value)
 {
     unsigned n = 0;
+    bool changed;
+
     zr_lock(&lock);
     while (n < note_count && strcmp(notes[n].key, key) != 0)
         n++;
-    bool changed = n < NOTES && (n == note_count || strcmp(notes[n].value, value) != 0);
+    changed = n < NOTES && (n == note_count || strcmp(notes[n].value, value) != 0);
     if (changed) {
         snprintf(notes[n].key, sizeof notes[n].key, "%s", key);
         snprintf(notes[n].value, sizeof notes[n].value, "%s", value);
@@ -230,7 +237,8 @@ void zr_fingerprint_note(const char *key, const char *value)
         zr_fingerprint_refresh();
 }
 
-void zr_fork_child_fingerprint(void)
+/* What was noted of the parent's stack is true of the child's. */
+void zr_fingerprint_fork_child(void)
 {
     lock = (struct zr_lock){0};
 }

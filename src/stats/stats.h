@@ -1,194 +1,148 @@
 /*
- * Counting: one shard per thread, written by that thread alone with plain loads and stores (about 1
- * ns, no line that another thread writes). Readers add the shards up.
+ * The map of stats/: counters, bookings and their peaks, latencies, calling libraries, the fingerprint and the host's
+ * figures, all published in one shared-memory segment (zeroute/segment.h). Grouped by the file that defines it.
+ * Callable from anywhere, from any thread; nothing here calls anything but base/. errno is preserved throughout.
  */
 #ifndef ZEROUTE_STATS_H
 #define ZEROUTE_STATS_H
 
+#include "base/base.h"
 #include "zeroute/segment.h"
-#include <emmintrin.h>
-#include <stdatomic.h>
+
 #include <time.h>
-#include <x86intrin.h>
+
+#pragma GCC visibility push(hidden)
 
 enum zr_field {
 #define ZR_COUNTER(id, name, unit, help) ZR_F_##id,
-#define ZR_GAUGE(id, name, unit, help)
-#define ZR_TEXT(id, name, help)
-#define ZR_ACCOUNT(id, name, unit, help)
 #include "stats/fields.def"
-#undef ZR_COUNTER
     ZR_FIELDS
 };
 enum zr_gauge {
-#define ZR_COUNTER(id, name, unit, help)
-#undef ZR_GAUGE
 #define ZR_GAUGE(id, name, unit, help) ZR_G_##id,
 #include "stats/fields.def"
-#undef ZR_GAUGE
     ZR_GAUGES
 };
 enum zr_text {
-#define ZR_GAUGE(id, name, unit, help)
-#undef ZR_TEXT
 #define ZR_TEXT(id, name, help) ZR_T_##id,
 #include "stats/fields.def"
-#undef ZR_TEXT
     ZR_TEXTS
 };
-#undef ZR_COUNTER
-#undef ZR_GAUGE
-#undef ZR_ACCOUNT
 
-#define ZR_DEVICES 16   /* devices beyond are counted with the last */
-#define ZR_DYNAMIC 384  /* fields that get their name at run time */
-#define ZR_SHARDS 256   /* threads beyond share shard 0 */
-#define ZR_TALLIES 32   /* per thread: a handful of libraries and devices; what is beyond is counted word by word */
+#define ZR_DEVICES 16  /* devices beyond are counted with the last */
+#define ZR_DYNAMIC 512 /* fields that get their name at run time */
+#define ZR_SHARDS 256  /* threads beyond share shard 0 */
+
+/* What has peaks: all device memory, each device, and each kind of memory that is on no device. */
+enum zr_account {
+    ZR_ACCOUNT_ALL,
+    ZR_ACCOUNT_DEVICE, /* of device 0; the others follow */
+    ZR_ACCOUNT_KIND = ZR_ACCOUNT_DEVICE + ZR_DEVICES,
+    ZR_STATS_ACCOUNTS = ZR_ACCOUNT_KIND + ZR_KINDS - ZR_KINDS_ON_DEVICE
+};
+
+/* --- layout of the segment (private; here for the inline functions) ----------------------------------------------- */
 
 struct zr_cell {
     uint64_t allocated, freed;   /* bytes */
     uint64_t allocations, frees; /* blocks */
 };
 
-/* A number of bytes and one of blocks or calls, in one store: they agree for whoever reads both. */
-struct zr_pair {
-    int64_t bytes, count;
-} __attribute__((aligned(16)));
-
-/*
- * What one thread has booked on one device, net, and up to where it may rise before the peak of all must be looked at
- * (peak.c). The level is written by the thread alone, the mark by whoever holds the lock of peaks.
- */
+/* What a thread has not yet folded into the total of an account (book.c), and the highest that this was, at least 0. */
 struct zr_level {
-    struct zr_pair level, mark;
+    int64_t level, high;
+};
+struct zr_levels {
+    struct zr_level bytes, blocks;
 };
 
-/* All that an allocation or a free writes, in one cache line: most threads have one tally for each. */
-struct zr_line {
-    struct zr_level level;
-    struct zr_pair tally[2];
-} __attribute__((aligned(64)));
-
-/*
- * What every allocation and free touches lies in few cache lines: the driver leaves little of the first-level cache
- * to us. The generation guards what is not a tally, up to `fields`.
- */
+/* Written by its thread alone. The generation is a seqlock's over all that comes before `fields`: odd while booking. */
 struct zr_shard {
-    uint64_t generation; /* odd while a booking is written */
+    _Alignas(64) uint64_t generation;
+    uint64_t folds; /* begun so far */
+    _Alignas(32) struct zr_levels level[ZR_STATS_ACCOUNTS];
     _Alignas(64) struct zr_cell on_device[ZR_DEVICES][ZR_KINDS_ON_DEVICE];
     struct zr_cell elsewhere[ZR_KINDS - ZR_KINDS_ON_DEVICE];
-    /* Not near the start of a page: a load is held up by a store that is a multiple of 4 KiB away (cache/heap.h). */
-    _Alignas(64) uint64_t spare[19 * 8];
-    struct zr_line on[ZR_DEVICES];
-    struct zr_pair more[ZR_TALLIES];
-    struct zeroute_segment_into into[ZR_TALLIES];
     _Alignas(64) uint64_t fields[ZR_FIELDS];
-    _Alignas(64) uint64_t calls[ZR_VIAS][(ZR_ENTRIES + 7) / 8 * 8];
-    uint64_t activity; /* clock at the last driver call that was timed */
+    uint64_t calls[ZR_VIAS][ZR_ENTRIES];
     uint64_t failures[ZR_ENTRIES];
     uint64_t dynamic[ZR_DYNAMIC];
+    uint64_t activity; /* clock at the last call that was timed */
     _Alignas(4096) struct zeroute_segment_histogram latency[ZR_ENTRIES];
 };
-_Static_assert(sizeof(struct zr_pair) == sizeof(struct zeroute_segment_tally), "one is the other");
 
-/*
- * This thread's shard. The lowest bit set means that there is none to write to with plain stores:
- * not claimed yet, statistics off, or the shared shard 0.
- */
-extern __thread uintptr_t zr_shard_word;
-#define ZR_SHARD_UNCLAIMED ((uintptr_t)1)
-#define ZR_SHARD_OFF ((uintptr_t)3)
+/* Of all threads. Its own cache line: what shards fold into is written by all. */
+struct zr_total {
+    _Alignas(64) int64_t bytes;
+    int64_t blocks;
+    int64_t peak_bytes, peak_blocks;
+};
 
-/*
- * At the first device operation: makes the segment. Idempotent. False: stats:off, or it failed
- * (said once).
- */
+struct zr_reserved {
+    uint64_t allocated, freed;
+    int64_t now, peak;
+};
+
+struct zr_globals {
+    uint64_t unused; /* so that no offset is 0, which stands for none */
+    struct zr_total total[ZR_STATS_ACCOUNTS];
+    struct zr_reserved reserved_all, reserved[ZR_DEVICES];
+    uint64_t gauges[ZR_GAUGES];
+    struct {
+        struct zeroute_segment_text head;
+        char text[1008];
+    } texts[ZR_TEXTS];
+};
+
+/* --- stats.c: the segment's life, shards, counters, gauges, texts ------------------------------------------------- */
+
+/* At the first device operation: makes the segment. Idempotent. False: stats:off, or it failed (said once). */
 bool zr_stats_open(void);
-/* As zr_stats_open, without making it: is there a segment? */
+/* Whether there is a segment; makes none. */
 bool zr_stats_is_open(void);
+/* A number as it is now; without effect before zr_stats_open(). */
 void zr_gauge(enum zr_gauge g, uint64_t value);
+/* Replaces a text, cut at 1007 bytes; without effect before zr_stats_open(). */
 void zr_text(enum zr_text t, const char *text);
 /*
- * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for
- * zr_count_named, the same one for the same name. Cold: takes a lock. When the table is full, -1,
- * which zr_count_named ignores.
+ * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for zr_count_named(), the same one
+ * for the same name. Takes a lock and searches. -1, which zr_count_named() ignores: stats are off or the table is full.
  */
 int zr_named(const char *name, const char *unit, const char *help);
-/* failures.<entry> and failures.code.<code>. */
-void zr_count_failure_code(enum zr_entry e, uint32_t code);
-/*
- * reserved_bytes.all and of the device: what we hold from the driver, cached or handed out. On
- * driver calls only.
- */
-void zr_book_reserved(unsigned device, int64_t bytes);
-/*
- * The driver's part of a call, between two readings of zr_ticks(). `weight`: how many calls it
- * stands for, when others were not timed. Returns it in nanoseconds.
- */
-uint64_t zr_time_span(enum zr_entry e, uint64_t from, uint64_t to, uint64_t weight);
-const char *zr_entry_name(enum zr_entry e);
+/* failures.<entry> and failures.code.<code>. Cold: looks the code up by name. */
+void zr_count_failure(enum zr_entry e, uint32_t code);
+/* A child of fork gets a segment of its own at its first device operation; the parent's is left untouched. */
+void zr_stats_fork_child(void);
+/* Folds what the thread has booked, returns its shard and its pacing state. What it still counts goes to shard 0. */
+void zr_stats_thread_end(void);
 
-/* --- peak.c: peaks of all threads ---------------------------------------------------------------------------- */
-/* A thread is higher on a device than it may be without a look at the others: this is its level there. */
-void zr_peak_look(struct zr_level *own);
-void zr_fork_child_peak(void);
-
-/*
- * The tally of a device that counts into these words of this thread's shard, made if need be; NULL: all are taken, or
- * the processor has no AVX. The first word of each list is what is booked: a call that failed does not count there.
- */
-struct zr_pair *zr_tally(struct zr_shard *s, unsigned device, const struct zeroute_segment_into *into);
-/* A call that would have counted here failed: it is one all the same. */
-void zr_tally_failed(struct zr_shard *s, const struct zr_pair *tally, uint64_t bytes);
-
-/* Private to stats.c, here for the inline functions. */
-extern bool zr_clock_is_tsc;
+/* The shard that this thread counts in, shard 0 if it has none of its own; NULL: no statistics. Opens the segment. */
+struct zr_shard *zr_shard_of_thread(void);
 void zr_add_slow(size_t offset, uint64_t n);
-void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool unbook);
 
-static inline uint64_t zr_ticks(void)
-{
-    if (likely(zr_clock_is_tsc))
-        return __rdtsc();
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* ThreadSanitizer does not see into assembly. */
-#ifdef __SANITIZE_THREAD__
-#define ZR_PLAIN_C
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ZR_PLAIN_C
-#endif
-#endif
-
-/* Written by this thread alone, read by others: one instruction, which compilers do not make of a load and a store. */
+/* Written by one thread and read by others: a load and a store, no locked instruction. */
 static inline void zr_relaxed_add(uint64_t *p, uint64_t n)
 {
-#ifdef ZR_PLAIN_C
     __atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
-#else
-    __asm__("addq %1, %0" : "+m"(*p) : "er"(n) : "cc");
-#endif
 }
 
-/* Written by any thread; most often it is high enough already. */
-static inline void zr_raise_to(uint64_t *peak, uint64_t value)
+/* Any thread may write it: a maximum. Most often it is high enough already, and one load is all. */
+static inline void zr_raise_to(int64_t *peak, int64_t value)
 {
-    uint64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
-    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
-                                                        __ATOMIC_RELAXED))
+    int64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
+
+    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         ;
 }
 
+/* Adds to a word of this thread's shard: about 1 ns, no cache line that another thread writes. */
 static inline void zr_add(size_t offset, uint64_t n)
 {
-    uintptr_t w = zr_shard_word;
-    if (likely(!(w & 1)))
-        zr_relaxed_add((uint64_t *)(w + offset), n);
-    else if (w != ZR_SHARD_OFF)
+    struct zr_shard *s = zr_thread.stats.shard;
+
+    if (likely(s))
+        zr_relaxed_add((uint64_t *)((uintptr_t)s + offset), n);
+    else
         zr_add_slow(offset, n);
 }
 
@@ -203,187 +157,308 @@ static inline void zr_count_named(int number, uint64_t n)
         zr_add(offsetof(struct zr_shard, dynamic) + (size_t)number * sizeof(uint64_t), n);
 }
 
-static inline void zr_count_call(enum zr_entry e, enum zr_via w)
+/* calls.<entry>.<via> */
+static inline void zr_count_call(enum zr_entry e, enum zr_via via)
 {
-    zr_add(offsetof(struct zr_shard, calls[0]) + w * sizeof(((struct zr_shard *)0)->calls[0]) +
-               e * sizeof(uint64_t),
-           1);
+    zr_add(offsetof(struct zr_shard, calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), 1);
 }
 
-static inline void zr_count_failure(enum zr_entry e)
+/* --- segment.c: the file (private to stats/) ---------------------------------------------------------------------- */
+
+struct zr_segment {
+    struct zeroute_segment_header *header; /* NULL: there is none */
+    struct zr_globals *globals;
+    struct zeroute_segment_text *fingerprint;
+    char *shards;
+    uint32_t devices; /* bit n: the fields of device n are described */
+    int fd;
+    uint64_t device, inode; /* of the file, to know our descriptor again */
+};
+extern struct zr_segment zr_segment;
+#define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
+
+/* Makes the file, its table of fields and shard 0. On failure false, with nothing left behind, said once. */
+bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks);
+/* In a child of fork: lets go of the parent's file without touching it. */
+void zr_segment_abandon(void);
+/* Gets pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
+bool zr_segment_reserve(const void *start, size_t size);
+/* Appends a field that readers see from now on. False: the table or the file system is full. */
+bool zr_segment_describe(const struct zeroute_segment_field *f);
+/* Replaces a text under its generation (a seqlock); cut at size. One writer at a time. */
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
+
+static inline struct zr_shard *zr_segment_shard(unsigned n)
 {
-    zr_add(offsetof(struct zr_shard, failures) + e * sizeof(uint64_t), 1);
+    return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
+}
+
+/* --- fields.c: what the segment says of itself (private to stats/) ------------------------------------------------ */
+
+/* Describes all fields but those of devices and those named at run time. */
+void zr_fields_describe(void);
+/* Describes the fields of a device. Once per device, the first time that it is booked on. */
+void zr_fields_describe_device(unsigned n);
+
+/* --- book.c: memory that comes and goes, and its peaks ------------------------------------------------------------ */
+
+/*
+ * Peaks are kept by per-thread counters that are folded in batches (the kernel's percpu_counter). Unfolded is less
+ * than a batch, so a peak is exact with one thread and within a batch per thread with several.
+ */
+enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
+
+/*
+ * Nothing is cached: what is reserved from the driver is what the process holds. Then reserved_bytes is another name
+ * for allocated_bytes, and nobody need call zr_book_reserved().
+ */
+static inline bool zr_reserved_is_allocated(void)
+{
+    return !zr_config.cache && (zr_config.route == ZR_ROUTE_NATIVE || zr_config.route == ZR_ROUTE_SYCL);
+}
+
+/* reserved_bytes.all and of the device: cached or handed out. On driver calls only: some locked instructions. */
+void zr_book_reserved(unsigned device, int64_t bytes);
+
+void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed);
+void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak);
+
+/* A level is never stored that fills a batch: even a reader that meets a fold is off by less than that. */
+static inline void zr_level_move(struct zr_shard *s, struct zr_level *l, int64_t n, int64_t batch, int64_t *total,
+                                 int64_t *peak)
+{
+    int64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED) + n;
+
+    if (unlikely(level >= batch || level <= -batch)) {
+        zr_fold(s, l, level, total, peak);
+        return;
+    }
+    __atomic_store_n(&l->level, level, __ATOMIC_RELEASE);
+    if (level > __atomic_load_n(&l->high, __ATOMIC_RELAXED))
+        __atomic_store_n(&l->high, level, __ATOMIC_RELEASE);
+}
+
+static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes, int64_t blocks)
+{
+    struct zr_levels *l = &s->level[account];
+    struct zr_total *t = &zr_segment.globals->total[account];
+
+    zr_level_move(s, &l->bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
+    zr_level_move(s, &l->blocks, blocks, ZR_BATCH_BLOCKS, &t->blocks, &t->peak_blocks);
 }
 
 static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device)
 {
-    if (likely(k < ZR_KINDS_ON_DEVICE))
-        return &s->on_device[device][k];
-    return &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
+    return k < ZR_KINDS_ON_DEVICE ? &s->on_device[device][k] : &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
-
-/* Where a word of a shard lies in each of them. */
-static inline uint32_t zr_in_shard(const struct zr_shard *s, const void *at)
-{
-    return (uint32_t)((uintptr_t)at - (uintptr_t)s);
-}
-
-/* Around a booking: odd in between. Stores are not reordered on x86-64. */
-static inline void zr_booking(struct zr_shard *s)
-{
-    zr_relaxed_add(&s->generation, 1);
-    atomic_signal_fence(memory_order_seq_cst);
-}
-
-static inline void zr_booked(struct zr_shard *s)
-{
-    atomic_signal_fence(memory_order_seq_cst);
-    zr_relaxed_add(&s->generation, 1);
-}
-
-/* No bytes, one call. */
-extern const struct zr_pair zr_one_call __attribute__((visibility("hidden")));
 
 /*
- * One store adds to both halves. Whoever reads them as 64 bits each finds each as it was or as it is; on every
- * processor with AVX, without which there are no tallies, both at once.
+ * One booking, a fold included, is one critical section of the shard's seqlock: a reader finds cells, levels and
+ * totals that agree. Stores in it are releases, so that none comes before the odd generation: plain moves on x86-64.
  */
-static inline __m128i zr_pair_of(uint64_t bytes)
+static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
 {
-    return _mm_add_epi64(_mm_cvtsi64_si128((long long)bytes), *(const __m128i *)(const void *)&zr_one_call);
+    struct zr_cell *c = zr_cell(s, k, device);
+    uint64_t *cell_bytes = freed ? &c->freed : &c->allocated, *cell_blocks = freed ? &c->frees : &c->allocations;
+    int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes, one = freed ? -1 : 1;
+    uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_RELAXED);
+
+    __atomic_store_n(&s->generation, generation + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(cell_bytes, __atomic_load_n(cell_bytes, __ATOMIC_RELAXED) + bytes, __ATOMIC_RELEASE);
+    __atomic_store_n(cell_blocks, __atomic_load_n(cell_blocks, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
+    if (likely(k < ZR_KINDS_ON_DEVICE)) {
+        zr_account_move(s, ZR_ACCOUNT_DEVICE + device, n, one);
+        zr_account_move(s, ZR_ACCOUNT_ALL, n, one);
+    } else {
+        zr_account_move(s, ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n, one);
+    }
+    __atomic_store_n(&s->generation, generation + 2, __ATOMIC_RELEASE);
 }
 
-static inline __m128i zr_pair_add(struct zr_pair *p, __m128i n)
+static inline bool zr_device_is_described(enum zr_kind k, unsigned device)
 {
-#ifdef ZR_PLAIN_C
-    int64_t bytes = __atomic_load_n(&p->bytes, __ATOMIC_RELAXED) + _mm_cvtsi128_si64(n);
-    int64_t count = __atomic_load_n(&p->count, __ATOMIC_RELAXED) + _mm_cvtsi128_si64(_mm_unpackhi_epi64(n, n));
-    __atomic_store_n(&p->bytes, bytes, __ATOMIC_RELAXED);
-    __atomic_store_n(&p->count, count, __ATOMIC_RELAXED);
-    return _mm_set_epi64x(count, bytes);
-#else
-    volatile __m128i *v = (volatile __m128i *)(void *)p;
-    __m128i sum = _mm_add_epi64(*v, n);
-    *v = sum;
-    return sum;
-#endif
+    return k >= ZR_KINDS_ON_DEVICE || __atomic_load_n(&zr_segment.devices, __ATOMIC_RELAXED) >> device & 1;
 }
 
-static inline __m128i zr_pair_load(const struct zr_pair *p)
+static inline void zr_book_either(enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
 {
-#ifdef ZR_PLAIN_C
-    return _mm_set_epi64x(__atomic_load_n(&p->count, __ATOMIC_RELAXED), __atomic_load_n(&p->bytes, __ATOMIC_RELAXED));
-#else
-    return *(const volatile __m128i *)(const void *)p;
-#endif
-}
+    struct zr_shard *s = zr_thread.stats.shard;
 
-/* True: it is above its mark now, in bytes or in blocks. */
-static inline bool zr_level_up(struct zr_level *l, __m128i n)
-{
-    __m128i left = _mm_sub_epi64(zr_pair_load(&l->mark), zr_pair_add(&l->level, n));
-    return _mm_movemask_pd(_mm_castsi128_pd(left)) != 0;
-}
-
-static inline void zr_level_down(struct zr_level *l, __m128i n)
-{
-    zr_pair_add(&l->level, _mm_sub_epi64(_mm_setzero_si128(), n));
-}
-
-/* n: these bytes and one call; both are added to the tally. */
-#define ZR_TALLY_ONE_MORE                                                                          \
-    "vmovq %[bytes], %[n]\n\t"                                                                     \
-    "vpaddq %[one], %[n], %[n]\n\t"                                                                \
-    "vpaddq %[tally], %[n], %[sum]\n\t"                                                            \
-    "vmovdqa %[sum], %[tally]\n\t"
-
-/*
- * An allocation, or a free, that a tally stands for, on this device and with its level in the same shard. A few ns. By
- * instructions of AVX, without which there are no tallies: drivers and libc leave the upper halves of the vector
- * registers in use, and instructions of SSE that follow are held up by them, in the driver's next call as well (up to
- * 15 ns).
- */
-static inline void zr_tally_got(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
-{
-#ifdef ZR_PLAIN_C
-    __m128i n = zr_pair_of(bytes);
-    zr_pair_add(tally, n);
-    int above = zr_level_up(l, n);
-#else
-    __m128i n, sum;
-    bool above;
-    __asm__(ZR_TALLY_ONE_MORE
-            "vpaddq %[level], %[n], %[n]\n\t"
-            "vmovdqa %[n], %[level]\n\t"
-            "vpcmpgtq %[mark], %[n], %[n]\n\t"
-            "vtestpd %[n], %[n]"
-            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum), [above] "=@ccnz"(above)
-            : [mark] "m"(l->mark), [bytes] "r"(bytes), [one] "m"(zr_one_call));
-#endif
-    if (unlikely(above))
-        zr_peak_look(l);
-}
-
-static inline void zr_tally_gave(struct zr_pair *tally, struct zr_level *l, uint64_t bytes)
-{
-#ifdef ZR_PLAIN_C
-    __m128i n = zr_pair_of(bytes);
-    zr_pair_add(tally, n);
-    zr_level_down(l, n);
-#else
-    __m128i n, sum;
-    __asm__(ZR_TALLY_ONE_MORE
-            "vmovdqa %[level], %[sum]\n\t"
-            "vpsubq %[n], %[sum], %[sum]\n\t"
-            "vmovdqa %[sum], %[level]"
-            : [tally] "+m"(*tally), [level] "+m"(l->level), [n] "=&x"(n), [sum] "=&x"(sum)
-            : [bytes] "r"(bytes), [one] "m"(zr_one_call));
-#endif
+    if (unlikely(device >= ZR_DEVICES))
+        device = ZR_DEVICES - 1;
+    if (likely(s) && likely(zr_device_is_described(k, device)))
+        zr_book_in(s, k, device, bytes, freed);
+    else
+        zr_book_slow(k, device, bytes, freed);
 }
 
 /*
- * The driver or the cache has given out memory: allocated_bytes.*, allocation.*, of all and of the
- * device.
+ * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the kind if that is on
+ * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
  */
 static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
 {
-    uintptr_t w = zr_shard_word;
-    if (unlikely(w & 1)) {
-        if (w != ZR_SHARD_OFF)
-            zr_book_slow(k, device, bytes, false);
-        return;
-    }
-    struct zr_shard *s = (struct zr_shard *)w;
-    if (unlikely(device >= ZR_DEVICES))
-        device = ZR_DEVICES - 1;
-    struct zr_cell *c = zr_cell(s, k, device);
-    zr_booking(s);
-    zr_relaxed_add(&c->allocated, bytes);
-    zr_relaxed_add(&c->allocations, 1);
-    zr_booked(s);
-    if (likely(k < ZR_KINDS_ON_DEVICE) && unlikely(zr_level_up(&s->on[device].level, zr_pair_of(bytes))))
-        zr_peak_look(&s->on[device].level);
+    zr_book_either(k, device, bytes, false);
 }
 
-/* Memory has been taken back. */
+/* The process has freed a block, whichever thread it was booked by. */
 static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
 {
-    uintptr_t w = zr_shard_word;
-    if (unlikely(w & 1)) {
-        if (w != ZR_SHARD_OFF)
-            zr_book_slow(k, device, bytes, true);
-        return;
-    }
-    struct zr_shard *s = (struct zr_shard *)w;
-    if (unlikely(device >= ZR_DEVICES))
-        device = ZR_DEVICES - 1;
-    struct zr_cell *c = zr_cell(s, k, device);
-    zr_booking(s);
-    zr_relaxed_add(&c->freed, bytes);
-    zr_relaxed_add(&c->frees, 1);
-    zr_booked(s);
-    if (likely(k < ZR_KINDS_ON_DEVICE))
-        zr_level_down(&s->on[device].level, zr_pair_of(bytes));
+    zr_book_either(k, device, bytes, true);
 }
+
+/* --- libraries.c: which library a call came from ------------------------------------------------------------------ */
+
+/* Numbers of named counters plus one; 0: not named yet, less: the table is full. */
+struct zr_library_counters {
+    int calls, bytes, skipped_calls, skipped_bytes;
+};
+
+/* Never changes and is never freed; a library that is loaded elsewhere later is another one of the same name. */
+struct zr_library {
+    uintptr_t start, end;                 /* equal: no addresses are known to be its own */
+    char name[56];                        /* DT_SONAME */
+    bool is_adapter;                      /* libur_adapter_level_zero*, libpi_level_zero*, libumf* */
+    bool is_loader;                       /* libze_loader* */
+    struct zr_library_counters *counters; /* of all libraries of that name; of "others" from the 97th name on */
+    void *tag;                            /* atomic: for one user above, who knows something of it */
+};
+
+const struct zr_library *zr_library_find(const void *address);
+/* callers.<soname>.skipped_calls and .skipped_bytes: calls that residency:owner kept from the driver. */
+void zr_count_skipped(const struct zr_library *l, uint64_t bytes);
+void zr_count_caller_slow(const struct zr_library *l, uint64_t bytes);
+void zr_libraries_fork_child(void);
+
+/*
+ * The library that holds this return address, "unknown" if none does; never NULL. About 2 ns for the library that this
+ * thread was called from last, tens of ns for others, microseconds for one never seen. A library loaded in the place of
+ * another is noticed within 1024 calls of a thread.
+ */
+static inline const struct zr_library *zr_library_of(const void *address)
+{
+    const struct zr_library *l = zr_thread.stats.library;
+
+    if (likely(l && (uintptr_t)address - l->start < l->end - l->start && --zr_thread.stats.library_checks))
+        return l;
+    return zr_library_find(address);
+}
+
+/* callers.<soname>.calls; the fields appear at the first call. */
+static inline void zr_count_caller_call(const struct zr_library *l)
+{
+    int calls = __atomic_load_n(&l->counters->calls, __ATOMIC_ACQUIRE);
+
+    if (likely(calls > 0))
+        zr_count_named(calls - 1, 1);
+    else
+        zr_count_caller_slow(l, 0);
+}
+
+/* callers.<soname>.bytes of a call that was counted. */
+static inline void zr_count_caller_bytes(const struct zr_library *l, uint64_t bytes)
+{
+    zr_count_named(__atomic_load_n(&l->counters->bytes, __ATOMIC_RELAXED) - 1, bytes);
+}
+
+static inline void zr_count_caller(const struct zr_library *l, uint64_t bytes)
+{
+    zr_count_caller_call(l);
+    zr_count_caller_bytes(l, bytes);
+}
+
+static inline void *zr_library_tagged(const struct zr_library *l)
+{
+    return __atomic_load_n(&l->tag, __ATOMIC_ACQUIRE);
+}
+
+static inline void zr_library_tag(const struct zr_library *l, void *tag)
+{
+    __atomic_store_n((void **)(uintptr_t)&l->tag, tag, __ATOMIC_RELEASE);
+}
+
+/* --- latency.c: the clock, and how long calls take ---------------------------------------------------------------- */
+
+/*
+ * Reading the clock twice costs as much as everything else that observing does. So calls of 2 us and more are all
+ * timed, and of quicker ones about one in 128, which stands for all since the last. What is quick is learnt per
+ * thread, entry point and power of two of the size: a size is quick after 64 timed calls in a row below 2 us, and
+ * no longer after one above that. Rare calls are all timed.
+ */
+struct zr_pace {
+    uint64_t quick[ZR_ENTRIES]; /* bit n: calls about 2^n bytes */
+    struct {
+        uint32_t left;   /* quick calls until one is timed */
+        uint32_t weight; /* how many calls that one will stand for */
+    } next[ZR_ENTRIES];
+    uint8_t streak[ZR_ENTRIES][64]; /* quick calls in a row, until a size is quick */
+};
+
+extern bool zr_clock_is_tsc;
+
+/* The clock of latencies: the TSC where it is invariant, else CLOCK_MONOTONIC. */
+static inline uint64_t zr_ticks(void)
+{
+    struct timespec t;
+
+    if (likely(zr_clock_is_tsc))
+        return __builtin_ia32_rdtsc();
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t zr_ticks_to_ns(uint64_t ticks);
+/* Once, when the segment is made: takes 0.2 ms. Its frequency, and a reading. */
+void zr_clock_start(uint64_t *hz, uint64_t *ticks);
+
+uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power);
+/* For zr_stats_thread_end() and zr_stats_fork_child(). */
+void zr_latency_thread_end(void);
+void zr_latency_fork_child(void);
+
+static inline unsigned zr_power_of(size_t bytes)
+{
+    return 63u - (unsigned)__builtin_clzll(bytes | 1);
+}
+
+/* How many calls the time of this one is to stand for; 0: do not time it. About 1 ns. */
+static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes)
+{
+    struct zr_pace *p = zr_thread.stats.pace;
+    unsigned power = zr_power_of(bytes);
+
+    if (likely(p) && likely(p->quick[e] >> power & 1) && likely(--p->next[e].left))
+        return 0;
+    return zr_time_weight_slow(e, power);
+}
+
+/* After the call, if zr_time_weight() was not 0: the time since start_ticks is the driver's part of it. */
+void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight);
+
+/* --- fingerprint.c: what this process runs on, for comparing runs ------------------------------------------------- */
+
+/* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
+void zr_fingerprint_refresh(void);
+/* A fact that only the caller knows ("driver.version", "1.6.33578"); part of every later refresh. */
+void zr_fingerprint_note(const char *key, const char *value);
+void zr_fingerprint_fork_child(void);
+
+/* --- host.c: host memory behind device memory --------------------------------------------------------------------- */
+
+extern _Atomic uint64_t zr_host_due;
+/* When the segment is made: the baseline that readers compare with. */
+void zr_host_start(void);
+/* When zr_ticks() has come to zr_host_due: host figures for readers. About 50 us; `next` is when they are due again. */
+void zr_host_sample(uint64_t next);
+bool zr_host_refuses_slow(uint64_t bytes);
+void zr_host_fork_child(void);
+
+/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted, and said once. */
+static inline bool zr_host_refuses(uint64_t bytes)
+{
+    return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
+}
+
+#pragma GCC visibility pop
 
 #endif

@@ -1,273 +1,287 @@
 /*
- * SYCL's IPC for blocks of the SYCL route. The runtime asks UMF's tracker about a pointer and
- * refuses ours, so for our blocks the handle is our own: Level Zero's handle of the block, and
- * where in it the pointer lies. A process that runs zeroute opens it; any other hands it to its
- * runtime, which answers that it does not know it. Handles and pointers that are not ours go to the
- * runtime.
+ * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and refuses ours. So it is asked
+ * for the handle of a block of its own instead, and in a copy of that handle the parts that name the block are
+ * exchanged: Level Zero's handle, base, size and offset. Where they lie is found by looking for their values. Such a
+ * handle is opened by any process, with or without us, like any other; opening and closing are the runtime's own.
+ *
+ * UMF tells allocations at one address apart by an id in the handle: all handles of one block must be the same but for
+ * the offset, so the first one is kept until the block is freed.
  */
-#include "sycl/route.h"
+#include "sycl/sycl.h"
 
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-/* What travels between processes. */
-struct ticket {
-    char magic[16];
-    uint64_t process; /* who issued it: no two have the same */
-    uint64_t base, size;
-    ze_ipc_mem_handle_t handle;
-    uint64_t offset;
-};
-static const char magic[16] = "zeroute-ipc-mem";
-
-/* What get() hands out; the program sees the ticket alone. */
-struct issued {
-    struct ticket ticket;
-    ze_context_handle_t context;
-    uint32_t hook;
-};
+#define NATIVE_SIZE (((size_t)17 << 20) + 0x30000) /* over any pool's usual limit, and unlike any other number */
+#define NATIVE_OFFSET ((size_t)0x51240)
 
 /* As sycl::ext::oneapi::experimental::ipc::handle: returned in two registers. */
 struct handle {
     void *data;
     size_t size;
 };
+typedef struct handle (*get_handle)(void *ptr, const void *context);
+typedef void (*put_handle)(struct handle *handle, const void *context);
 
-/*
- * Blocks that are open here, each opened once: opened a second time the driver gives another address, and takes the
- * memory away from both when one is closed.
- */
-struct opened {
-    struct opened *next;
-    struct ticket ticket;
-    ze_context_handle_t context;
-    ze_device_handle_t device;
-    void *base;
-    unsigned times;
-    uint32_t hook;
-    bool own; /* a block of this process: nothing was asked of the driver */
+/* The handle of a block, its offset still to be set. */
+struct exported {
+    struct exported *next;
+    uint64_t word; /* of the block: another generation is another block */
+    uintptr_t base;
+    ze_ipc_mem_handle_t handle;
+    size_t size, offset_at;
+    char data[];
 };
-static struct opened *opened;
+
+/* What the program was given. */
+struct issued {
+    struct issued *next;
+    _Alignas(16) char data[];
+};
+
+static struct exported *exports;
+static struct issued *issues;
 static struct zr_lock lock;
-static uint64_t this_process; /* under the lock */
 
-static uint64_t process(void)
+/* --- making a handle out of one of the runtime's ------------------------------------------------------------------ */
+
+/* Puts `to` wherever `from` is. Returns how often that was; *at is the last place. */
+static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n, size_t *at)
 {
-    struct timespec t;
+    unsigned found = 0;
 
-    zr_lock(&lock);
-    if (!this_process) {
-        clock_gettime(CLOCK_REALTIME, &t);
-        this_process = ((uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec) << 8 ^ (uint64_t)getpid();
-    }
-    zr_unlock(&lock);
-    return this_process;
+    for (size_t i = 0; i + n <= size; i += 4)
+        if (memcmp(data + i, from, n) == 0) {
+            memcpy(data + i, to, n);
+            *at = i;
+            found++;
+        }
+    return found;
 }
 
-/* --- Level Zero, through our own implementations ---------------------------------------------- */
-
-static void go_through(uint32_t hook, const void *caller)
+static struct exported *make(const struct zr_block *b, const ze_ipc_mem_handle_t *handle, const struct handle *native,
+                             const void *base, const struct zr_watch *seen)
 {
-    zr_thread.caller = caller;
-    zr_thread.hook = hook;
-    zr_thread.way = hook == ZR_HOOK_PLT     ? ZR_VIA_PLT
-                    : hook >= ZR_HOOK_TABLE ? ZR_VIA_TABLE
-                                            : ZR_VIA_DLSYM;
-}
+    struct exported *e = malloc(sizeof *e + native->size);
+    size_t offset = NATIVE_OFFSET, none = 0, at;
 
-static bool get(void *ptr, const void *caller, struct handle *out)
-{
-    struct zr_block *b = zr_map_find(ptr);
-    const struct zr_habit *habit;
-    struct issued *i;
-
-    if (!b || !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL))
-        return false;
-    i = calloc(1, sizeof *i);
-    if (!i)
-        return false;
-    i->context = __atomic_load_n(&b->context, __ATOMIC_RELAXED);
-    habit = zr_habit_in(i->context, b->device);
-    i->hook = habit ? habit->hook : ZR_HOOK_PLT;
-    memcpy(i->ticket.magic, magic, sizeof magic);
-    i->ticket.process = process();
-    i->ticket.base = b->base;
-    i->ticket.size = b->size;
-    i->ticket.offset = (uintptr_t)ptr - b->base;
-    go_through(i->hook, caller);
-    if (zr_on_zeMemGetIpcHandle(i->context, (const void *)b->base, &i->ticket.handle) !=
-        ZE_RESULT_SUCCESS) {
-        free(i);
-        return false;
-    }
-    out->data = i;
-    out->size = sizeof i->ticket;
-    return true;
-}
-
-static bool is_ours(const void *data, size_t size)
-{
-    return data && size == sizeof(struct ticket) && memcmp(data, magic, sizeof magic) == 0;
-}
-
-static bool put(struct handle *h, const void *caller)
-{
-    struct issued *i = h->data;
-
-    if (!is_ours(h->data, h->size))
-        return false;
-    go_through(i->hook, caller);
-    zr_on_zeMemPutIpcHandle(i->context, i->ticket.handle);
-    free(i);
-    return true;
-}
-
-/* Native handles of the runtime's objects; it gives out no reference with them. */
-static void *native(const struct zr_runtime *runtime, const char *symbol, const void *object)
-{
-    zr_function f = zr_runtime_function(runtime, symbol);
-
-    return f ? ((void *(*)(const void *))f)(object) : NULL;
-}
-
-/* Under the lock. A handle may come back for another block when the first is gone; its address tells. */
-static struct opened *find_open(const struct ticket *t, ze_context_handle_t context, ze_device_handle_t device)
-{
-    for (struct opened *o = opened; o; o = o->next)
-        if (o->context == context && o->device == device && o->ticket.process == t->process &&
-            o->ticket.base == t->base && o->ticket.size == t->size &&
-            memcmp(&o->ticket.handle, &t->handle, sizeof t->handle) == 0)
-            return o;
+    if (!e)
+        return NULL;
+    *e = (struct exported){.word = zr_block_word(b), .base = b->base, .handle = *handle, .size = native->size};
+    memcpy(e->data, native->data, native->size);
+    if (seen->exported && exchange(e->data, e->size, &seen->handle, handle, sizeof *handle, &at) == 1 &&
+        exchange(e->data, e->size, &base, &b->base, sizeof base, &at) == 1 &&
+        exchange(e->data, e->size, &offset, &none, sizeof offset, &e->offset_at) == 1 &&
+        exchange(e->data, e->size, &seen->made, &b->size, sizeof b->size, &at) >= 1)
+        return e;
+    free(e);
     return NULL;
 }
 
-/* Under the lock. NULL: the driver does not open it. */
-static struct opened *open_new(const struct ticket *t, ze_context_handle_t context, ze_device_handle_t device,
-                               const void *caller)
-{
-    const struct zr_habit *habit = zr_habit_in(context, 0);
-    struct opened *o = calloc(1, sizeof *o);
+struct wanted {
+    const struct zr_block *block;
+    ze_ipc_mem_handle_t handle;
+    const void *context; /* SYCL's */
+    get_handle get;
+    put_handle put;
+    struct exported *made;
+};
 
-    if (!o)
-        return NULL;
-    o->ticket = *t;
-    o->context = context;
-    o->device = device;
-    o->hook = habit ? habit->hook : ZR_HOOK_PLT;
-    o->own = t->process == this_process;
-    o->base = (void *)(uintptr_t)t->base;
-    go_through(o->hook, caller);
-    if (!o->own && zr_on_zeMemOpenIpcHandle(context, device, t->handle, 0, &o->base) != ZE_RESULT_SUCCESS) {
-        free(o);
-        return NULL;
+/* Calls of ours, not of the program: uncounted, but seen. */
+static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg)
+{
+    struct wanted *w = arg;
+    struct zr_watch seen = {.size = NATIVE_SIZE};
+    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&seen);
+    char *base = zr_native_alloc(runtime, objects, NATIVE_SIZE);
+    struct handle native;
+
+    if (!base)
+        return;
+    native = w->get(base + NATIVE_OFFSET, w->context);
+    if (native.data) {
+        w->made = make(w->block, &w->handle, &native, base, &seen);
+        w->put(&native, w->context);
     }
-    o->next = opened;
-    opened = o;
-    return o;
+    zr_native_free(runtime, objects, base);
 }
 
-static bool open_here(const struct zr_runtime *runtime, const void *data, size_t size,
-                      const void *context, const void *device, const void *caller, void **out)
-{
-    ze_context_handle_t in;
-    ze_device_handle_t on;
-    struct ticket ticket;
-    struct opened *o;
+/* --- the handles of blocks ---------------------------------------------------------------------------------------- */
 
-    if (!is_ours(data, size) || !runtime->ours ||
-        runtime->context_backend(context) != ZR_SYCL_LEVEL_ZERO)
-        return false;
-    memcpy(&ticket, data, sizeof ticket);
-    in = native(runtime, "_ZNK4sycl3_V17context9getNativeEv", context);
-    on = native(runtime, "_ZNK4sycl3_V16device9getNativeEv", device);
-    zr_lock(&lock);
-    o = find_open(&ticket, in, on);
-    if (!o)
-        o = open_new(&ticket, in, on, caller);
-    if (o) {
-        o->times++;
-        *out = (char *)o->base + ticket.offset;
-    }
-    zr_unlock(&lock);
-    return o != NULL;
-}
-
-static bool close_here(void *ptr, const void *caller)
+static struct exported *find(const struct zr_block *b)
 {
-    struct opened **at, *o;
-    bool last;
+    struct exported *e;
 
     zr_lock(&lock);
-    for (at = &opened; *at && (uintptr_t)ptr - (uintptr_t)(*at)->base >= (*at)->ticket.size; at = &(*at)->next)
+    for (e = exports; e && (e->base != b->base || e->word >> 32 != zr_block_word(b) >> 32); e = e->next)
         ;
-    o = *at;
-    last = o && --o->times == 0;
-    if (last)
-        *at = o->next;
     zr_unlock(&lock);
-    if (!last)
-        return o != NULL;
-    if (!o->own) {
-        go_through(o->hook, caller);
-        zr_on_zeMemCloseIpcHandle(o->context, o->base);
+    return e;
+}
+
+/* Of two threads that export one block both get the handle of the first. */
+static struct exported *publish(struct exported *made)
+{
+    struct exported *e;
+
+    zr_lock(&lock);
+    for (e = exports; e && (e->base != made->base || e->word >> 32 != made->word >> 32); e = e->next)
+        ;
+    if (!e) {
+        made->next = exports;
+        exports = made;
     }
-    free(o);
+    zr_unlock(&lock);
+    if (e)
+        free(made);
+    return e ? e : made;
+}
+
+static struct exported *export(const struct zr_block *b, const void *caller, struct wanted *w)
+{
+    struct zr_call call __attribute__((cleanup(zr_leave)));
+    ze_result_t result;
+
+    zr_route_enter(&call, zr_block_hook(b), caller);
+    result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
+    if (result != ZE_RESULT_SUCCESS)
+        return NULL;
+    zr_registry_exported((const void *)b->base);
+    zr_practice_use(b->key.context, b->key.account, ask_runtime, w);
+    if (!w->made) {
+        ZR_DOWN(&call, zeMemPutIpcHandle, 0, (b->key.context, w->handle));
+        zr_warn("route:sycl: this runtime's IPC handles have a form that is not known; a block cannot be exported");
+        return NULL;
+    }
+    return publish(w->made);
+}
+
+static bool get(void *ptr, const void *context, const void *caller, get_handle real_get, put_handle real_put,
+                struct handle *out)
+{
+    struct zr_block *b = zr_route_block(ptr);
+    struct wanted w = {.block = b, .context = context, .get = real_get, .put = real_put};
+    struct exported *e;
+    struct issued *i;
+    size_t offset;
+
+    if (!b || !real_get || !real_put)
+        return false;
+    e = find(b);
+    if (!e && !(e = export(b, caller, &w)))
+        return false;
+    i = malloc(sizeof *i + e->size);
+    if (!i)
+        return false;
+    offset = (uintptr_t)ptr - b->base;
+    memcpy(i->data, e->data, e->size);
+    memcpy(i->data + e->offset_at, &offset, sizeof offset);
+    *out = (struct handle){i->data, e->size};
+    zr_lock(&lock);
+    i->next = issues;
+    issues = i;
+    zr_unlock(&lock);
     return true;
 }
 
-void zr_fork_child_sycl_ipc(void)
+/* False: it was the runtime that gave it out. */
+static bool put(const struct handle *h)
 {
-    lock = (struct zr_lock){0};
-    opened = NULL; /* the parent's; its few bytes are let go of */
-    this_process = 0;
+    struct issued **at, *i;
+
+    zr_lock(&lock);
+    for (at = &issues; *at && (*at)->data != h->data; at = &(*at)->next)
+        ;
+    i = *at;
+    if (i)
+        *at = i->next;
+    zr_unlock(&lock);
+    free(i);
+    return i != NULL;
 }
 
-/* --- what the program calls ------------------------------------------------------------------- */
+/* A handle of a block of this process: nothing needs to be opened. */
+static void *open_own(const char *data, size_t size)
+{
+    struct exported *e;
+    char *p = NULL;
+    size_t offset;
+
+    zr_lock(&lock);
+    for (e = exports; e && !p; e = e->next) {
+        size_t after = e->offset_at + sizeof offset;
+
+        if (e->size != size || memcmp(e->data, data, e->offset_at) != 0 ||
+            memcmp(e->data + after, data + after, size - after) != 0)
+            continue;
+        memcpy(&offset, data + e->offset_at, sizeof offset);
+        p = (char *)e->base + offset;
+    }
+    zr_unlock(&lock);
+    return p && zr_route_block(p) ? p : NULL;
+}
+
+void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b)
+{
+    struct exported **at, *e;
+
+    zr_lock(&lock);
+    for (at = &exports; *at && (*at)->base != b->base; at = &(*at)->next)
+        ;
+    e = *at;
+    if (e)
+        *at = e->next;
+    zr_unlock(&lock);
+    if (e && e->word >> 32 == zr_block_word(b) >> 32)
+        ZR_DOWN(call, zeMemPutIpcHandle, 0, (b->key.context, e->handle));
+    free(e);
+}
+
+/* The parent's; their few bytes are let go of. */
+void zr_ipc_fork_child(void)
+{
+    lock = (struct zr_lock){0};
+    exports = NULL;
+    issues = NULL;
+}
+
+/* --- what the program calls --------------------------------------------------------------------------------------- */
 
 /* The same three functions in the two namespaces that runtimes have had for them. */
-#define ZR_IPC(name, prefix)                                                                       \
-    struct handle zr_sycl_##name##_get(void *ptr, const void *context);                            \
-    ZR_SYCL_EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                    \
-    struct handle zr_sycl_##name##_get(void *ptr, const void *context)                             \
-    {                                                                                              \
-        const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_get, caller);               \
-        struct handle out = {NULL, 0};                                                             \
-        zr_function real;                                                                          \
-                                                                                                   \
-        if (get(ptr, caller, &out) || !runtime)                                                    \
-            return out;                                                                            \
-        real = zr_runtime_function(runtime, prefix "3getEPvRKNS0_7contextE");                      \
-        return real ? ((struct handle(*)(void *, const void *))real)(ptr, context) : out;          \
-    }                                                                                              \
-    void zr_sycl_##name##_put(struct handle *handle, const void *context);                         \
-    ZR_SYCL_EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                         \
-    void zr_sycl_##name##_put(struct handle *handle, const void *context)                          \
-    {                                                                                              \
-        const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_put, caller);               \
-        zr_function real;                                                                          \
-                                                                                                   \
-        if (put(handle, caller) || !runtime)                                                       \
-            return;                                                                                \
-        real = zr_runtime_function(runtime, prefix "3putERNS4_6handleERKNS0_7contextE");           \
-        if (real)                                                                                  \
-            ((void (*)(struct handle *, const void *))real)(handle, context);                      \
-    }                                                                                              \
-    void zr_sycl_##name##_close(void *ptr, const void *context);                                   \
-    ZR_SYCL_EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                \
-    void zr_sycl_##name##_close(void *ptr, const void *context)                                    \
-    {                                                                                              \
-        const void *caller = __builtin_return_address(0);                                          \
-        struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_close, caller);             \
-        zr_function real;                                                                          \
-                                                                                                   \
-        if (close_here(ptr, caller) || !runtime)                                                   \
-            return;                                                                                \
-        real = zr_runtime_function(runtime, prefix "5closeEPvRKNS0_7contextE");                    \
-        if (real)                                                                                  \
-            ((void (*)(void *, const void *))real)(ptr, context);                                  \
+#define ZR_IPC(name, prefix)                                                                                           \
+    struct handle zr_sycl_##name##_get(void *ptr, const void *context);                                                \
+    ZR_SYCL_EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                                        \
+    struct handle zr_sycl_##name##_get(void *ptr, const void *context)                                                 \
+    {                                                                                                                  \
+        const void *caller = __builtin_return_address(0);                                                              \
+        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);                                         \
+        get_handle real = r ? (get_handle)zr_runtime_function(r, prefix "3getEPvRKNS0_7contextE") : NULL;              \
+        put_handle back = r ? (put_handle)zr_runtime_function(r, prefix "3putERNS4_6handleERKNS0_7contextE") : NULL;   \
+        struct handle out = {NULL, 0};                                                                                 \
+                                                                                                                       \
+        if (get(ptr, context, caller, real, back, &out) || !real)                                                      \
+            return out;                                                                                                \
+        return real(ptr, context);                                                                                     \
+    }                                                                                                                  \
+    void zr_sycl_##name##_put(struct handle *handle, const void *context);                                             \
+    ZR_SYCL_EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                                             \
+    void zr_sycl_##name##_put(struct handle *handle, const void *context)                                              \
+    {                                                                                                                  \
+        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_put, __builtin_return_address(0));                    \
+        put_handle real = r ? (put_handle)zr_runtime_function(r, prefix "3putERNS4_6handleERKNS0_7contextE") : NULL;   \
+                                                                                                                       \
+        if (!put(handle) && real)                                                                                      \
+            real(handle, context);                                                                                     \
+    }                                                                                                                  \
+    void zr_sycl_##name##_close(void *ptr, const void *context);                                                       \
+    ZR_SYCL_EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                                    \
+    void zr_sycl_##name##_close(void *ptr, const void *context)                                                        \
+    {                                                                                                                  \
+        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_close, __builtin_return_address(0));                  \
+        zr_function real = r ? zr_runtime_function(r, prefix "5closeEPvRKNS0_7contextE") : NULL;                       \
+                                                                                                                       \
+        if (!zr_route_block(ptr) && real)                                                                              \
+            ((void (*)(void *, const void *))real)(ptr, context);                                                      \
     }
 ZR_IPC(ipc_memory, "_ZN4sycl3_V13ext6oneapi12experimental10ipc_memory")
 ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
@@ -277,15 +291,11 @@ void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const
 ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device)
 {
-    const void *caller = __builtin_return_address(0);
-    struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_open, caller);
-    void *out = NULL;
-    zr_function real;
+    struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_open, __builtin_return_address(0));
+    zr_function real = r ? zr_runtime_function(r, OPEN) : NULL;
+    void *own = open_own(data, size);
 
-    if (!runtime || open_here(runtime, data, size, context, device, caller, &out))
-        return out;
-    real = zr_runtime_function(runtime, OPEN);
-    return real ? ((void *(*)(const void *, size_t, const void *, const void *))real)(
-                      data, size, context, device)
-                : NULL;
+    if (own || !real)
+        return own;
+    return ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
 }

@@ -1,23 +1,20 @@
 /*
- * What the runtime asks of Level Zero for a device allocation: through which hook, on which native
- * handles, on which devices it then wants the block resident, and how it frees it. Nothing of this
- * is assumed: the runtime is let make one block of its own for each pair of objects, and is
- * watched. So the route alone changes nothing else, whatever adapter, version or environment
- * variable decides about residency.
+ * What the runtime asks of Level Zero for a device allocation: through which hook, on which native handles, on which
+ * devices it then wants the block resident, and how it frees it. Nothing of this is assumed: the runtime is let make
+ * one block of its own for each pair of objects, and is watched. So the route alone changes nothing else, whatever
+ * adapter, version or environment variable decides about residency.
  *
- * A habit belongs to SYCL objects. Their address alone may be another object by now, so a weak
- * reference to each object's control block is kept: while it is, no other object can have that
- * address.
+ * A practice belongs to SYCL objects. Their address alone may be another object by now, so a weak reference to each
+ * object's control block is kept: while it is, no other object can have that address.
  */
-#include "sycl/route.h"
+#include "sycl/sycl.h"
 
 #include <string.h>
 
 enum {
-    HABITS = 256, /* pairs of objects that are known at one time */
-    LEARNT = 64,  /* different habits: pairs of native handles */
-    LAST_SHARED_DEVICE =
-        8,            /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
+    PAIRS = 256,      /* pairs of objects that are known at one time */
+    PRACTICES = 64,   /* different ones: pairs of native handles */
+    LAST_SHARED = 8,  /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
     FIRST_PROBE = 16, /* MiB: over any pool's usual limit, so that it reaches Level Zero */
     LAST_PROBE = 256
 };
@@ -30,39 +27,25 @@ struct control {
 
 /* What a request is known by. */
 struct identity {
-    const void *first,
-        *second; /* control block of queue or context; implementation of the device */
+    const void *first, *second; /* control block of queue or context; implementation of the device */
     struct control *held[2];
 };
 
 struct pair {
     struct identity id;
-    const struct zr_habit *habit; /* NULL: leave it to the runtime */
-    struct zr_pool_way pool;      /* under route:pool, by which of our pools the runtime serves them */
+    const struct zr_practice *practice; /* NULL: leave it to the runtime */
     const struct zr_runtime *runtime;
     struct zr_shared object[2]; /* the SYCL objects themselves, to ask the runtime once more */
-    bool queue;              /* one object, a queue; otherwise a context and a device */
+    bool queue;                 /* one object, a queue; otherwise a context and a device */
 };
 
-static struct pair pairs[HABITS];
-static struct zr_habit learnt[LEARNT];
-static unsigned learnt_count;
+static struct pair pairs[PAIRS];
+static struct zr_practice practices[PRACTICES];
+static unsigned practice_count; /* atomic */
 static struct zr_lock lock;
-uint32_t zr_habit_epoch = 1; /* atomic: rises when what was learnt no longer holds */
+static uint32_t epoch = 1; /* atomic: rises when what was found no longer holds */
 
-/* What this thread used last, and what it is watching. */
-static __thread struct {
-    const void *first, *second;
-    const struct zr_habit *habit;
-    uint32_t epoch;
-} last;
-static __thread struct {
-    struct zr_habit habit;
-    size_t size;
-    bool allocated, freed;
-} seen;
-
-/* --- objects ---------------------------------------------------------------------------------- */
+/* --- objects ------------------------------------------------------------------------------------------------------ */
 
 static void hold(struct control *c)
 {
@@ -84,8 +67,7 @@ static bool keep_alive(struct control *c)
     int strong = __atomic_load_n(&c->strong, __ATOMIC_RELAXED);
 
     while (strong != 0)
-        if (__atomic_compare_exchange_n(&c->strong, &strong, strong + 1, true, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED))
+        if (__atomic_compare_exchange_n(&c->strong, &strong, strong + 1, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
             return true;
     return false;
 }
@@ -114,8 +96,7 @@ static inline bool same(const struct identity *a, const struct identity *b)
     return a->first == b->first && a->second == b->second;
 }
 
-static inline void identify(const struct zr_runtime *runtime, const struct zr_request *r,
-                            struct identity *id)
+static inline void identify(const struct zr_runtime *runtime, const struct zr_request *r, struct identity *id)
 {
     *id = (struct identity){0};
     if (r->queue) {
@@ -124,7 +105,7 @@ static inline void identify(const struct zr_runtime *runtime, const struct zr_re
     }
     id->first = id->held[0] = zr_shared(r->context)->control;
     id->second = zr_shared(r->device)->implementation;
-    if (runtime->soname <= LAST_SHARED_DEVICE)
+    if (runtime->soname <= LAST_SHARED)
         id->held[1] = zr_shared(r->device)->control;
 }
 
@@ -138,120 +119,101 @@ static void note_objects(const struct zr_runtime *runtime, const struct zr_reque
         p->object[1] = (struct zr_shared){zr_shared(r->device)->implementation, p->id.held[1]};
 }
 
-/* --- watching --------------------------------------------------------------------------------- */
+/* --- watching ----------------------------------------------------------------------------------------------------- */
 
-/* Smaller ones are the runtime's own affairs. */
-void zr_habit_saw_alloc(uint32_t hook, ze_context_handle_t context,
-                        const ze_device_mem_alloc_desc_t *desc, size_t size,
-                        ze_device_handle_t device)
+/* Ours, not the program's: uncounted, and never from the cache. Within another watch that one goes on. */
+struct zr_watching zr_watch_start(struct zr_watch *w)
 {
-    if (seen.allocated || size < seen.size)
-        return;
-    seen.allocated = true;
-    seen.habit.hook = hook;
-    seen.habit.context = context;
-    seen.habit.device = device;
-    if (desc) {
-        seen.habit.ordinal = desc->ordinal;
-        seen.habit.flags = desc->flags;
+    struct zr_watching was = {.own = !zr_thread.watch, .inside = zr_thread.inside};
+
+    if (was.own) {
+        zr_thread.watch = w;
+        zr_thread.inside = true;
+    }
+    return was;
+}
+
+/* A cleanup: watching ends even when something is thrown. */
+void zr_watch_stop(const struct zr_watching *was)
+{
+    if (was->own) {
+        zr_thread.watch = NULL;
+        zr_thread.inside = was->inside;
     }
 }
 
-/* The same call may pass a second hook of ours further down. */
-void zr_habit_saw_resident(uint32_t hook, ze_device_handle_t device, size_t size)
+bool zr_probe(bool (*act)(void *arg), void *arg, size_t size, struct zr_practice *out)
 {
-    if (seen.allocated && hook == seen.habit.hook && !seen.freed && size >= seen.size &&
-        seen.habit.residents < ZR_HABIT_DEVICES)
-        seen.habit.resident[seen.habit.residents++] = device;
-}
+    struct zr_call call = {.hook = ZR_HOOK_PLT};
 
-void zr_habit_saw_free(bool ext, uint32_t policy)
-{
-    if (!seen.allocated || seen.freed)
-        return;
-    seen.freed = true;
-    seen.habit.frees_ext = ext;
-    seen.habit.free_policy = policy;
-    seen.habit.waits = ext && policy != 0;
-}
+    memset(out, 0, sizeof *out);
+    out->seen.size = size;
+    {
+        struct zr_watching was __attribute__((cleanup(zr_watch_stop))) = zr_watch_start(&out->seen);
 
-static void stop_watching(const bool *watching)
-{
-    if (*watching)
-        zr_thread.watch = zr_thread.inside = 0;
-}
-
-/* Ours, not the program's: uncounted, and never from what we keep. The guard goes even when something throws. */
-static bool watch(bool (*act)(void *arg), void *arg, size_t size)
-{
-    bool watching __attribute__((cleanup(stop_watching))) = !zr_thread.watch;
-
-    /* Within another watch: what is seen now belongs to that one. */
-    if (!watching)
-        return false;
-    memset(&seen, 0, sizeof seen);
-    seen.size = size;
-    zr_thread.watch = zr_thread.inside = 1;
-    return act(arg) && seen.allocated && seen.freed;
-}
-
-/* Devices by number, once the watching is over. */
-static void number_devices(void)
-{
-    struct zr_call call = {.hook = seen.habit.hook};
-
-    seen.habit.number = (uint16_t)zr_device_number(&call, seen.habit.device);
-    for (uint32_t i = 0; i < seen.habit.residents; i++) {
-        unsigned n = zr_device_number(&call, seen.habit.resident[i]);
+        if (!was.own || !act(arg) || !out->seen.allocated || !out->seen.freed)
+            return false;
+    }
+    call.hook = out->seen.hook;
+    out->number = (uint16_t)zr_device_number(&call, out->seen.device);
+    for (uint32_t i = 0; i < out->seen.residents; i++) {
+        unsigned n = zr_device_number(&call, out->seen.resident[i]);
 
         if (n < 64)
-            seen.habit.resident_on |= UINT64_C(1) << n;
+            out->residents |= UINT64_C(1) << n;
     }
-}
-
-bool zr_habit_watch(bool (*act)(void *arg), void *arg, size_t size, struct zr_habit *out)
-{
-    if (!watch(act, arg, size))
-        return false;
-    number_devices();
-    *out = seen.habit;
+    out->seen.size = out->seen.made = 0; /* the same practice, however large the block was */
     return true;
 }
 
 struct native {
     const struct zr_runtime *runtime;
-    const struct zr_request *request;
-    zr_probe probe;
+    const struct zr_request *objects;
     size_t size;
 };
 
-static bool ask_runtime(void *arg)
+static bool make_and_free(void *arg)
 {
     const struct native *n = arg;
+    void *p = zr_native_alloc(n->runtime, n->objects, n->size);
 
-    return n->probe(n->runtime, n->request, n->size);
+    if (p)
+        zr_native_free(n->runtime, n->objects, p);
+    return p != NULL;
 }
 
-static const struct zr_habit *remember(void)
+static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, struct zr_practice *out)
 {
-    number_devices();
-    for (unsigned i = 0; i < learnt_count; i++)
-        if (memcmp(&learnt[i], &seen.habit, sizeof seen.habit) == 0)
-            return &learnt[i];
-    if (learnt_count == LEARNT)
-        return NULL;
-    learnt[learnt_count] = seen.habit;
-    __atomic_store_n(&learnt_count, learnt_count + 1, __ATOMIC_RELEASE);
-    return &learnt[learnt_count - 1];
+    bool seen = false;
+
+    for (size_t mib = FIRST_PROBE; !seen && mib <= LAST_PROBE; mib *= 4) {
+        struct native native = {runtime, objects, mib << 20};
+
+        seen = zr_probe(make_and_free, &native, native.size, out);
+    }
+    return seen;
 }
 
-/* --- the table -------------------------------------------------------------------------------- */
+/* --- the table of objects ----------------------------------------------------------------------------------------- */
+
+/* Under the lock. Equal practices are one; NULL: all places are taken. */
+static const struct zr_practice *remember(const struct zr_practice *p)
+{
+    for (unsigned i = 0; i < practice_count; i++)
+        if (memcmp(&practices[i], p, sizeof *p) == 0)
+            return &practices[i];
+    if (practice_count == PRACTICES)
+        return NULL;
+    practices[practice_count] = *p;
+    __atomic_store_n(&practice_count, practice_count + 1, __ATOMIC_RELEASE);
+    return &practices[practice_count - 1];
+}
 
 static unsigned place_of(const struct identity *id)
 {
     uintptr_t h = (uintptr_t)id->first * 31 + (uintptr_t)id->second;
 
-    return (unsigned)(h >> 4 ^ h >> 13) % HABITS;
+    return (unsigned)(h >> 4 ^ h >> 13) % PAIRS;
 }
 
 /* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
@@ -259,7 +221,7 @@ static struct pair *place(const struct identity *want)
 {
     struct pair *spare = NULL;
 
-    for (unsigned i = 0, at = place_of(want); i < HABITS; i++, at = (at + 1) % HABITS) {
+    for (unsigned i = 0, at = place_of(want); i < PAIRS; i++, at = (at + 1) % PAIRS) {
         struct pair *p = &pairs[at];
 
         if (same(&p->id, want))
@@ -272,24 +234,30 @@ static struct pair *place(const struct identity *want)
     return spare;
 }
 
-static void release(struct pair *p)
+/* Under the lock. The references are dropped by the caller, without it: a destructor of the runtime's may run. */
+static void release(struct pair *p, struct control *dropped[2])
 {
     for (int i = 0; i < 2; i++)
-        if (p->id.held[i])
-            drop(p->id.held[i]);
+        dropped[i] = p->id.held[i];
     memset(p, 0, sizeof *p);
     /* What a thread used last is known by these addresses alone. */
-    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+}
+
+static void drop_all(struct control *dropped[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (dropped[i])
+            drop(dropped[i]);
 }
 
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
 {
-    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) ==
-           ZR_SYCL_LEVEL_ZERO;
+    return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
 }
 
-/* True: *habit is what is known. False: the caller must ask the runtime; the lock is not held meanwhile. */
-static bool known(const struct identity *want, const struct zr_habit **habit)
+/* True: *practice is what is known. False: the caller must ask the runtime. */
+static bool known(const struct identity *want, const struct zr_practice **practice)
 {
     struct pair *p;
     bool found;
@@ -298,121 +266,92 @@ static bool known(const struct identity *want, const struct zr_habit **habit)
     p = place(want);
     found = !p || same(&p->id, want);
     if (found)
-        *habit = p ? p->habit : NULL; /* no place for it: not asked each time, but left to the runtime */
+        *practice = p ? p->practice : NULL; /* no place for it: not asked each time, but left to the runtime */
     zr_unlock(&lock);
     return found;
 }
 
-/* Under the lock: a place for these objects that was not theirs before; NULL: all are taken, or they have one. */
-static struct pair *take_place(const struct zr_runtime *runtime, const struct zr_request *request,
-                               const struct identity *want)
+/* `found` NULL: these objects are left to the runtime. */
+static const struct zr_practice *keep(const struct zr_runtime *runtime, const struct zr_request *request,
+                                      const struct identity *want, const struct zr_practice *found)
 {
-    struct pair *p = place(want);
-
-    if (!p || same(&p->id, want))
-        return NULL;
-    if (p->id.first)
-        release(p);
-    p->id = *want;
-    note_objects(runtime, request, p);
-    for (int i = 0; i < 2; i++)
-        if (p->id.held[i])
-            hold(p->id.held[i]);
-    return p;
-}
-
-static const struct zr_habit *keep(const struct zr_runtime *runtime, const struct zr_request *request,
-                                   const struct identity *want, bool learn)
-{
-    const struct zr_habit *habit;
-    bool full;
+    struct control *dropped[2] = {NULL, NULL};
+    const struct zr_practice *practice;
     struct pair *p;
 
     zr_lock(&lock);
-    habit = learn ? remember() : NULL;
-    p = take_place(runtime, request, want);
-    if (p)
-        p->habit = habit;
-    full = !p && !place(want);
-    zr_unlock(&lock);
-    return full ? NULL : habit;
-}
-
-static bool watch_runtime(const struct zr_runtime *runtime, const struct zr_request *request, zr_probe probe)
-{
-    bool watched = false;
-
-    for (size_t mib = FIRST_PROBE; !watched && mib <= LAST_PROBE; mib *= 4) {
-        struct native native = {runtime, request, probe, mib << 20};
-
-        watched = watch(ask_runtime, &native, native.size);
+    practice = found ? remember(found) : NULL;
+    p = place(want);
+    if (p && !same(&p->id, want)) {
+        if (p->id.first)
+            release(p, dropped);
+        p->id = *want;
+        note_objects(runtime, request, p);
+        p->practice = practice;
+        for (int i = 0; i < 2; i++)
+            if (p->id.held[i])
+                hold(p->id.held[i]);
     }
-    return watched;
+    zr_unlock(&lock);
+    drop_all(dropped);
+    return p ? practice : NULL;
 }
 
-static __attribute__((noinline, cold)) const struct zr_habit *
-learn(const struct zr_runtime *runtime, const struct zr_request *request, const struct identity *want,
-      zr_probe probe)
+static ZR_COLD const struct zr_practice *find_practice(const struct zr_runtime *runtime,
+                                                       const struct zr_request *request, const struct identity *want)
 {
-    const struct zr_habit *habit;
+    const struct zr_practice *practice;
+    struct zr_practice found;
 
     if (!want->first || !want->held[0])
         return NULL;
-    if (known(want, &habit))
-        return habit;
+    if (known(want, &practice))
+        return practice;
     if (!zr_is_level_zero(runtime, request)) {
         zr_count(ZR_F_PASSED_BACKEND, 1);
-        return keep(runtime, request, want, false);
+        return keep(runtime, request, want, NULL);
     }
     /* Not even one block to be had now: the card is full, which says nothing of the next time. */
-    return watch_runtime(runtime, request, probe) ? keep(runtime, request, want, true) : NULL;
+    return probe_runtime(runtime, request, &found) ? keep(runtime, request, want, &found) : NULL;
 }
 
-const struct zr_habit *zr_habit_of(const struct zr_runtime *runtime,
-                                   const struct zr_request *request, zr_probe probe)
+const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request)
 {
+    uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
+    const struct zr_practice *practice;
     struct identity want;
-    uint32_t now = __atomic_load_n(&zr_habit_epoch, __ATOMIC_ACQUIRE);
 
     identify(runtime, request, &want);
-    if (likely(last.first == want.first && last.second == want.second && last.epoch == now))
-        return last.habit;
-    const struct zr_habit *habit = learn(runtime, request, &want, probe);
-
-    if (habit) {
-        last.first = want.first;
-        last.second = want.second;
-        last.habit = habit;
-        last.epoch = now;
+    if (likely(zr_thread.sycl.first == want.first && zr_thread.sycl.second == want.second &&
+               zr_thread.sycl.epoch == now))
+        return zr_thread.sycl.practice;
+    practice = find_practice(runtime, request, &want);
+    if (practice) {
+        zr_thread.sycl.first = want.first;
+        zr_thread.sycl.second = want.second;
+        zr_thread.sycl.practice = practice;
+        zr_thread.sycl.epoch = now;
     }
-    return habit;
+    return practice;
 }
 
-const struct zr_habit *zr_habit_in(ze_context_handle_t context, unsigned number)
-{
-    unsigned n = __atomic_load_n(&learnt_count, __ATOMIC_ACQUIRE);
-
-    while (n-- > 0)
-        if (learnt[n].context == context && learnt[n].number == number)
-            return &learnt[n];
-    return NULL;
-}
+/* --- the objects once more ---------------------------------------------------------------------------------------- */
 
 /* The objects of a pair, kept alive for the moment; false: none there, or gone. */
 static bool borrow(unsigned at, struct pair *out)
 {
-    bool mine;
+    bool alive;
 
     zr_lock(&lock);
     *out = pairs[at];
-    mine = out->id.first && out->habit && keep_alive(out->id.held[0]);
-    if (mine && out->id.held[1] && !keep_alive(out->id.held[1])) {
+    alive = out->id.first && out->practice && keep_alive(out->id.held[0]);
+    if (alive && out->id.held[1] && !keep_alive(out->id.held[1])) {
         zr_unlock(&lock);
         let_go(out->id.held[0]);
         return false;
     }
     zr_unlock(&lock);
-    return mine;
+    return alive;
 }
 
 static void give_back(const struct pair *p)
@@ -422,102 +361,83 @@ static void give_back(const struct pair *p)
             let_go(p->id.held[i]);
 }
 
-/* What the runtime does for this pair now; what could not be watched is learnt at the next request. */
-static const struct zr_habit *renew(unsigned at, const struct pair *was, zr_probe probe)
+static struct zr_request objects_of(const struct pair *p)
 {
-    struct zr_request request = {.queue = was->queue ? &was->object[0] : NULL,
-                                 .context = was->queue ? NULL : &was->object[0],
-                                 .device = was->queue ? NULL : &was->object[1]};
-    bool watched = watch_runtime(was->runtime, &request, probe);
-    const struct zr_habit *habit;
-
-    zr_lock(&lock);
-    habit = watched ? remember() : NULL;
-    if (same(&pairs[at].id, &was->id)) {
-        if (habit)
-            pairs[at].habit = habit;
-        else
-            release(&pairs[at]);
-    }
-    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
-    zr_unlock(&lock);
-    return habit;
+    return (struct zr_request){.queue = p->queue ? &p->object[0] : NULL,
+                               .context = p->queue ? NULL : &p->object[0],
+                               .device = p->queue ? NULL : &p->object[1]};
 }
 
-void zr_habit_renew(zr_probe probe, const void *caller)
+void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg)
+{
+    for (unsigned i = 0; i < PAIRS; i++) {
+        struct pair p;
+
+        if (!borrow(i, &p))
+            continue;
+        if (p.practice->seen.context == context && p.practice->number == number) {
+            struct zr_request objects = objects_of(&p);
+
+            use(p.runtime, &objects, arg);
+            give_back(&p);
+            return;
+        }
+        give_back(&p);
+    }
+}
+
+/* What the runtime does for this pair now; what could not be watched is found at the next request. */
+static const struct zr_practice *renew(unsigned at, const struct pair *was)
+{
+    struct zr_request objects = objects_of(was);
+    struct control *dropped[2] = {NULL, NULL};
+    const struct zr_practice *practice;
+    struct zr_practice found;
+    bool seen = probe_runtime(was->runtime, &objects, &found);
+
+    zr_lock(&lock);
+    practice = seen ? remember(&found) : NULL;
+    if (same(&pairs[at].id, &was->id)) {
+        if (practice)
+            pairs[at].practice = practice;
+        else
+            release(&pairs[at], dropped);
+    }
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
+    zr_unlock(&lock);
+    drop_all(dropped);
+    return practice;
+}
+
+void zr_practice_renew(const void *caller)
 {
     struct {
-        const struct zr_habit *was, *is;
-    } done[LEARNT] = {{NULL, NULL}}; /* pairs share habits: what lives follows once */
+        const struct zr_practice *was, *is;
+    } done[PRACTICES] = {{NULL, NULL}}; /* pairs share practices: what lives follows once */
     unsigned count = 0;
 
-    for (unsigned i = 0; i < HABITS; i++) {
-        const struct zr_habit *is;
+    for (unsigned i = 0; i < PAIRS; i++) {
+        const struct zr_practice *is;
         unsigned n = 0;
         struct pair was;
 
         if (!borrow(i, &was))
             continue;
-        is = renew(i, &was, probe);
-        while (n < count && (done[n].was != was.habit || done[n].is != is))
+        is = renew(i, &was);
+        while (n < count && (done[n].was != was.practice || done[n].is != is))
             n++;
-        if (is && is != was.habit && n == count && count < LEARNT) {
-            done[count].was = was.habit;
+        if (is && is != was.practice && n == count && count < PRACTICES) {
+            done[count].was = was.practice;
             done[count++].is = is;
-            zr_route_residency_changed(was.habit, is, caller);
+            zr_route_residency_changed(was.practice, is, caller);
         }
         give_back(&was);
     }
 }
 
-/* --- which of our pools the runtime serves them by ---------------------------------------------- */
-
-bool zr_habit_pool(const struct zr_runtime *runtime, const struct zr_request *request, struct zr_pool_way *way)
-{
-    struct identity want;
-    struct pair *p;
-    bool found;
-
-    identify(runtime, request, &want);
-    if (!want.first)
-        return false;
-    zr_lock(&lock);
-    p = place(&want);
-    found = !p || same(&p->id, &want);
-    *way = p && found ? p->pool : (struct zr_pool_way){0};
-    zr_unlock(&lock);
-    return found;
-}
-
-void zr_habit_keep_pool(const struct zr_runtime *runtime, const struct zr_request *request,
-                        const struct zr_pool_way *way)
-{
-    struct identity want;
-    struct pair *p;
-
-    identify(runtime, request, &want);
-    zr_lock(&lock);
-    p = want.first ? take_place(runtime, request, &want) : NULL;
-    if (p)
-        p->pool = *way;
-    zr_unlock(&lock);
-}
-
-bool zr_habit_is_pooled(const void *object)
-{
-    const void *first = zr_shared(object)->control;
-    bool found = false;
-
-    zr_lock(&lock);
-    for (unsigned i = 0; i < HABITS && !found; i++)
-        found = first && pairs[i].id.first == first && pairs[i].pool.pool;
-    zr_unlock(&lock);
-    return found;
-}
-
-/* The child's SYCL objects are copies of the parent's; what was learnt is as good as before. */
-void zr_fork_child_habit(void)
+/* The child's SYCL objects are copies of the parent's; what was found is as good as before. */
+void zr_probe_fork_child(void)
 {
     lock = (struct zr_lock){0};
-    __atomic_fetch_add(&zr_habit_epoch, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
 }

@@ -1,13 +1,12 @@
 /*
- * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by what we
- * keep, over zeMemAllocDevice on the runtime's own handles, with the residency that the runtime
- * would ask for.
+ * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by zeMemAllocDevice on the
+ * runtime's own handles, with the residency that the runtime would request.
  */
-#include "sycl/route.h"
+#include "sycl/sycl.h"
 
-enum {
-    USUAL_POOL_LIMIT = 4 << 20
-}; /* what the runtime's pool keeps of device memory unless told otherwise */
+#include <stdlib.h>
+
+enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps of device memory unless told otherwise */
 
 uint32_t zr_route_decision;
 static uint32_t pool_taken;
@@ -20,36 +19,28 @@ static void tell(const char *route, const char *why)
     zr_text(ZR_T_ROUTE_WHY, why);
 }
 
-__attribute__((noinline, cold)) enum zr_served zr_route_decide(void)
+ZR_COLD enum zr_route zr_route_decide(void)
 {
-    enum zr_served d = ZR_SERVED_ELSEWHERE;
-    bool taken = __atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE);
-    const char *refused = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
+    enum zr_route d = ZR_BY_RUNTIME;
+    const char *why = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
 
+    if (!why)
+        why = "the runtime asks nobody for its pool";
     zr_config_load();
     zr_stats_open();
-    switch (zr_config.route) {
-    case ZR_ROUTE_SYCL:
-        d = ZR_SERVED_AT_SYCL;
-        tell("sycl", "asked for");
-        break;
-    case ZR_ROUTE_NATIVE:
+    if (zr_config.route == ZR_ROUTE_NATIVE) {
         tell("native", "asked for");
-        break;
-    case ZR_ROUTE_POOL:
-        if (taken)
-            d = ZR_SERVED_BY_POOL;
-        else
-            tell("native", refused ? refused : "the runtime asks nobody for its pool");
-        break;
-    default:
-        if (taken) {
-            d = ZR_SERVED_BY_POOL;
-        } else {
-            d = ZR_SERVED_AT_SYCL;
-            tell("sycl", refused ? refused : "the runtime asks nobody for its pool");
-        }
-        break;
+    } else if (zr_config.route == ZR_ROUTE_SYCL) {
+        d = ZR_AT_SYCL;
+        tell("sycl", "asked for");
+    } else if (__atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE)) {
+        d = ZR_BY_POOL;
+    } else if (zr_config.route == ZR_ROUTE_AUTO) {
+        d = ZR_AT_SYCL;
+        tell("sycl", why);
+    } else {
+        tell("native", why);
+        zr_warn("route:pool is not possible here: %s; SYCL's device allocations are left to the runtime", why);
     }
     __atomic_store_n(&zr_route_decision, d, __ATOMIC_RELEASE);
     return d;
@@ -74,8 +65,7 @@ void zr_route_pool_taken(void)
 {
     if (__atomic_exchange_n(&pool_taken, 1, __ATOMIC_ACQ_REL) == 0) {
         zr_stats_open();
-        tell("pool",
-             zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
+        tell("pool", zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
     }
 }
 
@@ -95,11 +85,10 @@ void zr_route_pool_limit(size_t bytes)
  * A runtime that holds its pool inside tells nothing, and neither does one whose pool is switched off. With these
  * variables, whatever they say, nothing is known to be reused at once.
  */
-static __attribute__((noinline, cold)) size_t untold_limit(void)
+static ZR_COLD size_t untold_limit(void)
 {
-    static const char *const names[] = {
-        "UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR", "UR_L0_USM_ALLOCATOR",
-        "SYCL_PI_LEVEL_ZERO_USM_ALLOCATOR"};
+    static const char *const names[] = {"UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR",
+                                        "UR_L0_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_USM_ALLOCATOR"};
     size_t limit = USUAL_POOL_LIMIT;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -116,143 +105,126 @@ size_t zr_route_reuses_up_to(void)
     return likely(limit != SIZE_MAX) ? limit : untold_limit();
 }
 
-/* --- at the SYCL entry points ----------------------------------------------------------------- */
+/* --- at the SYCL entry points ------------------------------------------------------------------------------------- */
 
-static void begin(struct zr_call *call, uint32_t hook, const void *caller)
+void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller)
 {
     call->caller = caller;
+    call->library = zr_library_of(caller);
     call->hook = hook;
     call->entered = true;
-    call->weight = 0;
-    zr_thread.inside = 1;
-}
-
-/* Found in the books already: the flag is all that tells it from other blocks. */
-static void mark(void *p)
-{
-    struct zr_block *b = zr_map_base(p);
-
-    if (b)
-        __atomic_store_n(&b->flags, __atomic_load_n(&b->flags, __ATOMIC_RELAXED) | ZR_BLOCK_SYCL,
-                         __ATOMIC_RELAXED);
-}
-
-static ze_result_t alloc_plain(struct zr_call *call, const struct zr_habit *h, size_t size,
-                               size_t alignment, void **out)
-{
-    ze_device_mem_alloc_desc_t desc = {
-        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = h->flags, .ordinal = h->ordinal};
-
-    return zr_policy_alloc_device_from_driver(call, h->context, &desc, size, alignment, h->device,
-                                              out);
+    zr_thread.inside = true;
 }
 
 /* The driver refuses for want of memory: that is the answer. Anything else is for the runtime to say. */
 static bool is_short(ze_result_t result)
 {
-    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY ||
-           result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-}
-
-/* As alloc_plain, from what is kept where it can be. A hit is resident already. */
-static ze_result_t obtain(struct zr_call *call, const struct zr_habit *h, size_t size, size_t alignment,
-                          void **out, bool *hit)
-{
-    struct zr_keep_as as = {h->context, h->device, h->number, h->ordinal, h->flags, h->resident_on};
-    ze_result_t result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-
-    *hit = false;
-    if (zr_residency_skips(call))
-        as.residents &= UINT64_C(1) << (h->number & 63);
-    if (likely(zr_config.cache))
-        result = zr_keep_alloc_as(call, &as, size, alignment, out, hit);
-    if (unlikely(result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE))
-        result = alloc_plain(call, h, size, alignment, out);
-    return result;
-}
-
-/* Where a device refuses, the block is of no use to the program: it goes back, as the runtime does it. */
-static ze_result_t make_resident(struct zr_call *call, const struct zr_habit *h, void *p, size_t size)
-{
-    ze_result_t result = ZE_RESULT_SUCCESS, freed;
-
-    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < h->residents; i++)
-        result = zr_residency_make(call, h->context, h->resident[i], p, size);
-    if (unlikely(result != ZE_RESULT_SUCCESS) &&
-        !(zr_config.cache && zr_keep_not(call, h->context, p, &freed)))
-        zr_plain_free(call, h->context, p);
-    return result;
-}
-
-bool zr_route_alloc(const struct zr_habit *habit, size_t size, size_t alignment, const void *caller,
-                    void **out)
-{
-    struct zr_call call __attribute__((cleanup(zr_leave)));
-    ze_result_t result;
-    bool hit, again = true;
-    void *p = NULL;
-
-    begin(&call, habit->hook, caller);
-    zr_count_caller(caller, size);
-    *out = NULL;
-    if (unlikely(zr_host_refuses(size)))
-        return true;
-    for (;;) {
-        result = obtain(&call, habit, size, alignment, &p, &hit);
-        if (unlikely(result != ZE_RESULT_SUCCESS))
-            return is_short(result);
-        if (likely(hit))
-            break;
-        result = make_resident(&call, habit, p, size);
-        if (likely(result == ZE_RESULT_SUCCESS))
-            break;
-        if (!again || !is_short(result) || !zr_policy_trim(&call, habit->number))
-            return is_short(result);
-        again = false;
-        zr_count(ZR_F_CACHE_RETRIES, 1);
-    }
-    mark(p);
-    zr_trace('a', p, size, habit->number);
-    *out = p;
-    return true;
+    return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
-static inline bool is_reused(const struct zr_block *b)
+static bool is_reused(size_t size)
 {
-    return zr_config.cache &&
-           (zr_config.reuse == ZR_REUSE_ALWAYS || b->size <= zr_route_reuses_up_to());
+    return zr_config.cache && (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
+}
+
+/* Where a device refuses, the block is of no use to the program: it goes back, as the runtime does it. */
+static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w, void *p, size_t size)
+{
+    ze_result_t result = ZE_RESULT_SUCCESS;
+
+    for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < w->residents; i++)
+        result = zr_residency_make(call, w->context, w->resident[i], p, size);
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        zr_policy_free_to_driver(call, w->context, p);
+    return result;
+}
+
+static ze_result_t allocate(struct zr_call *call, const struct zr_practice *practice, size_t size, size_t alignment,
+                            void **out)
+{
+    const struct zr_watch *w = &practice->seen;
+    ze_device_mem_alloc_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = w->flags, .ordinal = w->ordinal};
+    struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
+                         .entry = ZR_E_zeMemAllocDevice,
+                         .context = w->context,
+                         .device = w->device,
+                         .desc = &desc,
+                         .size = size,
+                         .alignment = alignment,
+                         .residents = practice->residents,
+                         .flags = ZR_BLOCK_SYCL,
+                         .reusable = is_reused(size),
+                         .ask = zr_ask_device};
+    struct zr_block *b;
+    ze_result_t result;
+
+    if (zr_residency_skips(call))
+        a.residents &= UINT64_C(1) << (practice->number & 63);
+    /* The runtime's own pool takes what it pools with it when its context goes. */
+    if (size <= zr_route_reuses_up_to())
+        a.flags |= ZR_BLOCK_WITH_CONTEXT;
+    result = zr_policy_alloc(call, &a, out);
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        return result;
+    b = zr_map_base(*out);
+    if (likely(b))
+        b->owner = practice;
+    return make_resident(call, w, *out, size);
+}
+
+bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out)
+{
+    struct zr_call call __attribute__((cleanup(zr_leave)));
+    ze_result_t result;
+    void *p = NULL;
+
+    *out = NULL;
+    if (unlikely(zr_host_refuses(size)))
+        return true;
+    zr_route_enter(&call, practice->seen.hook, caller);
+    zr_count_caller(call.library, 0);
+    result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, &p));
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        zr_policy_refused(ZR_E_aligned_alloc_device, result);
+    *out = result == ZE_RESULT_SUCCESS ? p : NULL;
+    return likely(result == ZE_RESULT_SUCCESS) || is_short(result);
 }
 
 /* Nothing was ever handed out here unless it was decided so. */
-static inline struct zr_block *mine(const void *ptr)
+struct zr_block *zr_route_block(const void *ptr)
 {
-    struct zr_block *b = zr_route() == ZR_SERVED_AT_SYCL ? zr_map_base(ptr) : NULL;
+    struct zr_block *b = zr_route() == ZR_AT_SYCL ? zr_map_find(ptr) : NULL;
 
-    return b && __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL ? b : NULL;
+    return b && zr_block_flags(b) & ZR_BLOCK_SYCL ? b : NULL;
 }
 
-/* The rest goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
+/* What is not reused goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
 bool zr_route_free(void *ptr, const void *caller)
 {
-    struct zr_block *b = mine(ptr);
+    struct zr_block *b = zr_route_block(ptr);
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
+    const struct zr_practice *practice;
+    ze_context_handle_t context;
+    size_t size;
 
-    if (!b)
+    if (!b || b->base != (uintptr_t)ptr)
         return false;
     /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
-    if (unlikely(zr_exiting))
+    if (zr_exiting())
         return true;
-    ze_context_handle_t context = __atomic_load_n(&b->context, __ATOMIC_RELAXED);
-    const struct zr_habit *habit = zr_habit_in(context, b->device);
-
-    begin(&call, habit ? habit->hook : ZR_HOOK_PLT, caller);
-    zr_trace('f', ptr, 0, b->device);
-    if (likely(is_reused(b))) {
+    context = __atomic_load_n(&b->key.context, __ATOMIC_RELAXED);
+    size = b->size;
+    practice = b->owner;
+    zr_route_enter(&call, zr_block_hook(b), caller);
+    if (unlikely(zr_block_flags(b) & ZR_BLOCK_EXPORTED))
+        zr_ipc_before_free(&call, b);
+    if (likely(is_reused(size))) {
         zr_policy_free(&call, context, ptr);
-    } else if (habit && habit->frees_ext) {
+    } else if (practice && practice->seen.frees_ext) {
         ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
-                                          .freePolicy = habit->free_policy};
+                                          .freePolicy = practice->seen.free_policy};
 
         zr_policy_free_ext(&call, context, &desc, ptr);
     } else {
@@ -261,77 +233,48 @@ bool zr_route_free(void *ptr, const void *caller)
     return true;
 }
 
-struct leaving {
-    struct zr_call *call;
-    ze_context_handle_t context;
-};
-
-static bool leave(struct zr_block *b, void *arg)
-{
-    const struct leaving *l = arg;
-
-    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_LIVE && b->size <= zr_route_reuses_up_to() &&
-        __atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL &&
-        __atomic_load_n(&b->context, __ATOMIC_RELAXED) == (void *)l->context)
-        zr_policy_free_to_driver(l->call, l->context, (void *)b->base);
-    return true;
-}
-
-void zr_route_drop_context(struct zr_call *call, ze_context_handle_t context)
-{
-    struct leaving l = {call, context};
-
-    if (context && zr_route() == ZR_SERVED_AT_SYCL)
-        zr_block_each(leave, &l);
-}
-
-bool zr_route_owns(const void *ptr)
-{
-    return mine(ptr) != NULL;
-}
-
-/* --- residency that changes while blocks live --------------------------------------------------- */
+/* --- residency that changes while blocks live --------------------------------------------------------------------- */
 
 struct change {
     struct zr_call call;
-    const struct zr_habit *was, *is;
+    const struct zr_practice *was, *is;
 };
 
-static void follow(struct change *c, const struct zr_habit *h, uint64_t devices, void *base, size_t size,
-                   bool make)
+static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size, bool make)
 {
-    for (uint32_t i = 0; i < h->residents; i++) {
-        unsigned n = zr_device_number(&c->call, h->resident[i]);
+    for (uint32_t i = 0; i < w->residents; i++) {
+        unsigned n = zr_device_number(&c->call, w->resident[i]);
 
         if (n >= 64 || !(devices >> n & 1))
             continue;
         if (make)
-            zr_residency_make(&c->call, h->context, h->resident[i], base, size);
+            zr_residency_make(&c->call, w->context, w->resident[i], base, size);
         else
-            zr_residency_evict(&c->call, h->context, h->resident[i], base, size);
+            zr_residency_evict(&c->call, w->context, w->resident[i], base, size);
     }
 }
 
 static bool follow_one(struct zr_block *b, void *arg)
 {
     struct change *c = arg;
-    uint64_t was = c->was->resident_on, is = c->is->resident_on;
-    void *base = (void *)b->base;
+    uint64_t was = c->was->residents, is = c->is->residents;
+    void *base = (void *)__atomic_load_n(&b->base, __ATOMIC_RELAXED);
+    size_t size = __atomic_load_n(&b->size, __ATOMIC_RELAXED);
 
-    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE || b->device != c->is->number ||
-        !(__atomic_load_n(&b->flags, __ATOMIC_RELAXED) & ZR_BLOCK_SYCL) ||
-        __atomic_load_n(&b->context, __ATOMIC_RELAXED) != (void *)c->is->context)
+    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE ||
+        __atomic_load_n(&b->key.account, __ATOMIC_RELAXED) != c->is->number || !(zr_block_flags(b) & ZR_BLOCK_SYCL) ||
+        __atomic_load_n(&b->key.context, __ATOMIC_RELAXED) != (void *)c->is->seen.context)
         return true;
-    follow(c, c->is, is & ~was, base, b->size, true);
-    follow(c, c->was, was & ~is, base, b->size, false);
+    follow(c, &c->is->seen, is & ~was, base, size, true);
+    follow(c, &c->was->seen, was & ~is, base, size, false);
     return true;
 }
 
-void zr_route_residency_changed(const struct zr_habit *was, const struct zr_habit *is, const void *caller)
+void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller)
 {
     struct change c = {.was = was, .is = is};
 
-    begin(&c.call, is->hook, caller);
+    zr_route_enter(&c.call, is->seen.hook, caller);
     zr_block_each(follow_one, &c);
     zr_leave(&c.call);
 }

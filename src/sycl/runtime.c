@@ -3,9 +3,8 @@
  * every function that we stand in front of present. Anything else is passed through.
  */
 #include "base/dl.h"
-#include "sycl/route.h"
+#include "sycl/sycl.h"
 
-#include <link.h>
 #include <string.h>
 
 #define PREFIX "_ZN4sycl3_V1"
@@ -18,16 +17,10 @@ static const char *const symbols[ZR_SYCL_FORMS] = {
 #undef ZR_SYCL_FREE
 };
 
-enum { RUNTIMES = 4, SITES = 64, OLDEST = 7, NEWEST = 9 };
+enum { RUNTIMES = 4, OLDEST = 7, NEWEST = 9 };
 
 static struct zr_runtime runtimes[RUNTIMES];
 static struct zr_lock lock;
-
-/* Which runtime a call site belongs to: a call site never changes its library. */
-static struct {
-    const void *site;
-    struct zr_runtime *runtime;
-} sites[SITES];
 
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
 static unsigned soname_number(const char *soname)
@@ -44,41 +37,26 @@ static unsigned soname_number(const char *soname)
 }
 
 struct census {
-    const void *inside[RUNTIMES]; /* an address in each libsycl */
-    unsigned count;
+    bool any, known;
 };
 
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
-static bool is_named(const char *path)
-{
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    const char *name = slash ? slash + 1 : path;
-
-    return name && (strncmp(name, "libsycl.so", 10) == 0 || strncmp(name, "libsycl-preview.so", 18) == 0);
-}
-
-static int is_runtime(struct dl_phdr_info *info, size_t size, void *arg)
+static bool take_census(const struct zr_elf *elf, void *arg)
 {
     struct census *c = arg;
+    bool runtime = strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0;
 
-    (void)size;
-    for (int i = 0; is_named(info->dlpi_name) && i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == PT_LOAD && c->count < RUNTIMES) {
-            c->inside[c->count++] = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-            break;
-        }
-    return 0;
+    c->any |= runtime;
+    c->known |= runtime && soname_number(elf->soname) != 0;
+    return false;
 }
 
 bool zr_runtime_is_foreign(void)
 {
-    struct census c = {.count = 0};
-    bool known = false;
+    struct census c = {.any = false};
 
-    dl_iterate_phdr(is_runtime, &c);
-    for (unsigned i = 0; i < c.count; i++)
-        known |= soname_number(zr_caller_name(c.inside[i])) != 0;
-    return c.count != 0 && !known;
+    zr_elf_each(take_census, &c);
+    return c.any && !c.known;
 }
 
 static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
@@ -99,76 +77,71 @@ static bool fill(struct zr_runtime *r)
     return whole && r->context_backend && r->queue_backend;
 }
 
-/* Under the lock. The first runtime that is used is ours, later ones pass through. */
+static void report(const struct zr_runtime *r, bool first, const char *soname)
+{
+    const char *why = !first       ? "a second SYCL runtime in this process"
+                      : !r->soname ? ZR_RUNTIME_NOT_KNOWN
+                                   : "a SYCL runtime without all of its USM functions";
+
+    zr_warn("%s (%s): its allocations are left to it", why, soname);
+    if (first) {
+        zr_text(ZR_T_ROUTE, "native");
+        zr_text(ZR_T_ROUTE_WHY, why);
+    }
+}
+
+/* The runtime that lies there, or a place for it; NULL: all are taken. Under the lock. */
+static struct zr_runtime *place_of(uintptr_t base)
+{
+    for (int i = 0; i < RUNTIMES; i++)
+        if (runtimes[i].base == base || !runtimes[i].base)
+            return &runtimes[i];
+    return NULL;
+}
+
+/* The first runtime that is used is ours, later ones pass through. It is read without the lock, and then published. */
 static struct zr_runtime *know(zr_function function)
 {
-    const char *soname = zr_caller_name(ZR_POINTER(function));
-    struct zr_runtime *r = NULL;
-    Dl_info library;
+    struct zr_runtime new = {.base = 0}, *r;
+    bool added = false;
+    struct zr_elf elf;
 
-    if (!dladdr(ZR_POINTER(function), &library))
+    if (!zr_elf_find(ZR_POINTER(function), &elf))
         return NULL;
-    for (int i = 0; i < RUNTIMES; i++) {
-        r = &runtimes[i];
-        if (r->handle && r->base == (uintptr_t)library.dli_fbase)
-            return r;
-        if (!r->handle)
-            break;
-        r = NULL;
+    new.handle = dlopen(elf.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    if (!new.handle)
+        return NULL;
+    new.base = elf.start;
+    new.soname = soname_number(elf.soname);
+    new.ours = fill(&new) && new.soname;
+    zr_lock(&lock);
+    r = place_of(new.base);
+    if (r && !r->base) {
+        added = true;
+        new.ours &= r == &runtimes[0];
+        *r = new;
     }
-    if (!r)
-        return NULL;
-    r->handle = dlopen(library.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-    if (!r->handle)
-        return NULL;
-    r->base = (uintptr_t)library.dli_fbase;
-    r->soname = soname_number(soname);
-    r->ours = fill(r) && r->soname && r == &runtimes[0];
-    if (!r->ours) {
-        const char *why = r != &runtimes[0] ? "a second SYCL runtime in this process"
-                          : !r->soname      ? ZR_RUNTIME_NOT_KNOWN
-                                            : "a SYCL runtime without all of its USM functions";
-
-        zr_say("%s (%s): its allocations are left to it", why, soname);
-        if (r == &runtimes[0]) {
-            zr_text(ZR_T_ROUTE, "native");
-            zr_text(ZR_T_ROUTE_WHY, why);
-        }
-    }
+    zr_unlock(&lock);
+    if (added && !new.ours)
+        report(r, r == &runtimes[0], elf.soname);
     return r;
 }
 
 zr_function zr_definition(const char *symbol, const void *caller)
 {
     /* Python loads a runtime for itself alone: it is in nobody's scope but its own. */
-    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7",
-                                        "libumf.so.1", "libumf.so.0"};
-    void *p = NULL;
-    Dl_info info;
-    void *own;
+    static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1", "libumf.so.0"};
+    void *p = zr_dlsym_from(caller, symbol);
 
-    if (caller && dladdr(caller, &info) && info.dli_fname && info.dli_fname[0]) {
-        own = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-        if (own) {
-            p = zr_real_dlsym(own, symbol);
-            dlclose(own);
-        }
-    }
     if (!p)
         p = zr_real_dlsym(RTLD_NEXT, symbol);
-    for (size_t i = 0; !p && i < sizeof usual / sizeof usual[0]; i++) {
-        own = dlopen(usual[i], RTLD_LAZY | RTLD_NOLOAD);
-        if (own) {
-            p = zr_real_dlsym(own, symbol);
-            dlclose(own);
-        }
-    }
+    for (size_t i = 0; !p && i < sizeof usual / sizeof usual[0]; i++)
+        p = zr_dlsym_in(usual[i], symbol);
     dlerror();
     return ZR_FUNCTION(p);
 }
 
-static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form form,
-                                                               const void *caller, size_t site)
+static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *caller, const struct zr_library *library)
 {
     zr_function function = zr_definition(symbols[form], caller);
     struct zr_runtime *r;
@@ -177,39 +150,27 @@ static __attribute__((noinline, cold)) struct zr_runtime *find(enum zr_sycl_form
         return NULL;
     zr_config_load();
     zr_stats_open();
-    zr_lock(&lock);
     r = know(function);
-    if (r) {
-        __atomic_store_n(&sites[site].site, NULL, __ATOMIC_RELEASE);
-        __atomic_store_n(&sites[site].runtime, r, __ATOMIC_RELEASE);
-        __atomic_store_n(&sites[site].site, caller, __ATOMIC_RELEASE);
-    }
-    zr_unlock(&lock);
+    zr_library_tag(library, r);
     return r;
 }
 
+/* A library is linked to one runtime: its record remembers which. */
 struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller)
 {
-    size_t site = ((uintptr_t)caller ^ (uintptr_t)caller >> 9) % SITES;
+    const struct zr_library *library = zr_library_of(caller);
+    struct zr_runtime *r = zr_library_tagged(library);
 
-    if (likely(__atomic_load_n(&sites[site].site, __ATOMIC_ACQUIRE) == caller)) {
-        struct zr_runtime *r = __atomic_load_n(&sites[site].runtime, __ATOMIC_ACQUIRE);
-
-        if (likely(__atomic_load_n(&sites[site].site, __ATOMIC_ACQUIRE) == caller))
-            return r;
-    }
-    return find(form, caller, site);
+    return likely(r) ? r : find(form, caller, library);
 }
 
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller)
 {
-    struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_free_XC, caller);
-
-    if (likely(!zr_exiting)) {
+    if (likely(!zr_exiting())) {
         zr_fork_check();
         zr_count_call(entry, ZR_VIA_SYCL);
     }
-    return runtime;
+    return zr_runtime_of(ZR_SYCL_free_XC, caller);
 }
 
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol)
@@ -221,45 +182,7 @@ zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *sy
     return f;
 }
 
-/* --- the libraries through which runtimes call Level Zero -------------------------------------- */
-
-bool zr_is_adapter(const void *caller)
-{
-    static const char *const stems[] = {"libur_adapter_level_zero", "libpi_level_zero", "libumf"};
-    const char *name = zr_caller_name(caller);
-
-    for (size_t i = 0; i < sizeof stems / sizeof stems[0]; i++)
-        if (strncmp(name, stems[i], strlen(stems[i])) == 0)
-            return true;
-    return false;
-}
-
-/* Who came past the names, by the driver's hook, is seen as the loader. */
-static bool is_loader(const void *caller)
-{
-    static const char stem[] = "libze_loader";
-
-    return strncmp(zr_caller_name(caller), stem, sizeof stem - 1) == 0;
-}
-
-/* One word per call site: its address, which fits 47 bits, and above them what was found. */
-bool zr_may_be_adapter(const void *caller)
-{
-    enum { SPOTS = 256, FOUND = 62, YES = 63 };
-    static uint64_t spots[SPOTS];
-    uint64_t *spot = &spots[((uintptr_t)caller ^ (uintptr_t)caller >> 9) % SPOTS];
-    uint64_t word = __atomic_load_n(spot, __ATOMIC_RELAXED);
-    uint64_t known = (uintptr_t)caller | UINT64_C(1) << FOUND;
-
-    if (likely((word & ~(UINT64_C(1) << YES)) == known))
-        return word >> YES;
-    if (zr_is_adapter(caller) || is_loader(caller))
-        known |= UINT64_C(1) << YES;
-    __atomic_store_n(spot, known, __ATOMIC_RELAXED);
-    return known >> YES;
-}
-
-void zr_fork_child_runtime(void)
+void zr_runtime_fork_child(void)
 {
     lock = (struct zr_lock){0};
 }

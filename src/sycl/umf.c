@@ -6,8 +6,7 @@
  * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are
  * left alone.
  */
-#include "sycl/runtime_pool.h"
-#include "base/dl.h"
+#include "sycl/sycl.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -36,70 +35,66 @@ struct ops {
     int (*free)(void *pool, void *ptr);
     int (*get_last_allocation_error)(void *pool);
     int (*get_name)(void *pool, const char **name);
-    int (*ext_ctl)(void *pool, int source, const char *name, void *arg, size_t size, int type,
-                   va_list arguments);
+    int (*ext_ctl)(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments);
     int (*ext_trim_memory)(void *pool, size_t keep);
 };
 
 /* One of ours, or UMF's own behind our table where the provider turns out not to be for us. */
 struct pool {
-    struct zr_umf_pool *ours;
+    struct zr_runtime_pool ours;
     const struct ops *theirs;
     void *their_pool;
+    struct pool *next; /* spare */
 };
 
-enum { POOLS = 256 };
-static struct pool pools[POOLS];
+static struct pool *spare;
 static struct zr_lock lock;
-static const struct ops *real_ops;
+static const struct ops *real_ops; /* atomic */
 static struct zr_umf umf;
 
-static __thread int last_error;
-/* What the adapter has set last in this thread: it makes the pool's parameters, then asks for the ops. */
-static __thread struct {
-    void *params;
-    size_t limit;
-    bool device;
-} setting;
+/* --- the table ---------------------------------------------------------------------------------------------------- */
 
-/* --- the table -------------------------------------------------------------------------------- */
-
-static struct pool *place(void)
-{
-    struct pool *p = NULL;
-
-    zr_lock(&lock);
-    for (int i = 0; i < POOLS && !p; i++)
-        if (!pools[i].ours && !pools[i].theirs)
-            p = &pools[i];
-    if (p)
-        p->theirs = real_ops;
-    zr_unlock(&lock);
-    return p;
-}
-
-static int initialize(void *provider, const void *params, void **out)
+static struct pool *take_spare(void)
 {
     struct pool *p;
 
+    zr_lock(&lock);
+    p = spare;
+    if (p)
+        spare = p->next;
+    zr_unlock(&lock);
+    return p ? p : zr_piece(sizeof *p);
+}
+
+static void put_spare(struct pool *p)
+{
+    zr_lock(&lock);
+    *p = (struct pool){.next = spare};
+    spare = p;
+    zr_unlock(&lock);
+}
+
+/* What we cannot serve UMF's own pool does: a runtime gets as many pools as it wants. */
+static int initialize(void *provider, const void *params, void **out)
+{
+    struct pool *p;
+    int code;
+
     zr_fork_check();
-    p = place();
+    p = take_spare();
     if (!p)
         return UMF_OUT_OF_HOST_MEMORY;
-    p->ours = zr_umf_pool_new(&umf, provider, setting.limit);
-    if (p->ours) {
-        zr_route_pool_taken();
-    } else {
-        int code = real_ops->initialize(provider, params, &p->their_pool);
-
-        zr_route_pool_refused("the runtime's provider is not for device memory that we see");
-        if (code != UMF_SUCCESS) {
-            p->theirs = NULL;
-            return code;
-        }
-    }
+    *p = (struct pool){.theirs = real_ops};
     *out = p;
-    return UMF_SUCCESS;
+    if (zr_runtime_pool_begin(&p->ours, &umf, provider, zr_thread.sycl.limit)) {
+        zr_route_pool_taken();
+        return UMF_SUCCESS;
+    }
+    zr_route_pool_refused("the runtime's provider is not for device memory that we see");
+    code = p->theirs->initialize(provider, params, &p->their_pool);
+    if (code != UMF_SUCCESS)
+        put_spare(p);
+    return code;
 }
 
 static int finalize(void *pool)
@@ -108,49 +103,35 @@ static int finalize(void *pool)
     int code = UMF_SUCCESS;
 
     zr_fork_check();
-    if (!p->ours)
+    if (!p->ours.pool)
         code = p->theirs->finalize(p->their_pool);
-    else if (!zr_exiting)
-        zr_umf_pool_delete(p->ours);
-    zr_lock(&lock);
-    memset(p, 0, sizeof *p);
-    zr_unlock(&lock);
+    else if (!zr_exiting())
+        zr_runtime_pool_end(&p->ours);
+    put_spare(p);
     return code;
 }
 
-void zr_fork_child_umf(void)
+void zr_umf_fork_child(void)
 {
     lock = (struct zr_lock){0};
 }
 
-static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment,
-                      const void *caller)
+static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller)
 {
+    const struct zr_library *library = zr_library_of(caller);
     void *out = NULL;
+    int code;
 
-    last_error = UMF_SUCCESS;
     zr_fork_check();
     zr_count_call(entry, ZR_VIA_POOL);
-    zr_count_caller(caller, size);
-    if (unlikely(size == 0 || alignment & (alignment - 1))) {
-        last_error = UMF_INVALID_ARGUMENT;
-        return NULL;
-    }
-    if (unlikely(zr_host_refuses(size))) {
-        last_error = UMF_OUT_OF_HOST_MEMORY;
-        return NULL;
-    }
-    if (unlikely(zr_shortcut.asking))
-        last_error = zr_shortcut_refused(p->ours, size, alignment);
-    if (likely(last_error == UMF_SUCCESS))
-        last_error = zr_umf_pool_malloc(p->ours, size, alignment, &out);
-    if (unlikely(last_error < 0)) /* no memory for our own books */
-        last_error = UMF_OUT_OF_HOST_MEMORY;
-    if (unlikely(last_error != UMF_SUCCESS))
-        return NULL;
-    if (unlikely(zr_shortcut.asking))
-        zr_shortcut_saw(&(struct zr_pool_way){p->ours, caller, entry}, size, alignment, out);
-    zr_trace('a', out, size, 0);
+    if (unlikely(size == 0 || alignment & (alignment - 1)))
+        code = UMF_INVALID_ARGUMENT;
+    else if (unlikely(zr_host_refuses(size)))
+        code = UMF_OUT_OF_HOST_MEMORY;
+    else
+        code = zr_runtime_pool_malloc(&p->ours, size, alignment, &out);
+    zr_count_caller(library, likely(code == UMF_SUCCESS) ? size : 0);
+    zr_thread.sycl.error = code == ZR_NO_MEMORY ? UMF_OUT_OF_HOST_MEMORY : code;
     return out;
 }
 
@@ -158,7 +139,7 @@ static void *pool_malloc(void *pool, size_t size)
 {
     struct pool *p = pool;
 
-    if (unlikely(!p->ours))
+    if (unlikely(!p->ours.pool))
         return p->theirs->malloc(p->their_pool, size);
     return allocate(p, ZR_E_pool_malloc, size, 0, __builtin_return_address(0));
 }
@@ -167,42 +148,41 @@ static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment)
 {
     struct pool *p = pool;
 
-    if (unlikely(!p->ours))
+    if (unlikely(!p->ours.pool))
         return p->theirs->aligned_malloc(p->their_pool, size, alignment);
     return allocate(p, ZR_E_pool_aligned_malloc, size, alignment, __builtin_return_address(0));
 }
 
 /* As UMF's own: device memory cannot be written from here. */
+static void *not_supported(enum zr_entry entry)
+{
+    zr_count_call(entry, ZR_VIA_POOL);
+    zr_thread.sycl.error = UMF_NOT_SUPPORTED;
+    return NULL;
+}
+
 static void *pool_calloc(void *pool, size_t count, size_t size)
 {
     struct pool *p = pool;
 
-    if (!p->ours)
-        return p->theirs->calloc(p->their_pool, count, size);
-    zr_count_call(ZR_E_pool_calloc, ZR_VIA_POOL);
-    last_error = UMF_NOT_SUPPORTED;
-    return NULL;
+    return p->ours.pool ? not_supported(ZR_E_pool_calloc) : p->theirs->calloc(p->their_pool, count, size);
 }
 
 static void *pool_realloc(void *pool, void *ptr, size_t size)
 {
     struct pool *p = pool;
 
-    if (!p->ours)
-        return p->theirs->realloc(p->their_pool, ptr, size);
-    zr_count_call(ZR_E_pool_realloc, ZR_VIA_POOL);
-    last_error = UMF_NOT_SUPPORTED;
-    return NULL;
+    return p->ours.pool ? not_supported(ZR_E_pool_realloc) : p->theirs->realloc(p->their_pool, ptr, size);
 }
 
 static int pool_usable(void *pool, const void *ptr, size_t *size)
 {
     struct pool *p = pool;
 
-    if (unlikely(!p->ours))
+    if (unlikely(!p->ours.pool))
         return p->theirs->malloc_usable_size(p->their_pool, ptr, size);
     zr_count_call(ZR_E_pool_malloc_usable_size, ZR_VIA_POOL);
-    *size = ptr ? zr_umf_pool_usable(p->ours, ptr) : 0;
+    *size = ptr ? zr_runtime_pool_usable(&p->ours, ptr) : 0;
     return UMF_SUCCESS;
 }
 
@@ -210,39 +190,37 @@ static int pool_free(void *pool, void *ptr)
 {
     struct pool *p = pool;
 
-    if (unlikely(!p->ours))
+    if (unlikely(!p->ours.pool))
         return p->theirs->free(p->their_pool, ptr);
-    if (unlikely(!ptr || zr_exiting))
+    if (unlikely(!ptr || zr_exiting()))
         return UMF_SUCCESS;
     zr_fork_check();
     zr_count_call(ZR_E_pool_free, ZR_VIA_POOL);
-    zr_trace('f', ptr, 0, 0);
-    return zr_umf_pool_free(p->ours, ptr) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
+    return zr_runtime_pool_free(&p->ours, ptr) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
 }
 
 static int pool_last_error(void *pool)
 {
     struct pool *p = pool;
 
-    return p->ours ? last_error : p->theirs->get_last_allocation_error(p->their_pool);
+    return p->ours.pool ? zr_thread.sycl.error : p->theirs->get_last_allocation_error(p->their_pool);
 }
 
 static int pool_name(void *pool, const char **name)
 {
     struct pool *p = pool;
 
-    if (p && !p->ours)
+    if (p && !p->ours.pool)
         return p->theirs->get_name(p->their_pool, name);
     *name = "zeroute";
     return UMF_SUCCESS;
 }
 
-static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t size, int type,
-                    va_list arguments)
+static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments)
 {
     struct pool *p = pool;
 
-    if (p && !p->ours && p->theirs->ext_ctl)
+    if (p && !p->ours.pool && p->theirs->ext_ctl)
         return p->theirs->ext_ctl(p->their_pool, source, name, arg, size, type, arguments);
     return UMF_INVALID_CTL_PATH;
 }
@@ -251,11 +229,10 @@ static int pool_trim(void *pool, size_t keep)
 {
     struct pool *p = pool;
 
-    if (!p->ours)
-        return p->theirs->ext_trim_memory ? p->theirs->ext_trim_memory(p->their_pool, keep)
-                                          : UMF_NOT_SUPPORTED;
+    if (!p->ours.pool)
+        return p->theirs->ext_trim_memory ? p->theirs->ext_trim_memory(p->their_pool, keep) : UMF_NOT_SUPPORTED;
     zr_fork_check();
-    zr_umf_pool_trim(p->ours, keep);
+    zr_pool_trim(p->ours.pool, keep);
     return UMF_SUCCESS;
 }
 
@@ -265,9 +242,8 @@ static size_t pool_usable_0_11(void *pool, const void *ptr)
     struct pool *p = pool;
     size_t size = 0;
 
-    if (!p->ours)
-        return ((size_t(*)(void *, const void *))(zr_function)p->theirs->malloc_usable_size)(
-            p->their_pool, ptr);
+    if (!p->ours.pool)
+        return ((size_t(*)(void *, const void *))(zr_function)p->theirs->malloc_usable_size)(p->their_pool, ptr);
     pool_usable(pool, ptr, &size);
     return size;
 }
@@ -285,45 +261,45 @@ static struct ops ours = {.initialize = initialize,
                           .ext_ctl = pool_ctl,
                           .ext_trim_memory = pool_trim};
 
-/* Once: which table does this UMF know, and the two functions of its provider. */
-static const struct ops *table_for(const struct ops *real, const void *caller)
+/* Once: which table this UMF knows, and the two functions of its provider. Of two threads that come at once both find
+ * the same. */
+static bool adopt(const struct ops *real, const void *caller)
 {
-    if (real->version != OPS_0_11 && real->version != OPS_1_0 && real->version != OPS_1_1) {
-        zr_route_pool_refused("a UMF whose pools have a layout that is not known");
-        return real;
-    }
-    if (zr_runtime_is_foreign()) {
-        zr_route_pool_refused(ZR_RUNTIME_NOT_KNOWN);
-        return real;
-    }
+    struct zr_umf found = {
+        .alloc = (int (*)(void *, size_t, size_t, void **))zr_definition("umfMemoryProviderAlloc", caller),
+        .free = (int (*)(void *, void *, size_t))zr_definition("umfMemoryProviderFree", caller)};
+
+    if (!found.alloc || !found.free)
+        return false;
     zr_lock(&lock);
     if (!real_ops) {
-        umf.alloc = (int (*)(void *, size_t, size_t, void **))zr_definition(
-            "umfMemoryProviderAlloc", caller);
-        umf.free = (int (*)(void *, void *, size_t))zr_definition("umfMemoryProviderFree", caller);
-        if (umf.alloc && umf.free) {
-            ours.version = real->version;
-            if (real->version == OPS_0_11)
-                ours.malloc_usable_size =
-                    (int (*)(void *, const void *, size_t *))(zr_function)pool_usable_0_11;
-            real_ops = real;
-        }
+        umf = found;
+        ours.version = real->version;
+        if (real->version == OPS_0_11)
+            ours.malloc_usable_size = (int (*)(void *, const void *, size_t *))(zr_function)pool_usable_0_11;
+        real_ops = real;
     }
     zr_unlock(&lock);
-    if (real_ops == real)
+    return real_ops == real;
+}
+
+static const struct ops *table_for(const struct ops *real, const void *caller)
+{
+    const char *why = NULL;
+
+    if (real->version != OPS_0_11 && real->version != OPS_1_0 && real->version != OPS_1_1)
+        why = "a UMF whose pools have a layout that is not known";
+    else if (zr_runtime_is_foreign())
+        why = ZR_RUNTIME_NOT_KNOWN;
+    else if (!adopt(real, caller))
+        why = "a second UMF in this process, or one without providers";
+    if (!why)
         return &ours;
-    zr_route_pool_refused("a second UMF in this process, or one without providers");
+    zr_route_pool_refused(why);
     return real;
 }
 
-/* --- what the adapter calls ------------------------------------------------------------------- */
-
-static bool is_adapter(const void *caller)
-{
-    static const char stem[] = "libur_adapter_level_zero";
-
-    return strncmp(zr_caller_name(caller), stem, sizeof stem - 1) == 0;
-}
+/* --- what the adapter calls --------------------------------------------------------------------------------------- */
 
 #define REAL(name, caller) ((__typeof__(&zr_##name))zr_definition(#name, caller))
 
@@ -339,38 +315,37 @@ EXPORT const void *zr_umfDisjointPoolOps(void)
     const void *(*real)(void) = REAL(umfDisjointPoolOps, caller);
     const struct ops *ops = real ? real() : NULL;
 
-    if (!ops || zr_exiting || !setting.device || !is_adapter(caller) || !zr_route_wants_pool())
+    if (!ops || zr_exiting() || !zr_thread.sycl.for_device || !zr_library_of(caller)->is_adapter ||
+        !zr_route_wants_pool())
         return ops;
     return table_for(ops, caller);
 }
 
 EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name)
 {
-    int (*real)(void *, const char *) =
-        REAL(umfDisjointPoolParamsSetName, __builtin_return_address(0));
+    int (*real)(void *, const char *) = REAL(umfDisjointPoolParamsSetName, __builtin_return_address(0));
 
-    setting.device = name && strcmp(name, "Device") == 0;
-    if (setting.device && setting.params == params)
-        zr_route_pool_limit(setting.limit);
+    zr_thread.sycl.for_device = name && strcmp(name, "Device") == 0;
+    if (zr_thread.sycl.for_device && zr_thread.sycl.params == params)
+        zr_route_pool_limit(zr_thread.sycl.limit);
     return real ? real(params, name) : UMF_NOT_SUPPORTED;
 }
 
 EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size)
 {
-    int (*real)(void *, size_t) =
-        REAL(umfDisjointPoolParamsSetMaxPoolableSize, __builtin_return_address(0));
+    int (*real)(void *, size_t) = REAL(umfDisjointPoolParamsSetMaxPoolableSize, __builtin_return_address(0));
 
-    setting.params = params;
-    setting.limit = size;
+    zr_thread.sycl.params = params;
+    zr_thread.sycl.limit = size;
     return real ? real(params, size) : UMF_NOT_SUPPORTED;
 }
 
 /* Callers name the version of UMF that they were linked against. */
-#define VERSIONS(name)                                                                             \
-    __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                            \
-            ".globl zr_" #name "_0_11\n"                                                           \
-            ".type zr_" #name "_0_11, @function\n"                                                 \
-            ".set zr_" #name "_0_11, zr_" #name "\n"                                               \
+#define VERSIONS(name)                                                                                                 \
+    __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                                                \
+            ".globl zr_" #name "_0_11\n"                                                                               \
+            ".type zr_" #name "_0_11, @function\n"                                                                     \
+            ".set zr_" #name "_0_11, zr_" #name "\n"                                                                   \
             ".symver zr_" #name "_0_11, " #name "@UMF_0.11\n")
 VERSIONS(umfDisjointPoolOps);
 VERSIONS(umfDisjointPoolParamsSetName);

@@ -60,14 +60,19 @@ void out(const char *format, ...)
 
 size_t some_size(void)
 {
-    static const size_t edges[] = {0, 1, 7, 512, 4095, 4096, 65535, 65536, 65537, MIB - 1, MIB, MIB + 1,
-                                   2 * MIB, 2 * MIB + 1, 3 * MIB, 4 * MIB, 20 * MIB, 64 * MIB, 1ull << 45};
+    static const size_t edges[] = {0,       1,       7,        512,      4095,      4096,    65535,
+                                   65536,   65537,   MIB - 1,  MIB,      MIB + 1,   2 * MIB, 2 * MIB + 1,
+                                   3 * MIB, 4 * MIB, 20 * MIB, 64 * MIB, 1ull << 45};
 
     switch (below(4)) {
-    case 0: return edges[below(COUNT(edges))];
-    case 1: return 1 + below(64 * KIB);
-    case 2: return 1 + below(4 * MIB);
-    default: return 2 * MIB * (1 + below(32));
+    case 0:
+        return edges[below(COUNT(edges))];
+    case 1:
+        return 1 + below(64 * KIB);
+    case 2:
+        return 1 + below(4 * MIB);
+    default:
+        return 2 * MIB * (1 + below(32));
     }
 }
 
@@ -86,9 +91,12 @@ static ze_result_t ask(enum kind kind, unsigned context, unsigned device, size_t
 
     *p = NULL;
     switch (kind) {
-    case DEVICE: return zeMemAllocDevice(contexts[context], &d, size, alignment, devices[device], p);
-    case HOST: return zeMemAllocHost(contexts[context], &h, size, alignment, p);
-    default: return zeMemAllocShared(contexts[context], &d, &h, size, alignment, devices[device], p);
+    case DEVICE:
+        return zeMemAllocDevice(contexts[context], &d, size, alignment, devices[device], p);
+    case HOST:
+        return zeMemAllocHost(contexts[context], &h, size, alignment, p);
+    default:
+        return zeMemAllocShared(contexts[context], &d, &h, size, alignment, devices[device], p);
     }
 }
 
@@ -119,8 +127,8 @@ static void op_allocate(void)
     if (s->ptr)
         give_back(s, way);
     r = ask(kind, context, device, size, alignment, ordinal, flags, &p);
-    out(" allocate %s size %zu alignment %zu device %u context %u ordinal %u flags %u: %#x %s", kind_name[kind],
-        size, alignment, device, context, ordinal, flags, r, p ? "pointer" : "null");
+    out(" allocate %s size %zu alignment %zu device %u context %u ordinal %u flags %u: %#x %s", kind_name[kind], size,
+        alignment, device, context, ordinal, flags, r, p ? "pointer" : "null");
     if (r != ZE_RESULT_SUCCESS)
         return;
     *s = (struct slot){.ptr = p, .size = size, .kind = kind, .device = device, .context = context};
@@ -179,8 +187,8 @@ static void op_ask(void)
             p += s->size - 1;
     }
     r = zeMemGetAllocProperties(contexts[context], p, &props, &device);
-    out(" properties at %u: %#x type %u device %d page %llu", place, r, props.type,
-        device ? index_of(device) : -2, (unsigned long long)props.pageSize);
+    out(" properties at %u: %#x type %u device %d page %llu", place, r, props.type, device ? index_of(device) : -2,
+        (unsigned long long)props.pageSize);
     if (!s->ptr)
         return;
     r = zeMemGetAddressRange(contexts[context], p, &base, &size);
@@ -374,12 +382,24 @@ static const struct {
     void (*run)(void);
     unsigned weight;
 } operations[] = {
-    {"allocate", op_allocate, 40}, {"free", op_free, 20},       {"wrong-free", op_wrong_free, 2},
-    {"ask", op_ask, 30},           {"resident", op_resident, 10}, {"export", op_export, 6},
-    {"copy", op_copy, 14},         {"virtual", op_virtual, 3},  {"context", op_context, 3},
-    {"fill-up", op_fill_up, 1},    {"chained", op_chained, 6},   {"wrong", op_wrong, 8},
-    {"partly", op_partly, 4},      {"few", op_few, 3},          {"pieces", op_pieces, 3},
-    {"shapes", op_shapes, 5},      {"elsewhere", op_elsewhere, 4}, {"anywhere", op_anywhere, 3},
+    {"allocate", op_allocate, 40},
+    {"free", op_free, 20},
+    {"wrong-free", op_wrong_free, 2},
+    {"ask", op_ask, 30},
+    {"resident", op_resident, 10},
+    {"export", op_export, 6},
+    {"copy", op_copy, 14},
+    {"virtual", op_virtual, 3},
+    {"context", op_context, 3},
+    {"fill-up", op_fill_up, 1},
+    {"chained", op_chained, 6},
+    {"wrong", op_wrong, 8},
+    {"partly", op_partly, 4},
+    {"few", op_few, 3},
+    {"pieces", op_pieces, 3},
+    {"shapes", op_shapes, 5},
+    {"elsewhere", op_elsewhere, 4},
+    {"anywhere", op_anywhere, 3},
 };
 
 static void one(uint64_t seed, unsigned i)

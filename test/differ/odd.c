@@ -102,24 +102,53 @@ void op_wrong(void)
 
     memset(&ipc, 0x5a, sizeof ipc);
     switch (how) {
-    case 0: d.flags = 1u << (8 + below(16)); break;
-    case 1: h.flags = 1u << (8 + below(16)); break;
-    case 2: d.ordinal = (uint32_t)next() | 1u << 31; break;
-    default: break;
+    case 0:
+        d.flags = 1u << (8 + below(16));
+        break;
+    case 1:
+        h.flags = 1u << (8 + below(16));
+        break;
+    case 2:
+        d.ordinal = (uint32_t)next() | 1u << 31;
+        break;
+    default:
+        break;
     }
     switch (how) {
     case 0:
-    case 2: r = zeMemAllocDevice(contexts[0], &d, size, 0, devices[device], &p); break;
-    case 1: r = zeMemAllocHost(contexts[0], &h, size, 0, &p); break;
-    case 3: r = zeMemAllocDevice(contexts[0], &d, size, alignment, devices[device], &p); break;
-    case 4: r = zeMemAllocHost(contexts[0], &h, size, alignment, &p); break;
-    case 5: r = zeMemAllocShared(contexts[0], &d, &h, ~(size_t)0 - size, 0, devices[device], &p); break;
-    case 6: r = zeMemFreeExt(contexts[0], &f, ours); break;
-    case 7: r = zeMemGetIpcHandle(contexts[0], ours, &ipc); break;
-    case 8: r = zeContextMakeMemoryResident(contexts[0], devices[device], ours, sizeof ours); break;
-    case 9: r = zeContextEvictMemory(contexts[0], devices[device], ours, sizeof ours); break;
-    case 10: r = zeMemCloseIpcHandle(contexts[0], ours); break;
-    default: r = zeMemGetAddressRange(contexts[0], s->ptr ? s->ptr : ours, NULL, NULL); break;
+    case 2:
+        r = zeMemAllocDevice(contexts[0], &d, size, 0, devices[device], &p);
+        break;
+    case 1:
+        r = zeMemAllocHost(contexts[0], &h, size, 0, &p);
+        break;
+    case 3:
+        r = zeMemAllocDevice(contexts[0], &d, size, alignment, devices[device], &p);
+        break;
+    case 4:
+        r = zeMemAllocHost(contexts[0], &h, size, alignment, &p);
+        break;
+    case 5:
+        r = zeMemAllocShared(contexts[0], &d, &h, ~(size_t)0 - size, 0, devices[device], &p);
+        break;
+    case 6:
+        r = zeMemFreeExt(contexts[0], &f, ours);
+        break;
+    case 7:
+        r = zeMemGetIpcHandle(contexts[0], ours, &ipc);
+        break;
+    case 8:
+        r = zeContextMakeMemoryResident(contexts[0], devices[device], ours, sizeof ours);
+        break;
+    case 9:
+        r = zeContextEvictMemory(contexts[0], devices[device], ours, sizeof ours);
+        break;
+    case 10:
+        r = zeMemCloseIpcHandle(contexts[0], ours);
+        break;
+    default:
+        r = zeMemGetAddressRange(contexts[0], s->ptr ? s->ptr : ours, NULL, NULL);
+        break;
     }
     /* Alignments of the address space's size may or may not find room. */
     out(" %u: %#x %s", how, how == 3 || how == 4 ? (alignment < 1ull << 30 ? r : 0) : r,

@@ -225,16 +225,14 @@ static void atomic_operation(struct walk *walk, const uint32_t *command)
             next = old;
         }
     } while (wide ? !__sync_bool_compare_and_swap((uint64_t *)(void *)span.at, old, next)
-                  : !__sync_bool_compare_and_swap((uint32_t *)(void *)span.at, (uint32_t)old,
-                                                  (uint32_t)next));
+                  : !__sync_bool_compare_and_swap((uint32_t *)(void *)span.at, (uint32_t)old, (uint32_t)next));
     xs_vm_unpin(&span);
     if (returns)
         xs_gpr_write(&context->regs, 0, old & mask);
     xs_event_bump(address);
 }
 
-static void post_sync(struct xs_context *context, unsigned operation, uint64_t address,
-                      uint64_t data)
+static void post_sync(struct xs_context *context, unsigned operation, uint64_t address, uint64_t data)
 {
     enum { NOTHING, IMMEDIATE, DEPTH, TIMESTAMP };
     if (operation == TIMESTAMP)
@@ -378,8 +376,7 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
     switch (command[0] >> 16) {
     case PIPE_CONTROL:
         if (length >= 6 && !(command[1] >> 23 & 1))
-            post_sync(context, command[1] >> 14 & 3, address_at(command, 2),
-                      command[4] | (uint64_t)command[5] << 32);
+            post_sync(context, command[1] >> 14 & 3, address_at(command, 2), command[4] | (uint64_t)command[5] << 32);
         break;
     case STATE_BASE_ADDRESS:
         if (command[1] & 1)
@@ -414,8 +411,8 @@ void xs_batch_run(struct xs_context *context, uint64_t address)
         uint32_t first = command[0];
         bool is_predicate = first >> 23 == MI_SET_PREDICATE;
         if (xs_unlikely(xs_config.log))
-            xs_say("card %u engine %u: %08x (%u) at 0x%llx", context->card, context->engine_class,
-                   first, length, (unsigned long long)walk.at - length * 4ull);
+            xs_say("card %u engine %u: %08x (%u) at 0x%llx", context->card, context->engine_class, first, length,
+                   (unsigned long long)walk.at - length * 4ull);
         if (context->regs.predicate && !is_predicate)
             continue;
         switch (first >> 29) {
@@ -435,7 +432,7 @@ void xs_batch_run(struct xs_context *context, uint64_t address)
             context->banned = true;
     }
     if (context->banned)
-        xs_say("card %u: a queue of engine class %u is banned at 0x%llx", context->card,
-               context->engine_class, (unsigned long long)walk.at);
+        xs_say("card %u: a queue of engine class %u is banned at 0x%llx", context->card, context->engine_class,
+               (unsigned long long)walk.at);
     xs_vm_unpin(&walk.span);
 }

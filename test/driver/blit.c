@@ -29,8 +29,8 @@ static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool writ
 {
     if (self_memory < 0)
         self_memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-    ssize_t done = write ? pwrite(self_memory, mine, length, (off_t)theirs)
-                         : pread(self_memory, mine, length, (off_t)theirs);
+    ssize_t done =
+        write ? pwrite(self_memory, mine, length, (off_t)theirs) : pread(self_memory, mine, length, (off_t)theirs);
     return done == (ssize_t)length;
 }
 
@@ -60,8 +60,7 @@ static bool move_spans(struct xs_span *to, struct xs_span *from, size_t length)
     bool fine = bounce != NULL;
     for (size_t done = 0; fine && done < length;) {
         size_t now = length - done < BOUNCE ? length - done : BOUNCE;
-        fine = user_copy(bounce, from->at + done, now, false) &&
-               user_copy(bounce, to->at + done, now, true);
+        fine = user_copy(bounce, from->at + done, now, false) && user_copy(bounce, to->at + done, now, true);
         done += now;
     }
     free(bounce);
@@ -77,8 +76,8 @@ static bool fault(uint64_t address)
 bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
 {
     if (xs_unlikely(xs_config.log))
-        xs_say("copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)bytes,
-               (unsigned long long)from, (unsigned long long)to);
+        xs_say("copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)bytes, (unsigned long long)from,
+               (unsigned long long)to);
     while (bytes) {
         struct xs_span target, source;
         if (!xs_vm_pin(vm, to, &target))
@@ -101,8 +100,7 @@ bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
     return true;
 }
 
-static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width,
-                   uint64_t phase)
+static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width, uint64_t phase)
 {
     if (width == 1) {
         memset(out, pattern[0], length);
@@ -121,8 +119,8 @@ static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned
 bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes)
 {
     if (xs_unlikely(xs_config.log))
-        xs_say("fill of %llu bytes at 0x%llx with a pattern of %u", (unsigned long long)bytes,
-               (unsigned long long)to, width);
+        xs_say("fill of %llu bytes at 0x%llx with a pattern of %u", (unsigned long long)bytes, (unsigned long long)to,
+               width);
     uint64_t phase = 0;
     while (bytes) {
         struct xs_span target;
@@ -159,8 +157,7 @@ void xs_take_time(struct xs_context *context, uint64_t bytes)
         return;
     uint64_t end = xs_now() + xs_config.copy_cost;
     for (uint64_t now; (now = xs_now()) < end && !context->stop;)
-        xs_event_wait(XS_ANY_ADDRESS, xs_event_seen(XS_ANY_ADDRESS),
-                      end - now < 1000000 ? end - now : 1000000);
+        xs_event_wait(XS_ANY_ADDRESS, xs_event_seen(XS_ANY_ADDRESS), end - now < 1000000 ? end - now : 1000000);
 }
 
 static uint64_t address_at(const uint32_t *command, unsigned index)
@@ -184,14 +181,12 @@ static void copy_rows(struct xs_context *context, const struct rectangle *r)
         return;
     }
     for (uint64_t row = 0; row < r->height; row++) {
-        if (!xs_move(context->vm, r->to + row * r->to_pitch, r->from + row * r->from_pitch,
-                     r->width))
+        if (!xs_move(context->vm, r->to + row * r->to_pitch, r->from + row * r->from_pitch, r->width))
             return;
     }
 }
 
-static void fill_rows(struct xs_context *context, const struct rectangle *r, const uint8_t *pattern,
-                      unsigned width)
+static void fill_rows(struct xs_context *context, const struct rectangle *r, const uint8_t *pattern, unsigned width)
 {
     xs_take_time(context, r->width * r->height);
     xs_count(XS_C_fills, 1);

@@ -63,10 +63,8 @@ static bool parse(const char *text, const struct unit *units, uint64_t *out)
 }
 
 static const struct unit sizes[] = {
-    {"", 1},  {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40},
-    {NULL, 0}};
-static const struct unit times[] = {{"", 1},         {"ns", 1},         {"us", 1000},
-                                    {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
+    {"", 1}, {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30}, {"TiB", 1ull << 40}, {NULL, 0}};
+static const struct unit times[] = {{"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
 static const struct unit plain[] = {{"", 1}, {NULL, 0}};
 
 static bool parse_switch(const char *text, bool *out)
@@ -149,6 +147,5 @@ void xs_config_load(void)
             xs_say("XE_STANDIN: '%s:%s' not understood, default used", item, value ? value : "");
     }
     if (!mirror_set)
-        xs_config.mirror =
-            xs_config.kernel[0] > 6 || (xs_config.kernel[0] == 6 && xs_config.kernel[1] >= 18);
+        xs_config.mirror = xs_config.kernel[0] > 6 || (xs_config.kernel[0] == 6 && xs_config.kernel[1] >= 18);
 }

@@ -30,8 +30,7 @@ uint32_t xs_event_seen(uint64_t address)
 void xs_event_wait(uint64_t address, uint32_t seen, uint64_t ns)
 {
     struct slot *slot = slot_of(address);
-    struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u),
-                               .tv_nsec = (long)(ns % 1000000000u)};
+    struct timespec timeout = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     atomic_fetch_add(&slot->sleepers, 1);
     syscall(SYS_futex, &slot->event, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
     atomic_fetch_sub(&slot->sleepers, 1);

@@ -45,8 +45,7 @@ static int give_handle(struct xs_client *client, struct xs_bo *bo)
 
 int xs_gem_create(struct xs_client *client, struct xe_gem_create *create)
 {
-    const uint32_t known =
-        XE_GEM_DEFER_BACKING | XE_GEM_SCANOUT | XE_GEM_NEEDS_VISIBLE_VRAM | XE_GEM_NO_COMPRESSION;
+    const uint32_t known = XE_GEM_DEFER_BACKING | XE_GEM_SCANOUT | XE_GEM_NEEDS_VISIBLE_VRAM | XE_GEM_NO_COMPRESSION;
     bool vram = create->placement & 1u << 1;
     uint64_t page = vram ? XS_VRAM_PAGE : XS_PAGE;
     if (!create->size || create->size % page || create->flags & ~known || !create->placement ||
@@ -172,8 +171,7 @@ static void *map_in_zone(int fd, uint64_t size)
             continue;
         }
         void *hint = (void *)(uintptr_t)at;
-        void *map = mmap(hint, size, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, 0);
+        void *map = mmap(hint, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, 0);
         if (map != MAP_FAILED)
             return map;
     }
@@ -219,12 +217,10 @@ static void *raw_mmap(void *addr, size_t length, int prot, int flags, int fd, of
     return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
 }
 
-void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags,
-                  off_t offset)
+void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags, off_t offset)
 {
     if (offset == BARRIER_OFFSET)
-        return raw_mmap(addr, length, prot, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                        0);
+        return raw_mmap(addr, length, prot, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint64_t inside = (uint64_t)offset & ((1ull << OFFSET_SHIFT) - 1);
     struct xs_bo *bo = xs_bo_get(client, (uint32_t)((uint64_t)offset >> OFFSET_SHIFT));
     if (!bo || inside + length > ((bo->size + XS_PAGE - 1) & ~(uint64_t)(XS_PAGE - 1))) {

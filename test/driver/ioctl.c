@@ -78,8 +78,7 @@ static void tell(const struct xs_client *client, unsigned number, const void *ar
         break;
     case XE_NR_GEM_CREATE: {
         const struct xe_gem_create *create = arg;
-        snprintf(more, sizeof(more), ", buffer %u of 0x%llx bytes", create->handle,
-                 (unsigned long long)create->size);
+        snprintf(more, sizeof(more), ", buffer %u of 0x%llx bytes", create->handle, (unsigned long long)create->size);
         break;
     }
     case XE_NR_PRIME_HANDLE_TO_FD:

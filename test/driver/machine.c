@@ -173,8 +173,7 @@ static struct xs_machine *map_state(void)
         m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (m != MAP_FAILED && m->magic != MAGIC) {
         memset(m, 0, offsetof(struct xs_machine, shared));
-        if (ftruncate(fd, offsetof(struct xs_machine, shared)) || ftruncate(fd, sizeof(*m)) ||
-            !prepare(m))
+        if (ftruncate(fd, offsetof(struct xs_machine, shared)) || ftruncate(fd, sizeof(*m)) || !prepare(m))
             m = MAP_FAILED;
     }
     flock(fd, LOCK_UN); /* the mapping would keep it */

@@ -158,8 +158,8 @@ static int card_of_path(const char *path)
     pthread_once(&started, start);
     unsigned number;
     int end = 0;
-    if (sscanf(path + 9, "renderD%u%n", &number, &end) == 1 && !path[9 + end] &&
-        number >= XS_FIRST_RENDER && number < XS_FIRST_RENDER + xs_config.cards)
+    if (sscanf(path + 9, "renderD%u%n", &number, &end) == 1 && !path[9 + end] && number >= XS_FIRST_RENDER &&
+        number < XS_FIRST_RENDER + xs_config.cards)
         return (int)(number - XS_FIRST_RENDER);
     return XS_CARDS;
 }
@@ -207,11 +207,11 @@ static mode_t mode_of(int flags, va_list args)
     return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
 }
 
-#define WITH_MODE(call)                                                                            \
-    va_list args;                                                                                  \
-    va_start(args, flags);                                                                         \
-    mode_t mode = mode_of(flags, args);                                                            \
-    va_end(args);                                                                                  \
+#define WITH_MODE(call)                                                                                                \
+    va_list args;                                                                                                      \
+    va_start(args, flags);                                                                                             \
+    mode_t mode = mode_of(flags, args);                                                                                \
+    va_end(args);                                                                                                      \
     return call
 
 int __open_2(const char *path, int flags);
@@ -286,10 +286,10 @@ static int control(int fd, int command, void *arg)
     return result;
 }
 
-#define ONE_POINTER(last)                                                                          \
-    va_list args;                                                                                  \
-    va_start(args, last);                                                                          \
-    void *arg = va_arg(args, void *);                                                              \
+#define ONE_POINTER(last)                                                                                              \
+    va_list args;                                                                                                      \
+    va_start(args, last);                                                                                              \
+    void *arg = va_arg(args, void *);                                                                                  \
     va_end(args)
 
 XS_PUBLIC int fcntl(int fd, int command, ...)
@@ -355,8 +355,7 @@ XS_PUBLIC int uname(struct utsname *out)
     pthread_once(&started, start);
     int result = (int)syscall(SYS_uname, out);
     if (!result)
-        snprintf(out->release, sizeof(out->release), "%u.%u.0-standin", xs_config.kernel[0],
-                 xs_config.kernel[1]);
+        snprintf(out->release, sizeof(out->release), "%u.%u.0-standin", xs_config.kernel[0], xs_config.kernel[1]);
     return result;
 }
 
@@ -405,8 +404,8 @@ static int card_of_sysfs(const char *path)
     int end = 0;
     if (!path || strncmp(path, "/sys/dev/char/226:", 18))
         return -1;
-    if (sscanf(path + 18, "%u%n", &minor_number, &end) != 1 || path[18 + end] ||
-        minor_number < XS_FIRST_RENDER || minor_number >= XS_FIRST_RENDER + xs_config.cards)
+    if (sscanf(path + 18, "%u%n", &minor_number, &end) != 1 || path[18 + end] || minor_number < XS_FIRST_RENDER ||
+        minor_number >= XS_FIRST_RENDER + xs_config.cards)
         return -1;
     return (int)(minor_number - XS_FIRST_RENDER);
 }

@@ -42,8 +42,7 @@ static bool recognise(int fd, struct origin *out)
     if (length < 0 || fstat(fd, &st))
         return false;
     link[length] = 0;
-    if (sscanf(link, "/memfd:" NAME "%u:%7[a-z]:%x", &out->card, kind, &out->flags) != 3 ||
-        out->card >= XS_CARDS)
+    if (sscanf(link, "/memfd:" NAME "%u:%7[a-z]:%x", &out->card, kind, &out->flags) != 3 || out->card >= XS_CARDS)
         return false;
     out->vram = kind[0] == 'v';
     out->inode = st.st_ino;

@@ -23,8 +23,7 @@ static char *meminfo;
 static unsigned place_available, place_free, place_active;
 static uint64_t base_available, base_free; /* KiB, before any mirror */
 
-static const char *const memory_names[] = {
-    [XS_VRAM] = "vram0", [XS_GTT] = "gtt", [XS_SYSTEM] = "system"};
+static const char *const memory_names[] = {[XS_VRAM] = "vram0", [XS_GTT] = "gtt", [XS_SYSTEM] = "system"};
 
 void xs_pci_address(unsigned card, char out[16])
 {
@@ -95,8 +94,7 @@ static void open_meminfo(void)
     bool known = strstr(old, "GPUActive:") != NULL;
     uint64_t total = known ? number_at(old, "MemTotal:") : real_meminfo("MemTotal:");
     base_free = known ? number_at(old, "MemFree:") + active : real_meminfo("MemFree:");
-    base_available =
-        known ? number_at(old, "MemAvailable:") + active : real_meminfo("MemAvailable:");
+    base_available = known ? number_at(old, "MemAvailable:") + active : real_meminfo("MemAvailable:");
     add_line(text, &length, "MemTotal:", total);
     place_free = add_line(text, &length, "MemFree:", base_free);
     place_available = add_line(text, &length, "MemAvailable:", base_available);
@@ -113,8 +111,7 @@ void xs_procfs_meminfo(uint64_t gpu_active)
         return;
     uint64_t kib = gpu_active >> 10;
     xs_format_number(meminfo + place_free, WIDTH, base_free > kib ? base_free - kib : 0);
-    xs_format_number(meminfo + place_available, WIDTH,
-                     base_available > kib ? base_available - kib : 0);
+    xs_format_number(meminfo + place_available, WIDTH, base_available > kib ? base_available - kib : 0);
     if (place_active)
         xs_format_number(meminfo + place_active, WIDTH, kib);
 }
@@ -168,8 +165,7 @@ static void describe_cards(void)
                                         {"subsystem_vendor", "0x8086\n"},
                                         {"subsystem_device", "0x1100\n"},
                                         {"revision", "0x00\n"}};
-        int length =
-            snprintf(name, sizeof(name), "/sys/class/drm/renderD%u", XS_FIRST_RENDER + card);
+        int length = snprintf(name, sizeof(name), "/sys/class/drm/renderD%u", XS_FIRST_RENDER + card);
         make_dir(name);
         length += snprintf(name + length, sizeof(name) - (size_t)length, "/device");
         make_dir(name);
@@ -209,8 +205,7 @@ void xs_procfs_forget(pid_t pid)
         return;
     static const char *const folders[] = {"/fdinfo", ""};
     for (unsigned i = 0; i < 2; i++) {
-        int length =
-            snprintf(path, sizeof(path), "%s/proc/%d%s", xs_config.root, (int)pid, folders[i]);
+        int length = snprintf(path, sizeof(path), "%s/proc/%d%s", xs_config.root, (int)pid, folders[i]);
         DIR *dir = opendir(path);
         for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
             snprintf(path + length, sizeof(path) - (size_t)length, "/%s", e->d_name);

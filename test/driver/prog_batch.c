@@ -40,11 +40,11 @@ static void registers_count_and_jump(void)
      * GPR0 = memory, GPR1 = 2, GPR2 = GPR0 + GPR1, stored; then GPR3 = (GPR0 - GPR0 is zero), which
      * goes to the predicate: the store behind is skipped, the one after it is not.
      */
-    RUN(&g, 0x14800002, 0x1a600, LOW(DATA), HIGH(DATA), 0x11000003, 0x1a604, 0, 0x1a608, 2,
-        0x11000001, 0x1a60c, 0, 0x0d000003, 0x08008000, 0x08008401, 0x10000000, 0x18000831, /* */
-        0x12000002, 0x1a610, LOW(DATA + 4), HIGH(DATA), 0x0d000003, 0x08008000, 0x08008400,
-        0x10100000, 0x18000c32, 0x15000001, 0x1a618, 0x1a3bc, 0x00800002, 0x10000002, LOW(DATA + 8),
-        HIGH(DATA), 1, 0x00800000, 0x10000002, LOW(DATA + 12), HIGH(DATA), 1);
+    RUN(&g, 0x14800002, 0x1a600, LOW(DATA), HIGH(DATA), 0x11000003, 0x1a604, 0, 0x1a608, 2, 0x11000001, 0x1a60c, 0,
+        0x0d000003, 0x08008000, 0x08008401, 0x10000000, 0x18000831, /* */
+        0x12000002, 0x1a610, LOW(DATA + 4), HIGH(DATA), 0x0d000003, 0x08008000, 0x08008400, 0x10100000, 0x18000c32,
+        0x15000001, 0x1a618, 0x1a3bc, 0x00800002, 0x10000002, LOW(DATA + 8), HIGH(DATA), 1, 0x00800000, 0x10000002,
+        LOW(DATA + 12), HIGH(DATA), 1);
     EXPECT(WORD(&g, 1), 42);
     EXPECT(WORD(&g, 2), 0);
     EXPECT(WORD(&g, 3), 1);
@@ -115,8 +115,7 @@ static void program_memory_can_be_bound(void)
     struct xe_vm_bind b = {
         .vm_id = g.vm,
         .num_binds = 1,
-        .bind = {
-            .obj_offset = (uintptr_t)mine, .addr = at, .range = 8192, .op = XE_BIND_MAP_USERPTR}};
+        .bind = {.obj_offset = (uintptr_t)mine, .addr = at, .range = 8192, .op = XE_BIND_MAP_USERPTR}};
     EXPECT(CALL(fd, XE_NR_VM_BIND, &b), 0);
     RUN(&g, 0x56c00005, 8191, 0, 0, LOW(at), HIGH(at), 0xee000000);
     EXPECT(mine[0], 0xee);
@@ -129,8 +128,7 @@ static void program_memory_can_be_bound(void)
 
 static int64_t banned(const struct gpu *g, uint32_t queue)
 {
-    struct xe_exec_queue_get_property p = {
-        .exec_queue_id = queue, .property = XE_EXEC_QUEUE_PROPERTY_BAN, .value = 77};
+    struct xe_exec_queue_get_property p = {.exec_queue_id = queue, .property = XE_EXEC_QUEUE_PROPERTY_BAN, .value = 77};
     int error = CALL(g->fd, XE_NR_EXEC_QUEUE_GET_PROPERTY, &p);
     return error ? error : (int64_t)p.value;
 }
@@ -190,15 +188,15 @@ static void a_scratch_page_swallows_it(void)
     close(fd);
 }
 
-#define PROMISES(P)                                                                                \
-    P(commands_write_copy_and_fill)                                                                \
-    P(registers_count_and_jump)                                                                    \
-    P(a_semaphore_waits_for_the_program)                                                           \
-    P(a_waiting_queue_can_be_destroyed)                                                            \
-    P(a_batch_may_call_another)                                                                    \
-    P(program_memory_can_be_bound)                                                                 \
-    P(a_jump_to_nowhere_bans_the_queue)                                                            \
-    P(a_write_to_nowhere_bans_the_queue)                                                           \
+#define PROMISES(P)                                                                                                    \
+    P(commands_write_copy_and_fill)                                                                                    \
+    P(registers_count_and_jump)                                                                                        \
+    P(a_semaphore_waits_for_the_program)                                                                               \
+    P(a_waiting_queue_can_be_destroyed)                                                                                \
+    P(a_batch_may_call_another)                                                                                        \
+    P(program_memory_can_be_bound)                                                                                     \
+    P(a_jump_to_nowhere_bans_the_queue)                                                                                \
+    P(a_write_to_nowhere_bans_the_queue)                                                                               \
     P(a_scratch_page_swallows_it)
 
 KEEP_PROMISES

@@ -19,10 +19,8 @@ static struct way new_way(unsigned card, int immediate)
         CHECK(zeCommandListCreateImmediate(context, cards[card], &desc, &way.list));
         return way;
     }
-    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
-                                    .ordinal = group};
-    ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC,
-                                   .commandQueueGroupOrdinal = group};
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .ordinal = group};
+    ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC, .commandQueueGroupOrdinal = group};
     CHECK(zeCommandQueueCreate(context, cards[card], &desc, &way.queue));
     CHECK(zeCommandListCreate(context, cards[card], &list, &way.list));
     return way;
@@ -47,12 +45,10 @@ static void finish(struct way *way)
     ze_event_pool_handle_t pool;
     ze_event_handle_t event;
     ze_event_pool_desc_t pool_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                      .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE |
-                                               ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP,
+                                      .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP,
                                       .count = 1};
-    ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
-                            .signal = ZE_EVENT_SCOPE_FLAG_HOST,
-                            .wait = ZE_EVENT_SCOPE_FLAG_HOST};
+    ze_event_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_DESC, .signal = ZE_EVENT_SCOPE_FLAG_HOST, .wait = ZE_EVENT_SCOPE_FLAG_HOST};
     ze_kernel_timestamp_result_t times = {0};
     CHECK(zeEventPoolCreate(context, &pool_desc, 0, NULL, &pool));
     CHECK(zeEventCreate(pool, &desc, &event));
@@ -101,13 +97,11 @@ static void regions(struct way *way, unsigned card)
     uint8_t from[PITCH * ROWS], to[PITCH * ROWS] = {0}, want[PITCH * ROWS] = {0};
     fill_random(from, sizeof(from), 5);
     uint8_t *device = new_device(card, sizeof(from));
-    ze_copy_region_t source = {
-        .originX = 7, .originY = 3, .width = WIDTH, .height = HEIGHT, .depth = 1};
-    ze_copy_region_t target = {
-        .originX = 450, .originY = 25, .width = WIDTH, .height = HEIGHT, .depth = 1};
+    ze_copy_region_t source = {.originX = 7, .originY = 3, .width = WIDTH, .height = HEIGHT, .depth = 1};
+    ze_copy_region_t target = {.originX = 450, .originY = 25, .width = WIDTH, .height = HEIGHT, .depth = 1};
     copy(way, device, from, sizeof(from));
-    CHECK(zeCommandListAppendMemoryCopyRegion(way->list, to, &target, PITCH, 0, device, &source,
-                                              PITCH, 0, NULL, 0, NULL));
+    CHECK(zeCommandListAppendMemoryCopyRegion(way->list, to, &target, PITCH, 0, device, &source, PITCH, 0, NULL, 0,
+                                              NULL));
     finish(way);
     for (unsigned row = 0; row < HEIGHT; row++)
         memcpy(want + (25 + row) * PITCH + 450, from + (3 + row) * PITCH + 7, WIDTH);

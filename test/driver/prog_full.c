@@ -9,8 +9,8 @@ static unsigned fill_up(void *blocks[BLOCKS])
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     unsigned count = 0;
     ze_result_t result = ZE_RESULT_SUCCESS;
-    while (count < BLOCKS && (result = zeMemAllocDevice(context, &desc, BLOCK, 0, cards[0],
-                                                        &blocks[count])) == ZE_RESULT_SUCCESS)
+    while (count < BLOCKS &&
+           (result = zeMemAllocDevice(context, &desc, BLOCK, 0, cards[0], &blocks[count])) == ZE_RESULT_SUCCESS)
         count++;
     EXPECT(result, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     return count;

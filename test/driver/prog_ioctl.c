@@ -66,8 +66,7 @@ static void a_bound_buffer_outlives_its_handle(void)
 static void an_exported_deferred_buffer_is_mirrored_once(void)
 {
     int fds[3] = {card(0), card(1), card(2)};
-    uint64_t before = kib_of("meminfo", "GPUActive:"),
-             free_before = kib_of("meminfo", "MemAvailable:");
+    uint64_t before = kib_of("meminfo", "GPUActive:"), free_before = kib_of("meminfo", "MemAvailable:");
     uint32_t handle = create(fds[0], 64 * MIB, VRAM, XE_GEM_DEFER_BACKING);
     EXPECT(kib_of("meminfo", "GPUActive:"), before);
     int prime = export_of(fds[0], handle), again = export_of(fds[0], handle);
@@ -127,8 +126,7 @@ static void send_fd(int socket, int fd)
 {
     char byte = 0, space[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec data = {&byte, 1};
-    struct msghdr m = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
@@ -141,8 +139,7 @@ static int receive_fd(int socket)
 {
     char byte, space[CMSG_SPACE(sizeof(int))];
     struct iovec data = {&byte, 1};
-    struct msghdr m = {
-        .msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
+    struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
     int fd = -1;
     if (recvmsg(socket, &m, 0) == 1)
         memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
@@ -253,17 +250,17 @@ static void leaving_removes_the_files(void)
     EXPECT(access(path, F_OK), -1);
 }
 
-#define PROMISES(P)                                                                                \
-    P(as_many_cards_as_set)                                                                        \
-    P(a_duplicate_is_the_same_card)                                                                \
-    P(full_vram_is_enospc_and_comes_back)                                                          \
-    P(a_bound_buffer_outlives_its_handle)                                                          \
-    P(an_exported_deferred_buffer_is_mirrored_once)                                                \
-    P(without_deferred_backing_nothing_is_mirrored)                                                \
-    P(what_is_no_buffer_is_refused)                                                                \
-    P(a_buffer_travels_between_processes)                                                          \
-    P(a_killed_process_gives_its_memory_back)                                                      \
-    P(a_forked_child_starts_with_nothing)                                                          \
+#define PROMISES(P)                                                                                                    \
+    P(as_many_cards_as_set)                                                                                            \
+    P(a_duplicate_is_the_same_card)                                                                                    \
+    P(full_vram_is_enospc_and_comes_back)                                                                              \
+    P(a_bound_buffer_outlives_its_handle)                                                                              \
+    P(an_exported_deferred_buffer_is_mirrored_once)                                                                    \
+    P(without_deferred_backing_nothing_is_mirrored)                                                                    \
+    P(what_is_no_buffer_is_refused)                                                                                    \
+    P(a_buffer_travels_between_processes)                                                                              \
+    P(a_killed_process_gives_its_memory_back)                                                                          \
+    P(a_forked_child_starts_with_nothing)                                                                              \
     P(leaving_removes_the_files)
 
 KEEP_PROMISES

@@ -8,8 +8,7 @@ static void expect_block(void *p, size_t size, ze_memory_type_t type, ze_device_
 {
     const size_t offsets[] = {0, size / 2, size - 1};
     for (unsigned i = 0; i < 3; i++) {
-        ze_memory_allocation_properties_t properties = {
-            .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+        ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
         ze_device_handle_t device = NULL;
         void *base = NULL;
         size_t range = 0;
@@ -41,12 +40,10 @@ static void wrong_arguments_are_refused(void)
     void *p = NULL;
     int local;
     EXPECT(zeMemAllocDevice(context, &desc, 0, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
-    EXPECT(zeMemAllocDevice(context, &desc, 1ull << 45, 0, cards[0], &p),
-           ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+    EXPECT(zeMemAllocDevice(context, &desc, 1ull << 45, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
     EXPECT(zeMemFree(context, NULL), ZE_RESULT_ERROR_INVALID_ARGUMENT);
     EXPECT(zeMemFree(context, &local), ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    ze_memory_allocation_properties_t properties = {
-        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     CHECK(zeMemGetAllocProperties(context, &local, &properties, NULL));
     EXPECT(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
 }

@@ -55,8 +55,7 @@ static void new_ways(unsigned card)
                                          .ordinal = group,
                                          .flags = w->in_order ? IN_ORDER : 0,
                                          .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
-        ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC,
-                                       .commandQueueGroupOrdinal = group};
+        ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC, .commandQueueGroupOrdinal = group};
         w->reader = new_list(card, copy_group(card));
         if (i < 4) {
             CHECK(zeCommandListCreateImmediate(context, cards[card], &queue, &w->list));
@@ -88,26 +87,23 @@ static void take(struct block *b)
     b->model = malloc(b->size);
     fill_random(b->model, b->size, (uint32_t)below(UINT32_MAX));
     if (b->kind == DEVICE)
-        CHECK(zeCommandListAppendMemoryCopy(ways[b->card * 8].reader, b->bytes, b->model, b->size,
-                                            NULL, 0, NULL));
+        CHECK(zeCommandListAppendMemoryCopy(ways[b->card * 8].reader, b->bytes, b->model, b->size, NULL, 0, NULL));
     else
         memcpy(b->bytes, b->model, b->size);
 }
 
-static bool copy(const struct way *w, struct block *to, const struct block *from,
-                 ze_event_handle_t done, uint32_t waits, ze_event_handle_t *wait)
+static bool copy(const struct way *w, struct block *to, const struct block *from, ze_event_handle_t done,
+                 uint32_t waits, ze_event_handle_t *wait)
 {
     size_t size = 1 + below(to->size < from->size ? to->size : from->size);
     size_t a = below(to->size - size + 1), b = below(from->size - size + 1);
-    CHECK(zeCommandListAppendMemoryCopy(w->list, to->bytes + a, from->bytes + b, size, done, waits,
-                                        wait));
+    CHECK(zeCommandListAppendMemoryCopy(w->list, to->bytes + a, from->bytes + b, size, done, waits, wait));
     memcpy(to->model + a, from->model + b, size);
     return true;
 }
 
 /* The copy engine has patterns of one byte alone. */
-static bool fill(const struct way *w, struct block *to, ze_event_handle_t done, uint32_t waits,
-                 ze_event_handle_t *wait)
+static bool fill(const struct way *w, struct block *to, ze_event_handle_t done, uint32_t waits, ze_event_handle_t *wait)
 {
     uint8_t pattern[128];
     size_t width = w->compute ? 1u << below(8) : 1;
@@ -116,8 +112,7 @@ static bool fill(const struct way *w, struct block *to, ze_event_handle_t done, 
     fill_random(pattern, width, (uint32_t)below(UINT32_MAX));
     size_t size = width * (1 + below(to->size / width));
     size_t at = width * below((to->size - size) / width + 1);
-    CHECK(zeCommandListAppendMemoryFill(w->list, to->bytes + at, pattern, width, size, done, waits,
-                                        wait));
+    CHECK(zeCommandListAppendMemoryFill(w->list, to->bytes + at, pattern, width, size, done, waits, wait));
     for (size_t i = 0; i < size; i++)
         to->model[at + i] = pattern[i % width];
     return true;
@@ -143,22 +138,21 @@ static struct box new_box(uint32_t width, uint32_t height, uint32_t depth)
 
 static size_t row_of(const struct box *box, uint32_t y, uint32_t z)
 {
-    return (size_t)(box->region.originZ + z) * box->slice +
-           (size_t)(box->region.originY + y) * box->pitch + box->region.originX;
+    return (size_t)(box->region.originZ + z) * box->slice + (size_t)(box->region.originY + y) * box->pitch +
+           box->region.originX;
 }
 
-static bool region(const struct way *w, struct block *to, const struct block *from,
-                   ze_event_handle_t done, uint32_t waits, ze_event_handle_t *wait)
+static bool region(const struct way *w, struct block *to, const struct block *from, ze_event_handle_t done,
+                   uint32_t waits, ze_event_handle_t *wait)
 {
     uint32_t width = 1 + (uint32_t)below(60), height = 1 + (uint32_t)below(12);
     uint32_t depth = below(2) ? 1 : 1 + (uint32_t)below(4);
     struct box a = new_box(width, height, depth), b = new_box(width, height, depth);
-    if (row_of(&a, height - 1, depth - 1) + width > to->size ||
-        row_of(&b, height - 1, depth - 1) + width > from->size)
+    if (row_of(&a, height - 1, depth - 1) + width > to->size || row_of(&b, height - 1, depth - 1) + width > from->size)
         return false;
-    CHECK(zeCommandListAppendMemoryCopyRegion(w->list, to->bytes, &a.region, a.pitch,
-                                              depth > 1 ? a.slice : 0, from->bytes, &b.region,
-                                              b.pitch, depth > 1 ? b.slice : 0, done, waits, wait));
+    CHECK(zeCommandListAppendMemoryCopyRegion(w->list, to->bytes, &a.region, a.pitch, depth > 1 ? a.slice : 0,
+                                              from->bytes, &b.region, b.pitch, depth > 1 ? b.slice : 0, done, waits,
+                                              wait));
     for (uint32_t z = 0; z < depth; z++) {
         for (uint32_t y = 0; y < height; y++)
             memcpy(to->model + row_of(&a, y, z), from->model + row_of(&b, y, z), width);
@@ -195,8 +189,7 @@ static void round_of_commands(const struct way *w)
         blocks[i].written = false;
     for (unsigned tries = 0; count && tries < 1000; tries++) {
         struct block *to = &blocks[below(BLOCKS)], *from = &blocks[below(BLOCKS)];
-        if (to == from || !usable(w, to) || !usable(w, from) ||
-            (from->kind == PROGRAM && from->written))
+        if (to == from || !usable(w, to) || !usable(w, from) || (from->kind == PROGRAM && from->written))
             continue;
         ze_event_handle_t done = chain ? events[chained] : NULL;
         ze_event_handle_t *wait = chained ? &events[chained - 1] : NULL;
@@ -227,14 +220,13 @@ static void compare(const struct way *w, unsigned number)
         const struct block *b = &blocks[i];
         const uint8_t *bytes = b->bytes;
         if (b->kind == DEVICE) {
-            CHECK(zeCommandListAppendMemoryCopy(ways[below(way_count)].reader, back, b->bytes,
-                                                b->size, NULL, 0, NULL));
+            CHECK(zeCommandListAppendMemoryCopy(ways[below(way_count)].reader, back, b->bytes, b->size, NULL, 0, NULL));
             bytes = back;
         }
         char what[128];
-        snprintf(what, sizeof(what), "round %u, card %u, %s%s %s list: %s memory of card %u",
-                 number, w->card, w->in_order ? "in-order " : "", w->compute ? "compute" : "copy",
-                 w->queue ? "regular" : "immediate", names[b->kind], b->card);
+        snprintf(what, sizeof(what), "round %u, card %u, %s%s %s list: %s memory of card %u", number, w->card,
+                 w->in_order ? "in-order " : "", w->compute ? "compute" : "copy", w->queue ? "regular" : "immediate",
+                 names[b->kind], b->card);
         expect_bytes(what, bytes, b->model, b->size);
     }
 }

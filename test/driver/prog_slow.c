@@ -21,9 +21,8 @@ int main(void)
     CHECK(zeCommandListCreateImmediate(context, cards[0], &desc, &list));
     ze_event_pool_handle_t pool;
     ze_event_handle_t event;
-    ze_event_pool_desc_t pool_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                      .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE,
-                                      .count = 1};
+    ze_event_pool_desc_t pool_desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE, .count = 1};
     ze_event_desc_t event_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC};
     CHECK(zeEventPoolCreate(context, &pool_desc, 0, NULL, &pool));
     CHECK(zeEventCreate(pool, &event_desc, &event));

@@ -75,8 +75,8 @@ static void times_follow_each_other(unsigned card, ze_command_list_handle_t list
     memset(clock, 0, 4096);
     CHECK(zeCommandListAppendWriteGlobalTimestamp(list, clock, NULL, 0, NULL));
     for (unsigned i = 0; i < 3; i++)
-        CHECK(zeCommandListAppendMemoryFill(list, clock + 64, "\7", 1, 512, events[i], i > 0,
-                                            i ? &events[i - 1] : NULL));
+        CHECK(
+            zeCommandListAppendMemoryFill(list, clock + 64, "\7", 1, 512, events[i], i > 0, i ? &events[i - 1] : NULL));
     CHECK(zeCommandListAppendWriteGlobalTimestamp(list, clock + 1, events[3], 1, &events[2]));
     CHECK(zeEventHostSynchronize(events[3], 20 * SECOND));
     CHECK(zeDeviceGetGlobalTimestamps(cards[card], &host, &now));
@@ -88,13 +88,11 @@ static void times_follow_each_other(unsigned card, ze_command_list_handle_t list
     }
     EXPECT(clock[0] > 0 && clock[0] <= clock[1] && clock[1] <= now, 1);
     if (compute) { /* the driver has no other way than a kernel */
-        CHECK(zeCommandListAppendQueryKernelTimestamps(list, 3, events, copied, places, events[4],
-                                                       0, NULL));
+        CHECK(zeCommandListAppendQueryKernelTimestamps(list, 3, events, copied, places, events[4], 0, NULL));
         CHECK(zeEventHostSynchronize(events[4], 20 * SECOND));
         for (unsigned i = 0; i < 3; i++)
             expect_bytes("times", (char *)copied + places[i], &times[i], sizeof(times[i]));
-        CHECK(zeCommandListAppendQueryKernelTimestamps(list, 3, events, copied, NULL, events[5], 0,
-                                                       NULL));
+        CHECK(zeCommandListAppendQueryKernelTimestamps(list, 3, events, copied, NULL, events[5], 0, NULL));
         CHECK(zeEventHostSynchronize(events[5], 20 * SECOND));
         expect_bytes("times", copied, times, sizeof(times));
     }

@@ -15,8 +15,7 @@ int main(void)
         CHECK(zeVirtualMemReserve(context, NULL, size, (void **)&base));
         ze_physical_mem_handle_t physical[PIECES];
         for (unsigned i = 0; i < PIECES; i++) {
-            ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC,
-                                           .size = piece};
+            ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = piece};
             CHECK(zePhysicalMemCreate(context, cards[card], &desc, &physical[i]));
             CHECK(zeVirtualMemMap(context, base + i * piece, piece, physical[i], 0,
                                   ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));

@@ -122,10 +122,8 @@ static int topology(struct xe_device_query *query)
     static const struct {
         uint16_t type;
         unsigned bits;
-    } masks[] = {{XE_TOPO_DSS_GEOMETRY, 20},
-                 {XE_TOPO_DSS_COMPUTE, 20},
-                 {XE_TOPO_L3_BANK, 16},
-                 {XE_TOPO_SIMD16_EU_PER_DSS, 8}};
+    } masks[] = {
+        {XE_TOPO_DSS_GEOMETRY, 20}, {XE_TOPO_DSS_COMPUTE, 20}, {XE_TOPO_L3_BANK, 16}, {XE_TOPO_SIMD16_EU_PER_DSS, 8}};
     struct {
         struct xe_topology_mask head;
         uint64_t mask;

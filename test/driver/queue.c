@@ -253,8 +253,7 @@ static int banned(struct xs_client *client, uint32_t id)
 
 int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg)
 {
-    int result =
-        arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id) : -EINVAL;
+    int result = arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id) : -EINVAL;
     if (result < 0)
         return result;
     arg->value = (uint64_t)result;
@@ -270,8 +269,7 @@ int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait
         return 0;
     uint64_t start = xs_now();
     bool absolute = wait->flags & XE_WAIT_FLAG_ABSTIME;
-    uint64_t end =
-        wait->timeout < 0 ? UINT64_MAX : (uint64_t)wait->timeout + (absolute ? 0 : start);
+    uint64_t end = wait->timeout < 0 ? UINT64_MAX : (uint64_t)wait->timeout + (absolute ? 0 : start);
     uint64_t nap = 20000;
     for (unsigned round = 0;; round++) {
         uint32_t seen = xs_event_seen(XS_ANY_ADDRESS);

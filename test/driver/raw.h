@@ -51,8 +51,7 @@ static inline int card(unsigned n)
 
 static inline uint32_t create(int fd, uint64_t size, uint32_t placement, uint32_t flags)
 {
-    struct xe_gem_create c = {
-        .size = size, .placement = placement, .flags = flags, .cpu_caching = 1};
+    struct xe_gem_create c = {.size = size, .placement = placement, .flags = flags, .cpu_caching = 1};
     return CALL(fd, XE_NR_GEM_CREATE, &c) ? 0 : c.handle;
 }
 
@@ -128,14 +127,11 @@ struct gpu {
 };
 #define BATCH_AT 0x100000000ull
 
-static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address, uint64_t size,
-                          uint32_t op)
+static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address, uint64_t size, uint32_t op)
 {
     uint64_t fence = 0;
-    struct xe_sync sync = {.type = XE_SYNC_USER_FENCE,
-                           .flags = XE_SYNC_FLAG_SIGNAL,
-                           .addr = (uintptr_t)&fence,
-                           .timeline_value = 77};
+    struct xe_sync sync = {
+        .type = XE_SYNC_USER_FENCE, .flags = XE_SYNC_FLAG_SIGNAL, .addr = (uintptr_t)&fence, .timeline_value = 77};
     struct xe_vm_bind b = {.vm_id = g->vm,
                            .num_binds = 1,
                            .num_syncs = 1,
@@ -150,8 +146,7 @@ static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address
 static inline uint32_t queue_on(int fd, uint32_t vm, uint16_t engine)
 {
     struct xe_engine_instance instance = {.engine_class = engine};
-    struct xe_exec_queue_create q = {
-        .width = 1, .num_placements = 1, .vm_id = vm, .instances = (uintptr_t)&instance};
+    struct xe_exec_queue_create q = {.width = 1, .num_placements = 1, .vm_id = vm, .instances = (uintptr_t)&instance};
     EXPECT(CALL(fd, XE_NR_EXEC_QUEUE_CREATE, &q), 0);
     return q.exec_queue_id;
 }
@@ -222,22 +217,22 @@ static inline void gone(struct gpu *g)
     EXPECT(destroy(g->fd, g->batch), 0);
 }
 
-#define KEEP(name)                                                                                 \
-    broken = 0;                                                                                    \
-    promise = #name;                                                                               \
-    name();                                                                                        \
-    kept += !broken;                                                                               \
+#define KEEP(name)                                                                                                     \
+    broken = 0;                                                                                                        \
+    promise = #name;                                                                                                   \
+    name();                                                                                                            \
+    kept += !broken;                                                                                                   \
     failed += broken;
 
 /* PROMISES(P) is the program's list of functions. */
-#define KEEP_PROMISES                                                                              \
-    int main(void)                                                                                 \
-    {                                                                                              \
-        int kept = 0, failed = 0;                                                                  \
-        setvbuf(stdout, NULL, _IONBF, 0);                                                          \
-        PROMISES(KEEP)                                                                             \
-        printf("%d passed, %d failed\n", kept, failed);                                            \
-        return failed != 0;                                                                        \
+#define KEEP_PROMISES                                                                                                  \
+    int main(void)                                                                                                     \
+    {                                                                                                                  \
+        int kept = 0, failed = 0;                                                                                      \
+        setvbuf(stdout, NULL, _IONBF, 0);                                                                              \
+        PROMISES(KEEP)                                                                                                 \
+        printf("%d passed, %d failed\n", kept, failed);                                                                \
+        return failed != 0;                                                                                            \
     }
 
 #endif

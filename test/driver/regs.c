@@ -101,13 +101,7 @@ void xs_reg_predicate(struct xs_regs *regs, unsigned mode)
 
 /* --- MI_MATH ---------------------------------------------------------------------------------- */
 
-enum operand {
-    SRC_A = 0x20,
-    SRC_B = 0x21,
-    ACCUMULATOR = 0x31,
-    ZERO_FLAG = 0x32,
-    CARRY_FLAG = 0x33
-};
+enum operand { SRC_A = 0x20, SRC_B = 0x21, ACCUMULATOR = 0x31, ZERO_FLAG = 0x32, CARRY_FLAG = 0x33 };
 
 enum alu {
     ALU_LOAD = 0x080,

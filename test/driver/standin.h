@@ -150,8 +150,7 @@ struct xs_bo {
 int xs_gem_create(struct xs_client *client, struct xe_gem_create *create);
 int xs_gem_mmap_offset(struct xs_client *client, struct xe_gem_mmap_offset *arg);
 int xs_gem_close(struct xs_client *client, uint32_t handle);
-void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags,
-                  off_t offset);
+void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags, off_t offset);
 struct xs_bo *xs_bo_get(struct xs_client *client, uint32_t handle); /* with a reference */
 int xs_bo_fd(struct xs_bo *bo); /* the memfd, made now if need be; -1: none to be had */
 struct xs_bo *xs_bo_new(struct xs_client *client, int fd, uint64_t size);
@@ -181,7 +180,7 @@ void xs_vm_ref(struct xs_vm *vm);
 void xs_vm_unref(struct xs_vm *vm);
 /* A command met an address where nothing is. Counted, and remembered for the calling thread. */
 void xs_vm_fault(uint64_t address, const char *what);
-bool xs_vm_faulted(const struct xs_vm *vm); /* since the last time this thread asked */
+bool xs_vm_faulted(const struct xs_vm *vm);                               /* since the last time this thread asked */
 bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span); /* false: nothing bound */
 void xs_vm_unpin(struct xs_span *span);
 bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length);

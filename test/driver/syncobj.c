@@ -108,8 +108,8 @@ static int to_fd(struct xs_client *client, struct xe_drm_syncobj_handle *arg)
 }
 
 /* timeout is absolute, on CLOCK_MONOTONIC. */
-static int wait_all(struct xs_client *client, const uint32_t *handles, const uint64_t *points,
-                    uint32_t count, int64_t timeout, bool all, uint32_t *first)
+static int wait_all(struct xs_client *client, const uint32_t *handles, const uint64_t *points, uint32_t count,
+                    int64_t timeout, bool all, uint32_t *first)
 {
     for (;;) {
         uint32_t seen = xs_event_seen(XS_ANY_ADDRESS), done = 0;
@@ -126,8 +126,7 @@ static int wait_all(struct xs_client *client, const uint32_t *handles, const uin
     }
 }
 
-static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, uint32_t count,
-                   uint64_t value)
+static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, uint32_t count, uint64_t value)
 {
     const uint32_t *list = (void *)(uintptr_t)handles;
     const uint64_t *at = (void *)(uintptr_t)points;
@@ -170,21 +169,18 @@ int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg)
     }
     case XE_NR_SYNCOBJ_WAIT: {
         struct xe_drm_syncobj_wait *wait = arg;
-        return wait_all(client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles,
-                        wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
-                        &wait->first_signaled);
+        return wait_all(client, (void *)(uintptr_t)wait->handles, NULL, wait->count_handles, wait->timeout_nsec,
+                        wait->flags & XE_SYNCOBJ_WAIT_ALL, &wait->first_signaled);
     }
     case XE_NR_SYNCOBJ_TIMELINE_WAIT: {
         struct xe_drm_syncobj_timeline_wait *wait = arg;
-        return wait_all(client, (void *)(uintptr_t)wait->handles, (void *)(uintptr_t)wait->points,
-                        wait->count_handles, wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL,
-                        &wait->first_signaled);
+        return wait_all(client, (void *)(uintptr_t)wait->handles, (void *)(uintptr_t)wait->points, wait->count_handles,
+                        wait->timeout_nsec, wait->flags & XE_SYNCOBJ_WAIT_ALL, &wait->first_signaled);
     }
     case XE_NR_SYNCOBJ_RESET:
     case XE_NR_SYNCOBJ_SIGNAL: {
         struct xe_drm_syncobj_array *array = arg;
-        return set_all(client, array->handles, 0, array->count_handles,
-                       number == XE_NR_SYNCOBJ_SIGNAL);
+        return set_all(client, array->handles, 0, array->count_handles, number == XE_NR_SYNCOBJ_SIGNAL);
     }
     case XE_NR_SYNCOBJ_TIMELINE_SIGNAL: {
         struct xe_drm_syncobj_timeline_array *array = arg;

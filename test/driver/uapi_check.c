@@ -11,11 +11,9 @@
 #define _DRM_MODE_H /* display modes: not our matter, and they want headers of their own */
 #include <drm/xe_drm.h>
 
-#define SAME_SIZE(ours, theirs)                                                                    \
-    _Static_assert(sizeof(struct ours) == sizeof(struct theirs), "size of " #theirs)
-#define SAME_PLACE(ours, theirs, field)                                                            \
-    _Static_assert(offsetof(struct ours, field) == offsetof(struct theirs, field),                 \
-                   #theirs "." #field)
+#define SAME_SIZE(ours, theirs) _Static_assert(sizeof(struct ours) == sizeof(struct theirs), "size of " #theirs)
+#define SAME_PLACE(ours, theirs, field)                                                                                \
+    _Static_assert(offsetof(struct ours, field) == offsetof(struct theirs, field), #theirs "." #field)
 #define SAME_VALUE(ours, theirs) _Static_assert((ours) == (theirs), #theirs)
 #define SAME_NUMBER(ours, theirs) _Static_assert((ours) == _IOC_NR(theirs), #theirs)
 

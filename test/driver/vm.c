@@ -234,9 +234,8 @@ static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bin
         xs_say("card %u bind op %u: 0x%llx + 0x%llx, buffer %u at 0x%llx", client->card, op->op,
                (unsigned long long)op->addr, (unsigned long long)op->range, op->obj,
                (unsigned long long)op->obj_offset);
-    if (op->op != XE_BIND_UNMAP_ALL &&
-        (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE ||
-         op->addr + op->range < op->addr || op->addr + op->range > XS_ADDRESS_MASK + 1))
+    if (op->op != XE_BIND_UNMAP_ALL && (!op->range || op->addr % XS_PAGE || op->range % XS_PAGE ||
+                                        op->addr + op->range < op->addr || op->addr + op->range > XS_ADDRESS_MASK + 1))
         return -EINVAL;
     switch (op->op) {
     case XE_BIND_MAP:
@@ -271,8 +270,7 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
     struct xs_vm *vm = xs_vm_get(client, bind->vm_id);
     if (!vm)
         return -ENOENT;
-    const struct xe_bind_op *ops =
-        bind->num_binds == 1 ? &bind->bind : (void *)(uintptr_t)bind->vector_of_binds;
+    const struct xe_bind_op *ops = bind->num_binds == 1 ? &bind->bind : (void *)(uintptr_t)bind->vector_of_binds;
     int error = 0;
     for (uint32_t i = 0; i < bind->num_binds && !error; i++)
         error = apply(client, vm, &ops[i]);
@@ -339,12 +337,10 @@ static void move(uint8_t *to, const uint8_t *from, size_t length)
 {
     if (length == 8 && !((uintptr_t)to % 8) && !((uintptr_t)from % 8))
         __atomic_store_n((uint64_t *)(void *)to,
-                         __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE),
-                         __ATOMIC_RELEASE);
+                         __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
     else if (length == 4 && !((uintptr_t)to % 4) && !((uintptr_t)from % 4))
         __atomic_store_n((uint32_t *)(void *)to,
-                         __atomic_load_n((const uint32_t *)(const void *)from, __ATOMIC_ACQUIRE),
-                         __ATOMIC_RELEASE);
+                         __atomic_load_n((const uint32_t *)(const void *)from, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
     else
         memcpy(to, from, length);
 }

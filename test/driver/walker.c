@@ -30,8 +30,7 @@ static uint64_t payload(const struct launch *launch, unsigned offset, unsigned s
     return value;
 }
 
-static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte,
-                              unsigned size)
+static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte, unsigned size)
 {
     return payload(launch, launch->kernel.arguments[index].offset + byte, size);
 }
@@ -55,8 +54,7 @@ static void copy(const struct launch *launch, uint64_t to, uint64_t from, uint64
     xs_count(XS_C_copy_bytes, bytes);
 }
 
-static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width,
-                 uint64_t bytes)
+static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width, uint64_t bytes)
 {
     uint8_t data[256];
     width = width ? (unsigned)least(width, sizeof(data)) : 1;
@@ -77,15 +75,13 @@ static void copy_region(const struct launch *l, unsigned element)
 /* src, dst, offset of src, offset of dst */
 static void copy_buffer(const struct launch *l, unsigned element)
 {
-    copy(l, argument(l, 1) + argument(l, 3), argument(l, 0) + argument(l, 2),
-         l->items[0] * element);
+    copy(l, argument(l, 1) + argument(l, 3), argument(l, 0) + argument(l, 2), l->items[0] * element);
 }
 
 /* dst, offset, pattern, length of the pattern in elements */
 static void fill_pattern(const struct launch *l, unsigned element)
 {
-    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2), (unsigned)argument(l, 3) * element,
-         l->items[0] * element);
+    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2), (unsigned)argument(l, 3) * element, l->items[0] * element);
 }
 
 /* dst, offset, pattern as long as a group, offset of the pattern */
@@ -93,8 +89,7 @@ static void fill_group(const struct launch *l, unsigned element)
 {
     (void)element;
     uint64_t offset = l->kernel.arguments[3].size ? argument(l, 3) : 0;
-    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2) + offset, (unsigned)l->group[0],
-         l->items[0]);
+    fill(l, argument(l, 0) + argument(l, 1), argument(l, 2) + offset, (unsigned)l->group[0], l->items[0]);
 }
 
 /* dst, offset, a number: of 32 bits, four per item, or of 8 bits, one per item */
@@ -103,8 +98,7 @@ static void fill_immediate(const struct launch *l, unsigned element)
     uint32_t value = (uint32_t)argument(l, 2);
     uint64_t bytes = l->items[0] * element;
     xs_take_time(l->context, bytes);
-    xs_fill(l->context->vm, argument(l, 0) + argument(l, 1), (uint8_t *)&value,
-            element == 1 ? 1 : 4, bytes);
+    xs_fill(l->context->vm, argument(l, 0) + argument(l, 1), (uint8_t *)&value, element == 1 ? 1 : 4, bytes);
     xs_count(XS_C_kernel_fills, 1);
     xs_count(XS_C_fill_bytes, bytes);
 }
@@ -125,10 +119,8 @@ static void copy_rectangle(const struct launch *l, unsigned element)
     xs_take_time(l->context, width * l->items[1] * l->items[2]);
     for (uint64_t z = 0; z < l->items[2]; z++) {
         for (uint64_t y = 0; y < l->items[1]; y++) {
-            uint64_t from = argument(l, 0) + at[0][0] + (y + at[0][1]) * pitch[0][0] +
-                            (z + at[0][2]) * pitch[0][1];
-            uint64_t to = argument(l, 1) + at[1][0] + (y + at[1][1]) * pitch[1][0] +
-                          (z + at[1][2]) * pitch[1][1];
+            uint64_t from = argument(l, 0) + at[0][0] + (y + at[0][1]) * pitch[0][0] + (z + at[0][2]) * pitch[0][1];
+            uint64_t to = argument(l, 1) + at[1][0] + (y + at[1][1]) * pitch[1][0] + (z + at[1][2]) * pitch[1][1];
             if (!xs_move(l->context->vm, to, from, width))
                 return;
         }
@@ -138,8 +130,7 @@ static void copy_rectangle(const struct launch *l, unsigned element)
 }
 
 /* Of all packets of an event: the first start and the last end. */
-static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsigned width,
-                    uint64_t times[4])
+static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsigned width, uint64_t times[4])
 {
     for (uint64_t i = 0; i < packets * 4; i++) {
         unsigned what = i % 4; /* context start, global start, context end, global end */
@@ -201,8 +192,8 @@ static void run_kernel(struct xs_context *context, const uint32_t *command)
     /* The command has the group's size only where the chip is to number the work items. */
     bool told = launch.kernel.group.size >= 12;
     for (unsigned i = 0; i < 3; i++) {
-        launch.group[i] = told ? payload(&launch, launch.kernel.group.offset + i * 4, 4)
-                               : (command[6] >> 10 * i & 0x3ff) + 1;
+        launch.group[i] =
+            told ? payload(&launch, launch.kernel.group.offset + i * 4, 4) : (command[6] >> 10 * i & 0x3ff) + 1;
         launch.items[i] = launch.group[i] * command[7 + i];
     }
     for (unsigned i = 0; i < sizeof(kernels) / sizeof(*kernels); i++) {

@@ -17,8 +17,7 @@ static ze_device_handle_t cards[CARDS];
 static uint32_t card_count = CARDS;
 static ze_context_handle_t context;
 
-static inline void expect_at(const char *file, int line, const char *what, long long got,
-                             long long want)
+static inline void expect_at(const char *file, int line, const char *what, long long got, long long want)
 {
     if (got == want)
         return;
@@ -82,21 +81,18 @@ static inline uint32_t copy_group(unsigned card)
 static inline ze_command_list_handle_t new_list(unsigned card, uint32_t group)
 {
     ze_command_list_handle_t list;
-    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
-                                    .ordinal = group,
-                                    .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
+    ze_command_queue_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .ordinal = group, .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     CHECK(zeCommandListCreateImmediate(context, cards[card], &desc, &list));
     return list;
 }
 
 /* Events of a pool of their own, for the host to see. */
-static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint32_t count,
-                                                ze_event_pool_flags_t flags)
+static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint32_t count, ze_event_pool_flags_t flags)
 {
     ze_event_pool_handle_t pool;
-    ze_event_pool_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                 .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | flags,
-                                 .count = count};
+    ze_event_pool_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | flags, .count = count};
     CHECK(zeEventPoolCreate(context, &desc, 0, NULL, &pool));
     for (uint32_t i = 0; i < count; i++) {
         ze_event_desc_t event = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
@@ -125,8 +121,8 @@ static inline void expect_bytes(const char *what, const void *got, const void *w
     size_t at = 0;
     while (a[at] == b[at])
         at++;
-    fprintf(stderr, "%s: of %zu bytes the first that differs is %zu: %02x, expected %02x\n", what,
-            size, at, a[at], b[at]);
+    fprintf(stderr, "%s: of %zu bytes the first that differs is %zu: %02x, expected %02x\n", what, size, at, a[at],
+            b[at]);
     exit(1);
 }
 

@@ -98,8 +98,7 @@ static void read_arguments(const char *from, const char *to, struct xs_kernel *k
     while (item && (item = find(item, end, "- arg_type:")) != NULL) {
         const char *next = find(item + 1, end, "- arg_type:");
         next = next ? next : end;
-        unsigned offset = number_of(item, next, "offset", 0),
-                 size = number_of(item, next, "size", 0);
+        unsigned offset = number_of(item, next, "offset", 0), size = number_of(item, next, "size", 0);
         unsigned index = number_of(item, next, "arg_index", XS_KERNEL_ARGUMENTS);
         const char *type = value_of(item, next, "arg_type");
         if (index < XS_KERNEL_ARGUMENTS)
@@ -198,8 +197,7 @@ static struct known *place_of(const struct xs_vm *vm, uint64_t address)
 }
 
 /* Lock held. */
-static void learn(struct known *place, const struct xs_vm *vm, uint64_t address,
-                  const struct xs_span *span)
+static void learn(struct known *place, const struct xs_vm *vm, uint64_t address, const struct xs_span *span)
 {
     if (!library)
         open_library();

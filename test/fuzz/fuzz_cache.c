@@ -5,7 +5,7 @@
  *   make fuzz            builds build/fuzz/cache with clang's fuzzer and runs it for FUZZ_SECONDS (60)
  *   build/fuzz/cache F   runs one input again
  */
-#include "cache/pool.h"
+#include "cache/cache.h"
 #include "replay/replay.h"
 
 #include <stdlib.h>
@@ -18,72 +18,83 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static uintptr_t next = 0x600000000000;
 static uint64_t out;
 
-static int segment_alloc(void *arg, size_t size, void **p)
-{
-    (void)arg;
-    if (out + size > (uint64_t)1 << 32)
-        return 1;
-    out += size;
-    *p = (void *)next;
-    next += (size + 0xffff) & ~(size_t)0xffff;
-    return 0;
-}
-
-static int segment_free(void *arg, void *p, size_t size)
-{
-    (void)arg, (void)p;
-    out -= size;
-    return 0;
-}
-
-static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **p)
-{
-    (void)key;
-    return segment_alloc(arg, size, p);
-}
-
-static int block_free(void *arg, const struct zr_block *b)
-{
-    return segment_free(arg, NULL, b->held);
-}
-
-static bool is_full(int code)
-{
-    return code == 1;
-}
-
 static void must(bool claim)
 {
     if (!claim)
         abort();
 }
 
+/* A block in the map, LIVE; NULL beyond 4 GiB. */
+static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held)
+{
+    struct zr_block *b;
+
+    if (out + held > (uint64_t)1 << 32)
+        return NULL;
+    b = zr_block_new();
+    must(b != NULL);
+    zr_block_place(b, next, size, held);
+    b->key = *key;
+    must(zr_map_insert(b));
+    out += held;
+    next += (held + 0xffff) & ~(size_t)0xffff;
+    return b;
+}
+
+static void driver_free(const struct zr_block *b)
+{
+    must(zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE);
+    out -= b->held;
+}
+
+static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
+{
+    static const struct zr_key key;
+
+    (void)arg;
+    *code = 1;
+    return driver_alloc(&key, size, size);
+}
+
+static void segment_free(void *arg, struct zr_block *b)
+{
+    (void)arg;
+    must(zr_map_take((void *)b->base) == b);
+    driver_free(b);
+    zr_block_recycle(b);
+}
+
 static void play_pool(const uint8_t *data, size_t size)
 {
     static const struct zr_pool_backing backing = {NULL, segment_alloc, segment_free};
-    struct zr_pool *pool = zr_pool_new(&backing);
+    struct zr_pool *pool = zr_pool_new(&backing, 0);
     struct {
         char *p;
         size_t size;
     } slot[SLOTS] = {0};
+    size_t freed;
 
     must(pool != NULL);
     for (; size >= 4; data += 4, size -= 4) {
+        size_t want = 1 + ((size_t)data[2] << data[1] % 22), align = data[3] & 1 ? (size_t)1 << data[3] % 17 : 0;
         unsigned n = data[0] % SLOTS;
         void *p = NULL;
+        bool grew;
 
         if (slot[n].p) {
             must(zr_pool_usable(pool, slot[n].p) == slot[n].size);
-            must(zr_pool_free(pool, slot[n].p + 1) != ZR_FREED);
-            must(zr_pool_free(pool, slot[n].p) == ZR_FREED);
-            must(zr_pool_free(pool, slot[n].p) != ZR_FREED);
+            if (data[1] == 254)
+                zr_block_mark(zr_map_find(slot[n].p), ZR_BLOCK_EXPORTED);
+            must(zr_pool_free(pool, slot[n].p + 1, &freed) == ZR_FREED_INTERIOR);
+            must(zr_pool_free(pool, slot[n].p, &freed) == ZR_FREED);
+            must(zr_pool_free(pool, slot[n].p, &freed) != ZR_FREED);
             slot[n].p = NULL;
         } else if (data[1] == 255) {
             zr_pool_trim(pool, (uint64_t)data[2] << 20);
-        } else if (zr_pool_malloc(pool, (size_t)data[2] << data[1] % 22, data[3] & 1 ? (size_t)1 << data[3] % 24 : 0,
-                                  &p) == 0) {
+        } else if (zr_pool_malloc(pool, want, align, &p, &grew) == 0) {
             slot[n].p = p;
             slot[n].size = zr_pool_usable(pool, p);
+            must(slot[n].size >= want && (!align || (uintptr_t)p % align == 0));
             for (unsigned i = 0; i < SLOTS; i++)
                 must(i == n || !slot[i].p || slot[n].p + slot[n].size <= slot[i].p ||
                      slot[i].p + slot[i].size <= slot[n].p);
@@ -93,36 +104,54 @@ static void play_pool(const uint8_t *data, size_t size)
     must(out == 0);
 }
 
+static void whole_put(char *p, bool keep)
+{
+    uint64_t word = 0;
+    struct zr_block *b = zr_map_look(p, &word);
+
+    must(!zr_map_base(p + 1));
+    must(b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_CACHED));
+    must(!zr_map_take(p));
+    if (keep && zr_cache_put(b))
+        return;
+    must(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
+    driver_free(b);
+    zr_block_recycle(b);
+}
+
 static void play_whole(const uint8_t *data, size_t size)
 {
-    static const struct zr_backing backing = {NULL, block_alloc, block_free, is_full};
-    struct zr_cache *cache = zr_cache_new(&backing);
-    struct zr_freed_block was;
     char *slot[SLOTS] = {0};
 
-    must(cache != NULL);
+    zr_cache_setup(driver_free, UINT32_MAX);
+    for (unsigned i = 0; i < 4; i++)
+        zr_cache_set_limit(i, (uint64_t)1 << (20 + 4 * i));
     for (; size >= 4; data += 4, size -= 4) {
         struct zr_key key = {.context = (void *)(uintptr_t)(16 + data[3] % 4 * 16), .account = data[3] / 64};
         unsigned n = data[0] % SLOTS;
-        struct zr_block *b;
-        int code = 0;
 
         if (slot[n]) {
-            must(zr_cache_free(cache, slot[n] + 1, true, &was) > ZR_FREED_BY_DRIVER);
-            must(zr_cache_free(cache, slot[n], data[1] & 1, &was) <= ZR_FREED_BY_DRIVER);
-            must(zr_cache_free(cache, slot[n], true, &was) > ZR_FREED_BY_DRIVER);
+            whole_put(slot[n], data[1] & 1);
             slot[n] = NULL;
         } else if (data[1] >= 250) {
-            zr_cache_trim(cache, data[2] % (ZR_ACCOUNTS + 1), data[1] & 1 ? key.context : NULL, 0);
-        } else if ((b = zr_cache_alloc(cache, &key, ((size_t)data[2] + 2) << data[1] % 22, &code))) {
-            slot[n] = (char *)b->base;
+            zr_cache_trim(data[2] % (ZR_ACCOUNTS + 1), data[1] & 1 ? key.context : NULL);
+        } else {
+            size_t want = ((size_t)data[2] + 2) << data[1] % 22, held = zr_cache_round(want);
+            struct zr_block *b = zr_cache_get(&key, held, want);
+
+            if (!b)
+                b = driver_alloc(&key, want, held);
+            slot[n] = b ? (char *)b->base : NULL;
             for (unsigned i = 0; i < SLOTS; i++)
-                must(i == n || slot[i] != slot[n]);
+                must(i == n || !slot[i] || slot[i] != slot[n]);
         }
     }
     for (unsigned i = 0; i < SLOTS; i++)
-        must(!slot[i] || zr_cache_free(cache, slot[i], true, &was) <= ZR_FREED_BY_DRIVER);
-    zr_cache_delete(cache);
+        if (slot[i])
+            whole_put(slot[i], true);
+    for (unsigned i = 0; i < 4; i++)
+        must(zr_cache_bytes(i) <= (uint64_t)1 << (20 + 4 * i));
+    zr_cache_trim(ZR_ACCOUNTS, NULL);
     must(out == 0);
 }
 

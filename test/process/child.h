@@ -140,8 +140,8 @@ static inline void child_free(struct child *c)
     free(c);
 }
 
-#define child_ok(c)                                                                                \
-    ck_assert_msg(WIFEXITED((c)->status) && WEXITSTATUS((c)->status) == 0, "status %#x: %s",       \
-                  (unsigned)(c)->status, (c)->out)
+#define child_ok(c)                                                                                                    \
+    ck_assert_msg(WIFEXITED((c)->status) && WEXITSTATUS((c)->status) == 0, "status %#x: %s", (unsigned)(c)->status,    \
+                  (c)->out)
 
 #endif

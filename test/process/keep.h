@@ -36,9 +36,9 @@ static inline void release(void *p)
 }
 
 /* A call site that is known to ask for this block, and for once asks for something else. */
-static __attribute__((noinline, unused)) ze_result_t
-site_aligned(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t alignment,
-             ze_device_handle_t device, void **p)
+static __attribute__((noinline, unused)) ze_result_t site_aligned(ze_context_handle_t context,
+                                                                  const ze_device_mem_alloc_desc_t *desc,
+                                                                  size_t alignment, ze_device_handle_t device, void **p)
 {
     ze_result_t result = zeMemAllocDevice(context, desc, 3 * MIB, alignment, device, p);
 

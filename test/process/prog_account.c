@@ -180,8 +180,7 @@ static void every_kind(void)
     OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
     OK(zeMemOpenIpcHandle(gpu.context, gpu.card[0], handle, 0, &open));
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(0, 20 * MIB, &q));
-    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
-          zeMemOpenIpcHandle(gpu.context, gpu.card[0], handle, 0, &q));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemOpenIpcHandle(gpu.context, gpu.card[0], handle, 0, &q));
     EXPECT(figure(&gpu, "calls.zeMemCloseIpcHandle") == 1);
     OK(zeMemOpenIpcHandle(gpu.context, gpu.card[0], small, 0, &q)); /* 62 of 64 */
     OK(zeMemCloseIpcHandle(gpu.context, q));
@@ -352,8 +351,7 @@ static void parts(void)
     EXPECT(r == p);
     OK(zeMemFree(gpu.context, r));
     OK(zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, tile[0], &p));
-    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
-          zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, tile[1], &q));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(gpu.context, &device_desc, 40 * MIB, 0, tile[1], &q));
     /* The owner's own tile is no peer of it; and none of the three stands for another. */
     OK(zeContextMakeMemoryResident(gpu.context, tile[1], p, 40 * MIB));
     OK(zeContextMakeMemoryResident(gpu.context, tile[0], p, 40 * MIB));
@@ -365,9 +363,8 @@ static void parts(void)
 /* Another ordinal, other flags, relaxed limits: each is a block of its own. */
 static void keys(void)
 {
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+                                                       .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     ze_device_mem_alloc_desc_t desc[4] = {device_desc, device_desc, device_desc, device_desc};
     void *p[4], *again;
 
@@ -415,8 +412,7 @@ static void *refused_once(size_t size, bool exported, uint32_t policy)
 
     if (exported)
         OK(zeMemGetIpcHandle(gpu.context, p, &handle));
-    GIVES(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE,
-          policy ? free_with(&gpu, p, policy) : zeMemFree(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE, policy ? free_with(&gpu, p, policy) : zeMemFree(gpu.context, p));
     OK(zeMemGetAddressRange(gpu.context, (char *)p + 5, &base, &length));
     EXPECT(base == p && length == size);
     return p;
@@ -448,11 +444,24 @@ static void refused_by_a_trim(void)
     EXPECT(on_card(&gpu, 0, 8 * MIB) != p);
 }
 
-static const struct part all[] = {
-    PART(told), PART(fits), PART(plain_questions), PART(every_kind), PART(makes_room),
-    PART(imported_by_descriptor), PART(room_for_other_kinds), PART(room_on_the_host),
-    PART(room_for_what_comes_later), PART(not_counted), PART(freed_nothing), PART(parts), PART(keys),
-    PART(passed), PART(refused_and_held), PART(refused_and_freed), PART(refused_by_a_trim), {NULL, NULL}};
+static const struct part all[] = {PART(told),
+                                  PART(fits),
+                                  PART(plain_questions),
+                                  PART(every_kind),
+                                  PART(makes_room),
+                                  PART(imported_by_descriptor),
+                                  PART(room_for_other_kinds),
+                                  PART(room_on_the_host),
+                                  PART(room_for_what_comes_later),
+                                  PART(not_counted),
+                                  PART(freed_nothing),
+                                  PART(parts),
+                                  PART(keys),
+                                  PART(passed),
+                                  PART(refused_and_held),
+                                  PART(refused_and_freed),
+                                  PART(refused_by_a_trim),
+                                  {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

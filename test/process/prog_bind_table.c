@@ -5,8 +5,8 @@
 #include "way.h"
 #include <dlfcn.h>
 
-#define TABLE(handle, table, type)                                                                 \
-    type table;                                                                                    \
+#define TABLE(handle, table, type)                                                                                     \
+    type table;                                                                                                        \
     get(handle, "zeGet" #table "ProcAddrTable", version, &table, sizeof table)
 
 static void get(void *handle, const char *name, ze_api_version_t version, void *table, size_t size)

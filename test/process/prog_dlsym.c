@@ -13,10 +13,10 @@ const char *which(void)
     return "program";
 }
 
-#define PROMISE(what)                                                                              \
-    do {                                                                                           \
-        if (!(what))                                                                               \
-            return printf("broken: %s\n", #what), 1;                                               \
+#define PROMISE(what)                                                                                                  \
+    do {                                                                                                               \
+        if (!(what))                                                                                                   \
+            return printf("broken: %s\n", #what), 1;                                                                   \
     } while (0)
 
 int main(void)

@@ -18,7 +18,7 @@ static const struct row {
     const char *name;
     enum answer answer;
 } rows[] = {
-#define ZR_GAP(name, since, answer, why) {#name, answer},
+#define ZR_GAP(name, since, answer) {#name, answer},
 #include "hook/guard.def"
 #undef ZR_GAP
 };
@@ -31,10 +31,8 @@ static bool has_hook(const char *name)
 #include "base/entries.def"
 #undef ZR_ENTRY
 #define ZR_TABLE(table, getter) #getter,
-#define ZR_SLOT(table, member, index, minor)
-#include "driver/tables.def"
+#include "base/tables.def"
 #undef ZR_TABLE
-#undef ZR_SLOT
     };
 
     for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)

@@ -13,13 +13,13 @@ static const char *wanted;
 static bool met;
 
 /* One that is not the wanted one must do; the wanted one fails first, and changes nothing. */
-#define CALL(name, arguments)                                                                                  \
-    do {                                                                                                       \
-        if (strcmp(wanted, #name) == 0 && !met) {                                                              \
-            met = true;                                                                                        \
-            GIVES(INJECTED, name arguments);                                                                   \
-        }                                                                                                      \
-        OK(name arguments);                                                                                    \
+#define CALL(name, arguments)                                                                                          \
+    do {                                                                                                               \
+        if (strcmp(wanted, #name) == 0 && !met) {                                                                      \
+            met = true;                                                                                                \
+            GIVES(INJECTED, name arguments);                                                                           \
+        }                                                                                                              \
+        OK(name arguments);                                                                                            \
     } while (0)
 
 static struct gpu gpu;

@@ -134,15 +134,13 @@ static void wrong_arguments(void)
 /* As the driver answers it, down to what it leaves in the pointer. */
 static void refusals(void)
 {
-    ze_relaxed_allocation_limits_exp_desc_t nothing = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
+    ze_relaxed_allocation_limits_exp_desc_t nothing = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
     ze_device_mem_alloc_desc_t relaxed = device_desc;
     void *out = &gpu;
 
     relaxed.pNext = &nothing;
     release(on_card(&gpu, 0, MIB)); /* would fit */
-    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-          zeMemAllocDevice(gpu.context, &relaxed, MIB, 0, gpu.card[0], &out));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemAllocDevice(gpu.context, &relaxed, MIB, 0, gpu.card[0], &out));
     on_card(&gpu, 1, 60 * MIB);
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
           zeMemAllocDevice(gpu.context, &device_desc, 8 * MIB, 0, gpu.card[1], &out));
@@ -152,9 +150,9 @@ static void refusals(void)
     EXPECT(out == NULL);
 }
 
-static const struct part all[] = {
-    PART(questions), PART(residency_of_free_blocks), PART(misuse), PART(closed), PART(wrong_arguments),
-    PART(refusals), {NULL, NULL}};
+static const struct part all[] = {PART(questions), PART(residency_of_free_blocks), PART(misuse),
+                                  PART(closed),    PART(wrong_arguments),          PART(refusals),
+                                  {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

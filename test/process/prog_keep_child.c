@@ -81,8 +81,7 @@ static void skipped_in_child(void)
     release(p);
 }
 
-static const struct part all[] = {
-    PART(forked), PART(cloned), PART(child_exits), PART(skipped_in_child), {NULL, NULL}};
+static const struct part all[] = {PART(forked), PART(cloned), PART(child_exits), PART(skipped_in_child), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -27,6 +27,8 @@ static void peers(void)
     release(p);
     EXPECT(residency(&gpu, p) == 3);
     OK(zeMemAllocDevice(gpu.context, &device_desc, BLOCK, 0, gpu.card[0], &q));
+    release(q); /* could not be foreseen */
+    OK(zeMemAllocDevice(gpu.context, &device_desc, BLOCK, 0, gpu.card[0], &q));
     EXPECT(q != p && residency(&gpu, q) != 3);
 }
 
@@ -104,8 +106,8 @@ static void owner_only(void)
     EXPECT(figure(&gpu, "calls.zeContextEvictMemory") == 0);
 }
 
-static const struct part all[] = {
-    PART(peers), PART(no_longer_asked), PART(evicted), PART(evicted_together), PART(owner_only), {NULL, NULL}};
+static const struct part all[] = {PART(peers),      PART(no_longer_asked), PART(evicted), PART(evicted_together),
+                                  PART(owner_only), {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -21,9 +21,8 @@ static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t
 
 static void steady(void)
 {
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+                                                       .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     void *first = ask(NULL, 64 * KIB, 0, 0); /* so that no other one is aligned by chance */
     uint64_t before = 0;
 
@@ -53,10 +52,9 @@ static void steady(void)
 static void for_once(void)
 {
     struct extension unknown = {0x7fff0001, NULL};
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .pNext = &unknown,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+                                                       .pNext = &unknown,
+                                                       .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     ze_device_mem_alloc_desc_t desc[4] = {device_desc, device_desc, device_desc, device_desc};
     ze_context_desc_t context_desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t other;
@@ -94,9 +92,8 @@ static void for_once(void)
 static void no_alignment(void)
 {
     static const size_t alignment[] = {3, SIZE_MAX, SIZE_MAX - 1};
-    ze_relaxed_allocation_limits_exp_desc_t relaxed = {
-        .stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
-        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+    ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
+                                                       .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     ze_device_mem_alloc_desc_t desc[2] = {device_desc, device_desc};
 
     desc[1].pNext = &relaxed;
@@ -187,12 +184,16 @@ static void many_devices(void)
 }
 
 /* Each use of this is a call site of its own. */
-#define TAKE_AND_GIVE                                                                       \
-    do {                                                                                    \
-        OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[i % CARDS], &p));   \
-        OK(zeMemFree(gpu.context, p));                                                      \
+#define TAKE_AND_GIVE                                                                                                  \
+    do {                                                                                                               \
+        OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[i % CARDS], &p));                              \
+        OK(zeMemFree(gpu.context, p));                                                                                 \
     } while (0)
-#define FOUR_TIMES(x) x; x; x; x
+#define FOUR_TIMES(x)                                                                                                  \
+    x;                                                                                                                 \
+    x;                                                                                                                 \
+    x;                                                                                                                 \
+    x
 
 /* More call sites than a thread remembers, each for many cards. */
 static void many_sites(void)

@@ -66,8 +66,7 @@ static void expect_pattern(unsigned card, const void *p, size_t size, unsigned s
 
 static void expect_known(char *p, size_t size, enum kind kind, unsigned card)
 {
-    static const ze_memory_type_t type[KINDS] = {ZE_MEMORY_TYPE_DEVICE, ZE_MEMORY_TYPE_HOST,
-                                                 ZE_MEMORY_TYPE_SHARED};
+    static const ze_memory_type_t type[KINDS] = {ZE_MEMORY_TYPE_DEVICE, ZE_MEMORY_TYPE_HOST, ZE_MEMORY_TYPE_SHARED};
     char *places[] = {p, p + size / 2, p + size - 1};
 
     for (unsigned i = 0; i < 3; i++) {
@@ -125,8 +124,7 @@ static void wrong_arguments_get_the_drivers_own_errors(void)
     ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     void *p = NULL;
 
-    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
-          zeMemAllocDevice(gpu.context, &device_desc, 0, 0, gpu.card[0], &p));
+    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocDevice(gpu.context, &device_desc, 0, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
           zeMemAllocDevice(gpu.context, &device_desc, (size_t)1 << 46, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocHost(gpu.context, &host_desc, 0, 0, &p));

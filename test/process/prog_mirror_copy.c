@@ -11,13 +11,13 @@
 
 enum { BLOCK = 8 << 20, FIRST = 0, SECOND = 1 };
 
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        ze_result_t result_ = (call);                                                              \
-        if (result_ != ZE_RESULT_SUCCESS) {                                                        \
-            printf("%s: 0x%x\n", #call, (unsigned)result_);                                        \
-            return 1;                                                                              \
-        }                                                                                          \
+#define MUST(call)                                                                                                     \
+    do {                                                                                                               \
+        ze_result_t result_ = (call);                                                                                  \
+        if (result_ != ZE_RESULT_SUCCESS) {                                                                            \
+            printf("%s: 0x%x\n", #call, (unsigned)result_);                                                            \
+            return 1;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static unsigned long gpu_active_kib(void)
@@ -87,10 +87,8 @@ int main(void)
         host[i] = (unsigned char)(i * 7 + (i >> 11));
     MUST(zeCommandListAppendMemoryCopy(lists[FIRST], blocks[FIRST], host, BLOCK, NULL, 0, NULL));
     before = gpu_active_kib();
-    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], blocks[SECOND], blocks[FIRST], BLOCK, NULL, 0,
-                                       NULL));
-    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], host + BLOCK, blocks[SECOND], BLOCK, NULL, 0,
-                                       NULL));
+    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], blocks[SECOND], blocks[FIRST], BLOCK, NULL, 0, NULL));
+    MUST(zeCommandListAppendMemoryCopy(lists[SECOND], host + BLOCK, blocks[SECOND], BLOCK, NULL, 0, NULL));
     same = !memcmp(host, host + BLOCK, BLOCK);
     printf("before %lu after %lu %s\n", before, gpu_active_kib(), same ? "same" : "different");
     /* what was answered can be taken back; Intel's driver refuses this for a peer that it granted */

@@ -27,8 +27,8 @@ static void tells(const size_t *total, const size_t *free)
 
     for (int i = 0; i < PARTS; i++) {
         more[i] = (ze_device_memory_ext_properties_t){.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES};
-        region[i] = (ze_device_memory_properties_t){.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
-                                                    .pNext = &more[i]};
+        region[i] =
+            (ze_device_memory_properties_t){.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES, .pNext = &more[i]};
     }
     OK(zeDeviceGetMemoryProperties(gpu.card[0], &regions, region));
     OK(zesDeviceEnumMemoryModules(gpu.card[0], &modules, module));
@@ -37,8 +37,8 @@ static void tells(const size_t *total, const size_t *free)
         zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
 
         OK(zesMemoryGetState(module[i], &state));
-        printf("%d: %zu %zu, %zu %zu MiB\n", i, region[i].totalSize / MIB, more[i].physicalSize / MIB,
-               state.size / MIB, state.free / MIB);
+        printf("%d: %zu %zu, %zu %zu MiB\n", i, region[i].totalSize / MIB, more[i].physicalSize / MIB, state.size / MIB,
+               state.free / MIB);
         EXPECT(region[i].totalSize == total[i] * MIB && more[i].physicalSize == total[i] * MIB);
         EXPECT(state.size == free[0] * MIB && state.free == free[1] * MIB);
     }
@@ -120,8 +120,8 @@ static void unknown(void)
     EXPECT(state_of(2, 0, MOST).free == 24 * MIB / 16);
 }
 
-static const struct part all[] = {
-    PART(told), PART(part_of_all), PART(counted), PART(asked_for_one), PART(unknown), {NULL, NULL}};
+static const struct part all[] = {PART(told),          PART(part_of_all), PART(counted),
+                                  PART(asked_for_one), PART(unknown),     {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

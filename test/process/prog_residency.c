@@ -95,8 +95,8 @@ static void foreign(void)
 {
     void *real, *symbol;
     void *(*find)(void *, const char *);
-    ze_result_t (*allocate)(ze_context_handle_t, const ze_device_mem_alloc_desc_t *, size_t, size_t,
-                            ze_device_handle_t, void **);
+    ze_result_t (*allocate)(ze_context_handle_t, const ze_device_mem_alloc_desc_t *, size_t, size_t, ze_device_handle_t,
+                            void **);
     void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
     void *loader = dlopen("libze_loader.so.1", RTLD_NOW | RTLD_NOLOAD), *p;
 

@@ -7,8 +7,7 @@ static struct gpu gpu;
 
 static ze_memory_allocation_properties_t properties_of(const void *p, ze_device_handle_t *device)
 {
-    ze_memory_allocation_properties_t properties = {
-        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     OK(zeMemGetAllocProperties(gpu.context, p, &properties, device));
     return properties;
 }
@@ -30,15 +29,13 @@ static void expect_range(char *p, size_t size)
 static void sizes_and_alignments(void)
 {
     void *p = &p;
-    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
-          zeMemAllocDevice(gpu.context, &device_desc, 0, 0, gpu.card[0], &p));
+    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocDevice(gpu.context, &device_desc, 0, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
           zeMemAllocDevice(gpu.context, &device_desc, (size_t)1 << 46, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocHost(gpu.context, &host_desc, 0, 0, &p));
     EXPECT(p == NULL);
     p = &p;
-    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT,
-          zeMemAllocDevice(gpu.context, &device_desc, 64, 3, gpu.card[0], &p));
+    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, zeMemAllocDevice(gpu.context, &device_desc, 64, 3, gpu.card[0], &p));
     EXPECT(p == &p);
     for (size_t alignment = 1; alignment <= GIB; alignment *= 2) {
         for (size_t size = 1; size <= 4 * MIB; size *= 64) {
@@ -59,19 +56,14 @@ static void sizes_and_alignments(void)
 static void null_arguments(void)
 {
     void *p;
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE,
-          zeMemAllocDevice(NULL, &device_desc, 64, 0, gpu.card[0], &p));
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE,
-          zeMemAllocDevice(gpu.context, &device_desc, 64, 0, NULL, &p));
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER,
-          zeMemAllocDevice(gpu.context, NULL, 64, 0, gpu.card[0], &p));
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER,
-          zeMemAllocDevice(gpu.context, &device_desc, 64, 0, gpu.card[0], NULL));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeMemAllocDevice(NULL, &device_desc, 64, 0, gpu.card[0], &p));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeMemAllocDevice(gpu.context, &device_desc, 64, 0, NULL, &p));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeMemAllocDevice(gpu.context, NULL, 64, 0, gpu.card[0], &p));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeMemAllocDevice(gpu.context, &device_desc, 64, 0, gpu.card[0], NULL));
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeMemAllocHost(gpu.context, NULL, 64, 0, &p));
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeMemFree(NULL, &p));
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeMemFreeExt(gpu.context, NULL, &p));
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER,
-          zeContextMakeMemoryResident(gpu.context, gpu.card[0], NULL, 1));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeContextMakeMemoryResident(gpu.context, gpu.card[0], NULL, 1));
 }
 
 static void kinds(void)
@@ -114,8 +106,7 @@ static void frees(void)
         GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
         GIVES(ADDRESS_NOT_FOUND, zeMemGetAddressRange(gpu.context, p, &base, &size));
         EXPECT(properties_of(p, NULL).type == ZE_MEMORY_TYPE_UNKNOWN);
-        GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-              zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, bytes));
+        GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, bytes));
     }
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, NULL));
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, &gpu));

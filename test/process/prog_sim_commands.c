@@ -118,8 +118,7 @@ static void regions_are_copied_row_by_row(void)
     memset(to, -1, 256);
     ze_copy_region_t target = {.originX = 2, .originY = 3, .width = 4, .height = 2, .depth = 1};
     ze_copy_region_t source = {.originX = 1, .originY = 5, .width = 4, .height = 2, .depth = 1};
-    OK(zeCommandListAppendMemoryCopyRegion(list, to, &target, 16, 0, from, &source, 8, 0, NULL, 0,
-                                           NULL));
+    OK(zeCommandListAppendMemoryCopyRegion(list, to, &target, 16, 0, from, &source, 8, 0, NULL, 0, NULL));
     for (int y = 0; y < 16; y++) {
         for (int x = 0; x < 16; x++) {
             bool inside = x >= 2 && x < 6 && y >= 3 && y < 5;
@@ -134,12 +133,9 @@ static void wrong_arguments(void)
 {
     ze_command_list_handle_t list = immediate(&gpu, 0, false);
     char byte;
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER,
-          zeCommandListAppendMemoryCopy(list, NULL, &byte, 1, NULL, 0, NULL));
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE,
-          zeCommandListAppendMemoryCopy(NULL, &byte, &byte, 1, NULL, 0, NULL));
-    GIVES(ZE_RESULT_ERROR_INVALID_SIZE,
-          zeCommandListAppendMemoryCopy(list, &byte, &byte, 1, NULL, 1, NULL));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeCommandListAppendMemoryCopy(list, NULL, &byte, 1, NULL, 0, NULL));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeCommandListAppendMemoryCopy(NULL, &byte, &byte, 1, NULL, 0, NULL));
+    GIVES(ZE_RESULT_ERROR_INVALID_SIZE, zeCommandListAppendMemoryCopy(list, &byte, &byte, 1, NULL, 1, NULL));
     OK(zeCommandListDestroy(list));
 }
 

@@ -101,8 +101,7 @@ int main(int argc, char **argv)
     share(3 * MIB, 1);
     share(5000, 0);
     share(5000, 1);
-    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-          zeMemOpenIpcHandle(gpu.context, gpu.card[0], nothing, 0, &p));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemOpenIpcHandle(gpu.context, gpu.card[0], nothing, 0, &p));
     by_descriptor();
     return 0;
 }

@@ -16,18 +16,17 @@ static void *find(const char *name)
         printf("%s\n", name);
     return address;
 }
-#define FIND(name, pointer)                                                                        \
-    do {                                                                                           \
-        void *address_ = find(name);                                                               \
-        memcpy(&(pointer), &address_, sizeof(address_));                                           \
+#define FIND(name, pointer)                                                                                            \
+    do {                                                                                                               \
+        void *address_ = find(name);                                                                                   \
+        memcpy(&(pointer), &address_, sizeof(address_));                                                               \
     } while (0)
 
 int main(void)
 {
     ze_result_t (*init_drivers)(uint32_t *, ze_driver_handle_t *, const struct init_desc *);
     ze_context_handle_t (*default_context)(ze_driver_handle_t);
-    ze_result_t (*with_properties)(ze_context_handle_t, const void *, void *,
-                                   ze_ipc_mem_handle_t *);
+    ze_result_t (*with_properties)(ze_context_handle_t, const void *, void *, ze_ipc_mem_handle_t *);
     ze_result_t (*put)(ze_context_handle_t, ze_ipc_mem_handle_t);
     ze_result_t (*synchronize)(ze_command_list_handle_t, uint64_t);
     ze_result_t (*list_device)(ze_command_list_handle_t, ze_device_handle_t *);

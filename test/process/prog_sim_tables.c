@@ -46,7 +46,6 @@ int main(int argc, char **argv)
     find(driver, "zetGetMetricProcAddrTable");
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, memory(ZE_MAKE_VERSION(1, 4), NULL));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_VERSION, memory(ZE_MAKE_VERSION(2, 0), table));
-    EXPECT(dlsym(driver, "zeMemAllocDevice") ==
-           NULL); /* nothing that could stand before a loader */
+    EXPECT(dlsym(driver, "zeMemAllocDevice") == NULL); /* nothing that could stand before a loader */
     return 0;
 }

@@ -34,10 +34,8 @@ int main(void)
     EXPECT(figure(&gpu, "vram.0") == 22 * MIB);
     OK(zeVirtualMemMap(gpu.context, base, 2 * MIB, first, 0, rw));
     OK(zeVirtualMemMap(gpu.context, base + 2 * MIB, 20 * MIB, second, 0, rw));
-    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-          zeVirtualMemMap(gpu.context, base, 2 * MIB, first, 0, rw));
-    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT,
-          zeVirtualMemMap(gpu.context, base + 4096, 2 * MIB, first, 0, rw));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeVirtualMemMap(gpu.context, base, 2 * MIB, first, 0, rw));
+    GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, zeVirtualMemMap(gpu.context, base + 4096, 2 * MIB, first, 0, rw));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeVirtualMemMap(gpu.context, base, 1000, first, 0, rw));
 
     ze_command_list_handle_t list = immediate(&gpu, 0, true);
@@ -47,8 +45,7 @@ int main(void)
         EXPECT(back[i] == 'v');
 
     ze_device_handle_t owner;
-    ze_memory_allocation_properties_t properties = {
-        .stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     OK(zeMemGetAllocProperties(gpu.context, base + 3 * MIB, &properties, &owner));
     EXPECT(properties.type == ZE_MEMORY_TYPE_DEVICE && owner == gpu.card[0]);
     OK(zeMemGetAddressRange(gpu.context, base + 3 * MIB, &found, &length));
@@ -58,8 +55,7 @@ int main(void)
     ze_memory_access_attribute_t access;
     OK(zeVirtualMemGetAccessAttribute(gpu.context, base, 2 * MIB, &access, &length));
     EXPECT(access == rw && length == GIB);
-    OK(zeVirtualMemSetAccessAttribute(gpu.context, base, 2 * MIB,
-                                      ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));
+    OK(zeVirtualMemSetAccessAttribute(gpu.context, base, 2 * MIB, ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));
     OK(zeVirtualMemGetAccessAttribute(gpu.context, base, 2 * MIB, &access, &length));
     EXPECT(access == ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY && base[0] == 'v');
 

@@ -19,8 +19,7 @@ static uint64_t free_by_sysman(void)
 static uint64_t free_memory(void)
 {
     struct usable of_memory = USABLE;
-    ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES,
-                                            .pNext = &of_memory};
+    ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES, .pNext = &of_memory};
     uint64_t usable = usable_memory(gpu.card[0]);
     uint32_t one = 1;
     OK(zeDeviceGetMemoryProperties(gpu.card[0], &one, &memory));
@@ -35,12 +34,10 @@ static void runs_out(void)
     void *p[40], *q = NULL;
     int n = 0;
     EXPECT(free_memory() == 64 * MIB);
-    while (n < 40 && zeMemAllocDevice(gpu.context, &device_desc, 2 * MIB, 0, gpu.card[0], &p[n]) ==
-                         ZE_RESULT_SUCCESS)
+    while (n < 40 && zeMemAllocDevice(gpu.context, &device_desc, 2 * MIB, 0, gpu.card[0], &p[n]) == ZE_RESULT_SUCCESS)
         n++;
     EXPECT(n == 32 && free_memory() == 0);
-    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
-          zeMemAllocDevice(gpu.context, &device_desc, 1, 0, gpu.card[0], &q));
+    GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(gpu.context, &device_desc, 1, 0, gpu.card[0], &q));
     EXPECT(q == NULL);
     OK(zeMemFree(gpu.context, p[--n]));
     q = on_card(&gpu, 0, 1);

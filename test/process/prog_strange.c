@@ -257,11 +257,25 @@ static void quick(void)
     quick_exit(0);
 }
 
-static const struct part all[] = {
-    PART(outside_main), PART(without_descriptors), PART(descriptors_closed_first), PART(no_more_descriptors),
-    PART(little_address_space), PART(small_files), PART(no_membarrier), PART(unknown_membarrier), PART(no_madvise),
-    PART(no_random_numbers), PART(membarrier_gone_later), PART(begun_by_vfork), PART(spawned), PART(replaced),
-    PART(loader_opened_and_closed), PART(threads_come_and_go), PART(small_stacks), PART(quick), {NULL, NULL}};
+static const struct part all[] = {PART(outside_main),
+                                  PART(without_descriptors),
+                                  PART(descriptors_closed_first),
+                                  PART(no_more_descriptors),
+                                  PART(little_address_space),
+                                  PART(small_files),
+                                  PART(no_membarrier),
+                                  PART(unknown_membarrier),
+                                  PART(no_madvise),
+                                  PART(no_random_numbers),
+                                  PART(membarrier_gone_later),
+                                  PART(begun_by_vfork),
+                                  PART(spawned),
+                                  PART(replaced),
+                                  PART(loader_opened_and_closed),
+                                  PART(threads_come_and_go),
+                                  PART(small_stacks),
+                                  PART(quick),
+                                  {NULL, NULL}};
 
 int main(int argc, char **argv)
 {

@@ -14,24 +14,28 @@ struct promise {
     } counted[4];
 };
 
-static inline void keep_promise(const char *program, const struct promise *p)
+/* `drivers`: NAME=VALUE by which the loader finds them. */
+static inline void keep_promise_with(const char *drivers, const char *program, const struct promise *p)
 {
     const char *what = p->what ? p->what : p->name;
-    const char *settings[] = {sim_driver(), p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
+    const char *settings[] = {drivers, p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
     const char *argv[] = {program, p->name, NULL};
     struct child *c;
 
     c = child_run(settings, argv);
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0,
-                  "%s (%s, %s): status %#x: %s", what, p->name, p->conf, (unsigned)c->status,
-                  c->out);
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 0, "%s (%s, %s): status %#x: %s", what, p->name,
+                  p->conf, (unsigned)c->status, c->out);
     for (int i = 0; i < 4 && p->counted[i].field; i++) {
         uint64_t counted = child_count(c, "%s", p->counted[i].field);
-        ck_assert_msg(counted == p->counted[i].wanted, "%s (%s, %s): %s is %llu, not %llu", what,
-                      p->name, p->conf, p->counted[i].field, (unsigned long long)counted,
-                      (unsigned long long)p->counted[i].wanted);
+        ck_assert_msg(counted == p->counted[i].wanted, "%s (%s, %s): %s is %llu, not %llu", what, p->name, p->conf,
+                      p->counted[i].field, (unsigned long long)counted, (unsigned long long)p->counted[i].wanted);
     }
     child_free(c);
+}
+
+static inline void keep_promise(const char *program, const struct promise *p)
+{
+    keep_promise_with(sim_driver(), program, p);
 }
 
 #endif

@@ -36,8 +36,8 @@ __attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
     snprintf(whole, sizeof whole,
-             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/" WORK " && { %s\n} >out 2>err </dev/null", folder,
-             build, build, build, line);
+             "cd %s && B=%s Z=%s/zeroute W=%s/test/process/" WORK " && { %s\n} >out 2>err </dev/null", folder, build,
+             build, build, line);
     int status = system(whole);
     read_all("out", out, sizeof out);
     read_all("err", err, sizeof err);
@@ -48,8 +48,7 @@ __attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
 /* Before each test: a folder, and no setting that came from outside. */
 static void shell_setup(void)
 {
-    static const char *const from_outside[] = {"ZEROUTE_CONF", "ZEROUTE_CONF_FILE", "ZEROUTE_RUN",
-                                               "ZEROUTE_ROOT"};
+    static const char *const from_outside[] = {"ZEROUTE_CONF", "ZEROUTE_CONF_FILE", "ZEROUTE_RUN", "ZEROUTE_ROOT"};
     const char *b = getenv("B");
     ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
     snprintf(folder, sizeof folder, "/tmp/zeroute-test.XXXXXX");

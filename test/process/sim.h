@@ -11,20 +11,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                          \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                         \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                             \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
-#define GIVES(code, call)                                                                          \
-    do {                                                                                           \
-        unsigned got_ = (unsigned)(call);                                                          \
-        if (got_ != (unsigned)(code)) {                                                            \
-            printf("%s:%d: %#x, not %s: %s\n", __FILE__, __LINE__, got_, #code, #call);            \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define GIVES(code, call)                                                                                              \
+    do {                                                                                                               \
+        unsigned got_ = (unsigned)(call);                                                                              \
+        if (got_ != (unsigned)(code)) {                                                                                \
+            printf("%s:%d: %#x, not %s: %s\n", __FILE__, __LINE__, got_, #code, #call);                                \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 #define OK(call) GIVES(ZE_RESULT_SUCCESS, call)
 
@@ -32,8 +32,7 @@
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
-static const ze_device_mem_alloc_desc_t device_desc = {.stype =
-                                                           ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+static const ze_device_mem_alloc_desc_t device_desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
 static const ze_host_mem_alloc_desc_t host_desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
 
 struct gpu {
@@ -82,7 +81,10 @@ struct usable {
     void *next;
     uint64_t bytes;
 };
-#define USABLE {0x20041, NULL, 0}
+#define USABLE                                                                                                         \
+    {                                                                                                                  \
+        0x20041, NULL, 0                                                                                               \
+    }
 
 static inline uint64_t usable_memory(ze_device_handle_t card)
 {
@@ -113,9 +115,8 @@ static inline void *exported_block(struct gpu *gpu, unsigned card, size_t size, 
 
 static inline ze_result_t import_block(struct gpu *gpu, unsigned card, size_t size, int fd, void **out)
 {
-    ze_external_memory_import_fd_t from = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD,
-                                           .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF,
-                                           .fd = fd};
+    ze_external_memory_import_fd_t from = {
+        .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, .fd = fd};
     ze_device_mem_alloc_desc_t desc = device_desc;
     desc.pNext = &from;
     return zeMemAllocDevice(gpu->context, &desc, size, 0, gpu->card[card], out);
@@ -137,8 +138,7 @@ static inline ze_event_handle_t new_event(struct gpu *gpu)
     static ze_event_pool_handle_t pool;
     static uint32_t used;
     ze_event_pool_desc_t pool_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
-                                      .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE |
-                                               ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP,
+                                      .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP,
                                       .count = 64};
     ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC, .index = used++};
     ze_event_handle_t event;
@@ -208,7 +208,10 @@ struct part {
     const char *name;
     void (*run)(void);
 };
-#define PART(name) {#name, name}
+#define PART(name)                                                                                                     \
+    {                                                                                                                  \
+#name, name                                                                                                    \
+    }
 
 static inline int run_part(const struct part *parts, int argc, char **argv)
 {

@@ -174,7 +174,8 @@ static unsigned differing(int repetition, const char *effect)
     json_t *all = json_object_get(json_object_get(load(), "analysis"), "metrics");
     const char *name;
     json_t *one;
-    json_object_foreach (all, name, one) {
+    json_object_foreach(all, name, one)
+    {
         const char *outcome = zr_json_get_text(json_array_get(json_object_get(one, "arms"), 1), "outcome");
         n += strcmp(outcome, "less") == 0 || strcmp(outcome, "more") == 0;
     }

@@ -120,10 +120,9 @@ END_TEST
 static const struct unseen {
     struct binding way;
     const char *told;
-} unseen[] = {{{"bind_deep", "libuser.so", NULL, "table", NULL},
-               "not seen: the Level Zero loader was opened deep-bound"},
-              {{"bind_namespace", "libuser.so", NULL, "plt", NULL},
-               "not seen: the Level Zero loader was opened in a namespace"}};
+} unseen[] = {
+    {{"bind_deep", "libuser.so", NULL, "table", NULL}, "not seen: the Level Zero loader was opened deep-bound"},
+    {{"bind_namespace", "libuser.so", NULL, "plt", NULL}, "not seen: the Level Zero loader was opened in a namespace"}};
 
 START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen)
 {

@@ -16,8 +16,8 @@ static struct child *run(const char *conf)
 }
 
 #define MIB(n) ((uint64_t)(n) << 20)
-#define counts(c, name, wanted)                                                                    \
-    ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                  \
+#define counts(c, name, wanted)                                                                                        \
+    ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                                      \
                   (unsigned long long)child_count(c, name), (unsigned long long)(wanted))
 
 START_TEST(residency_is_counted_by_owner_and_peer)
@@ -152,48 +152,6 @@ START_TEST(the_peak_of_two_threads_is_what_they_held_together)
 }
 END_TEST
 
-/* prog_turns.c, with the preload that can be stopped. */
-static struct child *run_turns(const char *conf, const char *how)
-{
-    const char *plain = getenv("ZEROUTE_TEST_LIBRARY");
-    struct child *c;
-
-    setenv("ZEROUTE_TEST_LIBRARY", build_path("test/pause/libzeroute.so"), 1);
-    c = run_program(conf, "turns", how);
-    if (plain)
-        setenv("ZEROUTE_TEST_LIBRARY", plain, 1);
-    else
-        unsetenv("ZEROUTE_TEST_LIBRARY");
-    child_ok(c);
-    return c;
-}
-
-START_TEST(of_two_threads_one_has_the_block_whoever_is_stopped_where)
-{
-    static const char *const how[] = {"in_turn", "sandboxed_later", "sandboxed"};
-
-    for (int i = 0; i < 3; i++) {
-        struct child *c = run_turns("ZEROUTE_CONF=preset:observe", how[i]);
-
-        counts(c, "allocated_bytes.all.current", 0);
-        counts(c, "allocation.all.current", 0);
-        child_free(c);
-    }
-}
-END_TEST
-
-START_TEST(a_thread_that_ends_leaves_its_heap_alone)
-{
-    child_free(run_turns("ZEROUTE_CONF=stats:off,route:native,cache:on,cache_idle:60s", "heap_changes_hands"));
-}
-END_TEST
-
-START_TEST(nobody_is_told_that_a_block_is_resident_while_another_thread_evicts_it)
-{
-    child_free(run_turns("ZEROUTE_CONF=route:native,cache:on,cache_idle:60s", "evicted_meanwhile"));
-}
-END_TEST
-
 START_TEST(of_two_threads_that_free_a_block_one_succeeds)
 {
     static const char *const conf[] = {"ZEROUTE_CONF=preset:observe", "ZEROUTE_CONF=preset:reroute"};
@@ -224,9 +182,6 @@ int main(void)
     tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
     tcase_add_test(t, the_default_settings_keep_the_same_books);
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
-    tcase_add_test(t, of_two_threads_one_has_the_block_whoever_is_stopped_where);
-    tcase_add_test(t, a_thread_that_ends_leaves_its_heap_alone);
-    tcase_add_test(t, nobody_is_told_that_a_block_is_resident_while_another_thread_evicts_it);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
     suite_add_tcase(s, t);
     return run_suite(s);

@@ -69,8 +69,7 @@ enum { BOUND = sizeof bound / sizeof *bound };
 
 START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we)
 {
-    struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), library_path()),
-                          bound[_i].program);
+    struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), library_path()), bound[_i].program);
 
     child_ok(c);
     ck_assert_ptr_nonnull(strstr(c->out, "other dlsym was asked yes"));
@@ -81,8 +80,7 @@ END_TEST
 
 START_TEST(another_interposer_of_dlsym_after_us_is_asked_too)
 {
-    struct child *c = run(preload(library_path(), build_path("test/process/libother_dlsym.so")),
-                          bound[_i].program);
+    struct child *c = run(preload(library_path(), build_path("test/process/libother_dlsym.so")), bound[_i].program);
 
     child_ok(c);
     ck_assert_ptr_nonnull(strstr(c->out, "other dlsym was asked yes"));
@@ -153,9 +151,8 @@ START_TEST(each_copy_of_the_loader_gets_its_own_calls)
 
     snprintf(directory, sizeof directory, "%s.%d", build_path("test/process/copy"), (int)getpid());
     snprintf(copy, sizeof copy, "%s/libze_loader.so.1", directory);
-    snprintf(command, sizeof command,
-             "mkdir -p %s && cp -L \"$(ldd %s | awk '/libze_loader.so.1/ {print $3}')\" %s", directory,
-             build_path("test/process/bind_plt"), copy);
+    snprintf(command, sizeof command, "mkdir -p %s && cp -L \"$(ldd %s | awk '/libze_loader.so.1/ {print $3}')\" %s",
+             directory, build_path("test/process/bind_plt"), copy);
     ck_assert_int_eq(system(command), 0);
     c = child_run(settings, argv);
     child_ok(c);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The docs say what the tables say: every setting and preset is in the man page with its values, default and help, every
-# command has a page and is completed.
+# The docs say what the tables say: every setting and preset is in the man page with its values, default and help, and
+# in doc/settings.md; every field is in doc/statistics.md, every benchmark in doc/performance.md; every command has a
+# page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
@@ -21,8 +22,17 @@ while IFS=$'\t' read -r name values default help; do
     contains man/zeroute-run.1 ".BI \\-\\-${name//_/\\-} \" $values\"" &&
         contains man/zeroute-run.1 "$help (default $default)"
     promise "man/zeroute-run.1 describes $name as settings.def does" $?
+    documented=$(grep "^| \`$name\` | " doc/settings.md | cut -d'|' -f3)
+    [ -n "$documented" ]
+    promise "doc/settings.md describes $name" $?
+    for value in $(tr '|' '\n' <<<"$values" | grep -x '[a-z0-9]*'); do
+        grep -qw "$value" <<<"$documented"
+        promise "doc/settings.md has the value $value of $name" $?
+    done
 done < <("$B/zeroute" --list settings)
-while IFS=$'\t' read -r name _ help; do
+while IFS=$'\t' read -r name settings help; do
+    contains doc/settings.md "| \`$name\` | \`$settings\` |"
+    promise "doc/settings.md has the preset $name as settings.def does" $?
     tr '\n' ' ' <man/zeroute-run.1 | grep -qF ".B $name ($help"
     promise "man/zeroute-run.1 describes the preset $name as settings.def does" $?
 done < <("$B/zeroute" --list presets)
@@ -43,6 +53,57 @@ for page in man/*.1; do
         promise "$page is clean roff: $warnings" $?
     fi
 done
+
+# Every field of fields.def is in doc/statistics.md, by its name or by a pattern ({a,b} and *) that stands for it.
+mapfile -t patterns < <(grep -oE '`[A-Za-z0-9_.{},*]+`' doc/statistics.md | tr -d '`' | while read -r p; do
+    (set -f && eval "printf '%s\n' $p") # letters, digits and _.{},* only: braces are expanded and nothing else
+done)
+while read -r name; do
+    found=1
+    for p in "${patterns[@]}"; do
+        # shellcheck disable=SC2053 # a pattern
+        [[ $name != $p ]] || found=0
+    done
+    promise "doc/statistics.md has the field $name" $found
+done < <(sed -nE 's/^ZR_(COUNTER|GAUGE|TEXT)\([A-Z_]+, "([^"]*)".*/\2/p; s/^ZR_ACCOUNT\([A-Z]+, "([^"]*)".*/\1.peak/p' \
+    src/stats/fields.def)
+
+for bench in test/bench/bench_*; do
+    [ -x "$bench" ] || continue
+    contains doc/performance.md "| \`${bench##*/bench_}\` |"
+    promise "doc/performance.md has the benchmark ${bench##*/}" $?
+done
+
+# Pages in Markdown: links lead to a file that is there, old words are gone.
+for page in README.md CONTRIBUTING.md doc/*.md test/README.md; do
+    while read -r link; do
+        [ -e "$(dirname "$page")/${link%%#*}" ]
+        promise "$page: the link to $link leads somewhere" $?
+    done < <(grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?:\|^#')
+done
+for page in README.md doc/*.md man/*.1; do
+    ! grep -nwE 'knobs?|doors?|withheld|vouched' "$page"
+    promise "$page has no word of old" $?
+done
+[ "$(wc -w <README.md)" -lt 1200 ]
+promise "README.md has less than 1200 words" $?
+
+# A row of the promises: `test_SUITE` and after it tests of that suite.
+while read -r word; do
+    case $word in
+    test_*)
+        suite=$(echo test/*/"$word".c test/*/"$word".sh | tr ' ' '\n' | grep -v '\*')
+        [ -n "$suite" ]
+        promise "CONTRIBUTING.md names the suite $word, which exists" $?
+        ;;
+    *)
+        # shellcheck disable=SC2086 # one file or several
+        [ -n "$suite" ] && grep -qw -- "$word" $suite
+        promise "CONTRIBUTING.md names the test $word of ${suite##*/}, which exists" $?
+        ;;
+    esac
+done < <(grep -E '^\|.*`test_' CONTRIBUTING.md | sed 's/.*| \(`test_.*\) |$/\1/' | grep -oE '`[a-z_0-9]+`' | tr -d '`')
+
 complete_for() {
     PATH="$PWD/$B:$PATH" bash -c 'source completion/zeroute.bash
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _zeroute; echo "${COMPREPLY[*]}"' - "$@"

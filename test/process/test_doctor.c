@@ -24,8 +24,7 @@ static void card(unsigned n, const char *device, const char *bar_end, const char
     char path[128], text[256];
 
     snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/uevent", 128 + n);
-    snprintf(text, sizeof text, "DRIVER=xe\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:%02x:00.0\n",
-             3 + n);
+    snprintf(text, sizeof text, "DRIVER=xe\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:%02x:00.0\n", 3 + n);
     lay(path, text);
     snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/vendor", 128 + n);
     lay(path, "0x8086\n");
@@ -38,8 +37,7 @@ static void card(unsigned n, const char *device, const char *bar_end, const char
              "0x0000006000000000 %s 0x000000000014220c\n",
              bar_end);
     lay(path, text);
-    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/tile0/physical_vram_size_bytes",
-             128 + n);
+    snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/tile0/physical_vram_size_bytes", 128 + n);
     lay(path, vram);
 }
 
@@ -53,11 +51,10 @@ static void client(unsigned n, unsigned vram_mib, unsigned gtt_mib)
     char path[64], text[256];
 
     snprintf(path, sizeof path, "/proc/%d/fdinfo/%u", PID, 10 + n);
-    snprintf(
-        text, sizeof text,
-        "drm-driver: xe\ndrm-client-id: %u\ndrm-pdev: 0000:%02x:00.0\ndrm-total-vram0: %u MiB\n"
-        "drm-resident-vram0: %u MiB\ndrm-total-gtt: %u MiB\ndrm-resident-gtt: 0\n",
-        n + 1, 3 + n, vram_mib, vram_mib, gtt_mib);
+    snprintf(text, sizeof text,
+             "drm-driver: xe\ndrm-client-id: %u\ndrm-pdev: 0000:%02x:00.0\ndrm-total-vram0: %u MiB\n"
+             "drm-resident-vram0: %u MiB\ndrm-total-gtt: %u MiB\ndrm-resident-gtt: 0\n",
+             n + 1, 3 + n, vram_mib, vram_mib, gtt_mib);
     lay(path, text);
 }
 
@@ -81,8 +78,8 @@ static char maps[4096];
 
 static void loads(const char *path, const char *strings)
 {
-    snprintf(maps + strlen(maps), sizeof maps - strlen(maps),
-             "7f0000000000-7f0000001000 r-xp 00000000 08:01 42 %s\n", path);
+    snprintf(maps + strlen(maps), sizeof maps - strlen(maps), "7f0000000000-7f0000001000 r-xp 00000000 08:01 42 %s\n",
+             path);
     library(path, strings);
     lay("/proc/4242/maps", maps);
 }
@@ -111,14 +108,11 @@ static void usual(void)
     client(1, 6000, 6000);
     loads("/opt/lib/libsycl.so.9.0.0", "SYCL_CACHE_DIR");
     loads("/opt/lib/libur_adapter_level_zero.so.0.12.0", "UR_L0_USM_RESIDENT");
-    loads("/opt/lib/libur_adapter_level_zero_v2.so.0.12.0",
-          "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P "
-          "SYCL_UR_USE_LEVEL_ZERO_V2");
-    loads("/opt/lib/libze_loader.so.1.32.0",
-          "zeCommandListIsGraphCaptureEnabledExt ZE_ENABLE_ALT_DRIVERS");
-    loads("/opt/lib/libze_intel_gpu.so.1.15.39122",
-          "26.27.039122 NEOReadDebugKeys EnableDeferBacking ZE_AFFINITY_MASK "
-          "end-of-strings-");
+    loads("/opt/lib/libur_adapter_level_zero_v2.so.0.12.0", "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P "
+                                                            "SYCL_UR_USE_LEVEL_ZERO_V2");
+    loads("/opt/lib/libze_loader.so.1.32.0", "zeCommandListIsGraphCaptureEnabledExt ZE_ENABLE_ALT_DRIVERS");
+    loads("/opt/lib/libze_intel_gpu.so.1.15.39122", "26.27.039122 NEOReadDebugKeys EnableDeferBacking ZE_AFFINITY_MASK "
+                                                    "end-of-strings-");
     environment("HOME=/root SYCL_UR_USE_LEVEL_ZERO_V2=1");
 }
 
@@ -149,8 +143,8 @@ static struct child *doctor(int code)
 {
     struct child *c = ask("4242", "--json");
 
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code,
-                  "status %#x, not %d: %.3000s", (unsigned)c->status, code, c->out);
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code, "status %#x, not %d: %.3000s",
+                  (unsigned)c->status, code, c->out);
     return c;
 }
 
@@ -162,10 +156,8 @@ static bool finds(const struct child *c, const char *id)
     return strstr(c->out, key) != NULL;
 }
 
-#define says(c, text)                                                                              \
-    ck_assert_msg(strstr((c)->out, text) != NULL, "no %s in %.3000s", text, (c)->out)
-#define says_not(c, text)                                                                          \
-    ck_assert_msg(strstr((c)->out, text) == NULL, "%s in %.3000s", text, (c)->out)
+#define says(c, text) ck_assert_msg(strstr((c)->out, text) != NULL, "no %s in %.3000s", text, (c)->out)
+#define says_not(c, text) ck_assert_msg(strstr((c)->out, text) == NULL, "%s in %.3000s", text, (c)->out)
 
 /* The object of the remedy with this id. */
 static bool remedy_is(const struct child *c, const char *id, const char *fact)
@@ -323,9 +315,8 @@ START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do)
     card(1, "0xe20b\n", "0x000000600fffffff", "12884901888\n");
     client(0, 14000, 0);
     loads("/opt/lib/libccl.so.1.0", "CCL_ZE_CACHE_OPEN_IPC_HANDLES");
-    environment(
-        "SYCL_UR_USE_LEVEL_ZERO_V2=1 UR_L0_USM_RESIDENT=0x1 ZE_AFINITY_MASK=0 EnableDeferBacking=0 "
-        "SYCL_UR_L0_DRIVER_SKIPLIST=25.1.1,26.27.39122");
+    environment("SYCL_UR_USE_LEVEL_ZERO_V2=1 UR_L0_USM_RESIDENT=0x1 ZE_AFINITY_MASK=0 EnableDeferBacking=0 "
+                "SYCL_UR_L0_DRIVER_SKIPLIST=25.1.1,26.27.39122");
     c = doctor(1);
     ck_assert_msg(finds(c, "small-bar"), "%s", c->out);
     ck_assert_msg(finds(c, "beyond-vram"), "%s", c->out);
@@ -447,8 +438,8 @@ static struct child *look_at(const struct live *l, int code)
 
     snprintf(pid, sizeof pid, "%d", (int)l->pid);
     c = ask(pid, "--json");
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code,
-                  "status %#x, not %d: %.3000s", (unsigned)c->status, code, c->out);
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code, "status %#x, not %d: %.3000s",
+                  (unsigned)c->status, code, c->out);
     return c;
 }
 
@@ -477,8 +468,7 @@ END_TEST
 
 START_TEST(a_live_process_under_either_remedy_has_nothing_to_do)
 {
-    static const char *const remedies[][2] = {{"preset:mitigate", "owner"},
-                                              {"preset:eager", "eager"}};
+    static const char *const remedies[][2] = {{"preset:mitigate", "owner"}, {"preset:eager", "eager"}};
 
     for (unsigned i = 0; i < 2; i++) {
         struct live l = start(remedies[i][0], build_path("libzeroute.so"));

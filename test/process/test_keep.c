@@ -35,57 +35,57 @@ static uint64_t value(const struct child *c, const char *name)
 #define LASTING ",cache_idle:60s"
 
 /* PROMISE(test, more settings, program, its part): the promise holds, and no book has gone below zero. */
-#define PROMISES(X)                                                                                       \
-    X(a_freed_block_is_handed_out_again, LASTING, keep, reuse)                                            \
-    X(a_free_with_a_policy_goes_to_the_driver, LASTING, keep, policies)                                   \
-    X(a_block_with_an_ipc_handle_is_really_freed, LASTING, keep, exported)                                \
-    X(a_block_whose_descriptor_was_taken_is_really_freed, LASTING, keep, exported_by_descriptor)          \
-    X(a_part_of_the_memory_is_kept, LASTING ",cache_limit:50%", keep, half_kept)                          \
-    X(a_part_of_the_cards_memory_not_the_tiles, LASTING ",cache_limit:50%", keep, half_kept_of_all_tiles) \
-    X(a_part_of_unknown_memory_is_as_usual, LASTING ",cache_limit:50%,cache_host:on", keep, host)         \
-    X(two_percent_of_the_memory_are_kept, LASTING, keep, two_percent_kept)                                \
-    X(what_is_chained_and_unknown_passes_through, LASTING, keep, chained)                                 \
-    X(a_full_card_gets_back_what_is_kept, LASTING, keep, full)                                            \
-    X(a_context_takes_its_blocks_with_it, LASTING, keep, context_destroyed)                               \
-    X(a_query_of_free_memory_trims_first, LASTING, keep, queried)                                         \
-    X(a_small_cache_limit_keeps_nothing, LASTING ",cache_limit:4KiB", keep, nothing_kept)                 \
-    X(a_cache_limit_of_nothing_keeps_nothing, LASTING ",cache_limit:0", keep, nothing_kept)               \
-    X(a_block_at_hand_is_no_way_around_the_host_floor, LASTING ",host_floor:4GiB", keep, below_the_floor) \
-    X(idle_blocks_go_back, ",cache_idle:50ms", keep, idle)                                                \
-    X(no_idle_time_at_all_is_allowed, ",cache_idle:0", keep, idle)                                        \
-    X(fifty_days_are_long, ",cache_idle:4294967297ms", keep, lasting)                                     \
-    X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                               \
-    X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                       \
-    X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                               \
-    X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)        \
-    X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                   \
-    X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)  \
-    X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                      \
-    X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                \
-    X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)          \
-    X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                       \
-    X(a_free_block_is_made_resident_nowhere, LASTING, keep_answers, residency_of_free_blocks)             \
-    X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)             \
-    X(what_is_closed_is_no_way_around_that, LASTING, keep_answers, closed)                                \
-    X(wrong_arguments_reach_the_driver, LASTING, keep_answers, wrong_arguments)                           \
-    X(a_refusal_is_the_drivers_own, LASTING, keep_answers, refusals)                                      \
-    X(a_peer_that_is_no_longer_asked_for_gets_nothing, LASTING, keep_peers, no_longer_asked)              \
-    X(a_block_on_peers_goes_only_to_who_would_ask_for_them, LASTING, keep_peers, peers)                   \
-    X(an_evicted_block_is_made_resident_again, LASTING, keep_peers, evicted)                              \
-    X(blocks_that_are_evicted_together_are_made_resident_again, LASTING, keep_peers, evicted_together)    \
-    X(residency_owner_holds_for_kept_blocks_too, LASTING ",residency:owner", keep_peers, owner_only)      \
-    X(a_child_of_raw_clone_gets_nothing_of_its_parent, LASTING, keep_child, cloned)                       \
+#define PROMISES(X)                                                                                                    \
+    X(a_freed_block_is_handed_out_again, LASTING, keep, reuse)                                                         \
+    X(a_free_with_a_policy_goes_to_the_driver, LASTING, keep, policies)                                                \
+    X(a_block_with_an_ipc_handle_is_really_freed, LASTING, keep, exported)                                             \
+    X(a_block_whose_descriptor_was_taken_is_really_freed, LASTING, keep, exported_by_descriptor)                       \
+    X(a_part_of_the_memory_is_kept, LASTING ",cache_limit:50%", keep, half_kept)                                       \
+    X(a_part_of_the_cards_memory_not_the_tiles, LASTING ",cache_limit:50%", keep, half_kept_of_all_tiles)              \
+    X(a_part_of_unknown_memory_is_as_usual, LASTING ",cache_limit:50%,cache_host:on", keep, host)                      \
+    X(two_percent_of_the_memory_are_kept, LASTING, keep, two_percent_kept)                                             \
+    X(what_is_chained_and_unknown_passes_through, LASTING, keep, chained)                                              \
+    X(a_full_card_gets_back_what_is_kept, LASTING, keep, full)                                                         \
+    X(a_context_takes_its_blocks_with_it, LASTING, keep, context_destroyed)                                            \
+    X(a_query_of_free_memory_trims_first, LASTING, keep, queried)                                                      \
+    X(a_small_cache_limit_keeps_nothing, LASTING ",cache_limit:4KiB", keep, nothing_kept)                              \
+    X(a_cache_limit_of_nothing_keeps_nothing, LASTING ",cache_limit:0", keep, nothing_kept)                            \
+    X(a_block_at_hand_is_no_way_around_the_host_floor, LASTING ",host_floor:4GiB", keep, below_the_floor)              \
+    X(idle_blocks_go_back, ",cache_idle:50ms", keep, idle)                                                             \
+    X(no_idle_time_at_all_is_allowed, ",cache_idle:0", keep, idle)                                                     \
+    X(fifty_days_are_long, ",cache_idle:4294967297ms", keep, lasting)                                                  \
+    X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                                            \
+    X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                                    \
+    X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                                            \
+    X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)                     \
+    X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                                \
+    X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)                \
+    X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                                   \
+    X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                             \
+    X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)                       \
+    X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                                    \
+    X(a_free_block_is_made_resident_nowhere, LASTING, keep_answers, residency_of_free_blocks)                          \
+    X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)                          \
+    X(what_is_closed_is_no_way_around_that, LASTING, keep_answers, closed)                                             \
+    X(wrong_arguments_reach_the_driver, LASTING, keep_answers, wrong_arguments)                                        \
+    X(a_refusal_is_the_drivers_own, LASTING, keep_answers, refusals)                                                   \
+    X(a_peer_that_is_no_longer_asked_for_gets_nothing, LASTING, keep_peers, no_longer_asked)                           \
+    X(a_block_on_peers_goes_only_to_who_would_ask_for_them, LASTING, keep_peers, peers)                                \
+    X(an_evicted_block_is_made_resident_again, LASTING, keep_peers, evicted)                                           \
+    X(blocks_that_are_evicted_together_are_made_resident_again, LASTING, keep_peers, evicted_together)                 \
+    X(residency_owner_holds_for_kept_blocks_too, LASTING ",residency:owner", keep_peers, owner_only)                   \
+    X(a_child_of_raw_clone_gets_nothing_of_its_parent, LASTING, keep_child, cloned)                                    \
     X(a_child_of_fork_gets_nothing_of_its_parent, LASTING, keep_child, forked)
 
-#define PROMISE(test, conf, program, part)                                                                \
-    START_TEST(test)                                                                                      \
-    {                                                                                                     \
-        struct child *c = run(KEEPING conf, #program, #part);                                             \
-                                                                                                          \
-        ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                             \
-        ck_assert_uint_lt(value(c, "reserved_bytes.all.current"), 1u << 30);                              \
-        child_free(c);                                                                                    \
-    }                                                                                                     \
+#define PROMISE(test, conf, program, part)                                                                             \
+    START_TEST(test)                                                                                                   \
+    {                                                                                                                  \
+        struct child *c = run(KEEPING conf, #program, #part);                                                          \
+                                                                                                                       \
+        ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                                          \
+        ck_assert_uint_lt(value(c, "reserved_bytes.all.current"), 1u << 30);                                           \
+        child_free(c);                                                                                                 \
+    }                                                                                                                  \
     END_TEST
 PROMISES(PROMISE)
 

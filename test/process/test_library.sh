@@ -8,8 +8,8 @@ lib=$B/libzeroute.so
 export LC_ALL=C
 
 defined_names() {
-    sed -n 's/^ZR_\(ENTRY\|LEAN\)(\([A-Za-z0-9]*\),.*/\2/p' src/entries.def
-    sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/tables.def
+    sed -n 's/^ZR_\(ENTRY\|PASS\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
+    sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/base/tables.def
 }
 exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
 
@@ -23,13 +23,13 @@ exports_are_what_the_tables_say() {
     for name in $(exported | grep -vxE 'dlsym@(@GLIBC_2\.34|GLIBC_2\.2\.5)'); do
         case $name in *@@*) echo "not hidden: $name"; return 1 ;; esac
         case $name in _ZN4sycl* | _ZNK4sycl*) continue ;; esac
-        case $name in *@UMF_1.0 | *@UMF_0.11) grep -q "^VERSIONS(${name%@*});" src/entry/pool.c && continue ;; esac
-        grep -qw "${name%@ZEROUTE_0}" src/*.def src/entry/*.def || { echo "in no table: $name"; return 1; }
+        case $name in *@UMF_1.0 | *@UMF_0.11) grep -q "^VERSIONS(${name%@*});" src/sycl/umf.c && continue ;; esac
+        grep -qw "${name%@ZEROUTE_0}" src/*/*.def || { echo "in no table: $name"; return 1; }
     done
     exported | grep -qx 'dlsym@@GLIBC_2.34' && exported | grep -qx 'dlsym@GLIBC_2.2.5'
 }
 
-# The trick of entry/hooks.c holds for version index 2 alone.
+# The trick of hook/hooks.c holds for version index 2 alone.
 the_exports_have_version_index_2() {
     readelf -V "$lib" | grep -q 'Index: 2 .*Name: ZEROUTE_0'
 }

@@ -17,6 +17,17 @@ for limit in 25% 256MiB; do
     promise "Sysman's memory modules tell limit:$limit of their own card (1.20)" told_on debian13 $limit
     promise "Sysman's memory modules tell limit:$limit of their own card (1.32)" told_on unstable $limit
 done
+# Nor can they be told apart by what they say of themselves, where all cards say the same.
+alike_on() { # alike_on LOADER PART
+    ZE_SIMGPU=alike:on,vram:1GiB,devices:2 LD_PRELOAD="$PWD/$B/libzeroute.so" \
+        ZEROUTE_CONF=route:native,cache:on,cache_idle:60s,limit:64MiB \
+        test/bed --on sim --loader "$1" "$B/test/process/alike" "$2"
+}
+for loader in debian13 unstable; do
+    promise "Sysman's devices of cards that are alike, in their order ($loader)" alike_on $loader sysman
+    promise "Sysman's devices of cards that are alike, the second one first ($loader)" \
+        alike_on $loader sysman_second_first
+done
 promise "every way is counted on Debian 13's loader (1.20)" ways_on debian13
 promise "every way is counted on Debian unstable's loader (1.32)" ways_on unstable
 kept

@@ -25,15 +25,8 @@ static void clear(void)
 static struct child *mirror_test(const char *const *options)
 {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
-    const char *argv[24] = {build_path("zeroute"),
-                            "mirror-test",
-                            "--json",
-                            "--step",
-                            "16MiB",
-                            "--count",
-                            "4",
-                            "--keep",
-                            "256MiB"};
+    const char *argv[24] = {
+        build_path("zeroute"), "mirror-test", "--json", "--step", "16MiB", "--count", "4", "--keep", "256MiB"};
     int n = 9;
 
     while (*options)
@@ -64,13 +57,13 @@ static const struct measurement {
     bool imports;
 } measurements[] = {
     {"2", "peer", "default", "default", 1, true},  {"2", "peer", "owner", "default", 0, false},
-    {"2", "peer", "default", "eager", 0, true},  {"2", "ipc", "default", "default", 1, false},
-    {"2", "ipc", "owner", "default", 1, false},  {"2", "ipc", "default", "eager", 0, false},
+    {"2", "peer", "default", "eager", 0, true},    {"2", "ipc", "default", "default", 1, false},
+    {"2", "ipc", "owner", "default", 1, false},    {"2", "ipc", "default", "eager", 0, false},
     {"4", "peer", "default", "default", 1, true},  {"4", "peer", "owner", "default", 0, false},
-    {"4", "peer", "default", "eager", 0, true},  {"4", "ipc", "default", "default", 1, false},
-    {"4", "ipc", "owner", "default", 1, false},  {"4", "ipc", "default", "eager", 0, false},
+    {"4", "peer", "default", "eager", 0, true},    {"4", "ipc", "default", "default", 1, false},
+    {"4", "ipc", "owner", "default", 1, false},    {"4", "ipc", "default", "eager", 0, false},
     {"1", "peer", "default", "default", 0, false}, {"1", "peer", "owner", "default", 0, false},
-    {"1", "peer", "default", "eager", 0, false}, {"2", "none", "default", "default", 0, false},
+    {"1", "peer", "default", "eager", 0, false},   {"2", "none", "default", "default", 0, false},
 };
 enum { MEASUREMENTS = sizeof measurements / sizeof *measurements };
 
@@ -81,12 +74,11 @@ START_TEST(host_bytes_per_device_byte_are_what_the_setting_makes_them)
                              "--residency", m->residency, "--backing", m->backing, NULL};
     struct child *c = mirror_test(options);
 
-    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == (m->slope > 0 ? 1 : 0),
-                  "status %#x: %s", (unsigned)c->status, c->out);
+    ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == (m->slope > 0 ? 1 : 0), "status %#x: %s",
+                  (unsigned)c->status, c->out);
     ck_assert_double_eq_tol(number_after(c->out, "\"gpu_active\"", "\"slope\":"), m->slope, 0.02);
     /* MemAvailable tells the same */
-    ck_assert_double_eq_tol(number_after(c->out, "\"mem_available\"", "\"slope\":"), m->slope,
-                            0.05);
+    ck_assert_double_eq_tol(number_after(c->out, "\"mem_available\"", "\"slope\":"), m->slope, 0.05);
     ck_assert_msg(strstr(c->out, "\"data\": \"intact\"") != NULL, "%s", c->out);
     ck_assert_msg((last_number_after(c->out, "\"import_bytes\":") > 0) == m->imports, "%s", c->out);
     child_free(c);
@@ -148,9 +140,9 @@ END_TEST
 START_TEST(wrong_usage_is_told_with_what_was_expected)
 {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
-    static const char *const wrong[][2] = {
-        {"--route", "north"}, {"--share", "all"},      {"--cards", "0"},     {"--step", "big"},
-        {"--count", "1"},     {"--residency", "mine"}, {"--backing", "lazy"}};
+    static const char *const wrong[][2] = {{"--route", "north"}, {"--share", "all"}, {"--cards", "0"},
+                                           {"--step", "big"},    {"--count", "1"},   {"--residency", "mine"},
+                                           {"--backing", "lazy"}};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *argv[] = {build_path("zeroute"), "mirror-test", wrong[i][0], wrong[i][1], NULL};
@@ -216,8 +208,7 @@ END_TEST
 
 START_TEST(a_caller_that_is_named_is_let_through)
 {
-    struct child *c =
-        copy_between_cards("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+mirror_copy", NULL);
+    struct child *c = copy_between_cards("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+mirror_copy", NULL);
     unsigned long before, after;
 
     child_ok(c);
@@ -252,8 +243,7 @@ START_TEST(what_the_user_set_against_eager_backing_is_kept_and_named)
     child_ok(c);
     figures(c, &before, &after);
     ck_assert_uint_eq(before, 3 * 8192);
-    ck_assert_msg(strstr(c->out, "EnableDeferBacking=1 is set already and kept") != NULL, "%s",
-                  c->out);
+    ck_assert_msg(strstr(c->out, "EnableDeferBacking=1 is set by the user and kept") != NULL, "%s", c->out);
     ck_assert_ptr_nonnull(backing);
     ck_assert_msg(strstr(backing->text, "EnableDeferBacking=1") != NULL, "%s", backing->text);
     child_free(c);
@@ -264,15 +254,13 @@ END_TEST
 static const struct {
     const char *name;
     uint64_t owner, peer, skipped;
-} residencies[] = {{"peer", 2, 3, 3},    {"evict", 1, 1, 1},    {"tile", 2, 0, 0},
-                   {"virtual", 0, 0, 0}, {"imported", 0, 0, 0}, {"foreign", 1, 2, 2},
-                   {"wrong", 0, 0, 0}};
+} residencies[] = {{"peer", 2, 3, 3},     {"evict", 1, 1, 1},   {"tile", 2, 0, 0}, {"virtual", 0, 0, 0},
+                   {"imported", 0, 0, 0}, {"foreign", 1, 2, 2}, {"wrong", 0, 0, 0}};
 enum { RESIDENCIES = sizeof residencies / sizeof *residencies };
 
 START_TEST(owner_skips_peers_and_lets_all_else_through)
 {
-    const char *settings[] = {"ZEROUTE_CONF=preset:mitigate",
-                              "ZE_SIMGPU=devices:2,tiles:2,mirror:on,count:on", NULL};
+    const char *settings[] = {"ZEROUTE_CONF=preset:mitigate", "ZE_SIMGPU=devices:2,tiles:2,mirror:on,count:on", NULL};
     const char *argv[] = {"residency", residencies[_i].name, NULL};
     struct child *c = child_run(settings, argv);
 
@@ -317,8 +305,7 @@ int main(void)
 
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, host_bytes_per_device_byte_are_what_the_setting_makes_them, 0,
-                        MEASUREMENTS);
+    tcase_add_loop_test(t, host_bytes_per_device_byte_are_what_the_setting_makes_them, 0, MEASUREMENTS);
     tcase_add_test(t, it_stops_above_the_floor_of_host_memory);
     tcase_add_test(t, cards_that_are_not_there_are_not_available);
     tcase_add_test(t, all_settings_make_one_table);

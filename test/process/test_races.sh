@@ -41,6 +41,34 @@ promise "no race under a limit" raced cache:on,limit:64MiB 1
 promise "no race with everything on" \
     raced cache:on,limit:100MiB,cache_limit:8MiB,cache_idle:1ms,cache_host:on,residency:owner 2
 
+# Eight threads on two cards under each preset, as shipped and under ThreadSanitizer: no book keeps anything, none goes
+# below zero.
+under_preset() { # under_preset BUILD PRESET ROUNDS
+    rm -f "$log.json"
+    ZEROUTE_LIB=$PWD/$1/libzeroute.so ZEROUTE_CONF=preset:$2 ZES_ENABLE_SYSMAN=1 ZE_SIMGPU=devices:2 \
+        ZE_ENABLE_ALT_DRIVERS=$PWD/$1/libze_simgpu.so TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+        timeout 100 "$B/zeroute" run --no-summary --json "$log.json" -- "$1/test/process/at_once" 8 "$3" >"$log" 2>&1
+    local code=$?
+    if [ $code -ne 0 ] || [ -s "$log" ]; then
+        echo "exit code $code"
+        head -n 60 "$log"
+        return 1
+    fi
+    python3 -c 'import json, sys
+fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+books = {name: value for name, value in fields.items() if name.endswith(".current")}
+for name in "allocated_bytes", "reserved_bytes", "allocation", "imported_bytes":
+    assert name + ".all.current" in books, "no " + name
+wrong = {name: value for name, value in books.items() if value != 0}
+wrong.update({name: value for name, value in fields.items() if isinstance(value, int) and value >= 1 << 62})
+assert fields["allocation.all.allocated"] > 8 * 30, "nothing was done"
+sys.exit(str(wrong) if wrong else 0)' "$log.json"
+}
+for preset in observe reroute path mitigate eager; do
+    promise "preset:$preset: eight threads on two cards leave nothing in the books" under_preset "$B" $preset 3000
+    promise "preset:$preset: no race among eight threads on two cards" under_preset "$T" $preset 150
+done
+
 # The sanitizer of the program meets our dlsym before it has set itself up. It does not see our locks: races are not
 # looked for. AddressSanitizer wants to be the first library of all.
 beside() { # beside SANITIZER

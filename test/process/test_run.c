@@ -59,8 +59,8 @@ START_TEST(the_programs_signal_is_raised_again)
             _exit(99);
         }
         ck_assert_int_eq(waitpid(child, &status, 0), child);
-        ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == signals[i], "signal %d: status %x",
-                      signals[i], status);
+        ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == signals[i], "signal %d: status %x", signals[i],
+                      status);
         ck_assert(!WCOREDUMP(status));
     }
 }
@@ -233,7 +233,11 @@ END_TEST
 
 START_TEST(an_output_that_cannot_be_written_is_no_answer)
 {
-    static const char *const commands[] = {"--help", "stat --json", "doctor", "doctor --json", "gc --dry-run",
+    static const char *const commands[] = {"--help",
+                                           "stat --json",
+                                           "doctor",
+                                           "doctor --json",
+                                           "gc --dry-run",
                                            "replay --make tensors",
                                            "mirror-test --sim --step 1MiB --count 2 --keep 1MiB"};
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
@@ -259,8 +263,10 @@ END_TEST
 
 START_TEST(who_asks_for_json_gets_it_of_a_failure_too)
 {
-    static const char *const commands[] = {"stat 4194303", "stat abc", "doctor 4194303", "doctor --nonsense",
-                                           "diff no yes",  "replay nowhere", "gc --nonsense", "ab --a x",
+    static const char *const commands[] = {"stat 4194303",         "stat abc",
+                                           "doctor 4194303",       "doctor --nonsense",
+                                           "diff no yes",          "replay nowhere",
+                                           "gc --nonsense",        "ab --a x",
                                            "mirror-test --step x", "mirror-test --sim --keep 9999GiB"};
     ck_assert_int_eq(sh("$Z stat 4194303 --json"), 2);
     ck_assert_ptr_nonnull(strstr(out, "\"error\": \"no statistics of process 4194303"));
@@ -319,8 +325,7 @@ END_TEST
 
 START_TEST(help_and_version_are_there_for_every_command)
 {
-    static const char *const commands[] = {"run",    "stat",        "gc", "replay",
-                                           "doctor", "mirror-test", "ab", "diff"};
+    static const char *const commands[] = {"run", "stat", "gc", "replay", "doctor", "mirror-test", "ab", "diff"};
     ck_assert_int_eq(sh("$Z --version"), 0);
     ck_assert_int_eq(strncmp(out, "zeroute ", 8), 0);
     ck_assert_int_eq(sh("$Z --help"), 0);
@@ -428,8 +433,7 @@ END_TEST
 
 START_TEST(a_run_inside_a_run_is_in_both)
 {
-    ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"$W alloc 1; $Z run --sim --json k -- $W alloc 2\""),
-                     0);
+    ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"$W alloc 1; $Z run --sim --json k -- $W alloc 2\""), 0);
     ck_assert_int_eq(number(-1, ""), 2);
     ck_assert_int_eq(sh("mv k j"), 0);
     ck_assert_int_eq(number(-1, ""), 1);
@@ -443,8 +447,8 @@ START_TEST(a_forked_child_has_its_own_books)
 {
     static const char *const kinds[] = {"fork", "raw"};
     for (size_t i = 0; i < 2; i++) {
-        ck_assert_msg(sh("$Z run --sim --preset observe --json j -- $W keep 3 %s keep 1", kinds[i]) == 0,
-                      "%s: %s", kinds[i], err);
+        ck_assert_msg(sh("$Z run --sim --preset observe --json j -- $W keep 3 %s keep 1", kinds[i]) == 0, "%s: %s",
+                      kinds[i], err);
         ck_assert_int_eq(number(-1, ""), 2);
         ck_assert_int_eq(number(0, "allocation.all.allocated"), 4);
         ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 4 << 20);
@@ -458,8 +462,8 @@ START_TEST(fork_vfork_spawn_and_exec_from_a_busy_process_end_well)
 {
     static const char *const kinds[] = {"fork2 fork2 fork2 fork2", "vfork vfork", "spawn spawn"};
     for (size_t i = 0; i < 3; i++) {
-        ck_assert_msg(sh("timeout 60 $Z run --sim --json j -- $W keep 1 busy %s calm", kinds[i]) == 0,
-                      "%s: %s", kinds[i], err);
+        ck_assert_msg(sh("timeout 60 $Z run --sim --json j -- $W keep 1 busy %s calm", kinds[i]) == 0, "%s: %s",
+                      kinds[i], err);
         ck_assert_int_eq(number(-1, ""), 1);
         ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 1 << 20);
         ck_assert_int_eq(number(0, "failures.zeMemAllocDevice"), 0);

@@ -234,10 +234,9 @@ END_TEST
 
 START_TEST(a_bad_setting_is_one_warning_and_the_default)
 {
-    static const char *const bad[] = {
-        "devices:9",     "devices:0",          "devices:two",   "vram:",
-        "vram:1furlong", "mirror:maybe",       "copy_cost:-1",  "frob:1",
-        "kernel:new",    "fail:zeNothing@1=1", "fail:zeMemFree"};
+    static const char *const bad[] = {"devices:9",     "devices:0",          "devices:two",   "vram:",
+                                      "vram:1furlong", "mirror:maybe",       "copy_cost:-1",  "frob:1",
+                                      "kernel:new",    "fail:zeNothing@1=1", "fail:zeMemFree"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         char name[32] = "";
         strncpy(name, bad[i], strcspn(bad[i], ":"));

@@ -4,8 +4,8 @@
  */
 #define WORK "run_work"
 #include "shell.h"
-#include "zeroute/reader.h"
 #include "suite.h"
+#include "zeroute/reader.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -252,25 +252,24 @@ START_TEST(a_process_in_a_container_is_found_and_known_to_live)
     if (sh("unshare -mpf true") != 0)
         SKIP("no namespaces here");
     /* A PID and a mount namespace of its own, with its own /dev/shm, as containers have. */
-    ck_assert_int_eq(
-        sh("mkfifo go; (unshare -mpf --mount-proc sh -c 'mount -t tmpfs none /dev/shm; "
-           "LD_PRELOAD=$0/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$0/libze_simgpu.so "
-           "exec $0/test/process/run_work keep 5 wait <go >ready' $B &) ; exec 9>go; "
-           "until grep -q ready ready 2>/dev/null; do sleep 0.02; done; $Z stat --json >j; "
-           "python3 - <<'E'\n"
-           "import json, os\n"
-           "def here(p): # not one of another container\n"
-           "    try: return p['pid_inside'] == 1 and os.path.samefile('/proc/%%d/cwd' %% p['pid'], '.')\n"
-           "    except OSError: return False\n"
-           "p = [p for p in json.load(open('j'))['processes'] if here(p)]\n"
-           "assert len(p) == 1, p\n"
-           "assert p[0]['state'] == 'live', p[0]['state']\n"
-           "assert p[0]['pid'] > 1, p[0]['pid']\n"
-           "assert p[0]['fields']['allocated_bytes.all.current'] == 5 << 20\n"
-           "print(p[0]['pid'])\n"
-           "E\n"
-           "code=$?; echo >&9; exit $code"),
-        0);
+    ck_assert_int_eq(sh("mkfifo go; (unshare -mpf --mount-proc sh -c 'mount -t tmpfs none /dev/shm; "
+                        "LD_PRELOAD=$0/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$0/libze_simgpu.so "
+                        "exec $0/test/process/run_work keep 5 wait <go >ready' $B &) ; exec 9>go; "
+                        "until grep -q ready ready 2>/dev/null; do sleep 0.02; done; $Z stat --json >j; "
+                        "python3 - <<'E'\n"
+                        "import json, os\n"
+                        "def here(p): # not one of another container\n"
+                        "    try: return p['pid_inside'] == 1 and os.path.samefile('/proc/%%d/cwd' %% p['pid'], '.')\n"
+                        "    except OSError: return False\n"
+                        "p = [p for p in json.load(open('j'))['processes'] if here(p)]\n"
+                        "assert len(p) == 1, p\n"
+                        "assert p[0]['state'] == 'live', p[0]['state']\n"
+                        "assert p[0]['pid'] > 1, p[0]['pid']\n"
+                        "assert p[0]['fields']['allocated_bytes.all.current'] == 5 << 20\n"
+                        "print(p[0]['pid'])\n"
+                        "E\n"
+                        "code=$?; echo >&9; exit $code"),
+                     0);
     ck_assert_int_gt(atoi(out), 1);
 }
 END_TEST
@@ -391,8 +390,7 @@ START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds)
     ck_assert_int_eq(sh("$Z stat | grep '^job %s:'", run), 0);
     snprintf(line, sizeof line, "job %s: 2 processes, finished, peaks together 6.00 MiB\n", run);
     ck_assert_str_eq(out, line);
-    ck_assert_int_eq(sh("rm -f /dev/shm/zeroute.%d.* /dev/shm/zeroute.%d.*", first.pid, second.pid),
-                     0);
+    ck_assert_int_eq(sh("rm -f /dev/shm/zeroute.%d.* /dev/shm/zeroute.%d.*", first.pid, second.pid), 0);
 }
 END_TEST
 

@@ -1,6 +1,6 @@
 /* As much of a loader as needs no libstdc++: for an old libc, and for measuring what we add to a call. */
-#include <stdint.h>
 #include <level_zero/ze_api.h>
+#include <stdint.h>
 
 ze_result_t zeInit(ze_init_flags_t flags)
 {

@@ -15,18 +15,18 @@
 
 enum { WAY_CALLS = 3, WAY_SIZE = 1 << 20 };
 
-#define WAY_FUNCTIONS(F)                                                                           \
-    F(zeInit)                                                                                      \
-    F(zeDriverGet)                                                                                 \
-    F(zeDeviceGet)                                                                                 \
-    F(zeContextCreate)                                                                             \
-    F(zeContextDestroy)                                                                            \
-    F(zeContextMakeMemoryResident)                                                                 \
-    F(zeCommandListCreateImmediate)                                                                \
-    F(zeCommandListDestroy)                                                                        \
-    F(zeCommandListAppendMemoryCopy)                                                               \
-    F(zeMemAllocDevice)                                                                            \
-    F(zeMemAllocShared)                                                                            \
+#define WAY_FUNCTIONS(F)                                                                                               \
+    F(zeInit)                                                                                                          \
+    F(zeDriverGet)                                                                                                     \
+    F(zeDeviceGet)                                                                                                     \
+    F(zeContextCreate)                                                                                                 \
+    F(zeContextDestroy)                                                                                                \
+    F(zeContextMakeMemoryResident)                                                                                     \
+    F(zeCommandListCreateImmediate)                                                                                    \
+    F(zeCommandListDestroy)                                                                                            \
+    F(zeCommandListAppendMemoryCopy)                                                                                   \
+    F(zeMemAllocDevice)                                                                                                \
+    F(zeMemAllocShared)                                                                                                \
     F(zeMemFree)
 
 struct way {
@@ -35,13 +35,13 @@ struct way {
 #undef F
 };
 
-#define WAY_CHECK(call)                                                                            \
-    do {                                                                                           \
-        ze_result_t result_ = (call);                                                              \
-        if (result_ != ZE_RESULT_SUCCESS) {                                                        \
-            printf("%s: %#x\n", #call, (unsigned)result_);                                         \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define WAY_CHECK(call)                                                                                                \
+    do {                                                                                                               \
+        ze_result_t result_ = (call);                                                                                  \
+        if (result_ != ZE_RESULT_SUCCESS) {                                                                            \
+            printf("%s: %#x\n", #call, (unsigned)result_);                                                             \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 static inline void way_same(const void *a, const void *b)
@@ -52,8 +52,7 @@ static inline void way_same(const void *a, const void *b)
     exit(1);
 }
 
-static inline void way_device(const struct way *w, ze_context_handle_t context,
-                              ze_device_handle_t device, int mark)
+static inline void way_device(const struct way *w, ze_context_handle_t context, ze_device_handle_t device, int mark)
 {
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
@@ -111,17 +110,17 @@ static inline int way_run(const struct way *w)
 }
 
 /* Every function by dlsym on one handle; exits when one is missing. */
-#define WAY_BY_NAME(handle)                                                                        \
-    do {                                                                                           \
-        void *handle_ = (handle);                                                                  \
-        WAY_FUNCTIONS(WAY_LOOK_UP)                                                                 \
-        (void)handle_;                                                                             \
+#define WAY_BY_NAME(handle)                                                                                            \
+    do {                                                                                                               \
+        void *handle_ = (handle);                                                                                      \
+        WAY_FUNCTIONS(WAY_LOOK_UP)                                                                                     \
+        (void)handle_;                                                                                                 \
     } while (0)
-#define WAY_LOOK_UP(name)                                                                          \
-    *(void **)&way.name = dlsym(handle_, #name);                                                   \
-    if (!way.name) {                                                                               \
-        printf("%s: %s\n", #name, dlerror());                                                      \
-        exit(1);                                                                                   \
+#define WAY_LOOK_UP(name)                                                                                              \
+    *(void **)&way.name = dlsym(handle_, #name);                                                                       \
+    if (!way.name) {                                                                                                   \
+        printf("%s: %s\n", #name, dlerror());                                                                          \
+        exit(1);                                                                                                       \
     }
 
 #endif

@@ -129,8 +129,8 @@ static bool is_dynamic_elf(const unsigned char *head, ssize_t n)
     if (n < (ssize_t)sizeof(h))
         return false;
     memcpy(&h, head, sizeof(h));
-    if (memcmp(h.e_ident, ELFMAG, SELFMAG) != 0 || h.e_ident[EI_CLASS] != ELFCLASS64 ||
-        h.e_machine != EM_X86_64 || h.e_phentsize != sizeof(Elf64_Phdr))
+    if (memcmp(h.e_ident, ELFMAG, SELFMAG) != 0 || h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_machine != EM_X86_64 ||
+        h.e_phentsize != sizeof(Elf64_Phdr))
         return false;
     for (unsigned i = 0; i < h.e_phnum; i++) {
         Elf64_Phdr p;
@@ -242,19 +242,19 @@ static void go_through_ld(struct start *s)
 }
 
 /* The start that is really made; a macro, since the copies live on the caller's stack. */
-#define PREPARE(s, path_, argv_, env_)                                                              \
-    do {                                                                                            \
-        size_t argc_ = count(argv_), envc_ = count(env_);                                           \
-        (s)->path = (path_);                                                                        \
-        (s)->argv = alloca((argc_ + EXTRA_ARGV) * sizeof(char *));                                  \
-        (s)->env = alloca((envc_ + EXTRA_ENV) * sizeof(char *));                                    \
-        memcpy((s)->argv, (argv_), argc_ * sizeof(char *));                                         \
-        (s)->argv[argc_] = NULL;                                                                    \
-        if (envc_)                                                                                  \
-            memcpy((s)->env, (env_), envc_ * sizeof(char *));                                       \
-        (s)->env[envc_] = NULL;                                                                     \
-        keep_preloads(s);                                                                           \
-        go_through_ld(s);                                                                           \
+#define PREPARE(s, path_, argv_, env_)                                                                                 \
+    do {                                                                                                               \
+        size_t argc_ = count(argv_), envc_ = count(env_);                                                              \
+        (s)->path = (path_);                                                                                           \
+        (s)->argv = alloca((argc_ + EXTRA_ARGV) * sizeof(char *));                                                     \
+        (s)->env = alloca((envc_ + EXTRA_ENV) * sizeof(char *));                                                       \
+        memcpy((s)->argv, (argv_), argc_ * sizeof(char *));                                                            \
+        (s)->argv[argc_] = NULL;                                                                                       \
+        if (envc_)                                                                                                     \
+            memcpy((s)->env, (env_), envc_ * sizeof(char *));                                                          \
+        (s)->env[envc_] = NULL;                                                                                        \
+        keep_preloads(s);                                                                                              \
+        go_through_ld(s);                                                                                              \
     } while (0)
 
 int execve(const char *path, char *const argv[], char *const envp[])
@@ -333,18 +333,18 @@ int execvp(const char *file, char *const argv[])
     return execvpe(file, argv, environ);
 }
 
-#define GATHER(argv, first, ap)                                                                     \
-    do {                                                                                            \
-        size_t n_ = 1;                                                                              \
-        va_start(ap, first);                                                                        \
-        while (va_arg(ap, char *))                                                                  \
-            n_++;                                                                                   \
-        va_end(ap);                                                                                 \
-        (argv) = alloca((n_ + 1) * sizeof(char *));                                                 \
-        va_start(ap, first);                                                                        \
-        (argv)[0] = (char *)(first);                                                                \
-        for (size_t i_ = 1; i_ <= n_; i_++)                                                         \
-            (argv)[i_] = va_arg(ap, char *);                                                        \
+#define GATHER(argv, first, ap)                                                                                        \
+    do {                                                                                                               \
+        size_t n_ = 1;                                                                                                 \
+        va_start(ap, first);                                                                                           \
+        while (va_arg(ap, char *))                                                                                     \
+            n_++;                                                                                                      \
+        va_end(ap);                                                                                                    \
+        (argv) = alloca((n_ + 1) * sizeof(char *));                                                                    \
+        va_start(ap, first);                                                                                           \
+        (argv)[0] = (char *)(first);                                                                                   \
+        for (size_t i_ = 1; i_ <= n_; i_++)                                                                            \
+            (argv)[i_] = va_arg(ap, char *);                                                                           \
     } while (0)
 
 int execl(const char *path, const char *arg, ...)
@@ -396,9 +396,8 @@ __attribute__((constructor)) static void find_spawn(void)
     *(void **)&real_spawn = dlvsym(RTLD_NEXT, "posix_spawn", "GLIBC_2.15");
 }
 
-int posix_spawn(pid_t *restrict pid, const char *restrict path,
-                const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *restrict attr,
-                char *const argv[restrict], char *const envp[restrict])
+int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
+                const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
 {
     struct start s;
 
@@ -408,9 +407,8 @@ int posix_spawn(pid_t *restrict pid, const char *restrict path,
     return real_spawn(pid, s.path, actions, attr, s.argv, s.env);
 }
 
-int posix_spawnp(pid_t *restrict pid, const char *restrict file,
-                 const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *restrict attr,
-                 char *const argv[restrict], char *const envp[restrict])
+int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
 {
     const char *list = getenv("PATH");
     char buf[PATH_MAX];

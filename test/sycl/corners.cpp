@@ -8,7 +8,12 @@
 //   refused [kept]  asks for three blocks, with one freed before, and tells which it got
 //   at_once         several threads ask for what fits only once all that lies unused has gone back; tells who got it
 //   again           asks for the same many times, gives back in every way, and makes and leaves contexts
+//   kept            asks each card how much memory is free, before blocks are allocated and after they are freed
+//   contexts N [leave]
+//                   makes N contexts in turn for each card and for all, and holds a block in each; then frees them, or
+//                   leaves that to the contexts' end
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
+//   ipc_freed BYTES exports a block, frees it while the second process has it open, and asks for as much again
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
 #include <sycl/sycl.hpp>
 #if __has_include(<sycl/ext/oneapi/experimental/ipc_memory.hpp>)
@@ -213,15 +218,82 @@ static int again()
     return 0;
 }
 
+// Prints what is missing afterwards, of each card.
+static int kept()
+{
+    for (size_t card = 0; card < devices.size(); card++) {
+        std::vector<char *> blocks;
+        sycl::free(take(64, card), *all);
+        auto free_memory = [&] { return devices[card].get_info<sycl::ext::intel::info::device::free_memory>(); };
+        uint64_t before = free_memory();
+        for (size_t size : {size_t(512), size_t(2) << 20, size_t(20) << 20})
+            for (int i = 0; i < 12; i++)
+                blocks.push_back(take(size, card));
+        if (free_memory() > before - (200 << 20))
+            return 1;
+        for (char *p : blocks)
+            sycl::free(p, *all);
+        std::printf("%lld\n", (long long)(before - free_memory()));
+    }
+    return 0;
+}
+
+// Each block keeps what was written while the others come.
+static int contexts(size_t count, bool leave)
+{
+    struct held {
+        sycl::context context;
+        size_t card;
+        char *block;
+    };
+    std::vector<held> all_held;
+    for (size_t i = 0; i < count; i++) {
+        size_t which = i % (devices.size() + 1), card = which < devices.size() ? which : i / 2 % devices.size();
+        sycl::context own = which < devices.size() ? sycl::context(devices[card]) : sycl::context(devices);
+        size_t size = i % 3 ? 4096 : 2 << 20;
+        char *block = static_cast<char *>(sycl::malloc_device(size, devices[card], own));
+        if (!block) {
+            std::fprintf(stderr, "corners: nothing in context %zu\n", i);
+            return 1;
+        }
+        if (i % 20 == 0) {
+            sycl::queue queue(own, devices[card]);
+            queue.memset(block, int(i % 251), 64).wait();
+        }
+        all_held.push_back({own, card, block});
+    }
+    for (size_t i = 0; i < count; i++) {
+        held &h = all_held[i];
+        if (i % 20 == 0) {
+            sycl::queue queue(h.context, devices[h.card]);
+            std::vector<unsigned char> in(64, (unsigned char)(i % 251)), out(64);
+            queue.memcpy(out.data(), h.block, 64).wait();
+            if (in != out)
+                return 1;
+        }
+        if (!leave)
+            sycl::free(h.block, h.context);
+    }
+    all_held.clear();
+    std::printf("%zu\n", count);
+    return 0;
+}
+
 #ifdef HAS_IPC
 namespace ipc = sycl::ext::oneapi::experimental::ipc_memory;
 
-static int importer(const char *file)
+static ipc::handle_data_t handle_in(const char *file)
 {
     std::ifstream in(file, std::ios::binary);
     std::vector<char> raw{std::istreambuf_iterator<char>(in), {}};
     ipc::handle_data_t data(raw.size());
     std::memcpy(data.data(), raw.data(), raw.size());
+    return data;
+}
+
+static int importer(const char *file)
+{
+    ipc::handle_data_t data = handle_in(file);
     sycl::queue queue(*all, devices[0]);
     std::vector<unsigned char> got(4096), mine(4096, 0x99);
     char *p = static_cast<char *>(ipc::open(data, *all, devices[0]));
@@ -275,9 +347,84 @@ static int exporter(const char *self)
     }
     return 0;
 }
+
+// Has the block open; looks at it whenever it reads a byte, and writes y or n.
+static int holder(const char *file)
+{
+    sycl::queue queue(*all, devices[0]);
+    char *p = static_cast<char *>(ipc::open(handle_in(file), *all, devices[0])), asked;
+    while (read(0, &asked, 1) == 1) {
+        std::vector<unsigned char> got(4096), old(4096, 0x42);
+        queue.memcpy(got.data(), p, got.size()).wait();
+        if (write(1, got == old ? "y" : "n", 1) != 1)
+            return 1;
+    }
+    ipc::close(p, *all);
+    return 0;
+}
+
+// Whoever has opened a block sees its data for as long as he likes, whatever its first owner does next.
+static int freed_exporter(const char *self, size_t size)
+{
+    sycl::queue queue(*all, devices[0]);
+    std::vector<char *> next;
+    int to[2], from[2], status = 0;
+    char before = 0, after = 0;
+    char *block = take(size);
+    queue.memset(block, 0x42, size).wait();
+    auto handle = ipc::get(block, *all);
+    auto data = handle.data();
+    std::string file = "/tmp/corners-ipc." + std::to_string(getpid());
+    std::ofstream(file, std::ios::binary).write(reinterpret_cast<char *>(data.data()), data.size());
+    if (pipe(to) != 0 || pipe(from) != 0)
+        return 1;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(to[0], 0);
+        dup2(from[1], 1);
+        for (int fd : {to[0], to[1], from[0], from[1]})
+            close(fd);
+        execl(self, self, "hold", file.c_str(), nullptr);
+        _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    bool asked = write(to[1], "?", 1) == 1 && read(from[0], &before, 1) == 1;
+    unlink(file.c_str());
+    ipc::put(handle, *all);
+    sycl::free(block, *all);
+    for (int i = 0; i < 8; i++) {
+        next.push_back(take(size));
+        queue.memset(next.back(), 0x77, size).wait();
+    }
+    asked = asked && write(to[1], "?", 1) == 1 && read(from[0], &after, 1) == 1;
+    close(to[1]);
+    waitpid(child, &status, 0);
+    for (char *p : next)
+        sycl::free(p, *all);
+    if (asked && before == 'y' && after == 'y' && status == 0)
+        return 0;
+    std::fprintf(stderr, "corners: %zu bytes: the importer saw the data before: %c, after: %c; it ended with %d\n",
+                 size, before ? before : '-', after ? after : '-', status);
+    return 1;
+}
 #else
-static int importer(const char *) { return 3; }
-static int exporter(const char *) { return 3; }
+static int importer(const char *)
+{
+    return 3;
+}
+static int exporter(const char *)
+{
+    return 3;
+}
+static int holder(const char *)
+{
+    return 3;
+}
+static int freed_exporter(const char *, size_t)
+{
+    return 3;
+}
 #endif
 
 int main(int argc, char **argv)
@@ -309,6 +456,14 @@ int main(int argc, char **argv)
             return at_once();
         if (act == "again")
             return again();
+        if (act == "kept")
+            return kept();
+        if (act == "contexts" && argc > 2)
+            return contexts(std::strtoull(argv[2], nullptr, 10), argc > 3);
+        if (act == "ipc_freed" && argc > 2)
+            return freed_exporter(argv[0], std::strtoull(argv[2], nullptr, 10));
+        if (act == "hold" && argc > 2)
+            return holder(argv[2]);
         if (act == "ipc")
             return exporter(argv[0]);
         if (act == "import" && argc > 2)

@@ -6,11 +6,11 @@ struct object {
     void *implementation, *control;
 };
 
-void *aligned_alloc_device(size_t alignment, size_t size, const void *device, const void *context,
-                           const void *code) __asm__(
+void *
+aligned_alloc_device(size_t alignment, size_t size, const void *device, const void *context, const void *code) __asm__(
     "_ZN4sycl3_V120aligned_alloc_deviceEmmRKNS0_6deviceERKNS0_7contextERKNS0_6detail13code_locationE");
-void sycl_free(void *ptr, const void *context, const void *code) __asm__(
-    "_ZN4sycl3_V14freeEPvRKNS0_7contextERKNS0_6detail13code_locationE");
+void sycl_free(void *ptr, const void *context,
+               const void *code) __asm__("_ZN4sycl3_V14freeEPvRKNS0_7contextERKNS0_6detail13code_locationE");
 
 int CLIENT(void);
 int CLIENT(void)

@@ -9,24 +9,24 @@
 #define BACKEND 2
 #endif
 
-#define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                   \
-    void *fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                   \
-    void *fake_##form parameters                                                                   \
-    {                                                                                              \
-        return fake_malloc arguments;                                                              \
+#define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                                       \
+    void *fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                                       \
+    void *fake_##form parameters                                                                                       \
+    {                                                                                                                  \
+        return fake_malloc arguments;                                                                                  \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                          \
-    void fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                    \
-    void fake_##form parameters                                                                    \
-    {                                                                                              \
-        (void)queue_or_context arguments;                                                          \
-        free(ptr);                                                                                 \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                                      \
+    void fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                                        \
+    void fake_##form parameters                                                                                        \
+    {                                                                                                                  \
+        (void)queue_or_context arguments;                                                                              \
+        free(ptr);                                                                                                     \
     }
 #define fake_malloc(...) malloc(4096)
 #define queue_or_context(...) 0
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-#include "../../src/entry/sycl.def"
+#include "../../src/sycl/usm.def"
 
 signed char context_backend(const void *context) __asm__("_ZNK4sycl3_V17context11get_backendEv");
 signed char context_backend(const void *context)

@@ -47,10 +47,14 @@ static std::string kind(const void *p, const context &c)
 {
     return attempt([&] {
         switch (get_pointer_type(p, c)) {
-        case usm::alloc::device: return "device";
-        case usm::alloc::shared: return "shared";
-        case usm::alloc::host: return "host";
-        default: return "unknown";
+        case usm::alloc::device:
+            return "device";
+        case usm::alloc::shared:
+            return "shared";
+        case usm::alloc::host:
+            return "host";
+        default:
+            return "unknown";
         }
     });
 }

@@ -92,6 +92,22 @@ row() { # row RUNTIME ADAPTER CARDS SETTINGS...
     done
 }
 
+# Whoever asks for a pool where there can be none is told so, once, and in the segment.
+no_pool() { # no_pool RUNTIME SETTINGS
+    local command
+    command=$(client "$1") || { echo "$command"; return 77; }
+    # shellcheck disable=SC2086
+    SYCL_UR_USE_LEVEL_ZERO_V2=0 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$2 timeout 120 \
+        test/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
+        >/dev/null 2>"$dir/err" || { cat "$dir/err"; return 1; }
+    same "$(grep -c '^zeroute: ' "$dir/err"): $(grep '^zeroute: ' "$dir/err")" "1: zeroute: route:pool is not possible \
+here: the runtime asks nobody for its pool; SYCL's device allocations are left to the runtime" &&
+        same "$(python3 -c 'import json, sys
+fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+print(fields["route.in_force"], fields["route.why"], fields["calls.pool_malloc.pool"], sep=": ")' "$dir/json")" \
+            "native: the runtime asks nobody for its pool: 0"
+}
+
 routes=(native-cache sycl-cache pool-cache reroute always path pool-path)
 if [ $all ]; then
     for runtime in ${2:-2024.2.1 2025.0.5 2025.1.1 2025.2.1 2025.3.1 2026.0.0 2026.1.2 2026.2.0}; do
@@ -112,8 +128,10 @@ else
     row 2025.3.1 1 2 sycl-cache reroute
     row 2025.2.1 2 2 sycl-cache reroute
     row 2025.2.1 1 2 native-cache sycl-cache reroute path
-    row 2024.2.1 1 2 native-cache sycl-cache reroute path
+    row 2024.2.1 1 2 native-cache sycl-cache pool-cache reroute path
 fi
+promise "2024.2.1: route:pool without a pool is told" no_pool 2024.2.1 route:pool
+promise "2024.2.1: also without a cache" no_pool 2024.2.1 route:pool,cache:off
 echo "| runtime | adapter | cards | setting | result |"
 echo "| --- | --- | --- | --- | --- |"
 cat "$dir/table"

@@ -21,7 +21,8 @@
 #include <unistd.h>
 #include <vector>
 
-namespace {
+namespace
+{
 
 constexpr size_t MiB = size_t(1) << 20;
 constexpr size_t kSmallBlock = 1 * MiB, kSmallSegment = 2 * MiB;
@@ -121,10 +122,22 @@ class Card
         return device_.get_info<sycl::ext::intel::info::device::free_memory>();
     }
 
-    sycl::queue &queue() { return queue_; }
-    sycl::queue &other() { return other_; }
-    const sycl::device &device() const { return device_; }
-    const sycl::context &context() const { return context_; }
+    sycl::queue &queue()
+    {
+        return queue_;
+    }
+    sycl::queue &other()
+    {
+        return other_;
+    }
+    const sycl::device &device() const
+    {
+        return device_;
+    }
+    const sycl::context &context() const
+    {
+        return context_;
+    }
 
     size_t live_bytes = 0, retries = 0;
 
@@ -206,10 +219,16 @@ void tensors(const char *during, const char *after)
     books(after);
 }
 
-void first_tensors() { tensors("tensors", "empty_cache"); }
+void first_tensors()
+{
+    tensors("tensors", "empty_cache");
+}
 
 // After empty_cache the same again: what is kept below is reused.
-void more_tensors() { tensors("more_tensors", "empty_again"); }
+void more_tensors()
+{
+    tensors("more_tensors", "empty_again");
+}
 
 // Data through two streams and back, and between cards byte by byte.
 void copies()

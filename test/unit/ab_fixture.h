@@ -29,8 +29,7 @@ static inline void fixture_start(struct zr_ab *ab, const char *a, const char *b)
     ab->repeat = strdup("zeroute ab -- ./train");
     zr_pairs_set(&ab->machine, "kernel", "6.18.0");
     zr_ab_metric_add(ab, "wall", ZR_AB_SECONDS, ZR_AB_LOWER, "from start to end");
-    zr_ab_metric_add(ab, "host.mirror", ZR_AB_BYTES, ZR_AB_LOWER,
-                     "host pages behind device memory");
+    zr_ab_metric_add(ab, "host.mirror", ZR_AB_BYTES, ZR_AB_LOWER, "host pages behind device memory");
     if (a)
         fixture_arm(ab, "a", a);
     if (b)
@@ -49,12 +48,10 @@ static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
     zr_pairs_set(&run->fingerprint, "driver.version", "26.27");
     zr_pairs_set(&run->fingerprint, "loader.version", "1.32.0");
     zr_pairs_set(&run->fingerprint, "card.0.name", "B580");
-    zr_pairs_set(&run->fingerprint, "library.libze_intel_gpu.so.1.path",
-                 "/usr/lib/libze_intel_gpu.so.1");
+    zr_pairs_set(&run->fingerprint, "library.libze_intel_gpu.so.1.path", "/usr/lib/libze_intel_gpu.so.1");
     zr_pairs_set(&run->fingerprint, "library.libze_loader.so.1.path", "/usr/lib/libze_loader.so.1");
     for (size_t i = 0; i < 4 && !ab->arm[arm].none; i++) {
-        char *name = zr_ab_text("setting.%s", settings[i]),
-             *value = zr_ab_setting_value(&ab->arm[arm], settings[i]);
+        char *name = zr_ab_text("setting.%s", settings[i]), *value = zr_ab_setting_value(&ab->arm[arm], settings[i]);
         zr_pairs_set(&run->fingerprint, name, value);
         free(name);
         free(value);
@@ -69,8 +66,7 @@ static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
 }
 
 /* n runs per arm in ABBA order; wall around 1 s times factor[arm] with this relative noise. */
-static inline void fixture_runs(struct zr_ab *ab, size_t n, const double *factor, double noise,
-                                uint64_t seed)
+static inline void fixture_runs(struct zr_ab *ab, size_t n, const double *factor, double noise, uint64_t seed)
 {
     struct zr_random r;
     size_t *plan = zr_ab_plan(ab->n_arms, n, false, seed);

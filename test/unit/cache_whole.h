@@ -1,4 +1,5 @@
-/* Whole blocks against a backing that counts and can be told to fail: what the suites about cache.h share. */
+/* A driver that counts and can be told to refuse, for whole blocks and for segments: what the suites of cache/ share.
+ */
 #ifndef ZEROUTE_TEST_CACHE_WHOLE_H
 #define ZEROUTE_TEST_CACHE_WHOLE_H
 
@@ -8,104 +9,129 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FULL = 0x70000003, INVALID = 0x78000004 };
+enum { FULL = 0x70000003 };
 #define MIB ((size_t)1 << 20)
 
 static struct {
-    uint64_t next;
-    int allocs, frees, fail_next, fail_code, refuse_next;
+    uintptr_t next;
     uint64_t held, room;
-    size_t last_size;
-    void *last_context;
-    uint64_t last_peers;
+    int allocs, frees, refuse; /* refuse: so many times */
+    size_t offset;             /* of every base from a page */
+    const void *last_context;
 } driver;
 
-static inline int driver_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+static inline void driver_start(void)
 {
-    uint64_t align = key->align > 16 ? (uint64_t)1 << key->align : 65536, at, from;
-
-    (void)arg;
-    __atomic_fetch_add(&driver.allocs, 1, __ATOMIC_RELAXED);
-    __atomic_store_n(&driver.last_size, size, __ATOMIC_RELAXED);
-    if (driver.fail_next) {
-        driver.fail_next--;
-        return driver.fail_code;
-    }
-    if (__atomic_add_fetch(&driver.held, size, __ATOMIC_RELAXED) > driver.room) {
-        __atomic_fetch_sub(&driver.held, size, __ATOMIC_RELAXED);
-        return FULL;
-    }
-    from = __atomic_load_n(&driver.next, __ATOMIC_RELAXED);
-    do
-        at = (from + align - 1) & -align;
-    while (!__atomic_compare_exchange_n(&driver.next, &from, at + ((size + 65535) & ~(size_t)65535),
-                                        false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    *out = (void *)at;
-    return 0;
-}
-
-static inline int driver_free(void *arg, const struct zr_block *b)
-{
-    (void)arg;
-    if (zr_map_base((void *)b->base))
-        abort(); /* out of the map before it goes back */
-    if (driver.refuse_next) {
-        driver.refuse_next--;
-        return INVALID;
-    }
-    __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
-    __atomic_store_n(&driver.last_context, b->context, __ATOMIC_RELAXED);
-    __atomic_store_n(&driver.last_peers, b->peers, __ATOMIC_RELAXED);
-    return 0;
-}
-
-static inline bool driver_is_full(int code)
-{
-    return code == FULL;
-}
-
-static struct zr_cache *cache;
-static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
-static struct zr_freed_block was;
-
-static inline void start(void)
-{
-    static const struct zr_backing backing = {NULL, driver_alloc, driver_free, driver_is_full};
-
     memset(&driver, 0, sizeof driver);
     driver.next = 0x7f0000000000;
     driver.room = UINT64_MAX;
-    cache = zr_cache_new(&backing);
-    ck_assert_ptr_nonnull(cache);
-    zr_cache_set_idle(cache, UINT32_MAX);
 }
 
-static inline void stop(void)
+/* A block in the map, LIVE; NULL and *code. */
+static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held, int *code)
 {
-    zr_cache_delete(cache);
+    struct zr_block *b;
+
+    *code = FULL;
+    if (driver.refuse && driver.refuse--)
+        return NULL;
+    if (__atomic_add_fetch(&driver.held, held, __ATOMIC_RELAXED) > driver.room) {
+        __atomic_fetch_sub(&driver.held, held, __ATOMIC_RELAXED);
+        return NULL;
+    }
+    *code = ZR_NO_MEMORY;
+    b = zr_block_new();
+    if (b) {
+        zr_block_place(
+            b, __atomic_fetch_add(&driver.next, (held + 2 * 65536) & ~(size_t)65535, __ATOMIC_RELAXED) + driver.offset,
+            size, held);
+        b->key = *key;
+    }
+    if (!b || !zr_map_insert(b)) {
+        if (b)
+            zr_block_recycle(b);
+        __atomic_fetch_sub(&driver.held, held, __ATOMIC_RELAXED);
+        return NULL;
+    }
+    __atomic_fetch_add(&driver.allocs, 1, __ATOMIC_RELAXED);
+    *code = 0;
+    return b;
 }
 
-static inline void *get_key(const struct zr_key *k, size_t size)
+static inline void driver_free(const struct zr_block *b)
 {
-    int code = 0;
-    struct zr_block *b = zr_cache_alloc(cache, k, size, &code);
+    uint64_t word = 0;
+    const struct zr_block *known = zr_map_look((void *)b->base, &word);
 
-    ck_assert_ptr_nonnull(b);
-    ck_assert_uint_eq(b->size, size);
-    ck_assert_uint_ge(b->held, size);
-    ck_assert_ptr_eq(zr_map_base((void *)b->base), b);
-    return (void *)b->base;
+    if (known == b && zr_word_state(word) != ZR_BLOCK_NONE)
+        abort(); /* out of the map before it goes back */
+    __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
+    __atomic_store_n(&driver.last_context, b->key.context, __ATOMIC_RELAXED);
+}
+
+static inline struct zr_block *segment_alloc(void *arg, size_t size, int *code)
+{
+    static const struct zr_key key;
+
+    (void)arg;
+    return driver_alloc(&key, size, size, code);
+}
+
+static inline void segment_free(void *arg, struct zr_block *b)
+{
+    (void)arg;
+    if (zr_map_take((void *)b->base) != b)
+        ck_abort_msg("%p is not LIVE", (void *)b->base);
+    driver_free(b);
+    zr_block_recycle(b);
+}
+
+static const struct zr_pool_backing segments = {NULL, segment_alloc, segment_free};
+
+/* --- whole blocks, as the layer above uses them ------------------------------------------------------------- */
+static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
+
+static inline void start(void)
+{
+    driver_start();
+    zr_cache_setup(driver_free, UINT32_MAX);
+    zr_cache_set_limit(1, UINT64_MAX);
+}
+
+static inline struct zr_block *get_key(const struct zr_key *k, size_t size)
+{
+    size_t held = zr_cache_round(size);
+    struct zr_block *b = zr_cache_get(k, held, size);
+    int code;
+
+    return b ? b : driver_alloc(k, size, held, &code);
 }
 
 static inline void *get(size_t size)
 {
-    return get_key(&key, size);
+    const struct zr_block *b = get_key(&key, size);
+
+    if (!b) /* Check writes a line for every assertion: only for one that fails */
+        ck_abort_msg("no block of %zu bytes", size);
+    return (void *)b->base;
 }
 
-static inline enum zr_freed put(void *p)
+/* Whether it was cached. Freed for good otherwise. */
+static inline bool put(void *p)
 {
-    return zr_cache_free(cache, p, true, &was);
+    uint64_t word;
+    struct zr_block *b = zr_map_look(p, &word);
+
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+        ck_abort_msg("%p is not LIVE", p);
+    if (zr_cache_put(b))
+        return true;
+    if (!zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE))
+        ck_abort_msg("%p is somebody else's", p);
+    driver_free(b);
+    zr_block_recycle(b);
+    return false;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Arms, factors and the plan, from their texts. */
-#include "unit/ab_fixture.h"
 #include "suite.h"
+#include "unit/ab_fixture.h"
 
 static struct zr_ab ab;
 static struct zr_ab_arm *const arm = &ab.arm[0];
@@ -23,8 +23,7 @@ static void refuse(const char *text, const char *expected)
     clear();
     ab.n_arms = 1;
     char *wrong = zr_ab_arm_parse(arm, text);
-    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text,
-                  wrong ? wrong : "no complaint");
+    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text, wrong ? wrong : "no complaint");
     free(wrong);
 }
 
@@ -148,8 +147,7 @@ END_TEST
 START_TEST(factors_become_all_combinations)
 {
     ck_assert(!zr_ab_factor_parse(&ab.factor[0], "path=route:native|route:sycl"));
-    ck_assert(!zr_ab_factor_parse(&ab.factor[1],
-                                  "cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1"));
+    ck_assert(!zr_ab_factor_parse(&ab.factor[1], "cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1"));
     ab.n_factors = 2;
     ck_assert(!zr_ab_combine(&ab));
     ck_assert_uint_eq(ab.n_arms, 4);
@@ -166,8 +164,7 @@ static void refuse_factor(const char *text, const char *expected)
     clear();
     ab.n_factors = 1;
     char *wrong = zr_ab_factor_parse(&ab.factor[0], text);
-    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text,
-                  wrong ? wrong : "no complaint");
+    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text, wrong ? wrong : "no complaint");
     free(wrong);
 }
 
@@ -186,8 +183,8 @@ static void clashes(const char *one, const char *other, const char *expected)
     ck_assert(!zr_ab_factor_parse(&ab.factor[0], one));
     ck_assert(!zr_ab_factor_parse(&ab.factor[1], other));
     char *wrong = zr_ab_combine(&ab);
-    ck_assert_msg(expected ? wrong && strstr(wrong, expected) : !wrong, "%s and %s: got %s", one,
-                  other, wrong ? wrong : "no complaint");
+    ck_assert_msg(expected ? wrong && strstr(wrong, expected) : !wrong, "%s and %s: got %s", one, other,
+                  wrong ? wrong : "no complaint");
     free(wrong);
 }
 
@@ -220,8 +217,7 @@ END_TEST
 
 START_TEST(random_order_has_every_arm_in_every_round_and_follows_the_seed)
 {
-    size_t *x = zr_ab_plan(3, 50, true, 7), *y = zr_ab_plan(3, 50, true, 7),
-           *z = zr_ab_plan(3, 50, true, 8);
+    size_t *x = zr_ab_plan(3, 50, true, 7), *y = zr_ab_plan(3, 50, true, 7), *z = zr_ab_plan(3, 50, true, 8);
 
     ck_assert_mem_eq(x, y, 150 * sizeof(*x));
     ck_assert_mem_ne(x, z, 150 * sizeof(*x));

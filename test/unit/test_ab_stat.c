@@ -1,6 +1,6 @@
 /* The statistics against known values, and the promises on power and false verdicts. */
-#include "unit/ab_fixture.h"
 #include "suite.h"
+#include "unit/ab_fixture.h"
 
 /*
  * Reference values: python3 with scipy 1.16, statsmodels, pymannkendall; the call is beside each.
@@ -26,8 +26,7 @@ START_TEST(spread_is_the_scaled_median_absolute_deviation)
 {
     const double v[] = {1, 2, 4, 7, 11.5, 13};
 
-    close_to(zr_spread(v, 6),
-             5.930408874022408); /* stats.median_abs_deviation(v, scale='normal') */
+    close_to(zr_spread(v, 6), 5.930408874022408);   /* stats.median_abs_deviation(v, scale='normal') */
     close_to(zr_deviation(v, 6), 4.98414151752001); /* numpy.std(v, ddof=1) */
 }
 END_TEST
@@ -54,8 +53,7 @@ END_TEST
 
 START_TEST(five_against_five_can_reach_a_verdict)
 {
-    const double a[] = {1, 2, 3, 4, 5}, b[] = {6, 7, 8, 9, 10}, zero[5] = {0},
-                 one[5] = {1, 1, 1, 1, 1};
+    const double a[] = {1, 2, 3, 4, 5}, b[] = {6, 7, 8, 9, 10}, zero[5] = {0}, one[5] = {1, 1, 1, 1, 1};
 
     close_to(zr_mann_whitney(a, 5, b, 5, NULL), 0.007936507936507936); /* 2 / choose(10, 5) */
     close_to(zr_mann_whitney(zero, 5, one, 5, NULL), 0.007936507936507936);
@@ -276,8 +274,7 @@ static void two_by_two(const double *level, double noise, struct zr_effect *e)
     double v[4][10];
     const double *values[] = {v[0], v[1], v[2], v[3]};
     const size_t count[] = {10, 10, 10, 10};
-    struct zr_design d = {
-        .factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
+    struct zr_design d = {.factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
     struct zr_random r;
 
     zr_random_seed(&r, 3);
@@ -331,8 +328,7 @@ START_TEST(factors_without_effect_find_nothing)
         double v[4][8], p[3];
         const double *values[] = {v[0], v[1], v[2], v[3]};
         const size_t count[] = {8, 8, 8, 8};
-        struct zr_design d = {
-            .factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
+        struct zr_design d = {.factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
         struct zr_effect e[3];
         struct zr_random r;
         zr_random_seed(&r, seed + 500);
@@ -367,8 +363,7 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("ab_stat");
-    TCase *known = tcase_create("known values"), *power = tcase_create("power"),
-          *factor = tcase_create("factors");
+    TCase *known = tcase_create("known values"), *power = tcase_create("power"), *factor = tcase_create("factors");
 
     tcase_add_test(known, median_and_quantiles_are_those_of_numpy);
     tcase_add_test(known, spread_is_the_scaled_median_absolute_deviation);

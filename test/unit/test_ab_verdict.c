@@ -1,6 +1,6 @@
 /* Fingerprint, mechanism and verdict: what gets none, and that the reason is named. */
-#include "unit/ab_fixture.h"
 #include "suite.h"
+#include "unit/ab_fixture.h"
 
 static struct zr_ab ab;
 static struct zr_ab_analysis an;
@@ -75,8 +75,7 @@ static bool tells(char **list, size_t n, const char *part)
 static void refused_for(const char *part)
 {
     ck_assert(!an.verdict);
-    ck_assert_msg(tells(an.reason, an.n_reasons, part), "first reason: %s",
-                  an.n_reasons ? an.reason[0] : "none");
+    ck_assert_msg(tells(an.reason, an.n_reasons, part), "first reason: %s", an.n_reasons ? an.reason[0] : "none");
 }
 
 static void end(void)
@@ -255,8 +254,7 @@ START_TEST(a_library_path_admits_what_lies_in_it)
     analyse();
     ck_assert_msg(an.verdict, "%s", an.n_reasons ? an.reason[0] : "");
     ck_assert_str_eq(difference("driver.version")->why, "lib:/opt/neo-25.18");
-    ck_assert_int_eq(difference("library.libze_intel_gpu.so.1.build_id")->status,
-                     ZR_AB_CONSEQUENCE);
+    ck_assert_int_eq(difference("library.libze_intel_gpu.so.1.build_id")->status, ZR_AB_CONSEQUENCE);
     end();
 }
 END_TEST
@@ -492,8 +490,7 @@ START_TEST(a_faster_wrong_answer_is_not_called_better)
     analyse();
     ck_assert(an.verdict);
     char *sentence = zr_ab_sentence(&ab, &an, 0, 1);
-    ck_assert_msg(!strstr(sentence, "faster") && strstr(sentence, "not called better"), "%s",
-                  sentence);
+    ck_assert_msg(!strstr(sentence, "faster") && strstr(sentence, "not called better"), "%s", sentence);
     free(sentence);
     end();
 }
@@ -550,8 +547,7 @@ END_TEST
 int main(void)
 {
     Suite *s = suite_create("ab_verdict");
-    TCase *f = tcase_create("fingerprint"), *m = tcase_create("mechanism"),
-          *w = tcase_create("words");
+    TCase *f = tcase_create("fingerprint"), *m = tcase_create("mechanism"), *w = tcase_create("words");
 
     tcase_add_test(f, the_declared_setting_alone_gets_a_verdict);
     tcase_add_loop_test(f, every_kind_of_undeclared_difference_is_named, 0,

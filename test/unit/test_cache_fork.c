@@ -1,59 +1,26 @@
 /*
- * A child of fork and the allocators: whatever lock another thread of its parent held, and whatever it was doing, the
- * child starts with nothing and waits for nobody. The locks that lie in static memory are tested by prog_locks.c.
+ * A child of fork: whatever another thread of its parent held or was doing, the child waits for nobody, knows nothing
+ * of the parent's blocks, and goes on using the pools that it was given.
  */
-#include "cache/heap.h"
-#include "cache/quick.h"
-#include "null_driver.h"
-#include "suite.h"
+#include "cache_whole.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
-static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
-static struct zr_cache *cache;
 static struct zr_pool *pool;
-static void *kept;
+static void *cached, *live, *pooled;
 
-static void *get(size_t size)
+static void begin(void)
 {
-    int code;
-    struct zr_block *b = zr_cache_alloc(cache, &key, size, &code);
+    bool grew;
 
-    ck_assert_ptr_nonnull(b);
-    return (void *)b->base;
-}
-
-static void put(void *p)
-{
-    struct zr_freed_block was;
-
-    ck_assert_int_eq(zr_cache_keep(cache, p, &was), ZR_FREED);
-}
-
-static void start(void)
-{
-    cache = zr_cache_new(&null_blocks);
-    pool = zr_pool_new(&null_segments);
-    ck_assert(cache && pool);
-    zr_cache_set_idle(cache, UINT32_MAX);
-    kept = get(65536);
-    put(kept);
-}
-
-/* What a child does first: everything that takes a lock. */
-static void work(void)
-{
-    struct zr_pool *own;
-    void *p = get(65536);
-
-    ck_assert_ptr_ne(p, kept);
-    put(p);
-    zr_cache_trim(cache, ZR_ACCOUNTS, NULL, 0);
-    zr_cache_drop_context(cache, key.context);
-    own = zr_pool_new(&null_segments);
-    ck_assert(own && zr_pool_malloc(own, 65536, 0, &p) == 0 && zr_pool_free(own, p) == ZR_FREED);
-    zr_pool_delete(own);
-    (void)zr_pool_malloc(pool, 65536, 0, &p); /* a runtime that goes on using it is told something */
+    start();
+    pool = zr_pool_new(&segments, 1);
+    cached = get(65536);
+    live = get(65536);
+    put(cached);
+    ck_assert_int_eq(zr_pool_malloc(pool, 4096, 0, &pooled, &grew), 0);
 }
 
 static void child_does(void (*what)(void))
@@ -63,7 +30,9 @@ static void child_does(void (*what)(void))
 
     if (pid == 0) {
         alarm(10); /* instead of waiting for ever */
+        zr_pages_fork_child();
         zr_cache_fork_child();
+        zr_pool_fork_child();
         what();
         _exit(0);
     }
@@ -71,129 +40,194 @@ static void child_does(void (*what)(void))
     ck_assert_int_eq(status, 0);
 }
 
-static void child_works(void)
+static bool see_one(struct zr_block *b, void *arg)
 {
-    child_does(work);
+    (void)b;
+    ++*(int *)arg;
+    return true;
 }
 
-START_TEST(a_cache_whose_lock_is_held)
+static void must(bool claim)
 {
-    start();
-    cache->lock.word = 1;
-    child_works();
-    cache->lock.word = 0;
+    if (!claim)
+        abort();
 }
-END_TEST
 
-START_TEST(a_depot_whose_lock_is_held)
+static void know_nothing(void)
 {
-    start();
-    for (unsigned id = 1; id <= cache->bins; id++)
-        cache->bin[id]->lock.word = 1;
-    child_works();
-    for (unsigned id = 1; id <= cache->bins; id++)
-        cache->bin[id]->lock.word = 0;
+    int frees = driver.frees, seen = 0;
+    uint64_t word;
+
+    zr_block_each(see_one, &seen);
+    must(seen == 0);
+    must(!zr_map_base(live) && !zr_map_around(cached, &word));
+    must(zr_cache_bytes(1) == 0 && zr_cache_trim(ZR_ACCOUNTS, NULL) == 0);
+    must(get(65536) != cached && driver.frees == frees);
+    zr_cache_await();
 }
-END_TEST
 
-START_TEST(a_heap_that_is_seized)
+START_TEST(a_child_knows_nothing_of_its_parents_blocks)
 {
-    start();
-    zr_heap_seize_all(cache);
-    child_works();
-    zr_heap_release_all(cache);
-}
-END_TEST
-
-START_TEST(a_heap_whose_owner_is_inside)
-{
-    start();
-    zr_heap_last->inside = 1;
-    child_works();
-    zr_heap_last->inside = 0;
+    child_does(know_nothing);
+    ck_assert_ptr_eq(get(65536), cached);
 }
 END_TEST
 
-START_TEST(a_thread_that_is_giving_back)
+static void use_pools(void)
 {
-    start();
-    zr_giving(cache);
-    child_works();
-    zr_give_back(cache, NULL);
-}
-END_TEST
-
-START_TEST(a_pool_whose_lock_is_held)
-{
-    void *p;
-
-    start();
-    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
-    pool->lock.word = 1;
-    child_works();
-    pool->lock.word = 0;
-}
-END_TEST
-
-START_TEST(a_pool_whose_thread_is_inside)
-{
-    void *p;
-
-    start();
-    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
-    zr_fronts[pool->id]->inside = 1;
-    child_works();
-    zr_fronts[pool->id]->inside = 0;
-}
-END_TEST
-
-static void *inherited;
-
-static void use_both(void)
-{
-    struct zr_pool *own = zr_pool_new(&null_segments);
+    struct zr_pool *own = zr_pool_new(&segments, 1);
+    int frees = driver.frees;
     void *p, *q;
+    size_t size;
+    bool grew;
 
-    ck_assert_ptr_nonnull(own);
-    for (int i = 0; i < 4; i++) {
-        ck_assert(zr_pool_malloc(pool, 65536, 0, &p) == 0 && zr_pool_malloc(own, 65536, 0, &q) == 0);
-        ck_assert(zr_pool_free(pool, p) == ZR_FREED && zr_pool_free(own, q) == ZR_FREED);
-    }
-    ck_assert_int_eq(zr_pool_free(pool, inherited), ZR_FREED);
+    must(own && own != pool);
+    must(zr_pool_malloc(pool, 4096, 0, &p, &grew) == 0 && !grew);
+    must(zr_pool_malloc(own, 4096, 0, &q, &grew) == 0);
+    must(zr_pool_free(pool, p, &size) == ZR_FREED && zr_pool_free(own, q, &size) == ZR_FREED);
+    must(zr_pool_free(pool, pooled, &size) == ZR_FREED && size == 4096);
+    must(zr_pools_trim(ZR_ACCOUNTS) == 2 * MIB && driver.frees == frees + 1); /* its own pool's alone */
     zr_pool_delete(own);
     zr_pool_delete(pool);
 }
 
-START_TEST(a_pool_beside_one_of_its_own)
+START_TEST(a_child_uses_the_pools_that_it_inherits)
 {
-    start();
-    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &inherited), 0);
-    child_does(use_both);
+    child_does(use_pools);
 }
 END_TEST
 
-static void drop(void)
-{
-    uint64_t bytes;
+/* --- a thread that is somewhere in the middle ----------------------------------------------------------------------
+ */
+static pthread_barrier_t there, on;
 
-    ck_assert_uint_eq(zr_pool_trim(pool, 0), 0);
-    ck_assert_uint_eq(zr_pool_out(pool, &bytes), 0);
-    zr_pool_delete(pool);
-    ck_assert_ptr_ne(zr_pool_new(&null_segments), pool);
+/* The thread stops in the backing, without a lock; and holds the pool's lock by the trick of a corrupt neighbour. */
+static struct zr_block *stop_inside(void *arg, size_t size, int *code)
+{
+    pthread_barrier_wait(&there);
+    pthread_barrier_wait(&on);
+    return segment_alloc(arg, size, code);
 }
 
-START_TEST(a_pool_in_which_another_thread_is_at_work_is_dropped)
+static void *grow(void *arg)
 {
-    struct chunk *first, *next;
+    bool grew;
     void *p;
 
-    start();
-    ck_assert_int_eq(zr_pool_malloc(pool, 65536, 0, &p), 0);
-    first = pool->group[GROUP_SMALL].newest->first;
-    next = first->next;
-    first->next = (struct chunk *)64;
-    child_does(drop);
-    first->next = next;
+    zr_pool_malloc(arg, 512, 0, &p, &grew);
+    return NULL;
+}
+
+static void use_all(void)
+{
+    void *p = get(65536);
+
+    put(p);
+    zr_cache_trim(ZR_ACCOUNTS, NULL);
+    zr_pools_trim(ZR_ACCOUNTS);
+    zr_cache_await();
+    use_pools();
+}
+
+START_TEST(a_child_waits_for_no_thread_of_its_parent)
+{
+    static const struct zr_pool_backing stopping = {NULL, stop_inside, segment_free};
+    struct zr_pool *other = zr_pool_new(&stopping, 2);
+    pthread_t thread;
+
+    pthread_barrier_init(&there, NULL, 2);
+    pthread_barrier_init(&on, NULL, 2);
+    pthread_create(&thread, NULL, grow, other);
+    pthread_barrier_wait(&there);
+    child_does(use_all);
+    pthread_barrier_wait(&on);
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+/* What a pool whose lock was held has in it is not sure: it begins anew, and so the parent's blocks are unknown. */
+static void use_what_was_held(void)
+{
+    struct zr_pool_counts counts;
+    size_t size;
+    void *p, *q;
+    bool grew;
+
+    zr_pool_counts(pool, &counts);
+    must(counts.live == 0 && counts.held == 0);
+    must(zr_pool_free(pool, pooled, &size) == ZR_FREED_UNKNOWN);
+    for (int i = 0; i < 100; i++) {
+        must(zr_pool_malloc(pool, 512 << i % 14, 0, &p, &grew) == 0 && p != pooled);
+        must(zr_pool_malloc(pool, 4096, 0, &q, &grew) == 0 && q != p);
+        must(zr_pool_usable(pool, p) >= (size_t)512 << i % 14);
+        must(zr_pool_free(pool, q, &size) == ZR_FREED && zr_pool_free(pool, p, &size) == ZR_FREED);
+    }
+    put(get(65536));
+    zr_pool_set_limits(pool, 0, 1);
+    zr_pools_trim(ZR_ACCOUNTS);
+    zr_pool_delete(pool);
+}
+
+START_TEST(a_child_finds_the_lock_of_a_pool_free)
+{
+    struct zr_lock *lock = (struct zr_lock *)pool; /* it begins with its lock */
+
+    zr_lock(lock);
+    child_does(use_what_was_held);
+    zr_unlock(lock);
+}
+END_TEST
+
+static int going = 1;
+
+static void *churn(void *arg)
+{
+    uint64_t n = 0;
+    size_t size;
+    bool grew;
+    void *p;
+
+    while (__atomic_load_n(&going, __ATOMIC_RELAXED)) {
+        put(get(65536 << n++ % 3));
+        if (zr_pool_malloc(pool, 512 << n % 14, 0, &p, &grew) != 0 || zr_pool_free(pool, p, &size) != ZR_FREED)
+            abort();
+        zr_block_recycle(zr_block_new());
+        if (n % 8192 == 0)
+            zr_cache_trim(ZR_ACCOUNTS, NULL);
+    }
+    return arg;
+}
+
+/* At whatever moment: locks held, lists half changed. */
+static void use_what_is_left(void)
+{
+    struct zr_pool *own = zr_pool_new(&segments, 1);
+    size_t size;
+    bool grew;
+    void *p;
+
+    for (int i = 0; i < 100; i++) {
+        put(get(65536 << i % 3));
+        must(zr_pool_malloc(own, 512 << i % 14, 0, &p, &grew) == 0 && zr_pool_free(own, p, &size) == ZR_FREED);
+        must(zr_pool_malloc(pool, 512 << i % 14, 0, &p, &grew) == 0 && zr_pool_free(pool, p, &size) == ZR_FREED);
+    }
+    zr_cache_trim(ZR_ACCOUNTS, NULL);
+    zr_pools_trim(ZR_ACCOUNTS);
+    zr_pool_delete(own);
+    zr_pool_delete(pool);
+}
+
+START_TEST(a_fork_may_come_at_any_moment)
+{
+    pthread_t thread[2];
+
+    for (int i = 0; i < 2; i++)
+        pthread_create(&thread[i], NULL, churn, NULL);
+    for (int i = 0; i < 300; i++)
+        child_does(use_what_is_left);
+    __atomic_store_n(&going, 0, __ATOMIC_RELAXED);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
 }
 END_TEST
 
@@ -203,15 +237,12 @@ int main(void)
     TCase *c = tcase_create("in a child");
 
     suite_add_tcase(suite, c);
-    tcase_set_timeout(c, 60);
-    tcase_add_test(c, a_cache_whose_lock_is_held);
-    tcase_add_test(c, a_depot_whose_lock_is_held);
-    tcase_add_test(c, a_heap_that_is_seized);
-    tcase_add_test(c, a_heap_whose_owner_is_inside);
-    tcase_add_test(c, a_thread_that_is_giving_back);
-    tcase_add_test(c, a_pool_whose_lock_is_held);
-    tcase_add_test(c, a_pool_whose_thread_is_inside);
-    tcase_add_test(c, a_pool_beside_one_of_its_own);
-    tcase_add_test(c, a_pool_in_which_another_thread_is_at_work_is_dropped);
+    tcase_set_timeout(c, 120);
+    tcase_add_checked_fixture(c, begin, NULL);
+    tcase_add_test(c, a_child_knows_nothing_of_its_parents_blocks);
+    tcase_add_test(c, a_child_uses_the_pools_that_it_inherits);
+    tcase_add_test(c, a_child_waits_for_no_thread_of_its_parent);
+    tcase_add_test(c, a_child_finds_the_lock_of_a_pool_free);
+    tcase_add_test(c, a_fork_may_come_at_any_moment);
     return run_suite(suite);
 }

@@ -1,9 +1,10 @@
 /* The address map: what it finds, what it does not, and what threads may do to it at once. */
-#include "cache/map.h"
+#include "cache/cache.h"
 #include "suite.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 static struct zr_block *put(uintptr_t base, size_t size)
 {
@@ -79,8 +80,8 @@ END_TEST
 
 START_TEST(addresses_above_48_bits_work_sign_extended_or_not)
 {
-    static const uintptr_t at[] = {(uintptr_t)0x123 << 48 | 0x5550000, 0xff00fffffffe0000,
-                                   0xffffd556aa600000, 0x00fffffffffe0000};
+    static const uintptr_t at[] = {(uintptr_t)0x123 << 48 | 0x5550000, 0xff00fffffffe0000, 0xffffd556aa600000,
+                                   0x00fffffffffe0000};
     for (int i = 0; i < 4; i++) {
         struct zr_block *b = put(at[i], 70000);
 
@@ -140,88 +141,126 @@ START_TEST(a_cached_block_is_no_allocation)
 }
 END_TEST
 
-START_TEST(a_parked_block_hides_nothing_and_keeps_its_place)
+START_TEST(an_address_in_what_is_reserved_belongs_to_its_block_cached_or_not)
 {
-    enum { PARKED = 200 };
-    uintptr_t at = 0x50000000, size = (PARKED + 2) * 65536ul;
-    struct zr_block *around = put(at, size), *inside[PARKED], *other = zr_block_new();
-    uint64_t live[PARKED];
+    uintptr_t at = 0x50000000;
+    struct zr_block *b = zr_block_new();
+    uint64_t word = 0;
 
-    for (uintptr_t i = 0; i < PARKED; i++) {
-        inside[i] = put(at + (i + 1) * 65536, 4096);
-        live[i] = zr_block_word(inside[i]);
-        zr_map_park(inside[i], live[i]);
+    zr_block_place(b, at, 1000, 70000);
+    ck_assert(zr_map_insert(b));
+    ck_assert_ptr_eq(zr_map_around((void *)at, &word), b);
+    ck_assert_ptr_eq(zr_map_around((void *)(at + 69999), &word), b);
+    ck_assert_ptr_null(zr_map_around((void *)(at + 70000), &word));
+    ck_assert_ptr_null(zr_map_around((void *)(at - 1), &word));
+    ck_assert_ptr_null(zr_map_find((void *)(at + 1000)));
+
+    ck_assert(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_CACHED));
+    ck_assert_ptr_eq(zr_map_around((void *)(at + 69999), &word), b);
+    ck_assert_int_eq(zr_word_state(word), ZR_BLOCK_CACHED);
+    ck_assert_uint_eq(word, zr_block_word(b));
+    ck_assert(zr_block_shift(b, word, ZR_BLOCK_NONE));
+    ck_assert_ptr_null(zr_map_around((void *)at, &word));
+    zr_block_recycle(b);
+}
+END_TEST
+
+/* For the one who goes on with zr_block_shift: a block that was freed is told from one that never was. */
+START_TEST(a_look_tells_what_became_of_a_base)
+{
+    struct zr_block *b = put(0x60000000, 4096);
+    uint64_t word, live = zr_block_word(b);
+
+    ck_assert_ptr_eq(zr_map_look((void *)0x60000000, &word), b);
+    ck_assert_uint_eq(word, live);
+    ck_assert_ptr_null(zr_map_look((void *)0x60000001, &word));
+    ck_assert(zr_block_shift(b, live, ZR_BLOCK_CACHED));
+    ck_assert(!zr_block_shift(b, live, ZR_BLOCK_CACHED));
+    ck_assert_ptr_eq(zr_map_look((void *)0x60000000, &word), b);
+    ck_assert_int_eq(zr_word_state(word), ZR_BLOCK_CACHED);
+    ck_assert(zr_block_shift(b, word, ZR_BLOCK_LIVE));
+    drop(0x60000000);
+    b = zr_map_look((void *)0x60000000, &word);
+    ck_assert(!b || zr_word_state(word) == ZR_BLOCK_NONE);
+}
+END_TEST
+
+/* Whoever looked a block up before it was taken and inserted again holds a word that is good for nothing. */
+START_TEST(a_word_of_an_earlier_life_moves_nothing)
+{
+    struct zr_block *b = put(0x61000000, 4096);
+    uint64_t before = zr_block_word(b);
+
+    ck_assert_ptr_eq(zr_map_take((void *)0x61000000), b);
+    ck_assert(zr_map_insert(b));
+    ck_assert(!zr_block_shift(b, before, ZR_BLOCK_NONE));
+    ck_assert_ptr_eq(zr_map_base((void *)0x61000000), b);
+    drop(0x61000000);
+}
+END_TEST
+
+/* The slots of the small blocks still name descriptors that now belong to blocks elsewhere, in any generation. */
+START_TEST(blocks_that_have_left_hide_nothing)
+{
+    enum { SMALL = 3000, LIVES = 40 };
+    uintptr_t at = 0x300000000, elsewhere = 0x900000000;
+    struct zr_block *b;
+
+    for (int life = 0; life < LIVES; life++) {
+        for (uintptr_t i = 0; i < SMALL; i++)
+            put(at + i * 65536, 65536);
+        for (uintptr_t i = 0; i < SMALL; i++)
+            drop(at + i * 65536);
+        for (uintptr_t i = 0; i < SMALL; i++)
+            put(elsewhere + i * 65536, 65536);
+        b = put(at, SMALL * 65536ul);
+        for (uintptr_t i = 1; i < SMALL; i += 1 + i / 4)
+            ck_assert_ptr_eq(zr_map_find((void *)(at + i * 65536ul + 5)), b);
+        drop(at);
+        for (uintptr_t i = 0; i < SMALL; i++)
+            drop(elsewhere + i * 65536);
     }
-    ck_assert_ptr_null(zr_map_base((void *)(at + 65536)));
-    ck_assert_ptr_null(zr_map_take((void *)(at + 65536)));
-    ck_assert_ptr_eq(zr_map_find((void *)(at + 65536)), around);
-    ck_assert_ptr_eq(zr_map_find((void *)(at + size - 1)), around);
+}
+END_TEST
 
-    zr_block_place(other, at + 65536, 20, 20);
-    ck_assert(!zr_map_insert(other));
-    ck_assert(zr_map_evict(inside[0], live[0]));
-    ck_assert(!zr_map_evict(inside[0], live[0]));
-    zr_block_recycle(inside[0]);
-    ck_assert(zr_map_insert(other));
-    drop(at + 65536);
+/* 16 bits of generation are in a slot: after 65536 lives a stale slot looks like a fresh one. */
+START_TEST(a_generation_that_comes_round_again_hides_nothing)
+{
+    uintptr_t at = 0x400000000, elsewhere = 0x100000000;
+    struct zr_block *stale = put(at + 5 * 65536, 65536), *b;
 
-    zr_map_revive(inside[1], live[1]);
-    ck_assert_ptr_eq(zr_map_find((void *)(at + 2 * 65536 + 4095)), inside[1]);
-    ck_assert(!zr_map_evict(inside[1], live[1]));
-    drop(at + 2 * 65536);
-    for (uintptr_t i = 2; i < PARKED; i++) {
-        ck_assert(zr_map_evict(inside[i], live[i]));
-        zr_block_recycle(inside[i]);
+    drop(at + 5 * 65536);
+    ck_assert_ptr_eq(zr_block_new(), stale);
+    b = put(at, 10 * 65536);
+    for (int i = 0; i < 65536; i++) {
+        zr_block_place(stale, elsewhere, 65536, 65536);
+        ck_assert(zr_map_insert(stale));
+        if (i < 65535)
+            ck_assert_ptr_eq(zr_map_take((void *)elsewhere), stale);
     }
+    ck_assert_ptr_eq(zr_map_find((void *)(at + 7 * 65536)), b);
+    drop(elsewhere);
     drop(at);
 }
 END_TEST
 
-/* Two threads free one block at once: the driver takes it from one, who recycles it, and refuses the other. */
-START_TEST(a_refused_free_brings_back_only_what_is_still_parked)
-{
-    uintptr_t at = 0x60000000;
-    struct zr_block *b = put(at, 4096);
-    uint64_t live = zr_block_word(b), gone;
-
-    zr_map_park(b, live);
-    zr_map_unpark(b, live);
-    ck_assert_ptr_eq(zr_map_base((void *)at), b);
-
-    ck_assert_ptr_eq(zr_map_take((void *)at), b);
-    zr_map_park(b, live);
-    zr_block_recycle(b);
-    gone = zr_block_word(b);
-    zr_map_unpark(b, live);
-    ck_assert_uint_eq(zr_block_word(b), gone);
-    ck_assert_ptr_null(zr_map_base((void *)at));
-}
-END_TEST
-
-/* Pages of a leaf in which a search looks for a base. */
-static unsigned pages_noted(uintptr_t at)
-{
-    unsigned n = 0;
-
-    for (unsigned i = 0; i < ZR_MAP_FAN / 64; i++)
-        n += (unsigned)__builtin_popcountll(zr_map_leaf_of(at)->noted.seen[i]);
-    return n;
-}
-
+/* A thousand lookups through tens of thousands of pages without a base take long only once. */
 START_TEST(a_search_cleans_up_behind_many_small_blocks)
 {
+    enum { SMALL = 60000, LOOKUPS = 20000 };
     uintptr_t at = 0x300000000;
     struct zr_block *b;
+    clock_t start;
 
-    for (uintptr_t i = 0; i < 60000; i++)
+    for (uintptr_t i = 0; i < SMALL; i++)
         put(at + i * 65536, 65536);
-    for (uintptr_t i = 0; i < 60000; i++)
+    for (uintptr_t i = 0; i < SMALL; i++)
         drop(at + i * 65536);
-    b = put(at, 60000 * 65536ul);
-    ck_assert_uint_eq(pages_noted(at), 60000);
-    ck_assert_ptr_eq(zr_map_find((void *)(at + 59999 * 65536ul)), b);
-    ck_assert_uint_eq(pages_noted(at), 1);
-    ck_assert_ptr_eq(zr_map_find((void *)(at + 59999 * 65536ul)), b);
+    b = put(at, SMALL * 65536ul);
+    start = clock();
+    for (int i = 0; i < LOOKUPS; i++)
+        ck_assert_ptr_eq(zr_map_find((void *)(at + (SMALL - 1) * 65536ul)), b);
+    ck_assert_msg(clock() - start < CLOCKS_PER_SEC, "%ld ticks", (long)(clock() - start));
     drop(at);
 }
 END_TEST
@@ -339,8 +378,11 @@ int main(void)
     tcase_add_test(c, a_base_that_is_there_is_not_inserted_twice);
     tcase_add_test(c, a_block_that_was_taken_can_come_back);
     tcase_add_test(c, a_cached_block_is_no_allocation);
-    tcase_add_test(c, a_parked_block_hides_nothing_and_keeps_its_place);
-    tcase_add_test(c, a_refused_free_brings_back_only_what_is_still_parked);
+    tcase_add_test(c, an_address_in_what_is_reserved_belongs_to_its_block_cached_or_not);
+    tcase_add_test(c, a_look_tells_what_became_of_a_base);
+    tcase_add_test(c, a_word_of_an_earlier_life_moves_nothing);
+    tcase_add_test(c, blocks_that_have_left_hide_nothing);
+    tcase_add_test(c, a_generation_that_comes_round_again_hides_nothing);
     tcase_add_test(c, a_search_cleans_up_behind_many_small_blocks);
     tcase_add_test(c, threads_insert_find_and_take_side_by_side);
     tcase_add_test(c, of_two_threads_that_take_one_block_one_gets_it);

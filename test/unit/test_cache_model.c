@@ -3,8 +3,6 @@
  * how many (CI: ten million, with the sanitizers); ZEROUTE_MODEL_SEED repeats a run that failed.
  */
 #include "cache/cache.h"
-#include "cache/classes.h"
-#include "cache/pool.h"
 #include "suite.h"
 
 #include <inttypes.h>
@@ -19,10 +17,10 @@ enum { LIVE = 96, HELD = 4096, FULL = 0x70000003, KEYS = 4 };
 static uint64_t seed, step;
 
 /* Check writes a line to a pipe for every assertion: here only for one that fails. */
-#define HOLDS(claim)                                                                               \
-    do {                                                                                           \
-        if (!(claim))                                                                              \
-            ck_abort_msg("step %" PRIu64 ": not so: %s", step, #claim);                            \
+#define HOLDS(claim)                                                                                                   \
+    do {                                                                                                               \
+        if (!(claim))                                                                                                  \
+            ck_abort_msg("step %" PRIu64 ": not so: %s", step, #claim);                                                \
     } while (0)
 
 static uint64_t draw(uint64_t below)
@@ -52,23 +50,29 @@ static struct {
     uint64_t held, room;
 } driver;
 
-static int hand_out(size_t size, unsigned align, void *context, void **out)
+/* A block in the map, LIVE, or NULL. */
+static struct zr_block *hand_out(const struct zr_key *key, size_t size, size_t held)
 {
-    uintptr_t mask = ((uintptr_t)1 << align) - 1;
+    uintptr_t mask = key->align ? ((uintptr_t)1 << (key->align - 1)) - 1 : 0;
+    struct zr_block *b;
 
     driver.next = (driver.next + mask) & ~mask;
-    if (driver.held + size > driver.room || driver.count == HELD)
-        return FULL;
+    if (driver.held + held > driver.room || driver.count == HELD)
+        return NULL;
     driver.block[driver.count].base = driver.next;
-    driver.block[driver.count].size = size;
-    driver.block[driver.count++].context = context;
-    *out = (void *)driver.next;
+    driver.block[driver.count].size = held;
+    driver.block[driver.count++].context = key->context;
+    b = zr_block_new();
+    HOLDS(b);
+    zr_block_place(b, driver.next, size, held);
+    b->key = *key;
+    HOLDS(zr_map_insert(b));
     /* Some blocks share a 64 KiB page, as in the driver's pools. */
-    driver.next += ((size | 1) + 511) & ~(size_t)511;
+    driver.next += ((held | 1) + 511) & ~(size_t)511;
     if (draw(2))
         driver.next = (driver.next + 0xffff) & ~(uintptr_t)0xffff;
-    driver.held += size;
-    return 0;
+    driver.held += held;
+    return b;
 }
 
 static size_t find(uintptr_t base)
@@ -79,52 +83,40 @@ static size_t find(uintptr_t base)
     return HELD;
 }
 
-static int take_back(uintptr_t base, size_t size, const void *context)
+static void take_back(const struct zr_block *b)
 {
-    size_t i = find(base);
+    size_t i = find(b->base);
 
     HOLDS(i < HELD);
-    HOLDS(driver.block[i].size == size);
-    HOLDS(driver.block[i].context == context);
-    driver.held -= size;
+    HOLDS(driver.block[i].size == b->held);
+    HOLDS(driver.block[i].context == b->key.context);
+    HOLDS(zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE);
+    driver.held -= b->held;
     driver.block[i] = driver.block[--driver.count];
-    return 0;
 }
 
-static int whole_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
+{
+    static const struct zr_key key;
+    struct zr_block *b = hand_out(&key, size, size);
+
+    (void)arg;
+    *code = b ? 0 : FULL;
+    return b;
+}
+
+static void segment_free(void *arg, struct zr_block *b)
 {
     (void)arg;
-    return hand_out(size, key->align, key->context, out);
-}
-
-static int whole_free(void *arg, const struct zr_block *b)
-{
-    (void)arg;
-    return take_back(b->base, b->held, b->context);
-}
-
-static bool is_full(int code)
-{
-    return code == FULL;
-}
-
-static int split_alloc(void *arg, size_t size, void **out)
-{
-    (void)arg;
-    return hand_out(size, 0, NULL, out);
-}
-
-static int split_free(void *arg, void *p, size_t size)
-{
-    (void)arg;
-    return take_back((uintptr_t)p, size, NULL);
+    HOLDS(zr_map_take((void *)b->base) == b);
+    take_back(b);
+    zr_block_recycle(b);
 }
 
 /* --- the model: what the program holds --------------------------------------------------------------------- */
 static struct {
     char *p;
-    size_t size;
-    bool exported;
+    size_t size, usable;
     void *context;
 } live[LIVE];
 static size_t lives;
@@ -132,8 +124,7 @@ static size_t lives;
 static void check_new(const char *p, size_t size)
 {
     for (size_t i = 0; i < lives; i++)
-        HOLDS(p + size <= live[i].p || live[i].p + live[i].size <= p ||
-                          (size == 0 && p != live[i].p));
+        HOLDS(p + size <= live[i].p || live[i].p + live[i].size <= p || (size == 0 && p != live[i].p));
 }
 
 static void forget(size_t i)
@@ -159,78 +150,73 @@ static void begin(uint64_t salt)
     lives = 0;
 }
 
-static struct zr_cache *cache;
-static struct zr_freed_block was;
-
 static void whole_get(void)
 {
-    struct zr_key key = {.context = (void *)(0x1000 + draw(KEYS) * 16),
-                         .account = 3,
-                         .align = draw(8) ? 0 : (uint8_t)(1 + draw(21))};
-    size_t size = draw_size();
-    int code = 0;
+    struct zr_key key = {
+        .context = (void *)(0x1000 + draw(KEYS) * 16), .account = 3, .align = draw(8) ? 0 : (uint8_t)(1 + draw(21))};
+    size_t size = draw_size(), held = zr_cache_round(size);
     struct zr_block *b;
 
     if (lives == LIVE)
         return;
     driver.room = draw(100) ? 4096 * MIB : driver.held;
-    b = zr_cache_alloc(cache, &key, size, &code);
-    if (!b) {
-        HOLDS(code == FULL);
+    b = zr_cache_get(&key, held, size);
+    if (!b && !(b = hand_out(&key, size, held)))
         return;
-    }
     HOLDS(find(b->base) < HELD);
     HOLDS(driver.block[find(b->base)].size == b->held);
     HOLDS(driver.block[find(b->base)].context == key.context);
-    HOLDS((b->base & (((uintptr_t)1 << key.align) - 1)) == 0);
-    HOLDS(b->size == size);
-    HOLDS(b->held >= size);
+    HOLDS(key.align == 0 || (b->base & (((uintptr_t)1 << (key.align - 1)) - 1)) == 0);
+    HOLDS(b->size == size && b->held == held);
+    HOLDS(zr_map_base((void *)b->base) == b);
     check_new((char *)b->base, b->held);
     live[lives].p = (char *)b->base;
     live[lives].size = size;
-    live[lives].exported = false;
     live[lives++].context = key.context;
+}
+
+static void release_live(size_t i, bool keep)
+{
+    uint64_t word = 0;
+    struct zr_block *b = zr_map_look(live[i].p, &word);
+
+    HOLDS(b && zr_word_state(word) == ZR_BLOCK_LIVE && b->size == live[i].size);
+    HOLDS(zr_block_shift(b, word, ZR_BLOCK_CACHED));
+    HOLDS(!zr_block_shift(b, word, ZR_BLOCK_CACHED));
+    HOLDS(!zr_map_take(live[i].p));
+    if (!keep || !zr_cache_put(b)) {
+        HOLDS(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
+        take_back(b);
+        zr_block_recycle(b);
+    }
+    forget(i);
 }
 
 static void whole_put(void)
 {
-    size_t i;
-    bool keep = draw(10) != 0;
-    enum zr_freed freed;
-
-    if (lives == 0)
-        return;
-    i = draw(lives);
-    freed = zr_cache_free(cache, live[i].p, keep, &was);
-    HOLDS(freed == ZR_FREED || freed == ZR_FREED_BY_DRIVER);
-    HOLDS(was.size == live[i].size);
-    if (!keep || live[i].exported)
-        HOLDS(freed == ZR_FREED_BY_DRIVER);
-    freed = zr_cache_free(cache, live[i].p, keep, &was);
-    HOLDS(freed == ZR_FREED_TWICE || freed == ZR_FREED_UNKNOWN);
-    forget(i);
+    if (lives)
+        release_live(draw(lives), draw(10) != 0);
 }
 
 static void whole_look(void)
 {
-    size_t i;
+    struct zr_block *b;
+    uint64_t word = 0;
     char *inside;
+    size_t i;
 
     if (lives == 0)
         return;
     i = draw(lives);
-    HOLDS(zr_map_base(live[i].p));
+    b = zr_map_base(live[i].p);
+    HOLDS(b);
+    HOLDS(b->held == 0 || zr_map_around(live[i].p + b->held - 1, &word) == b);
+    HOLDS(zr_map_around(live[i].p + b->held, &word) != b);
     if (live[i].size == 0)
         return;
     inside = live[i].p + draw(live[i].size);
-    HOLDS(zr_map_find(inside) == zr_map_base(live[i].p));
-    if (inside != live[i].p)
-        HOLDS(zr_cache_free(cache, inside, true, &was) == ZR_FREED_INSIDE);
-    HOLDS(zr_map_find(live[i].p + live[i].size) != zr_map_base(live[i].p));
-    if (draw(20) == 0) {
-        zr_block_mark(zr_map_base(live[i].p), ZR_BLOCK_EXPORTED);
-        live[i].exported = true;
-    }
+    HOLDS(zr_map_find(inside) == b);
+    HOLDS(zr_map_find(live[i].p + live[i].size) != b);
 }
 
 static void whole_rare(void)
@@ -239,28 +225,26 @@ static void whole_rare(void)
 
     switch (draw(4)) {
     case 0:
-        zr_cache_trim(cache, ZR_ACCOUNTS, draw(2) ? context : NULL, (uint32_t)draw(2));
+        zr_cache_trim(ZR_ACCOUNTS, draw(2) ? context : NULL);
         break;
     case 1:
-        zr_cache_set_limit(cache, 3, draw(2) ? UINT64_MAX : draw(512) * MIB);
+        zr_cache_set_limit(3, draw(2) ? UINT64_MAX : draw(512) * MIB);
         break;
     case 2:
         for (size_t i = lives; i-- > 0;)
-            if (live[i].context == context) {
-                zr_cache_free(cache, live[i].p, true, &was);
-                forget(i);
-            }
-        zr_cache_drop_context(cache, context);
+            if (live[i].context == context)
+                release_live(i, true);
+        zr_cache_trim(ZR_ACCOUNTS, context);
         for (size_t i = 0; i < driver.count; i++)
             HOLDS(driver.block[i].context != context);
         break;
     default:
-        zr_cache_set_idle(cache, draw(2) ? 1 : UINT32_MAX);
+        zr_cache_setup(take_back, draw(2) ? 1 : UINT32_MAX);
         break;
     }
 }
 
-/* Another thread, with magazines of its own, takes a step now and then; nobody else moves meanwhile. */
+/* Another thread, with a stripe of its own, takes a step now and then; nobody else moves meanwhile. */
 static struct {
     pthread_t thread;
     sem_t begin, end;
@@ -301,11 +285,11 @@ static void stop_other(void)
 
 START_TEST(whole_blocks_agree_with_a_plain_list)
 {
-    static const struct zr_backing backing = {NULL, whole_alloc, whole_free, is_full};
     uint64_t end = steps(), held;
 
     begin(1);
-    cache = zr_cache_new(&backing);
+    zr_cache_setup(take_back, UINT32_MAX);
+    zr_cache_set_limit(3, UINT64_MAX);
     start_other();
     for (step = 0; step < end; step++) {
         uint64_t what = draw(1000);
@@ -326,93 +310,97 @@ START_TEST(whole_blocks_agree_with_a_plain_list)
             whole_rare();
         if (step % 64)
             continue;
-        held = zr_cache_kept(cache, 3);
+        held = zr_cache_bytes(3);
         for (size_t i = 0; i < lives; i++)
             held += zr_map_base(live[i].p)->held;
         HOLDS(held == driver.held);
     }
     stop_other();
-    while (lives) {
-        zr_cache_free(cache, live[0].p, true, &was);
-        forget(0);
-    }
-    zr_cache_delete(cache);
+    while (lives)
+        release_live(0, true);
+    zr_cache_trim(ZR_ACCOUNTS, NULL);
     HOLDS(driver.held == 0);
 }
 END_TEST
 
-/* So many tiny ones that a thread alone takes the next from slabs (quick.h). */
-enum { CROWD = 4096 };
-static void *crowd[CROWD];
-static bool crowded;
+static struct zr_pool *pool;
 
-static void crowd_comes(struct zr_pool *pool)
+static void pool_get(void)
 {
-    driver.room = 4096 * MIB;
-    for (size_t i = 0; i < CROWD; i++)
-        HOLDS(zr_pool_malloc(pool, 1 + draw(256), 0, &crowd[i]) == 0);
-    crowded = true;
+    size_t size = draw_size() + 1, align = draw(4) ? 0 : (size_t)1 << draw(17), usable;
+    void *p = NULL;
+    bool grew;
+
+    driver.room = draw(100) ? 4096 * MIB : driver.held;
+    if (zr_pool_malloc(pool, size, align, &p, &grew) != 0) {
+        HOLDS(!p && grew);
+        return;
+    }
+    HOLDS(!align || ((uintptr_t)p & (align - 1)) == 0);
+    usable = zr_pool_usable(pool, p);
+    HOLDS(usable >= size);
+    check_new(p, usable);
+    live[lives].p = p;
+    live[lives].usable = usable;
+    live[lives++].size = size;
 }
 
-static void crowd_goes(struct zr_pool *pool)
+static void pool_put(size_t i)
 {
-    for (size_t i = 0; i < CROWD; i++)
-        HOLDS(zr_pool_free(pool, crowd[i]) == ZR_FREED);
-    crowded = false;
+    size_t size;
+
+    HOLDS(zr_pool_usable(pool, live[i].p) == live[i].usable);
+    if (draw(8) == 0)
+        HOLDS(zr_pool_free(pool, live[i].p + 1 + draw(511), &size) == ZR_FREED_INTERIOR);
+    HOLDS(zr_pool_free(pool, live[i].p, &size) == ZR_FREED);
+    HOLDS(size == live[i].size);
+    HOLDS(zr_pool_free(pool, live[i].p, &size) != ZR_FREED);
+    HOLDS(zr_pool_usable(pool, live[i].p) == 0);
+    forget(i);
+}
+
+static void pool_rare(uint64_t what)
+{
+    switch (what) {
+    case 0:
+        zr_pool_trim(pool, draw(2) * draw(64) * MIB);
+        break;
+    case 1:
+        zr_pool_set_limits(pool, draw(2) ? UINT64_MAX : draw(64) * MIB, draw(2) ? 1 : UINT32_MAX);
+        break;
+    case 2:
+        if (lives)
+            zr_block_mark(zr_map_find(live[draw(lives)].p), ZR_BLOCK_EXPORTED);
+        break;
+    default:
+        while (lives)
+            pool_put(0);
+        zr_pool_trim(pool, 0);
+        HOLDS(driver.held == 0);
+    }
 }
 
 START_TEST(split_blocks_agree_with_a_plain_list)
 {
-    static const struct zr_pool_backing backing = {NULL, split_alloc, split_free};
-    struct zr_pool *pool;
+    static const struct zr_pool_backing backing = {NULL, segment_alloc, segment_free};
+    struct zr_pool_counts counts;
     uint64_t end = steps();
 
     begin(2);
-    pool = zr_pool_new(&backing);
+    pool = zr_pool_new(&backing, 0);
     for (step = 0; step < end; step++) {
         uint64_t what = draw(1000);
 
-        if (what < 500 && lives < LIVE) {
-            size_t size = draw_size(), align = draw(4) ? 0 : (size_t)1 << draw(20);
-            void *p = NULL;
-
-            driver.room = draw(100) ? 4096 * MIB : driver.held;
-            if (zr_pool_malloc(pool, size, align, &p) != 0) {
-                HOLDS(!p);
-                continue;
-            }
-            if (align)
-                HOLDS(((uintptr_t)p & (align - 1)) == 0);
-            HOLDS(zr_pool_usable(pool, p) >= size);
-            check_new(p, zr_pool_usable(pool, p));
-            live[lives].p = p;
-            live[lives++].size = zr_pool_usable(pool, p);
-        } else if (what < 980 && lives) {
-            size_t i = draw(lives);
-
-            HOLDS(zr_pool_usable(pool, live[i].p) == live[i].size);
-            if (draw(8) == 0 && live[i].size > 64)
-                HOLDS(zr_pool_free(pool, live[i].p + 1 + draw(63)) != ZR_FREED);
-            HOLDS(zr_pool_free(pool, live[i].p) == ZR_FREED);
-            HOLDS(zr_pool_free(pool, live[i].p) != ZR_FREED);
-            HOLDS(zr_pool_usable(pool, live[i].p) == 0);
-            forget(i);
-        } else if (what == 999) {
-            zr_pool_trim(pool, draw(2) * draw(64) * MIB);
-        } else if (what == 998) {
-            zr_pool_set_limits(pool, draw(2) ? UINT64_MAX : draw(64) * MIB, draw(2) ? 1 : UINT32_MAX);
-        } else if (what == 997) {
-            while (lives) {
-                HOLDS(zr_pool_free(pool, live[0].p) == ZR_FREED);
-                forget(0);
-            }
-            if (crowded)
-                crowd_goes(pool);
-            zr_pool_trim(pool, 0);
-            HOLDS(driver.held == 0);
-            if (draw(8) == 0)
-                crowd_comes(pool);
-        }
+        if (what < 500 && lives < LIVE)
+            pool_get();
+        else if (what < 980 && lives)
+            pool_put(draw(lives));
+        else if (what >= 996)
+            pool_rare(what - 996);
+        if (step % 64)
+            continue;
+        zr_pool_counts(pool, &counts);
+        HOLDS(counts.held == driver.held && counts.live == lives);
     }
     zr_pool_delete(pool);
     HOLDS(driver.held == 0);

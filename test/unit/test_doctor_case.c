@@ -39,8 +39,7 @@ static void a_preloaded_process_on_two_cards(void)
     }
     c.stack.parts[ZR_PART_PRELOAD].there = c.stack.parts[ZR_PART_LOADER].there = true;
     c.stack.driver = zr_version_of("26.27.39122");
-    c.counted = (struct zr_counted){
-        .found = true, .calls = 100, .allocated = GIB(12), .gpu_active_start = 0};
+    c.counted = (struct zr_counted){.found = true, .calls = 100, .allocated = GIB(12), .gpu_active_start = 0};
     environment("HOME=/root");
 }
 
@@ -87,8 +86,7 @@ START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
     environment("HOME=/root");
     c.stack.parts[ZR_PART_NPU].there = true;
     zr_diagnose(&c, &d);
-    ck_assert_ptr_nonnull(
-        strstr(found("preload-bypassed")->todo, "ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0"));
+    ck_assert_ptr_nonnull(strstr(found("preload-bypassed")->todo, "ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0"));
 }
 END_TEST
 
@@ -127,8 +125,7 @@ END_TEST
 
 START_TEST(backing_eager_of_the_preload_is_a_broken_link)
 {
-    snprintf(c.counted.backing, sizeof c.counted.backing,
-             "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
+    snprintf(c.counted.backing, sizeof c.counted.backing, "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
 }

@@ -62,9 +62,8 @@ START_TEST(memory_that_nobody_owns_is_what_is_left)
 {
     struct zr_meminfo m;
 
-    lay("/proc/meminfo",
-        "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 200 kB\nBuffers: 10 kB\n"
-        "Cached: 90 kB\nAnonPages: 200 kB\nSlab: 50 kB\nPageTables: 50 kB\n");
+    lay("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 200 kB\nBuffers: 10 kB\n"
+                         "Cached: 90 kB\nAnonPages: 200 kB\nSlab: 50 kB\nPageTables: 50 kB\n");
     ck_assert(zr_meminfo_read(&m));
     ck_assert_uint_eq(m.unaccounted, 500 << 10);
 }

@@ -24,8 +24,7 @@ END_TEST
 
 START_TEST(what_is_below_the_last_line_is_counted)
 {
-    ck_assert_str_eq(show("1\n2\n3\n4\n5\n", 20, 4),
-                     "\033[H1\033[K\n2\033[K\n... 3 more lines\033[K\033[J");
+    ck_assert_str_eq(show("1\n2\n3\n4\n5\n", 20, 4), "\033[H1\033[K\n2\033[K\n... 3 more lines\033[K\033[J");
 }
 END_TEST
 
@@ -37,8 +36,7 @@ END_TEST
 
 START_TEST(a_character_of_several_bytes_takes_one_column)
 {
-    ck_assert_str_eq(show("\xc3\xa4\xc3\xb6\xc3\xbc\n", 2, 5),
-                     "\033[H\xc3\xa4\xc3\xb6\033[K\n\033[J");
+    ck_assert_str_eq(show("\xc3\xa4\xc3\xb6\xc3\xbc\n", 2, 5), "\033[H\xc3\xa4\xc3\xb6\033[K\n\033[J");
 }
 END_TEST
 

@@ -8,57 +8,64 @@
 #include <level_zero/zes_ddi.h>
 #include <string.h>
 
-#define ZR_ENTRY(name, table, slot, parameters, arguments) typedef ze_result_t ours_##name parameters;
+#define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
+    typedef ze_result_t ours_##name parameters;                                                                        \
+    enum { place_##name = (index) };
 #include "base/entries.def"
 #undef ZR_ENTRY
 
 /* Every entry point that API 1.4 has: name, its table, the table's type there, the member. */
-#define KNOWN(K)                                                                                   \
-    K(zeMemAllocDevice, Mem, ze_mem_dditable_t, pfnAllocDevice)                                    \
-    K(zeMemAllocHost, Mem, ze_mem_dditable_t, pfnAllocHost)                                        \
-    K(zeMemAllocShared, Mem, ze_mem_dditable_t, pfnAllocShared)                                    \
-    K(zeMemFree, Mem, ze_mem_dditable_t, pfnFree)                                                  \
-    K(zeMemFreeExt, Mem, ze_mem_dditable_t, pfnFreeExt)                                            \
-    K(zeMemGetAllocProperties, Mem, ze_mem_dditable_t, pfnGetAllocProperties)                      \
-    K(zeMemGetAddressRange, Mem, ze_mem_dditable_t, pfnGetAddressRange)                            \
-    K(zeMemGetIpcHandle, Mem, ze_mem_dditable_t, pfnGetIpcHandle)                                  \
-    K(zeMemOpenIpcHandle, Mem, ze_mem_dditable_t, pfnOpenIpcHandle)                                \
-    K(zeMemCloseIpcHandle, Mem, ze_mem_dditable_t, pfnCloseIpcHandle)                              \
-    K(zeVirtualMemReserve, VirtualMem, ze_virtual_mem_dditable_t, pfnReserve)                      \
-    K(zeVirtualMemFree, VirtualMem, ze_virtual_mem_dditable_t, pfnFree)                            \
-    K(zeVirtualMemQueryPageSize, VirtualMem, ze_virtual_mem_dditable_t, pfnQueryPageSize)          \
-    K(zeVirtualMemMap, VirtualMem, ze_virtual_mem_dditable_t, pfnMap)                              \
-    K(zeVirtualMemUnmap, VirtualMem, ze_virtual_mem_dditable_t, pfnUnmap)                          \
-    K(zeVirtualMemSetAccessAttribute, VirtualMem, ze_virtual_mem_dditable_t, pfnSetAccessAttribute) \
-    K(zeVirtualMemGetAccessAttribute, VirtualMem, ze_virtual_mem_dditable_t, pfnGetAccessAttribute) \
-    K(zePhysicalMemCreate, PhysicalMem, ze_physical_mem_dditable_t, pfnCreate)                     \
-    K(zePhysicalMemDestroy, PhysicalMem, ze_physical_mem_dditable_t, pfnDestroy)                   \
-    K(zeContextCreate, Context, ze_context_dditable_t, pfnCreate)                                  \
-    K(zeContextCreateEx, Context, ze_context_dditable_t, pfnCreateEx)                              \
-    K(zeContextDestroy, Context, ze_context_dditable_t, pfnDestroy)                                \
-    K(zeContextMakeMemoryResident, Context, ze_context_dditable_t, pfnMakeMemoryResident)          \
-    K(zeContextEvictMemory, Context, ze_context_dditable_t, pfnEvictMemory)                        \
-    K(zeDeviceGet, Device, ze_device_dditable_t, pfnGet)                                           \
-    K(zeDeviceGetSubDevices, Device, ze_device_dditable_t, pfnGetSubDevices)                       \
-    K(zeDeviceGetProperties, Device, ze_device_dditable_t, pfnGetProperties)                       \
-    K(zeDeviceGetMemoryProperties, Device, ze_device_dditable_t, pfnGetMemoryProperties)           \
-    K(zeDriverGetExtensionFunctionAddress, Driver, ze_driver_dditable_t,                           \
-      pfnGetExtensionFunctionAddress)                                                              \
-    K(zesDeviceEnumMemoryModules, SysmanDevice, zes_device_dditable_t, pfnEnumMemoryModules)              \
-    K(zesMemoryGetState, Memory, zes_memory_dditable_t, pfnGetState)                               \
+#define KNOWN(K)                                                                                                       \
+    K(zeMemAllocDevice, Mem, ze_mem_dditable_t, pfnAllocDevice)                                                        \
+    K(zeMemAllocHost, Mem, ze_mem_dditable_t, pfnAllocHost)                                                            \
+    K(zeMemAllocShared, Mem, ze_mem_dditable_t, pfnAllocShared)                                                        \
+    K(zeMemFree, Mem, ze_mem_dditable_t, pfnFree)                                                                      \
+    K(zeMemFreeExt, Mem, ze_mem_dditable_t, pfnFreeExt)                                                                \
+    K(zeMemGetAllocProperties, Mem, ze_mem_dditable_t, pfnGetAllocProperties)                                          \
+    K(zeMemGetAddressRange, Mem, ze_mem_dditable_t, pfnGetAddressRange)                                                \
+    K(zeMemGetIpcHandle, Mem, ze_mem_dditable_t, pfnGetIpcHandle)                                                      \
+    K(zeMemOpenIpcHandle, Mem, ze_mem_dditable_t, pfnOpenIpcHandle)                                                    \
+    K(zeMemCloseIpcHandle, Mem, ze_mem_dditable_t, pfnCloseIpcHandle)                                                  \
+    K(zeVirtualMemReserve, VirtualMem, ze_virtual_mem_dditable_t, pfnReserve)                                          \
+    K(zeVirtualMemFree, VirtualMem, ze_virtual_mem_dditable_t, pfnFree)                                                \
+    K(zeVirtualMemQueryPageSize, VirtualMem, ze_virtual_mem_dditable_t, pfnQueryPageSize)                              \
+    K(zeVirtualMemMap, VirtualMem, ze_virtual_mem_dditable_t, pfnMap)                                                  \
+    K(zeVirtualMemUnmap, VirtualMem, ze_virtual_mem_dditable_t, pfnUnmap)                                              \
+    K(zeVirtualMemSetAccessAttribute, VirtualMem, ze_virtual_mem_dditable_t, pfnSetAccessAttribute)                    \
+    K(zeVirtualMemGetAccessAttribute, VirtualMem, ze_virtual_mem_dditable_t, pfnGetAccessAttribute)                    \
+    K(zePhysicalMemCreate, PhysicalMem, ze_physical_mem_dditable_t, pfnCreate)                                         \
+    K(zePhysicalMemDestroy, PhysicalMem, ze_physical_mem_dditable_t, pfnDestroy)                                       \
+    K(zeContextCreate, Context, ze_context_dditable_t, pfnCreate)                                                      \
+    K(zeContextCreateEx, Context, ze_context_dditable_t, pfnCreateEx)                                                  \
+    K(zeContextDestroy, Context, ze_context_dditable_t, pfnDestroy)                                                    \
+    K(zeContextMakeMemoryResident, Context, ze_context_dditable_t, pfnMakeMemoryResident)                              \
+    K(zeContextEvictMemory, Context, ze_context_dditable_t, pfnEvictMemory)                                            \
+    K(zeDeviceGet, Device, ze_device_dditable_t, pfnGet)                                                               \
+    K(zeDeviceGetSubDevices, Device, ze_device_dditable_t, pfnGetSubDevices)                                           \
+    K(zeDeviceGetProperties, Device, ze_device_dditable_t, pfnGetProperties)                                           \
+    K(zeDeviceGetMemoryProperties, Device, ze_device_dditable_t, pfnGetMemoryProperties)                               \
+    K(zeDriverGetExtensionFunctionAddress, Driver, ze_driver_dditable_t, pfnGetExtensionFunctionAddress)               \
+    K(zesDeviceEnumMemoryModules, SysmanDevice, zes_device_dditable_t, pfnEnumMemoryModules)                           \
+    K(zesMemoryGetState, Memory, zes_memory_dditable_t, pfnGetState)                                                   \
     K(zeInit, Global, ze_global_dditable_t, pfnInit)
 
 /* What came later: declared by us, because the installed header may lack it. */
 static const char *const later[] = {
-    "zeMemGetIpcHandleWithProperties", "zeMemPutIpcHandle", "zeMemGetPitchFor2dImage",
-    "zeMemGetIpcHandleFromFileDescriptorExp", "zeMemGetFileDescriptorFromIpcHandleExp",
-    "zeMemSetAtomicAccessAttributeExp", "zeMemGetAtomicAccessAttributeExp",
-    "zePhysicalMemGetProperties", "zeInitDrivers", "zesInit",
+    "zeMemGetIpcHandleWithProperties",
+    "zeMemPutIpcHandle",
+    "zeMemGetPitchFor2dImage",
+    "zeMemGetIpcHandleFromFileDescriptorExp",
+    "zeMemGetFileDescriptorFromIpcHandleExp",
+    "zeMemSetAtomicAccessAttributeExp",
+    "zeMemGetAtomicAccessAttributeExp",
+    "zePhysicalMemGetProperties",
+    "zeInitDrivers",
+    "zesInit",
 };
 
 START_TEST(our_parameters_are_those_of_the_header)
 {
-#define K(name, table, type, member)                                                               \
+#define K(name, table, type, member)                                                                                   \
     ck_assert_msg(__builtin_types_compatible_p(__typeof__(name), ours_##name), "%s differs", #name);
     KNOWN(K)
 #undef K
@@ -67,9 +74,8 @@ END_TEST
 
 START_TEST(our_places_are_those_of_the_header)
 {
-#define K(name, table, type, member)                                                               \
-    ck_assert_msg(offsetof(type, member) == ZR_SLOT_##table##_##member * sizeof(void *),           \
-                  "%s is elsewhere", #name);
+#define K(name, table, type, member)                                                                                   \
+    ck_assert_msg(offsetof(type, member) == place_##name * sizeof(void *), "%s is elsewhere", #name);
     KNOWN(K)
 #undef K
 }

@@ -17,7 +17,8 @@ static void load_pairs(struct zr_pairs *p, json_t *object)
     const char *key;
     json_t *value;
 
-    json_object_foreach (object, key, value) {
+    json_object_foreach(object, key, value)
+    {
         if (json_is_string(value))
             zr_pairs_set(p, key, json_string_value(value));
     }

@@ -118,7 +118,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
     if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
         active = fmax(active, strtod(inside, NULL) - base_active);
     double mirror = !isnan(active) ? fmax(active, 0) : isnan(drop) ? NAN : fmax(drop - rss, 0);
-    double held = run->value[zr_ab_metric_index(ab, "device.held.peak")];
+    double held = run->value[zr_ab_metric_index(ab, "device.reserved.peak")];
 
     set_metric(ab, run, "host.rss", rss);
     set_metric(ab, run, "host.gpu_active", isnan(active) ? NAN : fmax(active, 0));
@@ -221,7 +221,7 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, c
     zr_pairs_set(&run->fingerprint, "command", command);
     firmware(run);
     for (size_t i = 0; i < w->libraries.n; i++) {
-        struct zr_elf elf;
+        struct zr_elf_file elf;
         const char *name = w->libraries.at[i].name;
         char id[128] = "", *key = zr_ab_text("%.*s.build_id", (int)strlen(name) - 5, name);
         zr_pairs_set(&run->fingerprint, name, w->libraries.at[i].value);

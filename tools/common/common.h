@@ -170,33 +170,33 @@ bool zr_eager_environment(char *kept, size_t size);
 
 /* --- elffile.c -------------------------------------------------------------------------------- */
 /* What the file of a shared library tells. Nothing is loaded; a file that is damaged or not ELF gives empty answers. */
-struct zr_elf {
+struct zr_elf_file {
     const unsigned char *data; /* NULL: could not be opened */
     size_t size;
 };
 
 /* Returns false with errno set if the file cannot be read. */
-bool zr_elf_open(struct zr_elf *elf, const char *path);
-void zr_elf_close(struct zr_elf *elf);
+bool zr_elf_open(struct zr_elf_file *elf, const char *path);
+void zr_elf_close(struct zr_elf_file *elf);
 
 /* Hexadecimal; "" if the file has none, like Intel's own builds. */
-void zr_elf_build_id(const struct zr_elf *elf, char *out, size_t size);
+void zr_elf_build_id(const struct zr_elf_file *elf, char *out, size_t size);
 
 /* Whether a DT_NEEDED entry starts with this name. */
-bool zr_elf_needs(const struct zr_elf *elf, const char *name);
+bool zr_elf_needs(const struct zr_elf_file *elf, const char *name);
 
 /* Whether the file imports a function of exactly this name. */
-bool zr_elf_imports(const struct zr_elf *elf, const char *name);
+bool zr_elf_imports(const struct zr_elf_file *elf, const char *name);
 
 /* Whether the string is anywhere in the file, which is searched as a whole: a library that reads a variable has its
  * name. */
-bool zr_elf_mentions(const struct zr_elf *elf, const char *string);
+bool zr_elf_mentions(const struct zr_elf_file *elf, const char *string);
 
 /* What follows the first occurrence of a prefix, up to a character outside "0-9."; "" without one. */
-void zr_elf_number_after(const struct zr_elf *elf, const char *prefix, char *out, size_t size);
+void zr_elf_number_after(const struct zr_elf_file *elf, const char *prefix, char *out, size_t size);
 
 /* The first string of the file that looks like "2N.NN.NNNNN": how the Intel driver names itself. */
-void zr_elf_driver_version(const struct zr_elf *elf, char *out, size_t size);
+void zr_elf_driver_version(const struct zr_elf_file *elf, char *out, size_t size);
 
 /* --- host.c ----------------------------------------------------------------------------------- */
 /*

@@ -36,7 +36,7 @@ bool zr_find_file(const char *name, char *out, size_t size)
 /* Its own name is in the library, whatever the file is called. */
 static bool is_ours(const char *path, char *why, size_t size)
 {
-    struct zr_elf elf;
+    struct zr_elf_file elf;
     bool ours = zr_elf_open(&elf, path) && zr_elf_mentions(&elf, "libzeroute.so");
     zr_elf_close(&elf);
     if (!ours)

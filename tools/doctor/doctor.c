@@ -56,7 +56,6 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         const char *field;
         size_t offset, size;
     } texts[] = {{"settings", offsetof(struct zr_counted, settings), sizeof to->settings},
-                 {"guard.functions", offsetof(struct zr_counted, guard), sizeof to->guard},
                  {"hooks", offsetof(struct zr_counted, hooks), sizeof to->hooks},
                  {"backing.in_force", offsetof(struct zr_counted, backing), sizeof to->backing}};
 
@@ -75,6 +74,12 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         if (f && f->text)
             snprintf((char *)to + texts[i].offset, texts[i].size, "%s", f->text);
     }
+    for (size_t i = 0; i < s->field_count; i++)
+        if (strncmp(s->field[i].name, "guard.calls.", 12) == 0 && s->field[i].value) {
+            size_t used = strlen(to->guard);
+
+            snprintf(to->guard + used, sizeof to->guard - used, "%s%s", used ? " " : "", s->field[i].name + 12);
+        }
 }
 
 static void read_counted(struct zr_case *c)

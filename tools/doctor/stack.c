@@ -146,7 +146,7 @@ static void version_from_wheel(const char *file, const char *wheel, char *out, s
 
 static void inspect(struct zr_library *library, enum zr_part part)
 {
-    struct zr_elf elf;
+    struct zr_elf_file elf;
 
     version_from_name(library->path, library->version, sizeof library->version);
     if (!*library->file || !zr_elf_open(&elf, library->file)) {
@@ -175,7 +175,7 @@ static void inspect(struct zr_library *library, enum zr_part part)
 
 bool zr_library_mentions(const struct zr_library *library, const char *string)
 {
-    struct zr_elf elf;
+    struct zr_elf_file elf;
     bool found;
 
     if (!library->there || !*library->file || !zr_elf_open(&elf, library->file))
@@ -229,7 +229,7 @@ static void find_binding(struct zr_stack *stack)
     const struct zr_library *adapter = &stack->parts[stack->adapter == 2   ? ZR_PART_UR_V2
                                                      : stack->adapter == 1 ? ZR_PART_UR_V1
                                                                            : ZR_PART_PI];
-    struct zr_elf elf;
+    struct zr_elf_file elf;
 
     if (!adapter->there || !*adapter->file || !zr_elf_open(&elf, adapter->file))
         return;

@@ -1,6 +1,7 @@
 /*
- * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone,
- * for anybody.
+ * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone, for anybody.
+ *
+ * Whatever a segment says, reading it takes at most about 100 ms and 16 MiB: every count and size is bounded here.
  */
 #include "zeroute/reader.h"
 
@@ -13,12 +14,19 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RETRIES 1000
+#define RETRY_NS 50000000u /* for all that must agree, together */
 /* Then with 100 us between: a writer that lost its processor needs some time. */
 #define RETRIES_AT_ONCE 64
-#define MOST_TALLIES 256
 #define DERIVED 5 /* fields that follow a histogram */
-#define SIZE_MAX_SANE ((uint64_t)1 << 30)
+/* What a segment of today needs, several times over. */
+#define MOST_FIELDS 4096
+#define MOST_RESERVED 128              /* fields that are raised to what is allocated */
+#define MOST_WORDS 1024                /* of one field in one shard */
+#define MOST_SHARD ((uint64_t)1 << 20) /* bytes of one shard, and of the globals */
+#define MOST_SHARDS 1024
+#define MOST_BYTES ((uint64_t)64 << 20) /* of all shards */
+#define MOST_TABLE ((uint64_t)2 << 20)  /* bytes of the table of fields */
+#define MOST_TEXT ((uint64_t)1 << 20)   /* room of all texts */
 
 struct memory {
     struct memory *next;
@@ -125,6 +133,34 @@ static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
 
 /* --- the file --------------------------------------------------------------------------------- */
 
+/*
+ * /proc/<pid>/root is another's file system, and a link in it leads out of it, wherever its owner likes: none is
+ * followed.
+ */
+int zeroute_open(const char *path, int flags)
+{
+    static const char root[] = "/root/";
+    const char *rest = strncmp(path, "/proc/", 6) == 0 ? strstr(path, root) : NULL;
+    char part[256];
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    if (!rest)
+        return open(path, flags);
+    rest += strlen(root);
+    snprintf(part, sizeof part, "%.*s", (int)(rest - path), path);
+    int fd = open(part, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && *rest) {
+        size_t length = strcspn(rest, "/");
+        snprintf(part, sizeof part, "%.*s", (int)length, rest);
+        rest += length + (rest[length] == '/');
+        int next = openat(fd, part, *rest ? O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW : flags);
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        fd = next;
+    }
+    return fd;
+}
+
 static bool read_at(int fd, void *out, size_t size, uint64_t offset)
 {
     char *to = out;
@@ -141,15 +177,13 @@ static bool read_at(int fd, void *out, size_t size, uint64_t offset)
     return true;
 }
 
-static void *load(int fd, uint64_t offset, uint64_t size)
+static void *load(int fd, uint64_t offset, uint64_t size, uint64_t most)
 {
-    char *m = size && size < SIZE_MAX_SANE ? malloc(size + 1) : NULL;
+    char *m = size && size <= most ? malloc(size) : NULL;
     if (m && !read_at(fd, m, size, offset)) {
         free(m);
         return NULL;
     }
-    if (m)
-        m[size] = '\0';
     return m;
 }
 
@@ -161,12 +195,10 @@ static uint64_t word(const char *base, uint64_t size, uint64_t offset)
     return n;
 }
 
-static void add_word(char *base, uint64_t size, uint64_t offset, uint64_t n)
+static bool shards_fit(const struct zeroute_segment_header *h, uint32_t count)
 {
-    if (!offset || offset + sizeof n > size)
-        return;
-    n += word(base, size, offset);
-    memcpy(base + offset, &n, sizeof n);
+    return count <= MOST_SHARDS && count <= MOST_BYTES / h->shard_size &&
+           count <= (h->file_size - h->shards_offset) / h->shard_size;
 }
 
 static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_t why_size)
@@ -184,14 +216,15 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
     } else if (h->magic != ZEROUTE_SEGMENT_MAGIC) {
         snprintf(why, why_size, "not a segment of zeroute");
     } else if (h->layout != ZEROUTE_SEGMENT_LAYOUT) {
-        snprintf(why, why_size, "layout %u of another version, this one reads layout %u", h->layout,
-                 ZEROUTE_SEGMENT_LAYOUT);
+        snprintf(why, why_size, "layout %u, written by another version of zeroute; this one reads layout %u only",
+                 h->layout, ZEROUTE_SEGMENT_LAYOUT);
     } else if (h->header_size < sizeof *h || !read_at(fd, h, sizeof *h, 0)) {
         snprintf(why, why_size, "truncated: %lld bytes", (long long)st.st_size);
     } else if ((uint64_t)st.st_size < h->file_size || h->file_size < h->shards_offset || h->shard_size == 0 ||
-               h->shard_size > SIZE_MAX_SANE || h->shard_count > (h->file_size - h->shards_offset) / h->shard_size ||
-               h->field_size < sizeof(struct zeroute_segment_field) || h->field_count > 65536 ||
-               h->shard_count > 65536 || h->buckets != ZEROUTE_BUCKETS) {
+               h->shard_size > MOST_SHARD || h->shard_size % sizeof(uint64_t) || !shards_fit(h, h->shard_count) ||
+               h->shard_generation > h->shard_size - 8 || h->shard_folds > h->shard_size - 8 ||
+               h->field_size < sizeof(struct zeroute_segment_field) || h->field_count > MOST_FIELDS ||
+               h->buckets != ZEROUTE_BUCKETS) {
         snprintf(why, why_size, "damaged: sizes in the header do not fit the file");
     } else {
         h->boot_id[sizeof h->boot_id - 1] = h->version[sizeof h->version - 1] = '\0';
@@ -202,115 +235,223 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
     return false;
 }
 
-/* What the tallies of a shard count into. */
-static void add_tallies(const struct zeroute_segment_header *h, char *shard)
+/* --- what all shards together say -------------------------------------------------------------- */
+
+struct longest {
+    uint64_t offset; /* in a shard, of max_ns */
+    uint64_t ns;     /* of all shards */
+};
+
+struct image {
+    int fd;
+    const struct zeroute_segment_header *h;
+    unsigned shards;   /* seen so far: the first call of a thread may add one at any time */
+    uint64_t deadline; /* CLOCK_MONOTONIC: no retry after it */
+    uint64_t group;    /* the first bytes of a shard, which its generation guards */
+    char *table, *globals;
+    uint64_t *shard, *sum;   /* one shard, and the sum of all, word by word */
+    struct longest *longest; /* of each field that is a histogram, in their order */
+    size_t histograms;
+    uint64_t activity; /* the latest */
+    uint64_t texts;    /* room of those so far */
+    bool torn;         /* shards and totals do not agree */
+};
+
+static uint64_t now_ns(void)
 {
-    uint64_t group = h->shard_group < h->shard_size ? h->shard_group : h->shard_size;
-    for (uint64_t i = 0; i < h->into_count && i < 65536; i++) {
-        struct zeroute_segment_tally tally;
-        struct zeroute_segment_into into;
-        uint64_t at = h->shard_into + i * sizeof into;
-        if (at + sizeof into > group)
-            return;
-        memcpy(&into, shard + at, sizeof into);
-        if (!into.tally || into.tally + sizeof tally > group)
-            continue;
-        memcpy(&tally, shard + into.tally, sizeof tally);
-        for (size_t k = 0; k < sizeof into.bytes / sizeof *into.bytes; k++)
-            add_word(shard, h->shard_size, into.bytes[k], tally.bytes);
-        for (size_t k = 0; k < sizeof into.calls / sizeof *into.calls; k++)
-            add_word(shard, h->shard_size, into.calls[k], tally.calls);
-    }
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static struct zeroute_segment_field field_at(const struct image *m, unsigned i)
+{
+    struct zeroute_segment_field f;
+    memcpy(&f, m->table + (size_t)i * m->h->field_size, sizeof f);
+    return f;
 }
 
 /*
- * One shard. The part that is to agree is read again while it is being written, but not for ever: the writer may be
- * dead, or busy.
+ * The seqlock's side of a reader, for what a shard's generation guards. Not for ever: the writer may be dead, or busy.
  */
-static bool read_shard(int fd, const struct zeroute_segment_header *h, unsigned n, char *out)
+static bool read_group(struct image *m, uint64_t at)
 {
-    uint64_t at = h->shards_offset + n * h->shard_size, generation = 0;
-    uint64_t group = h->shard_group < h->shard_size ? h->shard_group : h->shard_size;
-    char again[MOST_TALLIES * sizeof(struct zeroute_segment_tally)];
-    uint64_t tallies = h->tallies_size;
-    if (tallies > sizeof again || h->shard_tallies > group || tallies > group - h->shard_tallies)
-        tallies = 0;
-    if (!read_at(fd, out + group, h->shard_size - group, at + group))
-        return false;
-    for (int i = 0; i < RETRIES && group; i++) {
+    uint64_t before = 0, after = 0;
+    for (unsigned i = 0; i == 0 || before != after || before & 1; i++) {
+        if (i && now_ns() > m->deadline) {
+            m->torn = true;
+            break;
+        }
         if (i >= RETRIES_AT_ONCE)
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        if (!read_at(fd, out, group, at) || !read_at(fd, again, tallies, at + h->shard_tallies) ||
-            !read_at(fd, &generation, sizeof generation, at + h->shard_generation))
+        if (!read_at(m->fd, &before, sizeof before, at + m->h->shard_generation) ||
+            !read_at(m->fd, m->shard, m->group, at) ||
+            !read_at(m->fd, &after, sizeof after, at + m->h->shard_generation))
             return false;
-        uint64_t before = word(out, group, h->shard_generation);
-        if (before == generation && !(before & 1) && memcmp(again, out + h->shard_tallies, tallies) == 0)
-            break;
     }
-    add_tallies(h, out);
     return true;
 }
 
-static const char *read_text(int fd, struct zeroute_snapshot *s, uint64_t offset, uint64_t room)
+static uint64_t shard_at(const struct image *m, unsigned n)
 {
-    struct zeroute_segment_text head;
-    const char *text = "";
-    if (room <= sizeof head || room > SIZE_MAX_SANE)
-        return text;
-    for (int i = 0; i < RETRIES_AT_ONCE; i++) {
-        uint64_t generation;
-        if (!read_at(fd, &head, sizeof head, offset))
-            return "";
-        generation = head.generation;
-        uint64_t length = head.length < room - sizeof head ? head.length : room - sizeof head - 1;
-        char *copy = keep(s, length + 1);
-        if (!copy || (length && !read_at(fd, copy, length, offset + sizeof head)))
-            return "";
-        text = copy;
-        if (read_at(fd, &head, sizeof head, offset) && head.generation == generation && !(generation & 1))
-            break;
-    }
-    return text;
+    return m->h->shards_offset + n * m->h->shard_size;
 }
 
-struct image {
-    const struct zeroute_segment_header *h;
-    char *globals, *shards;
-};
+static void find_histograms(struct image *m)
+{
+    for (unsigned i = 0; i < m->h->field_count; i++) {
+        struct zeroute_segment_field f = field_at(m, i);
+        if (f.type == ZEROUTE_HISTOGRAM)
+            m->longest[m->histograms++].offset =
+                (uint64_t)f.offset + offsetof(struct zeroute_segment_histogram, max_ns);
+    }
+}
+
+/* The counters that no generation guards: each is right by itself. */
+static bool sum_counters(struct image *m)
+{
+    const struct zeroute_segment_header *h = m->h;
+    for (unsigned n = 0; n < m->shards; n++) {
+        const char *shard = (const char *)m->shard;
+        if (!read_at(m->fd, m->shard, h->shard_size, shard_at(m, n)))
+            return false;
+        for (uint64_t i = m->group / 8; i < h->shard_size / 8; i++)
+            m->sum[i] += m->shard[i];
+        for (size_t i = 0; i < m->histograms; i++) {
+            uint64_t ns = word(shard, h->shard_size, m->longest[i].offset);
+            m->longest[i].ns = ns > m->longest[i].ns ? ns : m->longest[i].ns;
+        }
+        uint64_t activity = word(shard, h->shard_size, h->shard_activity);
+        m->activity = activity > m->activity ? activity : m->activity;
+    }
+    return true;
+}
+
+/* Whether a shard has folded since its number of folds was added to this sum. */
+static bool folded_since(const struct image *m, uint64_t folds, bool *good)
+{
+    for (unsigned n = 0; *good && n < m->shards; n++) {
+        uint64_t now = 0;
+        *good = read_at(m->fd, &now, sizeof now, shard_at(m, n) + m->h->shard_folds);
+        folds -= now;
+    }
+    return folds != 0;
+}
+
+/* Whether there are shards now that were not read, and may have folded. */
+static bool more_shards(struct image *m, bool *good)
+{
+    uint32_t now = 0;
+    *good = read_at(m->fd, &now, sizeof now, offsetof(struct zeroute_segment_header, shard_count));
+    if (!*good || now <= m->shards || !shards_fit(m->h, now))
+        return false;
+    m->shards = now;
+    return true;
+}
+
+/*
+ * What shards have booked, and the totals that they fold into, which agree if no shard folds in between. A process too
+ * busy for that is off by no more than what its threads have not folded.
+ */
+static bool sum_bookings(struct image *m)
+{
+    const struct zeroute_segment_header *h = m->h;
+    bool good = true, agree = false;
+    for (unsigned attempt = 0; good && !agree && (attempt == 0 || now_ns() < m->deadline); attempt++) {
+        uint64_t folds = 0;
+        m->torn = false;
+        if (attempt >= RETRIES_AT_ONCE)
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        memset(m->sum, 0, m->group);
+        for (unsigned n = 0; good && n < m->shards; n++) {
+            good = read_group(m, shard_at(m, n));
+            for (uint64_t i = 0; i < m->group / 8; i++)
+                m->sum[i] += m->shard[i];
+            folds += word((const char *)m->shard, m->group, h->shard_folds);
+        }
+        /* Last, so that what is reserved is read after what is allocated. */
+        good = good && read_at(m->fd, m->globals, h->globals_size, h->globals_offset);
+        agree = good && !folded_since(m, folds, &good) && !more_shards(m, &good);
+    }
+    m->torn |= !agree;
+    return good;
+}
+
+static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64_t offset, uint64_t room)
+{
+    struct zeroute_segment_text head, again;
+    if (room <= sizeof head || room > MOST_TEXT - m->texts)
+        return "";
+    uint64_t most = room - sizeof head - 1;
+    char *text = keep(s, room);
+    m->texts += room;
+    for (int i = 0; text && i < RETRIES_AT_ONCE; i++) {
+        if (!read_at(m->fd, &head, sizeof head, offset))
+            return "";
+        uint64_t length = head.length < most ? head.length : most;
+        if (!read_at(m->fd, text, length, offset + sizeof head) || !read_at(m->fd, &again, sizeof again, offset))
+            return "";
+        text[length] = '\0';
+        if (head.generation == again.generation && !(head.generation & 1))
+            break;
+    }
+    return text ? text : "";
+}
 
 /* Sum of one series over all shards, or in the globals. */
 static uint64_t series(const struct image *m, const struct zeroute_segment_field *f, uint16_t place, uint32_t offset)
 {
-    uint64_t sum = 0;
-    unsigned shards = place == ZEROUTE_GLOBAL ? 1 : m->h->shard_count;
-    for (unsigned n = 0; n < shards; n++) {
-        const char *base = place == ZEROUTE_GLOBAL ? m->globals : m->shards + n * m->h->shard_size;
-        uint64_t size = place == ZEROUTE_GLOBAL ? m->h->globals_size : m->h->shard_size;
-        for (uint32_t i = 0; i < f->count && i < 65536; i++)
-            sum += word(base, size, offset + (uint64_t)i * f->stride);
-    }
+    const char *base = place == ZEROUTE_GLOBAL ? m->globals : (const char *)m->sum;
+    uint64_t sum = 0, size = place == ZEROUTE_GLOBAL ? m->h->globals_size : m->h->shard_size;
+    for (uint32_t i = 0; i < f->count && i < MOST_WORDS; i++)
+        sum += word(base, size, offset + (uint64_t)i * f->stride);
     return sum;
 }
 
-static uint64_t never_below_zero(uint64_t plus, uint64_t minus)
+/* What was folded, and what was not yet; signed. */
+static int64_t folded(const struct image *m, const struct zeroute_segment_field *f, uint32_t unfolded)
 {
-    return plus > minus ? plus - minus : 0;
+    return (int64_t)(word(m->globals, m->h->globals_size, f->total) + series(m, f, ZEROUTE_SHARDS, unfolded));
 }
 
-static bool add_histogram(struct zeroute_snapshot *s, const struct image *m, const struct zeroute_segment_field *f,
-                          struct zeroute_field *out)
+/* More freed than allocated is nothing, not 18 EB. */
+static uint64_t never_below_zero(int64_t n)
 {
-    uint64_t *buckets = keep(s, ZEROUTE_BUCKETS * sizeof *buckets), max = 0;
+    return n > 0 ? (uint64_t)n : 0;
+}
+
+/* False: it is absent. */
+static bool gauge(const struct image *m, const struct zeroute_segment_field *f, uint64_t *value)
+{
+    *value = series(m, f, f->place, f->offset);
+    if (f->total)
+        *value = never_below_zero(folded(m, f, f->offset));
+    else if (f->minus)
+        *value = never_below_zero((int64_t)(*value - series(m, f, f->place, f->minus)));
+    else if (*value == ZEROUTE_ABSENT)
+        return false;
+    return true;
+}
+
+static uint64_t peak(const struct image *m, const struct zeroute_segment_field *f)
+{
+    int64_t value = (int64_t)word(m->globals, m->h->globals_size, f->offset);
+    if (f->total) {
+        int64_t since = folded(m, f, f->high);
+        value = since > value ? since : value;
+    }
+    return never_below_zero(value);
+}
+
+static bool histogram(const struct image *m, struct zeroute_snapshot *s, const struct zeroute_segment_field *f,
+                      uint64_t max, struct zeroute_field *out)
+{
+    uint64_t *buckets = keep(s, ZEROUTE_BUCKETS * sizeof *buckets);
     if (!buckets)
         return false;
-    for (unsigned n = 0; n < m->h->shard_count; n++) {
-        const char *base = m->shards + n * m->h->shard_size;
-        out->value += word(base, m->h->shard_size, f->offset);
-        uint64_t longest = word(base, m->h->shard_size, f->offset + 8);
-        max = longest > max ? longest : max;
-        for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++)
-            buckets[b] += word(base, m->h->shard_size, f->offset + 16 + b * 8);
-    }
+    out->value = word((const char *)m->sum, m->h->shard_size, f->offset);
+    for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++)
+        buckets[b] = word((const char *)m->sum, m->h->shard_size, (uint64_t)f->offset + 16 + b * 8);
     out->buckets = buckets;
     if (!name_derived(s, out))
         return false;
@@ -318,15 +459,15 @@ static bool add_histogram(struct zeroute_snapshot *s, const struct image *m, con
     return true;
 }
 
-static bool add_fields(int fd, struct zeroute_snapshot *s, const struct image *m, const char *table)
+static bool add_fields(struct image *m, struct zeroute_snapshot *s)
 {
     const struct zeroute_segment_header *h = m->h;
+    size_t seen = 0; /* histograms */
     s->field = calloc((size_t)h->field_count * (1 + DERIVED) + 1, sizeof *s->field);
     if (!s->field)
         return false;
     for (unsigned i = 0; i < h->field_count; i++) {
-        struct zeroute_segment_field f;
-        memcpy(&f, table + (size_t)i * h->field_size, sizeof f);
+        struct zeroute_segment_field f = field_at(m, i);
         struct zeroute_field *out = &s->field[s->field_count];
         *out = (struct zeroute_field){
             .name = keep_text(s, f.name, strnlen(f.name, sizeof f.name)),
@@ -339,27 +480,19 @@ static bool add_fields(int fd, struct zeroute_snapshot *s, const struct image *m
             out->value = series(m, &f, f.place, f.offset);
             break;
         case ZEROUTE_GAUGE:
-            out->value = series(m, &f, f.place, f.offset);
-            if (f.minus)
-                out->value = never_below_zero(out->value, series(m, &f, f.place, f.minus));
-            else if (out->value == ZEROUTE_ABSENT)
+            if (!gauge(m, &f, &out->value))
                 continue;
             break;
         case ZEROUTE_PEAK:
-            out->value = word(m->globals, h->globals_size, f.offset);
-            if (f.present) {
-                uint64_t now =
-                    never_below_zero(series(m, &f, ZEROUTE_SHARDS, f.present), series(m, &f, ZEROUTE_SHARDS, f.minus));
-                out->value = now > out->value ? now : out->value;
-            }
+            out->value = peak(m, &f);
             break;
         case ZEROUTE_HISTOGRAM:
-            if (!add_histogram(s, m, &f, out))
+            if (!histogram(m, s, &f, m->longest[seen++].ns, out))
                 return false;
             s->field_count += DERIVED;
             break;
         case ZEROUTE_TEXT:
-            out->text = read_text(fd, s, h->globals_offset + f.offset, f.stride);
+            out->text = read_text(m, s, h->globals_offset + f.offset, f.stride);
             break;
         default:
             continue;
@@ -367,6 +500,27 @@ static bool add_fields(int fd, struct zeroute_snapshot *s, const struct image *m
         s->field_count++;
     }
     return true;
+}
+
+/*
+ * What the process holds is reserved from the driver. The two are read one after the other, and a process that frees
+ * in between would seem to hold more than there is.
+ */
+static void raise_reserved(struct zeroute_snapshot *s)
+{
+    static const char reserved[] = "reserved_bytes.all.", allocated[] = "allocated_bytes.all.";
+    unsigned found = 0;
+    for (size_t i = 0; i < s->field_count && found < MOST_RESERVED; i++) {
+        struct zeroute_field *f = &s->field[i];
+        const char *at = strstr(f->name, reserved);
+        if (!at || (f->type != ZEROUTE_GAUGE && f->type != ZEROUTE_PEAK))
+            continue;
+        char name[128];
+        found++;
+        snprintf(name, sizeof name, "%.*s%s%s", (int)(at - f->name), f->name, allocated, at + strlen(reserved));
+        uint64_t held = zeroute_value(s, name, 0);
+        f->value = held > f->value ? held : f->value;
+    }
 }
 
 static bool add_facts(struct zeroute_snapshot *s, const char *text)
@@ -407,53 +561,63 @@ static void identity(struct zeroute_process *p, const struct zeroute_segment_hea
 
 static void activity(struct zeroute_snapshot *s, const struct image *m)
 {
-    uint64_t last = 0;
-    for (unsigned n = 0; n < m->h->shard_count; n++) {
-        uint64_t t = word(m->shards + n * m->h->shard_size, m->h->shard_size, m->h->shard_activity);
-        last = t > last ? t : last;
-    }
-    if (last > m->h->clock_ticks && m->h->clock_hz)
+    if (m->activity > m->h->clock_ticks && m->h->clock_hz)
         s->last_activity_ns =
-            m->h->created_ns + (uint64_t)((double)(last - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
+            m->h->created_ns + (uint64_t)((double)(m->activity - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
+}
+
+static bool read_image(struct image *m, struct zeroute_snapshot *s)
+{
+    const struct zeroute_segment_header *h = m->h;
+    m->group = (h->shard_group < h->shard_size ? h->shard_group : h->shard_size) / 8 * 8;
+    m->deadline = now_ns() + RETRY_NS;
+    m->shards = h->shard_count;
+    m->table = load(m->fd, h->fields_offset, (uint64_t)h->field_count * h->field_size, MOST_TABLE);
+    m->globals = load(m->fd, h->globals_offset, h->globals_size, MOST_SHARD);
+    m->shard = calloc(1, h->shard_size);
+    m->sum = calloc(1, h->shard_size);
+    m->longest = calloc(h->field_count + 1, sizeof *m->longest);
+    if (!m->table || !m->globals || !m->shard || !m->sum || !m->longest)
+        return false;
+    find_histograms(m);
+    if (!sum_counters(m) || !sum_bookings(m) || !add_fields(m, s) ||
+        !add_facts(s, read_text(m, s, h->fingerprint_offset, h->fingerprint_size)))
+        return false;
+    s->torn = m->torn;
+    raise_reserved(s);
+    activity(s, m);
+    return true;
 }
 
 static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
 {
     struct zeroute_segment_header h;
+    struct image m = {.fd = fd, .h = &h};
     if (!header_of(fd, &h, why, why_size))
         return NULL;
     struct zeroute_snapshot *s = calloc(1, sizeof *s);
-    struct image m = {.h = &h};
-    char *table = NULL;
     bool good = false;
     if (s) {
         s->processes = 1;
         identity(&s->process, &h);
-        table = load(fd, h.fields_offset, (uint64_t)h.field_count * h.field_size);
-        m.globals = load(fd, h.globals_offset, h.globals_size);
-        m.shards = h.shard_size * h.shard_count < SIZE_MAX_SANE ? malloc(h.shard_size * h.shard_count + 1) : NULL;
-        good = table && m.globals && m.shards;
-        for (unsigned n = 0; good && n < h.shard_count; n++)
-            good = read_shard(fd, &h, n, m.shards + n * h.shard_size);
-        good = good && add_fields(fd, s, &m, table) &&
-               add_facts(s, read_text(fd, s, h.fingerprint_offset, h.fingerprint_size));
-        if (good)
-            activity(s, &m);
+        good = read_image(&m, s);
     }
-    free(table);
-    free(m.globals);
-    free(m.shards);
-    if (!good) {
+    if (!good)
         snprintf(why, why_size, "cannot be read: %s", errno ? strerror(errno) : "out of memory");
-        zeroute_snapshot_free(s);
-        return NULL;
-    }
-    return s;
+    free(m.table);
+    free(m.globals);
+    free(m.shard);
+    free(m.sum);
+    free(m.longest);
+    if (good)
+        return s;
+    zeroute_snapshot_free(s);
+    return NULL;
 }
 
 struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = zeroute_open(path, O_RDONLY);
     if (fd < 0) {
         snprintf(why, why_size, "cannot be opened: %s", strerror(errno));
         return NULL;
@@ -581,6 +745,7 @@ bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_sna
         i += group - 1;
     }
     sum->processes += other->processes;
+    sum->torn |= other->torn;
     if (other->last_activity_ns > sum->last_activity_ns)
         sum->last_activity_ns = other->last_activity_ns;
     return true;

@@ -107,6 +107,24 @@ static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
     return found;
 }
 
+/*
+ * Real, effective, saved or file-system id. What may not be looked at is taken to own it; a segment of root is,
+ * whatever the process has become since.
+ */
+static bool owns(int pid, unsigned uid)
+{
+    char path[64], line[256];
+    unsigned id[4] = {uid, uid, uid, uid};
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Uid: %u %u %u %u", &id[0], &id[1], &id[2], &id[3]) == 4)
+            break;
+    if (f)
+        fclose(f);
+    return uid == 0 || uid == id[0] || uid == id[1] || uid == id[2] || uid == id[3];
+}
+
 static bool locked(int fd)
 {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
@@ -163,7 +181,7 @@ static void examine(struct search *s, struct zeroute_process *p)
 {
     struct zeroute_segment_header h;
     struct stat st;
-    int fd = open(p->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    int fd = zeroute_open(p->path, O_RDONLY);
     if (fd < 0) {
         char pid[16];
         snprintf(p->why, sizeof p->why, "not readable: %s", strerror(errno));
@@ -204,26 +222,44 @@ static void examine(struct search *s, struct zeroute_process *p)
     snprintf(p->job_id, sizeof p->job_id, "%.*s", (int)sizeof h.job_id - 1, h.job_id);
     snprintf(p->rank, sizeof p->rank, "%.*s", (int)sizeof h.rank - 1, h.rank);
     p->state = judge(fd, p, h.boot_id, s->own_namespace, s->boot_id);
+    if (p->pid && !owns(p->pid, p->uid)) {
+        snprintf(p->why, sizeof p->why, "not trusted: it belongs to user %u, and process %d does not", p->uid, p->pid);
+        p->readable = false;
+    }
     if (!p->pid && h.pid_namespace == s->own_namespace)
         p->pid = (int)h.pid;
     close(fd);
 }
 
-static void scan(struct search *s, const char *directory)
+static bool is_new(struct search *s, const struct stat *st)
 {
-    struct stat st;
-    if (stat(directory, &st))
-        return;
     for (size_t i = 0; i < s->seen_count; i++)
-        if (s->seen[i].device == st.st_dev && s->seen[i].inode == st.st_ino)
-            return;
+        if (s->seen[i].device == st->st_dev && s->seen[i].inode == st->st_ino)
+            return false;
     struct seen *grown = realloc(s->seen, (s->seen_count + 1) * sizeof *grown);
     if (!grown)
-        return;
+        return false;
     s->seen = grown;
-    s->seen[s->seen_count++] = (struct seen){st.st_dev, st.st_ino};
+    s->seen[s->seen_count++] = (struct seen){st->st_dev, st->st_ino};
+    return true;
+}
 
-    DIR *d = opendir(directory);
+/* NULL: it cannot be read, or was seen under another name. Our own may be a link. */
+static DIR *open_directory(struct search *s, const char *directory)
+{
+    bool own = strcmp(directory, ZEROUTE_SEGMENT_DIR) == 0;
+    int fd =
+        own ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : zeroute_open(directory, O_RDONLY | O_DIRECTORY);
+    struct stat st;
+    DIR *d = fd >= 0 && fstat(fd, &st) == 0 && is_new(s, &st) ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+static void scan(struct search *s, const char *directory)
+{
+    DIR *d = open_directory(s, directory);
     struct dirent *e;
     size_t prefix = strlen(ZEROUTE_SEGMENT_PREFIX);
     while (d && (e = readdir(d))) {

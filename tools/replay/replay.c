@@ -1,7 +1,7 @@
 /* zeroute replay: runs the allocator over a recorded sequence of allocations, without any device. */
 #include "common/common.h"
 
-#include "cache/pool.h"
+#include "cache/cache.h"
 #include "replay/replay.h"
 
 #include <errno.h>
@@ -17,41 +17,45 @@ static struct {
     uint64_t next, held, peak, calls;
 } driver;
 
-static int driver_alloc(void *arg, size_t size, void **out)
+static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held)
 {
-    (void)arg;
-    *out = (void *)(uintptr_t)driver.next;
-    driver.next += (size + 0x1fffff) & ~(uint64_t)0x1fffff;
-    driver.held += size;
+    struct zr_block *b = zr_block_new();
+
+    if (!b)
+        return NULL;
+    zr_block_place(b, (uintptr_t)driver.next, size, held);
+    b->key = *key;
+    if (!zr_map_insert(b)) {
+        zr_block_recycle(b);
+        return NULL;
+    }
+    driver.next += (held + 0x1fffff) & ~(uint64_t)0x1fffff;
+    driver.held += held;
     if (driver.held > driver.peak)
         driver.peak = driver.held;
     driver.calls++;
-    return 0;
+    return b;
 }
 
-static int driver_free(void *arg, void *p, size_t size)
+static void driver_free(const struct zr_block *b)
 {
-    (void)arg, (void)p;
-    driver.held -= size;
+    driver.held -= b->held;
     driver.calls++;
-    return 0;
 }
 
-static int block_alloc(void *arg, const struct zr_key *key, size_t size, void **out)
+static struct zr_block *segment_alloc(void *key, size_t size, int *code)
+{
+    struct zr_block *b = driver_alloc(key, size, size);
+
+    *code = b ? 0 : ZR_NO_MEMORY;
+    return b;
+}
+
+static void segment_free(void *key, struct zr_block *b)
 {
     (void)key;
-    return driver_alloc(arg, size, out);
-}
-
-static int block_free(void *arg, const struct zr_block *b)
-{
-    return driver_free(arg, NULL, b->held);
-}
-
-static bool never_full(int code)
-{
-    (void)code;
-    return false;
+    driver_free(b);
+    zr_block_recycle(zr_map_take((void *)b->base));
 }
 
 struct options {
@@ -67,8 +71,7 @@ struct pass {
 };
 
 struct allocator {
-    struct zr_pool *pool;
-    struct zr_cache *cache;
+    struct zr_pool *pool; /* NULL: whole blocks */
     struct zr_key key;
 };
 
@@ -80,38 +83,43 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static bool run_pool(const struct zr_trace *t, struct allocator *a, void **at)
+static bool get(struct allocator *a, size_t size, void **out)
 {
-    const struct zr_trace_event *end = t->event + t->events;
+    size_t held = zr_cache_round(size);
+    struct zr_block *b;
+    bool grew;
 
-    for (const struct zr_trace_event *e = t->event; e < end; e++) {
-        if (e->bytes != ZR_TRACE_FREE) {
-            if (zr_pool_malloc(a->pool, e->bytes, 0, &at[e->slot]) != 0)
-                return false;
-        } else {
-            if (zr_pool_free(a->pool, at[e->slot]) != ZR_FREED)
-                return false;
-            at[e->slot] = NULL;
-        }
-    }
-    return true;
+    if (a->pool)
+        return zr_pool_malloc(a->pool, size ? size : 1, ZR_POOL_GRAIN, out, &grew) == 0;
+    b = zr_cache_get(&a->key, held, size);
+    if (!b)
+        b = driver_alloc(&a->key, size, held);
+    *out = b ? (void *)b->base : NULL;
+    return b;
 }
 
-static bool run_whole(const struct zr_trace *t, struct allocator *a, void **at)
+static bool put(struct allocator *a, void *p)
+{
+    struct zr_block *b;
+    uint64_t word;
+    size_t size;
+
+    if (a->pool)
+        return zr_pool_free(a->pool, p, &size) == ZR_FREED;
+    b = zr_map_look(p, &word);
+    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_CACHED) && zr_cache_put(b);
+}
+
+static bool run(const struct zr_trace *t, struct allocator *a, void **at)
 {
     const struct zr_trace_event *end = t->event + t->events;
-    struct zr_freed_block was;
-    int code = 0;
 
     for (const struct zr_trace_event *e = t->event; e < end; e++) {
         if (e->bytes != ZR_TRACE_FREE) {
-            struct zr_block *b = zr_cache_alloc(a->cache, &a->key, e->bytes, &code);
-
-            if (!b)
+            if (!get(a, e->bytes, &at[e->slot]))
                 return false;
-            at[e->slot] = (void *)b->base;
         } else {
-            if (zr_cache_free(a->cache, at[e->slot], true, &was) > ZR_FREED_BY_DRIVER)
+            if (!put(a, at[e->slot]))
                 return false;
             at[e->slot] = NULL;
         }
@@ -122,20 +130,17 @@ static bool run_whole(const struct zr_trace *t, struct allocator *a, void **at)
 /* One pass, from an empty program to an empty program: what the trace leaves allocated is freed afterwards. */
 static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, struct pass *out)
 {
-    struct zr_freed_block was;
     uint64_t calls = driver.calls;
     double start;
 
     driver.peak = driver.held;
     start = now_ns();
-    if (!(a->pool ? run_pool : run_whole)(t, a, at))
+    if (!run(t, a, at))
         return false;
     out->ns_per_event = (now_ns() - start) / (double)t->events;
     for (uint32_t i = 0; i < t->slots; i++) {
-        if (at[i] && a->pool)
-            zr_pool_free(a->pool, at[i]);
-        else if (at[i])
-            zr_cache_free(a->cache, at[i], true, &was);
+        if (at[i])
+            put(a, at[i]);
         at[i] = NULL;
     }
     out->calls = driver.calls - calls;
@@ -191,9 +196,9 @@ enum { WHOLE = ZR_LONG, PASSES, JSON, MAKE, SEED };
 
 static const struct zr_option option_table[] = {
     {WHOLE, "whole", NULL,
-     "make one driver allocation per block, as at the Level Zero entry points, instead of slabs and split blocks, as "
-     "in "
-     "the SYCL runtime's pool"},
+     "make one driver allocation per block, as at the Level Zero entry points, instead of splitting segments, as in "
+     "the "
+     "SYCL runtime's pool"},
     {PASSES, "passes", "N", "run the trace N times, at least 2 (default 5)"},
     {JSON, "json", NULL, "print JSON"},
     {MAKE, "make", "SHAPE",
@@ -267,9 +272,8 @@ static bool load(const struct options *o, struct zr_trace *t)
 
 static int replay(const struct options *o, const struct zr_trace *t)
 {
-    const struct zr_pool_backing split = {NULL, driver_alloc, driver_free};
-    const struct zr_backing whole = {NULL, block_alloc, block_free, never_full};
     struct allocator a = {.key = {.device = &driver}};
+    const struct zr_pool_backing backing = {&a.key, segment_alloc, segment_free};
     struct pass *pass = calloc(o->passes, sizeof *pass);
     void **at = calloc(t->slots, sizeof *at);
     double best = 0;
@@ -277,12 +281,10 @@ static int replay(const struct options *o, const struct zr_trace *t)
     bool good = pass && at;
 
     driver.next = (uint64_t)1 << 44;
-    if (o->whole)
-        good = good && (a.cache = zr_cache_new(&whole));
-    else
-        good = good && (a.pool = zr_pool_new(&split));
-    if (good && a.cache)
-        zr_cache_set_idle(a.cache, UINT32_MAX);
+    zr_cache_setup(driver_free, UINT32_MAX);
+    zr_cache_set_limit(0, UINT64_MAX);
+    if (good && !o->whole)
+        good = (a.pool = zr_pool_new(&backing, 0));
     for (unsigned i = 0; good && pass && i < o->passes; i++) {
         good = run_pass(t, &a, at, &pass[i]);
         if (i == 1 || (i > 1 && pass[i].ns_per_event < best))

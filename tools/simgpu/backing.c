@@ -92,8 +92,7 @@ static bool take_vram(struct sim_backing *backing)
     unsigned card = backing->device->card;
     if (sim_machine_take(card, backing->size, false, &backing->spilled))
         return true;
-    if (sim_pool_trim(backing->device) &&
-        sim_machine_take(card, backing->size, false, &backing->spilled))
+    if (sim_pool_trim(backing->device) && sim_machine_take(card, backing->size, false, &backing->spilled))
         return true;
     return sim_config.spill && sim_machine_take(card, backing->size, true, &backing->spilled);
 }
@@ -104,9 +103,8 @@ static void give_vram(struct sim_backing *backing)
         sim_machine_give(backing->device->card, backing->size, backing->spilled);
 }
 
-ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context,
-                            struct sim_device *device, size_t size, size_t alignment, int fd,
-                            struct sim_backing **out)
+ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
+                            size_t alignment, int fd, struct sim_backing **out)
 {
     static uint64_t ids;
     struct sim_backing *backing = calloc(1, sizeof(*backing));

@@ -14,8 +14,8 @@ struct sim_list {
     size_t count, room;
 };
 
-static ze_result_t new_list(ze_context_handle_t context, ze_device_handle_t device,
-                            uint32_t ordinal, struct sim_list **out)
+static ze_result_t new_list(ze_context_handle_t context, ze_device_handle_t device, uint32_t ordinal,
+                            struct sim_list **out)
 {
     struct sim_list *list = calloc(1, sizeof(*list));
     if (!list)
@@ -29,8 +29,7 @@ static ze_result_t new_list(ze_context_handle_t context, ze_device_handle_t devi
 }
 
 ze_result_t sim_zeCommandListCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                    const ze_command_list_desc_t *desc,
-                                    ze_command_list_handle_t *out)
+                                    const ze_command_list_desc_t *desc, ze_command_list_handle_t *out)
 {
     struct sim_list *list;
     if (!context || !device)
@@ -44,8 +43,7 @@ ze_result_t sim_zeCommandListCreate(ze_context_handle_t context, ze_device_handl
 }
 
 ze_result_t sim_zeCommandListCreateImmediate(ze_context_handle_t context, ze_device_handle_t device,
-                                             const ze_command_queue_desc_t *desc,
-                                             ze_command_list_handle_t *out)
+                                             const ze_command_queue_desc_t *desc, ze_command_list_handle_t *out)
 {
     struct sim_list *list;
     if (!context || !device)
@@ -100,12 +98,10 @@ ze_result_t sim_zeCommandListReset(ze_command_list_handle_t handle)
 
 /* Room behind the command for its pattern or offsets and for the events it waits for. */
 static struct sim_command *new_command(enum sim_command_kind kind, const void *extra, size_t size,
-                                       ze_event_handle_t signal, uint32_t wait_count,
-                                       ze_event_handle_t *waits)
+                                       ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
 {
     size_t padded = sim_round(size, sizeof(void *));
-    struct sim_command *command =
-        calloc(1, sizeof(*command) + padded + wait_count * sizeof(struct sim_event *));
+    struct sim_command *command = calloc(1, sizeof(*command) + padded + wait_count * sizeof(struct sim_event *));
     if (!command)
         return NULL;
     char *behind = (char *)(command + 1);
@@ -164,9 +160,8 @@ static ze_result_t check_waits(uint32_t count, ze_event_handle_t *waits)
     return count && !waits ? ZE_RESULT_ERROR_INVALID_SIZE : ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, void *target,
-                                              const void *source, size_t size,
-                                              ze_event_handle_t signal, uint32_t wait_count,
+ze_result_t sim_zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, void *target, const void *source,
+                                              size_t size, ze_event_handle_t signal, uint32_t wait_count,
                                               ze_event_handle_t *waits)
 {
     if (!handle)
@@ -186,20 +181,19 @@ ze_result_t sim_zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, v
     return append((struct sim_list *)handle, command);
 }
 
-ze_result_t sim_zeCommandListAppendMemoryCopyFromContext(
-    ze_command_list_handle_t handle, void *target, ze_context_handle_t context, const void *source,
-    size_t size, ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendMemoryCopyFromContext(ze_command_list_handle_t handle, void *target,
+                                                         ze_context_handle_t context, const void *source, size_t size,
+                                                         ze_event_handle_t signal, uint32_t wait_count,
+                                                         ze_event_handle_t *waits)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    return sim_zeCommandListAppendMemoryCopy(handle, target, source, size, signal, wait_count,
-                                             waits);
+    return sim_zeCommandListAppendMemoryCopy(handle, target, source, size, signal, wait_count, waits);
 }
 
-ze_result_t sim_zeCommandListAppendMemoryFill(ze_command_list_handle_t handle, void *target,
-                                              const void *pattern, size_t pattern_size, size_t size,
-                                              ze_event_handle_t signal, uint32_t wait_count,
-                                              ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendMemoryFill(ze_command_list_handle_t handle, void *target, const void *pattern,
+                                              size_t pattern_size, size_t size, ze_event_handle_t signal,
+                                              uint32_t wait_count, ze_event_handle_t *waits)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -207,8 +201,7 @@ ze_result_t sim_zeCommandListAppendMemoryFill(ze_command_list_handle_t handle, v
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     if (pattern_size == 0 || check_waits(wait_count, waits))
         return ZE_RESULT_ERROR_INVALID_SIZE;
-    struct sim_command *command =
-        new_command(SIM_FILL, pattern, pattern_size, signal, wait_count, waits);
+    struct sim_command *command = new_command(SIM_FILL, pattern, pattern_size, signal, wait_count, waits);
     if (command) {
         command->target = target;
         set_operand(command, 0, target, size);
@@ -222,14 +215,16 @@ static size_t region_end(const ze_copy_region_t *region, size_t pitch, size_t sl
     size_t depth = region->depth ? region->depth : 1;
     if (!region->width || !region->height)
         return 0;
-    return (depth - 1 + region->originZ) * slice +
-           ((size_t)region->height - 1 + region->originY) * pitch + region->originX + region->width;
+    return (depth - 1 + region->originZ) * slice + ((size_t)region->height - 1 + region->originY) * pitch +
+           region->originX + region->width;
 }
 
-ze_result_t sim_zeCommandListAppendMemoryCopyRegion(
-    ze_command_list_handle_t handle, void *target, const ze_copy_region_t *to, uint32_t pitch,
-    uint32_t slice, const void *source, const ze_copy_region_t *from, uint32_t source_pitch,
-    uint32_t source_slice, ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendMemoryCopyRegion(ze_command_list_handle_t handle, void *target,
+                                                    const ze_copy_region_t *to, uint32_t pitch, uint32_t slice,
+                                                    const void *source, const ze_copy_region_t *from,
+                                                    uint32_t source_pitch, uint32_t source_slice,
+                                                    ze_event_handle_t signal, uint32_t wait_count,
+                                                    ze_event_handle_t *waits)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -258,9 +253,8 @@ ze_result_t sim_zeCommandListAppendMemoryCopyRegion(
     return append((struct sim_list *)handle, command);
 }
 
-ze_result_t sim_zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t handle,
-                                                        uint64_t *target, ze_event_handle_t signal,
-                                                        uint32_t wait_count,
+ze_result_t sim_zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t handle, uint64_t *target,
+                                                        ze_event_handle_t signal, uint32_t wait_count,
                                                         ze_event_handle_t *waits)
 {
     if (!handle)
@@ -278,29 +272,27 @@ ze_result_t sim_zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t
 }
 
 /* Commands run in order, so a barrier is only its events. */
-ze_result_t sim_zeCommandListAppendBarrier(ze_command_list_handle_t handle,
-                                           ze_event_handle_t signal, uint32_t wait_count,
-                                           ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendBarrier(ze_command_list_handle_t handle, ze_event_handle_t signal,
+                                           uint32_t wait_count, ze_event_handle_t *waits)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (check_waits(wait_count, waits))
         return ZE_RESULT_ERROR_INVALID_SIZE;
-    return append((struct sim_list *)handle,
-                  new_command(SIM_NOTHING, NULL, 0, signal, wait_count, waits));
+    return append((struct sim_list *)handle, new_command(SIM_NOTHING, NULL, 0, signal, wait_count, waits));
 }
 
-ze_result_t sim_zeCommandListAppendMemoryRangesBarrier(
-    ze_command_list_handle_t handle, uint32_t count, const size_t *sizes, const void **ranges,
-    ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendMemoryRangesBarrier(ze_command_list_handle_t handle, uint32_t count,
+                                                       const size_t *sizes, const void **ranges,
+                                                       ze_event_handle_t signal, uint32_t wait_count,
+                                                       ze_event_handle_t *waits)
 {
     if (count && (!sizes || !ranges))
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     return sim_zeCommandListAppendBarrier(handle, signal, wait_count, waits);
 }
 
-ze_result_t sim_zeCommandListAppendSignalEvent(ze_command_list_handle_t handle,
-                                               ze_event_handle_t event)
+ze_result_t sim_zeCommandListAppendSignalEvent(ze_command_list_handle_t handle, ze_event_handle_t event)
 {
     if (!event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -315,8 +307,7 @@ ze_result_t sim_zeCommandListAppendWaitOnEvents(ze_command_list_handle_t handle,
     return sim_zeCommandListAppendBarrier(handle, NULL, count, events);
 }
 
-ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle,
-                                              ze_event_handle_t event)
+ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle, ze_event_handle_t event)
 {
     if (!handle || !event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -326,9 +317,10 @@ ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle,
     return append((struct sim_list *)handle, command);
 }
 
-ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(
-    ze_command_list_handle_t handle, uint32_t count, ze_event_handle_t *events, void *target,
-    const size_t *offsets, ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(ze_command_list_handle_t handle, uint32_t count,
+                                                         ze_event_handle_t *events, void *target, const size_t *offsets,
+                                                         ze_event_handle_t signal, uint32_t wait_count,
+                                                         ze_event_handle_t *waits)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -342,8 +334,8 @@ ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(
         if (offsets[i] + sizeof(ze_kernel_timestamp_result_t) > end)
             end = offsets[i] + sizeof(ze_kernel_timestamp_result_t);
     }
-    struct sim_command *command = new_command(
-        SIM_TIMES, offsets, offsets ? count * sizeof(*offsets) : 0, signal, count, events);
+    struct sim_command *command =
+        new_command(SIM_TIMES, offsets, offsets ? count * sizeof(*offsets) : 0, signal, count, events);
     if (command) {
         command->offsets = offsets ? (const size_t *)(const void *)command->pattern : NULL;
         command->target = target;
@@ -352,8 +344,7 @@ ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(
     return append((struct sim_list *)handle, command);
 }
 
-ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handle, const void *p,
-                                                  size_t size)
+ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handle, const void *p, size_t size)
 {
     (void)size;
     return !handle ? ZE_RESULT_ERROR_INVALID_NULL_HANDLE
@@ -361,9 +352,8 @@ ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handl
                    : ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandListAppendMemAdvise(ze_command_list_handle_t handle,
-                                             ze_device_handle_t device, const void *p, size_t size,
-                                             ze_memory_advice_t advice)
+ze_result_t sim_zeCommandListAppendMemAdvise(ze_command_list_handle_t handle, ze_device_handle_t device, const void *p,
+                                             size_t size, ze_memory_advice_t advice)
 {
     (void)size;
     (void)advice;
@@ -372,10 +362,9 @@ ze_result_t sim_zeCommandListAppendMemAdvise(ze_command_list_handle_t handle,
                               : ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t handle,
-                                                void (*function)(void *), void *data,
-                                                void *extensions, ze_event_handle_t signal,
-                                                uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t handle, void (*function)(void *), void *data,
+                                                void *extensions, ze_event_handle_t signal, uint32_t wait_count,
+                                                ze_event_handle_t *waits)
 {
     (void)extensions;
     if (!handle)
@@ -390,8 +379,8 @@ ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t handle,
     return append((struct sim_list *)handle, command);
 }
 
-static ze_result_t run_lists(struct sim_queue *queue, uint32_t count,
-                             ze_command_list_handle_t *lists, struct sim_fence *fence)
+static ze_result_t run_lists(struct sim_queue *queue, uint32_t count, ze_command_list_handle_t *lists,
+                             struct sim_fence *fence)
 {
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (uint32_t i = 0; i < count && !result; i++) {
@@ -404,8 +393,7 @@ static ze_result_t run_lists(struct sim_queue *queue, uint32_t count,
 }
 
 ze_result_t sim_zeCommandQueueExecuteCommandLists(ze_command_queue_handle_t queue, uint32_t count,
-                                                  ze_command_list_handle_t *lists,
-                                                  ze_fence_handle_t fence)
+                                                  ze_command_list_handle_t *lists, ze_fence_handle_t fence)
 {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -416,9 +404,9 @@ ze_result_t sim_zeCommandQueueExecuteCommandLists(ze_command_queue_handle_t queu
     return run_lists((struct sim_queue *)queue, count, lists, (struct sim_fence *)fence);
 }
 
-ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(
-    ze_command_list_handle_t handle, uint32_t count, ze_command_list_handle_t *lists,
-    ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
+ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(ze_command_list_handle_t handle, uint32_t count,
+                                                            ze_command_list_handle_t *lists, ze_event_handle_t signal,
+                                                            uint32_t wait_count, ze_event_handle_t *waits)
 {
     struct sim_list *list = (struct sim_list *)handle;
     if (!list)
@@ -444,16 +432,16 @@ ze_result_t sim_zeCommandListHostSynchronize(ze_command_list_handle_t handle, ui
 }
 
 /* What newer runtimes ask a list about itself. */
-#define GETTER(function, type, expression)                                                         \
-    ze_result_t function(ze_command_list_handle_t handle, type *out)                               \
-    {                                                                                              \
-        const struct sim_list *list = (struct sim_list *)handle;                                   \
-        if (!list)                                                                                 \
-            return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;                                            \
-        if (!out)                                                                                  \
-            return ZE_RESULT_ERROR_INVALID_NULL_POINTER;                                           \
-        *out = expression;                                                                         \
-        return ZE_RESULT_SUCCESS;                                                                  \
+#define GETTER(function, type, expression)                                                                             \
+    ze_result_t function(ze_command_list_handle_t handle, type *out)                                                   \
+    {                                                                                                                  \
+        const struct sim_list *list = (struct sim_list *)handle;                                                       \
+        if (!list)                                                                                                     \
+            return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;                                                                \
+        if (!out)                                                                                                      \
+            return ZE_RESULT_ERROR_INVALID_NULL_POINTER;                                                               \
+        *out = expression;                                                                                             \
+        return ZE_RESULT_SUCCESS;                                                                                      \
     }
 GETTER(sim_zeCommandListGetDeviceHandle, ze_device_handle_t, (ze_device_handle_t)list->device)
 GETTER(sim_zeCommandListGetContextHandle, ze_context_handle_t, (ze_context_handle_t)list->context)

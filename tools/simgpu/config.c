@@ -23,8 +23,7 @@ struct setting {
 };
 
 static const struct setting settings[] = {
-#define SIM_SETTING(name, kind, lowest, highest, preset, help)                                        \
-    {#name, kind, lowest, highest, preset, &sim_config.name},
+#define SIM_SETTING(name, kind, lowest, highest, preset, help) {#name, kind, lowest, highest, preset, &sim_config.name},
 #include "simgpu/settings.def"
 #undef SIM_SETTING
 };
@@ -59,8 +58,7 @@ void sim_spend(uint64_t ns)
         return;
     uint64_t until = sim_now() + ns;
     if (ns >= 100000) {
-        struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
-                             .tv_nsec = (long)(until % 1000000000u)};
+        struct timespec t = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
             continue;
         return;
@@ -84,13 +82,11 @@ struct unit {
     double factor;
 };
 static const struct unit byte_units[] = {
-    {"", 1},           {"B", 1},          {"K", 0x1p10},     {"KiB", 0x1p10}, {"M", 0x1p20},
-    {"MiB", 0x1p20},   {"G", 0x1p30},     {"GiB", 0x1p30},   {"T", 0x1p40},   {"TiB", 0x1p40},
-    {"KB", 1e3},       {"MB", 1e6},       {"GB", 1e9},       {"TB", 1e12},    {"B/s", 1},
-    {"KiB/s", 0x1p10}, {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30}, {"MB/s", 1e6},   {"GB/s", 1e9},
-    {NULL, 0}};
-static const struct unit time_units[] = {{"", 1},     {"ns", 1},  {"us", 1e3},
-                                         {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+    {"", 1},       {"B", 1},        {"K", 0x1p10}, {"KiB", 0x1p10},   {"M", 0x1p20},     {"MiB", 0x1p20},
+    {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40}, {"TiB", 0x1p40},   {"KB", 1e3},       {"MB", 1e6},
+    {"GB", 1e9},   {"TB", 1e12},    {"B/s", 1},    {"KiB/s", 0x1p10}, {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30},
+    {"MB/s", 1e6}, {"GB/s", 1e9},   {NULL, 0}};
+static const struct unit time_units[] = {{"", 1}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
 static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 
 static bool parse_number(const char *text, const struct unit *units, double *out)
@@ -138,8 +134,7 @@ static bool parse_one_fault(char *text, struct sim_fault *fault)
             return false;
     }
     fault->code = (uint32_t)strtoull(code, &end, 0);
-    if (*end || end == code || fault->code == 0 ||
-        (sim_is_function && !sim_is_function(text)))
+    if (*end || end == code || fault->code == 0 || (sim_is_function && !sim_is_function(text)))
         return false;
     snprintf(fault->function, sizeof(fault->function), "%s", text);
     return true;
@@ -170,7 +165,7 @@ static bool parse(const struct setting *setting, const char *text)
     double number;
     const struct unit *units = setting->kind == SIM_BYTES  ? byte_units
                                : setting->kind == SIM_TIME ? time_units
-                                                        : no_units;
+                                                           : no_units;
     switch (setting->kind) {
     case SIM_FLAG:
         return parse_flag(text, setting->value);
@@ -203,8 +198,7 @@ static void expected(const struct setting *setting, char *out, size_t size)
         [SIM_FAIL] = "FUNCTION@N=CODE[+...]",
     };
     if (setting->kind == SIM_NUMBER)
-        snprintf(out, size, "%llu to %llu", (unsigned long long)setting->lowest,
-                 (unsigned long long)setting->highest);
+        snprintf(out, size, "%llu to %llu", (unsigned long long)setting->lowest, (unsigned long long)setting->highest);
     else
         snprintf(out, size, "%s", words[setting->kind]);
 }

@@ -38,8 +38,7 @@ void sim_devices_init(void)
         device->tiles = calloc(sim_config.tiles, sizeof(*device->tiles));
         device->tile_count = device->tiles ? (unsigned)sim_config.tiles : 0;
         for (unsigned tile = 0; tile < device->tile_count; tile++) {
-            device->tiles[tile] =
-                (struct sim_device){.card = card, .tile = (int)tile, .root = device};
+            device->tiles[tile] = (struct sim_device){.card = card, .tile = (int)tile, .root = device};
             sim_object_init(&device->tiles[tile].object);
         }
     }
@@ -66,8 +65,7 @@ ze_result_t sim_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_devic
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count,
-                                      ze_device_handle_t *devices)
+ze_result_t sim_zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count, ze_device_handle_t *devices)
 {
     struct sim_device *device = sim_device(handle);
     if (!handle)
@@ -91,12 +89,17 @@ ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t handle, ze_device_handl
     return ZE_RESULT_SUCCESS;
 }
 
+unsigned sim_bus(const struct sim_device *device)
+{
+    return 3 + (sim_config.alike ? 0 : device->card);
+}
+
 static void fill_uuid(const struct sim_device *device, uint8_t *id)
 {
     memset(id, 0, ZE_MAX_DEVICE_UUID_SIZE);
     memcpy(id, "\x86\x80\x0b\xe2", 4);
     id[4] = sim_second() ? 2 : 1;
-    id[8] = (uint8_t)(3 + device->card); /* the PCI bus */
+    id[8] = (uint8_t)sim_bus(device);
     id[15] = (uint8_t)(device->tile + 1);
 }
 
@@ -152,8 +155,7 @@ ze_result_t sim_zeDeviceGetProperties(ze_device_handle_t handle, ze_device_prope
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle,
-                                             ze_device_compute_properties_t *p)
+ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle, ze_device_compute_properties_t *p)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -169,8 +171,7 @@ ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle,
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetModuleProperties(ze_device_handle_t handle,
-                                            ze_device_module_properties_t *p)
+ze_result_t sim_zeDeviceGetModuleProperties(ze_device_handle_t handle, ze_device_module_properties_t *p)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -199,8 +200,8 @@ ze_result_t sim_zeDeviceGetCommandQueueGroupProperties(ze_device_handle_t handle
     for (uint32_t i = 0; p && i < *count; i++) {
         p[i].flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY;
         if (i == 0)
-            p[i].flags |= ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE |
-                          ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS;
+            p[i].flags |=
+                ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS;
         p[i].maxMemoryFillPatternSize = i == 0 ? SIZE_MAX : 16;
         p[i].numQueues = 1;
     }
@@ -228,11 +229,9 @@ ze_result_t sim_zeDeviceGetMemoryProperties(ze_device_handle_t handle, uint32_t 
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle,
-                                                  ze_device_memory_access_properties_t *p)
+ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle, ze_device_memory_access_properties_t *p)
 {
-    const uint32_t all =
-        ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC; /* nothing concurrent */
+    const uint32_t all = ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC; /* nothing concurrent */
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -244,8 +243,7 @@ ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle,
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *count,
-                                           ze_device_cache_properties_t *p)
+ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *count, ze_device_cache_properties_t *p)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -260,8 +258,7 @@ ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle,
-                                           ze_device_image_properties_t *p)
+ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle, ze_device_image_properties_t *p)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -276,8 +273,7 @@ ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle,
 ze_result_t sim_zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle,
                                                     ze_device_external_memory_properties_t *p)
 {
-    const uint32_t types =
-        ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
+    const uint32_t types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -303,8 +299,7 @@ ze_result_t sim_zeDeviceGetP2PProperties(ze_device_handle_t handle, ze_device_ha
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceCanAccessPeer(ze_device_handle_t handle, ze_device_handle_t peer,
-                                      ze_bool_t *value)
+ze_result_t sim_zeDeviceCanAccessPeer(ze_device_handle_t handle, ze_device_handle_t peer, ze_bool_t *value)
 {
     if (!handle || !peer)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -319,8 +314,7 @@ ze_result_t sim_zeDeviceGetStatus(ze_device_handle_t handle)
     return handle ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-ze_result_t sim_zeDeviceGetGlobalTimestamps(ze_device_handle_t handle, uint64_t *host,
-                                            uint64_t *device)
+ze_result_t sim_zeDeviceGetGlobalTimestamps(ze_device_handle_t handle, uint64_t *host, uint64_t *device)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -336,7 +330,7 @@ ze_result_t sim_zeDevicePciGetPropertiesExt(ze_device_handle_t handle, ze_pci_ex
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    p->address = (ze_pci_address_ext_t){.domain = 0, .bus = 3 + sim_device(handle)->card};
+    p->address = (ze_pci_address_ext_t){.domain = 0, .bus = sim_bus(sim_device(handle))};
     p->maxSpeed = (ze_pci_speed_ext_t){.genVersion = 4, .width = 8, .maxBandwidth = 16000000000ll};
     return ZE_RESULT_SUCCESS;
 }

@@ -78,8 +78,7 @@ ze_result_t sim_zeDriverGet(uint32_t *count, ze_driver_handle_t *drivers)
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers,
-                              const struct sim_init_desc *desc)
+ze_result_t sim_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers, const struct sim_init_desc *desc)
 {
     if (!count || !desc)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -114,8 +113,7 @@ static void fill_driver_extension(struct sim_next *next)
         *(uint32_t *)(next + 1) = sim_config.ddi_handles ? 1 : 0;
     else if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)
         ((ze_driver_memory_free_ext_properties_t *)(void *)next)->freePolicies =
-            ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE |
-            ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE;
+            ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE;
 }
 
 ze_result_t sim_zeDriverGetProperties(ze_driver_handle_t driver, ze_driver_properties_t *properties)
@@ -131,8 +129,7 @@ ze_result_t sim_zeDriverGetProperties(ze_driver_handle_t driver, ze_driver_prope
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDriverGetIpcProperties(ze_driver_handle_t driver,
-                                         ze_driver_ipc_properties_t *properties)
+ze_result_t sim_zeDriverGetIpcProperties(ze_driver_handle_t driver, ze_driver_ipc_properties_t *properties)
 {
     (void)driver;
     if (!properties)
@@ -185,8 +182,7 @@ static ze_result_t version_string(ze_driver_handle_t driver, char *out, size_t *
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name,
-                                                    void **address)
+ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **address)
 {
     (void)driver;
     if (!name || !address)

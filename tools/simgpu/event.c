@@ -34,8 +34,8 @@ static ze_result_t pool_new(struct sim_context *context, uint32_t count, uint32_
     pool->flags = flags;
     pool->fd = fd;
     pool->shared = fd >= 0;
-    pool->slots = mmap(NULL, pool_bytes(count), PROT_READ | PROT_WRITE,
-                       fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    pool->slots =
+        mmap(NULL, pool_bytes(count), PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
     if (pool->slots == MAP_FAILED) {
         free(pool);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -44,9 +44,8 @@ static ze_result_t pool_new(struct sim_context *context, uint32_t count, uint32_
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventPoolCreate(ze_context_handle_t context, const ze_event_pool_desc_t *desc,
-                                  uint32_t count, ze_device_handle_t *devices,
-                                  ze_event_pool_handle_t *out)
+ze_result_t sim_zeEventPoolCreate(ze_context_handle_t context, const ze_event_pool_desc_t *desc, uint32_t count,
+                                  ze_device_handle_t *devices, ze_event_pool_handle_t *out)
 {
     int fd = -1;
     (void)count;
@@ -87,8 +86,7 @@ struct pool_handle {
     uint32_t count, flags;
 };
 
-ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle,
-                                        ze_ipc_event_pool_handle_t *out)
+ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle, ze_ipc_event_pool_handle_t *out)
 {
     const struct sim_event_pool *pool = (struct sim_event_pool *)handle;
     if (!pool)
@@ -103,15 +101,13 @@ ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle,
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventPoolPutIpcHandle(ze_context_handle_t context,
-                                        ze_ipc_event_pool_handle_t handle)
+ze_result_t sim_zeEventPoolPutIpcHandle(ze_context_handle_t context, ze_ipc_event_pool_handle_t handle)
 {
     (void)handle;
     return context ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-ze_result_t sim_zeEventPoolOpenIpcHandle(ze_context_handle_t context,
-                                         ze_ipc_event_pool_handle_t handle,
+ze_result_t sim_zeEventPoolOpenIpcHandle(ze_context_handle_t context, ze_ipc_event_pool_handle_t handle,
                                          ze_event_pool_handle_t *out)
 {
     struct pool_handle data;
@@ -154,8 +150,7 @@ ze_result_t sim_zeEventPoolGetFlags(ze_event_pool_handle_t handle, ze_event_pool
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc_t *desc,
-                              ze_event_handle_t *out)
+ze_result_t sim_zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc_t *desc, ze_event_handle_t *out)
 {
     struct sim_event_pool *pool = (struct sim_event_pool *)handle;
     if (!pool)
@@ -202,8 +197,7 @@ bool sim_wait_changed(uint64_t deadline, bool poll)
         pthread_cond_wait(&sim.changed, &sim.progress);
         return true;
     }
-    struct timespec t = {.tv_sec = (time_t)(until / 1000000000u),
-                         .tv_nsec = (long)(until % 1000000000u)};
+    struct timespec t = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
     pthread_cond_timedwait(&sim.changed, &sim.progress, &t);
     return true;
 }
@@ -239,8 +233,7 @@ ze_result_t sim_zeEventQueryStatus(ze_event_handle_t handle)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    return atomic_load(&((struct sim_event *)handle)->slot->signalled) ? ZE_RESULT_SUCCESS
-                                                                       : ZE_RESULT_NOT_READY;
+    return atomic_load(&((struct sim_event *)handle)->slot->signalled) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
 ze_result_t sim_zeEventHostSynchronize(ze_event_handle_t handle, uint64_t timeout)
@@ -251,8 +244,7 @@ ze_result_t sim_zeEventHostSynchronize(ze_event_handle_t handle, uint64_t timeou
     uint64_t deadline = sim_deadline(timeout);
     pthread_mutex_lock(&sim.progress);
     bool done;
-    while (!(done = atomic_load(&event->slot->signalled)) &&
-           sim_wait_changed(deadline, event->shared))
+    while (!(done = atomic_load(&event->slot->signalled)) && sim_wait_changed(deadline, event->shared))
         continue;
     pthread_mutex_unlock(&sim.progress);
     return done ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
@@ -265,8 +257,7 @@ void sim_event_times(struct sim_event *event, ze_kernel_timestamp_result_t *out)
     out->context = out->global;
 }
 
-ze_result_t sim_zeEventQueryKernelTimestamp(ze_event_handle_t handle,
-                                            ze_kernel_timestamp_result_t *out)
+ze_result_t sim_zeEventQueryKernelTimestamp(ze_event_handle_t handle, ze_kernel_timestamp_result_t *out)
 {
     struct sim_event *event = (struct sim_event *)handle;
     if (!event)
@@ -311,8 +302,7 @@ ze_result_t sim_zeEventGetWaitScope(ze_event_handle_t handle, ze_event_scope_fla
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeFenceCreate(ze_command_queue_handle_t queue, const ze_fence_desc_t *desc,
-                              ze_fence_handle_t *out)
+ze_result_t sim_zeFenceCreate(ze_command_queue_handle_t queue, const ze_fence_desc_t *desc, ze_fence_handle_t *out)
 {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -353,8 +343,7 @@ ze_result_t sim_zeFenceQueryStatus(ze_fence_handle_t handle)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    return atomic_load(&((struct sim_fence *)handle)->signalled) ? ZE_RESULT_SUCCESS
-                                                                 : ZE_RESULT_NOT_READY;
+    return atomic_load(&((struct sim_fence *)handle)->signalled) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
 ze_result_t sim_zeFenceReset(ze_fence_handle_t handle)

@@ -46,10 +46,8 @@ static void copy_region(const struct sim_command *command)
         for (uint32_t y = 0; y < to->height; y++) {
             char *target = (char *)command->target + (size_t)(z + to->originZ) * command->slice +
                            (size_t)(y + to->originY) * command->pitch + to->originX;
-            const char *source = (const char *)command->source +
-                                 (size_t)(z + from->originZ) * command->source_slice +
-                                 (size_t)(y + from->originY) * command->source_pitch +
-                                 from->originX;
+            const char *source = (const char *)command->source + (size_t)(z + from->originZ) * command->source_slice +
+                                 (size_t)(y + from->originY) * command->source_pitch + from->originX;
             memmove(target, source, to->width);
         }
     }
@@ -62,8 +60,7 @@ static void move_bytes(const struct sim_command *command)
         memmove(command->target, command->source, command->operand[0].size);
         break;
     case SIM_FILL:
-        fill_bytes(command->target, command->operand[0].size, command->pattern,
-                   command->pattern_size);
+        fill_bytes(command->target, command->operand[0].size, command->pattern, command->pattern_size);
         break;
     case SIM_REGION:
         copy_region(command);
@@ -75,8 +72,7 @@ static void move_bytes(const struct sim_command *command)
     }
     case SIM_TIMES:
         for (uint32_t i = 0; i < command->wait_count; i++) {
-            size_t offset =
-                command->offsets ? command->offsets[i] : i * sizeof(ze_kernel_timestamp_result_t);
+            size_t offset = command->offsets ? command->offsets[i] : i * sizeof(ze_kernel_timestamp_result_t);
             sim_event_times(command->waits[i], (void *)((char *)command->target + offset));
         }
         break;

@@ -36,8 +36,7 @@ static uint64_t inode_of(int fd, size_t *size)
     return status.st_ino;
 }
 
-ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p,
-                                  ze_ipc_mem_handle_t *out)
+ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p, ze_ipc_mem_handle_t *out)
 {
     struct sim_block block;
     size_t ignored;
@@ -63,8 +62,8 @@ ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p,
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, const void *p,
-                                                void *extensions, ze_ipc_mem_handle_t *out)
+ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, const void *p, void *extensions,
+                                                ze_ipc_mem_handle_t *out)
 {
     (void)extensions;
     return sim_zeMemGetIpcHandle(context, p, out);
@@ -78,8 +77,8 @@ ze_result_t sim_zeMemPutIpcHandle(ze_context_handle_t context, ze_ipc_mem_handle
 }
 
 /* Takes the descriptor over. */
-static ze_result_t map_import(struct sim_context *context, struct sim_device *device, int fd,
-                              unsigned owner, size_t offset, size_t size, void **out)
+static ze_result_t map_import(struct sim_context *context, struct sim_device *device, int fd, unsigned owner,
+                              size_t offset, size_t size, void **out)
 {
     struct sim_backing *backing;
     size_t whole = 0;
@@ -135,9 +134,8 @@ static int open_handle(const struct handle *handle)
     return fd;
 }
 
-ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle_t device,
-                                   ze_ipc_mem_handle_t opaque, ze_ipc_memory_flags_t flags,
-                                   void **out)
+ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t opaque,
+                                   ze_ipc_memory_flags_t flags, void **out)
 {
     struct handle handle;
     if (!context || !device)
@@ -150,8 +148,7 @@ ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle
     int fd = handle.inode ? open_handle(&handle) : -1;
     if (fd < 0)
         return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    return map_import(sim_context(context), sim_device(device), fd, handle.card, handle.offset,
-                      handle.size, out);
+    return map_import(sim_context(context), sim_device(device), fd, handle.card, handle.offset, handle.size, out);
 }
 
 /* As Intel's driver: by the way of zeMemFree, which takes what was not imported too, by any pointer into it. */
@@ -171,8 +168,8 @@ ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p)
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t context,
-                                                       ze_ipc_mem_handle_t opaque, uint64_t *fd)
+ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t context, ze_ipc_mem_handle_t opaque,
+                                                       uint64_t *fd)
 {
     struct handle handle;
     if (!context)

@@ -179,8 +179,7 @@ static void take_record(void)
 {
     for (unsigned i = 0; i < PROCESSES && !mine; i++) {
         struct flock hold = record_lock(i);
-        if (machine->record[i].pid == 0 &&
-            (lock_fd < 0 || fcntl(lock_fd, F_OFD_SETLK, &hold) == 0)) {
+        if (machine->record[i].pid == 0 && (lock_fd < 0 || fcntl(lock_fd, F_OFD_SETLK, &hold) == 0)) {
             mine = &machine->record[i];
             if (machine->records <= i)
                 machine->records = i + 1;

@@ -58,9 +58,8 @@ static ze_result_t check_size(size_t size, size_t alignment, bool relaxed, void 
 }
 
 /* `extensions` are those of the description that names the kind. */
-static ze_result_t allocate(enum sim_kind kind, struct sim_context *context,
-                            struct sim_device *device, size_t size, size_t alignment,
-                            const void *extensions, void **out)
+static ze_result_t allocate(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
+                            size_t alignment, const void *extensions, void **out)
 {
     bool own = wants_own_buffer(extensions), relaxed;
     ze_result_t result = check_relaxed(extensions, &relaxed);
@@ -82,8 +81,7 @@ static ze_result_t allocate(enum sim_kind kind, struct sim_context *context,
     return result;
 }
 
-ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context,
-                                 const ze_device_mem_alloc_desc_t *desc, size_t size,
+ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
                                  size_t alignment, ze_device_handle_t device, void **out)
 {
     if (!context || !device)
@@ -93,12 +91,11 @@ ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context,
     const ze_external_memory_import_fd_t *import = import_of(desc->pNext);
     if (import)
         return sim_import_fd(sim_context(context), sim_device(device), import->fd, out);
-    return allocate(SIM_DEVICE, sim_context(context), sim_device(device), size, alignment,
-                    desc->pNext, out);
+    return allocate(SIM_DEVICE, sim_context(context), sim_device(device), size, alignment, desc->pNext, out);
 }
 
-ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc,
-                               size_t size, size_t alignment, void **out)
+ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size,
+                               size_t alignment, void **out)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -107,17 +104,15 @@ ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_al
     return allocate(SIM_HOST, sim_context(context), NULL, size, alignment, desc->pNext, out);
 }
 
-ze_result_t sim_zeMemAllocShared(ze_context_handle_t context,
-                                 const ze_device_mem_alloc_desc_t *device_desc,
-                                 const ze_host_mem_alloc_desc_t *host_desc, size_t size,
-                                 size_t alignment, ze_device_handle_t device, void **out)
+ze_result_t sim_zeMemAllocShared(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *device_desc,
+                                 const ze_host_mem_alloc_desc_t *host_desc, size_t size, size_t alignment,
+                                 ze_device_handle_t device, void **out)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!device_desc || !host_desc || !out)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    return allocate(SIM_SHARED, sim_context(context), sim_device(device), size, alignment,
-                    device_desc->pNext, out);
+    return allocate(SIM_SHARED, sim_context(context), sim_device(device), size, alignment, device_desc->pNext, out);
 }
 
 bool sim_find(const void *p, struct sim_block *out)
@@ -130,10 +125,8 @@ bool sim_find(const void *p, struct sim_block *out)
         return sim_pool_find(backing, address, out);
     if (backing->kind == SIM_VIRTUAL)
         return sim_virtual_find(backing, address, out);
-    *out = (struct sim_block){.backing = backing,
-                              .base = backing->first,
-                              .size = backing->asked,
-                              .offset = backing->first - backing->base};
+    *out = (struct sim_block){
+        .backing = backing, .base = backing->first, .size = backing->asked, .offset = backing->first - backing->base};
     return address - out->base < out->size;
 }
 
@@ -195,8 +188,7 @@ void sim_free_deferred(void)
 /* Memory lock held. Only the very start of a live block that is ours to free. */
 static bool find_to_free(const void *p, struct sim_block *block)
 {
-    return sim_find(p, block) && block->base == (uintptr_t)p &&
-           block->backing->kind != SIM_PHYSICAL &&
+    return sim_find(p, block) && block->base == (uintptr_t)p && block->backing->kind != SIM_PHYSICAL &&
            (atomic_load(&deferred_count) == 0 || !is_deferred(block->base));
 }
 
@@ -210,8 +202,7 @@ static void check_context(const struct sim_context *context)
         sim_context_gone();
 }
 
-static ze_result_t release(const struct sim_context *context, void *p,
-                           ze_driver_memory_free_policy_ext_flags_t policy)
+static ze_result_t release(const struct sim_context *context, void *p, ze_driver_memory_free_policy_ext_flags_t policy)
 {
     struct sim_block block;
     sim_spend(sim_config.free_cost);
@@ -225,8 +216,7 @@ static ze_result_t release(const struct sim_context *context, void *p,
         found = find_to_free(p, &block);
     }
     if (found) {
-        bool later = (policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE) &&
-                     sim_in_use(block.base, block.size);
+        bool later = (policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE) && sim_in_use(block.base, block.size);
         if (!later || !defer(&block))
             sim_release(&block);
     }
@@ -241,8 +231,7 @@ ze_result_t sim_zeMemFree(ze_context_handle_t context, void *p)
     return release(sim_context(context), p, 0);
 }
 
-ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
-                             void *p)
+ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *p)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -273,8 +262,7 @@ static ze_result_t fill_export(struct sim_backing *backing, struct sim_next *fir
 }
 
 ze_result_t sim_zeMemGetAllocProperties(ze_context_handle_t context, const void *p,
-                                        ze_memory_allocation_properties_t *properties,
-                                        ze_device_handle_t *device)
+                                        ze_memory_allocation_properties_t *properties, ze_device_handle_t *device)
 {
     struct sim_block block;
     ze_result_t result = ZE_RESULT_SUCCESS;
@@ -303,8 +291,7 @@ ze_result_t sim_zeMemGetAllocProperties(ze_context_handle_t context, const void 
     return result;
 }
 
-ze_result_t sim_zeMemGetAddressRange(ze_context_handle_t context, const void *p, void **base,
-                                     size_t *size)
+ze_result_t sim_zeMemGetAddressRange(ze_context_handle_t context, const void *p, void **base, size_t *size)
 {
     struct sim_block block;
     if (!context)

@@ -111,8 +111,7 @@ static void drop_slab(struct sim_slab *slab)
         free(pool);
 }
 
-static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context,
-                                struct sim_device *device)
+static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context, struct sim_device *device)
 {
     struct sim_pool *pool;
     for (pool = context->pools; pool; pool = pool->next) {
@@ -121,8 +120,7 @@ static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context,
     }
     pool = calloc(1, sizeof(*pool));
     if (pool) {
-        *pool = (struct sim_pool){
-            .kind = kind, .device = device, .context = context, .next = context->pools};
+        *pool = (struct sim_pool){.kind = kind, .device = device, .context = context, .next = context->pools};
         context->pools = pool;
     }
     return pool;
@@ -133,8 +131,8 @@ static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out)
     struct sim_slab *slab = calloc(1, sizeof(*slab));
     if (!slab)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    ze_result_t result = sim_backing_new(pool->kind, pool->context, pool->device, SIM_UNIT,
-                                         SIM_UNIT, -1, &slab->backing);
+    ze_result_t result =
+        sim_backing_new(pool->kind, pool->context, pool->device, SIM_UNIT, SIM_UNIT, -1, &slab->backing);
     if (result != ZE_RESULT_SUCCESS) {
         free(slab);
         return result;
@@ -168,8 +166,7 @@ static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step)
 
 /* Slabs of the block's own class may be too tight: a few are tried. One of a higher class fits, or
  * is listed anew, so the search is short whatever the number of slabs. */
-static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step,
-                                  unsigned *at)
+static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step, unsigned *at)
 {
     for (unsigned class = class_of(units); class < CLASSES; class ++) {
         int tries = class == class_of(units) || step > 1 ? 8 : INT_MAX;
@@ -182,8 +179,8 @@ static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigne
     return NULL;
 }
 
-ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
-                           struct sim_device *device, size_t size, size_t alignment, void **out)
+ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
+                           size_t alignment, void **out)
 {
     struct sim_pool *pool = pool_of(kind, context, device);
     unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at;

@@ -79,8 +79,7 @@ static void put_region(struct text *text, const char *region, uint64_t total, ui
 /* Files of the real process that a reader of the root would miss. */
 static void link_own_files(const char *root)
 {
-    static const char *const names[] = {"status", "stat", "cmdline", "comm",
-                                        "cgroup", "maps", "environ"};
+    static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
     char real[64], link[4200];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(real, sizeof(real), "/proc/%d/%s", getpid(), names[i]);
@@ -102,14 +101,12 @@ static void link_card(const char *root, unsigned card)
     }
 }
 
-void sim_procfs_write_card(const char *root, unsigned client, unsigned card,
-                           const struct sim_usage *usage)
+void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage)
 {
     struct text text = {.used = 0};
     char path[4096];
     put(&text, "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t%u\n", 500 + card);
-    put(&text, "drm-driver:\txe\ndrm-client-id:\t%u\ndrm-pdev:\t0000:%02x:00.0\n", client,
-        3 + card);
+    put(&text, "drm-driver:\txe\ndrm-client-id:\t%u\ndrm-pdev:\t0000:%02x:00.0\n", client, 3 + card);
     put_region(&text, "system", usage->system, 0);
     put_region(&text, "gtt", usage->gtt, usage->gtt);
     put_region(&text, "vram0", usage->vram + usage->shared, usage->shared);
@@ -183,8 +180,7 @@ static void remove_folder(const char *root, int pid, const char *name)
 
 void sim_procfs_remove(const char *root, int pid)
 {
-    static const char *const names[] = {"status", "stat", "cmdline", "comm",
-                                        "cgroup", "maps", "environ"};
+    static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
     char path[4096];
     remove_folder(root, pid, "fdinfo");
     remove_folder(root, pid, "fd");

@@ -177,8 +177,7 @@ void sim_queue_free(struct sim_queue *queue)
 }
 
 /* Progress lock held. */
-static ze_result_t push(struct sim_queue *queue, struct sim_command *command,
-                        struct sim_fence *fence)
+static ze_result_t push(struct sim_queue *queue, struct sim_command *command, struct sim_fence *fence)
 {
     struct task *task = calloc(1, sizeof(*task));
     if (!task)
@@ -223,8 +222,8 @@ static void prepare(struct sim_queue *queue, struct sim_command *command)
     pthread_mutex_unlock(&sim.memory);
 }
 
-ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const *commands,
-                             size_t count, struct sim_fence *fence)
+ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const *commands, size_t count,
+                             struct sim_fence *fence)
 {
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (size_t i = 0; i < count; i++)
@@ -270,8 +269,7 @@ ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t device)
 }
 
 ze_result_t sim_zeCommandQueueCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                     const ze_command_queue_desc_t *desc,
-                                     ze_command_queue_handle_t *out)
+                                     const ze_command_queue_desc_t *desc, ze_command_queue_handle_t *out)
 {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;

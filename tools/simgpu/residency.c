@@ -18,9 +18,8 @@ struct sim_context *sim_context_new(uint32_t cards)
     return context;
 }
 
-ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_desc_t *desc,
-                                  uint32_t count, ze_device_handle_t *devices,
-                                  ze_context_handle_t *out)
+ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t count,
+                                  ze_device_handle_t *devices, ze_context_handle_t *out)
 {
     uint32_t cards = 0;
     if (!driver)
@@ -35,8 +34,7 @@ ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_de
     return *out ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-ze_result_t sim_zeContextCreate(ze_driver_handle_t driver, const ze_context_desc_t *desc,
-                                ze_context_handle_t *out)
+ze_result_t sim_zeContextCreate(ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out)
 {
     return sim_zeContextCreateEx(driver, desc, 0, NULL, out);
 }
@@ -86,8 +84,8 @@ void sim_export(struct sim_backing *backing, int card)
     if (!backing->device || (backing->kind == SIM_SHARED || backing->kind == SIM_HOST))
         return;
     if (!backing->exported && mirrors(backing)) {
-        backing->mirror = mmap(NULL, backing->size, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        backing->mirror =
+            mmap(NULL, backing->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         if (backing->mirror == MAP_FAILED) {
             backing->mirror = NULL;
             sim_say("no host memory for the mirror of %zu bytes", backing->size);
@@ -120,8 +118,7 @@ void sim_unexport(struct sim_backing *backing)
     backing->exported = false;
 }
 
-static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t handle, void *p,
-                                 bool resident)
+static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t handle, void *p, bool resident)
 {
     struct sim_block block;
     if (!context || !handle)
@@ -143,16 +140,15 @@ static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeContextMakeMemoryResident(ze_context_handle_t context, ze_device_handle_t device,
-                                            void *p, size_t size)
+ze_result_t sim_zeContextMakeMemoryResident(ze_context_handle_t context, ze_device_handle_t device, void *p,
+                                            size_t size)
 {
     (void)size;
     return set_residency(context, device, p, true);
 }
 
 /* The import on the peer stays until the buffer goes. */
-ze_result_t sim_zeContextEvictMemory(ze_context_handle_t context, ze_device_handle_t device,
-                                     void *p, size_t size)
+ze_result_t sim_zeContextEvictMemory(ze_context_handle_t context, ze_device_handle_t device, void *p, size_t size)
 {
     (void)size;
     return set_residency(context, device, p, false);

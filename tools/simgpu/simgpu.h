@@ -190,7 +190,8 @@ void sim_start(void); /* once: configuration, cards, machine */
 /* --- device.c --------------------------------------------------------------------------------- */
 void sim_devices_init(void);
 void sim_modules_init(void);
-uint32_t sim_visible_cards(void); /* a bit each */
+uint32_t sim_visible_cards(void);                  /* a bit each */
+unsigned sim_bus(const struct sim_device *device); /* PCI */
 static inline struct sim_device *sim_device(ze_device_handle_t handle)
 {
     return (struct sim_device *)handle;
@@ -212,9 +213,8 @@ uint32_t sim_residency(const void *p);
 /* --- backing.c: buffers, their addresses, the index ------------------------------------------- */
 /* Memory lock held. Reserve, back and index `size` bytes; VRAM is charged for SIM_DEVICE. fd >= 0:
  * map that file from `offset` on instead of new memory (the descriptor is then ours). */
-ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context,
-                            struct sim_device *device, size_t size, size_t alignment, int fd,
-                            struct sim_backing **out);
+ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
+                            size_t alignment, int fd, struct sim_backing **out);
 void sim_backing_free(struct sim_backing *backing);
 struct sim_backing *sim_backing_at(uintptr_t address);
 void sim_backing_index(struct sim_backing *backing, struct sim_backing *value);
@@ -229,8 +229,8 @@ static inline size_t sim_round(size_t value, size_t to)
 }
 
 /* --- pool.c: blocks up to 1 MiB from 2 MiB slabs; memory lock held ---------------------------- */
-ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context,
-                           struct sim_device *device, size_t size, size_t alignment, void **out);
+ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
+                           size_t alignment, void **out);
 void sim_pool_free(struct sim_backing *backing, uintptr_t base);
 bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out);
 bool sim_pool_trim(struct sim_device *device); /* empty slabs go back; true: there was one */
@@ -303,8 +303,8 @@ struct sim_command {
 struct sim_queue *sim_queue_new(struct sim_context *context, struct sim_device *device,
                                 const ze_command_queue_desc_t *desc);
 void sim_queue_free(struct sim_queue *queue);
-ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const *commands,
-                             size_t count, struct sim_fence *fence);
+ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const *commands, size_t count,
+                             struct sim_fence *fence);
 ze_result_t sim_queue_wait(struct sim_queue *queue, uint64_t timeout);
 void sim_command_drop(struct sim_command *command);
 /* Does a command that is under way name a byte of the range? Takes the progress lock. */
@@ -342,8 +342,7 @@ struct sim_host_memory {
 };
 void sim_procfs_read_host(struct sim_host_memory *host); /* of the real machine */
 void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *host, uint64_t used);
-void sim_procfs_write_card(const char *root, unsigned client, unsigned card,
-                           const struct sim_usage *usage);
+void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage);
 void sim_procfs_remove(const char *root, int pid);
 
 /* --- the entry points ------------------------------------------------------------------------- */
@@ -351,22 +350,18 @@ ze_result_t sim_zeInitDrivers(uint32_t *, ze_driver_handle_t *, const struct sim
 ze_result_t sim_zesInit(uint32_t);
 ze_result_t sim_zesDriverGet(uint32_t *, zes_driver_handle_t *);
 ze_result_t sim_zesDeviceGet(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
-ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t, struct sim_uuid,
-                                            zes_device_handle_t *, ze_bool_t *, uint32_t *);
+ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t, struct sim_uuid, zes_device_handle_t *, ze_bool_t *,
+                                            uint32_t *);
 ze_result_t sim_zeMemPutIpcHandle(ze_context_handle_t, ze_ipc_mem_handle_t);
-ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t, const void *, void *,
-                                                ze_ipc_mem_handle_t *);
-ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t, ze_ipc_mem_handle_t,
-                                                       uint64_t *);
-ze_result_t sim_zeMemGetIpcHandleFromFileDescriptorExp(ze_context_handle_t, uint64_t,
-                                                       ze_ipc_mem_handle_t *);
+ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t, const void *, void *, ze_ipc_mem_handle_t *);
+ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t, ze_ipc_mem_handle_t, uint64_t *);
+ze_result_t sim_zeMemGetIpcHandleFromFileDescriptorExp(ze_context_handle_t, uint64_t, ze_ipc_mem_handle_t *);
 ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t, ze_physical_mem_handle_t,
                                            struct sim_physical_properties *);
 ze_result_t sim_zeDriverGetLastErrorDescription(ze_driver_handle_t, const char **);
 ze_context_handle_t sim_zeDriverGetDefaultContext(ze_driver_handle_t);
 ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t, ze_device_handle_t *);
-ze_result_t sim_zeDeviceGetVectorWidthPropertiesExt(ze_device_handle_t, uint32_t *,
-                                                    struct sim_vector_width *);
+ze_result_t sim_zeDeviceGetVectorWidthPropertiesExt(ze_device_handle_t, uint32_t *, struct sim_vector_width *);
 ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t);
 ze_result_t sim_zeEventPoolPutIpcHandle(ze_context_handle_t, ze_ipc_event_pool_handle_t);
 ze_result_t sim_zeEventPoolGetContextHandle(ze_event_pool_handle_t, ze_context_handle_t *);
@@ -382,12 +377,10 @@ ze_result_t sim_zeCommandListGetContextHandle(ze_command_list_handle_t, ze_conte
 ze_result_t sim_zeCommandListGetOrdinal(ze_command_list_handle_t, uint32_t *);
 ze_result_t sim_zeCommandListImmediateGetIndex(ze_command_list_handle_t, uint32_t *);
 ze_result_t sim_zeCommandListIsImmediate(ze_command_list_handle_t, ze_bool_t *);
-ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t, void (*)(void *), void *,
-                                                void *, ze_event_handle_t, uint32_t,
-                                                ze_event_handle_t *);
+ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t, void (*)(void *), void *, void *,
+                                                ze_event_handle_t, uint32_t, ze_event_handle_t *);
 ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(ze_command_list_handle_t, uint32_t,
-                                                            ze_command_list_handle_t *,
-                                                            ze_event_handle_t, uint32_t,
+                                                            ze_command_list_handle_t *, ze_event_handle_t, uint32_t,
                                                             ze_event_handle_t *);
 
 #define SIM_TABLE(layer, table)

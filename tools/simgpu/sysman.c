@@ -46,8 +46,7 @@ ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers)
 }
 
 /* Every card: ZE_AFFINITY_MASK is the core API's. */
-ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count,
-                             zes_device_handle_t *devices)
+ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count, zes_device_handle_t *devices)
 {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -85,14 +84,13 @@ ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_pr
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    p->address = (zes_pci_address_t){.bus = 3 + sim_device((ze_device_handle_t)handle)->card};
+    p->address = (zes_pci_address_t){.bus = sim_bus(sim_device((ze_device_handle_t)handle))};
     p->maxSpeed = (zes_pci_speed_t){.gen = 4, .width = 8, .maxBandwidth = 16000000000ll};
     p->haveBandwidthCounters = p->havePacketCounters = p->haveReplayCounters = 0;
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t *count,
-                                           zes_mem_handle_t *out)
+ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t *count, zes_mem_handle_t *out)
 {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -136,8 +134,7 @@ ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p)
 
 /* The UUID of the core API, too: the 16 bytes agree. */
 ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t driver, struct sim_uuid uuid,
-                                            zes_device_handle_t *device, ze_bool_t *on_subdevice,
-                                            uint32_t *subdevice)
+                                            zes_device_handle_t *device, ze_bool_t *on_subdevice, uint32_t *subdevice)
 {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;

@@ -19,8 +19,8 @@ struct slot {
 #define SIM_CALL(since, function) {since, #function, (sim_function)sim_##function},
 #define SIM_OWN(since, function) {since, #function, (sim_function)sim_##function},
 #define SIM_STUB(since, function) {since, #function, (sim_function)sim_unsupported},
-#define SIM_END(layer, table)                                                                      \
-    }                                                                                              \
+#define SIM_END(layer, table)                                                                                          \
+    }                                                                                                                  \
     ;
 #include "tables.def"
 #undef SIM_TABLE
@@ -39,8 +39,7 @@ static const struct table tables[] = {
 #define SIM_CALL(since, function)
 #define SIM_OWN(since, function)
 #define SIM_STUB(since, function)
-#define SIM_END(layer, table)                                                                      \
-    {#layer, #table, layer##_##table, sizeof(layer##_##table) / sizeof(struct slot)},
+#define SIM_END(layer, table) {#layer, #table, layer##_##table, sizeof(layer##_##table) / sizeof(struct slot)},
 #include "tables.def"
 #undef SIM_TABLE
 #undef SIM_CALL
@@ -193,12 +192,12 @@ enum {
 #undef SIM_END
 };
 
-#define SIM_TABLE(layer, table)                                                                    \
-    __attribute__((visibility("default")))                                                         \
-    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out);             \
-    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out)              \
-    {                                                                                              \
-        return fill(version, &tables[TABLE_##layer##_##table], out);                               \
+#define SIM_TABLE(layer, table)                                                                                        \
+    __attribute__((visibility("default")))                                                                             \
+    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out);                                 \
+    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out)                                  \
+    {                                                                                                                  \
+        return fill(version, &tables[TABLE_##layer##_##table], out);                                                   \
     }
 #define SIM_CALL(since, function)
 #define SIM_OWN(since, function)

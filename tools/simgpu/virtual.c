@@ -55,8 +55,7 @@ bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim
     const struct mapping *m = mapping_at(backing, address);
     if (!m)
         return false;
-    *out = (struct sim_block){
-        .backing = m->physical->backing, .base = m->at, .size = m->size, .offset = m->offset};
+    *out = (struct sim_block){.backing = m->physical->backing, .base = m->at, .size = m->size, .offset = m->offset};
     return true;
 }
 
@@ -85,8 +84,8 @@ static struct sim_backing *reservation_of(const void *p, size_t size)
     return backing;
 }
 
-ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device_handle_t device,
-                                          size_t size, size_t *out)
+ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device_handle_t device, size_t size,
+                                          size_t *out)
 {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -97,8 +96,7 @@ ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device
 }
 
 /* The hint is not followed: any address will do. */
-ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hint, size_t size,
-                                    void **out)
+ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hint, size_t size, void **out)
 {
     (void)hint;
     if (!context)
@@ -164,9 +162,8 @@ ze_result_t sim_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handl
     sim_object_init(&physical->object);
     physical->size = desc->size;
     pthread_mutex_lock(&sim.memory);
-    ze_result_t result =
-        sim_backing_new(SIM_PHYSICAL, sim_context(context), on_host ? NULL : sim_device(device),
-                        desc->size, 0, -1, &physical->backing);
+    ze_result_t result = sim_backing_new(SIM_PHYSICAL, sim_context(context), on_host ? NULL : sim_device(device),
+                                         desc->size, 0, -1, &physical->backing);
     pthread_mutex_unlock(&sim.memory);
     if (result != ZE_RESULT_SUCCESS) {
         free(physical);
@@ -188,8 +185,7 @@ ze_result_t sim_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_me
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t context,
-                                           ze_physical_mem_handle_t handle,
+ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t context, ze_physical_mem_handle_t handle,
                                            struct sim_physical_properties *out)
 {
     const struct sim_physical *physical = (struct sim_physical *)handle;
@@ -233,16 +229,13 @@ static ze_result_t map(void *p, size_t size, struct sim_physical *physical, size
     struct mapping *m = malloc(sizeof(*m));
     if (!m)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    if (mmap(p, size, protection(access), MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-             physical->backing->fd, (off_t)offset) == MAP_FAILED) {
+    if (mmap(p, size, protection(access), MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->backing->fd,
+             (off_t)offset) == MAP_FAILED) {
         free(m);
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    *m = (struct mapping){.at = (uintptr_t)p,
-                          .size = size,
-                          .offset = offset,
-                          .physical = physical,
-                          .next = backing->virtual->mappings};
+    *m = (struct mapping){
+        .at = (uintptr_t)p, .size = size, .offset = offset, .physical = physical, .next = backing->virtual->mappings};
     backing->virtual->mappings = m;
     backing->virtual->access = access;
     physical->mapped++;
@@ -250,8 +243,7 @@ static ze_result_t map(void *p, size_t size, struct sim_physical *physical, size
 }
 
 ze_result_t sim_zeVirtualMemMap(ze_context_handle_t context, const void *p, size_t size,
-                                ze_physical_mem_handle_t handle, size_t offset,
-                                ze_memory_access_attribute_t access)
+                                ze_physical_mem_handle_t handle, size_t offset, ze_memory_access_attribute_t access)
 {
     struct sim_physical *physical = (struct sim_physical *)handle;
     if (!context || !physical)
@@ -281,8 +273,7 @@ static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to)
             at = &m->next;
             continue;
         }
-        mmap((void *)m->at, m->size, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        mmap((void *)m->at, m->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
         *at = m->next;
         drop_mapping(m);
     }
@@ -305,8 +296,8 @@ ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, si
     return backing ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeVirtualMemSetAccessAttribute(ze_context_handle_t context, const void *p,
-                                               size_t size, ze_memory_access_attribute_t access)
+ze_result_t sim_zeVirtualMemSetAccessAttribute(ze_context_handle_t context, const void *p, size_t size,
+                                               ze_memory_access_attribute_t access)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -328,9 +319,8 @@ ze_result_t sim_zeVirtualMemSetAccessAttribute(ze_context_handle_t context, cons
 }
 
 /* One attribute for the whole reservation, as the real driver keeps it. */
-ze_result_t sim_zeVirtualMemGetAccessAttribute(ze_context_handle_t context, const void *p,
-                                               size_t size, ze_memory_access_attribute_t *access,
-                                               size_t *out)
+ze_result_t sim_zeVirtualMemGetAccessAttribute(ze_context_handle_t context, const void *p, size_t size,
+                                               ze_memory_access_attribute_t *access, size_t *out)
 {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;

@@ -86,11 +86,13 @@ static void take(struct record *r, json_t *fingerprint, json_t *figures)
 {
     const char *key;
     json_t *value;
-    json_object_foreach (fingerprint, key, value) {
+    json_object_foreach(fingerprint, key, value)
+    {
         if (json_is_string(value))
             zr_ab_fact(&r->fingerprint, key, json_string_value(value));
     }
-    json_object_foreach (figures, key, value) {
+    json_object_foreach(figures, key, value)
+    {
         if (isfinite(number_of(value)))
             add_number(&r->figures, key, number_of(value));
     }

@@ -36,11 +36,11 @@ int gap_contexts(void)
 }
 
 #ifndef WITHOUT_ALL
-#define ZR_GAP(name, since, answer, why)                                                           \
-    int name(void);                                                                                \
-    int name(void)                                                                                 \
-    {                                                                                              \
-        return 7;                                                                                  \
+#define ZR_GAP(name, since, answer)                                                                                    \
+    int name(void);                                                                                                    \
+    int name(void)                                                                                                     \
+    {                                                                                                                  \
+        return 7;                                                                                                      \
     }
 #include "hook/guard.def"
 #endif

@@ -1,0 +1,142 @@
+/* The map of base/: what every other folder may use. Grouped by the file that defines it. */
+#ifndef ZEROUTE_BASE_H
+#define ZEROUTE_BASE_H
+
+#include "base/kind.h"
+#include "base/lock.h"
+#include "base/settings.h"
+#include "base/thread.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define ZR_COLD __attribute__((noinline, cold))
+
+/* A function of any type, and the two ways between it and dlsym's kind of pointer. */
+typedef void (*zr_function)(void);
+#define ZR_FUNCTION(pointer) ((zr_function)(uintptr_t)(pointer))
+#define ZR_POINTER(function) ((void *)(uintptr_t)(function))
+
+/* Which kind of hook saw a call. */
+enum zr_via { ZR_VIA_PLT, ZR_VIA_DLSYM, ZR_VIA_TABLE, ZR_VIA_HANDLE, ZR_VIA_SYCL, ZR_VIA_POOL, ZR_VIAS };
+
+/* Every entry point: ZR_E_zeMemAllocDevice, ..., ZR_E_aligned_alloc_device, ..., ZR_E_pool_malloc, ... */
+enum zr_entry {
+#define ZR_ENTRY(name, ...) ZR_E_##name,
+#include "base/entries.def"
+#undef ZR_ENTRY
+    ZR_ENTRIES_ZE,
+    ZR_E_before_above = ZR_ENTRIES_ZE - 1,
+#define ZR_ABOVE(name, via) ZR_E_##name,
+#include "base/entries_above.def"
+#undef ZR_ABOVE
+    ZR_ENTRIES
+};
+
+/* --- entries.c ---------------------------------------------------------------------------------------------------- */
+extern const char *const zr_entry_name[ZR_ENTRIES];
+
+/* --- config.c: the settings in force ------------------------------------------------------------------------------ */
+/* All zero before zr_config_load(), constant after it. */
+extern struct zr_config zr_config;
+/* Reads environment and file. At the first touch of Level Zero, never before. Idempotent, any thread. */
+void zr_config_read(void);
+extern bool zr_config_loaded; /* atomic */
+static inline void zr_config_load(void)
+{
+    if (unlikely(!__atomic_load_n(&zr_config_loaded, __ATOMIC_ACQUIRE)))
+        zr_config_read();
+}
+void zr_config_fork_child(void);
+
+/* --- backing.c: backing:eager ------------------------------------------------------------------------------------- */
+/* Into the environment, before the driver reads it; what the user has set is not touched. */
+void zr_backing_apply(void);
+/* What became of it, for people; empty: it was not asked for. */
+const char *zr_backing_in_force(void);
+
+/* --- log.c -------------------------------------------------------------------------------------------------------- */
+/* One line on stderr by write(2), "zeroute: " in front; each message once in a process. Preserves errno. */
+void zr_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* --- lifecycle.c: fork, the end of a thread, the end of the process ----------------------------------------------- */
+struct zr_module {
+    void (*fork_child)(void);  /* in the child, whose only thread calls it: forget, wait for nothing */
+    void (*thread_end)(void);  /* in the thread that ends */
+    void (*process_end)(void); /* once, while libraries are being taken down */
+};
+/* Names the modules, in the order in which they are told. Once, before any of them is used. */
+void zr_lifecycle_modules(const struct zr_module *modules, size_t count);
+/* Once, cold, before anything that a child must not inherit is made. */
+void zr_fork_arm(void);
+void zr_fork_child(void);
+extern const volatile uint32_t *zr_fork_word;
+/* At every hook, before any lock or table is touched: sees fork, and raw clone too. One load. */
+static inline void zr_fork_check(void)
+{
+    if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) == 0))
+        zr_fork_child();
+}
+/* Has the end of this thread handled. False: it is ending already, or libc has no memory for it. */
+bool zr_thread_register(void);
+static inline bool zr_thread_attend(void)
+{
+    return likely(zr_thread.attended && !zr_thread.ended) || zr_thread_register();
+}
+/* The process is being torn down: calls go straight down, uncounted. */
+extern bool zr_exiting_now;
+static inline bool zr_exiting(void)
+{
+    return unlikely(__atomic_load_n(&zr_exiting_now, __ATOMIC_RELAXED));
+}
+void zr_process_end(void);
+
+/* --- pages.c: memory of our own, from mmap ------------------------------------------------------------------------ */
+/* Zeroed pages, or NULL. Preserves errno. */
+void *zr_pages(size_t bytes);
+void zr_pages_back(void *pages, size_t bytes);
+/* A zeroed piece of a page, for good, aligned to 64 bytes; NULL when mmap fails. Takes a lock. */
+void *zr_piece(size_t bytes);
+void zr_pages_fork_child(void);
+
+/* --- file.c: small files of the system ---------------------------------------------------------------------------- */
+/* The beginning of a file as a string; 0 and an empty one when it cannot be read. */
+size_t zr_read_file(const char *path, char *out, size_t size);
+/* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
+size_t zr_read_system(const char *path, char *out, size_t size);
+/* A decimal number after blanks; UINT64_MAX: there is none. */
+uint64_t zr_number(const char *s);
+
+/* --- elf.c: loaded libraries -------------------------------------------------------------------------------------- */
+struct zr_elf {
+    uintptr_t start, end; /* of its segments */
+    char soname[128];     /* DT_SONAME, else the file's name; the program's own name for the program */
+    char path[4096];      /* empty for the program */
+};
+/* The library that holds this address. False: none. Some microseconds. */
+bool zr_elf_find(const void *address, struct zr_elf *out);
+/* Calls see() for each library until it returns true; says whether one did. */
+bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
+/* Another number than before: libraries were loaded or unloaded. About 100 ns. */
+uint64_t zr_elf_generation(void);
+/* Whether a library is loaded in a namespace that dlmopen has made, where there is no preload. */
+bool zr_elf_elsewhere(bool (*named)(const char *file));
+
+/* --- dl.c: the dynamic linker, past ourselves --------------------------------------------------------------------- */
+/* The real dlsym, asked from our place in the search order. */
+void *zr_real_dlsym(void *handle, const char *name);
+/* Asked of a loaded library, or of the one that holds an address; NULL: it is not loaded, or has no such symbol. */
+void *zr_dlsym_in(const char *path, const char *name);
+void *zr_dlsym_from(const void *address, const char *name);
+/* The address that the hook of dlsym jumps to. Resolves it if need be. */
+void *zr_dlsym_resolve(void);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,159 @@
+/* Loaded libraries: their names, where they lie, and whether any have come or gone. */
+#include "base/base.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <link.h>
+#include <string.h>
+
+extern char *program_invocation_short_name;
+
+static void copy(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size - 1);
+
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
+/* A string table that was not relocated (the vdso's) is an offset, not an address. */
+static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias)
+{
+    uintptr_t strings = 0;
+    size_t at = 0;
+
+    for (; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_STRTAB)
+            strings = d->d_un.d_ptr;
+        else if (d->d_tag == DT_SONAME)
+            at = d->d_un.d_val;
+    }
+    if (!strings || !at)
+        return NULL;
+    return (const char *)(strings < bias ? strings + bias : strings) + at;
+}
+
+static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW(Phdr) * dynamic)
+{
+    const char *path = info->dlpi_name ? info->dlpi_name : "";
+    const char *slash = strrchr(path, '/');
+    const char *soname = NULL;
+
+    if (!*path)
+        soname = program_invocation_short_name;
+    else if (dynamic)
+        soname = soname_of((const void *)(info->dlpi_addr + dynamic->p_vaddr), info->dlpi_addr);
+    if (!soname)
+        soname = slash ? slash + 1 : path;
+    copy(elf->path, sizeof elf->path, path);
+    copy(elf->soname, sizeof elf->soname, soname);
+}
+
+/* False: it does not hold this address, which is 0 for any. */
+static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address)
+{
+    const ElfW(Phdr) *dynamic = NULL;
+    bool holds = address == 0;
+
+    elf->start = UINTPTR_MAX;
+    elf->end = 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + p->p_vaddr;
+
+        if (p->p_type == PT_DYNAMIC)
+            dynamic = p;
+        if (p->p_type != PT_LOAD)
+            continue;
+        elf->start = start < elf->start ? start : elf->start;
+        elf->end = start + p->p_memsz > elf->end ? start + p->p_memsz : elf->end;
+        holds |= address - start < p->p_memsz;
+    }
+    if (holds && elf->end)
+        name(elf, info, dynamic);
+    return holds && elf->end;
+}
+
+struct search {
+    struct zr_elf *elf;
+    uintptr_t address;
+    bool (*see)(const struct zr_elf *elf, void *arg);
+    void *arg;
+};
+
+static int visit(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    struct search *s = arg;
+
+    (void)size;
+    return read_elf(s->elf, info, s->address) && (!s->see || s->see(s->elf, s->arg));
+}
+
+bool zr_elf_find(const void *address, struct zr_elf *out)
+{
+    struct search s = {.elf = out, .address = (uintptr_t)address};
+
+    return address && dl_iterate_phdr(visit, &s) != 0;
+}
+
+bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg)
+{
+    struct zr_elf elf;
+    struct search s = {.elf = &elf, .see = see, .arg = arg};
+
+    return dl_iterate_phdr(visit, &s) != 0;
+}
+
+static int first(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    *(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
+    return 1;
+}
+
+uint64_t zr_elf_generation(void)
+{
+    uint64_t generation = 0;
+
+    dl_iterate_phdr(first, &generation);
+    return generation;
+}
+
+/* --- other namespaces --------------------------------------------------------------------------------------------- */
+
+/* glibc's r_debug; from 2.35 on, where there is more than one namespace, r_version is 2 and they are chained. */
+struct namespaces {
+    struct r_debug one;
+    const struct namespaces *next;
+};
+
+/* As a debugger finds them: from the program itself. */
+static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+
+        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        for (; d->d_tag != DT_NULL; d++)
+            if (d->d_tag == DT_DEBUG)
+                *(const struct namespaces **)arg = (const struct namespaces *)d->d_un.d_ptr;
+    }
+    return 1;
+}
+
+bool zr_elf_elsewhere(bool (*named)(const char *file))
+{
+    const struct namespaces *n = NULL;
+
+    dl_iterate_phdr(find_namespaces, &n);
+    for (; n; n = n->one.r_version > 1 ? n->next : NULL)
+        for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
+            const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;
+
+            if (slash && named(slash + 1))
+                return true;
+        }
+    return false;
+}

@@ -1,0 +1,10 @@
+#include "base/base.h"
+
+const char *const zr_entry_name[ZR_ENTRIES] = {
+#define ZR_ENTRY(name, ...) #name,
+#include "base/entries.def"
+#undef ZR_ENTRY
+#define ZR_ABOVE(name, via) #name,
+#include "base/entries_above.def"
+#undef ZR_ABOVE
+};

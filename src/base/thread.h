@@ -1,0 +1,61 @@
+/*
+ * All that a thread of the process has of ours, in one thread-local structure. Each part belongs to the folder
+ * that it is named after; nothing else in src/ is thread-local.
+ */
+#ifndef ZEROUTE_BASE_THREAD_H
+#define ZEROUTE_BASE_THREAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct zr_block;
+struct zr_pace;
+struct zr_shard;
+struct zr_library;
+struct zr_call;
+struct zr_watch;
+struct zr_practice;
+
+struct zr_thread {
+    struct { /* written by a hook, read at once by the implementation behind it */
+        const void *caller;
+        uint32_t number; /* of the hook */
+        uint8_t via;     /* enum zr_via */
+    } hook;
+    bool inside;            /* in one of our implementations: a nested call goes straight down */
+    bool pooled;            /* below a pool of ours, which books what it hands out itself */
+    bool attended;          /* zr_thread_attend() has registered the end of this thread */
+    bool ended;             /* its end was handled: whatever it still does, it does without a part of its own */
+    uint8_t retrying;       /* within ZR_WITH_ROOM: how deep */
+    bool limited;           /* the limit has refused the last allocation */
+    uint32_t refused;       /* the code of the last allocation, for callers between us and whom codes are translated */
+    struct zr_watch *watch; /* what reaches Level Zero is noted there, or NULL */
+    struct {
+        struct zr_shard *shard; /* NULL: none yet, or none to be had */
+        bool off;               /* there are no statistics */
+        bool shared;            /* its shard is the one of all threads that found no other: updates are atomic */
+        const struct zr_library *library; /* that called last */
+        uint32_t library_checks;          /* calls until the list of libraries is looked at again */
+        struct zr_pace *pace;             /* which calls are quick, and when the next of them is timed */
+        uint32_t random;
+    } stats;
+    struct {
+        unsigned stripe;        /* of the cache, plus one; 0: none yet */
+        struct zr_block *spare; /* descriptors to hand out */
+        unsigned spares;
+    } cache;
+    struct {
+        int error;                          /* of the last allocation from a pool, as UMF asks for it */
+        void *params;                       /* of UMF that the adapter has set last, */
+        size_t limit;                       /* their limit, */
+        bool for_device;                    /* and whether they are for device memory */
+        const void *first, *second;         /* the objects of the last request, */
+        const struct zr_practice *practice; /* what the runtime does for them, */
+        uint32_t epoch;                     /* and when that was so */
+    } sycl;
+};
+
+extern __thread struct zr_thread zr_thread __attribute__((visibility("hidden")));
+
+#endif

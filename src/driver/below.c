@@ -1,0 +1,205 @@
+/*
+ * The real entry points: which loaders and drivers are in the process, and what lies below each hook.
+ *
+ * Never loads anything. The loader is found among what is loaded, and pinned once seen, because the pointers that were
+ * handed out must stay good.
+ */
+#include "base/dl.h"
+#include "driver/driver.h"
+
+#include <errno.h>
+#include <string.h>
+
+zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
+struct zr_loaded zr_loaded[ZR_LOADED];
+uintptr_t zr_table_set[ZR_LOADED];
+bool zr_touched;
+
+/* --- which library is it ------------------------------------------------------------------------------------------ */
+
+/* Does this very library, not one that it depends on, define the name? */
+static bool defines(const struct zr_elf *f, void *handle, const char *name)
+{
+    struct zr_elf at;
+    void *p = zr_real_dlsym(handle, name);
+
+    return p && zr_elf_find(p, &at) && at.start == f->start;
+}
+
+/* By soname where it has the usual one, else by what only a loader, a layer or a driver exports. */
+static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle)
+{
+    const char *name = f->soname;
+
+    if (strncmp(name, "libze_loader", 12) == 0)
+        return ZR_LOADED_LOADER;
+    if (strncmp(name, "libze_", 6) == 0 && strstr(name, "_layer"))
+        return ZR_LOADED_LAYER;
+    if (!handle)
+        return ZR_LOADED_OTHER;
+    if (defines(f, handle, "zelLoaderTranslateHandle"))
+        return ZR_LOADED_LOADER;
+    if (defines(f, handle, "zelLoaderGetVersion"))
+        return ZR_LOADED_LAYER;
+    if (defines(f, handle, "zeGetGlobalProcAddrTable") && defines(f, handle, "zeGetDriverProcAddrTable"))
+        return ZR_LOADED_DRIVER;
+    return ZR_LOADED_OTHER;
+}
+
+/* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
+static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle)
+{
+    __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
+    for (int n = 0; n < ZR_LOADED; n++) {
+        uintptr_t none = 0;
+        uintptr_t base = __atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE);
+
+        if (!base &&
+            __atomic_compare_exchange_n(&zr_loaded[n].base, &none, f->start, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            base = f->start;
+        else if (!base)
+            base = none;
+        if (base != f->start)
+            continue;
+        __atomic_store_n(&zr_loaded[n].kind, kind, __ATOMIC_RELEASE);
+        if (handle)
+            __atomic_store_n(&zr_loaded[n].handle, handle, __ATOMIC_RELEASE);
+        return n;
+    }
+    zr_warn("more than %d Level Zero libraries in one process: calls to %s are not seen", ZR_LOADED, f->path);
+    return -1;
+}
+
+enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
+{
+    struct zr_elf f;
+    enum zr_loaded_kind kind;
+    void *own = handle && handle != RTLD_DEFAULT ? handle : NULL;
+
+    for (int n = 0; n < ZR_LOADED; n++) {
+        uintptr_t end = __atomic_load_n(&zr_loaded[n].end, __ATOMIC_ACQUIRE);
+
+        if ((uintptr_t)address < end && (uintptr_t)address >= zr_loaded[n].base) {
+            *number = n;
+            return ZR_LOADED_LOADER;
+        }
+    }
+    *number = -1;
+    if (!zr_elf_find(address, &f))
+        return ZR_LOADED_OTHER;
+    for (int n = 0; n < ZR_LOADED && !own; n++)
+        if (__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) == f.start)
+            own = __atomic_load_n(&zr_loaded[n].handle, __ATOMIC_ACQUIRE);
+    if (!own && f.path[0]) {
+        own = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD);
+        if (own)
+            dlclose(own); /* it stays loaded: somebody else's code is running in it */
+    }
+    kind = kind_of(&f, own);
+    if (kind == ZR_LOADED_LOADER) {
+        void *pinned = f.path[0] ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
+
+        if (pinned)
+            own = pinned;
+    }
+    if (kind == ZR_LOADED_LOADER || kind == ZR_LOADED_DRIVER)
+        *number = number_of(&f, kind, own);
+    if (kind == ZR_LOADED_LOADER && *number >= 0 && own)
+        __atomic_store_n(&zr_loaded[*number].end, f.end, __ATOMIC_RELEASE);
+    return kind;
+}
+
+/* --- what lies below ---------------------------------------------------------------------------------------------- */
+static ze_result_t no_loader(void)
+{
+    return ZE_RESULT_ERROR_UNINITIALIZED;
+}
+
+static ze_result_t not_in_loader(void)
+{
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+}
+
+/* A loader for a caller that is bound to our exports although none is in the global scope. */
+static void *loader_handle(const void *caller)
+{
+    static const char *const usual[] = {"libze_loader.so.1", "libze_loader.so"};
+    int n;
+
+    if (zr_loaded_of(caller, NULL, &n) == ZR_LOADED_LOADER && n >= 0)
+        return zr_loaded[n].handle;
+    for (unsigned i = 0; i < sizeof usual / sizeof *usual; i++) {
+        void *handle = dlopen(usual[i], RTLD_LAZY | RTLD_NOLOAD);
+
+        if (handle) {
+            void *init = zr_real_dlsym(handle, "zeInit");
+
+            if (init)
+                zr_loaded_of(init, handle, &n);
+            dlclose(handle);
+            return handle;
+        }
+    }
+    for (n = 0; n < ZR_LOADED; n++)
+        if (zr_loaded[n].handle && zr_real_dlsym(zr_loaded[n].handle, "zelLoaderTranslateHandle"))
+            return zr_loaded[n].handle;
+    return NULL;
+}
+
+zr_function zr_next(const char *name, const void *caller)
+{
+    int saved = errno;
+    void *p = zr_real_dlsym(RTLD_NEXT, name);
+    void *handle;
+
+    __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
+    if (!p && (handle = loader_handle(caller)))
+        p = zr_real_dlsym(handle, name);
+    if (!p)
+        dlerror(); /* the failure was ours, not the caller's */
+    errno = saved;
+    return ZR_FUNCTION(p);
+}
+
+static int library_of_set(unsigned set)
+{
+    uintptr_t base = __atomic_load_n(&zr_table_set[set], __ATOMIC_ACQUIRE);
+
+    for (int n = 0; n < ZR_LOADED; n++)
+        if (base && __atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) == base)
+            return n;
+    return -1;
+}
+
+zr_function zr_function_below(uint32_t hook, const char *name)
+{
+    int saved = errno;
+    void *p = NULL;
+    int n = hook >= ZR_HOOK_TABLE ? library_of_set(hook - ZR_HOOK_TABLE) : (int)hook - ZR_HOOK_DLSYM;
+
+    if (hook == ZR_HOOK_PLT)
+        return zr_next(name, zr_thread.hook.caller);
+    if (n >= 0 && zr_loaded[n].handle)
+        p = zr_real_dlsym(zr_loaded[n].handle, name);
+    if (!p)
+        dlerror();
+    errno = saved;
+    return ZR_FUNCTION(p);
+}
+
+zr_function zr_find_original(uint32_t hook, unsigned entry)
+{
+    zr_function f = zr_function_below(hook, zr_entry_name[entry]);
+
+    if (f) {
+        __atomic_store_n(&zr_original[hook][entry], f, __ATOMIC_RELEASE);
+        return f;
+    }
+    return zr_next("zeInit", zr_thread.hook.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
+}
+
+/* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
+bool zr_is_driver_name(const char *file)
+{
+    return strncmp(file, "libze_", 6) == 0 && strncmp(file, "libze_loader", 12) != 0 && !strstr(file, "_layer");
+}

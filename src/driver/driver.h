@@ -1,0 +1,182 @@
+/*
+ * The map of driver/: the real functions below each hook, calls to them, and the cards. Grouped by the file that
+ * defines it.
+ *
+ * A call reaches us at a hook: one of our exported symbols, a pointer that dlsym handed out, or a slot of a function
+ * table. What a hook stands in front of is kept per hook, because a process may have several loaders and drivers.
+ */
+#ifndef ZEROUTE_DRIVER_H
+#define ZEROUTE_DRIVER_H
+
+#include "base/base.h"
+#include "driver/ze_compat.h"
+#include "stats/stats.h"
+
+#pragma GCC visibility push(hidden)
+
+enum {
+    ZR_LOADED = 8, /* loaders and drivers that can be told apart */
+    ZR_HOOK_PLT = 0,
+    ZR_HOOK_DLSYM = 1,                         /* + n: library n was asked by name */
+    ZR_HOOK_TABLE = ZR_HOOK_DLSYM + ZR_LOADED, /* + n: in table set n */
+    ZR_HOOKS = ZR_HOOK_TABLE + ZR_LOADED
+};
+
+#define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
+    typedef ze_result_t(*zr_fn_##name) parameters;                                                                     \
+    ze_result_t zr_on_##name parameters; /* the implementation, in ze/ */
+#include "base/entries.def"
+#undef ZR_ENTRY
+
+/* --- below.c: loaders and drivers, and what lies below each hook -------------------------------------------------- */
+enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_LAYER, ZR_LOADED_DRIVER };
+struct zr_loaded {
+    uintptr_t base; /* where it begins; 0: the place is free */
+    uintptr_t end;  /* of a loader: it is pinned, and known by its address from then on */
+    enum zr_loaded_kind kind;
+    void *handle;
+    zr_function getter[ZR_TABLES];
+};
+extern struct zr_loaded zr_loaded[ZR_LOADED];
+extern zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
+/* The library that a set of table hooks belongs to, by its start. */
+extern uintptr_t zr_table_set[ZR_LOADED];
+/* Something of Level Zero has come our way. */
+extern bool zr_touched;
+
+/*
+ * The kind of library that holds this address. Loaders and drivers get a number, the others -1, and so do they when
+ * all numbers are taken. `handle` is one that found the address, or NULL. About 20 us.
+ */
+enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number);
+/* Whether a file of this name is a driver. */
+bool zr_is_driver_name(const char *file);
+/* A function without a hook of ours, of the library below this hook; NULL when it has none. About 1 us. */
+zr_function zr_function_below(uint32_t hook, const char *name);
+/* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
+zr_function zr_next(const char *name, const void *caller);
+/* Never NULL: where there is nothing below, a function that answers with an error. */
+zr_function zr_find_original(uint32_t hook, unsigned entry);
+
+static inline zr_function zr_below(uint32_t hook, unsigned entry)
+{
+    zr_function f = __atomic_load_n(&zr_original[hook][entry], __ATOMIC_ACQUIRE);
+
+    return likely(f) ? f : zr_find_original(hook, entry);
+}
+/* The typed function below the hook that a call came through. */
+#define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->hook, ZR_E_##name))
+
+/* The same before the call is entered. */
+#define ZR_BELOW_HOOK(name) ((zr_fn_##name)zr_below(zr_thread.hook.number, ZR_E_##name))
+
+/* --- inject.c: the setting `inject` ------------------------------------------------------------------------------- */
+/* The code with which this call is to fail, or success. Counts the calls of each rule. */
+ze_result_t zr_inject(enum zr_entry entry);
+
+/* --- a call in progress ------------------------------------------------------------------------------------------- */
+struct zr_call {
+    const void *caller;
+    const struct zr_library *library; /* the caller's */
+    uint32_t hook;
+    bool entered;
+};
+
+/* True: the call is ours to count and to decide. False: hand it down as it is. A few ns, no lock. */
+static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
+{
+    struct zr_thread *t = &zr_thread;
+
+    call->caller = t->hook.caller;
+    call->hook = t->hook.number;
+    call->entered = false;
+    if (unlikely(t->inside) || zr_exiting())
+        return false;
+    t->inside = call->entered = true;
+    zr_config_load();
+    zr_fork_check();
+    zr_count_call(entry, (enum zr_via)t->hook.via);
+    call->library = zr_library_of(call->caller);
+    zr_count_caller_call(call->library);
+    return true;
+}
+
+static inline void zr_leave(struct zr_call *call)
+{
+    if (likely(call->entered))
+        zr_thread.inside = false;
+}
+
+/*
+ * First line of an implementation. A call that has passed a hook of ours already goes straight down: it is counted
+ * once, and two interposers cannot send it back and forth for ever. A cleanup leaves, even when something is thrown
+ * through us.
+ */
+#define ZR_ENTER(name, arguments)                                                                                      \
+    struct zr_call call __attribute__((cleanup(zr_leave)));                                                            \
+    if (unlikely(!zr_enter(&call, ZR_E_##name)))                                                                       \
+    return ZR_BELOW(&call, name) arguments
+
+/* The driver's part of a call about this many bytes: timed, its failure counted. */
+#define ZR_DOWN(call, name, bytes, arguments)                                                                          \
+    __extension__({                                                                                                    \
+        ze_result_t down_ = unlikely(zr_config.inject.count) ? zr_inject(ZR_E_##name) : ZE_RESULT_SUCCESS;             \
+        uint32_t weight_ = zr_time_weight(ZR_E_##name, (bytes));                                                       \
+        uint64_t start_ = unlikely(weight_) ? zr_ticks() : 0;                                                          \
+        if (likely(down_ == ZE_RESULT_SUCCESS))                                                                        \
+            down_ = ZR_BELOW((call), name) arguments;                                                                  \
+        if (unlikely(weight_))                                                                                         \
+            zr_time_call(ZR_E_##name, (bytes), start_, weight_);                                                       \
+        if (unlikely(down_ != ZE_RESULT_SUCCESS))                                                                      \
+            zr_count_failure(ZR_E_##name, (uint32_t)down_);                                                            \
+        down_;                                                                                                         \
+    })
+
+/* --- device.c: cards by number ------------------------------------------------------------------------------------ */
+enum { ZR_UNKNOWN_DEVICE = 0xffff, ZR_DEVICE_HANDLES = 256 };
+struct zr_device {
+    ze_device_handle_t handle;
+    uint32_t number;
+    bool is_part; /* a sub-device: its number is that of its card */
+};
+extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
+unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
+
+static inline unsigned zr_device_place(ze_device_handle_t device)
+{
+    return (unsigned)(((uintptr_t)device >> 4 ^ (uintptr_t)device >> 12) % ZR_DEVICE_HANDLES);
+}
+
+/* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. One load when known. */
+static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device)
+{
+    struct zr_device *at = &zr_device[zr_device_place(device)];
+
+    if (likely(device && __atomic_load_n(&at->handle, __ATOMIC_ACQUIRE) == device))
+        return __atomic_load_n(&at->number, __ATOMIC_RELAXED);
+    return zr_device_number_slow(call, device);
+}
+/* Of a device that has a number. One load where no sub-device was ever seen. */
+bool zr_device_is_part(ze_device_handle_t device);
+/* A list as zeDeviceGet gave it, in the driver's order; or the parts of `root`. */
+void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count);
+/* A handle of the card itself, and the hook at which it is good; NULL for none. */
+ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook);
+/* The device's local memory, all regions together; 0 when the driver does not say. */
+uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device);
+/* Memory modules of a device of Sysman, as they were enumerated. */
+void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
+                       uint32_t count);
+/*
+ * Whose module it is, and among how many; false: it was never enumerated. ZR_UNKNOWN_DEVICE: the process has not met
+ * the device in the core API.
+ */
+bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among);
+void zr_device_fork_child(void);
+
+/* --- versions.c: the driver and its cards in the fingerprint ------------------------------------------------------ */
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices, uint32_t count);
+
+#pragma GCC visibility pop
+
+#endif

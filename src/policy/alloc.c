@@ -1,0 +1,314 @@
+/*
+ * Every allocation: from the cache where one of its key lies there, else from the driver, within limit and host_floor.
+ *
+ * One driver allocation per block. A request is served from the cache only when every property of it is part of the
+ * key; anything else is left to the driver and counted.
+ */
+#include "policy/policy.h"
+
+enum {
+    RELAXED_LIMITS = 0x10016,        /* ze_relaxed_allocation_limits_ext_desc_t, */
+    RELAXED_LIMITS_EXP = 0x00020001, /* and before spec 1.17 */
+    HOST_FLAGS = 0xf,                /* those that the specification names: where it is, and how it is cached */
+    EXACT_PART = 1024,
+    /* What is larger is not cached: 64 GiB. */
+    LARGEST_LOG2 = 36
+};
+
+bool zr_policy_reuses(const struct zr_call *call)
+{
+    /*
+     * A SYCL program's free reaches zeMemFree under some adapters, and the program may have freed early: the driver
+     * waits for commands before memory goes to anybody else. That is not the adapter's to vouch for. Whoever came past
+     * our names is seen as the loader, and may be one.
+     */
+    return zr_config.cache && !zr_thread.pooled &&
+           (zr_config.reuse == ZR_REUSE_ALWAYS || !(call->library->is_adapter || call->library->is_loader));
+}
+
+/* --- keys --------------------------------------------------------------------------------------------------------- */
+
+static bool relaxed_only(const void *next, uint32_t *flags)
+{
+    const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
+
+    /* One that relaxes nothing is refused by Intel's driver. */
+    if (((uint32_t)relaxed->stype != RELAXED_LIMITS && (uint32_t)relaxed->stype != RELAXED_LIMITS_EXP) ||
+        relaxed->pNext || !relaxed->flags)
+        return false;
+    *flags = relaxed->flags | ((uint32_t)relaxed->stype == RELAXED_LIMITS ? 1u << 31 : 0);
+    return true;
+}
+
+static ZR_COLD bool count_passed(const void *desc)
+{
+    zr_count(zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
+             : zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
+                                                                                 : ZR_F_PASSED_PNEXT,
+             1);
+    return false;
+}
+
+static bool device_key(const struct zr_alloc *a, struct zr_key *key)
+{
+    const ze_device_mem_alloc_desc_t *desc = a->desc;
+
+    if (!a->device || desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC)
+        return false;
+    if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key->extra))
+        return count_passed(desc);
+    key->device = a->device;
+    key->flags = desc->flags;
+    key->ordinal = desc->ordinal;
+    key->residents = a->residents;
+    return true;
+}
+
+/* With one of its own flags Intel's driver takes memory of the caller's, named by *out. */
+static bool host_key(const struct zr_alloc *a, struct zr_key *key)
+{
+    const ze_host_mem_alloc_desc_t *desc = a->desc;
+
+    if (desc->pNext || desc->flags & ~HOST_FLAGS || desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
+        return false;
+    key->flags = desc->flags;
+    return true;
+}
+
+/*
+ * False: not a request whose block may be reused. An alignment that is no power of two is the driver's to refuse; of
+ * one above 1 GiB there are few addresses, and Intel's driver ignores it once they are taken.
+ */
+static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key)
+{
+    *key = (struct zr_key){.context = a->context, .account = (uint16_t)account, .kind = (uint8_t)a->kind};
+    if (!a->reusable || !a->context || !a->desc || !out || !a->size || account >= ZR_ACCOUNTS ||
+        a->alignment & (a->alignment - 1) || a->alignment > (size_t)1 << 30)
+        return false;
+    if (unlikely((a->size - 1) >> LARGEST_LOG2)) {
+        zr_count(ZR_F_PASSED_SIZE, 1);
+        return false;
+    }
+    key->align = a->alignment ? (uint8_t)(__builtin_ctzl(a->alignment) + 1) : 0;
+    return a->kind == ZR_KIND_HOST ? host_key(a, key) : device_key(a, key);
+}
+
+/* At least 1; from 24 days on it is the same. */
+uint32_t zr_cache_idle(void)
+{
+    uint64_t ms = zr_config.cache_idle / 1000000;
+
+    return ms == 0 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
+/* cache_limit is a share of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
+static ZR_COLD uint64_t set_cache_limit(unsigned account)
+{
+    struct zr_call own = {.hook = ZR_HOOK_PLT};
+    ze_device_handle_t card = account == ZR_HOST_ACCOUNT ? NULL : zr_device_handle(account, &own.hook);
+    uint64_t share = zr_cache_share(&own, card);
+
+    zr_cache_setup(zr_policy_release, zr_cache_idle());
+    zr_cache_set_limit(account, share);
+    return share;
+}
+
+/*
+ * How much to reserve for a request. A program that sizes itself by the limit it was told takes all of it in a number
+ * of pieces: the largest of them must not cost more than was requested. What could never be cached is not rounded up
+ * either.
+ */
+static size_t reserve_for(const struct zr_key *key, size_t size)
+{
+    static uint64_t limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
+    uint64_t limit = __atomic_load_n(&limits[key->account], __ATOMIC_RELAXED);
+    size_t held = zr_cache_round(size);
+
+    if (unlikely(!limit)) {
+        limit = set_cache_limit(key->account) + 1;
+        __atomic_store_n(&limits[key->account], limit, __ATOMIC_RELAXED);
+    }
+    if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE && size > zr_limit_of(key->account) / EXACT_PART)
+        return size;
+    return held < limit ? held : size;
+}
+
+/* --- from the driver ---------------------------------------------------------------------------------------------- */
+
+ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out)
+{
+    return ZR_DOWN(call, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
+}
+
+/* Whether this much memory of a device counts against its limit. */
+static bool is_limited(enum zr_kind kind)
+{
+    return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
+}
+
+static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
+                                    void **out)
+{
+    ze_result_t result;
+
+    zr_thread.limited = is_limited(a->kind) && !zr_limit_take(number, size);
+    if (unlikely(zr_thread.limited))
+        return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    if (a->kind != ZR_KIND_PHYSICAL)
+        zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
+    result = a->ask(call, a, size, out);
+    if (unlikely(result != ZE_RESULT_SUCCESS) && is_limited(a->kind))
+        zr_limit_drop(number, size);
+    return result;
+}
+
+/* *held: what to reserve; where there is no room for it, the very size. */
+static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held, void **out)
+{
+    ze_result_t result = ask_within_limit(call, a, number, *held, out);
+
+    if (likely(result == ZE_RESULT_SUCCESS) || *held == a->size)
+        return result;
+    *held = a->size;
+    return ask_within_limit(call, a, number, *held, out);
+}
+
+static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
+                               void **out)
+{
+    ze_result_t result = ZR_WITH_ROOM(call, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number,
+                                      ask_driver(call, a, number, held, out));
+
+    zr_thread.refused = (uint32_t)result;
+    return result == ZE_RESULT_SUCCESS ? result : zr_policy_refused(a->entry, result);
+}
+
+ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result)
+{
+    if (zr_thread.limited && !zr_thread.retrying) {
+        zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
+        zr_count_failure(entry, (uint32_t)result);
+    }
+    return result;
+}
+
+/* --- all together ------------------------------------------------------------------------------------------------- */
+
+static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out)
+{
+    /* Of what is imported the driver tells the size, and only afterwards. */
+    ze_result_t result = ZR_WITH_ROOM(call, zr_device_number(call, a->device), a->ask(call, a, a->size, out));
+
+    zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
+    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, out) : result;
+}
+
+ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out)
+{
+    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(call, a->device);
+    uint32_t flags = a->flags | (zr_thread.pooled ? ZR_BLOCK_POOLED : 0);
+    size_t held = a->size;
+    ze_result_t result;
+    struct zr_key key;
+    bool reusable;
+
+    if (a->kind == ZR_KIND_DEVICE && !zr_thread.retrying && unlikely(zr_host_refuses(a->size))) {
+        zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    }
+    reusable = make_key(a, number, out, &key);
+    if (reusable) {
+        struct zr_block *b;
+
+        held = reserve_for(&key, a->size);
+        b = zr_cache_get(&key, held, a->size);
+        if (likely(b)) {
+            zr_count(ZR_F_CACHE_HITS, 1);
+            if (unlikely(a->flags))
+                zr_block_mark(b, a->flags);
+            zr_registry_reused(call, b);
+            zr_count_caller_bytes(call->library, a->size);
+            *out = (void *)b->base;
+            return ZE_RESULT_SUCCESS;
+        }
+        flags |= ZR_BLOCK_CACHEABLE;
+    } else if (unlikely(a->kind == ZR_KIND_DEVICE && a->desc && ((const ze_base_desc_t *)a->desc)->pNext)) {
+        if (zr_chain_has(a->desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
+            return import(call, a, out);
+        if (zr_chain_has(a->desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
+            flags |= ZR_BLOCK_EXPORTED;
+    }
+    result = from_driver(call, a, number, &held, out);
+    if (likely(result == ZE_RESULT_SUCCESS)) {
+        key.residents = 0; /* a new block is resident nowhere yet */
+        if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
+            zr_count(ZR_F_CACHE_MISSES, 1);
+        zr_registry_add(call, a->kind, number, &key, *out, a->size, held, flags);
+        zr_count_caller_bytes(call->library, a->size);
+    }
+    return result;
+}
+
+ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
+                                   const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
+                                   ze_device_handle_t device, void **out)
+{
+    struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
+                         .entry = ZR_E_zeMemAllocDevice,
+                         .context = context,
+                         .device = device,
+                         .desc = desc,
+                         .size = size,
+                         .alignment = alignment,
+                         .reusable = zr_policy_reuses(call),
+                         .ask = zr_ask_device};
+
+    if (a.reusable)
+        a.residents = zr_residency_expected(context, zr_device_number(call, device));
+    return zr_policy_alloc(call, &a, out);
+}
+
+/* --- memory of other processes ------------------------------------------------------------------------------------ */
+
+static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const void *ptr)
+{
+    ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    ze_device_handle_t device = NULL;
+
+    return ZR_BELOW(call, zeMemGetAllocProperties)(context, ptr, &p, &device) == ZE_RESULT_SUCCESS &&
+           p.type == ZE_MEMORY_TYPE_HOST;
+}
+
+static ze_result_t take_limit(unsigned number, size_t size)
+{
+    return zr_limit_take(number, size) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+}
+
+/*
+ * The driver alone knows how much it is: it takes no notice of the size that an allocation names. And of what kind:
+ * host memory that another process has exported takes nothing of the device that it is opened for.
+ */
+ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
+                               enum zr_entry entry, void **out)
+{
+    enum zr_kind kind = is_on_host(call, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
+    unsigned number = zr_device_number(call, device);
+    void *start = NULL;
+    size_t size = 0;
+
+    if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
+        size = 0;
+    if (kind == ZR_KIND_IMPORTED && ZR_WITH_ROOM(call, number, take_limit(number, size)) != ZE_RESULT_SUCCESS) {
+        zr_thread.limited = true;
+        if (entry == ZR_E_zeMemAllocDevice)
+            ZR_BELOW(call, zeMemFree)(context, *out);
+        else
+            ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
+        *out = NULL;
+        return zr_policy_refused(entry, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+    }
+    if (entry != ZR_E_zeMemAllocDevice)
+        zr_count(ZR_F_IPC_IMPORTS, 1);
+    zr_registry_note(call, kind, number, context, *out, size, 0);
+    return ZE_RESULT_SUCCESS;
+}

@@ -1,0 +1,34 @@
+/* Out of memory: what is cached goes back to the driver, and the call is tried again. */
+#include "policy/policy.h"
+
+/* Other threads may take at once what goes back: several tries, but not without end. */
+enum { MOST_TRIES = 16 };
+
+uint64_t zr_policy_trim(unsigned number)
+{
+    unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
+    uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
+
+    zr_cache_await(); /* for what other threads are giving back */
+    if (bytes) {
+        zr_count(ZR_F_CACHE_TRIMS, 1);
+        zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
+    }
+    return bytes;
+}
+
+ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result)
+{
+    bool host = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* which is cached for no device in particular */
+    uint64_t bytes;
+
+    if ((!host && result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) || room->tries++ == MOST_TRIES ||
+        zr_thread.retrying > 1)
+        return false;
+    bytes = zr_policy_trim(host ? ZR_UNKNOWN_DEVICE : room->number);
+    if (!bytes && zr_cache_left() == room->left)
+        return false;
+    room->left = zr_cache_left();
+    zr_count(ZR_F_CACHE_RETRIES, 1);
+    return true;
+}

@@ -1,0 +1,188 @@
+/* The clock, histograms of how long calls take, and which calls are timed. */
+#include "stats/stats.h"
+
+#include <cpuid.h>
+#include <errno.h>
+
+enum { QUICK_NS = 2000, STREAK = 64, HOST_EVERY = 10 /* per second */ };
+
+#define PER_PAGE (4096 / sizeof(struct zeroute_segment_histogram))
+_Static_assert(4096 % sizeof(struct zeroute_segment_histogram) == 0, "no histogram crosses a page");
+_Static_assert(ZR_ENTRIES <= 64 * PER_PAGE, "a bit for each page of histograms");
+
+bool zr_clock_is_tsc;
+static uint64_t clock_hz = 1000000000u;
+static uint64_t clock_scale = (uint64_t)1 << 32;   /* nanoseconds per tick, times 2^32 */
+static _Atomic uint64_t pages_reserved[ZR_SHARDS]; /* of a shard's histograms, a bit for each */
+
+/* --- the clock ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Counter and clock at one moment. Of some readings the shortest: a busy machine lets others run in the middle of one,
+ * for milliseconds.
+ */
+static uint64_t read_both(struct timespec *clock)
+{
+    uint64_t shortest = 0, at = 0;
+
+    for (int i = 0; i < 8; i++) {
+        struct timespec now;
+        uint64_t before = __builtin_ia32_rdtsc(), took;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        took = __builtin_ia32_rdtsc() - before;
+        if (i == 0 || took < shortest) {
+            shortest = took;
+            at = before + took / 2;
+            *clock = now;
+        }
+    }
+    return at;
+}
+
+static uint64_t ns_between(const struct timespec *from, const struct timespec *to)
+{
+    return (uint64_t)(to->tv_sec - from->tv_sec) * 1000000000u + (uint64_t)to->tv_nsec - (uint64_t)from->tv_nsec;
+}
+
+void zr_clock_start(uint64_t *hz, uint64_t *ticks)
+{
+    unsigned a, b, c, d;
+    struct timespec start, now;
+
+    zr_clock_is_tsc = __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
+    if (zr_clock_is_tsc) {
+        /* 200 us are good to some hundredths of a percent. */
+        uint64_t from = read_both(&start), passed, ns;
+
+        do {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while (ns_between(&start, &now) < 200000);
+        passed = read_both(&now) - from;
+        ns = ns_between(&start, &now);
+        clock_scale = (uint64_t)(((zr_u128)ns << 32) / passed);
+        clock_hz = (uint64_t)((zr_u128)passed * 1000000000u / ns);
+    }
+    *hz = clock_hz;
+    *ticks = zr_ticks();
+}
+
+uint64_t zr_ticks_to_ns(uint64_t ticks)
+{
+    return (uint64_t)((zr_u128)ticks * clock_scale >> 32);
+}
+
+/* --- which calls are timed ---------------------------------------------------------------------------------------- */
+
+/* From 65 to 192 calls, so that no rhythm of a program's calls hides some of them from the clock. */
+static void next_turn(struct zr_pace *p, enum zr_entry e)
+{
+    zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
+    p->next[e].left = p->next[e].weight = 65 + (zr_thread.stats.random >> 25);
+}
+
+/* NULL: no memory, or the thread is ending. Then all its calls are timed. */
+static struct zr_pace *make_pace(void)
+{
+    if (!zr_thread_attend())
+        return NULL;
+    zr_thread.stats.pace = zr_pages(sizeof *zr_thread.stats.pace);
+    zr_thread.stats.random = (uint32_t)zr_ticks();
+    return zr_thread.stats.pace;
+}
+
+ZR_COLD uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power)
+{
+    struct zr_pace *p = zr_thread.stats.pace;
+    uint32_t weight;
+
+    if (!zr_shard_of_thread())
+        return 0;
+    if (!p)
+        p = make_pace();
+    if (!p || !(p->quick[e] >> power & 1))
+        return 1;
+    weight = p->next[e].weight;
+    next_turn(p, e);
+    return weight;
+}
+
+static void learn(struct zr_pace *p, enum zr_entry e, unsigned power, uint64_t ns)
+{
+    if (ns >= QUICK_NS) {
+        p->streak[e][power] = 0;
+        p->quick[e] &= ~((uint64_t)1 << power);
+    } else if (p->streak[e][power] < STREAK && ++p->streak[e][power] == STREAK) {
+        p->quick[e] |= (uint64_t)1 << power;
+        if (!p->next[e].left)
+            next_turn(p, e);
+    }
+}
+
+void zr_latency_thread_end(void)
+{
+    if (zr_thread.stats.pace)
+        zr_pages_back(zr_thread.stats.pace, sizeof *zr_thread.stats.pace);
+    zr_thread.stats.pace = NULL;
+}
+
+/* What the thread has learnt stays true in the child. */
+void zr_latency_fork_child(void)
+{
+    for (unsigned n = 0; n < ZR_SHARDS; n++)
+        atomic_store_explicit(&pages_reserved[n], 0, memory_order_relaxed);
+}
+
+/* --- histograms --------------------------------------------------------------------------------------------------- */
+
+static unsigned bucket_of(uint64_t ns)
+{
+    unsigned octave = zr_power_of(ns), b;
+
+    if (ns < 16)
+        return 0;
+    b = 1 + (octave - 4) * 4 + (unsigned)(ns >> (octave - 2) & 3);
+    return b < ZEROUTE_BUCKETS ? b : ZEROUTE_BUCKETS - 1;
+}
+
+static bool reserve_page(struct zr_shard *s, enum zr_entry e)
+{
+    unsigned n = (unsigned)((size_t)((char *)s - zr_segment.shards) / sizeof *s);
+    uint64_t bit = (uint64_t)1 << e / PER_PAGE;
+
+    if (likely(atomic_load_explicit(&pages_reserved[n], memory_order_relaxed) & bit))
+        return true;
+    if (!zr_segment_reserve(&s->latency[e], sizeof s->latency[e]))
+        return false;
+    atomic_fetch_or_explicit(&pages_reserved[n], bit, memory_order_relaxed);
+    return true;
+}
+
+static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t weight)
+{
+    struct zeroute_segment_histogram *h = &s->latency[e];
+    size_t at = offsetof(struct zr_shard, latency) + e * sizeof *h;
+
+    if (!reserve_page(s, e))
+        return;
+    zr_add(at + offsetof(struct zeroute_segment_histogram, buckets) + bucket_of(ns) * sizeof(uint64_t), weight);
+    zr_add(at + offsetof(struct zeroute_segment_histogram, sum_ns), ns * weight);
+    zr_raise_to((int64_t *)&h->max_ns, (int64_t)ns);
+}
+
+void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight)
+{
+    uint64_t now = zr_ticks(), ns = now > start_ticks ? zr_ticks_to_ns(now - start_ticks) : 0;
+    struct zr_shard *s = zr_shard_of_thread();
+    int saved = errno;
+
+    if (!s)
+        return;
+    record(s, e, ns, weight);
+    __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
+    if (zr_thread.stats.pace)
+        learn(zr_thread.stats.pace, e, zr_power_of(bytes), ns);
+    if (unlikely(now >= atomic_load_explicit(&zr_host_due, memory_order_relaxed)))
+        zr_host_sample(now + clock_hz / HOST_EVERY);
+    errno = saved;
+}

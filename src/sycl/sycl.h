@@ -1,0 +1,173 @@
+/*
+ * The map of sycl/: SYCL's entry points, UMF's pool operations, and which runtime this is and what it does. Grouped by
+ * the file that defines it.
+ */
+#ifndef ZEROUTE_SYCL_H
+#define ZEROUTE_SYCL_H
+
+#include "policy/policy.h"
+
+#pragma GCC visibility push(hidden)
+
+/* --- usm.c: SYCL's USM functions ---------------------------------------------------------------------------------- */
+struct zr_runtime;
+struct zr_request;
+/* Device memory by the runtime itself, for these objects; and back. May throw. */
+void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size);
+void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
+void zr_sycl_fork_child(void); /* of the whole folder */
+
+/* --- runtime.c: the SYCL runtimes in this process ----------------------------------------------------------------- */
+enum zr_sycl_form {
+#define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object) ZR_SYCL_##form,
+#include "sycl/usm.def"
+#undef ZR_SYCL
+#undef ZR_SYCL_FREE
+    ZR_SYCL_FORMS
+};
+
+enum { ZR_SYCL_LEVEL_ZERO = 2 }; /* sycl::backend::ext_oneapi_level_zero */
+
+struct zr_runtime {
+    uintptr_t base; /* of libsycl */
+    void *handle;
+    unsigned soname; /* libsycl.so.<soname>; 0: one that we do not know */
+    bool ours;       /* known, complete, and the first one that was used: its allocations may be served */
+    signed char (*context_backend)(const void *context);
+    signed char (*queue_backend)(const void *queue);
+    zr_function real[ZR_SYCL_FORMS];
+};
+
+#define ZR_RUNTIME_NOT_KNOWN "a SYCL runtime of a version that is not known"
+/* There are SYCL runtimes in the process, and none of a version that we know. Cold. */
+bool zr_runtime_is_foreign(void);
+/* The runtime that this caller's code was linked to; NULL when there is none at all. A few ns when known. */
+struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
+/* The same for calls that not every runtime has, counted as this entry point. */
+struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
+/* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
+zr_function zr_definition(const char *symbol, const void *caller);
+/* A further function of this runtime, or NULL. Cold. */
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
+void zr_runtime_fork_child(void);
+
+/* A hidden version, like the ze functions: found by those who are linked against the runtime. */
+#define ZR_SYCL_EXPORT(name, symbol)                                                                                   \
+    __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                                        \
+    __attribute__((visibility("default")))
+
+/* --- probe.c: what the runtime asks of Level Zero for a device allocation ----------------------------------------- */
+/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
+struct zr_shared {
+    void *implementation;
+    void *control;
+};
+
+static inline const struct zr_shared *zr_shared(const void *object)
+{
+    return object;
+}
+
+struct zr_request {
+    enum zr_sycl_form form;
+    size_t alignment, size;
+    const void *queue; /* this, or the two below */
+    const void *device, *context;
+    const void *properties; /* NULL: a form without */
+    int kind;               /* sycl::usm::alloc, in the forms that name it */
+};
+
+/* Found by letting the runtime make one block of its own and watching what reaches Level Zero. */
+struct zr_practice {
+    struct zr_watch seen;
+    uint64_t residents; /* the devices of seen.resident by number */
+    uint16_t number;    /* of the device */
+};
+
+/*
+ * The runtime's practice for these objects; NULL: not Level Zero, or not to be found, so leave the call to the runtime.
+ * About 5 ns for the objects that this thread used last.
+ */
+const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request);
+/* Peer access was switched on or off: residency may be requested differently from now on, for what lives too. */
+void zr_practice_renew(const void *caller);
+/* Calls use() once with SYCL objects of this context and device, which stay alive meanwhile; not at all if none do. */
+typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg);
+void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
+/* Watches what reaches Level Zero from this thread, uncounted; zr_watch_stop() is a cleanup. */
+struct zr_watching {
+    bool own, inside;
+};
+struct zr_watching zr_watch_start(struct zr_watch *watch);
+void zr_watch_stop(const struct zr_watching *was);
+/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing was seen. */
+bool zr_probe(bool (*act)(void *arg), void *arg, size_t size, struct zr_practice *out);
+/* Whether the objects of this request belong to Level Zero. */
+bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
+void zr_probe_fork_child(void);
+
+/* --- route.c: who serves SYCL's device allocations ---------------------------------------------------------------- */
+enum zr_route { ZR_NOT_DECIDED, ZR_AT_SYCL, ZR_BY_POOL, ZR_BY_RUNTIME };
+extern uint32_t zr_route_decision; /* atomic */
+/* Decided at the first allocation on Level Zero, and told in the segment. */
+enum zr_route zr_route_decide(void);
+static inline enum zr_route zr_route(void)
+{
+    return (enum zr_route)__atomic_load_n(&zr_route_decision, __ATOMIC_ACQUIRE);
+}
+/* An allocation on another backend before that decides nothing: the runtime asks for its pool when Level Zero is first
+ * used. Told and counted. */
+void zr_route_waits(void);
+/* True: as the runtime's pool, if it lets us. */
+bool zr_route_wants_pool(void);
+/* The runtime has taken our pool; or why it cannot. */
+void zr_route_pool_taken(void);
+void zr_route_pool_refused(const char *why);
+/* The largest block that the runtime's own pool keeps: what it reuses at once. */
+void zr_route_pool_limit(size_t bytes);
+size_t zr_route_reuses_up_to(void);
+/* *out is NULL when memory is short, as the runtime would answer. False: leave this one to the runtime. */
+bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out);
+/* False: not a block of this route, leave it to the runtime. */
+bool zr_route_free(void *ptr, const void *caller);
+/* The LIVE block of this route that holds ptr, or NULL. */
+struct zr_block *zr_route_block(const void *ptr);
+/* A call of ours on Level Zero through this hook, on behalf of that caller. zr_leave() ends it. */
+void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller);
+/* The runtime requests residency on other devices now: what lives follows. Cold. */
+void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller);
+
+/* --- runtime_pool.c: pools of ours behind the runtime ------------------------------------------------------------- */
+/* What we call of the runtime's UMF; codes are umf_result_t. */
+struct zr_umf {
+    int (*alloc)(void *provider, size_t size, size_t alignment, void **out);
+    int (*free)(void *provider, void *ptr, size_t size);
+};
+struct zr_runtime_pool {
+    struct zr_umf umf;
+    void *provider;
+    struct zr_pool *pool; /* NULL: none of ours */
+    size_t pools_up_to;   /* what is larger goes straight to the provider */
+    size_t goes_up_to;    /* what is larger stays when the pool goes: the runtime's own would not have had it */
+    uint32_t hook;        /* at which the provider's calls are seen */
+    unsigned number;      /* of the device */
+};
+/* False: the provider's memory is not device memory, or we do not see it at our hooks. Makes one block and frees it. */
+bool zr_runtime_pool_begin(struct zr_runtime_pool *pool, const struct zr_umf *umf, void *provider, size_t reuses_up_to);
+void zr_runtime_pool_end(struct zr_runtime_pool *pool);
+/* 0, or the provider's code after everything that lay unused was given back. */
+int zr_runtime_pool_malloc(struct zr_runtime_pool *pool, size_t size, size_t alignment, void **out);
+size_t zr_runtime_pool_usable(struct zr_runtime_pool *pool, const void *ptr);
+/* False: not the start of an allocation, nothing was done. */
+bool zr_runtime_pool_free(struct zr_runtime_pool *pool, void *ptr);
+
+/* --- umf.c, ipc.c ------------------------------------------------------------------------------------------------- */
+void zr_umf_fork_child(void);
+/* Before a block of route:sycl is freed: its IPC handle is put back. */
+void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b);
+void zr_ipc_fork_child(void);
+
+#pragma GCC visibility pop
+
+#endif
