@@ -32,7 +32,13 @@ static inline int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts the values. */
+/* The lower quartile; sorts the values, as the median does. */
+static inline double quartile(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return values[n / 4];
+}
+
 static inline double median(double *values, size_t n)
 {
     qsort(values, n, sizeof *values, by_value);

@@ -1,28 +1,31 @@
-"""What the benchmarks of this folder share: where things lie, the machine, goals, and build/bench.json."""
+"""What the benchmarks of this folder share: where things lie, the machine, tables of 80 columns, and goals."""
 
-import json
 import os
 import platform
 import sys
+import textwrap
 
 sys.dont_write_bytecode = True
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("ZEROUTE_BUILD", os.path.join(TOP, "build"))
-RESULTS = os.path.join(BUILD, "bench.json")
-PICTURE = os.path.join(BUILD, "bench.svg")
+LIBRARY = os.path.join(BUILD, "libzeroute.so")
 
 
 def size_text(size):
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
             return f"{size // factor} {unit}"
     return f"{size} B"
 
 
+def times(ratio):
+    return f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="ascii") as info:
         model = next((line.split(":", 1)[1].strip() for line in info if line.startswith("model name")), "?")
-    return f"{model}, {os.cpu_count()} processors, Linux {platform.release()}"
+    print(f"{model}, {os.cpu_count()} processors, Linux {platform.release()}, load {os.getloadavg()[0]:.1f}")
 
 
 def program(name):
@@ -39,7 +42,9 @@ def surroundings(conf, **more):
     env = dict(os.environ, **more)
     env.pop("LD_PRELOAD", None)
     if conf is not None:
-        env.update(LD_PRELOAD=os.path.join(BUILD, "libzeroute.so"), ZEROUTE_CONF=conf)
+        if not os.path.exists(LIBRARY):
+            sys.exit(f"{LIBRARY} is missing: the dynamic linker would go on without it")
+        env.update(LD_PRELOAD=LIBRARY, ZEROUTE_CONF=conf)
     return env
 
 
@@ -49,35 +54,17 @@ def in_turn(arms, turn):
 
 
 def table(head, rows):
-    print("| " + " | ".join(head) + " |")
-    print("| --- " * len(head) + "|")
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    """The first column to the left, the others to the right."""
+    widths = [max(2, *(len(row[i]) for row in [head, *rows])) for i in range(len(head))]
+    line = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    for row in [head, line, *rows]:
+        print("| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |")
+    sys.stdout.flush()
 
 
 def goal(what, short):
-    """One line per goal; test/bench/run looks for these. `short` lists where it is not reached."""
-    print(f"goal: {what}: " + ("yes" if not short else "NO: " + "; ".join(short)), flush=True)
-    return not short
-
-
-def results():
-    try:
-        with open(RESULTS, encoding="utf-8") as file:
-            known = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def save(name, figures):
-    """Puts one benchmark's figures into build/bench.json, beside those of the others, and draws all of them."""
-    known = {key: value for key, value in results().items() if isinstance(value, dict)}
-    known[name] = dict(figures, machine=machine(), load=os.getloadavg()[0])
-    with open(RESULTS, "w", encoding="utf-8") as file:
-        json.dump(known, file, indent=1)
-        file.write("\n")
-    from picture import draw  # which needs this module
-
-    if draw(known, PICTURE):
-        print(f"\n{os.path.relpath(RESULTS)}, {os.path.relpath(PICTURE)}")
+    """One line per goal, and below it where it is not reached (`short`); test/bench/run looks for these."""
+    print(f"goal: {what}: " + ("NO" if short else "yes"))
+    if short:
+        print(textwrap.fill("; ".join(short), 80, initial_indent="  ", subsequent_indent="  "))
+    sys.stdout.flush()

@@ -1,113 +1,61 @@
 /*
- * Our allocators beside others, in one process, on the same patterns and over a driver that costs nothing.
+ * Our allocators beside UMF's pool, in one process, on the same patterns and over a driver that costs nothing.
  * One line of JSON per figure on stdout: ns per allocation and free.
  *
- * Rounds are interleaved: every allocator runs for a few milliseconds in each of them, and the median
- * counts, so that what else the machine does hits all alike.
+ * Rounds are interleaved: every allocator runs for a few milliseconds in each of them, so that what else the machine
+ * does hits all alike, and the lower quartile counts.
  */
 #include "../null_driver.h"
 #include "bench.h"
 #include "umf.h"
-
-#include "base/pages.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
-enum { ROUNDS = 15, LIVE = 1000, ALLOCATORS = 8, HANDED = 512, CHUNK = 50, MOST_STEPS = 200000 };
+enum { ROUNDS = 40, LIVE = 1000, ALLOCATORS = 3, CHUNK = 50, MOST_STEPS = 200000 };
 static const double slice_ns = 3e6;
 
 /* --- the allocators --------------------------------------------------------------------------------------------- */
-static struct zr_cache *cache;
 static struct zr_pool *pool;
-static const struct zr_key key = {.context = (void *)0x1230, .device = (void *)0x4560, .account = 1};
 
+/* As the preload does it: the key is filled in anew for every request. */
 static void *whole_get(size_t size)
 {
-    int code;
-    struct zr_block *b = zr_cache_alloc(cache, &key, size, &code);
+    struct zr_key key = {.context = (void *)0x1230, .device = (void *)0x4560, .account = 1};
 
-    return (void *)b->base;
+    return (void *)whole_alloc(&key, size)->base;
 }
 
 static void whole_put(void *p)
 {
-    struct zr_freed_block was;
-
-    zr_cache_free(cache, p, true, &was);
+    whole_free(p);
 }
 
 static void *pool_get(size_t size)
 {
     void *p = NULL;
+    bool grew;
 
-    zr_pool_malloc(pool, size, 0, &p);
+    zr_pool_malloc(pool, size, ZR_POOL_GRAIN, &p, &grew);
     return p;
 }
 
 static void pool_put(void *p)
 {
-    zr_pool_free(pool, p);
+    size_t size;
+
+    zr_pool_free(pool, p, &size);
 }
 
-/*
- * What the machine itself makes of two threads: each has a stack of blocks to itself, writes to a block when it takes
- * it and when it puts it back, and shares nothing at all with the other.
- */
-struct own_block {
-    uint64_t word;
-} __attribute__((aligned(64)));
-static _Thread_local struct {
-    size_t left, made;
-    struct own_block *at[LIVE + 1], block[LIVE + 1];
-} own __attribute__((aligned(64)));
-
-static void *own_get(size_t size)
-{
-    struct own_block *b = own.left ? own.at[--own.left] : &own.block[own.made++];
-
-    b->word = size;
-    return b;
-}
-
-static void own_put(void *p)
-{
-    struct own_block *b = p;
-
-    b->word = 0;
-    own.at[own.left++] = b;
-}
-
-static struct allocator {
+static const struct allocator {
     const char *name;
     void *(*get)(size_t size);
     void (*put)(void *p);
-} allocator[ALLOCATORS];
-static int allocators;
-
-static void add(const char *name, void *(*get)(size_t), void (*put)(void *))
-{
-    allocator[allocators++] = (struct allocator){name, get, put};
-}
-
-/* Under one name or the other. */
-static void add_library(const char *name, const char *file, const char *or, const char *get, const char *put)
-{
-    void *first = dlopen(file, RTLD_NOW | RTLD_LOCAL), *lib = first ? first : dlopen(or, RTLD_NOW | RTLD_LOCAL);
-    void *a = lib ? dlsym(lib, get) : NULL;
-    void *b = lib ? dlsym(lib, put) : NULL;
-    struct allocator found = {.name = name};
-
-    if (!a || !b) {
-        fprintf(stderr, "cache: skipped: %s: %s\n", name, lib ? "functions missing" : dlerror());
-        return;
-    }
-    memcpy(&found.get, &a, sizeof a);
-    memcpy(&found.put, &b, sizeof b);
-    allocator[allocators++] = found;
-}
+} allocator[ALLOCATORS] = {{"zeroute", whole_get, whole_put},
+                           {"zeroute pool", pool_get, pool_put},
+                           {"umf disjoint", disjoint_get, disjoint_put}};
 
 /* --- patterns: a slice is many steps in chunks ------------------------------------------------------------------ */
 struct work {
@@ -222,246 +170,119 @@ static double two_threads(struct work *w, size_t steps)
     return 2 * ns / (double)(steps + second.steps);
 }
 
-/* One thread allocates, another frees: a ring between them. */
-struct ring {
-    const struct allocator *a;
-    size_t size, steps;
-    void *volatile slot[HANDED];
-};
-
-static void *free_from(void *arg)
-{
-    struct ring *r = arg;
-
-    for (size_t i = 0; i < r->steps; i++) {
-        void *p;
-
-        while (!(p = __atomic_load_n(&r->slot[i % HANDED], __ATOMIC_ACQUIRE)))
-            sched_yield();
-        __atomic_store_n(&r->slot[i % HANDED], NULL, __ATOMIC_RELEASE);
-        r->a->put(p);
-    }
-    return NULL;
-}
-
-static double measure_handed(const struct allocator *a, size_t size, size_t steps)
-{
-    static struct ring r;
-    pthread_t other;
-    double start = now_ns();
-
-    r = (struct ring){.a = a, .size = size, .steps = steps};
-    pthread_create(&other, NULL, free_from, &r);
-    for (size_t i = 0; i < steps; i++) {
-        while (__atomic_load_n(&r.slot[i % HANDED], __ATOMIC_ACQUIRE))
-            sched_yield();
-        __atomic_store_n(&r.slot[i % HANDED], a->get(size), __ATOMIC_RELEASE);
-    }
-    pthread_join(other, NULL);
-    return (now_ns() - start) / (double)steps;
-}
-
-enum { PAIR, LIVING, HANDING };
-
 /* ns per allocation and free, of one thread while `threads` of them run. */
-static double once(int kind, const struct allocator *a, size_t size, int threads, size_t steps)
+static double once(bool living, const struct allocator *a, size_t size, int threads, size_t steps)
 {
     static void *live[LIVE];
-    struct work w = {a, size, kind == LIVING ? live : NULL, 88172645463325252u};
+    struct work w = {a, size, living ? live : NULL, 88172645463325252u};
 
-    if (kind == HANDING)
-        return measure_handed(a, size, steps);
-    pattern = kind == LIVING ? run_live : run_pair;
+    pattern = living ? run_live : run_pair;
     return threads == 2 ? two_threads(&w, steps) : one_thread(&w, steps);
 }
 
-/* One thread and two take turns, too: what two do over one is told by the same moments. */
-static void compare(int kind, const char *name, size_t size, int from)
+static void compare(bool living, size_t size, int threads)
 {
-    double slice[2][ALLOCATORS][ROUNDS];
-    size_t steps[2][ALLOCATORS];
-    int count = allocators - (kind == HANDING); /* the last has nothing to hand over */
+    double slice[ALLOCATORS][ROUNDS];
+    size_t steps[ALLOCATORS];
 
-    for (int threads = from; threads <= 2; threads++)
-        for (int i = 0; i < count; i++) {
-            double ns = once(kind, &allocator[i], size, threads, 4 * CHUNK);
-            size_t n = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
+    for (int i = 0; i < ALLOCATORS; i++) {
+        double ns = once(living, &allocator[i], size, threads, 4 * CHUNK);
+        size_t n = (size_t)(slice_ns / ns) / CHUNK * CHUNK + CHUNK;
 
-            steps[threads - 1][i] = n < MOST_STEPS ? n : MOST_STEPS;
-        }
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < count; i++)
-            for (int threads = from; threads <= 2; threads++)
-                slice[threads - 1][i][round] = once(kind, &allocator[i], size, threads, steps[threads - 1][i]);
-    for (int i = 0; i < count && from == 1; i++) {
-        double work[ROUNDS];
-
-        for (int round = 0; round < ROUNDS; round++)
-            work[round] = 2 * slice[0][i][round] / slice[1][i][round];
-        printf("{\"pattern\": \"%s\", \"size\": %zu, \"allocator\": \"%s\", \"two_over_one\": %.2f}\n", name, size,
-               allocator[i].name, median(work, ROUNDS));
+        steps[i] = n < MOST_STEPS ? n : MOST_STEPS;
     }
-    for (int threads = from; threads <= 2; threads++)
-        for (int i = 0; i < count; i++) {
-            double *ns = slice[threads - 1][i], middle = median(ns, ROUNDS);
-
-            printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f, "
-                   "\"lowest\": %.2f, \"highest\": %.2f}\n",
-                   name, size, threads, allocator[i].name, middle, ns[0], ns[ROUNDS - 1]);
-        }
-    fflush(stdout);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < ALLOCATORS; i++)
+            slice[i][round] = once(living, &allocator[i], size, threads, steps[i]);
+    for (int i = 0; i < ALLOCATORS; i++)
+        printf("{\"pattern\": \"%s\", \"size\": %zu, \"threads\": %d, \"allocator\": \"%s\", \"ns\": %.2f}\n",
+               living ? "live" : "pair", size, threads, allocator[i].name, quartile(slice[i], ROUNDS));
 }
 
-/* --- lookups and frees among many live blocks ------------------------------------------------------------------- */
-/*
- * Who else looks blocks up: UMF's tracker; and the machine itself, which reads one line for each block, and reads and
- * writes it for a free. Nobody who keeps a line for each block can be faster than that.
- */
+/* --- the same thousand blocks, with and without many others beside them ------------------------------------------ */
+enum { USED = 1000 };
+
 static bool whole_knows(void *p)
 {
     return zr_map_base(p) != NULL;
 }
 
-static struct {
-    char *line;
-    size_t count, next;
-} lines;
-
-static void *line_get(size_t size)
+static bool pool_knows(void *p)
 {
-    (void)size;
-    return lines.line + 64 * (lines.next++ % lines.count);
+    return zr_pool_usable(pool, p) != 0;
 }
 
-static void line_put(void *p)
+static const struct keeper {
+    const struct allocator *a;
+    bool (*knows)(void *p);
+    size_t size;
+} keepers[] = {
+    {&allocator[0], whole_knows, 65536}, {&allocator[1], pool_knows, 512}, {&allocator[2], umf_knows, 65536}};
+
+/* ns for a lookup, and for a free and an allocation, of USED blocks in any order. */
+static void measure_many(const struct keeper *k, void **p, const unsigned *order, double *look, double *again)
 {
-    ++*(volatile uint64_t *)p;
-}
-
-static bool line_is_read(void *p)
-{
-    return *(volatile uint64_t *)p + 1 != 0;
-}
-
-static void **get_many(void *(*get)(size_t), size_t count, bool shuffled)
-{
-    void **p = malloc(count * sizeof *p);
-    uint64_t r = 1;
-
-    for (size_t i = 0; i < count; i++)
-        p[i] = get(65536);
-    for (size_t i = count; shuffled && i-- > 1;) {
-        size_t j = (r = r * 6364136223846793005u + 1442695040888963407u) % (i + 1);
-        void *t = p[i];
-
-        p[i] = p[j], p[j] = t;
-    }
-    return p;
-}
-
-/* ns for one, written out for each of them: what is measured is no call through a pointer. */
-#define TIME_EACH(p, count, act)                    \
-    __extension__({                                 \
-        double began = now_ns();                    \
-        for (size_t i_ = 0; i_ < (count); i_++)     \
-            act((p)[i_]);                           \
-        (now_ns() - began) / (double)(count);       \
-    })
-#define COUNT_whole(q) found += whole_knows(q)
-#define COUNT_umf(q) found += umf_knows(q)
-#define COUNT_line(q) found += line_is_read(q)
-
-enum { OURS, TRACKER, MACHINE, KEEPERS };
-static const char *const keeper[] = {"zeroute", "umf disjoint", "the machine"};
-
-/* Of a free; 0: something was not found. */
-static double measure_many(int who, size_t count, bool shuffled, double *look)
-{
-    void *(*const get[])(size_t) = {whole_get, disjoint_get, line_get};
     size_t found = 0;
-    double ns;
-    void **p;
+    double began = now_ns();
 
-    lines.count = count;
-    p = get_many(get[who], count, shuffled);
-    *look = who == OURS      ? TIME_EACH(p, count, COUNT_whole)
-            : who == TRACKER ? TIME_EACH(p, count, COUNT_umf)
-                             : TIME_EACH(p, count, COUNT_line);
-    ns = who == OURS      ? TIME_EACH(p, count, whole_put)
-         : who == TRACKER ? TIME_EACH(p, count, disjoint_put)
-                          : TIME_EACH(p, count, line_put);
-    free(p);
-    return found == count ? ns : 0;
+    for (unsigned i = 0; i < USED; i++)
+        found += k->knows(p[order[i]]);
+    *look = found == USED ? (now_ns() - began) / USED : 1e9;
+    began = now_ns();
+    for (unsigned i = 0; i < USED; i++) {
+        k->a->put(p[order[i]]);
+        p[order[i]] = k->a->get(k->size);
+    }
+    *again = (now_ns() - began) / USED;
 }
 
 static void compare_many(void)
 {
-    static const size_t counts[] = {1000, 1000000};
+    static const size_t counts[] = {USED, 1000000};
+    enum { MANY_ROUNDS = 501 };
+    static double look[MANY_ROUNDS], again[MANY_ROUNDS];
+    void **p = malloc(counts[1] * sizeof *p);
+    unsigned order[USED];
 
-    lines.line = zr_pages((counts[1] * 64 + 0x1fffff) & ~(size_t)0x1fffff);
-    for (int i = 0; i < 2; i++)
-        for (int order = 0; order < 2; order++)
-            for (int who = 0; who < KEEPERS; who++) {
-                double best_free = 1e9, best_look = 1e9, look;
+    for (unsigned i = 0; i < USED; i++)
+        order[i] = i * 617 % USED;
+    for (unsigned who = 0; p && who < sizeof keepers / sizeof *keepers; who++) {
+        const struct keeper *k = &keepers[who];
 
-                if (!lines.line || (who == TRACKER && (!umf_pool || !umf_pool_by_pointer)))
-                    continue;
-                for (int round = 0; round < (i == 0 ? 500 : who == TRACKER ? 2 : 5); round++) {
-                    double ns = measure_many(who, counts[i], order, &look);
-
-                    best_free = ns < best_free ? ns : best_free;
-                    best_look = look < best_look ? look : best_look;
-                }
-                printf("{\"pattern\": \"many, %s\", \"live\": %zu, \"allocator\": \"%s\", \"lookup_ns\": %.2f, "
-                       "\"free_ns\": %.2f}\n",
-                       order ? "any order" : "in order", counts[i], keeper[who], best_look, best_free);
-                fflush(stdout);
-            }
+        for (size_t n = 0, held = 0; n < 2; n++) {
+            while (held < counts[n])
+                p[held++] = k->a->get(k->size);
+            for (int round = 0; round < MANY_ROUNDS; round++)
+                measure_many(k, p, order, &look[round], &again[round]);
+            printf("{\"pattern\": \"many\", \"live\": %zu, \"allocator\": \"%s\", \"lookup\": %.2f, "
+                   "\"pair\": %.2f}\n",
+                   counts[n], k->a->name, median(look, MANY_ROUNDS), median(again, MANY_ROUNDS));
+            for (; n == 1 && held; held--)
+                k->a->put(p[held - 1]);
+        }
+    }
+    free(p);
 }
 
-/* --quick: fewer sizes. --umf: us and UMF alone. --only NAME: one pattern (pair, live, many, handed over). */
+/* --only NAME: pair, live or many. */
 int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64, 4096, 65536, 1 << 20, 20 << 20, 64 << 20};
-    const char *only = NULL;
-    bool umf_alone = false;
-    size_t step = 1;
+    const char *only = argc > 2 && strcmp(argv[1], "--only") == 0 ? argv[2] : NULL;
 
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            step = 3;
-        umf_alone |= strcmp(argv[i], "--umf") == 0;
-        if (strcmp(argv[i], "--only") == 0)
-            only = argv[++i];
-    }
-    cache = zr_cache_new(&null_blocks);
-    pool = zr_pool_new(&null_segments);
-    if (!cache || !pool)
+    zr_cache_setup(null_release, UINT32_MAX);
+    zr_cache_set_limit(1, UINT64_MAX);
+    pool = zr_pool_new(&null_segments, 1);
+    if (!pool || !open_umf()) {
+        fprintf(stderr, "cache: %s\n", pool ? "libumf.so.1 cannot be used" : "no memory");
         return 1;
-    zr_cache_set_idle(cache, UINT32_MAX);
-    add("zeroute", whole_get, whole_put);
-    if (!umf_alone)
-        add("zeroute pool", pool_get, pool_put);
-    if (open_umf())
-        add("umf disjoint", disjoint_get, disjoint_put);
-    else
-        fprintf(stderr, "cache: skipped: umf disjoint: libumf.so.1 not found\n");
-    if (!umf_alone) {
-        add_library("mimalloc", "libmimalloc.so.2", "libmimalloc.so.3", "mi_malloc", "mi_free");
-        add_library("jemalloc", "libjemalloc.so.2", "libjemalloc.so", "malloc", "free");
-        add("glibc", malloc, free);
     }
-    add("nothing in common", own_get, own_put);
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step) {
-        if (!only || strcmp(only, "pair") == 0)
-            compare(PAIR, "pair", sizes[i], 1);
-        if (!only || strcmp(only, "live") == 0)
-            compare(LIVING, "live", sizes[i], 1);
-    }
+    for (int threads = 1; threads <= 2; threads++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            for (int living = 0; living <= 1; living++)
+                if (!only || strcmp(only, living ? "live" : "pair") == 0)
+                    compare(living, sizes[i], threads);
     if (!only || strcmp(only, "many") == 0)
         compare_many();
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i += step)
-        if (!only || strcmp(only, "handed over") == 0)
-            compare(HANDING, "handed over", sizes[i], 2);
     return 0;
 }

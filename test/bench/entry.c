@@ -5,11 +5,11 @@
  *
  *   begin PATTERN SIZE THREADS   pair, live (1000 blocks, random replacement) or resident (a pair, resident on all
  *                                cards); answers "ready", or "full" when the blocks do not fit
- *   slice                        answers the ns per allocation and free of one thread, and how many it made
+ *   slice                        answers the ns per allocation and free of one thread
  *   end                          answers "done"
- *   many COUNT ORDER             so many live blocks of 64 KiB: answers the ns of zeMemGetAddressRange and of
- *                                zeMemFree for each, as they were made (ORDER 0) or in any order (1), or for the same
- *                                thousand of them, picked anywhere, again and again (2); or "full"
+ *   growth FEW MANY              ns of a lookup (zeMemGetAddressRange) and of a free and an allocation of the same FEW
+ *                                blocks of 64 KiB, in any order: with no others, and with MANY live ones. Four figures,
+ *                                each the lowest of many turns; "full" when they do not fit
  */
 #include "bench_ze.h"
 
@@ -18,9 +18,9 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { LIVE = 1000, THREADS = 2, WARM = 200, TURNS = 10 };
+enum { LIVE = 1000, THREADS = 2, WARM = 200, TURNS = 300 };
 enum task { FILL, RUN, DRAIN };
-enum order { AS_MADE, ANY, SAME_THOUSAND };
+enum { BLOCK = 65536 };
 static const double slice_ns = 2e6;
 
 /* One thread's part. Threads stay: each frees what it has allocated itself. */
@@ -173,15 +173,6 @@ static bool begin(const char *name, size_t size, int number)
     return true;
 }
 
-/* The ns per block of one function, called for all of them. */
-#define EACH(p, count, call)                                \
-    __extension__({                                         \
-        double began = now_ns();                            \
-        for (size_t i_ = 0; i_ < (count); i_++)             \
-            call((p)[i_]);                                  \
-        (now_ns() - began) / (double)(count);               \
-    })
-
 static void look(void *p)
 {
     size_t size;
@@ -190,58 +181,67 @@ static void look(void *p)
     MUST(zeMemGetAddressRange(context, p, &base, &size));
 }
 
-static void shuffle(void **p, size_t count)
+static double lower(double a, double b)
 {
-    uint64_t r = 1;
+    return a < b ? a : b;
+}
 
-    for (size_t i = count; i-- > 1;) {
-        size_t j = (r = r * 6364136223846793005u + 1442695040888963407u) % (i + 1);
-        void *t = p[i];
+/* ns per lookup, and per free and allocation, of the first blocks. */
+static void use(void **p, size_t count, double *looked, double *again)
+{
+    *looked = *again = 1e18;
+    for (int turn = 0; turn < TURNS; turn++) {
+        double start = now_ns(), middle;
 
-        p[i] = p[j], p[j] = t;
+        for (size_t i = 0; i < count; i++)
+            look(p[i * 617 % count]);
+        middle = now_ns();
+        for (size_t i = 0; i < count; i++) {
+            void **at = &p[i * 617 % count];
+
+            give(*at);
+            *at = take(BLOCK);
+        }
+        *looked = lower(*looked, (middle - start) / (double)count);
+        *again = lower(*again, (now_ns() - middle) / (double)count);
     }
 }
 
-static void many(size_t want, enum order order)
+static void growth(size_t few, size_t many)
 {
-    size_t count = 0, some = order == SAME_THOUSAND && want > LIVE ? LIVE : want;
-    void **p = malloc(want * sizeof *p);
-    double range = 0, release = 0;
+    void **p = malloc(many * sizeof *p);
+    double ns[4];
+    size_t count = 0;
 
-    while (p && count < want &&
-           zeMemAllocDevice(context, &plain_desc, 65536, 0, cards[0], &p[count]) == ZE_RESULT_SUCCESS)
-        count++;
-    if (order != AS_MADE)
-        shuffle(p, count);
-    for (int turn = 0; count == want && turn < (order == SAME_THOUSAND ? TURNS : 1); turn++) {
-        for (size_t i = 0; turn && i < some; i++)
-            p[i] = take(65536);
-        range = EACH(p, some, look);
-        release = EACH(p, some, give);
-    }
-    for (size_t i = count == want ? some : 0; i < count; i++)
-        give(p[i]);
-    free(p);
-    if (count == want)
-        printf("%.2f %.2f\n", range, release);
-    else
+    while (p && count < many &&
+           zeMemAllocDevice(context, &plain_desc, BLOCK, 0, cards[0], &p[count]) == ZE_RESULT_SUCCESS)
+        if (++count == few)
+            use(p, few, &ns[0], &ns[1]);
+    if (count == many) {
+        use(p, few, &ns[2], &ns[3]);
+        printf("%.2f %.2f %.2f %.2f\n", ns[0], ns[1], ns[2], ns[3]);
+    } else {
         puts("full");
+    }
+    while (count)
+        give(p[--count]);
+    free(p);
 }
 
 int main(void)
 {
     char line[128], name[16];
-    size_t size;
+    size_t size, many;
     int number;
 
     open_cards();
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "begin %15s %zu %d", name, &size, &number) == 3 && number >= 1 && number <= THREADS)
             puts(begin(name, size, number) ? "ready" : "full");
-        else if (sscanf(line, "many %zu %d", &size, &number) == 2 && number >= AS_MADE && number <= SAME_THOUSAND)
-            many(size, (enum order)number);
+        else if (sscanf(line, "growth %zu %zu", &size, &many) == 2 && size && size < many)
+            growth(size, many);
         else if (strcmp(line, "slice\n") == 0)
-            printf("%.2f %zu\n", slice(), work[0].steps);
+            printf("%.2f\n", slice());
         else if (strcmp(line, "end\n") == 0)
             all(DRAIN), puts("done");
         else

@@ -1,13 +1,13 @@
 /*
- * What the preload adds to the start of a process that never touches a GPU: /bin/true with and without it, in turn.
- * Prints the medians, their difference and ratio. The goal is at most 0.3 ms.
- *   start [RUNS] LIBRARY
+ * /bin/true with and without a preload, in turn. Prints the median us of both.
+ *   start LIBRARY
  */
 #include "bench.h"
 
 #include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
+
+enum { RUNS = 2000 };
 
 static double run(char *const *environment)
 {
@@ -17,37 +17,26 @@ static double run(char *const *environment)
     pid_t pid;
     int status;
 
-    if (posix_spawn(&pid, name, NULL, NULL, argv, environment) != 0 || waitpid(pid, &status, 0) != pid ||
-        status != 0) {
+    if (posix_spawn(&pid, name, NULL, NULL, argv, environment) != 0 || waitpid(pid, &status, 0) != pid || status != 0) {
         fprintf(stderr, "start: %s did not run\n", name);
         exit(1);
     }
-    return (now_ns() - start) / 1e6;
+    return (now_ns() - start) / 1e3;
 }
 
 int main(int argc, char **argv)
 {
-    int runs = argc > 2 ? atoi(argv[1]) : 1000;
+    static double bare[RUNS], with[RUNS];
     char preload[4096];
-    char *const bare[] = {NULL};
-    char *const with[] = {preload, NULL};
-    double *a = calloc((size_t)runs, sizeof *a), *b = calloc((size_t)runs, sizeof *b), x, y;
+    char *const nothing[] = {NULL}, *const library[] = {preload, NULL};
 
-    if (argc < 2 || runs < 1 || !a || !b) {
-        fprintf(stderr, "usage: start [RUNS] LIBRARY\n");
+    if (argc != 2)
         return 2;
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", argv[1]);
+    for (int i = 0; i < RUNS; i++) {
+        bare[i] = run(nothing);
+        with[i] = run(library);
     }
-    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", argv[argc - 1]);
-    for (int i = 0; i < runs; i++) {
-        a[i] = run(bare);
-        b[i] = run(with);
-    }
-    x = median(a, (size_t)runs);
-    y = median(b, (size_t)runs);
-    printf("start of /bin/true, %d runs each in turn: %.3f ms without, %.3f ms with the preload: "
-           "+%.3f ms, %.2fx\ngoal: at most 0.3 ms added to the start: %s\n",
-           runs, x, y, y - x, y / x, y - x <= 0.3 ? "yes" : "NO");
-    free(a);
-    free(b);
+    printf("%.0f %.0f\n", median(bare, RUNS), median(with, RUNS));
     return 0;
 }

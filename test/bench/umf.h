@@ -1,4 +1,4 @@
-/* UMF's disjoint pool over a driver that costs nothing, where libumf.so.1 is found: what our allocators are beside. */
+/* UMF's disjoint pool over a driver that costs nothing, by the libumf.so.1 that comes with a SYCL runtime. */
 #ifndef ZEROUTE_TEST_BENCH_UMF_H
 #define ZEROUTE_TEST_BENCH_UMF_H
 

@@ -1,8 +1,8 @@
 /*
- * What an allocation costs on a bed. Prints plain lines; test/bench/bench_observed makes the tables.
+ * What an allocation costs on a bed. Prints plain lines; test/bench/bench_host makes the tables.
  *
- *   observed calls            "SIZE NAME COUNT ALLOCATIONS": kernel calls below that many allocations
- *   observed pages            "gpu_active BYTES" and "gtt BYTES" while 1 GiB is resident on all cards
+ *   host calls            "SIZE NAME COUNT ALLOCATIONS": kernel calls below that many allocations
+ *   host pages            "gpu_active BYTES" and "gtt BYTES" while 1 GiB is resident on all cards
  *
  * `calls` reads the stand-in's counters (XE_STANDIN_COUNTS), `pages` its files under ZEROUTE_ROOT.
  */
@@ -117,7 +117,7 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
 
     if (strcmp(what, "calls") && strcmp(what, "pages")) {
-        fprintf(stderr, "usage: observed calls|pages\n");
+        fprintf(stderr, "usage: host calls|pages\n");
         return 2;
     }
     open_cards();
