@@ -4,17 +4,10 @@
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 
 extern char *program_invocation_short_name;
-
-static void copy(char *to, size_t size, const char *from)
-{
-    size_t n = strnlen(from, size - 1);
-
-    memcpy(to, from, n);
-    to[n] = '\0';
-}
 
 /* A string table that was not relocated (the vdso's) is an offset, not an address. */
 static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias)
@@ -45,8 +38,8 @@ static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW
         soname = soname_of((const void *)(info->dlpi_addr + dynamic->p_vaddr), info->dlpi_addr);
     if (!soname)
         soname = slash ? slash + 1 : path;
-    copy(elf->path, sizeof elf->path, path);
-    copy(elf->soname, sizeof elf->soname, soname);
+    snprintf(elf->path, sizeof elf->path, "%s", path);
+    snprintf(elf->soname, sizeof elf->soname, "%s", soname);
 }
 
 /* False: it does not hold this address, which is 0 for any. */

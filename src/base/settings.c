@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define ZR_SETTING(name, type, def, values, help)                                                                      \
     {#name, def, values, help, ZR_TYPE_##type, offsetof(struct zr_config, name)},
@@ -50,19 +51,9 @@ static bool is(const char *s, size_t length, const char *word)
     return strlen(word) == length && memcmp(s, word, length) == 0;
 }
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
-}
-
 static bool is_any_case(const char *s, size_t length, const char *word)
 {
-    if (strlen(word) != length)
-        return false;
-    for (size_t i = 0; i < length; i++)
-        if (lower(s[i]) != word[i])
-            return false;
-    return true;
+    return strlen(word) == length && strncasecmp(s, word, length) == 0;
 }
 
 static bool space(char c)
@@ -196,7 +187,7 @@ static bool integer(const char *s, size_t length, uint64_t *out)
     memcpy(text, s, length);
     text[length] = '\0';
     errno = 0;
-    *out = strtoull(text, &end, lower(text[1]) == 'x' ? 16 : 10);
+    *out = strtoull(text, &end, (text[1] | 0x20) == 'x' ? 16 : 10);
     return !*end && !errno;
 }
 

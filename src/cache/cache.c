@@ -9,10 +9,9 @@
  */
 #include "cache/cache.h"
 
-#include <sched.h>
 #include <string.h>
 
-enum { ZR_STRIPES = 16, BUCKETS = 512, BINS_AT_ONCE = 32, SWEEP = 1024 /* blocks at most */, AWAIT_MS = 5000 };
+enum { ZR_STRIPES = 16, BUCKETS = 512, BINS_AT_ONCE = 32, SWEEP = 1024 /* blocks at most */ };
 
 struct bin {
     struct zr_key key;
@@ -64,7 +63,7 @@ static unsigned stripes_used(void)
 
 static uint32_t blocks_in(const struct stripe *s)
 {
-    return __atomic_load_n(&s->blocks, __ATOMIC_RELAXED);
+    return __atomic_load_n(&s->blocks, __ATOMIC_ACQUIRE);
 }
 
 /* Handles are pointers, so their low bits say little; the multiplications carry every bit to the top. */
@@ -157,7 +156,7 @@ static void unfile(struct stripe *s, struct bin **at, struct zr_block *b)
         s->spare = bin;
     }
     __atomic_store_n(&lru->bytes, lru->bytes - b->held, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->blocks, s->blocks - 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&s->blocks, s->blocks - 1, __ATOMIC_RELEASE);
 }
 
 /* --- how blocks leave --------------------------------------------------------------------------------------------- */
@@ -203,7 +202,6 @@ static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c,
 {
     struct zr_block *b, *newer;
     uint64_t bytes = 0;
-    unsigned count = 0;
 
     for (b = s->lru[account].oldest; b && c->bytes && c->blocks; b = newer) {
         newer = b->newer;
@@ -211,16 +209,14 @@ static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c,
             break;
         if ((c->context && b->key.context != c->context) || b == c->except)
             continue;
+        zr_leaving(1); /* before anybody can see the stripe without it */
         unfile(s, find_bin(s, &b->key, b->held), b);
         b->below = *list;
         *list = b;
         bytes += b->held;
         c->bytes -= b->held < c->bytes ? b->held : c->bytes;
         c->blocks--;
-        count++;
     }
-    if (count)
-        zr_leaving(count);
     return bytes;
 }
 
@@ -273,8 +269,8 @@ static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, siz
     at = find_bin(s, key, held);
     if (*at) {
         b = (*at)->top;
-        unfile(s, at, b);
         __atomic_store_n(&s->hits, s->hits + 1, __ATOMIC_RELAXED);
+        unfile(s, at, b);
     }
     zr_unlock(&s->lock);
     return b;
@@ -293,6 +289,7 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
     }
     __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
     __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_SKIPPED - 1) & ~(ZR_BLOCK_SYCL | ZR_BLOCK_WITH_CONTEXT),
                      __ATOMIC_RELAXED);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_LIVE, __ATOMIC_RELEASE);
@@ -353,12 +350,18 @@ uint64_t zr_cache_trim(unsigned account, const void *context)
     return leave((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
 }
 
-void zr_cache_await(void)
+void zr_cache_await(uint32_t ms)
 {
+    static const struct timespec little = {0, 50000};
     uint32_t start = zr_now_ms();
 
-    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) && zr_now_ms() - start < AWAIT_MS)
-        sched_yield();
+    while (__atomic_load_n(&leaving, __ATOMIC_ACQUIRE) && zr_now_ms() - start < ms)
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
+}
+
+bool zr_cache_takes(unsigned account, size_t held)
+{
+    return account < ZR_ACCOUNTS && held <= __atomic_load_n(&limits[account], __ATOMIC_RELAXED);
 }
 
 uint32_t zr_cache_left(void)

@@ -185,10 +185,12 @@ bool zr_cache_put(struct zr_block *b);
 /* What is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all) leaves. Returns the bytes. */
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
- * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, some seconds at
- * most. Not for release().
+ * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, so many milliseconds
+ * at most. Not for release().
  */
-void zr_cache_await(void);
+void zr_cache_await(uint32_t ms);
+/* Whether a block of this size may be cached at all. */
+bool zr_cache_takes(unsigned account, size_t held);
 /*
  * Another number than before: something that was cached has left meanwhile. It went back to the driver, from here or
  * from a pool, or another thread got it, which may have freed other memory for it. About 10 ns.

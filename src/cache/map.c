@@ -375,7 +375,8 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word)
 
         *word = zr_block_word(b);
         base = __atomic_load_n(&b->base, __ATOMIC_ACQUIRE);
-        held = __atomic_load_n(&b->held, __ATOMIC_ACQUIRE);
+        /* A handle is no range of memory. */
+        held = __atomic_load_n(zr_block_flags(b) & ZR_BLOCK_HANDLE ? &b->size : &b->held, __ATOMIC_ACQUIRE);
         if (zr_block_word(b) == *word)
             return zr_word_state(*word) != ZR_BLOCK_NONE && a - base < held ? b : NULL;
     }

@@ -93,8 +93,8 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
     if (unlikely(t->inside) || zr_exiting())
         return false;
     t->inside = call->entered = true;
-    zr_config_load();
     zr_fork_check();
+    zr_config_load();
     zr_count_call(entry, (enum zr_via)t->hook.via);
     call->library = zr_library_of(call->caller);
     zr_count_caller_call(call->library);

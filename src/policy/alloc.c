@@ -149,15 +149,17 @@ static bool is_limited(enum zr_kind kind)
 static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
                                     void **out)
 {
+    /* What the driver refuses by itself it is to refuse itself. */
+    bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
     ze_result_t result;
 
-    zr_thread.limited = is_limited(a->kind) && !zr_limit_take(number, size);
+    zr_thread.limited = is_limited(a->kind) && !hopeless && !zr_limit_take(number, size);
     if (unlikely(zr_thread.limited))
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = a->ask(call, a, size, out);
-    if (unlikely(result != ZE_RESULT_SUCCESS) && is_limited(a->kind))
+    if (unlikely(result != ZE_RESULT_SUCCESS) && is_limited(a->kind) && !hopeless)
         zr_limit_drop(number, size);
     return result;
 }
@@ -167,7 +169,9 @@ static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, un
 {
     ze_result_t result = ask_within_limit(call, a, number, *held, out);
 
-    if (likely(result == ZE_RESULT_SUCCESS) || *held == a->size)
+    if (likely(result == ZE_RESULT_SUCCESS) || *held == a->size ||
+        (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+         result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
         return result;
     *held = a->size;
     return ask_within_limit(call, a, number, *held, out);
@@ -212,7 +216,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
     struct zr_key key;
     bool reusable;
 
-    if (a->kind == ZR_KIND_DEVICE && !zr_thread.retrying && unlikely(zr_host_refuses(a->size))) {
+    if (is_limited(a->kind) && !zr_thread.retrying && unlikely(zr_host_refuses(a->size))) {
         zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -243,7 +247,8 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         key.residents = 0; /* a new block is resident nowhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);
-        zr_registry_add(call, a->kind, number, &key, *out, a->size, held, flags);
+        if (unlikely(!zr_registry_add(call, a->kind, number, &key, *out, a->size, held, flags)) && is_limited(a->kind))
+            zr_limit_drop(number, held);
         zr_count_caller_bytes(call->library, a->size);
     }
     return result;

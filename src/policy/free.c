@@ -37,10 +37,13 @@ void zr_policy_release(const struct zr_block *b)
 {
     struct zr_call call = {.hook = zr_block_hook(b)};
     struct request r = {.context = b->key.context, .ptr = (void *)b->base};
+    bool inside = zr_thread.inside;
+    ze_result_t result;
 
-    if (ask_driver(&call, &r, b->held) != ZE_RESULT_SUCCESS)
-        return;
-    if (b->key.kind == ZR_KIND_DEVICE) {
+    zr_thread.inside = true; /* a call of ours, also from a pool's retry loop: hooks further down pass it on */
+    result = ask_driver(&call, &r, b->held);
+    zr_thread.inside = inside;
+    if (result == ZE_RESULT_SUCCESS && b->key.kind == ZR_KIND_DEVICE) {
         zr_book_reserved(b->key.account, -(int64_t)b->held);
         zr_limit_drop(b->key.account, b->held);
     }
@@ -86,7 +89,8 @@ static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct reque
 static bool may_be_cached(const struct request *r, const struct zr_block *b)
 {
     return r->may_cache && r->context &&
-           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE;
+           (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE &&
+           zr_cache_takes(b->key.account, b->held);
 }
 
 /* The block is CACHED, and ours alone. Out of the books first: another thread may reuse it at once. */
@@ -198,6 +202,8 @@ ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t
 
 /* --- the end of a context ----------------------------------------------------------------------------------------- */
 
+enum { CONTEXT_MS = 5000 }; /* for blocks of the context that other threads are giving back */
+
 struct leaving {
     struct zr_call *call;
     ze_context_handle_t context;
@@ -234,5 +240,5 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
     zr_block_each(leave, &l);
     zr_residency_forget(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
-    zr_cache_await();
+    zr_cache_await(CONTEXT_MS);
 }

@@ -2,14 +2,13 @@
 #include "policy/policy.h"
 
 /* Other threads may take at once what goes back: several tries, but not without end. */
-enum { MOST_TRIES = 16 };
+enum { MOST_TRIES = 16, OTHERS_MS = 50 };
 
 uint64_t zr_policy_trim(unsigned number)
 {
     unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
     uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
 
-    zr_cache_await(); /* for what other threads are giving back */
     if (bytes) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
@@ -26,6 +25,8 @@ ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result)
         zr_thread.retrying > 1)
         return false;
     bytes = zr_policy_trim(host ? ZR_UNKNOWN_DEVICE : room->number);
+    if (!bytes)
+        zr_cache_await(OTHERS_MS); /* for what other threads are giving back */
     if (!bytes && zr_cache_left() == room->left)
         return false;
     room->left = zr_cache_left();

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMES = 96, RANGES = 256, CHECK_EVERY = 1024 };
+enum { NAMES = 96, RANGES = 1024, CHECK_EVERY = 1024 };
 
 /* Without a range of its own: what is returned when the table of ranges is full. */
 struct name {

@@ -28,12 +28,7 @@ struct zr_segment zr_segment = {.fd = -1};
 static struct zr_lock describe_lock;
 static uint32_t fields_reserved; /* how many of the table have pages behind them */
 
-static void copy(char *out, size_t size, const char *text)
-{
-    size_t n = text ? strnlen(text, size - 1) : 0;
-    memcpy(out, text ? text : "", n);
-    out[n] = '\0';
-}
+#define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
 
 /* Field 22 of /proc/self/stat, counted from behind the name, which may hold anything. */
 static uint64_t start_time(void)
@@ -86,19 +81,20 @@ static void job(struct zeroute_segment_header *h)
         if (!name || !rank)
             continue;
         snprintf(h->job_id, sizeof h->job_id, "%s:%s%s%s", known[i].kind, name, step ? "." : "", step ? step : "");
-        copy(h->rank, sizeof h->rank, rank);
+        COPY(h->rank, rank);
         return;
     }
     /* A launcher that names its ranks and not the job: they share its session, on this machine. */
     const char *rank = secure_getenv("PMI_RANK");
     if (rank) {
         snprintf(h->job_id, sizeof h->job_id, "mpi:session %d", (int)getsid(0));
-        copy(h->rank, sizeof h->rank, rank);
+        COPY(h->rank, rank);
     }
 }
 
 static void identify(struct zeroute_segment_header *h, uint64_t nonce)
 {
+    const char *run = secure_getenv("ZEROUTE_RUN");
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     h->pid = (uint32_t)getpid();
@@ -109,8 +105,8 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce)
     h->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     zr_read_file("/proc/sys/kernel/random/boot_id", h->boot_id, sizeof h->boot_id);
     h->boot_id[strcspn(h->boot_id, "\n")] = '\0';
-    copy(h->version, sizeof h->version, ZEROUTE_VERSION);
-    copy(h->run_id, sizeof h->run_id, secure_getenv("ZEROUTE_RUN"));
+    COPY(h->version, ZEROUTE_VERSION);
+    COPY(h->run_id, run ? run : "");
     command_line(h->command, sizeof h->command);
     job(h);
 }

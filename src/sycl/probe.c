@@ -13,7 +13,7 @@
 
 enum {
     PAIRS = 256,      /* pairs of objects that are known at one time */
-    PRACTICES = 64,   /* different ones: pairs of native handles */
+    PRACTICES = 1024, /* different ones: pairs of native handles */
     LAST_SHARED = 8,  /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
     FIRST_PROBE = 16, /* MiB: over any pool's usual limit, so that it reaches Level Zero */
     LAST_PROBE = 256

@@ -169,8 +169,11 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
     if (unlikely(result != ZE_RESULT_SUCCESS))
         return result;
     b = zr_map_base(*out);
-    if (likely(b))
-        b->owner = practice;
+    if (unlikely(!b)) { /* it could not be registered: the runtime may serve it */
+        ZR_BELOW(call, zeMemFree)(w->context, *out);
+        return ZE_RESULT_ERROR_UNKNOWN;
+    }
+    b->owner = practice;
     return make_resident(call, w, *out, size);
 }
 
@@ -184,7 +187,7 @@ bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alig
     if (unlikely(zr_host_refuses(size)))
         return true;
     zr_route_enter(&call, practice->seen.hook, caller);
-    zr_count_caller(call.library, 0);
+    zr_count_caller_call(call.library);
     result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, &p));
     if (unlikely(result != ZE_RESULT_SUCCESS))
         zr_policy_refused(ZR_E_aligned_alloc_device, result);

@@ -49,6 +49,7 @@ static ze_result_t provide(const struct zr_runtime_pool *p, size_t size, size_t 
 static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t size, size_t alignment, int *code)
 {
     struct zr_call call = {.hook = p->hook};
+    struct zr_block *b;
     void *out = NULL;
     ze_result_t result = ZR_WITH_ROOM(&call, p->number, provide(p, size, alignment, code, &out));
 
@@ -56,7 +57,12 @@ static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t s
         zr_policy_refused(ZR_E_pool_malloc, result);
         return NULL;
     }
-    return zr_map_base(out);
+    b = zr_map_base(out);
+    if (unlikely(!b)) { /* it could not be registered */
+        p->umf.free(p->provider, out, size);
+        *code = ZR_NO_MEMORY;
+    }
+    return b;
 }
 
 static int provider_free(const struct zr_runtime_pool *p, struct zr_block *b)
@@ -126,10 +132,13 @@ static bool leave(struct zr_block *b, void *arg)
 {
     struct zr_runtime_pool *p = arg;
 
-    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_LIVE && zr_block_flags(b) & ZR_BLOCK_DIRECT && b->owner == p &&
-        __atomic_load_n(&b->size, __ATOMIC_RELAXED) <= p->goes_up_to) {
+    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE || !(zr_block_flags(b) & ZR_BLOCK_DIRECT) || b->owner != p)
+        return true;
+    if (__atomic_load_n(&b->size, __ATOMIC_RELAXED) <= p->goes_up_to) {
         zr_registry_piece_leaves(p->number, (const void *)b->base);
         free_direct(p, b);
+    } else {
+        b->owner = NULL; /* another pool may lie there soon */
     }
     return true;
 }
@@ -142,8 +151,7 @@ void zr_runtime_pool_end(struct zr_runtime_pool *p)
     zr_pool_counts(p->pool, &counts);
     for (; counts.live > 0; counts.live--, counts.live_bytes = 0)
         zr_unbook(ZR_KIND_DEVICE, p->number, counts.live_bytes);
-    if (p->pools_up_to < p->goes_up_to)
-        zr_block_each(leave, p);
+    zr_block_each(leave, p);
     zr_pool_delete(p->pool);
     p->pool = NULL;
 }
@@ -157,8 +165,8 @@ static int direct(struct zr_runtime_pool *p, size_t *size, size_t alignment, voi
 
     if (!b)
         return code ? code : ZR_NO_MEMORY;
-    b->owner = p;
     zr_block_mark(b, ZR_BLOCK_DIRECT);
+    b->owner = p;
     *size = b->size;
     *out = (void *)b->base;
     return 0;

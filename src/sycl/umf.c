@@ -105,7 +105,9 @@ static int finalize(void *pool)
     zr_fork_check();
     if (!p->ours.pool)
         code = p->theirs->finalize(p->their_pool);
-    else if (!zr_exiting())
+    else if (zr_exiting())
+        return code; /* a thread may still be inside */
+    else
         zr_runtime_pool_end(&p->ours);
     put_spare(p);
     return code;
@@ -118,10 +120,11 @@ void zr_umf_fork_child(void)
 
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller)
 {
-    const struct zr_library *library = zr_library_of(caller);
     void *out = NULL;
     int code;
 
+    if (zr_exiting()) /* nothing is registered any more */
+        return p->ours.umf.alloc(p->ours.provider, size, alignment, &out) ? NULL : out;
     zr_fork_check();
     zr_count_call(entry, ZR_VIA_POOL);
     if (unlikely(size == 0 || alignment & (alignment - 1)))
@@ -130,7 +133,7 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         code = UMF_OUT_OF_HOST_MEMORY;
     else
         code = zr_runtime_pool_malloc(&p->ours, size, alignment, &out);
-    zr_count_caller(library, likely(code == UMF_SUCCESS) ? size : 0);
+    zr_count_caller(zr_library_of(caller), likely(code == UMF_SUCCESS) ? size : 0);
     zr_thread.sycl.error = code == ZR_NO_MEMORY ? UMF_OUT_OF_HOST_MEMORY : code;
     return out;
 }

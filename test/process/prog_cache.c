@@ -372,6 +372,32 @@ static void injected_failures_meet_the_cache(void)
     GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemAllocDevice(gpu.context, &device_desc, 9 * MIB, 0, gpu.card[0], &p));
 }
 
+/* With inject:zeMemAllocDevice@1=0x70000001: only want of memory is tried again with the very size. */
+static void another_failure_is_not_tried_again(void)
+{
+    void *p = NULL;
+
+    GIVES(ZE_RESULT_ERROR_DEVICE_LOST, zeMemAllocDevice(gpu.context, &device_desc, 3000001, 0, gpu.card[0], &p));
+}
+
+/* With cache_limit:0. */
+static void what_is_not_cached_is_counted_once(void)
+{
+    for (int i = 0; i < 3; i++)
+        put(get(3 * MIB));
+}
+
+/* A handle is no range of memory: a pointer behind it points into nothing. */
+static void a_handle_is_no_range(void)
+{
+    ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 2 * MIB};
+    ze_physical_mem_handle_t physical;
+
+    OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical));
+    EXPECT(zeMemFree(gpu.context, (char *)physical + MIB) != ZE_RESULT_SUCCESS);
+    OK(zePhysicalMemDestroy(gpu.context, physical));
+}
+
 static void a_child_starts_with_nothing(void)
 {
     void *p = get(3 * MIB);
@@ -449,6 +475,9 @@ static const struct part all[] = {
     PART(no_more_is_kept_than_cache_limit),
     PART(host_memory_is_kept_only_when_asked),
     PART(injected_failures_meet_the_cache),
+    PART(another_failure_is_not_tried_again),
+    PART(what_is_not_cached_is_counted_once),
+    PART(a_handle_is_no_range),
     PART(a_child_starts_with_nothing),
     PART(threads_allocate_free_export_and_query_at_once),
     {NULL, NULL},

@@ -63,7 +63,7 @@ static void know_nothing(void)
     must(!zr_map_base(live) && !zr_map_around(cached, &word));
     must(zr_cache_bytes(1) == 0 && zr_cache_trim(ZR_ACCOUNTS, NULL) == 0);
     must(get(65536) != cached && driver.frees == frees);
-    zr_cache_await();
+    zr_cache_await(5000);
 }
 
 START_TEST(a_child_knows_nothing_of_its_parents_blocks)
@@ -125,7 +125,7 @@ static void use_all(void)
     put(p);
     zr_cache_trim(ZR_ACCOUNTS, NULL);
     zr_pools_trim(ZR_ACCOUNTS);
-    zr_cache_await();
+    zr_cache_await(5000);
     use_pools();
 }
 

@@ -185,7 +185,7 @@ START_TEST(await_waits_until_others_have_given_back_what_they_took_out)
     ck_assert_uint_eq(zr_cache_trim(ZR_ACCOUNTS, NULL), 0);
     put(get(131072)); /* nobody else waits meanwhile */
     ck_assert_int_eq(__atomic_load_n(&slow_done, __ATOMIC_ACQUIRE), 0);
-    zr_cache_await();
+    zr_cache_await(5000);
     ck_assert_int_eq(__atomic_load_n(&slow_done, __ATOMIC_ACQUIRE), 1);
     ck_assert_uint_ne(zr_cache_left(), before);
     pthread_join(thread, NULL);

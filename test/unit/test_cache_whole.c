@@ -221,7 +221,7 @@ START_TEST(what_has_gone_back_is_told)
     ck_assert_uint_eq(zr_cache_left(), before);
     zr_cache_trim(ZR_ACCOUNTS, NULL);
     ck_assert_uint_ne(zr_cache_left(), before);
-    zr_cache_await();
+    zr_cache_await(5000);
 }
 END_TEST
 
