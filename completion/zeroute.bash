@@ -55,7 +55,7 @@ _zeroute()
             mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
         fi ;;
     gc)
-        mapfile -t COMPREPLY < <(compgen -W "--dry-run --json --help" -- "$cur") ;;
+        mapfile -t COMPREPLY < <(compgen -W "--all-users --dry-run --json --help" -- "$cur") ;;
     *)
         # Any other command: the options that its own help names, and files.
         if [[ $cur == -* ]]; then

@@ -39,6 +39,7 @@ struct zeroute_process {
     int pid_inside; /* in its own PID namespace */
     unsigned uid;
     enum zeroute_state state;
+    bool held; /* the process itself holds the lock on it */
     bool readable;
     char why[128]; /* when not readable */
     char path[320];
@@ -50,7 +51,8 @@ struct zeroute_process {
     uint64_t pid_namespace;
     uint64_t start_time;
     uint64_t nonce;
-    uint64_t created_ns; /* CLOCK_REALTIME */
+    uint64_t created_ns;    /* CLOCK_REALTIME */
+    uint64_t device, inode; /* of the file */
 };
 
 struct zeroute_list {
@@ -64,8 +66,8 @@ struct zeroute_list {
  */
 struct zeroute_list *zeroute_list_new(void);
 void zeroute_list_free(struct zeroute_list *list);
-/* Is it the process of that segment still? Asks again, for a process from the list. */
-enum zeroute_state zeroute_state_now(const struct zeroute_process *p);
+/* Is it the process of that segment still? Asks again, for a process from the list and its file. */
+enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd);
 
 struct zeroute_field {
     const char *name;
@@ -97,6 +99,7 @@ struct zeroute_snapshot {
     bool torn;
     uint64_t last_activity_ns; /* CLOCK_REALTIME of the last driver call, 0 if there was none */
     void *memory;              /* private */
+    void *names;               /* private */
 };
 
 /*
@@ -107,12 +110,18 @@ struct zeroute_snapshot {
 struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size);
 /* The same from any path: a copied segment, too. */
 struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size);
+struct zeroute_snapshot *zeroute_snapshot_of_fd(int fd, char *why, size_t why_size);
 void zeroute_snapshot_free(struct zeroute_snapshot *s);
 /*
  * Opens a segment, or the directory of segments, by the path that the list has for it. Follows no symbolic link below
  * another process's root. -1 and errno on failure; the caller closes it.
  */
 int zeroute_open(const char *path, int flags);
+/*
+ * Opens the very file that the list has found, for reading; -1 with ESTALE if another has taken its place. *directory,
+ * unless NULL, is its directory then, to remove it from with unlinkat(2): by its path it may be another one by now.
+ */
+int zeroute_open_listed(const struct zeroute_process *p, int *directory);
 
 /*
  * A field of two processes as one figure: their sum, but what is read of the whole machine or of a

@@ -89,7 +89,7 @@ static inline bool zr_thread_attend(void)
 {
     return likely(zr_thread.attended && !zr_thread.ended) || zr_thread_register();
 }
-/* The process is being torn down: calls go straight down, uncounted. */
+/* The process is being torn down, or has rights of its own (AT_SECURE): calls go straight down, uncounted. */
 extern bool zr_exiting_now;
 static inline bool zr_exiting(void)
 {

@@ -41,6 +41,8 @@ void zr_config_read(void)
 {
     int saved = errno;
 
+    if (zr_exiting())
+        return;
     zr_lock(&lock);
     if (!__atomic_load_n(&zr_config_loaded, __ATOMIC_ACQUIRE)) {
         load();

@@ -2,11 +2,11 @@
 #include "base/base.h"
 
 #include <errno.h>
-#include <unistd.h>
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 static _Atomic uint64_t said[64];
 
@@ -26,19 +26,23 @@ static bool said_before(const char *line, size_t length)
     return true; /* 64 different complaints are enough */
 }
 
+/* Silent where the library is to be as good as absent. Names from outside are not to steer a terminal. */
 void zr_warn(const char *fmt, ...)
 {
     char line[1024] = "zeroute: ";
     int saved = errno;
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line + 9, sizeof line - 10, fmt, ap);
+    vsnprintf(line + 9, sizeof line - 10, fmt, ap);
     va_end(ap);
-    size_t length = 9 + (n < 0 ? 0 : strlen(line + 9));
-    if (!said_before(line, length)) {
+    for (char *p = line + 9; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127 || (p[-1] == '\xc2' && (unsigned char)*p < 0xa0))
+            *p = '?';
+    size_t length = strlen(line);
+    if (!getauxval(AT_SECURE) && !said_before(line, length)) {
         line[length] = '\n';
-        ssize_t written = write(2, line, length + 1);
-        (void)written; /* nobody to tell */
+        if (write(2, line, length + 1) < 0)
+            length = 0; /* nobody to tell */
     }
     errno = saved;
 }

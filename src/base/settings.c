@@ -1,7 +1,4 @@
-/*
- * The settings: one table, and how their values are read and written. Used by the preload and by the
- * command.
- */
+/* The settings: one table, and how their values are read and written. Used by the preload and by the command. */
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,7 +1,4 @@
-/*
- * What the settings mean, for the preload and for the command alike: parsing without malloc, locale or
- * strtol.
- */
+/* What the settings mean, for the preload and for the command alike: parsing without malloc, locale or strtol. */
 #ifndef ZEROUTE_SETTINGS_H
 #define ZEROUTE_SETTINGS_H
 
@@ -68,10 +65,7 @@ extern const size_t zr_preset_count;
 const struct zr_setting *zr_setting_find(const char *name, size_t length);
 const struct zr_preset *zr_preset_find(const char *name, size_t length);
 void zr_settings_default(struct zr_config *c);
-/*
- * Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was
- * expected.
- */
+/* Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was expected. */
 bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
                     char *why, size_t why_size);
 /* Sets a whole preset: its settings, and the default of every setting but stats and trace. */
@@ -84,15 +78,9 @@ bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const 
 /* The same for the lines of a file; a # starts a comment. */
 bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
                              void *data);
-/*
- * All settings as "key:value,..." in the order of the table; always terminated. Returns the full
- * length.
- */
+/* All settings as "key:value,..." in the order of the table; always terminated. Returns the full length. */
 size_t zr_settings_print(const struct zr_config *c, char *out, size_t size);
-/*
- * 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is
- * 1000s.
- */
+/* 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is 1000s. */
 bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out);
 /* 1s, 500ms, 20us, 5ns, 2m: a bare number is seconds. */
 bool zr_parse_time(const char *s, size_t length, uint64_t *ns);

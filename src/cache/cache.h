@@ -185,7 +185,7 @@ bool zr_cache_put(struct zr_block *b);
 /* What is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all) leaves. Returns the bytes. */
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
- * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, so many milliseconds
+ * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, so many ms
  * at most. Not for release().
  */
 void zr_cache_await(uint32_t ms);

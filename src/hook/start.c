@@ -1,10 +1,10 @@
-/*
- * Beginning and end: the table of modules, and what is said of a process that used a driver and never came our way.
- */
+/* Beginning and end: the table of modules, and what is said of a process that used a driver and never came our way. */
 #include "hook/hook.h"
 #include "policy/policy.h"
 #include "record/record.h"
 #include "sycl/sycl.h"
+
+#include <sys/auxv.h>
 
 /* Told in this order. A thread's counters go last: others count until then. */
 static const struct zr_module modules[] = {
@@ -24,9 +24,10 @@ static const struct zr_module modules[] = {
     {.thread_end = zr_stats_thread_end},
 };
 
-/* Costs every process two stores. */
+/* A program with rights its user has not: calls go straight down, as at its end. Costs every process two stores. */
 __attribute__((constructor(101))) static void begin(void)
 {
+    zr_exiting_now = getauxval(AT_SECURE) != 0;
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
@@ -57,7 +58,7 @@ static void report_missed_calls(void)
 __attribute__((destructor)) static void end(void)
 {
     zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
-    if (!__atomic_load_n(&zr_touched, __ATOMIC_RELAXED))
+    if (!__atomic_load_n(&zr_touched, __ATOMIC_RELAXED) && !zr_exiting())
         report_missed_calls();
     zr_process_end();
 }

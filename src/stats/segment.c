@@ -58,10 +58,7 @@ static void command_line(char *out, size_t size)
             out[i] = ' ';
 }
 
-/*
- * What launchers tell their ranks: the first variables found name the job and this process's place
- * in it.
- */
+/* What launchers tell their ranks: the first variables found name the job and this process's place in it. */
 static void job(struct zeroute_segment_header *h)
 {
     static const struct {

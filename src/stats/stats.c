@@ -27,7 +27,7 @@ bool zr_stats_open(void)
     int seen = atomic_load_explicit(&state, memory_order_acquire), saved = errno;
     bool made = false;
 
-    if (likely(seen))
+    if (likely(seen) || zr_exiting())
         return seen == 1;
     zr_config_load();
     zr_fork_arm();

@@ -109,6 +109,7 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_eq(value(c, "calls.zeMemAllocDevice.plt"), 3001);
     ck_assert_uint_eq(value(c, "calls.zeMemFree.plt"), 6001);
     ck_assert_uint_eq(value(c, "free.invalid.twice"), 3000);
+    ck_assert_uint_eq(value(c, "failures.zeMemFree"), 3000);
     ck_assert_uint_eq(value(c, "cache.hits") + value(c, "cache.misses"), 3001);
     ck_assert_uint_lt(value(c, "cache.misses"), 7);
     ck_assert_uint_eq(value(c, "allocation.all.allocated"), 3001);

@@ -136,6 +136,38 @@ START_TEST(figures_that_belong_together_agree_while_they_change)
 }
 END_TEST
 
+/* What the process holds is reserved from the driver: at no instant does it hold more. */
+START_TEST(reserved_is_never_below_allocated_while_both_change)
+{
+    static const char *const argv[] = {"run_work", "keep", "1", "busy", "wait", "calm", NULL};
+    static const char *const conf[] = {"preset:observe", "preset:reroute"};
+    static const char *const front[] = {"", "device.0."};
+    char path[320], why[256], name[2][64];
+    unsigned most = 0;
+    setenv("ZEROUTE_CONF", conf[_i], 1);
+    struct worker w = begin(argv);
+    unsetenv("ZEROUTE_CONF");
+    ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_LIVE);
+    for (int i = 0; i < 3000; i++) {
+        struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+        ck_assert_msg(s != NULL, "%s", why);
+        for (int part = 0; part < 4; part++) {
+            const char *what = part / 2 ? "peak" : "current";
+            snprintf(name[0], sizeof name[0], "%sreserved_bytes.all.%s", front[part % 2], what);
+            snprintf(name[1], sizeof name[1], "%sallocated_bytes.all.%s", front[part % 2], what);
+            uint64_t reserved = zeroute_value(s, name[0], 0), allocated = zeroute_value(s, name[1], 1);
+            ck_assert_msg(reserved >= allocated, "read %d: %s %llu, %s %llu", i, name[0], (unsigned long long)reserved,
+                          name[1], (unsigned long long)allocated);
+            most += part == 0 && allocated > 1 << 20;
+        }
+        zeroute_snapshot_free(s);
+    }
+    ck_assert_uint_gt(most, 0); /* it was busy */
+    go_on(&w);
+    ck_assert_int_eq(finish(&w), 0);
+}
+END_TEST
+
 START_TEST(a_killed_process_is_finished_even_before_it_is_collected)
 {
     struct worker w = begin(keep_and_wait);
@@ -464,6 +496,7 @@ int main(void)
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_live_process_is_shown_while_it_runs);
     tcase_add_test(t, figures_that_belong_together_agree_while_they_change);
+    tcase_add_loop_test(t, reserved_is_never_below_allocated_while_both_change, 0, 2);
     tcase_add_test(t, a_killed_process_is_finished_even_before_it_is_collected);
     tcase_add_test(t, a_process_that_closed_all_its_descriptors_is_still_alive);
     tcase_add_test(t, a_program_that_was_replaced_by_exec_is_finished);

@@ -6,6 +6,7 @@
 #include "zeroute/reader.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -403,12 +404,88 @@ START_TEST(random_damage_is_never_more_than_wrong_numbers)
 }
 END_TEST
 
+static double used_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+/* A sparse file whose table of fields is `many`. */
+static void lay_large(const struct zeroute_segment_field *many, unsigned count, const char *text, size_t length)
+{
+    struct zeroute_segment_text head = {.length = (uint32_t)length};
+    header()->field_count = count;
+    header()->field_size = sizeof many[0];
+    header()->fields_offset = FILE_SIZE;
+    header()->fingerprint_offset = FILE_SIZE + count * sizeof many[0];
+    header()->fingerprint_size = 1 << 20;
+    header()->shards_offset = header()->fingerprint_offset + (1 << 20);
+    header()->file_size = header()->shards_offset + 3 * SHARD_SIZE;
+    zeroute_snapshot_free(look());
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(pwrite(fd, many, count * sizeof many[0], FILE_SIZE), (ssize_t)(count * sizeof many[0]));
+    ck_assert_int_eq(ftruncate(fd, (off_t)header()->file_size), 0);
+    ck_assert_int_eq(pwrite(fd, &head, sizeof head, (off_t)header()->fingerprint_offset), sizeof head);
+    ck_assert_int_eq(pwrite(fd, text, length, (off_t)(header()->fingerprint_offset + sizeof head)), (ssize_t)length);
+    close(fd);
+}
+
+START_TEST(the_facts_of_a_segment_take_little_memory)
+{
+    enum { LENGTH = (1 << 20) - 64 };
+    static char text[LENGTH];
+    struct zeroute_segment_field one = {.type = ZEROUTE_COUNTER, .name = "n"};
+    for (size_t i = 0; i < LENGTH; i++)
+        text[i] = i % 2 ? '\n' : '\t';
+    lay_large(&one, 1, text, LENGTH);
+    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+    size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    ck_assert_msg(s != NULL, "%s", why);
+    printf("half a million facts: %zu KiB\n", (after - before) >> 10);
+    ck_assert_uint_lt(after - before, 16 << 20);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
+/* As `stat --prometheus` looks for each name in each process before it. */
+START_TEST(every_field_of_the_largest_segment_is_found_in_no_time)
+{
+    enum { MOST = 2048 };
+    static struct zeroute_segment_field many[4096];
+    for (unsigned i = 0; i < 4096; i++) {
+        many[i] = (struct zeroute_segment_field){.type = i < 512 ? ZEROUTE_HISTOGRAM : ZEROUTE_COUNTER};
+        snprintf(many[i].name, sizeof many[i].name, "a.name.that.begins.like.all.the.others.%u", i);
+    }
+    lay_large(many, 4096, "", 0);
+    refused("damaged");
+    unlink(path);
+    begin();
+    lay_large(many, MOST, "", 0);
+    struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+    ck_assert_msg(s != NULL, "%s", why);
+    double from = used_ms();
+    for (size_t i = 0; i < s->field_count; i++)
+        ck_assert_ptr_eq(zeroute_find(s, s->field[i].name), &s->field[i]);
+    double ms = used_ms() - from;
+    printf("%zu fields found in %.1f ms\n", s->field_count, ms);
+    ck_assert_msg(ms < 30, "%.0f ms", ms);
+    zeroute_snapshot_free(s);
+    for (unsigned i = 0; i < MOST; i++)
+        many[i].type = ZEROUTE_HISTOGRAM;
+    unlink(path);
+    begin();
+    lay_large(many, MOST, "", 0);
+    refused("too many histograms");
+}
+END_TEST
+
 /* Each bound at its highest, a writer that is always in the middle of a booking, and all of it sparse. */
 START_TEST(whatever_a_segment_says_it_does_not_take_long)
 {
-    enum { MOST = 4096 };
+    enum { MOST = 2048 };
     static struct zeroute_segment_field many[MOST];
-    struct timespec from, to;
     for (unsigned i = 0; i < MOST; i++) {
         many[i] = (struct zeroute_segment_field){.type = ZEROUTE_GAUGE, .count = UINT32_MAX, .stride = 8, .minus = 8};
         snprintf(many[i].name, sizeof many[i].name, "reserved_bytes.all.%u", i);
@@ -432,15 +509,13 @@ START_TEST(whatever_a_segment_says_it_does_not_take_long)
     for (unsigned n = 0; n < 1024; n++)
         ck_assert_int_eq(pwrite(fd, &(uint64_t){1}, 8, (off_t)(header()->shards_offset + ((uint64_t)n << 16))), 8);
     close(fd);
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    double from = used_ms();
     struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    ck_assert_msg(s != NULL, "%s", why);
-    ck_assert(s->torn);
+    double ms = used_ms() - from;
+    ck_assert_msg(s ? s->torn : strstr(why, "it takes more than 100 ms") != NULL, "%s", why);
     zeroute_snapshot_free(s);
-    double ms = (double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) / 1e6;
-    printf("the worst segment: %.0f ms\n", ms);
-    ck_assert_msg(ms < 2000, "%.0f ms", ms); /* some 100, on a machine that does nothing else */
+    printf("the worst segment: %.0f ms of the processor\n", ms);
+    ck_assert_msg(ms < 130, "%.0f ms", ms); /* 100, and what a sanitizer adds between two looks at the clock */
 }
 END_TEST
 
@@ -463,6 +538,8 @@ int main(void)
     tcase_add_test(t, what_is_no_segment_is_refused_with_the_reason);
     tcase_add_test(t, sizes_that_lie_are_refused_or_harmless);
     tcase_add_test(t, random_damage_is_never_more_than_wrong_numbers);
+    tcase_add_test(t, the_facts_of_a_segment_take_little_memory);
+    tcase_add_test(t, every_field_of_the_largest_segment_is_found_in_no_time);
     tcase_add_test(t, whatever_a_segment_says_it_does_not_take_long);
     tcase_set_timeout(t, 120);
     suite_add_tcase(s, t);

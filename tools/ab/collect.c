@@ -186,7 +186,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
         } else {
             sum = s;
         }
-        zr_gc_remove(&list->process[i]);
+        zr_gc_remove(&list->process[i], false);
     }
     if (sum) {
         calls = zr_total(sum, "calls.");

@@ -1,5 +1,6 @@
 /* The report for a pull request: the verdict first. */
 #include "ab/ab.h"
+#include "common/common.h"
 
 #include <string.h>
 
@@ -18,7 +19,7 @@ static void verdict(FILE *f, const struct zr_ab_report *r)
     fprintf(f, "### zeroute ab: %s\n\n", r->an->verdict ? "verdict" : "no verdict");
     for (size_t i = 0; i < r->n_lines; i++) {
         const char *bold = strcmp(r->line[i].kind, "primary") ? "" : "**";
-        fprintf(f, "- %s%s%s%s\n", bold, zr_ab_report_prefix(&r->line[i]), r->line[i].text, bold);
+        fprintf(f, "- %s%s%s%s\n", bold, zr_ab_report_prefix(&r->line[i]), zr_shown(r->line[i].text), bold);
     }
 }
 
@@ -64,7 +65,7 @@ static void metrics(FILE *f, const struct zr_ab_report *r)
         fputs(" |\n", f);
     }
     if (*r->footnote)
-        fprintf(f, "\n%s\n", r->footnote);
+        fprintf(f, "\n%s\n", zr_shown(r->footnote));
 }
 
 static void mechanisms(FILE *f, const struct zr_ab_report *r)
@@ -83,20 +84,20 @@ static void mechanisms(FILE *f, const struct zr_ab_report *r)
 void zr_ab_report_markdown(FILE *f, const struct zr_ab_report *r)
 {
     verdict(f, r);
-    fprintf(f, "\n`%s`, %s, runs:", r->command, r->order);
+    fprintf(f, "\n`%s`, %s, runs:", zr_shown(r->command), zr_shown(r->order));
     for (size_t a = 0; a < r->n_arms; a++)
-        fprintf(f, "%s %s %zu", a ? "," : "", r->arm[a].name, r->arm[a].runs);
+        fprintf(f, "%s %s %zu", a ? "," : "", zr_shown(r->arm[a].name), r->arm[a].runs);
     fputc('\n', f);
     if (r->n_metrics)
         metrics(f, r);
-    fprintf(f, "\nFingerprint: %s\n", r->fingerprint);
+    fprintf(f, "\nFingerprint: %s\n", zr_shown(r->fingerprint));
     for (size_t i = 0; i < r->n_findings; i++) {
-        fprintf(f, "- %s: `%s`", r->finding[i].status, r->finding[i].what);
+        fprintf(f, "- %s: `%s`", r->finding[i].status, zr_shown(r->finding[i].what));
         for (size_t l = 0; l < ZR_AB_FINDING_LINES; l++)
             if (r->finding[i].line[l])
-                fprintf(f, ", %s", r->finding[i].line[l]);
+                fprintf(f, ", %s", zr_shown(r->finding[i].line[l]));
         fputc('\n', f);
     }
     mechanisms(f, r);
-    fprintf(f, "\nMachine: %s\n\nRepeat:\n```sh\n%s\n```\n", r->machine, r->repeat);
+    fprintf(f, "\nMachine: %s\n\nRepeat:\n```sh\n%s\n```\n", zr_shown(r->machine), zr_shown(r->repeat));
 }

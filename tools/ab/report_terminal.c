@@ -1,5 +1,6 @@
 /* The report on the terminal: what differs, the figures, then the verdict. */
 #include "ab/ab.h"
+#include "common/common.h"
 
 #include <string.h>
 
@@ -7,22 +8,22 @@ enum { INDENT = 14 }; /* of what belongs to a finding */
 
 static void head(FILE *f, const struct zr_ab_report *r)
 {
-    fprintf(f, "zeroute ab: %s\n", r->command);
+    fprintf(f, "zeroute ab: %s\n", zr_shown(r->command));
     for (size_t a = 0; a < r->n_arms; a++)
-        fprintf(f, "  %-2s  %s, %zu run%s\n", r->arm[a].label, r->arm[a].setting, r->arm[a].runs,
+        fprintf(f, "  %-2s  %s, %zu run%s\n", r->arm[a].label, zr_shown(r->arm[a].setting), r->arm[a].runs,
                 r->arm[a].runs == 1 ? "" : "s");
-    fprintf(f, "  %s\n", r->order);
+    fprintf(f, "  %s\n", zr_shown(r->order));
 }
 
 static void fingerprint(FILE *f, const struct zr_ab_report *r)
 {
-    fprintf(f, "\nFingerprint: %s\n", r->fingerprint);
+    fprintf(f, "\nFingerprint: %s\n", zr_shown(r->fingerprint));
     for (size_t i = 0; i < r->n_findings; i++) {
         const struct zr_ab_report_finding *one = &r->finding[i];
-        fprintf(f, "  %-*s%s\n", INDENT - 2, one->status, one->what);
+        fprintf(f, "  %-*s%s\n", INDENT - 2, one->status, zr_shown(one->what));
         for (size_t l = 0; l < ZR_AB_FINDING_LINES; l++)
             if (one->line[l])
-                fprintf(f, "%*s%s\n", INDENT, "", one->line[l]);
+                fprintf(f, "%*s%s\n", INDENT, "", zr_shown(one->line[l]));
     }
 }
 
@@ -80,7 +81,7 @@ static void primary(FILE *f, const struct zr_ab_report *r, const struct zr_ab_re
     for (size_t a = 0; a < r->n_arms; a++)
         width = (int)strlen(r->arm[a].setting) > width ? (int)strlen(r->arm[a].setting) : width;
     width = width > 52 ? 52 : width;
-    fprintf(f, "\n%s, the primary metric: %s", m->name, m->help);
+    fprintf(f, "\n%s, the primary metric: %s", zr_shown(m->name), zr_shown(m->help));
     columns(f, r, "setting", width);
     for (size_t a = 0; a < r->n_arms; a++)
         arm_line(f, r, m, a, r->arm[a].setting, width);
@@ -94,13 +95,13 @@ static void others(FILE *f, const struct zr_ab_report *r, size_t from)
     for (size_t i = from; i < r->n_metrics; i++) {
         const struct zr_ab_report_metric *m = &r->metric[i];
         if (m->same)
-            fprintf(f, "  %-*.*s %-2s %10s  %*s  %s\n", width, width, m->name, "", m->cell[0].median, change_width(r),
-                    "", ZR_AB_THE_SAME);
+            fprintf(f, "  %-*.*s %-2s %10s  %*s  %s\n", width, width, zr_shown(m->name), "", m->cell[0].median,
+                    change_width(r), "", ZR_AB_THE_SAME);
         for (size_t a = 0; a < r->n_arms && !m->same; a++)
             arm_line(f, r, m, a, a ? "" : m->name, width);
     }
     if (*r->footnote)
-        fprintf(f, "  %s\n", r->footnote);
+        fprintf(f, "  %s\n", zr_shown(r->footnote));
 }
 
 void zr_ab_report_terminal(FILE *f, const struct zr_ab_report *r)
@@ -114,8 +115,8 @@ void zr_ab_report_terminal(FILE *f, const struct zr_ab_report *r)
         primary(f, r, &r->metric[0]);
     if (r->n_metrics)
         others(f, r, has_primary);
-    fprintf(f, "\n%s\n", r->headline);
+    fprintf(f, "\n%s\n", zr_shown(r->headline));
     for (size_t i = 0; i < r->n_lines; i++)
-        fprintf(f, "  %s%s\n", zr_ab_report_prefix(&r->line[i]), r->line[i].text);
-    fprintf(f, "\nMachine: %s\nRepeat: %s\n", r->machine, r->repeat);
+        fprintf(f, "  %s%s\n", zr_ab_report_prefix(&r->line[i]), zr_shown(r->line[i].text));
+    fprintf(f, "\nMachine: %s\nRepeat: %s\n", zr_shown(r->machine), zr_shown(r->repeat));
 }

@@ -1,31 +1,18 @@
 /* Drawings of the HTML report. */
 #include "ab/ab.h"
+#include "common/common.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WIDTH = 460, HEIGHT = 220, LEFT = 74, RIGHT = 12, TOP = 12, BOTTOM = 34 };
 
 void zr_html_text(FILE *f, const char *s)
 {
-    for (; *s; s++) {
-        switch (*s) {
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        default:
-            fputc(*s, f);
-        }
-    }
+    char *harmless = zr_harmless(s, ZR_FOR_HTML);
+    fputs(harmless, f);
+    free(harmless);
 }
 
 struct axis {

@@ -83,8 +83,18 @@ json_t *zr_json_read(const char *path, char **why);
 const char *zr_json_get_text(const json_t *object, const char *key);
 double zr_json_get_number(const json_t *object, const char *key);
 bool zr_json_get_flag(const json_t *object, const char *key);
-/* A copy in which every byte that is not UTF-8 is U+FFFD; to be freed. */
-char *zr_utf8(const char *text);
+
+/* --- harmless.c: text from outside, for wherever it is printed ---------------------------------- */
+enum zr_for {
+    ZR_FOR_TERMINAL, /* one line, and nothing that steers a terminal */
+    ZR_FOR_METRIC,   /* a label's value, or a help text, of Prometheus */
+    ZR_FOR_HTML,     /* text or the value of an attribute */
+    ZR_FOR_JSON,     /* UTF-8: what jansson takes */
+};
+/* A copy, to be freed. What is not UTF-8 is U+FFFD, what steers is '?'. */
+char *zr_harmless(const char *text, enum zr_for where);
+/* The same for a terminal, good until it was called 32 times more. NULL is "". */
+const char *zr_shown(const char *text);
 
 /* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
 #define ZR_TEXT_SIZE 32

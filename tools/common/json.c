@@ -8,46 +8,12 @@
 
 bool zr_json_begun;
 
-/* Length of the valid UTF-8 sequence at s, 0 if there is none. */
-static size_t utf8(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80                    ? 1
-               : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
-               : s[0] >= 0xe0 && s[0] <= 0xef ? 3
-               : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
-                                              : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
-char *zr_utf8(const char *text)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    char *out = malloc(3 * strlen(text) + 1), *to = out;
-    while (out && *s) {
-        size_t n = utf8(s);
-        if (n)
-            to = mempcpy(to, s, n);
-        else
-            to = stpcpy(to, "\xef\xbf\xbd"); /* U+FFFD */
-        s += n ? n : 1;
-    }
-    if (out)
-        *to = '\0';
-    return out;
-}
-
 /* Adds under a key, or at the end of an array where key is NULL. jansson passes a failure on to what uses the result.
  */
 static json_t *add(json_t *parent, const char *key, json_t *value)
 {
-    char *name = key ? zr_utf8(key) : NULL;
-    if (key ? !name || json_object_set_new(parent, name, value) : json_array_append_new(parent, value))
+    char *name = key ? zr_harmless(key, ZR_FOR_JSON) : NULL;
+    if (key ? json_object_set_new(parent, name, value) : json_array_append_new(parent, value))
         value = NULL;
     free(name);
     return value;
@@ -65,7 +31,7 @@ json_t *zr_json_array(json_t *parent, const char *key)
 
 void zr_json_text(json_t *parent, const char *key, const char *text)
 {
-    char *valid = text ? zr_utf8(text) : NULL;
+    char *valid = text ? zr_harmless(text, ZR_FOR_JSON) : NULL;
     if (valid)
         add(parent, key, json_string_nocheck(valid));
     free(valid);

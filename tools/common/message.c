@@ -2,24 +2,26 @@
 #include "common/common.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 
-static char last[1024];
+static char *last;
 
 void zr_complain(const char *command, const char *fmt, ...)
 {
     va_list ap;
+    char *text;
     fflush(stdout);
     va_start(ap, fmt);
-    vsnprintf(last, sizeof last, fmt, ap);
+    if (vasprintf(&text, fmt, ap) < 0)
+        abort();
     va_end(ap);
-    fprintf(stderr, "zeroute%s%s: ", *command ? " " : "", command);
-    va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
-    va_end(ap);
-    fputc('\n', stderr);
+    free(last);
+    last = zr_harmless(text, ZR_FOR_TERMINAL);
+    free(text);
+    fprintf(stderr, "zeroute%s%s: %s\n", *command ? " " : "", command, last);
 }
 
 const char *zr_last_complaint(void)
 {
-    return last;
+    return last ? last : "";
 }

@@ -40,7 +40,7 @@ void zr_table_row(struct zr_table *t, ...)
     va_list ap;
     va_start(ap, t);
     for (size_t c = 0; c < t->columns; c++)
-        t->cells[t->rows * t->columns + c] = strdup(va_arg(ap, const char *));
+        t->cells[t->rows * t->columns + c] = zr_harmless(va_arg(ap, const char *), ZR_FOR_TERMINAL);
     va_end(ap);
     t->rows++;
 }
@@ -65,6 +65,16 @@ static size_t width_of(const char *s)
     size_t n = 0;
     for (; *s; s++)
         n += (*s & 0xc0) != 0x80;
+    return n;
+}
+
+/* The bytes of its first so many columns: no character is cut. */
+static size_t bytes_of(const char *s, size_t columns)
+{
+    size_t n = 0, seen = 0;
+    for (; s[n]; n++)
+        if ((s[n] & 0xc0) != 0x80 && seen++ == columns)
+            break;
     return n;
 }
 
@@ -95,7 +105,7 @@ void zr_table_print(struct zr_table *t, FILE *out, bool colour)
             if (t->right[c])
                 pad(out, room - w);
             if (last && screen > before_last + 8 && w > screen - before_last)
-                fprintf(out, "%.*s...", (int)(screen - before_last - 3), cell);
+                fprintf(out, "%.*s...", (int)bytes_of(cell, screen - before_last - 3), cell);
             else
                 fputs(cell, out);
             if (!t->right[c] && !last)

@@ -3,6 +3,7 @@
 
 #include "base/settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* In the unit in which it has up to three digits before the point; `last` is the largest that there is. */
@@ -86,7 +87,10 @@ void zr_text_wrap(FILE *to, int indent, int width, const char *text)
             fprintf(to, "\n%*s", indent, "");
             at = indent;
         }
-        at += fprintf(to, "%s%.*s", at > indent ? " " : "", word, text);
+        char *copy = strndup(text, (size_t)word);
+        const char *harmless = zr_shown(copy);
+        free(copy);
+        at += fprintf(to, "%s%s", at > indent ? " " : "", harmless);
         text += word;
         if (*text == '\n') {
             fprintf(to, "\n%*s", indent, "");

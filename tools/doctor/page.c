@@ -26,12 +26,18 @@ static void title(FILE *to, bool colour, const char *text)
 /* A path in the room that is left; its end is what tells. */
 static void cut_front(FILE *to, size_t room, const char *path)
 {
-    size_t length = strlen(path);
+    size_t length;
 
-    if (length > room)
-        fprintf(to, "...%s\n", path + length - room + 3);
-    else
+    path = zr_shown(path);
+    length = strlen(path);
+    if (length > room) {
+        path += length - room + 3;
+        while ((*path & 0xc0) == 0x80) /* the rest of a character */
+            path++;
+        fprintf(to, "...%s\n", path);
+    } else {
         fprintf(to, "%s\n", path);
+    }
 }
 
 static const char *binding_text(const struct zr_stack *s)
@@ -52,14 +58,14 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
         if (!l->there)
             continue;
         any = true;
-        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? l->version : "-", zr_dim(colour),
-                *l->build_id ? l->build_id : "no build id", zr_plain(colour));
+        fprintf(to, "  %-18s %-12s %s%-13.12s%s", zr_part_names[i], *l->version ? zr_shown(l->version) : "-",
+                zr_dim(colour), *l->build_id ? l->build_id : "no build id", zr_plain(colour));
         cut_front(to, width > 47 ? width - 47 : 20, l->path);
     }
     if (!any)
         fprintf(to, "  %s\n", c->stack.error ? "not known: the maps cannot be read" : "nothing of Level Zero or SYCL");
     if (c->stack.adapter)
-        fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, c->stack.adapter_why,
+        fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, zr_shown(c->stack.adapter_why),
                 binding_text(&c->stack));
 }
 
@@ -80,7 +86,7 @@ static void show_settings(FILE *to, const char *list)
         value = strcspn(at + name + 1, ",");
         if (strlen(setting->fallback) == value && !strncmp(at + name + 1, setting->fallback, value))
             continue;
-        fprintf(to, " %.*s", (int)(name + 1 + value), at);
+        fprintf(to, " %s:%s", setting->name, zr_shown(strndupa(at + name + 1, value)));
         any = true;
     }
     fprintf(to, "%s\n", any ? "" : " all settings as by default");
@@ -195,12 +201,17 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
     bool colour = zr_colour(to);
     unsigned width = page_width(to);
 
-    if (c->pid)
-        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), (int)width - 20,
-                c->command);
-    else
+    if (c->pid) {
+        const char *command = zr_shown(c->command);
+        size_t cut = strnlen(command, width > 20 ? width - 20 : 0);
+
+        while (cut && (command[cut] & 0xc0) == 0x80)
+            cut--;
+        fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), (int)cut, command);
+    } else {
         fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour), zr_plain(colour),
                 c->kernel.n[0], c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
+    }
     show_stack(to, c, colour, width);
     show_memory(to, c, colour);
     show_mirror(to, d, colour, width);

@@ -61,7 +61,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
             zr_share_names[plan->share], plan->count, zr_text_bytes(step, plan->step), plan->variables ? ", " : "",
             plan->variables ? plan->variables : "", zr_plain(colour));
     if (*r->driver || *r->device)
-        fprintf(to, "%s, driver %s\n", r->device, r->driver);
+        fprintf(to, "%s, driver %s\n", zr_shown(r->device), zr_shown(r->driver));
     if (r->count) {
         table =
             zr_table_new(">step", ">device", ">GPUActive", ">MemAvailable", ">VmRSS", ">imports", (const char *)NULL);
@@ -78,7 +78,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
         fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n");
     }
     if (*r->stopped && r->count)
-        fprintf(to, "stopped early: %s\n", r->stopped);
+        fprintf(to, "stopped early: %s\n", zr_shown(r->stopped));
     if (r->count)
         fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
                 slope_text(active, sizeof active, r->by_active, &r->active),
@@ -159,7 +159,7 @@ static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsig
                 results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s");
         if (others)
             fprintf(to, ", and %u more", others);
-        fprintf(to, ": %s\n", results[i].why);
+        fprintf(to, ": %s\n", zr_shown(results[i].why));
     }
 }
 

@@ -1,7 +1,8 @@
 /*
  * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone, for anybody.
  *
- * Whatever a segment says, reading it takes at most about 100 ms and 16 MiB: every count and size is bounded here.
+ * Whatever a segment says, reading it takes at most about 100 ms of a processor and 16 MiB: every count and size is
+ * bounded here, and what takes longer is given up.
  */
 #include "zeroute/reader.h"
 
@@ -11,16 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef SYS_openat2
+#include <linux/openat2.h>
+#endif
 
 #define RETRY_NS 50000000u /* for all that must agree, together */
 /* Then with 100 us between: a writer that lost its processor needs some time. */
 #define RETRIES_AT_ONCE 64
 #define DERIVED 5 /* fields that follow a histogram */
 /* What a segment of today needs, several times over. */
-#define MOST_FIELDS 4096
-#define MOST_RESERVED 128              /* fields that are raised to what is allocated */
+#define MOST_NS 90000000u /* of the processor */
+#define MOST_FIELDS 2048
+#define MOST_HISTOGRAMS 512
+#define MOST_FACTS 4096
+#define MOST_RESERVED 256              /* fields that are raised to what is allocated */
 #define MOST_WORDS 1024                /* of one field in one shard */
 #define MOST_SHARD ((uint64_t)1 << 20) /* bytes of one shard, and of the globals */
 #define MOST_SHARDS 1024
@@ -133,6 +141,35 @@ static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
 
 /* --- the file --------------------------------------------------------------------------------- */
 
+/* Folder by folder, where the kernel cannot do it at once. */
+static int open_step_by_step(int from, const char *path, int flags)
+{
+    char part[256];
+    int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
+    while (fd >= 0 && *path) {
+        size_t length = strcspn(path, "/");
+        snprintf(part, sizeof part, "%.*s", (int)length, path);
+        path += length + (path[length] == '/');
+        int next = openat(fd, part, *path ? O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW : flags);
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        fd = next;
+    }
+    return fd;
+}
+
+static int open_below(int from, const char *path, int flags)
+{
+#ifdef SYS_openat2
+    struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    int fd = (int)syscall(SYS_openat2, from, path, &how, sizeof how);
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
+        return fd;
+#endif
+    return open_step_by_step(from, path, flags);
+}
+
 /*
  * /proc/<pid>/root is another's file system, and a link in it leads out of it, wherever its owner likes: none is
  * followed.
@@ -141,23 +178,49 @@ int zeroute_open(const char *path, int flags)
 {
     static const char root[] = "/root/";
     const char *rest = strncmp(path, "/proc/", 6) == 0 ? strstr(path, root) : NULL;
-    char part[256];
+    char part[64];
     flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     if (!rest)
         return open(path, flags);
     rest += strlen(root);
     snprintf(part, sizeof part, "%.*s", (int)(rest - path), path);
-    int fd = open(part, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    while (fd >= 0 && *rest) {
-        size_t length = strcspn(rest, "/");
-        snprintf(part, sizeof part, "%.*s", (int)length, rest);
-        rest += length + (rest[length] == '/');
-        int next = openat(fd, part, *rest ? O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW : flags);
-        int saved = errno;
+    int from = open(part, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (from < 0)
+        return -1;
+    int fd = open_below(from, rest, flags), saved = errno;
+    close(from);
+    errno = saved;
+    return fd;
+}
+
+/* Our own /dev/shm may be a link; no other is. */
+static int open_directory_of(const struct zeroute_process *p)
+{
+    char directory[sizeof p->path];
+    const char *slash = strrchr(p->path, '/');
+    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
+    if (strcmp(directory, ZEROUTE_SEGMENT_DIR) == 0)
+        return open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return zeroute_open(directory, O_RDONLY | O_DIRECTORY);
+}
+
+int zeroute_open_listed(const struct zeroute_process *p, int *directory)
+{
+    struct stat st;
+    int in = open_directory_of(p);
+    int fd =
+        in < 0 ? -1 : openat(in, strrchr(p->path, '/') + 1, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    int saved = errno;
+    if (fd >= 0 && (fstat(fd, &st) || st.st_dev != p->device || st.st_ino != p->inode)) {
         close(fd);
-        errno = saved;
-        fd = next;
+        fd = -1;
+        saved = ESTALE;
     }
+    if (fd >= 0 && directory)
+        *directory = in;
+    else if (in >= 0)
+        close(in);
+    errno = saved;
     return fd;
 }
 
@@ -255,13 +318,28 @@ struct image {
     uint64_t activity; /* the latest */
     uint64_t texts;    /* room of those so far */
     bool torn;         /* shards and totals do not agree */
+    uint64_t given_up; /* CLOCK_THREAD_CPUTIME_ID: nothing is read after it */
 };
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 static uint64_t now_ns(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* With the reason in errno: a segment that takes longer than any process needs. */
+static bool takes_too_long(const struct image *m)
+{
+    if (clock_ns(CLOCK_THREAD_CPUTIME_ID) < m->given_up)
+        return false;
+    errno = ETIME;
+    return true;
 }
 
 static struct zeroute_segment_field field_at(const struct image *m, unsigned i)
@@ -297,7 +375,7 @@ static uint64_t shard_at(const struct image *m, unsigned n)
     return m->h->shards_offset + n * m->h->shard_size;
 }
 
-static void find_histograms(struct image *m)
+static bool find_histograms(struct image *m)
 {
     for (unsigned i = 0; i < m->h->field_count; i++) {
         struct zeroute_segment_field f = field_at(m, i);
@@ -305,6 +383,7 @@ static void find_histograms(struct image *m)
             m->longest[m->histograms++].offset =
                 (uint64_t)f.offset + offsetof(struct zeroute_segment_histogram, max_ns);
     }
+    return m->histograms <= MOST_HISTOGRAMS;
 }
 
 /* The counters that no generation guards: each is right by itself. */
@@ -313,7 +392,7 @@ static bool sum_counters(struct image *m)
     const struct zeroute_segment_header *h = m->h;
     for (unsigned n = 0; n < m->shards; n++) {
         const char *shard = (const char *)m->shard;
-        if (!read_at(m->fd, m->shard, h->shard_size, shard_at(m, n)))
+        if (takes_too_long(m) || !read_at(m->fd, m->shard, h->shard_size, shard_at(m, n)))
             return false;
         for (uint64_t i = m->group / 8; i < h->shard_size / 8; i++)
             m->sum[i] += m->shard[i];
@@ -364,7 +443,7 @@ static bool sum_bookings(struct image *m)
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         memset(m->sum, 0, m->group);
         for (unsigned n = 0; good && n < m->shards; n++) {
-            good = read_group(m, shard_at(m, n));
+            good = !takes_too_long(m) && read_group(m, shard_at(m, n));
             for (uint64_t i = 0; i < m->group / 8; i++)
                 m->sum[i] += m->shard[i];
             folds += word((const char *)m->shard, m->group, h->shard_folds);
@@ -469,6 +548,8 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s)
     for (unsigned i = 0; i < h->field_count; i++) {
         struct zeroute_segment_field f = field_at(m, i);
         struct zeroute_field *out = &s->field[s->field_count];
+        if (takes_too_long(m))
+            return false;
         *out = (struct zeroute_field){
             .name = keep_text(s, f.name, strnlen(f.name, sizeof f.name)),
             .unit = keep_text(s, f.unit, strnlen(f.unit, sizeof f.unit)),
@@ -526,12 +607,12 @@ static void raise_reserved(struct zeroute_snapshot *s)
 static bool add_facts(struct zeroute_snapshot *s, const char *text)
 {
     size_t lines = 1;
-    for (const char *p = text; *p; p++)
+    for (const char *p = text; *p && lines < MOST_FACTS; p++)
         lines += *p == '\n';
     s->fact = calloc(lines, sizeof *s->fact);
     if (!s->fact)
         return false;
-    while (*text) {
+    while (*text && s->fact_count < lines) {
         size_t length = strcspn(text, "\n");
         const char *tab = memchr(text, '\t', length);
         if (tab) {
@@ -566,11 +647,14 @@ static void activity(struct zeroute_snapshot *s, const struct image *m)
             m->h->created_ns + (uint64_t)((double)(m->activity - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
 }
 
+static void index_names(struct zeroute_snapshot *s);
+
 static bool read_image(struct image *m, struct zeroute_snapshot *s)
 {
     const struct zeroute_segment_header *h = m->h;
     m->group = (h->shard_group < h->shard_size ? h->shard_group : h->shard_size) / 8 * 8;
     m->deadline = now_ns() + RETRY_NS;
+    m->given_up = clock_ns(CLOCK_THREAD_CPUTIME_ID) + MOST_NS;
     m->shards = h->shard_count;
     m->table = load(m->fd, h->fields_offset, (uint64_t)h->field_count * h->field_size, MOST_TABLE);
     m->globals = load(m->fd, h->globals_offset, h->globals_size, MOST_SHARD);
@@ -579,11 +663,15 @@ static bool read_image(struct image *m, struct zeroute_snapshot *s)
     m->longest = calloc(h->field_count + 1, sizeof *m->longest);
     if (!m->table || !m->globals || !m->shard || !m->sum || !m->longest)
         return false;
-    find_histograms(m);
+    if (!find_histograms(m)) {
+        errno = E2BIG;
+        return false;
+    }
     if (!sum_counters(m) || !sum_bookings(m) || !add_fields(m, s) ||
         !add_facts(s, read_text(m, s, h->fingerprint_offset, h->fingerprint_size)))
         return false;
     s->torn = m->torn;
+    index_names(s);
     raise_reserved(s);
     activity(s, m);
     return true;
@@ -603,7 +691,11 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
         good = read_image(&m, s);
     }
     if (!good)
-        snprintf(why, why_size, "cannot be read: %s", errno ? strerror(errno) : "out of memory");
+        snprintf(why, why_size, "cannot be read: %s",
+                 errno == ETIME   ? "it takes more than 100 ms"
+                 : errno == E2BIG ? "it has too many histograms"
+                 : errno          ? strerror(errno)
+                                  : "out of memory");
     free(m.table);
     free(m.globals);
     free(m.shard);
@@ -615,16 +707,27 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
     return NULL;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size)
+struct zeroute_snapshot *zeroute_snapshot_of_fd(int fd, char *why, size_t why_size)
 {
-    int fd = zeroute_open(path, O_RDONLY);
+    errno = 0;
+    return snapshot(fd, why, why_size);
+}
+
+/* Closes it. */
+static struct zeroute_snapshot *snapshot_of_opened(int fd, char *why, size_t why_size)
+{
     if (fd < 0) {
         snprintf(why, why_size, "cannot be opened: %s", strerror(errno));
         return NULL;
     }
-    errno = 0;
-    struct zeroute_snapshot *s = snapshot(fd, why, why_size);
+    struct zeroute_snapshot *s = zeroute_snapshot_of_fd(fd, why, why_size);
     close(fd);
+    return s;
+}
+
+struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size)
+{
+    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open(path, O_RDONLY), why, why_size);
     if (s)
         snprintf(s->process.path, sizeof s->process.path, "%s", path);
     return s;
@@ -636,7 +739,7 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
         snprintf(why, why_size, "%s", p->why);
         return NULL;
     }
-    struct zeroute_snapshot *s = zeroute_snapshot_of_file(p->path, why, why_size);
+    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open_listed(p, NULL), why, why_size);
     if (s)
         s->process = *p;
     return s;
@@ -644,9 +747,49 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
+/* Where a name is looked for first; open addressing. */
+struct names {
+    size_t mask, fields;
+    uint32_t at[]; /* of the field, from 1 */
+};
+
+static uint32_t *place_of(struct names *n, const struct zeroute_field *field, const char *name)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (const char *c = name; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    size_t i = (hash ^ hash >> 32) & n->mask;
+    while (n->at[i] && strcmp(field[n->at[i] - 1].name, name) != 0)
+        i = (i + 1) & n->mask;
+    return &n->at[i];
+}
+
+/* Without it all is found as well, and takes longer. */
+static void index_names(struct zeroute_snapshot *s)
+{
+    size_t room = 64;
+    while (room < 2 * s->field_count)
+        room *= 2;
+    struct names *n = keep(s, sizeof *n + room * sizeof n->at[0]);
+    if (!n)
+        return;
+    n->mask = room - 1;
+    n->fields = s->field_count;
+    for (size_t i = 0; i < s->field_count; i++) {
+        uint32_t *at = place_of(n, s->field, s->field[i].name);
+        if (!*at)
+            *at = (uint32_t)i + 1;
+    }
+    s->names = n;
+}
+
 const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name)
 {
-    for (size_t i = 0; i < s->field_count; i++)
+    struct names *n = s->names;
+    uint32_t at = n ? *place_of(n, s->field, name) : 0;
+    if (at)
+        return &s->field[at - 1];
+    for (size_t i = n ? n->fields : 0; i < s->field_count; i++)
         if (strcmp(s->field[i].name, name) == 0)
             return &s->field[i];
     return NULL;

@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 struct seen {
@@ -125,21 +127,25 @@ static bool owns(int pid, unsigned uid)
     return uid == 0 || uid == id[0] || uid == id[1] || uid == id[2] || uid == id[3];
 }
 
-static bool locked(int fd)
+/* Who holds the writer's lock: its pid here, 0 if it cannot be seen from here, -1 if nobody does. */
+static int holder(int fd)
 {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    return fcntl(fd, F_GETLK, &l) == 0 && l.l_type != F_UNLCK;
+    if (fcntl(fd, F_GETLK, &l) || l.l_type == F_UNLCK)
+        return -1;
+    return l.l_pid;
 }
 
 /*
  * After exec the pid and the start time are the same, and the segment is a finished program's: the
  * new one does not have it mapped. What may not be looked at is taken to have it.
  */
-static bool maps_it(int pid, const struct zeroute_process *p)
+static bool maps_it(int pid, const struct zeroute_process *p, int fd)
 {
     char path[64], *line = NULL, name[64];
+    struct statfs system;
     size_t size = 0;
-    bool found = false;
+    bool found = false, on_tmpfs = fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC;
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
     FILE *f = fopen(path, "re");
     if (!f)
@@ -147,12 +153,33 @@ static bool maps_it(int pid, const struct zeroute_process *p)
     snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside, (unsigned long long)p->nonce);
     size_t lines = 0;
     while (!found && getline(&line, &size, f) > 0) {
-        found = strstr(line, name) != NULL;
+        unsigned long long inode = 0;
         lines++;
+        /* Elsewhere, an overlay for example, the two inodes may be told differently. */
+        found = strstr(line, name) &&
+                (!on_tmpfs || (sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1 && inode == p->inode));
     }
     free(line);
     fclose(f);
     return found || lines == 0;
+}
+
+/* Is the holder of the lock the process that the segment says it is of? What may not be looked at is by its number. */
+static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_namespace)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", pid);
+    if (!start_time_of(text))
+        return p->pid_namespace != own_namespace || pid == p->pid_inside;
+    return is_it(text, p->start_time) && inner_pid(text) == p->pid_inside;
+}
+
+static enum zeroute_state forged(struct zeroute_process *p, const char *why)
+{
+    snprintf(p->why, sizeof p->why, "forged: %s", why);
+    p->readable = false;
+    p->pid = 0;
+    return ZEROUTE_UNKNOWN;
 }
 
 /*
@@ -164,11 +191,23 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
 {
     if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
         return ZEROUTE_FINISHED;
-    p->pid = find_process(p, own_namespace);
-    if (locked(fd))
+    int held_by = holder(fd);
+    if (held_by > 0) {
+        if (!is_holder(held_by, p, own_namespace))
+            return forged(p, "another process holds it than the one that it names");
+        p->pid = held_by;
+        p->held = true;
         return ZEROUTE_LIVE;
+    }
+    p->pid = find_process(p, own_namespace);
+    if (held_by == 0) {
+        /* One that cannot be seen from here holds it. */
+        if (p->pid || p->pid_namespace == own_namespace)
+            return forged(p, "another process holds it than the one that it names");
+        return ZEROUTE_LIVE;
+    }
     if (p->pid)
-        return maps_it(p->pid, p) ? ZEROUTE_LIVE : ZEROUTE_FINISHED;
+        return maps_it(p->pid, p, fd) ? ZEROUTE_LIVE : ZEROUTE_FINISHED;
     /* From the first namespace every process can be seen; from any other, only those below it. */
     char first[64] = "";
     ssize_t n = readlink("/proc/self/ns/pid", first, sizeof first - 1);
@@ -177,45 +216,24 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
     return p->pid_namespace == own_namespace || see_all ? ZEROUTE_FINISHED : ZEROUTE_UNKNOWN;
 }
 
-static void examine(struct search *s, struct zeroute_process *p)
+/* What is in the file. Whoever it belongs to and whatever it says: nothing is believed that the system does not say. */
+static void examine(const struct search *s, struct zeroute_process *p, int fd)
 {
     struct zeroute_segment_header h;
-    struct stat st;
-    int fd = zeroute_open(p->path, O_RDONLY);
-    if (fd < 0) {
-        char pid[16];
-        snprintf(p->why, sizeof p->why, "not readable: %s", strerror(errno));
-        if (lstat(p->path, &st) == 0)
-            p->uid = st.st_uid;
-        p->state = ZEROUTE_UNKNOWN;
-        snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        if (start_time_of(pid))
-            p->pid = p->pid_inside;
-        return;
-    }
-    struct zeroute_snapshot *snap = NULL;
     ssize_t n = pread(fd, &h, sizeof h, 0);
-    if (fstat(fd, &st) == 0)
-        p->uid = st.st_uid;
     if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC || h.layout != ZEROUTE_SEGMENT_LAYOUT) {
         /* Named, with the reason; the pid in its name is all there is to judge it by. */
-        snap = zeroute_snapshot_of_file(p->path, p->why, sizeof p->why);
-        p->state = locked(fd) ? ZEROUTE_LIVE : ZEROUTE_UNKNOWN;
-        zeroute_snapshot_free(snap);
-        close(fd);
+        zeroute_snapshot_free(zeroute_snapshot_of_fd(fd, p->why, sizeof p->why));
+        p->state = holder(fd) >= 0 ? ZEROUTE_LIVE : ZEROUTE_UNKNOWN;
         return;
     }
-    char keep[sizeof p->path];
-    memcpy(keep, p->path, sizeof keep);
     h.boot_id[sizeof h.boot_id - 1] = '\0';
-    *p = (struct zeroute_process){.pid_inside = (int)h.pid,
-                                  .uid = st.st_uid,
-                                  .readable = true,
-                                  .pid_namespace = h.pid_namespace,
-                                  .start_time = h.start_time,
-                                  .nonce = h.nonce,
-                                  .created_ns = h.created_ns};
-    memcpy(p->path, keep, sizeof p->path);
+    p->readable = true;
+    p->pid_inside = (int)h.pid;
+    p->pid_namespace = h.pid_namespace;
+    p->start_time = h.start_time;
+    p->nonce = h.nonce;
+    p->created_ns = h.created_ns;
     snprintf(p->command, sizeof p->command, "%.*s", (int)sizeof h.command - 1, h.command);
     snprintf(p->version, sizeof p->version, "%.*s", (int)sizeof h.version - 1, h.version);
     snprintf(p->run_id, sizeof p->run_id, "%.*s", (int)sizeof h.run_id - 1, h.run_id);
@@ -223,12 +241,39 @@ static void examine(struct search *s, struct zeroute_process *p)
     snprintf(p->rank, sizeof p->rank, "%.*s", (int)sizeof h.rank - 1, h.rank);
     p->state = judge(fd, p, h.boot_id, s->own_namespace, s->boot_id);
     if (p->pid && !owns(p->pid, p->uid)) {
-        snprintf(p->why, sizeof p->why, "not trusted: it belongs to user %u, and process %d does not", p->uid, p->pid);
-        p->readable = false;
+        char why[80];
+        snprintf(why, sizeof why, "it belongs to user %u, and process %d does not", p->uid, p->pid);
+        p->state = forged(p, why);
     }
-    if (!p->pid && h.pid_namespace == s->own_namespace)
+    if (p->state == ZEROUTE_FINISHED && !p->pid && h.pid_namespace == s->own_namespace)
         p->pid = (int)h.pid;
-    close(fd);
+}
+
+/* False: it is gone. */
+static bool look_at(const struct search *s, struct zeroute_process *p, int directory, const char *name)
+{
+    struct stat st;
+    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
+    if ((fd < 0 ? fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    p->uid = st.st_uid;
+    p->device = st.st_dev;
+    p->inode = st.st_ino;
+    if (fd >= 0) {
+        examine(s, p, fd);
+        close(fd);
+        return true;
+    }
+    char pid[16];
+    snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));
+    p->state = ZEROUTE_UNKNOWN;
+    snprintf(pid, sizeof pid, "%d", p->pid_inside);
+    if (start_time_of(pid))
+        p->pid = p->pid_inside;
+    return true;
 }
 
 static bool is_new(struct search *s, const struct stat *st)
@@ -279,11 +324,7 @@ static void scan(struct search *s, const char *directory)
         p->pid_inside = atoi(rest);
         if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >= sizeof p->path)
             continue;
-        examine(s, p);
-        /* Gone between the listing and the opening. */
-        if (!p->readable && access(p->path, F_OK) != 0)
-            continue;
-        s->list->count++;
+        s->list->count += look_at(s, p, dirfd(d), e->d_name);
     }
     if (d)
         closedir(d);
@@ -321,6 +362,17 @@ static int by_age(const void *a, const void *b)
     return (p->pid_inside > q->pid_inside) - (p->pid_inside < q->pid_inside);
 }
 
+/* Of two that say to be of one process, and are as good in all else, the one that it holds is its own. */
+static void compare_claims(struct zeroute_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        for (size_t o = 0; list->process[i].held && o < list->count; o++) {
+            struct zeroute_process *p = &list->process[o];
+            if (p->readable && p->state == ZEROUTE_LIVE && !p->held && p->pid == list->process[i].pid)
+                p->state = forged(p, "the process that it names holds another");
+        }
+}
+
 struct zeroute_list *zeroute_list_new(void)
 {
     struct search s = {.list = calloc(1, sizeof *s.list)};
@@ -331,6 +383,7 @@ struct zeroute_list *zeroute_list_new(void)
     scan(&s, ZEROUTE_SEGMENT_DIR);
     scan_containers(&s);
     free(s.seen);
+    compare_claims(s.list);
     if (s.list->count)
         qsort(s.list->process, s.list->count, sizeof *s.list->process, by_age);
     return s.list;
@@ -344,12 +397,12 @@ void zeroute_list_free(struct zeroute_list *list)
     free(list);
 }
 
-enum zeroute_state zeroute_state_now(const struct zeroute_process *p)
+enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd)
 {
     struct search s = {0};
-    struct zeroute_process again = *p;
+    struct zeroute_process again = {.pid_inside = p->pid_inside, .uid = p->uid, .inode = p->inode};
     s.own_namespace = namespace_of("self", "pid");
     read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
-    examine(&s, &again);
+    examine(&s, &again, fd);
     return again.readable && again.nonce != p->nonce ? ZEROUTE_UNKNOWN : again.state;
 }

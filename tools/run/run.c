@@ -250,7 +250,7 @@ static bool report(const struct options *o, const char *run, bool nested)
         summarise(s, count);
     for (size_t i = 0; s && i < list->count; i++)
         if (o->discard && !nested && zr_run_owns(&list->process[i], run))
-            zr_gc_remove(&list->process[i]);
+            zr_gc_remove(&list->process[i], false);
     for (size_t i = 0; i < count; i++)
         zeroute_snapshot_free(s[i]);
     free(s);

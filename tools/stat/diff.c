@@ -228,14 +228,15 @@ static void show_figures(const struct record *r, bool all)
 
 static void show(const struct record *r, const struct zr_ab_differences *d, bool all)
 {
-    printf("first   %s\nsecond  %s\n\n", r[0].name, r[1].name);
+    printf("first   %s\nsecond  %s\n\n", zr_shown(r[0].name), zr_shown(r[1].name));
     if (d->n == 0)
         puts("The fingerprints are the same.");
     else
         printf("The fingerprints differ in %zu thing%s:\n", d->n, d->n == 1 ? "" : "s");
     for (size_t i = 0; i < d->n; i++)
-        printf("  %s\n    first   %s\n    second  %s\n", d->at[i].what,
-               *d->at[i].other ? d->at[i].other : "(not there)", *d->at[i].value ? d->at[i].value : "(not there)");
+        printf("  %s\n    first   %s\n    second  %s\n", zr_shown(d->at[i].what),
+               *d->at[i].other ? zr_shown(d->at[i].other) : "(not there)",
+               *d->at[i].value ? zr_shown(d->at[i].value) : "(not there)");
     show_figures(r, all);
 }
 

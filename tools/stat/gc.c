@@ -11,52 +11,95 @@
 
 #define OLD_SECONDS 600
 
-bool zr_gc_remove(const struct zeroute_process *p)
+/* Another's is left to them: root asks for it. What is not root's own cannot be removed by others anyway. */
+static bool is_ours(const struct zeroute_process *p, bool all_users)
 {
-    return zeroute_state_now(p) == ZEROUTE_FINISHED && unlink(p->path) == 0;
+    return all_users || p->uid == geteuid();
 }
 
 /*
  * A file that never became a segment and that nobody holds: its maker died in the first
  * millisecond.
  */
-static bool abandoned(const struct zeroute_process *p, const struct stat *st, time_t now)
+static bool is_abandoned(const struct zeroute_process *p, const struct stat *st)
 {
-    return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() && now - st->st_mtime > OLD_SECONDS &&
-           strncmp(p->why, "not ready", 9) == 0;
+    return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() &&
+           time(NULL) - st->st_mtime > OLD_SECONDS && strncmp(p->why, "not ready", 9) == 0;
+}
+
+/* Its file as the list has found it, no other. -1: it has gone, or may not be opened. */
+static int open_dead(const struct zeroute_process *p, int *directory, struct stat *st)
+{
+    int fd = zeroute_open_listed(p, directory);
+    if (fd < 0)
+        return -1;
+    enum zeroute_state now = zeroute_state_now(p, fd);
+    if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, st))))
+        return fd;
+    close(fd);
+    close(*directory);
+    errno = EBUSY;
+    return -1;
+}
+
+/*
+ * By its name in the folder in which it was found, which stays the same one whatever becomes of the path. In a folder
+ * that is not its own a user cannot exchange what another has put there.
+ */
+static bool remove_dead(const struct zeroute_process *p, int fd, int directory)
+{
+    bool good = unlinkat(directory, strrchr(p->path, '/') + 1, 0) == 0;
+    int saved = errno;
+    close(fd);
+    close(directory);
+    errno = saved;
+    return good;
+}
+
+bool zr_gc_remove(const struct zeroute_process *p, bool all_users)
+{
+    struct stat st;
+    int directory, fd = is_ours(p, all_users) ? open_dead(p, &directory, &st) : -1;
+    return fd >= 0 && remove_dead(p, fd, directory);
 }
 
 /*
  * How long a process has been finished is in no file. The time stamp of its segment stands in for
  * it: the first command that finds it finished sets it.
  */
+static void remove_old(const struct zeroute_process *p)
+{
+    struct stat st;
+    int directory, fd = open_dead(p, &directory, &st);
+    if (fd < 0)
+        return;
+    long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
+    bool stamped = !p->readable || untouched < 0 || untouched > 1;
+    if (stamped && time(NULL) - st.st_mtime > OLD_SECONDS) {
+        remove_dead(p, fd, directory);
+        return;
+    }
+    if (!stamped)
+        futimens(fd, NULL);
+    close(fd);
+    close(directory);
+}
+
 void zr_gc_old(void)
 {
     struct zeroute_list *list = zeroute_list_new();
-    time_t now = time(NULL);
-    for (size_t i = 0; list && i < list->count; i++) {
-        const struct zeroute_process *p = &list->process[i];
-        struct stat st;
-        if (stat(p->path, &st))
-            continue;
-        if (abandoned(p, &st, now)) {
-            unlink(p->path);
-        } else if (p->state == ZEROUTE_FINISHED) {
-            long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
-            if (untouched >= 0 && untouched <= 1)
-                utimensat(AT_FDCWD, p->path, NULL, 0);
-            else if (now - st.st_mtime > OLD_SECONDS)
-                zr_gc_remove(p);
-        }
-    }
+    for (size_t i = 0; list && i < list->count; i++)
+        if (is_ours(&list->process[i], false) && list->process[i].state != ZEROUTE_LIVE)
+            remove_old(&list->process[i]);
     zeroute_list_free(list);
 }
 
 struct options {
-    bool dry_run, json;
+    bool dry_run, json, all_users;
 };
 
 static const struct zr_option option_table[] = {
+    {'a', "all-users", NULL, "as root: those of other users, too"},
     {'n', "dry-run", NULL, "say what would be removed, and remove nothing"},
     {'j', "json", NULL, "print JSON"},
     {0},
@@ -64,7 +107,7 @@ static const struct zr_option option_table[] = {
 
 static const struct zr_command command = {
     .name = "gc",
-    .usage = "zeroute gc [--dry-run] [--json]",
+    .usage = "zeroute gc [--all-users] [--dry-run] [--json]",
     .about = "Removes the segments of all finished processes at once. Any zeroute command removes them ten minutes "
              "after it first saw that they are finished.",
     .options = option_table,
@@ -77,27 +120,25 @@ static bool take(void *to, const struct zr_option *option, const char *value)
 {
     struct options *o = to;
     (void)value;
-    *(option->id == 'n' ? &o->dry_run : &o->json) = true;
+    *(option->id == 'n' ? &o->dry_run : option->id == 'a' ? &o->all_users : &o->json) = true;
     return true;
-}
-
-static bool is_dead(const struct zeroute_process *p, time_t now)
-{
-    struct stat st;
-    return p->state == ZEROUTE_FINISHED || (stat(p->path, &st) == 0 && abandoned(p, &st, now));
 }
 
 /* Removes everything that is dead, or only looks for it; returns how many there were. */
 static size_t remove_all(const struct options *o, json_t *removed, int *code)
 {
     struct zeroute_list *list = zeroute_list_new();
-    time_t now = time(NULL);
     size_t count = 0;
     for (size_t i = 0; list && i < list->count; i++) {
         const struct zeroute_process *p = &list->process[i];
-        if (!is_dead(p, now))
+        struct stat st;
+        int directory, fd = is_ours(p, o->all_users) && p->state != ZEROUTE_LIVE ? open_dead(p, &directory, &st) : -1;
+        if (fd < 0)
             continue;
-        if (!o->dry_run && !(p->readable ? zr_gc_remove(p) : unlink(p->path) == 0)) {
+        if (o->dry_run) {
+            close(fd);
+            close(directory);
+        } else if (!remove_dead(p, fd, directory)) {
             if (errno != ENOENT) {
                 zr_complain("gc", "cannot remove %s: %s", p->path, strerror(errno));
                 *code = ZR_EXIT_ERROR;
@@ -106,7 +147,7 @@ static size_t remove_all(const struct options *o, json_t *removed, int *code)
         }
         count++;
         if (o->dry_run && !removed)
-            printf("%s  %d  %s\n", p->path, p->pid_inside, p->command);
+            printf("%s  %d  %s\n", zr_shown(p->path), p->pid_inside, zr_shown(p->command));
         json_t *one = zr_json_object(removed, NULL);
         zr_json_count(one, "pid", (uint64_t)p->pid_inside);
         zr_json_text(one, "path", p->path);

@@ -65,7 +65,7 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fputc('\n', out);
     }
     if (backing && backing->text && *backing->text)
-        fprintf(out, "backing: %s\n", backing->text);
+        fprintf(out, "backing: %s\n", zr_shown(backing->text));
 }
 
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s)

@@ -4,18 +4,14 @@
  */
 #include "stat/stat.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static void label(FILE *out, const char *text)
+static void outside(FILE *out, const char *text)
 {
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            fprintf(out, "\\%c", *text);
-        else if (*text == '\n')
-            fputs("\\n", out);
-        else
-            fputc(*text, out);
-    }
+    char *harmless = zr_harmless(text, ZR_FOR_METRIC);
+    fputs(harmless, out);
+    free(harmless);
 }
 
 /* zeroute_ in front, dots as underscores, nanoseconds as seconds, _total behind counters. */
@@ -38,10 +34,10 @@ static void sample(FILE *out, const char *metric, const struct zeroute_process *
     fprintf(out, "%s{pid=\"%d\",since=\"%llu.%03llu\",state=\"%s\",command=\"", metric, p->pid ? p->pid : p->pid_inside,
             (unsigned long long)(p->created_ns / 1000000000u), (unsigned long long)(p->created_ns / 1000000u % 1000u),
             state[p->state]);
-    label(out, p->command);
+    outside(out, p->command);
     if (*p->rank) {
         fputs("\",rank=\"", out);
-        label(out, p->rank);
+        outside(out, p->rank);
     }
     if (length > 3 && strcmp(f->name + length - 3, "_ns") == 0)
         fprintf(out, "\"} %.9f\n", (double)f->value / 1e9);
@@ -72,11 +68,12 @@ void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count)
              * All samples of one metric must stand together: the first process that has it prints
              * them.
              */
-            if (!is_number(field) || seen_before(s, i, field->name))
+            if (!is_number(field) || zeroute_find(s[i], field->name) != field || seen_before(s, i, field->name))
                 continue;
             metric_name(metric, sizeof metric, field);
-            fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", metric, field->help, metric,
-                    field->type == ZEROUTE_COUNTER ? "counter" : "gauge");
+            fprintf(out, "# HELP %s ", metric);
+            outside(out, field->help);
+            fprintf(out, "\n# TYPE %s %s\n", metric, field->type == ZEROUTE_COUNTER ? "counter" : "gauge");
             for (size_t o = i; o < count; o++) {
                 const struct zeroute_field *same = zeroute_find(s[o], field->name);
                 if (same)

@@ -82,15 +82,17 @@ static const char *job_of(const struct zeroute_snapshot *s)
 
 struct job {
     const char *name;
+    unsigned uid; /* nobody adds to the job of another */
     const struct processes *p;
     struct zeroute_snapshot *sum;
     size_t ended; /* of its processes */
 };
 
-static bool belongs(const struct processes *p, size_t i, const char *job)
+static bool belongs(size_t i, const struct job *job)
 {
-    const char *its = job_of(p->snapshot[i]);
-    return its && strcmp(its, job) == 0;
+    const struct zeroute_snapshot *s = job->p->snapshot[i];
+    const char *its = job_of(s);
+    return its && strcmp(its, job->name) == 0 && s->process.uid == job->uid;
 }
 
 static bool is_current(const char *field)
@@ -114,12 +116,12 @@ static void add_up(struct job *j)
 {
     size_t members = 0;
     for (size_t i = 0; i < j->p->count; i++)
-        if (belongs(j->p, i, j->name)) {
+        if (belongs(i, j)) {
             members++;
             j->ended += j->p->snapshot[i]->process.state == ZEROUTE_FINISHED;
         }
     for (size_t i = 0; members > 1 && i < j->p->count; i++) {
-        if (!belongs(j->p, i, j->name))
+        if (!belongs(i, j))
             continue;
         struct zeroute_snapshot *one = share_of(j->p->snapshot[i], j->ended < members);
         if (!one)
@@ -138,10 +140,10 @@ static void for_each_job(FILE *out, const struct processes *p,
                          void (*show)(FILE *out, const struct job *job, void *data), void *data)
 {
     for (size_t i = 0; i < p->count; i++) {
-        struct job j = {.name = job_of(p->snapshot[i]), .p = p};
+        struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
         bool first = j.name != NULL;
         for (size_t o = 0; first && o < i; o++)
-            first = !belongs(p, o, j.name);
+            first = !belongs(o, &j);
         if (!first)
             continue;
         add_up(&j);
@@ -158,7 +160,7 @@ static void job_json(FILE *out, const struct job *job, void *data)
     zr_json_text(item, "job", job->name);
     json_t *pids = zr_json_array(item, "pids");
     for (size_t i = 0; i < job->p->count; i++)
-        if (belongs(job->p, i, job->name))
+        if (belongs(i, job))
             zr_json_count(pids, NULL, (uint64_t)job->p->snapshot[i]->process.pid);
     zr_json_fields(item, job->sum);
 }
@@ -171,7 +173,7 @@ static void job_line(FILE *out, const struct job *job, void *data)
     zr_text_bytes(b, zeroute_value(job->sum, "allocated_bytes.all.peak", 0));
     if (job->ended)
         snprintf(ended, sizeof ended, " (%zu finished)", job->ended);
-    fprintf(out, "job %s: %zu processes%s, ", job->name, job->sum->processes, over ? ", finished" : ended);
+    fprintf(out, "job %s: %zu processes%s, ", zr_shown(job->name), job->sum->processes, over ? ", finished" : ended);
     if (over)
         fprintf(out, "peaks together %s\n", b);
     else
@@ -182,7 +184,7 @@ static void job_line(FILE *out, const struct job *job, void *data)
 
 static void job_page(FILE *out, const struct job *job, void *data)
 {
-    fprintf(out, "\njob %s: ", job->name);
+    fprintf(out, "\njob %s: ", zr_shown(job->name));
     zr_summary(out, job->sum, *(bool *)data);
 }
 
@@ -208,7 +210,7 @@ static void print_unreadable(const struct processes *p, FILE *out)
     for (size_t i = 0; p->list && i < p->list->count; i++) {
         const struct zeroute_process *one = &p->list->process[i];
         if (!one->readable)
-            fprintf(out, "%d  (user %u)  %s: %s\n", one->pid_inside, one->uid, one->path, one->why);
+            fprintf(out, "%d  (user %u)  %s: %s\n", one->pid_inside, one->uid, zr_shown(one->path), zr_shown(one->why));
     }
 }
 
@@ -332,7 +334,7 @@ static int show(FILE *out, bool colour, const struct options *o)
         for (size_t i = 0; i < p.count; i++) {
             if (p.count > 1)
                 fprintf(out, "%s%d  %s\n", i ? "\n" : "", p.snapshot[i]->process.pid_inside,
-                        p.snapshot[i]->process.command);
+                        zr_shown(p.snapshot[i]->process.command));
             print_fields(out, p.snapshot[i], colour);
         }
     } else if (o->pid || o->all) {

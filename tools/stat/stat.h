@@ -30,7 +30,7 @@ void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count);
 /* --- gc.c ------------------------------------------------------------------------------------- */
 /* Removes what has been finished for ten minutes, counted from when a command first saw it finished. */
 void zr_gc_old(void);
-/* Removes the segment of one process. Returns false if it is not finished or cannot be removed. */
-bool zr_gc_remove(const struct zeroute_process *p);
+/* Removes the segment of one process. Returns false if it is not finished, another user's, or cannot be removed. */
+bool zr_gc_remove(const struct zeroute_process *p, bool all_users);
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MOST_ENTRIES 256 /* more than there are; a segment may say anything */
+
 static uint64_t value(const struct zeroute_snapshot *s, const char *name)
 {
     return zeroute_value(s, name, 0);
@@ -55,8 +57,9 @@ static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
     char name[96], before[96] = "", latency[128], ways[64];
     char calls[ZR_TEXT_SIZE], failed[ZR_TEXT_SIZE], cell[4][ZR_TEXT_SIZE];
     static const char *const part[] = {"sum_ns", "p50_ns", "p99_ns", "max_ns"};
+    unsigned seen = 0;
     for (size_t i = 0; i < s->field_count; i++) {
-        if (!entry_of(s->field[i].name, name, sizeof name) || strcmp(name, before) == 0)
+        if (!entry_of(s->field[i].name, name, sizeof name) || strcmp(name, before) == 0 || seen++ >= MOST_ENTRIES)
             continue;
         memcpy(before, name, sizeof before);
         uint64_t n = calls_of(s, name);
@@ -160,12 +163,13 @@ static void callers(FILE *out, const struct zeroute_snapshot *s)
     for (size_t i = 0; i < s->field_count; i++) {
         const char *name = s->field[i].name;
         size_t length = strlen(name);
-        char a[ZR_TEXT_SIZE], bytes[ZR_TEXT_SIZE], field[128];
+        char a[ZR_TEXT_SIZE], bytes[ZR_TEXT_SIZE], field[128], library[128];
         if (strncmp(name, "callers.", 8) != 0 || length < 15 || strcmp(name + length - 6, ".calls") != 0 ||
             !s->field[i].value)
             continue;
         snprintf(field, sizeof field, "%.*s.bytes", (int)(length - 6), name);
-        fprintf(out, "%s%.*s (%s calls, %s)", n++ ? ", " : "called by: ", (int)(length - 14), name + 8,
+        snprintf(library, sizeof library, "%.*s", (int)(length - 14), name + 8);
+        fprintf(out, "%s%s (%s calls, %s)", n++ ? ", " : "called by: ", zr_shown(library),
                 zr_text_count(a, s->field[i].value), zr_text_bytes(bytes, value(s, field)));
     }
     if (n)
@@ -195,7 +199,7 @@ static void print_settings(FILE *out, const char *text)
         const struct zr_setting *k = colon ? zr_setting_find(item, (size_t)(colon - item)) : NULL;
         if (!k || strcmp(colon + 1, k->fallback) == 0)
             continue;
-        fprintf(out, "%s%s", any ? ", " : "", item);
+        fprintf(out, "%s%s", any ? ", " : "", zr_shown(item));
         any = true;
     }
     fputs(any ? "\n" : "all settings at their defaults\n", out);
@@ -212,13 +216,13 @@ void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
     if (s->processes > 1)
         fprintf(out, "%s%zu processes together%s\n", zr_bold(colour), s->processes, zr_plain(colour));
     else
-        fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside, p->command,
+        fprintf(out, "%s%d  %s%s  (%s)\n", zr_bold(colour), p->pid ? p->pid : p->pid_inside, zr_shown(p->command),
                 zr_plain(colour), state[p->state]);
     if (settings && settings->text && *settings->text)
         print_settings(out, settings->text);
     if (route && route->text && *route->text)
-        fprintf(out, "route: %s%s%s%s\n", route->text, why && *why->text ? " (" : "",
-                why && *why->text ? why->text : "", why && *why->text ? ")" : "");
+        fprintf(out, "route: %s%s%s%s\n", zr_shown(route->text), why && *why->text ? " (" : "",
+                why && *why->text ? zr_shown(why->text) : "", why && *why->text ? ")" : "");
     fputc('\n', out);
     entries(out, s, colour);
     memory(out, s, colour);
