@@ -81,7 +81,9 @@ static bool host_key(const struct zr_alloc *a, struct zr_key *key)
  */
 static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key)
 {
-    *key = (struct zr_key){.context = a->context, .account = (uint16_t)account, .kind = (uint8_t)a->kind};
+    *key = (struct zr_key){.context = a->context,
+                           .account = account == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)account,
+                           .kind = (uint8_t)a->kind};
     if (!a->reusable || !a->context || !a->desc || !out || !a->size || account >= ZR_ACCOUNTS ||
         a->alignment & (a->alignment - 1) || a->alignment > (size_t)1 << 30)
         return false;
@@ -247,7 +249,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         key.residents = 0; /* a new block is resident nowhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);
-        if (unlikely(!zr_registry_add(call, a->kind, number, &key, *out, a->size, held, flags)) && is_limited(a->kind))
+        if (unlikely(!zr_registry_add(call, &key, *out, a->size, held, flags)) && is_limited(a->kind))
             zr_limit_drop(number, held);
         zr_count_caller_bytes(call->library, a->size);
     }

@@ -123,8 +123,8 @@ void zr_limit_fork_child(void);
 
 /* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
 /* A block that the driver has just given out, in the map and in the books; NULL: it cannot be helped. A few ns. */
-struct zr_block *zr_registry_add(const struct zr_call *call, enum zr_kind kind, unsigned number,
-                                 const struct zr_key *key, const void *base, size_t size, size_t held, uint32_t flags);
+struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
+                                 size_t held, uint32_t flags);
 /* A block of the cache was handed out again. */
 void zr_registry_reused(const struct zr_call *call, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */

@@ -71,19 +71,16 @@ static void hand_out(const struct zr_block *b)
         zr_record_alloc((const void *)b->base, size_of(b), b->key.account);
 }
 
-struct zr_block *zr_registry_add(const struct zr_call *call, enum zr_kind kind, unsigned number,
-                                 const struct zr_key *key, const void *base, size_t size, size_t held, uint32_t flags)
+struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
+                                 size_t held, uint32_t flags)
 {
     struct zr_block *b = zr_block_new();
-    struct zr_key own = *key;
 
     if (unlikely(!b))
         return NULL;
     /* A handle is no range of memory: it is found by itself alone. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
-    own.kind = (uint8_t)kind;
-    own.account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number;
-    zr_block_set_key(b, &own);
+    zr_block_set_key(b, key);
     b->caller = call->caller;
     __atomic_store_n(&b->flags, flags | call->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b)) && !insert_again(b))
@@ -102,9 +99,10 @@ void zr_registry_reused(const struct zr_call *call, struct zr_block *b)
 void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
                       const void *base, size_t size, uint32_t flags)
 {
-    struct zr_key key = {.context = context};
+    struct zr_key key = {
+        .context = context, .kind = (uint8_t)kind, .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
 
-    zr_registry_add(call, kind, number, &key, base, size, size, flags);
+    zr_registry_add(call, &key, base, size, size, flags);
 }
 
 void zr_registry_gone(struct zr_block *b)

@@ -131,6 +131,7 @@ static void describe_devices(const char *prefix, unsigned account, size_t cell, 
     m.unit = "";
     m.help = blocks_help;
     m.blocks = true;
+    m.account = account == ZR_ACCOUNT_ALL ? account : NO_ACCOUNT; /* blocks have one peak, over all devices */
     describe_memory(&m);
 }
 

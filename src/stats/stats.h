@@ -238,13 +238,11 @@ static inline void zr_level_move(struct zr_shard *s, struct zr_level *l, int64_t
         __atomic_store_n(&l->high, level, __ATOMIC_RELEASE);
 }
 
-static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes, int64_t blocks)
+static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes)
 {
-    struct zr_levels *l = &s->level[account];
     struct zr_total *t = &zr_segment.globals->total[account];
 
-    zr_level_move(s, &l->bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
-    zr_level_move(s, &l->blocks, blocks, ZR_BATCH_BLOCKS, &t->blocks, &t->peak_blocks);
+    zr_level_move(s, &s->level[account].bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
 }
 
 static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device)
@@ -267,10 +265,13 @@ static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned devic
     __atomic_store_n(cell_bytes, __atomic_load_n(cell_bytes, __ATOMIC_RELAXED) + bytes, __ATOMIC_RELEASE);
     __atomic_store_n(cell_blocks, __atomic_load_n(cell_blocks, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
     if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        zr_account_move(s, ZR_ACCOUNT_DEVICE + device, n, one);
-        zr_account_move(s, ZR_ACCOUNT_ALL, n, one);
+        struct zr_total *t = &zr_segment.globals->total[ZR_ACCOUNT_ALL];
+
+        zr_account_move(s, ZR_ACCOUNT_DEVICE + device, n);
+        zr_account_move(s, ZR_ACCOUNT_ALL, n);
+        zr_level_move(s, &s->level[ZR_ACCOUNT_ALL].blocks, one, ZR_BATCH_BLOCKS, &t->blocks, &t->peak_blocks);
     } else {
-        zr_account_move(s, ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n, one);
+        zr_account_move(s, ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n);
     }
     __atomic_store_n(&s->generation, generation + 2, __ATOMIC_RELEASE);
 }

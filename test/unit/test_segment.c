@@ -476,7 +476,7 @@ static void interrupt(int unused)
         const struct zr_total *t = &zr_segment.globals->total[account];
         const struct zr_levels *l = &s->level[account];
         if ((int64_t)(c->allocated - c->freed) != t->bytes + l->bytes.level ||
-            (int64_t)(c->allocations - c->frees) != t->blocks + l->blocks.level) {
+            (i && (int64_t)(c->allocations - c->frees) != t->blocks + l->blocks.level)) {
             half_done++;
             unmarked += !(s->generation & 1);
         }
