@@ -26,8 +26,7 @@ static ze_command_list_handle_t commands[DEVICES];
 static uint32_t devices;
 static uint64_t verified;
 
-static void check(ze_result_t result, const char *what)
-{
+static void check(ze_result_t result, const char *what) {
     if (result == ZE_RESULT_SUCCESS)
         return;
     fprintf(stderr, "demo: %s failed with 0x%x\n", what, (unsigned)result);
@@ -35,8 +34,7 @@ static void check(ze_result_t result, const char *what)
 }
 
 /* The first driver that has a GPU. */
-static bool find_gpus(void)
-{
+static bool find_gpus(void) {
     ze_driver_handle_t driver_list[8];
     uint32_t drivers = 8;
     if (zeInit(ZE_INIT_FLAG_GPU_ONLY) != ZE_RESULT_SUCCESS || zeDriverGet(&drivers, driver_list) != ZE_RESULT_SUCCESS)
@@ -59,8 +57,7 @@ static bool find_gpus(void)
     return false;
 }
 
-static void introduce(void)
-{
+static void introduce(void) {
     for (uint32_t d = 0; d < devices; d++) {
         ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
         ze_device_memory_properties_t memory[4] = {{0}};
@@ -76,8 +73,7 @@ static void introduce(void)
     }
 }
 
-static void prepare(void)
-{
+static void prepare(void) {
     ze_context_desc_t c = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     check(zeContextCreate(driver, &c, &context), "zeContextCreate");
     for (uint32_t d = 0; d < devices; d++) {
@@ -88,8 +84,7 @@ static void prepare(void)
 }
 
 /* Memory on one card, made resident on every card, as SYCL runtimes do it. */
-static void *get(uint32_t on, size_t size)
-{
+static void *get(uint32_t on, size_t size) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     void *p = NULL;
     check(zeMemAllocDevice(context, &desc, size, 512, device[on], &p), "zeMemAllocDevice");
@@ -98,14 +93,12 @@ static void *get(uint32_t on, size_t size)
     return p;
 }
 
-static void copy(uint32_t on, void *to, const void *from, size_t size)
-{
+static void copy(uint32_t on, void *to, const void *from, size_t size) {
     check(zeCommandListAppendMemoryCopy(commands[on], to, from, size, NULL, 0, NULL), "zeCommandListAppendMemoryCopy");
 }
 
 /* One tensor: host -> card -> same card -> next card -> host, and every byte compared. */
-static void work(uint32_t on, size_t size, unsigned char *out, unsigned char *in, unsigned seed)
-{
+static void work(uint32_t on, size_t size, unsigned char *out, unsigned char *in, unsigned seed) {
     uint32_t next = (on + 1) % devices;
     void *a = get(on, size), *b = get(on, size), *c = get(next, size);
     for (size_t i = 0; i < size; i += 8) {
@@ -127,15 +120,13 @@ static void work(uint32_t on, size_t size, unsigned char *out, unsigned char *in
     check(zeMemFree(context, c), "zeMemFree");
 }
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t sizes[] = {4 << 10, 2 * MIB, 2 * MIB, 20 * MIB};
     bool probe = argc > 1 && strcmp(argv[1], "--probe") == 0;
     long steps = argc > 1 && !probe ? strtol(argv[1], NULL, 10) : 10;

@@ -9,14 +9,12 @@
 
 static uintptr_t null_next = 0x500000000000;
 
-static inline void *null_address(size_t size)
-{
+static inline void *null_address(size_t size) {
     return (void *)__atomic_fetch_add(&null_next, (size + 0xffff) & ~(size_t)0xffff, __ATOMIC_RELAXED);
 }
 
 /* A block in the map, LIVE; NULL when mmap fails. */
-static inline struct zr_block *null_block(const struct zr_key *key, size_t size, size_t held)
-{
+static inline struct zr_block *null_block(const struct zr_key *key, size_t size, size_t held) {
     struct zr_block *b = zr_block_new();
 
     if (!b)
@@ -29,13 +27,11 @@ static inline struct zr_block *null_block(const struct zr_key *key, size_t size,
     return NULL;
 }
 
-static inline void null_release(const struct zr_block *b)
-{
+static inline void null_release(const struct zr_block *b) {
     (void)b;
 }
 
-static inline struct zr_block *null_segment(void *arg, size_t size, int *code)
-{
+static inline struct zr_block *null_segment(void *arg, size_t size, int *code) {
     static const struct zr_key key;
     struct zr_block *b = null_block(&key, size, size);
 
@@ -44,8 +40,7 @@ static inline struct zr_block *null_segment(void *arg, size_t size, int *code)
     return b;
 }
 
-static inline void null_free_segment(void *arg, struct zr_block *b)
-{
+static inline void null_free_segment(void *arg, struct zr_block *b) {
     (void)arg;
     zr_block_recycle(zr_map_take((void *)b->base));
 }
@@ -53,16 +48,14 @@ static inline void null_free_segment(void *arg, struct zr_block *b)
 static const struct zr_pool_backing null_segments = {NULL, null_segment, null_free_segment};
 
 /* What the preload does at the entry points. */
-static inline struct zr_block *whole_alloc(const struct zr_key *key, size_t size)
-{
+static inline struct zr_block *whole_alloc(const struct zr_key *key, size_t size) {
     size_t held = zr_cache_round(size);
     struct zr_block *b = zr_cache_get(key, held, size);
 
     return b ? b : null_block(key, size, held);
 }
 
-static inline bool whole_free(void *p)
-{
+static inline bool whole_free(void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 

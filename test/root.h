@@ -12,25 +12,21 @@
 static char root[] = "/tmp/zeroute-root-XXXXXX";
 
 /* For checked fixtures: a new folder for each test. */
-static inline void make_root(void)
-{
+static inline void make_root(void) {
     strcpy(root + strlen(root) - 6, "XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(root));
 }
 
-static inline int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
+static inline int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {
     (void)st, (void)kind, (void)ftw;
     return remove(path);
 }
 
-static inline void clear_root(void)
-{
+static inline void clear_root(void) {
     ck_assert_int_eq(nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
-static inline void lay_bytes(const char *path, const void *bytes, size_t size)
-{
+static inline void lay_bytes(const char *path, const void *bytes, size_t size) {
     char full[600];
     FILE *f;
 
@@ -46,8 +42,7 @@ static inline void lay_bytes(const char *path, const void *bytes, size_t size)
     ck_assert_int_eq(fclose(f), 0);
 }
 
-static inline void lay(const char *path, const char *text)
-{
+static inline void lay(const char *path, const char *text) {
     lay_bytes(path, text, strlen(text));
 }
 

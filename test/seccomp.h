@@ -11,8 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static inline bool take_away(unsigned number, unsigned code)
-{
+static inline bool take_away(unsigned number, unsigned code) {
     struct sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
@@ -25,8 +24,7 @@ static inline bool take_away(unsigned number, unsigned code)
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
 }
 
-static inline bool take_membarrier_away(void)
-{
+static inline bool take_membarrier_away(void) {
     return take_away(SYS_membarrier, EPERM);
 }
 

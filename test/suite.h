@@ -13,8 +13,7 @@
         return;                                                                                                        \
     } while (0)
 
-static inline int run_suite(Suite *suite)
-{
+static inline int run_suite(Suite *suite) {
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -29,16 +29,14 @@ struct torch_model {
     uint64_t calls;
 };
 
-static inline int torch_before(const struct torch_block *b, bool large, uint64_t size, uint64_t at)
-{
+static inline int torch_before(const struct torch_block *b, bool large, uint64_t size, uint64_t at) {
     if (b->large != large)
         return b->large < large;
     return b->size != size ? b->size < size : b->at < at;
 }
 
 /* Where such a block is in the list, or would be. */
-static inline size_t torch_find(const struct torch_model *m, bool large, uint64_t size, uint64_t at)
-{
+static inline size_t torch_find(const struct torch_model *m, bool large, uint64_t size, uint64_t at) {
     size_t low = 0, high = m->count;
 
     while (low < high) {
@@ -52,8 +50,7 @@ static inline size_t torch_find(const struct torch_model *m, bool large, uint64_
     return low;
 }
 
-static inline void torch_file(struct torch_model *m, struct torch_block *b)
-{
+static inline void torch_file(struct torch_model *m, struct torch_block *b) {
     size_t i = torch_find(m, b->large, b->size, b->at);
 
     if (m->count == m->room) {
@@ -65,16 +62,14 @@ static inline void torch_file(struct torch_model *m, struct torch_block *b)
     m->free[i] = b;
 }
 
-static inline void torch_unfile(struct torch_model *m, const struct torch_block *b)
-{
+static inline void torch_unfile(struct torch_model *m, const struct torch_block *b) {
     size_t i = torch_find(m, b->large, b->size, b->at);
 
     for (m->count--; i < m->count; i++)
         m->free[i] = m->free[i + 1];
 }
 
-static inline struct torch_block *torch_malloc(struct torch_model *m, uint64_t bytes)
-{
+static inline struct torch_block *torch_malloc(struct torch_model *m, uint64_t bytes) {
     const uint64_t mib = (uint64_t)1 << 20;
     uint64_t size = bytes < 512 ? 512 : (bytes + 511) & ~(uint64_t)511, left;
     bool large = size > mib;
@@ -108,8 +103,7 @@ static inline struct torch_block *torch_malloc(struct torch_model *m, uint64_t b
     return b;
 }
 
-static inline void torch_free(struct torch_model *m, struct torch_block *b)
-{
+static inline void torch_free(struct torch_model *m, struct torch_block *b) {
     struct torch_block *next = b->next, *prev = b->prev;
 
     b->out = false;
@@ -134,8 +128,7 @@ static inline void torch_free(struct torch_model *m, struct torch_block *b)
 }
 
 /* Nothing may be out any more. */
-static inline void torch_end(struct torch_model *m)
-{
+static inline void torch_end(struct torch_model *m) {
     while (m->count)
         free(m->free[--m->count]);
     free(m->free);

@@ -22,16 +22,14 @@ static const struct {
 #define COMMANDS (sizeof commands / sizeof *commands)
 
 /* mirror_test is typed mirror-test. */
-static bool is_named(const char *typed, const char *name)
-{
+static bool is_named(const char *typed, const char *name) {
     for (; *typed && *name; typed++, name++)
         if (*typed != *name && !(*typed == '-' && *name == '_'))
             return false;
     return *typed == *name;
 }
 
-static void print_name(const char *name, int width)
-{
+static void print_name(const char *name, int width) {
     char shown[32];
     snprintf(shown, sizeof shown, "%s", name);
     for (char *p = shown; *p; p++)
@@ -40,8 +38,7 @@ static void print_name(const char *name, int width)
     printf("%-*s", width, shown);
 }
 
-static void help(void)
-{
+static void help(void) {
     fputs("Usage: zeroute COMMAND [OPTIONS]\n"
           "\n"
           "Shows where device memory goes in a program that you cannot change, compares ways of\n"
@@ -67,8 +64,7 @@ static void help(void)
 }
 
 /* For completion and docs: one thing to a line, its parts separated by tabs. */
-static int list(const char *what)
-{
+static int list(const char *what) {
     if (strcmp(what, "commands") == 0) {
         for (size_t i = 0; i < COMMANDS; i++) {
             if (!*commands[i].help)
@@ -91,8 +87,7 @@ static int list(const char *what)
 }
 
 /* Carries out the command; *name is set to whose output it is. */
-static int command(int argc, char **argv, const char **name)
-{
+static int command(int argc, char **argv, const char **name) {
     static char help_option[] = "--help";
     if (argc < 2) {
         zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
@@ -123,8 +118,7 @@ static int command(int argc, char **argv, const char **name)
 }
 
 /* --json without a file: JSON on stdout. That of `run` always takes a file. */
-static bool wants_json(int argc, char **argv)
-{
+static bool wants_json(int argc, char **argv) {
     for (int i = 2; i < argc && strcmp(argv[1], "run") != 0 && strcmp(argv[i], "--") != 0; i++) {
         const char *next = i + 1 < argc ? strrchr(argv[i + 1], '.') : NULL;
         if ((strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "-j") == 0) && !(next && strcmp(next, ".json") == 0))
@@ -134,16 +128,14 @@ static bool wants_json(int argc, char **argv)
 }
 
 /* A reader of JSON gets JSON about a failure, too. */
-static void json_of_failure(int code)
-{
+static void json_of_failure(int code) {
     json_t *document = zr_json_document(1);
     zr_json_text(document, "error", *zr_last_complaint() ? zr_last_complaint() : "wrong usage");
     zr_json_count(document, "code", (uint64_t)code);
     zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *name = "";
     bool json = wants_json(argc, argv);
     int code = command(argc, argv, &name);

@@ -11,13 +11,11 @@
 
 static char in_force[256];
 
-const char *zr_backing_in_force(void)
-{
+const char *zr_backing_in_force(void) {
     return in_force;
 }
 
-static int is_named(struct dl_phdr_info *info, size_t size, void *stem)
-{
+static int is_named(struct dl_phdr_info *info, size_t size, void *stem) {
     const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
 
     (void)size;
@@ -25,14 +23,12 @@ static int is_named(struct dl_phdr_info *info, size_t size, void *stem)
 }
 
 /* Cheaper than the walk of elf.c: it runs in the constructor. */
-static bool is_loaded(const char *stem)
-{
+static bool is_loaded(const char *stem) {
     return dl_iterate_phdr(is_named, (void *)(uintptr_t)stem) != 0;
 }
 
 /* The driver's own order: the longest prefix wins. */
-static const char *users_key(const char **name)
-{
+static const char *users_key(const char **name) {
     static const char *const names[] = {"NEO_L0_EnableDeferBacking", "NEO_EnableDeferBacking", "EnableDeferBacking"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -43,13 +39,11 @@ static const char *users_key(const char **name)
     return NULL;
 }
 
-static bool is_zero(const char *number)
-{
+static bool is_zero(const char *number) {
     return number && strtol(number, NULL, 0) == 0;
 }
 
-void zr_backing_apply(void)
-{
+void zr_backing_apply(void) {
     const char *name, *key, *master;
 
     if (zr_config.backing != ZR_BACKING_EAGER)
@@ -78,8 +72,7 @@ void zr_backing_apply(void)
  * A program that is linked to the loader calls zeInit past us: its environment must be right before main. Costs every
  * other process one look at the environment.
  */
-__attribute__((constructor)) static void before_main(void)
-{
+__attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF");
 
     if (((conf && strstr(conf, "eager")) || secure_getenv("ZEROUTE_CONF_FILE")) && is_loaded("libze_loader.so"))

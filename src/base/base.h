@@ -48,8 +48,7 @@ extern struct zr_config zr_config;
 /* Reads environment and file. At the first touch of Level Zero, never before. Idempotent, any thread. */
 void zr_config_read(void);
 extern bool zr_config_loaded; /* atomic */
-static inline void zr_config_load(void)
-{
+static inline void zr_config_load(void) {
     if (unlikely(!__atomic_load_n(&zr_config_loaded, __ATOMIC_ACQUIRE)))
         zr_config_read();
 }
@@ -78,21 +77,18 @@ void zr_fork_arm(void);
 void zr_fork_child(void);
 extern const volatile uint32_t *zr_fork_word;
 /* At every hook, before any lock or table is touched: sees fork, and raw clone too. One load. */
-static inline void zr_fork_check(void)
-{
+static inline void zr_fork_check(void) {
     if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) == 0))
         zr_fork_child();
 }
 /* Has the end of this thread handled. False: it is ending already, or libc has no memory for it. */
 bool zr_thread_register(void);
-static inline bool zr_thread_attend(void)
-{
+static inline bool zr_thread_attend(void) {
     return likely(zr_thread.attended && !zr_thread.ended) || zr_thread_register();
 }
 /* The process is being torn down, or has rights of its own (AT_SECURE): calls go straight down, uncounted. */
 extern bool zr_exiting_now;
-static inline bool zr_exiting(void)
-{
+static inline bool zr_exiting(void) {
     return unlikely(__atomic_load_n(&zr_exiting_now, __ATOMIC_RELAXED));
 }
 void zr_process_end(void);

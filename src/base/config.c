@@ -9,13 +9,11 @@ struct zr_config zr_config;
 static struct zr_lock lock;
 bool zr_config_loaded;
 
-static void warn(const char *why, void *where)
-{
+static void warn(const char *why, void *where) {
     zr_warn("%s: %s; the default is used", (const char *)where, why);
 }
 
-static void load_file(const char *path)
-{
+static void load_file(const char *path) {
     static char text[16384];
 
     errno = 0;
@@ -24,8 +22,7 @@ static void load_file(const char *path)
     zr_settings_parse_lines(&zr_config, text, warn, (void *)(uintptr_t)path);
 }
 
-static void load(void)
-{
+static void load(void) {
     static char where[] = "ZEROUTE_CONF";
     const char *file = secure_getenv("ZEROUTE_CONF_FILE"), *text = secure_getenv(where);
 
@@ -37,8 +34,7 @@ static void load(void)
     zr_backing_apply();
 }
 
-void zr_config_read(void)
-{
+void zr_config_read(void) {
     int saved = errno;
 
     if (zr_exiting())
@@ -53,7 +49,6 @@ void zr_config_read(void)
 }
 
 /* What was read stays; a thread that was reading is not here any more. */
-void zr_config_fork_child(void)
-{
+void zr_config_fork_child(void) {
     lock = (struct zr_lock){0};
 }

@@ -8,8 +8,7 @@
 void *zr_dlsym_real __attribute__((visibility("hidden")));
 
 /* Not as a tail call: the function that is called must see a return address of ours. */
-static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name)
-{
+static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name) {
     void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
     void *volatile kept = p;
 
@@ -17,8 +16,7 @@ static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, 
 }
 
 /* Without any dlsym there is nothing to jump to; a process that has none cannot have called us. */
-static void *no_dlsym(void *handle, const char *name)
-{
+static void *no_dlsym(void *handle, const char *name) {
     (void)handle, (void)name;
     return NULL;
 }
@@ -27,8 +25,7 @@ static void *no_dlsym(void *handle, const char *name)
  * The next definition after us may be another preload's, which then is called as it would be without us; it usually
  * has no version, and then only a dlsym without one finds it.
  */
-ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void)
-{
+ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     int saved = errno;
     void *f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     void *next;
@@ -45,15 +42,13 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void)
     return f;
 }
 
-void *zr_real_dlsym(void *handle, const char *name)
-{
+void *zr_real_dlsym(void *handle, const char *name) {
     void *real = __atomic_load_n(&zr_dlsym_real, __ATOMIC_ACQUIRE);
 
     return call_dlsym(real ? real : zr_dlsym_resolve(), handle, name);
 }
 
-void *zr_dlsym_in(const char *path, const char *name)
-{
+void *zr_dlsym_in(const char *path, const char *name) {
     void *handle = path && *path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *p = handle ? zr_real_dlsym(handle, name) : NULL;
 
@@ -62,8 +57,7 @@ void *zr_dlsym_in(const char *path, const char *name)
     return p;
 }
 
-void *zr_dlsym_from(const void *address, const char *name)
-{
+void *zr_dlsym_from(const void *address, const char *name) {
     Dl_info info;
 
     return address && dladdr(address, &info) ? zr_dlsym_in(info.dli_fname, name) : NULL;

@@ -10,8 +10,7 @@
 extern char *program_invocation_short_name;
 
 /* A string table that was not relocated (the vdso's) is an offset, not an address. */
-static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias)
-{
+static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias) {
     uintptr_t strings = 0;
     size_t at = 0;
 
@@ -26,8 +25,7 @@ static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias)
     return (const char *)(strings < bias ? strings + bias : strings) + at;
 }
 
-static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW(Phdr) * dynamic)
-{
+static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW(Phdr) * dynamic) {
     const char *path = info->dlpi_name ? info->dlpi_name : "";
     const char *slash = strrchr(path, '/');
     const char *soname = NULL;
@@ -43,8 +41,7 @@ static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW
 }
 
 /* False: it does not hold this address, which is 0 for any. */
-static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address)
-{
+static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address) {
     const ElfW(Phdr) *dynamic = NULL;
     bool holds = address == 0;
 
@@ -74,38 +71,33 @@ struct search {
     void *arg;
 };
 
-static int visit(struct dl_phdr_info *info, size_t size, void *arg)
-{
+static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
     struct search *s = arg;
 
     (void)size;
     return read_elf(s->elf, info, s->address) && (!s->see || s->see(s->elf, s->arg));
 }
 
-bool zr_elf_find(const void *address, struct zr_elf *out)
-{
+bool zr_elf_find(const void *address, struct zr_elf *out) {
     struct search s = {.elf = out, .address = (uintptr_t)address};
 
     return address && dl_iterate_phdr(visit, &s) != 0;
 }
 
-bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg)
-{
+bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg) {
     struct zr_elf elf;
     struct search s = {.elf = &elf, .see = see, .arg = arg};
 
     return dl_iterate_phdr(visit, &s) != 0;
 }
 
-static int first(struct dl_phdr_info *info, size_t size, void *arg)
-{
+static int first(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size;
     *(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
     return 1;
 }
 
-uint64_t zr_elf_generation(void)
-{
+uint64_t zr_elf_generation(void) {
     uint64_t generation = 0;
 
     dl_iterate_phdr(first, &generation);
@@ -121,8 +113,7 @@ struct namespaces {
 };
 
 /* As a debugger finds them: from the program itself. */
-static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg)
-{
+static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
@@ -136,8 +127,7 @@ static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg)
     return 1;
 }
 
-bool zr_elf_elsewhere(bool (*named)(const char *file))
-{
+bool zr_elf_elsewhere(bool (*named)(const char *file)) {
     const struct namespaces *n = NULL;
 
     dl_iterate_phdr(find_namespaces, &n);

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-size_t zr_read_file(const char *path, char *out, size_t size)
-{
+size_t zr_read_file(const char *path, char *out, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t have = 0;
     ssize_t n = 1;
@@ -21,8 +20,7 @@ size_t zr_read_file(const char *path, char *out, size_t size)
     return have;
 }
 
-size_t zr_read_system(const char *path, char *out, size_t size)
-{
+size_t zr_read_system(const char *path, char *out, size_t size) {
     const char *root = secure_getenv("ZEROUTE_ROOT");
     char full[512];
 
@@ -32,8 +30,7 @@ size_t zr_read_system(const char *path, char *out, size_t size)
     return zr_read_file(full, out, size);
 }
 
-uint64_t zr_number(const char *s)
-{
+uint64_t zr_number(const char *s) {
     uint64_t n = 0;
 
     while (*s == ' ' || *s == '\t')

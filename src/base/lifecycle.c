@@ -25,16 +25,14 @@ extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), voi
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-void zr_lifecycle_modules(const struct zr_module *all, size_t count)
-{
+void zr_lifecycle_modules(const struct zr_module *all, size_t count) {
     modules = all;
     module_count = count;
 }
 
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
-void zr_fork_arm(void)
-{
+void zr_fork_arm(void) {
     int saved = errno;
 
     if (__atomic_load_n(&page, __ATOMIC_ACQUIRE))
@@ -57,8 +55,7 @@ void zr_fork_arm(void)
 }
 
 /* One thread is left, and any lock may be held by one that is not: modules forget, and wait for nothing. */
-void zr_fork_child(void)
-{
+void zr_fork_child(void) {
     int saved = errno;
 
     lock = (struct zr_lock){0};
@@ -72,8 +69,7 @@ void zr_fork_child(void)
 
 /* --- threads ------------------------------------------------------------------------------------------------------ */
 
-static void thread_end(void *unused)
-{
+static void thread_end(void *unused) {
     (void)unused;
     zr_fork_check();
     zr_thread.ended = true;
@@ -83,8 +79,7 @@ static void thread_end(void *unused)
 }
 
 /* libc takes the dynamic linker's lock here: call it without one of ours. */
-bool zr_thread_register(void)
-{
+bool zr_thread_register(void) {
     int saved = errno;
 
     if (unlikely(!zr_thread.attended && !zr_thread.ended)) {
@@ -96,8 +91,7 @@ bool zr_thread_register(void)
 
 /* --- the process -------------------------------------------------------------------------------------------------- */
 
-void zr_process_end(void)
-{
+void zr_process_end(void) {
     __atomic_store_n(&zr_exiting_now, true, __ATOMIC_SEQ_CST);
     for (size_t i = 0; i < module_count; i++)
         if (modules[i].process_end)

@@ -15,15 +15,13 @@ struct zr_lock {
     _Atomic int word; /* 0 free, 1 held */
 };
 
-static inline bool zr_lock_try(struct zr_lock *l)
-{
+static inline bool zr_lock_try(struct zr_lock *l) {
     int seen = 0;
 
     return atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire, memory_order_relaxed);
 }
 
-static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l)
-{
+static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
     static const struct timespec little = {0, 50000};
     int pauses = 128;
 
@@ -36,14 +34,12 @@ static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l)
     } while (atomic_load_explicit(&l->word, memory_order_relaxed) || !zr_lock_try(l));
 }
 
-static inline void zr_lock(struct zr_lock *l)
-{
+static inline void zr_lock(struct zr_lock *l) {
     if (__builtin_expect(!zr_lock_try(l), 0))
         zr_lock_wait(l);
 }
 
-static inline void zr_unlock(struct zr_lock *l)
-{
+static inline void zr_unlock(struct zr_lock *l) {
     atomic_store_explicit(&l->word, 0, memory_order_release);
 }
 

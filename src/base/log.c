@@ -10,8 +10,7 @@
 
 static _Atomic uint64_t said[64];
 
-static bool said_before(const char *line, size_t length)
-{
+static bool said_before(const char *line, size_t length) {
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)line[i]) * 1099511628211u;
@@ -27,8 +26,7 @@ static bool said_before(const char *line, size_t length)
 }
 
 /* Silent where the library is to be as good as absent. Names from outside are not to steer a terminal. */
-void zr_warn(const char *fmt, ...)
-{
+void zr_warn(const char *fmt, ...) {
     char line[1024] = "zeroute: ";
     int saved = errno;
     va_list ap;

@@ -11,15 +11,13 @@ static struct zr_lock piece_lock;
 static char *piece_next;
 static size_t piece_left;
 
-static void *map(size_t bytes)
-{
+static void *map(size_t bytes) {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return p == MAP_FAILED ? NULL : p;
 }
 
-void *zr_pages(size_t bytes)
-{
+void *zr_pages(size_t bytes) {
     int saved = errno;
     char *p;
 
@@ -41,16 +39,14 @@ void *zr_pages(size_t bytes)
     return p;
 }
 
-void zr_pages_back(void *pages, size_t bytes)
-{
+void zr_pages_back(void *pages, size_t bytes) {
     int saved = errno;
 
     munmap(pages, bytes);
     errno = saved;
 }
 
-void *zr_piece(size_t bytes)
-{
+void *zr_piece(size_t bytes) {
     void *p = NULL;
 
     bytes = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
@@ -72,8 +68,7 @@ void *zr_piece(size_t bytes)
     return p;
 }
 
-void zr_pages_fork_child(void)
-{
+void zr_pages_fork_child(void) {
     piece_lock.word = 0;
     piece_left = 0;
 }

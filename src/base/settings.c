@@ -33,8 +33,7 @@ struct out {
     size_t size, used;
 };
 
-static __attribute__((format(printf, 2, 3))) void put(struct out *o, const char *format, ...)
-{
+static __attribute__((format(printf, 2, 3))) void put(struct out *o, const char *format, ...) {
     bool room = o->used < o->size;
     va_list arguments;
 
@@ -43,23 +42,19 @@ static __attribute__((format(printf, 2, 3))) void put(struct out *o, const char 
     va_end(arguments);
 }
 
-static bool is(const char *s, size_t length, const char *word)
-{
+static bool is(const char *s, size_t length, const char *word) {
     return strlen(word) == length && memcmp(s, word, length) == 0;
 }
 
-static bool is_any_case(const char *s, size_t length, const char *word)
-{
+static bool is_any_case(const char *s, size_t length, const char *word) {
     return strlen(word) == length && strncasecmp(s, word, length) == 0;
 }
 
-static bool space(char c)
-{
+static bool space(char c) {
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-static void trim(const char **s, size_t *length)
-{
+static void trim(const char **s, size_t *length) {
     while (*length && space(**s)) {
         ++*s;
         --*length;
@@ -68,16 +63,14 @@ static void trim(const char **s, size_t *length)
         --*length;
 }
 
-const struct zr_setting *zr_setting_find(const char *name, size_t length)
-{
+const struct zr_setting *zr_setting_find(const char *name, size_t length) {
     for (size_t i = 0; i < zr_setting_count; i++)
         if (is(name, length, zr_settings[i].name))
             return &zr_settings[i];
     return NULL;
 }
 
-const struct zr_preset *zr_preset_find(const char *name, size_t length)
-{
+const struct zr_preset *zr_preset_find(const char *name, size_t length) {
     for (size_t i = 0; i < zr_preset_count; i++)
         if (is(name, length, zr_presets[i].name))
             return &zr_presets[i];
@@ -87,8 +80,7 @@ const struct zr_preset *zr_preset_find(const char *name, size_t length)
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
 /* A decimal number with an optional fraction, in millionths; moves s past it. */
-static bool millionths(const char **s, const char *end, zr_u128 *out)
-{
+static bool millionths(const char **s, const char *end, zr_u128 *out) {
     const char *p = *s;
     zr_u128 n = 0, scale = 1000000;
     if (p == end || *p < '0' || *p > '9')
@@ -117,8 +109,7 @@ struct unit {
 };
 
 /* A number and the name of a unit, times the unit, rounded down; false: no such number or unit, or too much. */
-static bool with_unit(const char *s, size_t length, const struct unit *units, uint64_t *out)
-{
+static bool with_unit(const char *s, size_t length, const struct unit *units, uint64_t *out) {
     const char *end = s + length;
     zr_u128 n;
 
@@ -135,8 +126,7 @@ static bool with_unit(const char *s, size_t length, const struct unit *units, ui
     return false;
 }
 
-bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out)
-{
+bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out) {
     static const struct unit hundredths[] = {{"%", 100}, {NULL, 0}};
     static const struct unit bytes[] = {{"", 1},
                                         {"b", 1},
@@ -165,8 +155,7 @@ bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out)
     return out->percent_x100 || out->bytes;
 }
 
-bool zr_parse_time(const char *s, size_t length, uint64_t *ns)
-{
+bool zr_parse_time(const char *s, size_t length, uint64_t *ns) {
     static const struct unit units[] = {{"", 1000000000u}, {"s", 1000000000u},  {"ms", 1000000u},      {"us", 1000u},
                                         {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}, {NULL, 0}};
 
@@ -175,8 +164,7 @@ bool zr_parse_time(const char *s, size_t length, uint64_t *ns)
 }
 
 /* Decimal or 0x hexadecimal, the whole of it. */
-static bool integer(const char *s, size_t length, uint64_t *out)
-{
+static bool integer(const char *s, size_t length, uint64_t *out) {
     char text[24], *end;
 
     if (!length || length >= sizeof text || s[0] < '0' || s[0] > '9')
@@ -188,16 +176,14 @@ static bool integer(const char *s, size_t length, uint64_t *out)
     return !*end && !errno;
 }
 
-static bool known_call(const char *s, size_t length)
-{
+static bool known_call(const char *s, size_t length) {
     for (size_t i = 0; i < ZR_ENTRIES; i++)
         if (is(s, length, zr_entry_name[i]))
             return true;
     return false;
 }
 
-static bool parse_inject(const char *s, size_t length, struct zr_inject_list *out)
-{
+static bool parse_inject(const char *s, size_t length, struct zr_inject_list *out) {
     struct zr_inject_list list = {0};
     const char *end = s + length;
     while (s < end) {
@@ -224,8 +210,7 @@ static bool parse_inject(const char *s, size_t length, struct zr_inject_list *ou
     return list.count > 0;
 }
 
-static bool set_text(struct zr_config *c, const char **out, const char *s, size_t length)
-{
+static bool set_text(struct zr_config *c, const char **out, const char *s, size_t length) {
     if (!length || c->text_used + length + 1 > sizeof c->text)
         return false;
     char *copy = c->text + c->text_used;
@@ -236,8 +221,7 @@ static bool set_text(struct zr_config *c, const char **out, const char *s, size_
     return true;
 }
 
-static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, size_t length)
-{
+static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, size_t length) {
     void *at = (char *)c + k->offset;
     bool none = is(s, length, "none");
     switch (k->type) {
@@ -278,21 +262,18 @@ static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, 
     return false;
 }
 
-static void set_default(struct zr_config *c, const struct zr_setting *k)
-{
+static void set_default(struct zr_config *c, const struct zr_setting *k) {
     set(c, k, k->fallback, strlen(k->fallback));
 }
 
-void zr_settings_default(struct zr_config *c)
-{
+void zr_settings_default(struct zr_config *c) {
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < zr_setting_count; i++)
         set_default(c, &zr_settings[i]);
 }
 
 bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
-                    char *why, size_t why_size)
-{
+                    char *why, size_t why_size) {
     trim(&name, &name_length);
     trim(&value, &value_length);
     const struct zr_setting *k = zr_setting_find(name, name_length);
@@ -311,24 +292,22 @@ bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, c
     return true;
 }
 
-void zr_preset_set(struct zr_config *c, const struct zr_preset *p)
-{
+void zr_preset_set(struct zr_config *c, const struct zr_preset *p) {
     for (size_t i = 0; i < zr_setting_count; i++)
         if (strcmp(zr_settings[i].name, "stats") != 0 && strcmp(zr_settings[i].name, "trace") != 0)
             set_default(c, &zr_settings[i]);
     zr_settings_parse(c, p->settings, NULL, NULL);
 }
 
-static void unknown_preset(const char *name, size_t length, char *why, size_t size)
-{
+static void unknown_preset(const char *name, size_t length, char *why, size_t size) {
     struct out o = {why, size, 0};
     put(&o, "unknown preset '%.*s': expected one of ", (int)(length > 64 ? 64 : length), name);
     for (size_t i = 0; i < zr_preset_count; i++)
         put(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
 }
 
-static bool parse_item(struct zr_config *c, const char *s, size_t length, void (*bad)(const char *, void *), void *data)
-{
+static bool parse_item(struct zr_config *c, const char *s, size_t length, void (*bad)(const char *, void *),
+                       void *data) {
     char why[640];
     size_t name_length = 0;
     bool good = false;
@@ -362,8 +341,7 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length, void (
     return good;
 }
 
-bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data)
-{
+bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data) {
     bool good = true;
     while (*text) {
         size_t length = strcspn(text, ",");
@@ -374,8 +352,7 @@ bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const 
 }
 
 bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
-                             void *data)
-{
+                             void *data) {
     bool good = true;
     while (*text) {
         size_t length = strcspn(text, "\n");
@@ -388,8 +365,7 @@ bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static void put_amount(struct out *o, const struct zr_amount *a)
-{
+static void put_amount(struct out *o, const struct zr_amount *a) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     unsigned u = 0, rest = a->percent_x100 % 100;
     uint64_t n = a->bytes;
@@ -407,8 +383,7 @@ static void put_amount(struct out *o, const struct zr_amount *a)
     }
 }
 
-static void put_time(struct out *o, uint64_t ns)
-{
+static void put_time(struct out *o, uint64_t ns) {
     static const struct unit units[] = {{"s", 1000000000u}, {"ms", 1000000u}, {"ns", 1u}};
     const struct unit *u = units;
 
@@ -417,8 +392,7 @@ static void put_time(struct out *o, uint64_t ns)
     put(o, "%llu%s", (unsigned long long)(ns / u->factor), u->name);
 }
 
-static void put_value(struct out *o, const struct zr_config *c, const struct zr_setting *k)
-{
+static void put_value(struct out *o, const struct zr_config *c, const struct zr_setting *k) {
     const void *at = (const char *)c + k->offset;
     const struct zr_inject_list *list = at;
 
@@ -448,8 +422,7 @@ static void put_value(struct out *o, const struct zr_config *c, const struct zr_
     }
 }
 
-size_t zr_settings_print(const struct zr_config *c, char *out, size_t size)
-{
+size_t zr_settings_print(const struct zr_config *c, char *out, size_t size) {
     struct out o = {out, size, 0};
 
     for (size_t i = 0; i < zr_setting_count; i++) {

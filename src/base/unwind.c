@@ -14,20 +14,17 @@ int __gcc_personality_v0(int version, int actions, uint64_t class, void *excepti
 void _Unwind_Resume(void *exception);
 
 /* It is in use: somebody is throwing with it. */
-static void *in_libgcc(const char *name)
-{
+static void *in_libgcc(const char *name) {
     return zr_dlsym_in("libgcc_s.so.1", name);
 }
 
-int __gcc_personality_v0(int version, int actions, uint64_t class, void *exception, void *context)
-{
+int __gcc_personality_v0(int version, int actions, uint64_t class, void *exception, void *context) {
     personality real = (personality)(uintptr_t)in_libgcc("__gcc_personality_v0");
 
     return real ? real(version, actions, class, exception, context) : CONTINUE_UNWIND;
 }
 
-void _Unwind_Resume(void *exception)
-{
+void _Unwind_Resume(void *exception) {
     void (*resume)(void *) = (void (*)(void *))(uintptr_t)in_libgcc("_Unwind_Resume");
 
     /* Only the real personality sends anybody here, so the real one is there. */

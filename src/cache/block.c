@@ -18,14 +18,12 @@ static struct {
     struct slab slab[SLABS];
 } all;
 
-static void push(struct zr_block **list, struct zr_block *b)
-{
+static void push(struct zr_block **list, struct zr_block *b) {
     b->below = *list;
     *list = b;
 }
 
-static struct zr_block *pop(struct zr_block **list)
-{
+static struct zr_block *pop(struct zr_block **list) {
     struct zr_block *b = *list;
 
     *list = b->below;
@@ -33,8 +31,7 @@ static struct zr_block *pop(struct zr_block **list)
 }
 
 /* Fields that zr_block_each or a stale reader may look at are written atomically. */
-static struct zr_block *blank(struct zr_block *b)
-{
+static struct zr_block *blank(struct zr_block *b) {
     __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
@@ -42,8 +39,7 @@ static struct zr_block *blank(struct zr_block *b)
 }
 
 /* The caller holds the lock. Each slab is twice as large as the one before, so small processes stay small. */
-static bool add_slab(void)
-{
+static bool add_slab(void) {
     unsigned n = all.slabs;
     size_t bytes = n < 10 ? (size_t)FIRST_SLAB << n : LARGEST_SLAB;
     struct zr_block *blocks = n < SLABS ? zr_pages(bytes < LARGEST_SLAB ? bytes : LARGEST_SLAB) : NULL;
@@ -56,8 +52,7 @@ static bool add_slab(void)
 }
 
 /* The caller holds the lock. */
-static struct zr_block *take_one(void)
-{
+static struct zr_block *take_one(void) {
     struct slab *s = all.slabs ? &all.slab[all.slabs - 1] : NULL;
 
     if (all.spare)
@@ -72,8 +67,7 @@ static struct zr_block *take_one(void)
 }
 
 /* One for the caller and, unless the thread is ending, a batch for the thread's list. */
-static ZR_COLD struct zr_block *refill(void)
-{
+static ZR_COLD struct zr_block *refill(void) {
     unsigned count = zr_thread_attend() ? BATCH : 1;
     struct zr_block *b, *list = NULL;
 
@@ -93,24 +87,21 @@ static ZR_COLD struct zr_block *refill(void)
     return blank(b);
 }
 
-static ZR_COLD void spill(unsigned keep)
-{
+static ZR_COLD void spill(unsigned keep) {
     zr_lock(&all.lock);
     for (; zr_thread.cache.spares > keep; zr_thread.cache.spares--)
         push(&all.spare, pop(&zr_thread.cache.spare));
     zr_unlock(&all.lock);
 }
 
-struct zr_block *zr_block_new(void)
-{
+struct zr_block *zr_block_new(void) {
     if (unlikely(!zr_thread.cache.spare))
         return refill();
     zr_thread.cache.spares--;
     return blank(pop(&zr_thread.cache.spare));
 }
 
-void zr_block_recycle(struct zr_block *b)
-{
+void zr_block_recycle(struct zr_block *b) {
     unsigned most = zr_thread_attend() ? 2 * BATCH : 0;
 
     push(&zr_thread.cache.spare, b);
@@ -118,8 +109,7 @@ void zr_block_recycle(struct zr_block *b)
         spill(most / 2);
 }
 
-void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg)
-{
+void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg) {
     unsigned slabs = __atomic_load_n(&all.slabs, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < slabs; i++) {
@@ -134,14 +124,12 @@ void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg)
     }
 }
 
-void zr_cache_thread_end(void)
-{
+void zr_cache_thread_end(void) {
     spill(0);
 }
 
 /* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not the child's. */
-void zr_block_fork_child(void)
-{
+void zr_block_fork_child(void) {
     all.lock = (struct zr_lock){0};
     all.slabs = 0;
     all.spare = NULL;

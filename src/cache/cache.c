@@ -46,29 +46,25 @@ static uint32_t returned;                           /* atomic */
 
 /* --- stripes ------------------------------------------------------------------------------------------------------ */
 
-static unsigned own_stripe(void)
-{
+static unsigned own_stripe(void) {
     if (unlikely(zr_thread.cache.stripe == 0))
         zr_thread.cache.stripe = __atomic_fetch_add(&next_stripe, 1, __ATOMIC_RELAXED) % ZR_STRIPES + 1;
     return zr_thread.cache.stripe - 1;
 }
 
 /* The first so many were given to a thread: nobody needs to look at the others. */
-static unsigned stripes_used(void)
-{
+static unsigned stripes_used(void) {
     unsigned used = __atomic_load_n(&next_stripe, __ATOMIC_RELAXED);
 
     return used < ZR_STRIPES ? used : ZR_STRIPES;
 }
 
-static uint32_t blocks_in(const struct stripe *s)
-{
+static uint32_t blocks_in(const struct stripe *s) {
     return __atomic_load_n(&s->blocks, __ATOMIC_ACQUIRE);
 }
 
 /* Handles are pointers, so their low bits say little; the multiplications carry every bit to the top. */
-static unsigned bucket_of(const struct zr_key *key, size_t held)
-{
+static unsigned bucket_of(const struct zr_key *key, size_t held) {
     const uint64_t odd = 0x9e3779b97f4a7c15u;
     uint64_t x = (uintptr_t)key->context + held * odd;
 
@@ -78,8 +74,7 @@ static unsigned bucket_of(const struct zr_key *key, size_t held)
 }
 _Static_assert(BUCKETS == 1 << 9, "the hash has 9 bits");
 
-static bool is_same(const struct zr_key *a, const struct zr_key *b)
-{
+static bool is_same(const struct zr_key *a, const struct zr_key *b) {
     uint64_t x[5], y[5];
 
     memcpy(x, a, sizeof x);
@@ -88,8 +83,7 @@ static bool is_same(const struct zr_key *a, const struct zr_key *b)
 }
 
 /* What leads to the bin of this key and size; *result is NULL when there is none. The caller holds the lock. */
-static struct bin **find_bin(struct stripe *s, const struct zr_key *key, size_t held)
-{
+static struct bin **find_bin(struct stripe *s, const struct zr_key *key, size_t held) {
     struct bin **at = &s->bucket[bucket_of(key, held)];
 
     while (*at && ((*at)->held != held || !is_same(&(*at)->key, key)))
@@ -97,8 +91,7 @@ static struct bin **find_bin(struct stripe *s, const struct zr_key *key, size_t 
     return at;
 }
 
-static struct bin *new_bin(struct stripe *s)
-{
+static struct bin *new_bin(struct stripe *s) {
     struct bin *bin = s->spare;
 
     if (unlikely(!bin)) {
@@ -113,8 +106,7 @@ static struct bin *new_bin(struct stripe *s)
 }
 
 /* Files a block as the newest of its bin and account; false: no memory for a bin. The caller holds the lock. */
-static bool file(struct stripe *s, struct zr_block *b)
-{
+static bool file(struct stripe *s, struct zr_block *b) {
     struct bin **at = find_bin(s, &b->key, b->held), *bin = *at;
     struct lru *lru = &s->lru[b->key.account];
 
@@ -140,8 +132,7 @@ static bool file(struct stripe *s, struct zr_block *b)
 }
 
 /* Takes a block out of its stripe. `at` leads to its bin. The caller holds the lock. */
-static void unfile(struct stripe *s, struct bin **at, struct zr_block *b)
-{
+static void unfile(struct stripe *s, struct bin **at, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
     struct bin *bin = *at;
 
@@ -161,20 +152,17 @@ static void unfile(struct stripe *s, struct bin **at, struct zr_block *b)
 
 /* --- how blocks leave --------------------------------------------------------------------------------------------- */
 
-void zr_leaving(unsigned blocks)
-{
+void zr_leaving(unsigned blocks) {
     __atomic_fetch_add(&leaving, blocks, __ATOMIC_ACQ_REL);
 }
 
-void zr_returned(unsigned blocks)
-{
+void zr_returned(unsigned blocks) {
     __atomic_fetch_add(&returned, blocks, __ATOMIC_RELEASE);
     __atomic_fetch_sub(&leaving, blocks, __ATOMIC_ACQ_REL);
 }
 
 /* Out of the map first: once the driver has the block, another thread may get and insert the same address. */
-static void release_all(struct zr_block *list)
-{
+static void release_all(struct zr_block *list) {
     while (list) {
         struct zr_block *b = list;
 
@@ -198,8 +186,7 @@ struct criteria {
 };
 
 /* Moves what meets the criteria from the LRU list of one account to *list, oldest first. The caller holds the lock. */
-static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c, struct zr_block **list)
-{
+static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c, struct zr_block **list) {
     struct zr_block *b, *newer;
     uint64_t bytes = 0;
 
@@ -221,8 +208,7 @@ static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c,
 }
 
 /* Gives what meets the criteria back to the driver, from the caller's stripe first. Returns the bytes. */
-static ZR_COLD uint64_t leave(struct criteria c)
-{
+static ZR_COLD uint64_t leave(struct criteria c) {
     unsigned first = c.account < ZR_ACCOUNTS ? c.account : 0;
     unsigned end = c.account < ZR_ACCOUNTS ? c.account + 1 : ZR_ACCOUNTS;
     unsigned own = own_stripe(), used = stripes_used();
@@ -244,8 +230,7 @@ static ZR_COLD uint64_t leave(struct criteria c)
 }
 
 /* Looks for idle blocks, at most four times within the time after which they leave. */
-static void sweep(uint32_t now)
-{
+static void sweep(uint32_t now) {
     uint32_t due = __atomic_load_n(&next_sweep, __ATOMIC_RELAXED);
     uint32_t unused = __atomic_load_n(&idle, __ATOMIC_RELAXED);
 
@@ -258,8 +243,7 @@ static void sweep(uint32_t now)
 /* --- the interface ------------------------------------------------------------------------------------------------ */
 
 /* From one stripe, LIVE; NULL when it has none. */
-static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, size_t held)
-{
+static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, size_t held) {
     struct zr_block *b = NULL;
     struct bin **at;
 
@@ -276,8 +260,7 @@ static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, siz
     return b;
 }
 
-struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size)
-{
+struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size) {
     unsigned own = own_stripe(), used = stripes_used();
     struct zr_block *b = get_from(&stripes[own], key, held);
 
@@ -296,8 +279,7 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
     return b;
 }
 
-bool zr_cache_put(struct zr_block *b)
-{
+bool zr_cache_put(struct zr_block *b) {
     unsigned account = b->key.account;
     uint64_t limit = account < ZR_ACCOUNTS ? __atomic_load_n(&limits[account], __ATOMIC_RELAXED) : 0, bytes;
     struct stripe *s = &stripes[own_stripe()];
@@ -318,16 +300,14 @@ bool zr_cache_put(struct zr_block *b)
 }
 
 /* Ages have 31 bits. */
-void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms)
-{
+void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms) {
     idle_ms = idle_ms >= INT32_MAX ? 0 : idle_ms ? idle_ms : 1;
     __atomic_store_n(&give_back, release, __ATOMIC_RELEASE);
     __atomic_store_n(&idle, idle_ms, __ATOMIC_RELAXED);
     __atomic_store_n(&next_sweep, zr_now_ms() + idle_ms / 4, __ATOMIC_RELAXED);
 }
 
-void zr_cache_set_limit(unsigned account, uint64_t bytes)
-{
+void zr_cache_set_limit(unsigned account, uint64_t bytes) {
     uint64_t cached = zr_cache_bytes(account);
 
     __atomic_store_n(&limits[account], bytes, __ATOMIC_RELAXED);
@@ -336,8 +316,7 @@ void zr_cache_set_limit(unsigned account, uint64_t bytes)
 }
 
 /* Log-linear: the step is a power of two, so that rounding up is an addition and a mask. */
-size_t zr_cache_round(size_t size)
-{
+size_t zr_cache_round(size_t size) {
     unsigned top = size > 512 ? 63 - (unsigned)__builtin_clzll(size - 1) : 9;
     size_t step = (size_t)1 << (top < 20 ? top - 3 : top < 26 ? top - 4 : top - 6);
     size_t rounded = (size + step - 1) & ~(step - 1);
@@ -345,13 +324,11 @@ size_t zr_cache_round(size_t size)
     return rounded >= size ? rounded : size;
 }
 
-uint64_t zr_cache_trim(unsigned account, const void *context)
-{
+uint64_t zr_cache_trim(unsigned account, const void *context) {
     return leave((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
 }
 
-void zr_cache_await(uint32_t ms)
-{
+void zr_cache_await(uint32_t ms) {
     static const struct timespec little = {0, 50000};
     uint32_t start = zr_now_ms();
 
@@ -359,13 +336,11 @@ void zr_cache_await(uint32_t ms)
         clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
 }
 
-bool zr_cache_takes(unsigned account, size_t held)
-{
+bool zr_cache_takes(unsigned account, size_t held) {
     return account < ZR_ACCOUNTS && held <= __atomic_load_n(&limits[account], __ATOMIC_RELAXED);
 }
 
-uint32_t zr_cache_left(void)
-{
+uint32_t zr_cache_left(void) {
     uint32_t left = __atomic_load_n(&returned, __ATOMIC_ACQUIRE);
 
     for (unsigned i = 0; i < ZR_STRIPES; i++)
@@ -373,8 +348,7 @@ uint32_t zr_cache_left(void)
     return left;
 }
 
-uint64_t zr_cache_bytes(unsigned account)
-{
+uint64_t zr_cache_bytes(unsigned account) {
     uint64_t bytes = 0;
 
     for (unsigned i = 0, used = stripes_used(); i < used; i++)
@@ -383,8 +357,7 @@ uint64_t zr_cache_bytes(unsigned account)
 }
 
 /* What the parent has cached is not the child's; limits and release() stay. */
-void zr_cache_fork_child(void)
-{
+void zr_cache_fork_child(void) {
     zr_block_fork_child();
     zr_map_fork_child();
     memset(stripes, 0, sizeof stripes);

@@ -94,16 +94,14 @@ void zr_block_recycle(struct zr_block *b);
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
 
 /* Where the block lies; before zr_map_insert. Atomic, because others may look at the descriptor through a stale way. */
-static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held)
-{
+static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
     __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
     __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
     __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
 }
 
 /* Its properties, atomic where others may look, for the same reason. */
-static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key)
-{
+static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key) {
     b->key.device = key->device;
     b->key.flags = key->flags;
     b->key.ordinal = key->ordinal;
@@ -115,23 +113,19 @@ static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key
     __atomic_store_n(&b->key.kind, key->kind, __ATOMIC_RELAXED);
 }
 
-static inline uint64_t zr_block_word(const struct zr_block *b)
-{
+static inline uint64_t zr_block_word(const struct zr_block *b) {
     return __atomic_load_n(&b->word, __ATOMIC_ACQUIRE);
 }
 
-static inline enum zr_block_state zr_word_state(uint64_t word)
-{
+static inline enum zr_block_state zr_word_state(uint64_t word) {
     return (enum zr_block_state)(word & 0xff);
 }
 
-static inline uint32_t zr_block_flags(const struct zr_block *b)
-{
+static inline uint32_t zr_block_flags(const struct zr_block *b) {
     return __atomic_load_n(&b->flags, __ATOMIC_RELAXED);
 }
 
-static inline void zr_block_mark(struct zr_block *b, uint32_t flags)
-{
+static inline void zr_block_mark(struct zr_block *b, uint32_t flags) {
     __atomic_fetch_or(&b->flags, flags, __ATOMIC_RELAXED);
 }
 
@@ -139,8 +133,7 @@ static inline void zr_block_mark(struct zr_block *b, uint32_t flags)
  * Moves a block from the state and generation in `word` to another state; false when somebody was faster. One locked
  * instruction: of two threads that free one pointer exactly one gets true.
  */
-static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to)
-{
+static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to) {
     return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_RELAXED);
 }
@@ -255,8 +248,7 @@ void zr_pool_fork_child(void);
 
 /* --- among the files of cache/ ------------------------------------------------------------------------------------ */
 /* Milliseconds by the kernel's coarse clock: no system call, about 5 ns. Wraps around: compare differences. */
-static inline uint32_t zr_now_ms(void)
-{
+static inline uint32_t zr_now_ms(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);

@@ -3,8 +3,7 @@
 
 enum { CHUNKS_AT_ONCE = 64 };
 
-ZR_COLD struct zr_chunk *zr_chunk_more(struct zr_chunk **spare)
-{
+ZR_COLD struct zr_chunk *zr_chunk_more(struct zr_chunk **spare) {
     struct zr_chunk *c = zr_piece(CHUNKS_AT_ONCE * sizeof *c);
 
     for (unsigned i = 0; c && i < CHUNKS_AT_ONCE; i++)
@@ -12,8 +11,7 @@ ZR_COLD struct zr_chunk *zr_chunk_more(struct zr_chunk **spare)
     return *spare;
 }
 
-struct zr_chunk *zr_chunk_cut(struct zr_chunk *c, size_t size, struct zr_chunk **spare)
-{
+struct zr_chunk *zr_chunk_cut(struct zr_chunk *c, size_t size, struct zr_chunk **spare) {
     struct zr_chunk *rest = zr_chunk_new(spare);
 
     if (unlikely(!rest))
@@ -31,8 +29,7 @@ struct zr_chunk *zr_chunk_cut(struct zr_chunk *c, size_t size, struct zr_chunk *
 }
 
 /* Merges a chunk with the next one; neither is in a bin. */
-static void absorb_next(struct zr_chunk *c, struct zr_chunk **spare)
-{
+static void absorb_next(struct zr_chunk *c, struct zr_chunk **spare) {
     struct zr_chunk *next = c->next;
 
     c->size += next->size;
@@ -45,16 +42,14 @@ static void absorb_next(struct zr_chunk *c, struct zr_chunk **spare)
 /* --- pairing heaps ------------------------------------------------------------------------------------------------ */
 
 /* Makes *at point to c, which may be NULL. */
-static void attach(struct zr_chunk **at, struct zr_chunk *c)
-{
+static void attach(struct zr_chunk **at, struct zr_chunk *c) {
     *at = c;
     if (c)
         c->up = at;
 }
 
 /* Makes the root with the higher address the first child of the other. Returns the latter, without a sibling. */
-static struct zr_chunk *meld(struct zr_chunk *a, struct zr_chunk *b)
-{
+static struct zr_chunk *meld(struct zr_chunk *a, struct zr_chunk *b) {
     struct zr_chunk *low = a->base < b->base ? a : b, *high = low == a ? b : a;
 
     attach(&high->sibling, low->child);
@@ -64,8 +59,7 @@ static struct zr_chunk *meld(struct zr_chunk *a, struct zr_chunk *b)
 }
 
 /* One heap of those linked by `sibling`: two-pass merging, which makes the cost logarithmic, amortised. */
-static struct zr_chunk *combine(struct zr_chunk *first)
-{
+static struct zr_chunk *combine(struct zr_chunk *first) {
     struct zr_chunk *pairs = NULL, *all = NULL;
 
     while (first) {
@@ -87,8 +81,7 @@ static struct zr_chunk *combine(struct zr_chunk *first)
     return all;
 }
 
-void zr_fit_insert(struct zr_fit *fit, struct zr_chunk *c)
-{
+void zr_fit_insert(struct zr_fit *fit, struct zr_chunk *c) {
     unsigned bin = zr_fit_bin(c->size);
     struct zr_chunk **at = &fit->root[bin], *next;
 
@@ -110,8 +103,7 @@ void zr_fit_insert(struct zr_fit *fit, struct zr_chunk *c)
     attach(at, c);
 }
 
-void zr_fit_remove(struct zr_fit *fit, struct zr_chunk *c)
-{
+void zr_fit_remove(struct zr_fit *fit, struct zr_chunk *c) {
     struct zr_chunk **up = c->up, *next = c->sibling, *heap = c->child;
 
     if (heap) {
@@ -131,16 +123,14 @@ void zr_fit_remove(struct zr_fit *fit, struct zr_chunk *c)
     }
 }
 
-void zr_fit_split(struct zr_fit *fit, struct zr_chunk *c, size_t size, struct zr_chunk **spare)
-{
+void zr_fit_split(struct zr_fit *fit, struct zr_chunk *c, size_t size, struct zr_chunk **spare) {
     struct zr_chunk *rest = zr_chunk_cut(c, size, spare);
 
     if (likely(rest))
         zr_fit_insert(fit, rest);
 }
 
-void zr_fit_merge(struct zr_fit *fit, struct zr_chunk *c, struct zr_chunk **spare)
-{
+void zr_fit_merge(struct zr_fit *fit, struct zr_chunk *c, struct zr_chunk **spare) {
     if (c->next && c->next->up) {
         zr_fit_remove(fit, c->next);
         absorb_next(c, spare);

@@ -44,8 +44,7 @@ struct zr_fit {
 /* Descriptors come from a list of spare ones, which grows; NULL when mmap fails. */
 struct zr_chunk *zr_chunk_more(struct zr_chunk **spare);
 
-static inline struct zr_chunk *zr_chunk_new(struct zr_chunk **spare)
-{
+static inline struct zr_chunk *zr_chunk_new(struct zr_chunk **spare) {
     struct zr_chunk *c = likely(*spare) ? *spare : zr_chunk_more(spare);
 
     if (likely(c)) {
@@ -55,8 +54,7 @@ static inline struct zr_chunk *zr_chunk_new(struct zr_chunk **spare)
     return c;
 }
 
-static inline void zr_chunk_drop(struct zr_chunk **spare, struct zr_chunk *c)
-{
+static inline void zr_chunk_drop(struct zr_chunk **spare, struct zr_chunk *c) {
     c->sibling = *spare;
     *spare = c;
 }
@@ -65,8 +63,7 @@ static inline void zr_chunk_drop(struct zr_chunk **spare, struct zr_chunk *c)
 struct zr_chunk *zr_chunk_cut(struct zr_chunk *c, size_t size, struct zr_chunk **spare);
 
 /* The exponent and the topmost bits of a floating-point number are the bin: larger sizes never have smaller ones. */
-static inline unsigned zr_fit_bin(size_t size)
-{
+static inline unsigned zr_fit_bin(size_t size) {
     size_t grains = size / ZR_POOL_GRAIN;
     double real = (double)(int64_t)grains;
     uint64_t bits;
@@ -78,8 +75,7 @@ static inline unsigned zr_fit_bin(size_t size)
 }
 
 /* The best fit, or NULL. */
-static inline struct zr_chunk *zr_fit_best(const struct zr_fit *fit, size_t size)
-{
+static inline struct zr_chunk *zr_fit_best(const struct zr_fit *fit, size_t size) {
     unsigned first = zr_fit_bin(size), word = first / 64, page = word / 64;
     uint64_t left = fit->bins[word] & UINT64_MAX << first % 64;
 

@@ -48,25 +48,21 @@ struct root {
 static struct root low;
 static struct root *high[HIGH_ROOTS];
 
-static uint64_t load(const uint64_t *slot)
-{
+static uint64_t load(const uint64_t *slot) {
     return __atomic_load_n(slot, __ATOMIC_ACQUIRE);
 }
 
-static struct root *root_of(uintptr_t a)
-{
+static struct root *root_of(uintptr_t a) {
     return likely(a >> 48 == 0) ? &low : __atomic_load_n(&high[a >> 48 & (HIGH_ROOTS - 1)], __ATOMIC_ACQUIRE);
 }
 
-static struct leaf *leaf_of(uintptr_t a)
-{
+static struct leaf *leaf_of(uintptr_t a) {
     struct root *root = root_of(a);
 
     return likely(root) ? __atomic_load_n(&root->leaf[a >> 32 & (FAN - 1)], __ATOMIC_ACQUIRE) : NULL;
 }
 
-static unsigned page_of(uintptr_t a)
-{
+static unsigned page_of(uintptr_t a) {
     return a >> 16 & (FAN - 1);
 }
 
@@ -74,30 +70,25 @@ static unsigned page_of(uintptr_t a)
  * The slot of a page. Blocks that lie a power of two apart would otherwise share a few of the processor's cache sets:
  * the line is mixed with higher bits of the page, within the same 4 KiB of slots.
  */
-static uint64_t *slot_of(struct leaf *leaf, unsigned page)
-{
+static uint64_t *slot_of(struct leaf *leaf, unsigned page) {
     return &leaf->slot[page ^ (page >> 6 & 0x1f8)];
 }
 
-static unsigned index_of(uintptr_t a, unsigned level)
-{
+static unsigned index_of(uintptr_t a, unsigned level) {
     return a >> level_shift[level] & (level_fan[level] - 1u);
 }
 
-static uint64_t *node_of(uint64_t slot)
-{
+static uint64_t *node_of(uint64_t slot) {
     return (uint64_t *)(uintptr_t)(slot & ~(uint64_t)1);
 }
 
-static struct zr_block *block_of(uint64_t slot)
-{
+static struct zr_block *block_of(uint64_t slot) {
     return (struct zr_block *)(uintptr_t)(slot & BLOCK_BITS);
 }
 
 /* --- lookups by base ---------------------------------------------------------------------------------------------- */
 
-struct zr_block *zr_map_look(const void *p, uint64_t *word)
-{
+struct zr_block *zr_map_look(const void *p, uint64_t *word) {
     uintptr_t a = (uintptr_t)p;
     struct leaf *leaf = leaf_of(a);
     uint64_t slot = likely(leaf) ? load(slot_of(leaf, page_of(a))) : 0;
@@ -113,16 +104,14 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word)
     return likely(__atomic_load_n(&b->base, __ATOMIC_RELAXED) == a) ? b : NULL;
 }
 
-struct zr_block *zr_map_base(const void *p)
-{
+struct zr_block *zr_map_base(const void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 
     return b && zr_word_state(word) == ZR_BLOCK_LIVE ? b : NULL;
 }
 
-struct zr_block *zr_map_take(const void *p)
-{
+struct zr_block *zr_map_take(const void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 
@@ -136,8 +125,7 @@ struct zr_block *zr_map_take(const void *p)
  * which then belongs to the generation that the slot names. The base is checked against `at`, an address that the slot
  * stands for, because 16 bits of generation may coincide.
  */
-static struct zr_block *occupant(uint64_t slot, unsigned level, uintptr_t at, uintptr_t *base)
-{
+static struct zr_block *occupant(uint64_t slot, unsigned level, uintptr_t at, uintptr_t *base) {
     struct zr_block *b = block_of(slot);
     uint64_t word;
 
@@ -152,8 +140,7 @@ static struct zr_block *occupant(uint64_t slot, unsigned level, uintptr_t at, ui
 }
 
 /* Two loads when the bit is set already. Follows the compare-and-swap of the slot, see clear_empty(). */
-static void set_bit(struct bitmap *map, unsigned i)
-{
+static void set_bit(struct bitmap *map, unsigned i) {
     uint64_t bit = (uint64_t)1 << i % 64, word_bit = (uint64_t)1 << i / 64 % 64;
 
     if (!(__atomic_load_n(&map->bits[i / 64], __ATOMIC_SEQ_CST) & bit))
@@ -163,8 +150,7 @@ static void set_bit(struct bitmap *map, unsigned i)
 }
 
 /* What *where points to, mapped if there is nothing yet; of two threads that map it one keeps its pages. */
-static void *fill(void **where, size_t bytes)
-{
+static void *fill(void **where, size_t bytes) {
     void *found = __atomic_load_n(where, __ATOMIC_ACQUIRE), *made;
 
     if (found || !(made = zr_pages(bytes)))
@@ -175,8 +161,7 @@ static void *fill(void **where, size_t bytes)
     return found;
 }
 
-static ZR_COLD struct leaf *make_leaf(uintptr_t a)
-{
+static ZR_COLD struct leaf *make_leaf(uintptr_t a) {
     struct root *root = root_of(a);
     unsigned i = a >> 32 & (FAN - 1);
 
@@ -187,8 +172,7 @@ static ZR_COLD struct leaf *make_leaf(uintptr_t a)
 }
 
 /* Puts the block into this slot or below it. Nodes come in one size: 1 KiB for the rare page of several blocks. */
-static bool insert_at(uint64_t *slot, uint64_t entry, uintptr_t a)
-{
+static bool insert_at(uint64_t *slot, uint64_t entry, uintptr_t a) {
     uint64_t *node = NULL;
 
     for (unsigned level = 0;;) {
@@ -212,8 +196,7 @@ static bool insert_at(uint64_t *slot, uint64_t entry, uintptr_t a)
     }
 }
 
-bool zr_map_insert(struct zr_block *b)
-{
+bool zr_map_insert(struct zr_block *b) {
     uintptr_t a = b->base;
     struct leaf *leaf = leaf_of(a);
     uint64_t generation = (zr_block_word(b) >> 32) + 1;
@@ -232,8 +215,7 @@ bool zr_map_insert(struct zr_block *b)
 /* --- lookups by inner address ------------------------------------------------------------------------------------- */
 
 /* The block with the greatest base up to `a` in a slot, or below it, that stands for the address `at`. */
-static struct zr_block *last_under(uint64_t slot, unsigned level, uintptr_t at, uintptr_t a)
-{
+static struct zr_block *last_under(uint64_t slot, unsigned level, uintptr_t at, uintptr_t a) {
     struct zr_block *b;
     uintptr_t base, first;
 
@@ -252,8 +234,7 @@ static struct zr_block *last_under(uint64_t slot, unsigned level, uintptr_t at, 
 }
 
 /* All of one page of a leaf that begins at `from`. */
-static struct zr_block *last_in_page(struct leaf *leaf, uintptr_t from, unsigned page)
-{
+static struct zr_block *last_in_page(struct leaf *leaf, uintptr_t from, unsigned page) {
     uint64_t slot = __atomic_load_n(slot_of(leaf, page), __ATOMIC_SEQ_CST);
 
     return last_under(slot, 0, from + ((uintptr_t)page << 16), UINTPTR_MAX);
@@ -263,8 +244,7 @@ static struct zr_block *last_in_page(struct leaf *leaf, uintptr_t from, unsigned
  * Clears the bits of pages in which no base lies any more. A page may be filled at the same time: either its inserter
  * sees the bit cleared, or we see its slot filled, and the bit is set again.
  */
-static ZR_COLD void clear_empty(struct leaf *leaf, uintptr_t from)
-{
+static ZR_COLD void clear_empty(struct leaf *leaf, uintptr_t from) {
     struct bitmap *map = &leaf->pages;
 
     if (__atomic_exchange_n(&leaf->clearing, 1, __ATOMIC_ACQUIRE))
@@ -294,8 +274,7 @@ static ZR_COLD void clear_empty(struct leaf *leaf, uintptr_t from)
 }
 
 /* The greatest set bit below `end` in an array of words, or -1. */
-static int last_bit(const uint64_t *words, int end)
-{
+static int last_bit(const uint64_t *words, int end) {
     for (int i = (end + 63) / 64 - 1; i >= 0; i--) {
         uint64_t w = load(&words[i]);
 
@@ -308,8 +287,7 @@ static int last_bit(const uint64_t *words, int end)
 }
 
 /* The greatest set bit below `end`, or -1; looks at 18 words at most. */
-static int last_set(const struct bitmap *map, int end)
-{
+static int last_set(const struct bitmap *map, int end) {
     int word = (end + 63) / 64 - 1, bit;
 
     if (end <= 0)
@@ -321,8 +299,7 @@ static int last_set(const struct bitmap *map, int end)
 }
 
 /* The block with the greatest base in the pages below `end` of a leaf. Reads the bitmap under the seqlock. */
-static struct zr_block *last_in_leaf(struct leaf *leaf, uintptr_t from, int end)
-{
+static struct zr_block *last_in_leaf(struct leaf *leaf, uintptr_t from, int end) {
     for (bool cleared = false;;) {
         uint32_t before = __atomic_load_n(&leaf->sequence, __ATOMIC_SEQ_CST);
         struct zr_block *b = NULL;
@@ -342,8 +319,7 @@ static struct zr_block *last_in_leaf(struct leaf *leaf, uintptr_t from, int end)
     }
 }
 
-static struct zr_block *nearest_below(uintptr_t a)
-{
+static struct zr_block *nearest_below(uintptr_t a) {
     uintptr_t from = a >> 32 << 32;
     struct root *root = root_of(a);
     int i = a >> 32 & (FAN - 1);
@@ -364,8 +340,7 @@ static struct zr_block *nearest_below(uintptr_t a)
     return NULL;
 }
 
-struct zr_block *zr_map_around(const void *p, uint64_t *word)
-{
+struct zr_block *zr_map_around(const void *p, uint64_t *word) {
     uintptr_t a = (uintptr_t)p;
     struct zr_block *b;
 
@@ -383,8 +358,7 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word)
     return NULL;
 }
 
-struct zr_block *zr_map_find(const void *p)
-{
+struct zr_block *zr_map_find(const void *p) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_base(p);
 
@@ -398,8 +372,7 @@ struct zr_block *zr_map_find(const void *p)
                : NULL;
 }
 
-void zr_map_fork_child(void)
-{
+void zr_map_fork_child(void) {
     for (int i = last_set(&low.leaves, FAN); i >= 0; i = last_set(&low.leaves, i))
         low.leaf[i] = NULL;
     memset(&low.leaves, 0, sizeof low.leaves);

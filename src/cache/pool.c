@@ -66,15 +66,13 @@ static struct zr_lock pools_lock;
 static struct zr_pool *pools, *spare_pools;
 static uint64_t last_serial;
 
-static size_t round_up(size_t n, size_t to)
-{
+static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) & ~(to - 1);
 }
 
 /* --- segments; the caller holds the lock -------------------------------------------------------------------------- */
 
-static void link_newest(struct zr_pool *pool, unsigned which, segment *s)
-{
+static void link_newest(struct zr_pool *pool, unsigned which, segment *s) {
     struct list *list = &pool->list[which];
 
     s->newer[which] = NULL;
@@ -83,28 +81,24 @@ static void link_newest(struct zr_pool *pool, unsigned which, segment *s)
     list->newest = s;
 }
 
-static void unlink_segment(struct zr_pool *pool, unsigned which, segment *s)
-{
+static void unlink_segment(struct zr_pool *pool, unsigned which, segment *s) {
     struct list *list = &pool->list[which];
 
     *(s->newer[which] ? &s->newer[which]->older[which] : &list->newest) = s->older[which];
     *(s->older[which] ? &s->older[which]->newer[which] : &list->oldest) = s->newer[which];
 }
 
-static uintptr_t *entry_of(segment *s, uintptr_t a)
-{
+static uintptr_t *entry_of(segment *s, uintptr_t a) {
     return &s->table[(a - s->base) >> s->shift];
 }
 
 /* Whole grains in a block whose base may lie on none. */
-static size_t usable_in(const struct zr_block *b)
-{
+static size_t usable_in(const struct zr_block *b) {
     return (b->size - (round_up(b->base, GRAIN) - b->base)) & ~(GRAIN - 1);
 }
 
 /* A blank descriptor, its table cleared; NULL when mmap fails. */
-static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size)
-{
+static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
     unsigned table_class = 3;
     size_t bytes;
     segment *s;
@@ -125,8 +119,7 @@ static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size)
 }
 
 /* Adds a block of the backing as a segment; returns its one chunk, free and in no bin. NULL when mmap fails. */
-static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct zr_block *b)
-{
+static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct zr_block *b) {
     struct zr_chunk *c = zr_chunk_new(&pool->spare_chunks);
     unsigned shift = group == SMALL ? 9 : 20;
     segment *s = c ? new_segment(pool, shift, usable_in(b)) : NULL;
@@ -153,8 +146,7 @@ static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct
 }
 
 /* Takes a segment out of the pool, with all its chunks, and pushes its block on *gone, for give_back(). */
-static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **gone)
-{
+static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **gone) {
     struct zr_block *b = s->block;
 
     if (pool->recent == s)
@@ -178,8 +170,7 @@ static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **g
 }
 
 /* The caller does not hold the lock. Returns the bytes. */
-static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone)
-{
+static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone) {
     uint64_t bytes = 0;
 
     while (gone) {
@@ -194,8 +185,7 @@ static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone)
 }
 
 /* Entirely free segments, the longest unused first, until `keep` bytes of such are left. */
-static void trim(struct zr_pool *pool, uint64_t keep, struct zr_block **gone)
-{
+static void trim(struct zr_pool *pool, uint64_t keep, struct zr_block **gone) {
     while (pool->list[WHOLE].oldest && pool->counts.whole_free > keep) {
         segment *s = pool->list[WHOLE].oldest;
 
@@ -206,8 +196,7 @@ static void trim(struct zr_pool *pool, uint64_t keep, struct zr_block **gone)
 }
 
 /* Now and then, because a clock read takes a tenth of a call: segments that were unused for too long. */
-static void tick(struct zr_pool *pool, struct zr_block **gone)
-{
+static void tick(struct zr_pool *pool, struct zr_block **gone) {
     uint32_t now;
     segment *s;
 
@@ -219,8 +208,7 @@ static void tick(struct zr_pool *pool, struct zr_block **gone)
 }
 
 /* A segment was exported: what is free in it is not reused. */
-static ZR_COLD void retire(struct zr_pool *pool, segment *s)
-{
+static ZR_COLD void retire(struct zr_pool *pool, segment *s) {
     for (struct zr_chunk *c = s->first; c; c = c->next)
         if (c->up) {
             zr_fit_remove(&pool->fit[s->group], c);
@@ -229,14 +217,12 @@ static ZR_COLD void retire(struct zr_pool *pool, segment *s)
     s->retired = true;
 }
 
-static bool is_exported(const segment *s)
-{
+static bool is_exported(const segment *s) {
     return zr_block_flags(s->block) & ZR_BLOCK_EXPORTED;
 }
 
 /* Its last allocation has gone. */
-static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gone)
-{
+static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gone) {
     if (s->retired) {
         remove_segment(pool, s, gone);
         return;
@@ -250,8 +236,7 @@ static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gon
 /* --- chunks; the caller holds the lock ---------------------------------------------------------------------------- */
 
 /* The best fit in a segment that was not exported, in no bin any more; NULL: there is none. */
-static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size, struct zr_block **gone)
-{
+static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size, struct zr_block **gone) {
     struct zr_chunk *c;
 
     while ((c = zr_fit_best(&pool->fit[group], size))) {
@@ -274,8 +259,7 @@ static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t s
 
 /* Cuts off what lies before the alignment. NULL, and the chunk is free as it was, when mmap fails. */
 static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *front, size_t before,
-                                      struct zr_block **gone)
-{
+                                      struct zr_block **gone) {
     struct zr_chunk *c = zr_chunk_cut(front, before, &pool->spare_chunks);
 
     zr_fit_insert(&pool->fit[front->segment->group], front);
@@ -285,8 +269,7 @@ static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *fro
 }
 
 /* Makes an allocation of a chunk that is in no bin. What is left over becomes free, if it is worth it. */
-static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested)
-{
+static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested) {
     segment *s = c->segment;
     size_t left = c->size - size;
 
@@ -301,8 +284,7 @@ static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, siz
     return (void *)c->base;
 }
 
-static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **gone)
-{
+static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **gone) {
     segment *s = c->segment;
 
     *entry_of(s, c->base) = c->base | 1;
@@ -321,8 +303,7 @@ static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **
 /* --- malloc and free ---------------------------------------------------------------------------------------------- */
 
 /* A chunk of a new segment, in no bin, with the lock held; NULL, without the lock, and *code. */
-static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, size_t room, int *code)
-{
+static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, size_t room, int *code) {
     struct zr_block *b = pool->backing.alloc(pool->backing.arg, size, code);
     struct zr_chunk *c;
 
@@ -345,8 +326,7 @@ static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t
 }
 
 /* The same, called with the lock held. The segment as PyTorch would have it, else of the size that is needed. */
-static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code)
-{
+static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code) {
     size_t exact = round_up(room, SMALL_SEGMENT);
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct zr_chunk *c;
@@ -358,8 +338,7 @@ static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_
     return c;
 }
 
-int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, bool *grew)
-{
+int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **out, bool *grew) {
     size_t rounded = size <= MOST ? round_up(size, GRAIN) : 2 * MOST;
     size_t room = alignment > GRAIN ? rounded + alignment - GRAIN : rounded;
     unsigned group = rounded > MIB ? LARGE : SMALL;
@@ -394,8 +373,7 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
 }
 
 /* The allocation of this pool that begins at p, and the segment of this pool around p. */
-static struct zr_chunk *find_chunk(struct zr_pool *pool, const void *p, segment **s)
-{
+static struct zr_chunk *find_chunk(struct zr_pool *pool, const void *p, segment **s) {
     uintptr_t a = (uintptr_t)p, entry;
     const struct zr_block *b;
     struct zr_chunk *c;
@@ -417,8 +395,7 @@ static struct zr_chunk *find_chunk(struct zr_pool *pool, const void *p, segment 
 }
 
 /* Why there is none: cold, looks at the table below the address. */
-static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a)
-{
+static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a) {
     uintptr_t *entry = entry_of(s, a);
 
     if (*entry == (a | 1) && !(a & 1))
@@ -432,8 +409,7 @@ static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a)
     return ZR_FREED_UNKNOWN;
 }
 
-enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size)
-{
+enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size) {
     enum zr_freed result = ZR_FREED_UNKNOWN;
     struct zr_block *gone = NULL;
     struct zr_chunk *c;
@@ -456,8 +432,7 @@ enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size)
     return result;
 }
 
-size_t zr_pool_usable(struct zr_pool *pool, const void *p)
-{
+size_t zr_pool_usable(struct zr_pool *pool, const void *p) {
     struct zr_chunk *c;
     size_t size;
     segment *s;
@@ -471,8 +446,7 @@ size_t zr_pool_usable(struct zr_pool *pool, const void *p)
 
 /* --- the pool as a whole ------------------------------------------------------------------------------------------ */
 
-static void init(struct zr_pool *pool, const struct zr_pool_backing *backing, unsigned account)
-{
+static void init(struct zr_pool *pool, const struct zr_pool_backing *backing, unsigned account) {
     pool->account = account;
     pool->backing = *backing;
     pool->counts = (struct zr_pool_counts){0};
@@ -480,8 +454,7 @@ static void init(struct zr_pool *pool, const struct zr_pool_backing *backing, un
     pool->idle = NEVER;
 }
 
-struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned account)
-{
+struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned account) {
     struct zr_pool *pool;
 
     zr_lock(&pools_lock);
@@ -501,8 +474,7 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned acco
 }
 
 /* Waits for zr_pools_trim in other threads: the backing may be gone as soon as this has returned. */
-void zr_pool_delete(struct zr_pool *pool)
-{
+void zr_pool_delete(struct zr_pool *pool) {
     struct zr_pool **at = &pools;
     struct zr_block *gone = NULL;
 
@@ -529,8 +501,7 @@ void zr_pool_delete(struct zr_pool *pool)
     zr_unlock(&pools_lock);
 }
 
-void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
-{
+void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms) {
     zr_lock(&pool->lock);
     pool->keep = keep;
     pool->idle = idle_ms < NEVER ? idle_ms : NEVER;
@@ -538,8 +509,7 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms)
     zr_pool_trim(pool, keep);
 }
 
-uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
-{
+uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep) {
     struct zr_block *gone = NULL;
 
     zr_lock(&pool->lock);
@@ -549,8 +519,7 @@ uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep)
 }
 
 /* The pool of this account made after the last one, which is no longer referenced; NULL: there is none. */
-static struct zr_pool *next_pool(unsigned account, struct zr_pool *last)
-{
+static struct zr_pool *next_pool(unsigned account, struct zr_pool *last) {
     uint64_t serial = last ? last->serial : 0;
     struct zr_pool *found = NULL;
 
@@ -566,8 +535,7 @@ static struct zr_pool *next_pool(unsigned account, struct zr_pool *last)
     return found;
 }
 
-uint64_t zr_pools_trim(unsigned account)
-{
+uint64_t zr_pools_trim(unsigned account) {
     uint64_t bytes = 0;
 
     for (struct zr_pool *pool = NULL; (pool = next_pool(account, pool));)
@@ -575,16 +543,14 @@ uint64_t zr_pools_trim(unsigned account)
     return bytes;
 }
 
-void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out)
-{
+void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out) {
     zr_lock(&pool->lock);
     *out = pool->counts;
     zr_unlock(&pool->lock);
 }
 
 /* Another thread of the parent was at work in it, so nothing in it is sure: it begins anew. */
-static void forget(struct zr_pool *pool)
-{
+static void forget(struct zr_pool *pool) {
     struct zr_pool_backing backing = pool->backing;
     unsigned account = pool->account;
 
@@ -593,14 +559,12 @@ static void forget(struct zr_pool *pool)
 }
 
 /* The map knows nothing any more (zr_cache_fork_child comes first): it is told of the segments again. */
-static void inherit(struct zr_pool *pool)
-{
+static void inherit(struct zr_pool *pool) {
     for (segment *s = pool->list[ALL].newest; s; s = s->older[ALL])
         (void)zr_map_insert(s->block);
 }
 
-void zr_pool_fork_child(void)
-{
+void zr_pool_fork_child(void) {
     struct zr_pool *next;
 
     for (struct zr_pool *pool = pools; pool; pool = next) {

@@ -18,8 +18,7 @@ bool zr_touched;
 /* --- which library is it ------------------------------------------------------------------------------------------ */
 
 /* Does this very library, not one that it depends on, define the name? */
-static bool defines(const struct zr_elf *f, void *handle, const char *name)
-{
+static bool defines(const struct zr_elf *f, void *handle, const char *name) {
     struct zr_elf at;
     void *p = zr_real_dlsym(handle, name);
 
@@ -27,8 +26,7 @@ static bool defines(const struct zr_elf *f, void *handle, const char *name)
 }
 
 /* By soname where it has the usual one, else by what only a loader, a layer or a driver exports. */
-static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle)
-{
+static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
     const char *name = f->soname;
 
     if (strncmp(name, "libze_loader", 12) == 0)
@@ -47,8 +45,7 @@ static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle)
 }
 
 /* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
-static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle)
-{
+static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle) {
     __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
     for (int n = 0; n < ZR_LOADED; n++) {
         uintptr_t none = 0;
@@ -70,8 +67,7 @@ static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *han
     return -1;
 }
 
-enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
-{
+enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number) {
     struct zr_elf f;
     enum zr_loaded_kind kind;
     void *own = handle && handle != RTLD_DEFAULT ? handle : NULL;
@@ -110,19 +106,16 @@ enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
 }
 
 /* --- what lies below ---------------------------------------------------------------------------------------------- */
-static ze_result_t no_loader(void)
-{
+static ze_result_t no_loader(void) {
     return ZE_RESULT_ERROR_UNINITIALIZED;
 }
 
-static ze_result_t not_in_loader(void)
-{
+static ze_result_t not_in_loader(void) {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
 /* A loader for a caller that is bound to our exports although none is in the global scope. */
-static void *loader_handle(const void *caller)
-{
+static void *loader_handle(const void *caller) {
     static const char *const usual[] = {"libze_loader.so.1", "libze_loader.so"};
     int n;
 
@@ -146,8 +139,7 @@ static void *loader_handle(const void *caller)
     return NULL;
 }
 
-zr_function zr_next(const char *name, const void *caller)
-{
+zr_function zr_next(const char *name, const void *caller) {
     int saved = errno;
     void *p = zr_real_dlsym(RTLD_NEXT, name);
     void *handle;
@@ -161,8 +153,7 @@ zr_function zr_next(const char *name, const void *caller)
     return ZR_FUNCTION(p);
 }
 
-static int library_of_set(unsigned set)
-{
+static int library_of_set(unsigned set) {
     uintptr_t base = __atomic_load_n(&zr_table_set[set], __ATOMIC_ACQUIRE);
 
     for (int n = 0; n < ZR_LOADED; n++)
@@ -171,8 +162,7 @@ static int library_of_set(unsigned set)
     return -1;
 }
 
-zr_function zr_function_below(uint32_t hook, const char *name)
-{
+zr_function zr_function_below(uint32_t hook, const char *name) {
     int saved = errno;
     void *p = NULL;
     int n = hook >= ZR_HOOK_TABLE ? library_of_set(hook - ZR_HOOK_TABLE) : (int)hook - ZR_HOOK_DLSYM;
@@ -187,8 +177,7 @@ zr_function zr_function_below(uint32_t hook, const char *name)
     return ZR_FUNCTION(p);
 }
 
-zr_function zr_find_original(uint32_t hook, unsigned entry)
-{
+zr_function zr_find_original(uint32_t hook, unsigned entry) {
     zr_function f = zr_function_below(hook, zr_entry_name[entry]);
 
     if (f) {
@@ -199,7 +188,6 @@ zr_function zr_find_original(uint32_t hook, unsigned entry)
 }
 
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */
-bool zr_is_driver_name(const char *file)
-{
+bool zr_is_driver_name(const char *file) {
     return strncmp(file, "libze_", 6) == 0 && strncmp(file, "libze_loader", 12) != 0 && !strstr(file, "_layer");
 }

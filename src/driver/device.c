@@ -29,8 +29,7 @@ static struct {
 
 static bool any_part; /* atomic: a sub-device was seen */
 
-static const struct zr_device *find(ze_device_handle_t device)
-{
+static const struct zr_device *find(ze_device_handle_t device) {
     for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
         ze_device_handle_t at = __atomic_load_n(&zr_device[i].handle, __ATOMIC_ACQUIRE);
 
@@ -42,23 +41,20 @@ static const struct zr_device *find(ze_device_handle_t device)
     return NULL;
 }
 
-static unsigned look(ze_device_handle_t device)
-{
+static unsigned look(ze_device_handle_t device) {
     const struct zr_device *at = find(device);
 
     return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
 }
 
-bool zr_device_is_part(ze_device_handle_t device)
-{
+bool zr_device_is_part(ze_device_handle_t device) {
     const struct zr_device *at = __atomic_load_n(&any_part, __ATOMIC_RELAXED) ? find(device) : NULL;
 
     return at && __atomic_load_n(&at->is_part, __ATOMIC_RELAXED);
 }
 
 /* Under the lock. */
-static void learn(ze_device_handle_t device, unsigned number, bool is_part)
-{
+static void learn(ze_device_handle_t device, unsigned number, bool is_part) {
     for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
         if (zr_device[i].handle && zr_device[i].handle != device)
             continue;
@@ -72,8 +68,7 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part)
 }
 
 /* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE: none, or it says nothing. */
-static unsigned card_with(const uint8_t *uuid, unsigned rank)
-{
+static unsigned card_with(const uint8_t *uuid, unsigned rank) {
     static const uint8_t nothing[ZE_MAX_DEVICE_UUID_SIZE];
     unsigned known = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
 
@@ -84,8 +79,7 @@ static unsigned card_with(const uint8_t *uuid, unsigned rank)
 }
 
 /* Under the lock: that card, a new one if there is none. */
-static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid, unsigned rank)
-{
+static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid, unsigned rank) {
     unsigned number = card_with(uuid, rank);
 
     if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
@@ -98,23 +92,20 @@ static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, c
     return number;
 }
 
-ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook)
-{
+ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook) {
     if (number >= __atomic_load_n(&cards, __ATOMIC_ACQUIRE))
         return NULL;
     *hook = card[number].hook;
     return card[number].handle;
 }
 
-static bool properties(struct zr_call *call, ze_device_handle_t device, ze_device_properties_t *p)
-{
+static bool properties(struct zr_call *call, ze_device_handle_t device, ze_device_properties_t *p) {
     memset(p, 0, sizeof *p);
     p->stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
     return ZR_BELOW(call, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
 }
 
-static ze_device_handle_t root_of(struct zr_call *call, ze_device_handle_t part)
-{
+static ze_device_handle_t root_of(struct zr_call *call, ze_device_handle_t part) {
     typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
     get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
     ze_device_handle_t root = NULL;
@@ -125,8 +116,7 @@ static ze_device_handle_t root_of(struct zr_call *call, ze_device_handle_t part)
 }
 
 /* A handle that came from no list that we saw: asked of the driver, once. */
-static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_device_handle_t device)
-{
+static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_device_handle_t device) {
     ze_device_properties_t p;
     ze_device_handle_t root;
     unsigned number;
@@ -144,8 +134,7 @@ static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_dev
     return look(device);
 }
 
-unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device)
-{
+unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device) {
     unsigned number;
 
     if (!device)
@@ -154,8 +143,7 @@ unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device)
     return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
 }
 
-static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, uint32_t count)
-{
+static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, uint32_t count) {
     zr_lock(&lock);
     for (uint32_t i = 0; i < count; i++)
         if (parts[i] && look(parts[i]) == ZR_UNKNOWN_DEVICE)
@@ -164,8 +152,7 @@ static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, u
 }
 
 /* How many of the list before this one say the same of themselves. */
-static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i)
-{
+static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i) {
     unsigned rank = 0;
 
     for (uint32_t k = 0; k < i; k++)
@@ -177,8 +164,7 @@ static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i)
  * Two handles of one list are two cards, whatever they say about themselves: without sysfs Intel's driver gives all
  * cards one UUID.
  */
-void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count)
-{
+void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count) {
     unsigned of_root = root ? zr_device_number(call, root) : ZR_UNKNOWN_DEVICE;
     uint8_t uuid[CARDS][ZE_MAX_DEVICE_UUID_SIZE];
     bool said[CARDS];
@@ -203,8 +189,7 @@ void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_devi
     zr_unlock(&lock);
 }
 
-uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device)
-{
+uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {
     enum { REGIONS = 16 };
     ze_device_memory_properties_t p[REGIONS];
     uint32_t count = REGIONS;
@@ -221,8 +206,7 @@ uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device)
 }
 
 /* --- Sysman ------------------------------------------------------------------------------------------------------- */
-static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid)
-{
+static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid) {
     typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
     get_properties get = (get_properties)zr_function_below(call->hook, "zesDeviceGetProperties");
     zes_device_properties_t p;
@@ -236,8 +220,7 @@ static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_
 }
 
 void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
-                       uint32_t count)
-{
+                       uint32_t count) {
     uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
     uint32_t among = 0;
 
@@ -261,8 +244,7 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
     zr_unlock(&lock);
 }
 
-bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among)
-{
+bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among) {
     for (unsigned n = 0; n < MODULES; n++) {
         zes_mem_handle_t at = __atomic_load_n(&module[n].handle, __ATOMIC_ACQUIRE);
 
@@ -286,7 +268,6 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
 }
 
 /* The driver's handles are not usable in a child, but they may come again: the numbers stay. */
-void zr_device_fork_child(void)
-{
+void zr_device_fork_child(void) {
     lock = (struct zr_lock){0};
 }

@@ -58,8 +58,7 @@ zr_function zr_next(const char *name, const void *caller);
 /* Never NULL: where there is nothing below, a function that answers with an error. */
 zr_function zr_find_original(uint32_t hook, unsigned entry);
 
-static inline zr_function zr_below(uint32_t hook, unsigned entry)
-{
+static inline zr_function zr_below(uint32_t hook, unsigned entry) {
     zr_function f = __atomic_load_n(&zr_original[hook][entry], __ATOMIC_ACQUIRE);
 
     return likely(f) ? f : zr_find_original(hook, entry);
@@ -83,8 +82,7 @@ struct zr_call {
 };
 
 /* True: the call is ours to count and to decide. False: hand it down as it is. A few ns, no lock. */
-static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
-{
+static inline bool zr_enter(struct zr_call *call, enum zr_entry entry) {
     struct zr_thread *t = &zr_thread;
 
     call->caller = t->hook.caller;
@@ -101,8 +99,7 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry)
     return true;
 }
 
-static inline void zr_leave(struct zr_call *call)
-{
+static inline void zr_leave(struct zr_call *call) {
     if (likely(call->entered))
         zr_thread.inside = false;
 }
@@ -142,14 +139,12 @@ struct zr_device {
 extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
 unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
 
-static inline unsigned zr_device_place(ze_device_handle_t device)
-{
+static inline unsigned zr_device_place(ze_device_handle_t device) {
     return (unsigned)(((uintptr_t)device >> 4 ^ (uintptr_t)device >> 12) % ZR_DEVICE_HANDLES);
 }
 
 /* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. One load when known. */
-static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device)
-{
+static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device) {
     struct zr_device *at = &zr_device[zr_device_place(device)];
 
     if (likely(device && __atomic_load_n(&at->handle, __ATOMIC_ACQUIRE) == device))

@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-ze_result_t zr_inject(enum zr_entry entry)
-{
+ze_result_t zr_inject(enum zr_entry entry) {
     static uint64_t calls[ZR_INJECT_MAX];
     ze_result_t code = ZE_RESULT_SUCCESS;
 

@@ -8,8 +8,7 @@ enum { DRIVERS = 4 };
 static ze_driver_handle_t told[DRIVERS];
 
 /* Without a lock, so that a fork can leave nothing held. */
-static bool first_time(ze_driver_handle_t driver, unsigned *number)
-{
+static bool first_time(ze_driver_handle_t driver, unsigned *number) {
     for (*number = 0; *number < DRIVERS; ++*number) {
         ze_driver_handle_t there = NULL;
 
@@ -21,8 +20,7 @@ static bool first_time(ze_driver_handle_t driver, unsigned *number)
     return false;
 }
 
-static void note_card(struct zr_call *call, unsigned driver, uint32_t n, ze_device_handle_t device)
-{
+static void note_card(struct zr_call *call, unsigned driver, uint32_t n, ze_device_handle_t device) {
     ze_device_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     char key[48], value[208];
 
@@ -37,8 +35,8 @@ static void note_card(struct zr_call *call, unsigned driver, uint32_t n, ze_devi
     zr_fingerprint_note(key, value);
 }
 
-void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices, uint32_t count)
-{
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices,
+                    uint32_t count) {
     typedef ze_result_t (*get_properties)(ze_driver_handle_t, ze_driver_properties_t *);
     ze_driver_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};
     unsigned number;

@@ -68,8 +68,7 @@ __asm__(".text\n"
         ".symver zr_dlsym, dlsym@@GLIBC_2.34\n"
         ".symver zr_dlsym_old, dlsym@GLIBC_2.2.5\n");
 
-static int find(const char *const *names, int count, const char *name)
-{
+static int find(const char *const *names, int count, const char *name) {
     for (int i = 0; i < count; i++)
         if (strcmp(names[i], name) == 0)
             return i;
@@ -77,8 +76,7 @@ static int find(const char *const *names, int count, const char *name)
 }
 
 /* What the caller gets instead of p: a hook when p belongs to a loader, or is a driver's table getter. */
-static void *hook_for(void *p, void *handle, int entry, int table)
-{
+static void *hook_for(void *p, void *handle, int entry, int table) {
     int n;
     enum zr_loaded_kind kind = zr_loaded_of(p, handle, &n);
 
@@ -98,15 +96,13 @@ static void *hook_for(void *p, void *handle, int entry, int table)
  * As the real dlsym(RTLD_DEFAULT) would from the caller's place: the global scope, then what the caller's
  * own library depends on. What only the real one can find is left to it, and met again at a table.
  */
-static void *default_scope(const char *name, const void *caller)
-{
+static void *default_scope(const char *name, const void *caller) {
     void *p = zr_real_dlsym(RTLD_DEFAULT, name);
 
     return p ? p : zr_dlsym_from(caller, name);
 }
 
-static struct decision answer_ze(void *handle, const char *name, const void *caller)
-{
+static struct decision answer_ze(void *handle, const char *name, const void *caller) {
     struct decision d = {NULL, 0};
     int entry = find(zr_entry_name, ZR_ENTRIES_ZE, name);
     int table = entry < 0 ? find(zr_getter_name, ZR_TABLES, name) : -1;
@@ -131,8 +127,7 @@ static struct decision answer_ze(void *handle, const char *name, const void *cal
 }
 
 ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void *handle, const char *name,
-                                                                           const void *caller)
-{
+                                                                           const void *caller) {
     struct decision d = {NULL, 0};
 
     if (name[0] == 'z' && name[1] == 'e' && !zr_exiting()) {

@@ -19,18 +19,15 @@ static open_handles real_open;
 static call_back real_call_back;
 static map_to_host real_map;
 
-static bool ours_to_see(ze_result_t result)
-{
+static bool ours_to_see(ze_result_t result) {
     return result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting();
 }
 
-static const void *visible(const void *ptr)
-{
+static const void *visible(const void *ptr) {
     return zr_thread.inside || zr_exiting() ? ptr : zr_registry_visible(ptr);
 }
 
-static ze_result_t on_get(ze_context_handle_t context, const void *ptr, uint32_t *count, ze_ipc_mem_handle_t *handles)
-{
+static ze_result_t on_get(ze_context_handle_t context, const void *ptr, uint32_t *count, ze_ipc_mem_handle_t *handles) {
     ze_result_t result = real_get(context, visible(ptr), count, handles);
 
     if (ours_to_see(result) && handles)
@@ -39,8 +36,7 @@ static ze_result_t on_get(ze_context_handle_t context, const void *ptr, uint32_t
 }
 
 static ze_result_t on_open(ze_context_handle_t context, ze_device_handle_t device, uint32_t count,
-                           ze_ipc_mem_handle_t *handles, ze_ipc_memory_flags_t flags, void **out)
-{
+                           ze_ipc_mem_handle_t *handles, ze_ipc_memory_flags_t flags, void **out) {
     ze_result_t result = real_open(context, device, count, handles, flags, out);
 
     if (ours_to_see(result)) {
@@ -51,8 +47,7 @@ static ze_result_t on_open(ze_context_handle_t context, ze_device_handle_t devic
     return result;
 }
 
-static ze_result_t on_call_back(ze_context_handle_t context, void *desc, void *ptr)
-{
+static ze_result_t on_call_back(ze_context_handle_t context, void *desc, void *ptr) {
     ze_result_t result = real_call_back(context, desc, (void *)visible(ptr));
 
     if (ours_to_see(result))
@@ -60,8 +55,7 @@ static ze_result_t on_call_back(ze_context_handle_t context, void *desc, void *p
     return result;
 }
 
-static ze_result_t on_map(ze_context_handle_t context, const void *ptr, void **out, void *next)
-{
+static ze_result_t on_map(ze_context_handle_t context, const void *ptr, void **out, void *next) {
     ze_result_t result = real_map(context, visible(ptr), out, next);
 
     if (ours_to_see(result))
@@ -78,8 +72,7 @@ static const struct {
                   {"zexMemFreeRegisterCallbackExt", (void **)&real_call_back, ZR_POINTER(on_call_back)},
                   {"zeIntelMemMapDeviceMemToHost", (void **)&real_map, ZR_POINTER(on_map)}};
 
-static void exchange_extension(const char *name, void **out)
-{
+static void exchange_extension(const char *name, void **out) {
     for (unsigned i = 0; i < sizeof extensions / sizeof *extensions; i++) {
         void *first = NULL;
 
@@ -93,8 +86,7 @@ static void exchange_extension(const char *name, void **out)
             *out = ZR_POINTER(zr_hook_table(e, ZR_FUNCTION(*out)));
 }
 
-ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **out)
-{
+ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **out) {
     ZR_ENTER(zeDriverGetExtensionFunctionAddress, (driver, name, out));
     ze_result_t result = ZR_DOWN(&call, zeDriverGetExtensionFunctionAddress, 0, (driver, name, out));
     if (result == ZE_RESULT_SUCCESS && name && out && *out)

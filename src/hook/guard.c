@@ -24,8 +24,7 @@ static void called(enum gap gap);
 
 /* One function per row: calling convention and result are those of the function it stands for. */
 #define STUB(type, name, parameters, value)                                                                            \
-    static type stub_##name parameters                                                                                 \
-    {                                                                                                                  \
+    static type stub_##name parameters {                                                                               \
         called(GAP_##name);                                                                                            \
         return value;                                                                                                  \
     }
@@ -39,16 +38,14 @@ static void called(enum gap gap);
 #define STUB_ROOT_DEVICE(name)                                                                                         \
     STUB(ze_result_t, name, (ze_device_handle_t device, ze_device_handle_t * root), root_device(device, root))
 #define STUB_NOTHING(name)                                                                                             \
-    static void stub_##name(void)                                                                                      \
-    {                                                                                                                  \
+    static void stub_##name(void) {                                                                                    \
         called(GAP_##name);                                                                                            \
     }
 #define STUB_ABSENT(name)
 
 /* --- emulations --------------------------------------------------------------------------------------------------- */
 
-static ze_result_t count_zero(void *object, uint32_t *count)
-{
+static ze_result_t count_zero(void *object, uint32_t *count) {
     (void)object;
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -59,8 +56,7 @@ static ze_result_t count_zero(void *object, uint32_t *count)
 /* The loader that adapters asked last; a process with gaps in two different loaders is not to be expected. */
 static void *gap_loader;
 
-static zr_function of_loader(const char *name)
-{
+static zr_function of_loader(const char *name) {
     void *handle = __atomic_load_n(&gap_loader, __ATOMIC_ACQUIRE);
 
     return handle ? ZR_FUNCTION(zr_real_dlsym(handle, name)) : zr_next(name, NULL);
@@ -70,8 +66,7 @@ static zr_function of_loader(const char *name)
  * zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. Of two
  * threads that make one at once the second destroys its own.
  */
-static ze_context_handle_t default_context(ze_driver_handle_t driver)
-{
+static ze_context_handle_t default_context(ze_driver_handle_t driver) {
     enum { DRIVERS = 8 };
     typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
     typedef ze_result_t (*destroy_context)(ze_context_handle_t);
@@ -106,8 +101,7 @@ static ze_context_handle_t default_context(ze_driver_handle_t driver)
  * The driver has the function even where the loader does not hand it on. With a single driver in the process
  * handles are the driver's own, so its function can be called; with more than one they may be wrapped.
  */
-static void *only_driver(void)
-{
+static void *only_driver(void) {
     void *driver = NULL;
 
     for (int n = 0; n < ZR_LOADED; n++) {
@@ -121,8 +115,7 @@ static void *only_driver(void)
     return driver;
 }
 
-static zr_function of_only_driver(const char *getter, ze_api_version_t version, unsigned slot)
-{
+static zr_function of_only_driver(const char *getter, ze_api_version_t version, unsigned slot) {
     enum { TABLE = 256 };
     zr_function table[TABLE] = {NULL};
     void *driver = only_driver();
@@ -136,8 +129,7 @@ static zr_function of_only_driver(const char *getter, ze_api_version_t version, 
     return table[slot];
 }
 
-static ze_result_t host_synchronize(ze_command_list_handle_t list, uint64_t timeout)
-{
+static ze_result_t host_synchronize(ze_command_list_handle_t list, uint64_t timeout) {
     enum { SLOT = 28 }; /* pfnHostSynchronize, there since API version 1.6 */
     static zr_function known;
     zr_function f = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
@@ -152,8 +144,7 @@ static ze_result_t host_synchronize(ze_command_list_handle_t list, uint64_t time
 }
 
 /* A root device has no root; for a sub-device the loader offers no way to find it. */
-static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *root)
-{
+static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *root) {
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     ze_result_t (*query)(ze_device_handle_t, ze_device_properties_t *);
     ze_result_t result;
@@ -197,15 +188,13 @@ static const struct {
 #undef ZR_GAP
 };
 
-static bool ends_with(const char *name, const char *tail)
-{
+static bool ends_with(const char *name, const char *tail) {
     size_t n = strlen(name), m = strlen(tail);
 
     return n >= m && strcmp(name + n - m, tail) == 0;
 }
 
-static enum gap find(const char *name)
-{
+static enum gap find(const char *name) {
     enum gap i = 0;
 
     if (strncmp(name, "zelTracer", 9) == 0 && ends_with(name, "RegisterCallback"))
@@ -217,8 +206,7 @@ static enum gap find(const char *name)
 }
 
 /* "1.20.6" is 1020. */
-static unsigned release_number(const char *text)
-{
+static unsigned release_number(const char *text) {
     char *dot;
     unsigned long major = strtoul(text, &dot, 10);
 
@@ -226,8 +214,7 @@ static unsigned release_number(const char *text)
 }
 
 /* The loader's release by what it exports: the newest mark that is there. Some 0.1 ms, once per loader. */
-static unsigned release_of(void *handle)
-{
+static unsigned release_of(void *handle) {
     enum { ADDRESS_BITS = 48 };
     static uint64_t known; /* atomic: release and handle in one word, so that they belong together */
     uint64_t of = (uint64_t)(uintptr_t)handle & ((UINT64_C(1) << ADDRESS_BITS) - 1);
@@ -248,8 +235,7 @@ static unsigned release_of(void *handle)
 }
 
 /* The file behind a loader, for people. */
-static const char *loader_path(void *handle)
-{
+static const char *loader_path(void *handle) {
     static char path[256];
     zr_function init = handle ? ZR_FUNCTION(zr_real_dlsym(handle, "zeInit")) : of_loader("zeInit");
     Dl_info info;
@@ -259,16 +245,14 @@ static const char *loader_path(void *handle)
     return path[0] ? path : "the Level Zero loader";
 }
 
-static void count_name(const char *what, enum gap gap)
-{
+static void count_name(const char *what, enum gap gap) {
     char name[96];
 
     snprintf(name, sizeof name, "%s%s", what, gaps[gap].name);
     zr_count_named(zr_named(name, "", "by name of the function that the loader lacks"), 1);
 }
 
-static void called(enum gap gap)
-{
+static void called(enum gap gap) {
     static unsigned told;
 
     if (zr_exiting())
@@ -287,8 +271,7 @@ static void called(enum gap gap)
  * before 1.20, and before 1.9 its tables hold functions for wrapped handles while zeDriverGet hands out bare ones:
  * without the tables the static loader gives up, and the program finds no device instead of crashing.
  */
-static bool crashes(void *handle, const char *name, unsigned release, void **answer)
-{
+static bool crashes(void *handle, const char *name, unsigned release, void **answer) {
     if (release < 1020 && strcmp(name, "zelLoaderTracingLayerInit") == 0) {
         *answer = NULL;
         return true;
@@ -303,8 +286,7 @@ static bool crashes(void *handle, const char *name, unsigned release, void **ans
     return false;
 }
 
-bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer)
-{
+bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer) {
     enum gap gap = find(name);
 
     if (gap == GAPS && !ends_with(name, "ProcAddrTable"))
@@ -330,8 +312,7 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
  * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even load. Where
  * the loader has the function, what is left of us is one load and a jump.
  */
-static zr_function exported(enum gap gap)
-{
+static zr_function exported(enum gap gap) {
     static zr_function known[GAPS];
     zr_function f = __atomic_load_n(&known[gap], __ATOMIC_ACQUIRE);
 
@@ -346,8 +327,7 @@ static zr_function exported(enum gap gap)
 
 #define EXPORT(name, parameters, arguments)                                                                            \
     ze_result_t zr_gap_##name parameters;                                                                              \
-    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters                                        \
-    {                                                                                                                  \
+    __attribute__((visibility("default"))) ze_result_t zr_gap_##name parameters {                                      \
         return ((ze_result_t(*) parameters)exported(GAP_##name))arguments;                                             \
     }                                                                                                                  \
     __asm__(".symver zr_gap_" #name ", " #name "@ZEROUTE_0");

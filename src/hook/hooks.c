@@ -11,14 +11,12 @@
     zr_thread.hook.via = (hook_via)
 
 #define DLSYM(n, name, parameters, arguments)                                                                          \
-    static ze_result_t dlsym##n##_##name parameters                                                                    \
-    {                                                                                                                  \
+    static ze_result_t dlsym##n##_##name parameters {                                                                  \
         ARRIVE(ZR_HOOK_DLSYM + n, ZR_VIA_DLSYM);                                                                       \
         return zr_on_##name arguments;                                                                                 \
     }
 #define TABLE(n, name, parameters, arguments)                                                                          \
-    static ze_result_t table##n##_##name parameters                                                                    \
-    {                                                                                                                  \
+    static ze_result_t table##n##_##name parameters {                                                                  \
         ARRIVE(ZR_HOOK_TABLE + n, ZR_VIA_TABLE);                                                                       \
         return zr_on_##name arguments;                                                                                 \
     }
@@ -29,8 +27,7 @@
  */
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
     ze_result_t zr_plt_##name parameters;                                                                              \
-    __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters                                        \
-    {                                                                                                                  \
+    __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                                      \
         ARRIVE(ZR_HOOK_PLT, ZR_VIA_PLT);                                                                               \
         return zr_on_##name arguments;                                                                                 \
     }                                                                                                                  \

@@ -25,20 +25,17 @@ static const struct zr_module modules[] = {
 };
 
 /* A program with rights its user has not: calls go straight down, as at its end. Costs every process two stores. */
-__attribute__((constructor(101))) static void begin(void)
-{
+__attribute__((constructor(101))) static void begin(void) {
     zr_exiting_now = getauxval(AT_SECURE) != 0;
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
-static bool is_driver(const struct zr_elf *elf, void *unused)
-{
+static bool is_driver(const struct zr_elf *elf, void *unused) {
     (void)unused;
     return zr_is_driver_name(elf->soname);
 }
 
-static void report_missed_calls(void)
-{
+static void report_missed_calls(void) {
     if (zr_elf_each(is_driver, NULL) && zr_stats_open()) {
         zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened deep-bound (RTLD_DEEPBIND)");
         zr_warn(
@@ -55,8 +52,7 @@ static void report_missed_calls(void)
  * Runs when the libraries are taken down, early: a preload stands before what is loaded later. Until then nothing of
  * ours runs in a process that never came our way.
  */
-__attribute__((destructor)) static void end(void)
-{
+__attribute__((destructor)) static void end(void) {
     zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
     if (!__atomic_load_n(&zr_touched, __ATOMIC_RELAXED) && !zr_exiting())
         report_missed_calls();

@@ -30,8 +30,7 @@ static const struct place {
 
 static struct zr_lock lock;
 
-static bool is_ours(unsigned entry, zr_function f)
-{
+static bool is_ours(unsigned entry, zr_function f) {
     for (unsigned hook = 0; hook < ZR_HOOKS; hook++)
         if (zr_hook_function[hook][entry] == f)
             return true;
@@ -39,8 +38,7 @@ static bool is_ours(unsigned entry, zr_function f)
 }
 
 /* The member of the table that is this entry point, if the caller's version of the table has it. */
-static void **member(void **table, unsigned t, uint32_t version, unsigned entry)
-{
+static void **member(void **table, unsigned t, uint32_t version, unsigned entry) {
     const struct place *p = &place[entry];
 
     if (p->table != t || p->since > version || !table[p->index] || is_ours(entry, ZR_FUNCTION(table[p->index])))
@@ -48,16 +46,14 @@ static void **member(void **table, unsigned t, uint32_t version, unsigned entry)
     return &table[p->index];
 }
 
-static bool fits(unsigned set, unsigned entry, zr_function f)
-{
+static bool fits(unsigned set, unsigned entry, zr_function f) {
     zr_function now = zr_original[ZR_HOOK_TABLE + set][entry];
 
     return !now || now == f;
 }
 
 /* Under the lock: a set of this library in which every member of the table finds its place, else -1. */
-static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
-{
+static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version) {
     for (int s = 0; s < ZR_LOADED; s++) {
         bool good = zr_table_set[s] == base || !zr_table_set[s];
 
@@ -74,8 +70,7 @@ static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version)
     return -1;
 }
 
-static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
-{
+static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table) {
     int set;
 
     zr_lock(&lock);
@@ -93,13 +88,11 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
         zr_warn("more than %d sets of Level Zero functions in one process: calls to one are not seen", ZR_LOADED);
 }
 
-void zr_tables_fork_child(void)
-{
+void zr_tables_fork_child(void) {
     lock = (struct zr_lock){0};
 }
 
-zr_function zr_hook_table(unsigned entry, zr_function original)
-{
+zr_function zr_hook_table(unsigned entry, zr_function original) {
     void *table[ZR_TABLE_SLOTS] = {0};
     int n;
 
@@ -110,8 +103,7 @@ zr_function zr_hook_table(unsigned entry, zr_function original)
     return ZR_FUNCTION(table[place[entry].index]);
 }
 
-static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t version, void **table)
-{
+static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t version, void **table) {
     ze_result_t result = getter(version, table);
 
     if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting())
@@ -120,8 +112,7 @@ static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t ver
 }
 
 /* The exported getters: whose they are is seen from where the next definition lies. */
-static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, const void *caller)
-{
+static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, const void *caller) {
     zr_getter next = (zr_getter)zr_next(zr_getter_name[t], caller);
     int n;
 
@@ -132,15 +123,13 @@ static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, 
 }
 
 #define GETTER(n, table)                                                                                               \
-    static ze_result_t get##n##_##table(ze_api_version_t version, void **out)                                          \
-    {                                                                                                                  \
+    static ze_result_t get##n##_##table(ze_api_version_t version, void **out) {                                        \
         return get((zr_getter)__atomic_load_n(&zr_loaded[n].getter[ZR_TABLE_##table], __ATOMIC_ACQUIRE), n,            \
                    ZR_TABLE_##table, version, out);                                                                    \
     }
 #define ZR_TABLE(table, getter)                                                                                        \
     ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                                                 \
-    __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version, void **out)           \
-    {                                                                                                                  \
+    __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version, void **out) {         \
         return get_next(ZR_TABLE_##table, version, out, __builtin_return_address(0));                                  \
     }                                                                                                                  \
     __asm__(".symver zr_plt_" #getter ", " #getter "@ZEROUTE_0");                                                      \

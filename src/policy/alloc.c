@@ -15,8 +15,7 @@ enum {
     LARGEST_LOG2 = 36
 };
 
-bool zr_policy_reuses(const struct zr_call *call)
-{
+bool zr_policy_reuses(const struct zr_call *call) {
     /*
      * A SYCL program's free reaches zeMemFree under some adapters, and the program may have freed early: the driver
      * waits for commands before memory goes to anybody else. That is not the adapter's to vouch for. Whoever came past
@@ -28,8 +27,7 @@ bool zr_policy_reuses(const struct zr_call *call)
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
 
-static bool relaxed_only(const void *next, uint32_t *flags)
-{
+static bool relaxed_only(const void *next, uint32_t *flags) {
     const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
 
     /* One that relaxes nothing is refused by Intel's driver. */
@@ -40,8 +38,7 @@ static bool relaxed_only(const void *next, uint32_t *flags)
     return true;
 }
 
-static ZR_COLD bool count_passed(const void *desc)
-{
+static ZR_COLD bool count_passed(const void *desc) {
     zr_count(zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
              : zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
                                                                                  : ZR_F_PASSED_PNEXT,
@@ -49,8 +46,7 @@ static ZR_COLD bool count_passed(const void *desc)
     return false;
 }
 
-static bool device_key(const struct zr_alloc *a, struct zr_key *key)
-{
+static bool device_key(const struct zr_alloc *a, struct zr_key *key) {
     const ze_device_mem_alloc_desc_t *desc = a->desc;
 
     if (!a->device || desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC)
@@ -65,8 +61,7 @@ static bool device_key(const struct zr_alloc *a, struct zr_key *key)
 }
 
 /* With one of its own flags Intel's driver takes memory of the caller's, named by *out. */
-static bool host_key(const struct zr_alloc *a, struct zr_key *key)
-{
+static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
     const ze_host_mem_alloc_desc_t *desc = a->desc;
 
     if (desc->pNext || desc->flags & ~HOST_FLAGS || desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
@@ -79,8 +74,7 @@ static bool host_key(const struct zr_alloc *a, struct zr_key *key)
  * False: not a request whose block may be reused. An alignment that is no power of two is the driver's to refuse; of
  * one above 1 GiB there are few addresses, and Intel's driver ignores it once they are taken.
  */
-static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key)
-{
+static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key) {
     *key = (struct zr_key){.context = a->context,
                            .account = account == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)account,
                            .kind = (uint8_t)a->kind};
@@ -96,16 +90,14 @@ static bool make_key(const struct zr_alloc *a, unsigned account, void **out, str
 }
 
 /* At least 1; from 24 days on it is the same. */
-uint32_t zr_cache_idle(void)
-{
+uint32_t zr_cache_idle(void) {
     uint64_t ms = zr_config.cache_idle / 1000000;
 
     return ms == 0 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
 /* cache_limit is a share of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
-static ZR_COLD uint64_t set_cache_limit(unsigned account)
-{
+static ZR_COLD uint64_t set_cache_limit(unsigned account) {
     struct zr_call own = {.hook = ZR_HOOK_PLT};
     ze_device_handle_t card = account == ZR_HOST_ACCOUNT ? NULL : zr_device_handle(account, &own.hook);
     uint64_t share = zr_cache_share(&own, card);
@@ -120,8 +112,7 @@ static ZR_COLD uint64_t set_cache_limit(unsigned account)
  * of pieces: the largest of them must not cost more than was requested. What could never be cached is not rounded up
  * either.
  */
-static size_t reserve_for(const struct zr_key *key, size_t size)
-{
+static size_t reserve_for(const struct zr_key *key, size_t size) {
     static uint64_t limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
     uint64_t limit = __atomic_load_n(&limits[key->account], __ATOMIC_RELAXED);
     size_t held = zr_cache_round(size);
@@ -137,20 +128,17 @@ static size_t reserve_for(const struct zr_key *key, size_t size)
 
 /* --- from the driver ---------------------------------------------------------------------------------------------- */
 
-ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out)
-{
+ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
     return ZR_DOWN(call, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
 }
 
 /* Whether this much memory of a device counts against its limit. */
-static bool is_limited(enum zr_kind kind)
-{
+static bool is_limited(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
 static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
-                                    void **out)
-{
+                                    void **out) {
     /* What the driver refuses by itself it is to refuse itself. */
     bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
     ze_result_t result;
@@ -167,8 +155,8 @@ static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc 
 }
 
 /* *held: what to reserve; where there is no room for it, the very size. */
-static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held, void **out)
-{
+static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
+                              void **out) {
     ze_result_t result = ask_within_limit(call, a, number, *held, out);
 
     if (likely(result == ZE_RESULT_SUCCESS) || *held == a->size ||
@@ -180,8 +168,7 @@ static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, un
 }
 
 static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
-                               void **out)
-{
+                               void **out) {
     ze_result_t result = ZR_WITH_ROOM(call, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number,
                                       ask_driver(call, a, number, held, out));
 
@@ -189,8 +176,7 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
     return result == ZE_RESULT_SUCCESS ? result : zr_policy_refused(a->entry, result);
 }
 
-ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result)
-{
+ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result) {
     if (zr_thread.limited && !zr_thread.retrying) {
         zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
         zr_count_failure(entry, (uint32_t)result);
@@ -200,8 +186,7 @@ ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result)
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
 
-static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out)
-{
+static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
     /* Of what is imported the driver tells the size, and only afterwards. */
     ze_result_t result = ZR_WITH_ROOM(call, zr_device_number(call, a->device), a->ask(call, a, a->size, out));
 
@@ -209,8 +194,7 @@ static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a
     return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, out) : result;
 }
 
-ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out)
-{
+ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out) {
     unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(call, a->device);
     uint32_t flags = a->flags | (zr_thread.pooled ? ZR_BLOCK_POOLED : 0);
     size_t held = a->size;
@@ -258,8 +242,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
 
 ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out)
-{
+                                   ze_device_handle_t device, void **out) {
     struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
                          .entry = ZR_E_zeMemAllocDevice,
                          .context = context,
@@ -277,8 +260,7 @@ ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t con
 
 /* --- memory of other processes ------------------------------------------------------------------------------------ */
 
-static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const void *ptr)
-{
+static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t device = NULL;
 
@@ -286,8 +268,7 @@ static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const 
            p.type == ZE_MEMORY_TYPE_HOST;
 }
 
-static ze_result_t take_limit(unsigned number, size_t size)
-{
+static ze_result_t take_limit(unsigned number, size_t size) {
     return zr_limit_take(number, size) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
 }
 
@@ -296,8 +277,7 @@ static ze_result_t take_limit(unsigned number, size_t size)
  * host memory that another process has exported takes nothing of the device that it is opened for.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
-                               enum zr_entry entry, void **out)
-{
+                               enum zr_entry entry, void **out) {
     enum zr_kind kind = is_on_host(call, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
     unsigned number = zr_device_number(call, device);
     void *start = NULL;

@@ -7,8 +7,7 @@
 #include "policy/policy.h"
 #include "record/record.h"
 
-static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc)
-{
+static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
         return ZR_F_FREE_POLICY_BLOCKING;
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE)
@@ -25,16 +24,14 @@ struct request {
     bool may_cache; /* no command uses the block any more */
 };
 
-static ze_result_t ask_driver(struct zr_call *call, const struct request *r, size_t held)
-{
+static ze_result_t ask_driver(struct zr_call *call, const struct request *r, size_t held) {
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     if (r->ext)
         return ZR_DOWN(call, zeMemFreeExt, held, (r->context, r->desc, r->ptr));
     return ZR_DOWN(call, zeMemFree, held, (r->context, r->ptr));
 }
 
-void zr_policy_release(const struct zr_block *b)
-{
+void zr_policy_release(const struct zr_block *b) {
     struct zr_call call = {.hook = zr_block_hook(b)};
     struct request r = {.context = b->key.context, .ptr = (void *)b->base};
     bool inside = zr_thread.inside;
@@ -51,8 +48,7 @@ void zr_policy_release(const struct zr_block *b)
 
 /* --- pointers that no block begins at ----------------------------------------------------------------------------- */
 
-static bool driver_knows(struct zr_call *call, const struct request *r)
-{
+static bool driver_knows(struct zr_call *call, const struct request *r) {
     void *base = NULL;
     size_t size = 0;
 
@@ -64,8 +60,7 @@ static bool driver_knows(struct zr_call *call, const struct request *r)
  * Intel's driver accepts some of these: its own cache takes what is free already and what points into a block, and
  * hands that out again. Where we cache they are refused; where we only observe they are counted and passed on.
  */
-static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct request *r)
-{
+static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct request *r) {
     uint64_t word = 0;
     struct zr_block *b = r->ptr ? zr_map_around(r->ptr, &word) : NULL;
     bool past_us = !b && r->ptr && zr_config.cache && r->context && driver_knows(call, r);
@@ -86,16 +81,14 @@ static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct reque
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-static bool may_be_cached(const struct request *r, const struct zr_block *b)
-{
+static bool may_be_cached(const struct request *r, const struct zr_block *b) {
     return r->may_cache && r->context &&
            (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
 
 /* The block is CACHED, and ours alone. Out of the books first: another thread may reuse it at once. */
-static bool put(struct zr_block *b)
-{
+static bool put(struct zr_block *b) {
     zr_registry_unbook(b);
     zr_residency_remember(b);
     if (likely(zr_cache_put(b))) {
@@ -108,8 +101,7 @@ static bool put(struct zr_block *b)
 }
 
 /* The block is NONE, and ours alone. */
-static ze_result_t to_driver(struct zr_call *call, const struct request *r, struct zr_block *b)
-{
+static ze_result_t to_driver(struct zr_call *call, const struct request *r, struct zr_block *b) {
     ze_result_t result = ask_driver(call, r, b->held);
 
     if (likely(result == ZE_RESULT_SUCCESS))
@@ -120,8 +112,7 @@ static ze_result_t to_driver(struct zr_call *call, const struct request *r, stru
 }
 
 /* A free is recorded before it takes effect, so that an address is never there twice. */
-static bool record(const struct zr_block *b)
-{
+static bool record(const struct zr_block *b) {
     bool recorded = b->key.kind == ZR_KIND_DEVICE && !(zr_block_flags(b) & (ZR_BLOCK_POOLED | ZR_BLOCK_FOREIGN));
 
     if (recorded)
@@ -129,8 +120,7 @@ static bool record(const struct zr_block *b)
     return recorded;
 }
 
-static ze_result_t free_block(struct zr_call *call, const struct request *r)
-{
+static ze_result_t free_block(struct zr_call *call, const struct request *r) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(r->ptr, &word);
     bool cache, recorded;
@@ -152,8 +142,7 @@ static ze_result_t free_block(struct zr_call *call, const struct request *r)
     return result;
 }
 
-ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr)
-{
+ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr) {
     struct request r = {.context = context, .ptr = ptr, .may_cache = true};
 
     if (likely(ptr))
@@ -162,8 +151,7 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
 }
 
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
-                               void *ptr)
-{
+                               void *ptr) {
     struct request r = {.context = context, .desc = desc, .ptr = ptr, .ext = true};
 
     /* Without a descriptor, or with another one, the answer is the driver's. */
@@ -173,8 +161,7 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     return free_block(call, &r);
 }
 
-ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr)
-{
+ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr) {
     struct request r = {.context = context, .ptr = ptr};
 
     zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
@@ -182,8 +169,7 @@ ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t c
 }
 
 ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t context,
-                                       ze_physical_mem_handle_t physical)
-{
+                                       ze_physical_mem_handle_t physical) {
     struct zr_block *b = zr_map_take(physical);
     bool recorded = b && b->key.kind == ZR_KIND_PHYSICAL && zr_recording();
     ze_result_t result;
@@ -210,8 +196,7 @@ struct leaving {
 };
 
 /* What the program keeps is not reused any more: its context is part of its key. */
-static bool leave(struct zr_block *b, void *arg)
-{
+static bool leave(struct zr_block *b, void *arg) {
     const struct leaving *l = arg;
     uint64_t word = zr_block_word(b);
     struct request r = {.context = l->context};
@@ -231,8 +216,7 @@ static bool leave(struct zr_block *b, void *arg)
     return true;
 }
 
-void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context)
-{
+void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context) {
     struct leaving l = {call, context};
 
     if (!context)

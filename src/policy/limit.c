@@ -14,22 +14,19 @@ static struct {
     uint64_t limit; /* atomic: of a limit in percent; 0: the card was not asked yet */
 } account[CARDS];
 
-uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total)
-{
+uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total) {
     if (!amount->percent_x100)
         return amount->bytes;
     return (uint64_t)((zr_u128)total * amount->percent_x100 / 10000);
 }
 
 /* A device without a number is booked as the first one, and so it is counted there. */
-static unsigned counted_as(unsigned number)
-{
+static unsigned counted_as(unsigned number) {
     return number == ZR_UNKNOWN_DEVICE ? 0 : number;
 }
 
 /* A part of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
-static ZR_COLD uint64_t find_limit(unsigned number)
-{
+static ZR_COLD uint64_t find_limit(unsigned number) {
     struct zr_call own = {.hook = ZR_HOOK_PLT};
     ze_device_handle_t card = zr_device_handle(number, &own.hook);
     uint64_t limit = card ? zr_amount_of(&zr_config.limit, zr_device_memory(&own, card)) : 0;
@@ -38,8 +35,7 @@ static ZR_COLD uint64_t find_limit(unsigned number)
     return limit;
 }
 
-uint64_t zr_limit_of(unsigned number)
-{
+uint64_t zr_limit_of(unsigned number) {
     uint64_t limit;
 
     number = counted_as(number);
@@ -53,13 +49,11 @@ uint64_t zr_limit_of(unsigned number)
     return limit ? limit : UINT64_MAX;
 }
 
-static uint64_t used_of(unsigned number)
-{
+static uint64_t used_of(unsigned number) {
     return number < CARDS ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
-bool zr_limit_take(unsigned number, uint64_t bytes)
-{
+bool zr_limit_take(unsigned number, uint64_t bytes) {
     uint64_t used, limit;
 
     number = counted_as(number);
@@ -75,8 +69,7 @@ bool zr_limit_take(unsigned number, uint64_t bytes)
     return true;
 }
 
-void zr_limit_drop(unsigned number, uint64_t bytes)
-{
+void zr_limit_drop(unsigned number, uint64_t bytes) {
     uint64_t used;
 
     number = counted_as(number);
@@ -88,8 +81,7 @@ void zr_limit_drop(unsigned number, uint64_t bytes)
         ;
 }
 
-uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
-{
+uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device) {
     uint64_t total = device ? zr_device_memory(call, device) : 0;
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
 
@@ -101,14 +93,12 @@ uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device)
 
 /* --- what programs are told --------------------------------------------------------------------------------------- */
 
-static void least(uint64_t *value, uint64_t bound)
-{
+static void least(uint64_t *value, uint64_t bound) {
     if (value && *value > bound)
         *value = bound;
 }
 
-void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free)
-{
+void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {
     bool all = number == ZR_UNKNOWN_DEVICE;
 
     if (!zr_config.limit.set)
@@ -121,8 +111,7 @@ void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free)
     }
 }
 
-void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total)
-{
+void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total) {
     zr_limit_report(number, left, NULL);
     least(total, *left);
     if (*left != UINT64_MAX)
@@ -130,8 +119,7 @@ void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total)
 }
 
 /* A device that has several modules has its limit shared out among them by their size. */
-void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free)
-{
+void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free) {
     uint64_t limit = UINT64_MAX, left = UINT64_MAX, size = *total;
     unsigned number;
     uint32_t among;
@@ -151,7 +139,6 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
     least(free, left);
 }
 
-void zr_limit_fork_child(void)
-{
+void zr_limit_fork_child(void) {
     memset(account, 0, sizeof account);
 }

@@ -70,13 +70,11 @@ struct zr_room {
     uint32_t left; /* zr_cache_left() before the attempt */
     int tries;
 };
-static inline struct zr_room zr_room_enter(struct zr_call *call, unsigned number)
-{
+static inline struct zr_room zr_room_enter(struct zr_call *call, unsigned number) {
     zr_thread.retrying++;
     return (struct zr_room){.call = call, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
 }
-static inline void zr_room_leave(struct zr_room *room)
-{
+static inline void zr_room_leave(struct zr_room *room) {
     (void)room;
     zr_thread.retrying--;
 }
@@ -157,8 +155,7 @@ const void *zr_registry_closable(const void *ptr);
 /* The range of a block of which more is reserved than was requested; false: ask the driver. */
 bool zr_registry_range(const void *ptr, void **base, size_t *size);
 /* The hook that a block came through. */
-static inline uint32_t zr_block_hook(const struct zr_block *b)
-{
+static inline uint32_t zr_block_hook(const struct zr_block *b) {
     return zr_block_flags(b) >> ZR_BLOCK_HOOK & 63;
 }
 /* True when an extension of this type is chained to a descriptor. */

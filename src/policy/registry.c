@@ -9,44 +9,37 @@
 
 /* --- books -------------------------------------------------------------------------------------------------------- */
 
-static bool is_booked(const struct zr_block *b)
-{
+static bool is_booked(const struct zr_block *b) {
     return !(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED));
 }
 
 /* A handle has no size that could be looked up by address. */
-static size_t size_of(const struct zr_block *b)
-{
+static size_t size_of(const struct zr_block *b) {
     return zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
 }
 
-void zr_registry_book(const struct zr_block *b)
-{
+void zr_registry_book(const struct zr_block *b) {
     if (likely(is_booked(b)))
         zr_book(b->key.kind, b->key.account, size_of(b));
 }
 
-void zr_registry_unbook(const struct zr_block *b)
-{
+void zr_registry_unbook(const struct zr_block *b) {
     if (likely(is_booked(b)))
         zr_unbook(b->key.kind, b->key.account, size_of(b));
 }
 
-static void book_reserved(const struct zr_block *b, int64_t sign)
-{
+static void book_reserved(const struct zr_block *b, int64_t sign) {
     if (!zr_reserved_is_allocated() && b->key.kind < ZR_KINDS_ON_DEVICE && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN))
         zr_book_reserved(b->key.account, sign * (int64_t)b->held);
 }
 
-void zr_registry_piece(unsigned number, const void *ptr, size_t size)
-{
+void zr_registry_piece(unsigned number, const void *ptr, size_t size) {
     zr_book(ZR_KIND_DEVICE, number, size);
     if (unlikely(zr_recording()))
         zr_record_alloc(ptr, size, number);
 }
 
-void zr_registry_piece_leaves(unsigned number, const void *ptr)
-{
+void zr_registry_piece_leaves(unsigned number, const void *ptr) {
     if (unlikely(zr_recording()))
         zr_record_free(ptr, number);
 }
@@ -55,8 +48,7 @@ void zr_registry_piece_leaves(unsigned number, const void *ptr)
 
 /* A block that is in the map although the driver has just given out its address went back on a way that we did not see.
  */
-static ZR_COLD bool insert_again(struct zr_block *b)
-{
+static ZR_COLD bool insert_again(struct zr_block *b) {
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
         return true;
@@ -64,16 +56,14 @@ static ZR_COLD bool insert_again(struct zr_block *b)
     return false;
 }
 
-static void hand_out(const struct zr_block *b)
-{
+static void hand_out(const struct zr_block *b) {
     zr_registry_book(b);
     if (unlikely(zr_recording()) && is_booked(b) && (b->key.kind == ZR_KIND_DEVICE || b->key.kind == ZR_KIND_PHYSICAL))
         zr_record_alloc((const void *)b->base, size_of(b), b->key.account);
 }
 
 struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
-                                 size_t held, uint32_t flags)
-{
+                                 size_t held, uint32_t flags) {
     struct zr_block *b = zr_block_new();
 
     if (unlikely(!b))
@@ -90,23 +80,20 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
     return b;
 }
 
-void zr_registry_reused(const struct zr_call *call, struct zr_block *b)
-{
+void zr_registry_reused(const struct zr_call *call, struct zr_block *b) {
     b->caller = call->caller;
     hand_out(b);
 }
 
 void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
-                      const void *base, size_t size, uint32_t flags)
-{
+                      const void *base, size_t size, uint32_t flags) {
     struct zr_key key = {
         .context = context, .kind = (uint8_t)kind, .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
 
     zr_registry_add(call, &key, base, size, size, flags);
 }
 
-void zr_registry_gone(struct zr_block *b)
-{
+void zr_registry_gone(struct zr_block *b) {
     if (unlikely(!b))
         return;
     zr_registry_unbook(b);
@@ -119,16 +106,14 @@ void zr_registry_gone(struct zr_block *b)
     zr_block_recycle(b);
 }
 
-void zr_registry_back(struct zr_block *b)
-{
+void zr_registry_back(struct zr_block *b) {
     if (b && !zr_map_insert(b))
         zr_registry_gone(b);
 }
 
 /* --- what happens to blocks --------------------------------------------------------------------------------------- */
 
-void zr_registry_exported(const void *ptr)
-{
+void zr_registry_exported(const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 
     zr_count(ZR_F_IPC_EXPORTS, 1);
@@ -136,8 +121,7 @@ void zr_registry_exported(const void *ptr)
         zr_count(ZR_F_IPC_EXPORT_BYTES, b->size);
 }
 
-void zr_registry_pin(const void *ptr)
-{
+void zr_registry_pin(const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 
     if (b)
@@ -145,8 +129,7 @@ void zr_registry_pin(const void *ptr)
 }
 
 /* Residency is not requested for a reserved range: the field holds how much is mapped into it. */
-void zr_registry_mapped(const void *ptr, size_t size)
-{
+void zr_registry_mapped(const void *ptr, size_t size) {
     struct zr_block *b = zr_map_find(ptr);
 
     if (!b || b->key.kind != ZR_KIND_VIRTUAL)
@@ -155,8 +138,7 @@ void zr_registry_mapped(const void *ptr, size_t size)
     zr_book(ZR_KIND_MAPPED, 0, size);
 }
 
-void zr_registry_unmapped(const void *ptr, size_t size)
-{
+void zr_registry_unmapped(const void *ptr, size_t size) {
     struct zr_block *b = zr_map_find(ptr);
     uint64_t mapped;
 
@@ -178,8 +160,7 @@ void zr_registry_unmapped(const void *ptr, size_t size)
 static const char nowhere[64];
 
 /* Cached blocks, and what was reserved beyond the size that was requested, are no allocation. */
-const void *zr_registry_visible(const void *ptr)
-{
+const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
     struct zr_block *b = zr_config.cache ? zr_map_around(ptr, &word) : NULL;
 
@@ -190,15 +171,13 @@ const void *zr_registry_visible(const void *ptr)
 }
 
 /* Intel's driver frees whatever holds the pointer, by zeMemFree's own way. */
-const void *zr_registry_closable(const void *ptr)
-{
+const void *zr_registry_closable(const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 
     return b && zr_block_flags(b) & ZR_BLOCK_CACHEABLE ? nowhere : zr_registry_visible(ptr);
 }
 
-bool zr_registry_range(const void *ptr, void **base, size_t *size)
-{
+bool zr_registry_range(const void *ptr, void **base, size_t *size) {
     struct zr_block *b = zr_map_find(ptr);
 
     if (!b || b->held == b->size || zr_block_flags(b) & ZR_BLOCK_HANDLE)
@@ -210,8 +189,7 @@ bool zr_registry_range(const void *ptr, void **base, size_t *size)
     return true;
 }
 
-bool zr_chain_has(const void *desc, uint32_t stype)
-{
+bool zr_chain_has(const void *desc, uint32_t stype) {
     const struct zr_ze_base *link = desc;
 
     while (link && (link = link->next))

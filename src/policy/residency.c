@@ -16,18 +16,15 @@
  */
 static uint64_t uncertain; /* atomic */
 
-static bool is_certain(uint64_t devices)
-{
+static bool is_certain(uint64_t devices) {
     return !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & devices);
 }
 
-static uint64_t bit_of(unsigned number)
-{
+static uint64_t bit_of(unsigned number) {
     return number < 64 ? UINT64_C(1) << number : 0;
 }
 
-static uint32_t skipped_bit(unsigned number)
-{
+static uint32_t skipped_bit(unsigned number) {
     return number < 15 ? (uint32_t)ZR_BLOCK_SKIPPED << number : 0;
 }
 
@@ -41,13 +38,11 @@ static struct {
     uint32_t number;
 } remembered[REMEMBERED];
 
-static unsigned place_of(const void *context, unsigned number)
-{
+static unsigned place_of(const void *context, unsigned number) {
     return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) + number * 37u) % REMEMBERED;
 }
 
-uint64_t zr_residency_expected(const void *context, unsigned number)
-{
+uint64_t zr_residency_expected(const void *context, unsigned number) {
     unsigned i = place_of(context, number);
 
     if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) != context ||
@@ -56,8 +51,7 @@ uint64_t zr_residency_expected(const void *context, unsigned number)
     return __atomic_load_n(&remembered[i].devices, __ATOMIC_RELAXED);
 }
 
-void zr_residency_remember(const struct zr_block *b)
-{
+void zr_residency_remember(const struct zr_block *b) {
     uint64_t requested = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
     unsigned i = place_of(b->key.context, b->key.account);
 
@@ -68,8 +62,7 @@ void zr_residency_remember(const struct zr_block *b)
     __atomic_store_n(&remembered[i].devices, requested, __ATOMIC_RELAXED);
 }
 
-void zr_residency_forget(const void *context)
-{
+void zr_residency_forget(const void *context) {
     for (unsigned i = 0; i < REMEMBERED; i++)
         if (__atomic_load_n(&remembered[i].context, __ATOMIC_RELAXED) == context)
             __atomic_store_n(&remembered[i].devices, 0, __ATOMIC_RELAXED);
@@ -78,8 +71,7 @@ void zr_residency_forget(const void *context)
 /* --- whose block it is -------------------------------------------------------------------------------------------- */
 
 /* A block that was allocated past us is asked about once, and then known. */
-static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handle_t context, const void *ptr)
-{
+static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner = NULL;
     void *base = NULL;
@@ -94,8 +86,7 @@ static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handl
 }
 
 /* The LIVE block that holds *ptr; NULL: none, and *ptr is what the driver is to be asked for then. */
-static struct zr_block *find(void **ptr)
-{
+static struct zr_block *find(void **ptr) {
     struct zr_block *b = zr_map_find(*ptr);
 
     if (unlikely(!b))
@@ -104,8 +95,7 @@ static struct zr_block *find(void **ptr)
 }
 
 /* The block whose owner matters for this pointer; NULL: none, let the request pass. */
-static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr)
-{
+static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr) {
     struct zr_block *b = find(ptr);
 
     if (!b)
@@ -114,8 +104,7 @@ static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context,
 }
 
 /* "libccl.so" names libccl.so and libccl.so.1, not libcclx.so. */
-static bool named(const char *list, const char *library)
-{
+static bool named(const char *list, const char *library) {
     while (*list) {
         size_t n = strcspn(list, "+");
 
@@ -126,8 +115,7 @@ static bool named(const char *list, const char *library)
     return false;
 }
 
-bool zr_residency_skips(const struct zr_call *call)
-{
+bool zr_residency_skips(const struct zr_call *call) {
     const char *through = zr_config.peer_callers;
 
     if (zr_config.residency != ZR_RESIDENCY_OWNER)
@@ -137,8 +125,7 @@ bool zr_residency_skips(const struct zr_call *call)
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static ze_result_t skip(const struct zr_call *call, struct zr_block *b, unsigned number, size_t size)
-{
+static ze_result_t skip(const struct zr_call *call, struct zr_block *b, unsigned number, size_t size) {
     zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
@@ -147,8 +134,7 @@ static ze_result_t skip(const struct zr_call *call, struct zr_block *b, unsigned
 }
 
 /* A reused block has what was requested for the block before it: the answer is in the books. */
-static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned number)
-{
+static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned number) {
     uint64_t bit = bit_of(number);
 
     if (unlikely(zr_device_is_part(device)))
@@ -159,8 +145,7 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
 }
 
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                              size_t size)
-{
+                              size_t size) {
     unsigned number = zr_device_number(call, device);
     struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, &ptr);
     bool peer = b && b->key.account != number;
@@ -191,8 +176,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
 
 /* What was skipped is not evicted either; everything else is. */
 ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
-                               size_t size)
-{
+                               size_t size) {
     unsigned number = zr_device_number(call, device);
     struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find(&ptr);
     uint64_t bit = bit_of(number);

@@ -4,8 +4,7 @@
 /* Other threads may take at once what goes back: several tries, but not without end. */
 enum { MOST_TRIES = 16, OTHERS_MS = 50 };
 
-uint64_t zr_policy_trim(unsigned number)
-{
+uint64_t zr_policy_trim(unsigned number) {
     unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
     uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
 
@@ -16,8 +15,7 @@ uint64_t zr_policy_trim(unsigned number)
     return bytes;
 }
 
-ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result)
-{
+ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
     bool host = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* which is cached for no device in particular */
     uint64_t bytes;
 

@@ -7,8 +7,7 @@
 #pragma GCC visibility push(hidden)
 
 /* --- trace.c ------------------------------------------------------------------------------------------------------ */
-static inline bool zr_recording(void)
-{
+static inline bool zr_recording(void) {
     return zr_config.trace != NULL;
 }
 /* The process got a block of a device: after it was given out. */

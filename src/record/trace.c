@@ -25,16 +25,14 @@ static char path[PATH_MAX]; /* empty: not begun */
 static uint64_t start, written_at;
 static bool stopped;
 
-static uint64_t now_us(void)
-{
+static uint64_t now_us(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * MICROSECONDS + (uint64_t)t.tv_nsec / 1000;
 }
 
-static size_t put_number(char *to, uint64_t n)
-{
+static size_t put_number(char *to, uint64_t n) {
     char digits[20];
     size_t count = 0;
 
@@ -47,8 +45,7 @@ static size_t put_number(char *to, uint64_t n)
 }
 
 /* The setting's file, %p being the process id, and where the process was when it began: it may go elsewhere. */
-static bool name_file(void)
-{
+static bool name_file(void) {
     const char *from = zr_config.trace;
     size_t n = 0;
 
@@ -67,16 +64,14 @@ static bool name_file(void)
     return !*from;
 }
 
-static void stop(const char *why)
-{
+static void stop(const char *why) {
     zr_warn("trace: %s: %s; nothing more is written", path, why);
     stopped = true;
     used = 0;
 }
 
 /* A pipe that nobody reads is refused: the program must not wait for a reader. */
-static int open_file(int flags)
-{
+static int open_file(int flags) {
     int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | flags, 0600);
 
     if (fd >= 0)
@@ -85,8 +80,7 @@ static int open_file(int flags)
 }
 
 /* That a reader is gone is our own trouble, and no signal for the program. */
-static ssize_t write_unharmed(int fd)
-{
+static ssize_t write_unharmed(int fd) {
     const struct timespec at_once = {0};
     sigset_t one, pending, before;
     ssize_t n;
@@ -105,8 +99,7 @@ static ssize_t write_unharmed(int fd)
 }
 
 /* With the lock held. What could not be written whole is cut after the last whole line. */
-static void write_out(int flags)
-{
+static void write_out(int flags) {
     int fd = open_file(flags);
     ssize_t n = fd < 0 ? -1 : write_unharmed(fd);
 
@@ -127,8 +120,7 @@ static void write_out(int flags)
 }
 
 /* With the lock held. */
-static bool begin(void)
-{
+static bool begin(void) {
     static const char head[] = "op,id,bytes,stream,time_us\n";
 
     if (!name_file()) {
@@ -143,8 +135,7 @@ static bool begin(void)
     return !stopped;
 }
 
-static void event(char op, const void *id, uint64_t bytes, unsigned stream)
-{
+static void event(char op, const void *id, uint64_t bytes, unsigned stream) {
     int saved = errno;
     uint64_t now;
 
@@ -175,18 +166,15 @@ static void event(char op, const void *id, uint64_t bytes, unsigned stream)
     errno = saved;
 }
 
-void zr_record_alloc(const void *id, uint64_t bytes, unsigned device)
-{
+void zr_record_alloc(const void *id, uint64_t bytes, unsigned device) {
     event('a', id, bytes, device);
 }
 
-void zr_record_free(const void *id, unsigned device)
-{
+void zr_record_free(const void *id, unsigned device) {
     event('f', id, 0, device);
 }
 
-void zr_record_process_end(void)
-{
+void zr_record_process_end(void) {
     int saved = errno;
 
     zr_lock(&lock);
@@ -197,8 +185,7 @@ void zr_record_process_end(void)
 }
 
 /* A file of its own, where the name tells them apart; otherwise the file stays the parent's. */
-void zr_record_fork_child(void)
-{
+void zr_record_fork_child(void) {
     lock = (struct zr_lock){0};
     used = 0;
     stopped = stopped || !zr_config.trace || (path[0] && !strstr(zr_config.trace, "%p"));

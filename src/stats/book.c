@@ -8,8 +8,7 @@
  * before, plus the highest that this thread was above it: exact for this thread, and off by what others have not
  * folded.
  */
-void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak)
-{
+void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak) {
     int64_t high = __atomic_load_n(&l->high, __ATOMIC_RELAXED), before;
 
     /* First: a reader that finds the new total finds this as well. */
@@ -21,16 +20,14 @@ void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *tot
 }
 
 /* Without a shard of its own a thread folds every booking at once. */
-static void fold_at_once(unsigned account, int64_t bytes, int64_t blocks)
-{
+static void fold_at_once(unsigned account, int64_t bytes, int64_t blocks) {
     struct zr_total *t = &zr_segment.globals->total[account];
 
     zr_raise_to(&t->peak_bytes, __atomic_add_fetch(&t->bytes, bytes, __ATOMIC_RELAXED));
     zr_raise_to(&t->peak_blocks, __atomic_add_fetch(&t->blocks, blocks, __ATOMIC_RELAXED));
 }
 
-static void book_shared(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
-{
+static void book_shared(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
     struct zr_cell *c = zr_cell(s, k, device);
     int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes, one = freed ? -1 : 1;
 
@@ -44,8 +41,7 @@ static void book_shared(struct zr_shard *s, enum zr_kind k, unsigned device, uin
     }
 }
 
-ZR_COLD void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
-{
+ZR_COLD void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
     struct zr_shard *s = zr_shard_of_thread();
     int saved = errno;
 
@@ -60,8 +56,7 @@ ZR_COLD void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool 
     errno = saved;
 }
 
-static void move_reserved(struct zr_reserved *r, int64_t bytes)
-{
+static void move_reserved(struct zr_reserved *r, int64_t bytes) {
     if (bytes < 0)
         __atomic_fetch_add(&r->freed, (uint64_t)-bytes, __ATOMIC_RELAXED);
     else
@@ -69,8 +64,7 @@ static void move_reserved(struct zr_reserved *r, int64_t bytes)
     zr_raise_to(&r->peak, __atomic_add_fetch(&r->now, bytes, __ATOMIC_RELAXED));
 }
 
-void zr_book_reserved(unsigned device, int64_t bytes)
-{
+void zr_book_reserved(unsigned device, int64_t bytes) {
     if (zr_reserved_is_allocated() || !zr_stats_open())
         return;
     if (device >= ZR_DEVICES)

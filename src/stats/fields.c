@@ -11,8 +11,7 @@
 
 /* Cut where it does not fit. */
 static void describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
-                     const char *help, const char *more)
-{
+                     const char *help, const char *more) {
     snprintf(f->name, sizeof f->name, "%s%s", prefix, name);
     snprintf(f->unit, sizeof f->unit, "%s", unit);
     snprintf(f->help, sizeof f->help, "%s%s", help, more);
@@ -20,8 +19,7 @@ static void describe(struct zeroute_segment_field *f, const char *prefix, const 
 }
 
 static void describe_plain(const char *name, uint16_t type, uint16_t place, size_t offset, const char *unit,
-                           const char *help)
-{
+                           const char *help) {
     struct zeroute_segment_field f = {.type = type, .place = place, .offset = (uint32_t)offset};
 
     if (type == ZEROUTE_TEXT)
@@ -43,8 +41,7 @@ struct memory {
 
 _Static_assert(ZR_BATCH_BYTES == 32 << 20 && ZR_BATCH_BLOCKS == 64, "as the help texts of peaks say");
 
-static void describe_current(const struct memory *m, struct zeroute_segment_field f, size_t minus)
-{
+static void describe_current(const struct memory *m, struct zeroute_segment_field f, size_t minus) {
     size_t level = SHARD(level) + m->account * sizeof(struct zr_levels);
     size_t total = GLOBAL(total) + m->account * sizeof(struct zr_total);
     char name[64];
@@ -73,8 +70,7 @@ static void describe_current(const struct memory *m, struct zeroute_segment_fiel
                        : ", peak: exact with one thread, else within 32 MiB per thread");
 }
 
-static void describe_memory(const struct memory *m)
-{
+static void describe_memory(const struct memory *m) {
     size_t plus = m->cell + (m->blocks ? CELL(allocations) : CELL(allocated));
     size_t minus = m->cell + (m->blocks ? CELL(frees) : CELL(freed));
     struct zeroute_segment_field f = {
@@ -89,8 +85,7 @@ static void describe_memory(const struct memory *m)
     describe(&f, m->prefix, name, m->unit, m->help, ", freed in total");
 }
 
-static void describe_reserved(const char *prefix, size_t at)
-{
+static void describe_reserved(const char *prefix, size_t at) {
     static const struct {
         const char *name, *help;
         uint16_t type;
@@ -115,8 +110,7 @@ static void describe_reserved(const char *prefix, size_t at)
 
 /* Bytes and blocks of some devices, and what is reserved from the driver for them. */
 static void describe_devices(const char *prefix, unsigned account, size_t cell, size_t cells, size_t reserved,
-                             const char *bytes_help, const char *blocks_help)
-{
+                             const char *bytes_help, const char *blocks_help) {
     struct memory m = {prefix, "allocated_bytes.all", "bytes", bytes_help, cell, sizeof(struct zr_cell), cells, account,
                        false};
 
@@ -135,8 +129,7 @@ static void describe_devices(const char *prefix, unsigned account, size_t cell, 
     describe_memory(&m);
 }
 
-void zr_fields_describe_device(unsigned n)
-{
+void zr_fields_describe_device(unsigned n) {
     uint32_t bit = (uint32_t)1 << n;
     char prefix[16];
 
@@ -148,8 +141,7 @@ void zr_fields_describe_device(unsigned n)
                      "blocks on this device");
 }
 
-static void describe_kinds(void)
-{
+static void describe_kinds(void) {
     static const char *const names[] = {"allocated_bytes.device", "allocated_bytes.shared", "allocated_bytes.physical"};
     static const char *const help[] = {"device USM held by the process", "shared USM held by the process",
                                        "physical memory objects held by the process"};
@@ -177,8 +169,7 @@ static void describe_kinds(void)
 
 /* --- entry points, and the plain ones ----------------------------------------------------------------------------- */
 
-static void describe_entry(unsigned e, unsigned first_via, unsigned last_via)
-{
+static void describe_entry(unsigned e, unsigned first_via, unsigned last_via) {
     static const char *const vias[] = {"plt", "dlsym", "table", "handle", "sycl", "pool"};
     static const char *const help[] = {"calls through the PLT",
                                        "calls through a pointer from dlsym",
@@ -203,8 +194,7 @@ static void describe_entry(unsigned e, unsigned first_via, unsigned last_via)
                    "time below zeroute; of calls quicker than 2 us about one in 128 is timed and stands for all");
 }
 
-static void describe_entries(void)
-{
+static void describe_entries(void) {
     static const unsigned char above[] = {
 #define ZR_ABOVE(name, via) ZR_VIA_##via,
 #include "base/entries_above.def"
@@ -217,8 +207,7 @@ static void describe_entries(void)
         describe_entry(e, above[e - ZR_ENTRIES_ZE], above[e - ZR_ENTRIES_ZE]);
 }
 
-void zr_fields_describe(void)
-{
+void zr_fields_describe(void) {
     describe_devices("", ZR_ACCOUNT_ALL, SHARD(on_device), (size_t)ZR_DEVICES * ZR_KINDS_ON_DEVICE,
                      GLOBAL(reserved_all), "device, shared and physical memory held by the process",
                      "blocks held by the process");

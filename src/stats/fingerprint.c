@@ -18,9 +18,7 @@
 extern char **environ;
 
 static struct zr_lock lock;
-static struct {
-    char key[48], value[208];
-} notes[NOTES];
+static struct { char key[48], value[208]; } notes[NOTES];
 static unsigned note_count;
 
 static unsigned tickets, published; /* the last refresh that began, and the last that was published */
@@ -43,8 +41,7 @@ static const char *const variables[] = {
 };
 
 /* A line that does not fit is left out. */
-static void add(struct draft *d, const char *key, const char *value)
-{
+static void add(struct draft *d, const char *key, const char *value) {
     char *line = d->text + d->used;
     size_t room = sizeof d->text - d->used;
     int n = snprintf(line, room, "%s\t%s", key, value);
@@ -61,8 +58,7 @@ static void add(struct draft *d, const char *key, const char *value)
     d->used += (size_t)n + 1;
 }
 
-static bool begins_with_any(const char *s, const char *const *prefix, size_t count)
-{
+static bool begins_with_any(const char *s, const char *const *prefix, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (strncmp(s, prefix[i], strlen(prefix[i])) == 0)
             return true;
@@ -71,8 +67,7 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
 
 /* --- libraries ---------------------------------------------------------------------------------------------------- */
 
-static void build_id(const struct dl_phdr_info *info, char *out, size_t size)
-{
+static void build_id(const struct dl_phdr_info *info, char *out, size_t size) {
     out[0] = '\0';
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
@@ -97,8 +92,7 @@ static void build_id(const struct dl_phdr_info *info, char *out, size_t size)
     }
 }
 
-static int visit(struct dl_phdr_info *info, size_t size, void *data)
-{
+static int visit(struct dl_phdr_info *info, size_t size, void *data) {
     struct draft *d = data;
     const char *path = info->dlpi_name;
     const char *name = path ? strrchr(path, '/') : NULL;
@@ -125,8 +119,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data)
 
 /* --- cards -------------------------------------------------------------------------------------------------------- */
 
-static void cards(struct draft *d)
-{
+static void cards(struct draft *d) {
     for (int n = 128; n < 192; n++) {
         static const char *const part[] = {"vendor", "device", "subsystem_vendor", "subsystem_device", "revision"};
         char path[512], word[5][24], key[24], value[160];
@@ -147,8 +140,7 @@ static void cards(struct draft *d)
 /* --- environment -------------------------------------------------------------------------------------------------- */
 
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
-static bool is_debug_key(const char *s)
-{
+static bool is_debug_key(const char *s) {
     size_t n = strcspn(s, "=");
     if (n < 6 || s[0] < 'A' || s[0] > 'Z' || s[1] < 'a' || s[1] > 'z')
         return false;
@@ -158,8 +150,7 @@ static bool is_debug_key(const char *s)
     return true;
 }
 
-static void environment(struct draft *d)
-{
+static void environment(struct draft *d) {
     const char *read_keys = secure_getenv("NEOReadDebugKeys");
     bool keys = read_keys && strcmp(read_keys, "0") != 0;
     for (char **e = environ; e && *e; e++) {
@@ -177,8 +168,7 @@ static void environment(struct draft *d)
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
 
-static void put_together(struct draft *d)
-{
+static void put_together(struct draft *d) {
     struct utsname system;
     char settings[1024];
 
@@ -197,8 +187,7 @@ static void put_together(struct draft *d)
 }
 
 /* No lock is held while the dynamic linker walks its list; of two refreshes at once the one that began last stays. */
-void zr_fingerprint_refresh(void)
-{
+void zr_fingerprint_refresh(void) {
     int saved = errno;
     unsigned ticket = __atomic_add_fetch(&tickets, 1, __ATOMIC_ACQ_REL);
     struct draft *d = zr_stats_is_open() ? zr_pages(sizeof *d) : NULL;
@@ -217,8 +206,7 @@ void zr_fingerprint_refresh(void)
     errno = saved;
 }
 
-void zr_fingerprint_note(const char *key, const char *value)
-{
+void zr_fingerprint_note(const char *key, const char *value) {
     unsigned n = 0;
     bool changed;
 
@@ -238,7 +226,6 @@ void zr_fingerprint_note(const char *key, const char *value)
 }
 
 /* What was noted of the parent's stack is true of the child's. */
-void zr_fingerprint_fork_child(void)
-{
+void zr_fingerprint_fork_child(void) {
     lock = (struct zr_lock){0};
 }

@@ -22,16 +22,14 @@ _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
 static _Atomic uint64_t floor_next, floor_bytes, floor_available = ABSENT;
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* "Name:   123 kB" of a text like /proc/meminfo, in bytes. */
-static uint64_t kilobytes(const char *text, const char *name)
-{
+static uint64_t kilobytes(const char *text, const char *name) {
     size_t length = strlen(name);
     for (const char *line = text; line; line = strchr(line, '\n')) {
         line += *line == '\n';
@@ -43,15 +41,13 @@ static uint64_t kilobytes(const char *text, const char *name)
     return ABSENT;
 }
 
-static void show(enum zr_gauge gauge, uint64_t value)
-{
+static void show(enum zr_gauge gauge, uint64_t value) {
     if (value != ABSENT)
         zr_gauge(gauge, value);
 }
 
 /* Memory charged to our cgroup; version 2, then 1, then the root of a container that hides both. */
-static uint64_t cgroup_bytes(void)
-{
+static uint64_t cgroup_bytes(void) {
     static const char *const files[2] = {"memory.current", "memory.usage_in_bytes"};
     static const char *const mounts[2] = {"/sys/fs/cgroup", "/sys/fs/cgroup/memory"};
     static const char *const lines[2] = {"0::", ":memory:"};
@@ -74,8 +70,7 @@ static uint64_t cgroup_bytes(void)
     return ABSENT;
 }
 
-static void sample(void)
-{
+static void sample(void) {
     char text[4096];
     if (zr_read_system("/proc/meminfo", text, sizeof text)) {
         uint64_t active = kilobytes(text, "GPUActive");
@@ -92,15 +87,13 @@ static void sample(void)
     show(ZR_G_HOST_CGROUP, cgroup_bytes());
 }
 
-void zr_host_start(void)
-{
+void zr_host_start(void) {
     int saved = errno;
     sample();
     errno = saved;
 }
 
-void zr_host_sample(uint64_t next)
-{
+void zr_host_sample(uint64_t next) {
     uint64_t due = atomic_load_explicit(&zr_host_due, memory_order_relaxed);
     if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next))
         return;
@@ -110,16 +103,14 @@ void zr_host_sample(uint64_t next)
 }
 
 /* The child's own segment gets a baseline of its own. */
-void zr_host_fork_child(void)
-{
+void zr_host_fork_child(void) {
     atomic_store(&has_start, false);
     atomic_store(&zr_host_due, 0);
 }
 
 /* --- host_floor --------------------------------------------------------------------------------------------------- */
 
-static uint64_t floor_of(const char *meminfo)
-{
+static uint64_t floor_of(const char *meminfo) {
     const struct zr_amount *a = &zr_config.host_floor;
     if (!a->percent_x100)
         return a->bytes;
@@ -127,8 +118,7 @@ static uint64_t floor_of(const char *meminfo)
     return total == ABSENT ? 0 : total / 10000 * a->percent_x100;
 }
 
-bool zr_host_refuses_slow(uint64_t bytes)
-{
+bool zr_host_refuses_slow(uint64_t bytes) {
     static _Atomic uint64_t least;
     uint64_t due = atomic_load_explicit(&floor_next, memory_order_relaxed), now = now_ns();
     uint64_t since = atomic_fetch_add_explicit(&floor_bytes, bytes, memory_order_relaxed) + bytes;

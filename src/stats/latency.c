@@ -21,8 +21,7 @@ static _Atomic uint64_t pages_reserved[ZR_SHARDS]; /* of a shard's histograms, a
  * Counter and clock at one moment. Of some readings the shortest: a busy machine lets others run in the middle of one,
  * for milliseconds.
  */
-static uint64_t read_both(struct timespec *clock)
-{
+static uint64_t read_both(struct timespec *clock) {
     uint64_t shortest = 0, at = 0;
 
     for (int i = 0; i < 8; i++) {
@@ -40,13 +39,11 @@ static uint64_t read_both(struct timespec *clock)
     return at;
 }
 
-static uint64_t ns_between(const struct timespec *from, const struct timespec *to)
-{
+static uint64_t ns_between(const struct timespec *from, const struct timespec *to) {
     return (uint64_t)(to->tv_sec - from->tv_sec) * 1000000000u + (uint64_t)to->tv_nsec - (uint64_t)from->tv_nsec;
 }
 
-void zr_clock_start(uint64_t *hz, uint64_t *ticks)
-{
+void zr_clock_start(uint64_t *hz, uint64_t *ticks) {
     unsigned a, b, c, d;
     struct timespec start, now;
 
@@ -67,23 +64,20 @@ void zr_clock_start(uint64_t *hz, uint64_t *ticks)
     *ticks = zr_ticks();
 }
 
-uint64_t zr_ticks_to_ns(uint64_t ticks)
-{
+uint64_t zr_ticks_to_ns(uint64_t ticks) {
     return (uint64_t)((zr_u128)ticks * clock_scale >> 32);
 }
 
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
 /* From 65 to 192 calls, so that no rhythm of a program's calls hides some of them from the clock. */
-static void next_turn(struct zr_pace *p, enum zr_entry e)
-{
+static void next_turn(struct zr_pace *p, enum zr_entry e) {
     zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
     p->next[e].left = p->next[e].weight = 65 + (zr_thread.stats.random >> 25);
 }
 
 /* NULL: no memory, or the thread is ending. Then all its calls are timed. */
-static struct zr_pace *make_pace(void)
-{
+static struct zr_pace *make_pace(void) {
     if (!zr_thread_attend())
         return NULL;
     zr_thread.stats.pace = zr_pages(sizeof *zr_thread.stats.pace);
@@ -91,8 +85,7 @@ static struct zr_pace *make_pace(void)
     return zr_thread.stats.pace;
 }
 
-ZR_COLD uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power)
-{
+ZR_COLD uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power) {
     struct zr_pace *p = zr_thread.stats.pace;
     uint32_t weight;
 
@@ -107,8 +100,7 @@ ZR_COLD uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power)
     return weight;
 }
 
-static void learn(struct zr_pace *p, enum zr_entry e, unsigned power, uint64_t ns)
-{
+static void learn(struct zr_pace *p, enum zr_entry e, unsigned power, uint64_t ns) {
     if (ns >= QUICK_NS) {
         p->streak[e][power] = 0;
         p->quick[e] &= ~((uint64_t)1 << power);
@@ -119,24 +111,21 @@ static void learn(struct zr_pace *p, enum zr_entry e, unsigned power, uint64_t n
     }
 }
 
-void zr_latency_thread_end(void)
-{
+void zr_latency_thread_end(void) {
     if (zr_thread.stats.pace)
         zr_pages_back(zr_thread.stats.pace, sizeof *zr_thread.stats.pace);
     zr_thread.stats.pace = NULL;
 }
 
 /* What the thread has learnt stays true in the child. */
-void zr_latency_fork_child(void)
-{
+void zr_latency_fork_child(void) {
     for (unsigned n = 0; n < ZR_SHARDS; n++)
         atomic_store_explicit(&pages_reserved[n], 0, memory_order_relaxed);
 }
 
 /* --- histograms --------------------------------------------------------------------------------------------------- */
 
-static unsigned bucket_of(uint64_t ns)
-{
+static unsigned bucket_of(uint64_t ns) {
     unsigned octave = zr_power_of(ns), b;
 
     if (ns < 16)
@@ -145,8 +134,7 @@ static unsigned bucket_of(uint64_t ns)
     return b < ZEROUTE_BUCKETS ? b : ZEROUTE_BUCKETS - 1;
 }
 
-static bool reserve_page(struct zr_shard *s, enum zr_entry e)
-{
+static bool reserve_page(struct zr_shard *s, enum zr_entry e) {
     unsigned n = (unsigned)((size_t)((char *)s - zr_segment.shards) / sizeof *s);
     uint64_t bit = (uint64_t)1 << e / PER_PAGE;
 
@@ -158,8 +146,7 @@ static bool reserve_page(struct zr_shard *s, enum zr_entry e)
     return true;
 }
 
-static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t weight)
-{
+static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t weight) {
     struct zeroute_segment_histogram *h = &s->latency[e];
     size_t at = offsetof(struct zr_shard, latency) + e * sizeof *h;
 
@@ -170,8 +157,7 @@ static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t we
     zr_raise_to((int64_t *)&h->max_ns, (int64_t)ns);
 }
 
-void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight)
-{
+void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight) {
     uint64_t now = zr_ticks(), ns = now > start_ticks ? zr_ticks_to_ns(now - start_ticks) : 0;
     struct zr_shard *s = zr_shard_of_thread();
     int saved = errno;

@@ -31,8 +31,7 @@ static struct range ranges[RANGES];
 static unsigned range_count;
 static uint64_t generation;
 
-static const struct zr_library *scan(uintptr_t address)
-{
+static const struct zr_library *scan(uintptr_t address) {
     uint64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
     unsigned n = __atomic_load_n(&range_count, __ATOMIC_ACQUIRE);
 
@@ -46,21 +45,18 @@ static const struct zr_library *scan(uintptr_t address)
 }
 
 /* Libraries that have come or gone: no range counts until it is seen again. */
-static void check_generation(void)
-{
+static void check_generation(void) {
     uint64_t now = zr_elf_generation();
 
     if (__atomic_exchange_n(&generation, now, __ATOMIC_ACQ_REL) != now)
         zr_fingerprint_refresh();
 }
 
-static bool begins(const char *name, const char *stem)
-{
+static bool begins(const char *name, const char *stem) {
     return strncmp(name, stem, strlen(stem)) == 0;
 }
 
-static struct zr_library library_of(const struct zr_elf *elf)
-{
+static struct zr_library library_of(const struct zr_elf *elf) {
     struct zr_library l = {.start = elf->start, .end = elf->end};
 
     memcpy(l.name, elf->soname, strnlen(elf->soname, sizeof l.name - 1));
@@ -71,8 +67,7 @@ static struct zr_library library_of(const struct zr_elf *elf)
 }
 
 /* The entry of its name, made if there is room; else that of all others. With the lock held. */
-static struct name *name_of(const struct zr_library *l)
-{
+static struct name *name_of(const struct zr_library *l) {
     unsigned n = 0;
 
     while (n < name_count && strcmp(names[n].library.name, l->name) != 0)
@@ -88,8 +83,7 @@ static struct name *name_of(const struct zr_library *l)
     return &names[n];
 }
 
-static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in)
-{
+static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in) {
     struct zr_library l = library_of(elf);
     const struct zr_library *found;
     struct name *name;
@@ -114,8 +108,7 @@ static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in)
 }
 
 /* No lock of ours is held while the dynamic linker walks its list. */
-static const struct zr_library *walk(const void *address)
-{
+static const struct zr_library *walk(const void *address) {
     uint64_t seen_in;
     struct zr_elf elf;
 
@@ -124,8 +117,7 @@ static const struct zr_library *walk(const void *address)
     return zr_elf_find(address, &elf) ? add(&elf, seen_in) : &unknown.library;
 }
 
-const struct zr_library *zr_library_find(const void *address)
-{
+const struct zr_library *zr_library_find(const void *address) {
     const struct zr_library *l;
     int saved = errno;
 
@@ -144,8 +136,7 @@ const struct zr_library *zr_library_find(const void *address)
 }
 
 /* A counter of this library as struct zr_library_counters has it. The same name gives the same number to all. */
-static int name_counter(const struct zr_library *l, const char *what, const char *unit, const char *help)
-{
+static int name_counter(const struct zr_library *l, const char *what, const char *unit, const char *help) {
     const char *who = l->counters == &others.counters ? others.library.name : l->name;
     char name[80];
     int number;
@@ -155,8 +146,7 @@ static int name_counter(const struct zr_library *l, const char *what, const char
     return number < 0 ? -1 : number + 1;
 }
 
-ZR_COLD void zr_count_caller_slow(const struct zr_library *l, uint64_t bytes)
-{
+ZR_COLD void zr_count_caller_slow(const struct zr_library *l, uint64_t bytes) {
     struct zr_library_counters *c = l->counters;
 
     if (__atomic_load_n(&c->calls, __ATOMIC_RELAXED) < 0)
@@ -167,8 +157,7 @@ ZR_COLD void zr_count_caller_slow(const struct zr_library *l, uint64_t bytes)
         zr_count_caller(l, bytes);
 }
 
-void zr_count_skipped(const struct zr_library *l, uint64_t bytes)
-{
+void zr_count_skipped(const struct zr_library *l, uint64_t bytes) {
     struct zr_library_counters *c = l->counters;
 
     if (unlikely(!__atomic_load_n(&c->skipped_calls, __ATOMIC_ACQUIRE))) {
@@ -184,8 +173,7 @@ void zr_count_skipped(const struct zr_library *l, uint64_t bytes)
 }
 
 /* The same libraries are loaded; their counters get new numbers in the segment of the child. */
-void zr_libraries_fork_child(void)
-{
+void zr_libraries_fork_child(void) {
     lock = (struct zr_lock){0};
     unknown.counters = others.counters = (struct zr_library_counters){0};
     for (unsigned n = 0; n < NAMES; n++)

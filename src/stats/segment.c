@@ -31,8 +31,7 @@ static uint32_t fields_reserved; /* how many of the table have pages behind them
 #define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
 
 /* Field 22 of /proc/self/stat, counted from behind the name, which may hold anything. */
-static uint64_t start_time(void)
-{
+static uint64_t start_time(void) {
     char text[1024];
     zr_read_file("/proc/self/stat", text, sizeof text);
     char *p = strrchr(text, ')');
@@ -41,8 +40,7 @@ static uint64_t start_time(void)
     return p ? zr_number(p + 1) : 0;
 }
 
-static uint64_t pid_namespace(void)
-{
+static uint64_t pid_namespace(void) {
     char link[64];
     ssize_t n = readlink("/proc/self/ns/pid", link, sizeof link - 1);
     link[n < 0 ? 0 : n] = '\0';
@@ -50,8 +48,7 @@ static uint64_t pid_namespace(void)
     return p ? zr_number(p + 1) : 0;
 }
 
-static void command_line(char *out, size_t size)
-{
+static void command_line(char *out, size_t size) {
     size_t n = zr_read_file("/proc/self/cmdline", out, size);
     for (size_t i = 0; i + 1 < n; i++)
         if (out[i] == '\0' || out[i] == '\n' || out[i] == '\t')
@@ -59,8 +56,7 @@ static void command_line(char *out, size_t size)
 }
 
 /* What launchers tell their ranks: the first variables found name the job and this process's place in it. */
-static void job(struct zeroute_segment_header *h)
-{
+static void job(struct zeroute_segment_header *h) {
     static const struct {
         const char *kind, *job, *step, *rank;
     } known[] = {
@@ -89,8 +85,7 @@ static void job(struct zeroute_segment_header *h)
     }
 }
 
-static void identify(struct zeroute_segment_header *h, uint64_t nonce)
-{
+static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -108,8 +103,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce)
     job(h);
 }
 
-bool zr_segment_reserve(const void *start, size_t size)
-{
+bool zr_segment_reserve(const void *start, size_t size) {
     size_t from = (size_t)((const char *)start - (const char *)zr_segment.header) / PAGE * PAGE;
     size_t to = PAGES((size_t)((const char *)start - (const char *)zr_segment.header) + size);
     int e = 0;
@@ -120,8 +114,7 @@ bool zr_segment_reserve(const void *start, size_t size)
 }
 
 /* Away from the low numbers that programs expect to get, or dup over. */
-static int move_high(int fd)
-{
+static int move_high(int fd) {
     struct rlimit limit = {.rlim_cur = 256};
     getrlimit(RLIMIT_NOFILE, &limit);
     int floor = limit.rlim_cur > 900 ? 800 : (int)(limit.rlim_cur / 2);
@@ -132,8 +125,7 @@ static int move_high(int fd)
     return high;
 }
 
-static bool fail(const char *what, const char *path, int fd, void *map)
-{
+static bool fail(const char *what, const char *path, int fd, void *map) {
     int e = errno;
     if (map != MAP_FAILED)
         munmap(map, FILE_SIZE);
@@ -149,8 +141,7 @@ static bool fail(const char *what, const char *path, int fd, void *map)
 }
 
 /* Its name is new: the file is nobody else's. -1: none could be made. */
-static int create_file(char *path, size_t size, uint64_t *nonce)
-{
+static int create_file(char *path, size_t size, uint64_t *nonce) {
     int fd = -1;
 
     for (int attempt = 0; fd < 0 && attempt < 8; attempt++) {
@@ -166,8 +157,7 @@ static int create_file(char *path, size_t size, uint64_t *nonce)
 }
 
 /* Mode, size and the record lock that tells readers that the writer lives. */
-static bool prepare_file(int fd, struct statx *x)
-{
+static bool prepare_file(int fd, struct statx *x) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     struct rlimit limit;
 
@@ -182,8 +172,7 @@ static bool prepare_file(int fd, struct statx *x)
     return true;
 }
 
-static void describe_layout(struct zeroute_segment_header *h)
-{
+static void describe_layout(struct zeroute_segment_header *h) {
     h->layout = ZEROUTE_SEGMENT_LAYOUT;
     h->header_size = sizeof *h;
     h->file_size = FILE_SIZE;
@@ -203,8 +192,7 @@ static void describe_layout(struct zeroute_segment_header *h)
     h->fingerprint_size = ZR_FINGERPRINT_SIZE;
 }
 
-bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks)
-{
+bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
     char path[96], *map;
     uint64_t nonce = 0;
     struct statx x;
@@ -243,8 +231,7 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks)
     return true;
 }
 
-void zr_segment_abandon(void)
-{
+void zr_segment_abandon(void) {
     struct statx x;
     int fd = zr_segment.fd;
     if (zr_segment.header)
@@ -259,8 +246,7 @@ void zr_segment_abandon(void)
 
 /* --- the table of fields, and texts ------------------------------------------------------------------------------- */
 
-bool zr_segment_describe(const struct zeroute_segment_field *f)
-{
+bool zr_segment_describe(const struct zeroute_segment_field *f) {
     struct zeroute_segment_header *h = zr_segment.header;
     zr_lock(&describe_lock);
     uint32_t n = h->field_count;
@@ -280,8 +266,7 @@ bool zr_segment_describe(const struct zeroute_segment_field *f)
     return fits;
 }
 
-void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length)
-{
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length) {
     if (length > size - sizeof *t - 1)
         length = size - sizeof *t - 1;
     uint64_t g = __atomic_load_n(&t->generation, __ATOMIC_RELAXED);

@@ -17,13 +17,11 @@ static struct {
 } named[ZR_DYNAMIC];
 static unsigned named_count;
 
-bool zr_stats_is_open(void)
-{
+bool zr_stats_is_open(void) {
     return atomic_load_explicit(&state, memory_order_acquire) == 1;
 }
 
-bool zr_stats_open(void)
-{
+bool zr_stats_open(void) {
     int seen = atomic_load_explicit(&state, memory_order_acquire), saved = errno;
     bool made = false;
 
@@ -59,8 +57,7 @@ bool zr_stats_open(void)
 /* --- shards ------------------------------------------------------------------------------------------------------- */
 
 /* A shard for this thread alone: one that was returned, or a new one; NULL: none to be had. With the lock held. */
-static struct zr_shard *claim(void)
-{
+static struct zr_shard *claim(void) {
     if (free_count)
         return zr_segment_shard(free_list[--free_count]);
     if (shards_used == ZR_SHARDS ||
@@ -70,8 +67,7 @@ static struct zr_shard *claim(void)
     return zr_segment_shard(shards_used - 1);
 }
 
-struct zr_shard *zr_shard_of_thread(void)
-{
+struct zr_shard *zr_shard_of_thread(void) {
     int saved = errno;
 
     if (likely(zr_thread.stats.shard))
@@ -93,8 +89,7 @@ struct zr_shard *zr_shard_of_thread(void)
     return zr_thread.stats.shared ? zr_segment_shard(0) : zr_thread.stats.shard;
 }
 
-ZR_COLD void zr_add_slow(size_t offset, uint64_t n)
-{
+ZR_COLD void zr_add_slow(size_t offset, uint64_t n) {
     struct zr_shard *s = zr_shard_of_thread();
 
     if (!s)
@@ -106,8 +101,7 @@ ZR_COLD void zr_add_slow(size_t offset, uint64_t n)
 }
 
 /* Its thread is ending: the next owner begins with nothing unfolded. */
-static void fold_all(struct zr_shard *s)
-{
+static void fold_all(struct zr_shard *s) {
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELAXED);
     for (unsigned a = 0; a < ZR_STATS_ACCOUNTS; a++) {
         struct zr_total *t = &zr_segment.globals->total[a];
@@ -119,8 +113,7 @@ static void fold_all(struct zr_shard *s)
     __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
 }
 
-void zr_stats_thread_end(void)
-{
+void zr_stats_thread_end(void) {
     struct zr_shard *s = zr_thread.stats.shard;
 
     zr_latency_thread_end();
@@ -136,14 +129,12 @@ void zr_stats_thread_end(void)
 
 /* --- gauges, texts, names that come at run time ------------------------------------------------------------------- */
 
-void zr_gauge(enum zr_gauge g, uint64_t value)
-{
+void zr_gauge(enum zr_gauge g, uint64_t value) {
     if (zr_stats_is_open())
         __atomic_store_n(&zr_segment.globals->gauges[g], value, __ATOMIC_RELAXED);
 }
 
-void zr_text(enum zr_text t, const char *text)
-{
+void zr_text(enum zr_text t, const char *text) {
     if (!zr_stats_is_open())
         return;
     zr_lock(&lock);
@@ -152,8 +143,7 @@ void zr_text(enum zr_text t, const char *text)
 }
 
 /* The number after the last is given to a new name. False: there is no room for it. With the lock held. */
-static bool name_next(uint64_t hash, const char *name, const char *unit, const char *help)
-{
+static bool name_next(uint64_t hash, const char *name, const char *unit, const char *help) {
     struct zeroute_segment_field f = {
         .type = ZEROUTE_COUNTER,
         .offset = (uint32_t)(offsetof(struct zr_shard, dynamic) + named_count * sizeof(uint64_t))};
@@ -169,8 +159,7 @@ static bool name_next(uint64_t hash, const char *name, const char *unit, const c
     return true;
 }
 
-int zr_named(const char *name, const char *unit, const char *help)
-{
+int zr_named(const char *name, const char *unit, const char *help) {
     uint64_t hash = 14695981039346656037u;
     unsigned n = 0;
     int saved = errno;
@@ -189,8 +178,7 @@ int zr_named(const char *name, const char *unit, const char *help)
     return there ? (int)n : -1;
 }
 
-ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code)
-{
+ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
     char name[40];
 
     zr_add(offsetof(struct zr_shard, failures) + e * sizeof(uint64_t), 1);
@@ -198,8 +186,7 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code)
     zr_count_named(zr_named(name, "", "calls that failed with this code"), 1);
 }
 
-void zr_stats_fork_child(void)
-{
+void zr_stats_fork_child(void) {
     zr_segment_abandon();
     zr_latency_fork_child();
     zr_thread.stats.shard = NULL;

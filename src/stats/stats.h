@@ -121,14 +121,12 @@ struct zr_shard *zr_shard_of_thread(void);
 void zr_add_slow(size_t offset, uint64_t n);
 
 /* Written by one thread and read by others: a load and a store, no locked instruction. */
-static inline void zr_relaxed_add(uint64_t *p, uint64_t n)
-{
+static inline void zr_relaxed_add(uint64_t *p, uint64_t n) {
     __atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
 
 /* Any thread may write it: a maximum. Most often it is high enough already, and one load is all. */
-static inline void zr_raise_to(int64_t *peak, int64_t value)
-{
+static inline void zr_raise_to(int64_t *peak, int64_t value) {
     int64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
 
     while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
@@ -136,8 +134,7 @@ static inline void zr_raise_to(int64_t *peak, int64_t value)
 }
 
 /* Adds to a word of this thread's shard: about 1 ns, no cache line that another thread writes. */
-static inline void zr_add(size_t offset, uint64_t n)
-{
+static inline void zr_add(size_t offset, uint64_t n) {
     struct zr_shard *s = zr_thread.stats.shard;
 
     if (likely(s))
@@ -146,20 +143,17 @@ static inline void zr_add(size_t offset, uint64_t n)
         zr_add_slow(offset, n);
 }
 
-static inline void zr_count(enum zr_field f, uint64_t n)
-{
+static inline void zr_count(enum zr_field f, uint64_t n) {
     zr_add(offsetof(struct zr_shard, fields) + f * sizeof(uint64_t), n);
 }
 
-static inline void zr_count_named(int number, uint64_t n)
-{
+static inline void zr_count_named(int number, uint64_t n) {
     if (likely(number >= 0))
         zr_add(offsetof(struct zr_shard, dynamic) + (size_t)number * sizeof(uint64_t), n);
 }
 
 /* calls.<entry>.<via> */
-static inline void zr_count_call(enum zr_entry e, enum zr_via via)
-{
+static inline void zr_count_call(enum zr_entry e, enum zr_via via) {
     zr_add(offsetof(struct zr_shard, calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), 1);
 }
 
@@ -188,8 +182,7 @@ bool zr_segment_describe(const struct zeroute_segment_field *f);
 /* Replaces a text under its generation (a seqlock); cut at size. One writer at a time. */
 void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
 
-static inline struct zr_shard *zr_segment_shard(unsigned n)
-{
+static inline struct zr_shard *zr_segment_shard(unsigned n) {
     return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
 }
 
@@ -212,8 +205,7 @@ enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
  * Nothing is cached: what is reserved from the driver is what the process holds. Then reserved_bytes is another name
  * for allocated_bytes, and nobody need call zr_book_reserved().
  */
-static inline bool zr_reserved_is_allocated(void)
-{
+static inline bool zr_reserved_is_allocated(void) {
     return !zr_config.cache && (zr_config.route == ZR_ROUTE_NATIVE || zr_config.route == ZR_ROUTE_SYCL);
 }
 
@@ -225,8 +217,7 @@ void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *tot
 
 /* A level is never stored that fills a batch: even a reader that meets a fold is off by less than that. */
 static inline void zr_level_move(struct zr_shard *s, struct zr_level *l, int64_t n, int64_t batch, int64_t *total,
-                                 int64_t *peak)
-{
+                                 int64_t *peak) {
     int64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED) + n;
 
     if (unlikely(level >= batch || level <= -batch)) {
@@ -238,15 +229,13 @@ static inline void zr_level_move(struct zr_shard *s, struct zr_level *l, int64_t
         __atomic_store_n(&l->high, level, __ATOMIC_RELEASE);
 }
 
-static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes)
-{
+static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes) {
     struct zr_total *t = &zr_segment.globals->total[account];
 
     zr_level_move(s, &s->level[account].bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
 }
 
-static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device)
-{
+static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device) {
     return k < ZR_KINDS_ON_DEVICE ? &s->on_device[device][k] : &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
 
@@ -254,8 +243,7 @@ static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsign
  * One booking, a fold included, is one critical section of the shard's seqlock: a reader finds cells, levels and
  * totals that agree. Stores in it are releases, so that none comes before the odd generation: plain moves on x86-64.
  */
-static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
-{
+static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
     struct zr_cell *c = zr_cell(s, k, device);
     uint64_t *cell_bytes = freed ? &c->freed : &c->allocated, *cell_blocks = freed ? &c->frees : &c->allocations;
     int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes, one = freed ? -1 : 1;
@@ -276,13 +264,11 @@ static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned devic
     __atomic_store_n(&s->generation, generation + 2, __ATOMIC_RELEASE);
 }
 
-static inline bool zr_device_is_described(enum zr_kind k, unsigned device)
-{
+static inline bool zr_device_is_described(enum zr_kind k, unsigned device) {
     return k >= ZR_KINDS_ON_DEVICE || __atomic_load_n(&zr_segment.devices, __ATOMIC_RELAXED) >> device & 1;
 }
 
-static inline void zr_book_either(enum zr_kind k, unsigned device, uint64_t bytes, bool freed)
-{
+static inline void zr_book_either(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
     struct zr_shard *s = zr_thread.stats.shard;
 
     if (unlikely(device >= ZR_DEVICES))
@@ -297,14 +283,12 @@ static inline void zr_book_either(enum zr_kind k, unsigned device, uint64_t byte
  * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the kind if that is on
  * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
  */
-static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes)
-{
+static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes) {
     zr_book_either(k, device, bytes, false);
 }
 
 /* The process has freed a block, whichever thread it was booked by. */
-static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes)
-{
+static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes) {
     zr_book_either(k, device, bytes, true);
 }
 
@@ -336,8 +320,7 @@ void zr_libraries_fork_child(void);
  * thread was called from last, tens of ns for others, microseconds for one never seen. A library loaded in the place of
  * another is noticed within 1024 calls of a thread.
  */
-static inline const struct zr_library *zr_library_of(const void *address)
-{
+static inline const struct zr_library *zr_library_of(const void *address) {
     const struct zr_library *l = zr_thread.stats.library;
 
     if (likely(l && (uintptr_t)address - l->start < l->end - l->start && --zr_thread.stats.library_checks))
@@ -346,8 +329,7 @@ static inline const struct zr_library *zr_library_of(const void *address)
 }
 
 /* callers.<soname>.calls; the fields appear at the first call. */
-static inline void zr_count_caller_call(const struct zr_library *l)
-{
+static inline void zr_count_caller_call(const struct zr_library *l) {
     int calls = __atomic_load_n(&l->counters->calls, __ATOMIC_ACQUIRE);
 
     if (likely(calls > 0))
@@ -357,24 +339,20 @@ static inline void zr_count_caller_call(const struct zr_library *l)
 }
 
 /* callers.<soname>.bytes of a call that was counted. */
-static inline void zr_count_caller_bytes(const struct zr_library *l, uint64_t bytes)
-{
+static inline void zr_count_caller_bytes(const struct zr_library *l, uint64_t bytes) {
     zr_count_named(__atomic_load_n(&l->counters->bytes, __ATOMIC_RELAXED) - 1, bytes);
 }
 
-static inline void zr_count_caller(const struct zr_library *l, uint64_t bytes)
-{
+static inline void zr_count_caller(const struct zr_library *l, uint64_t bytes) {
     zr_count_caller_call(l);
     zr_count_caller_bytes(l, bytes);
 }
 
-static inline void *zr_library_tagged(const struct zr_library *l)
-{
+static inline void *zr_library_tagged(const struct zr_library *l) {
     return __atomic_load_n(&l->tag, __ATOMIC_ACQUIRE);
 }
 
-static inline void zr_library_tag(const struct zr_library *l, void *tag)
-{
+static inline void zr_library_tag(const struct zr_library *l, void *tag) {
     __atomic_store_n((void **)(uintptr_t)&l->tag, tag, __ATOMIC_RELEASE);
 }
 
@@ -398,8 +376,7 @@ struct zr_pace {
 extern bool zr_clock_is_tsc;
 
 /* The clock of latencies: the TSC where it is invariant, else CLOCK_MONOTONIC. */
-static inline uint64_t zr_ticks(void)
-{
+static inline uint64_t zr_ticks(void) {
     struct timespec t;
 
     if (likely(zr_clock_is_tsc))
@@ -417,14 +394,12 @@ uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power);
 void zr_latency_thread_end(void);
 void zr_latency_fork_child(void);
 
-static inline unsigned zr_power_of(size_t bytes)
-{
+static inline unsigned zr_power_of(size_t bytes) {
     return 63u - (unsigned)__builtin_clzll(bytes | 1);
 }
 
 /* How many calls the time of this one is to stand for; 0: do not time it. About 1 ns. */
-static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes)
-{
+static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
     struct zr_pace *p = zr_thread.stats.pace;
     unsigned power = zr_power_of(bytes);
 
@@ -455,8 +430,7 @@ bool zr_host_refuses_slow(uint64_t bytes);
 void zr_host_fork_child(void);
 
 /* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted, and said once. */
-static inline bool zr_host_refuses(uint64_t bytes)
-{
+static inline bool zr_host_refuses(uint64_t bytes) {
     return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
 }
 

@@ -17,8 +17,7 @@ struct function {
     void (*invoke)(const struct functor *functor);
 };
 
-static bool manage(struct functor *to, const struct functor *from, int operation)
-{
+static bool manage(struct functor *to, const struct functor *from, int operation) {
     enum { CLONE = 2 };
 
     if (operation == CLONE)
@@ -26,14 +25,12 @@ static bool manage(struct functor *to, const struct functor *from, int operation
     return false;
 }
 
-static void take_back(const struct functor *functor)
-{
+static void take_back(const struct functor *functor) {
     zr_route_free(functor->ptr, functor->caller);
 }
 
 /* As a parameter by value, and as a reference in older runtimes: a pointer in either case. */
-static zr_function set_host_task(const struct zr_runtime *runtime)
-{
+static zr_function set_host_task(const struct zr_runtime *runtime) {
     zr_function f = zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE");
 
     return f ? f : zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskEOSt8functionIFvvEE");
@@ -41,8 +38,7 @@ static zr_function set_host_task(const struct zr_runtime *runtime)
 
 #define FREE_IN_GROUP EX "10async_freeERNS0_7handlerEPv"
 void zr_sycl_async_free_h(void *handler, void *ptr);
-ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr)
-{
+ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr) {
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     zr_function set = runtime && zr_route_block(ptr) ? set_host_task(runtime) : NULL;
@@ -57,8 +53,7 @@ ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *hand
 
 #define FREE EX "10async_freeERKNS0_5queueEPvRKNS0_6detail13code_locationE"
 void zr_sycl_async_free(const void *queue, void *ptr, const void *code);
-ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code)
-{
+ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void *ptr, const void *code) {
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     bool owned = zr_route_block(ptr) != NULL;

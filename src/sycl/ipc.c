@@ -46,8 +46,7 @@ static struct zr_lock lock;
 /* --- making a handle out of one of the runtime's ------------------------------------------------------------------ */
 
 /* Puts `to` wherever `from` is. Returns how often that was; *at is the last place. */
-static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n, size_t *at)
-{
+static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n, size_t *at) {
     unsigned found = 0;
 
     for (size_t i = 0; i + n <= size; i += 4)
@@ -60,8 +59,7 @@ static unsigned exchange(char *data, size_t size, const void *from, const void *
 }
 
 static struct exported *make(const struct zr_block *b, const ze_ipc_mem_handle_t *handle, const struct handle *native,
-                             const void *base, const struct zr_watch *seen)
-{
+                             const void *base, const struct zr_watch *seen) {
     struct exported *e = malloc(sizeof *e + native->size);
     size_t offset = NATIVE_OFFSET, none = 0, at;
 
@@ -88,8 +86,7 @@ struct wanted {
 };
 
 /* Calls of ours, not of the program: uncounted, but seen. */
-static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg)
-{
+static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
     struct wanted *w = arg;
     struct zr_watch seen = {.size = NATIVE_SIZE};
     struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&seen);
@@ -108,8 +105,7 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
 
 /* --- the handles of blocks ---------------------------------------------------------------------------------------- */
 
-static struct exported *find(const struct zr_block *b)
-{
+static struct exported *find(const struct zr_block *b) {
     struct exported *e;
 
     zr_lock(&lock);
@@ -120,8 +116,7 @@ static struct exported *find(const struct zr_block *b)
 }
 
 /* Of two threads that export one block both get the handle of the first. */
-static struct exported *publish(struct exported *made)
-{
+static struct exported *publish(struct exported *made) {
     struct exported *e;
 
     zr_lock(&lock);
@@ -137,8 +132,7 @@ static struct exported *publish(struct exported *made)
     return e ? e : made;
 }
 
-static struct exported *export(const struct zr_block *b, const void *caller, struct wanted *w)
-{
+static struct exported *export(const struct zr_block *b, const void *caller, struct wanted *w) {
     struct zr_call call __attribute__((cleanup(zr_leave)));
     ze_result_t result;
 
@@ -157,8 +151,7 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
 }
 
 static bool get(void *ptr, const void *context, const void *caller, get_handle real_get, put_handle real_put,
-                struct handle *out)
-{
+                struct handle *out) {
     struct zr_block *b = zr_route_block(ptr);
     struct wanted w = {.block = b, .context = context, .get = real_get, .put = real_put};
     struct exported *e;
@@ -185,8 +178,7 @@ static bool get(void *ptr, const void *context, const void *caller, get_handle r
 }
 
 /* False: it was the runtime that gave it out. */
-static bool put(const struct handle *h)
-{
+static bool put(const struct handle *h) {
     struct issued **at, *i;
 
     zr_lock(&lock);
@@ -201,8 +193,7 @@ static bool put(const struct handle *h)
 }
 
 /* A handle of a block of this process: nothing needs to be opened. */
-static void *open_own(const char *data, size_t size)
-{
+static void *open_own(const char *data, size_t size) {
     struct exported *e;
     char *p = NULL;
     size_t offset;
@@ -221,8 +212,7 @@ static void *open_own(const char *data, size_t size)
     return p && zr_route_block(p) ? p : NULL;
 }
 
-void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b)
-{
+void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
     struct exported **at, *e;
 
     zr_lock(&lock);
@@ -238,8 +228,7 @@ void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b)
 }
 
 /* The parent's; their few bytes are let go of. */
-void zr_ipc_fork_child(void)
-{
+void zr_ipc_fork_child(void) {
     lock = (struct zr_lock){0};
     exports = NULL;
     issues = NULL;
@@ -251,8 +240,7 @@ void zr_ipc_fork_child(void)
 #define ZR_IPC(name, prefix)                                                                                           \
     struct handle zr_sycl_##name##_get(void *ptr, const void *context);                                                \
     ZR_SYCL_EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                                        \
-    struct handle zr_sycl_##name##_get(void *ptr, const void *context)                                                 \
-    {                                                                                                                  \
+    struct handle zr_sycl_##name##_get(void *ptr, const void *context) {                                               \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);                                         \
         get_handle real = r ? (get_handle)zr_runtime_function(r, prefix "3getEPvRKNS0_7contextE") : NULL;              \
@@ -265,8 +253,7 @@ void zr_ipc_fork_child(void)
     }                                                                                                                  \
     void zr_sycl_##name##_put(struct handle *handle, const void *context);                                             \
     ZR_SYCL_EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                                             \
-    void zr_sycl_##name##_put(struct handle *handle, const void *context)                                              \
-    {                                                                                                                  \
+    void zr_sycl_##name##_put(struct handle *handle, const void *context) {                                            \
         struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_put, __builtin_return_address(0));                    \
         put_handle real = r ? (put_handle)zr_runtime_function(r, prefix "3putERNS4_6handleERKNS0_7contextE") : NULL;   \
                                                                                                                        \
@@ -275,8 +262,7 @@ void zr_ipc_fork_child(void)
     }                                                                                                                  \
     void zr_sycl_##name##_close(void *ptr, const void *context);                                                       \
     ZR_SYCL_EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                                    \
-    void zr_sycl_##name##_close(void *ptr, const void *context)                                                        \
-    {                                                                                                                  \
+    void zr_sycl_##name##_close(void *ptr, const void *context) {                                                      \
         struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_close, __builtin_return_address(0));                  \
         zr_function real = r ? zr_runtime_function(r, prefix "5closeEPvRKNS0_7contextE") : NULL;                       \
                                                                                                                        \
@@ -289,8 +275,7 @@ ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
 #define OPEN "_ZN4sycl3_V16detail16openIPCMemHandleEPKSt4bytemRKNS0_7contextERKNS0_6deviceE"
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device);
 ZR_SYCL_EXPORT(ipc_open, OPEN)
-void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device)
-{
+void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device) {
     struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_open, __builtin_return_address(0));
     zr_function real = r ? zr_runtime_function(r, OPEN) : NULL;
     void *own = open_own(data, size);

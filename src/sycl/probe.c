@@ -47,14 +47,12 @@ static uint32_t epoch = 1; /* atomic: rises when what was found no longer holds 
 
 /* --- objects ------------------------------------------------------------------------------------------------------ */
 
-static void hold(struct control *c)
-{
+static void hold(struct control *c) {
     __atomic_fetch_add(&c->weak, 1, __ATOMIC_RELAXED);
 }
 
 /* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth virtual. */
-static void drop(struct control *c)
-{
+static void drop(struct control *c) {
     enum { DESTROY = 3 };
 
     if (__atomic_fetch_sub(&c->weak, 1, __ATOMIC_ACQ_REL) == 1)
@@ -62,8 +60,7 @@ static void drop(struct control *c)
 }
 
 /* As weak_ptr's lock() does: false when the object is gone already. */
-static bool keep_alive(struct control *c)
-{
+static bool keep_alive(struct control *c) {
     int strong = __atomic_load_n(&c->strong, __ATOMIC_RELAXED);
 
     while (strong != 0)
@@ -73,8 +70,7 @@ static bool keep_alive(struct control *c)
 }
 
 /* As shared_ptr's destructor does: the object goes by the third virtual. */
-static void let_go(struct control *c)
-{
+static void let_go(struct control *c) {
     enum { DISPOSE = 2 };
 
     if (__atomic_fetch_sub(&c->strong, 1, __ATOMIC_ACQ_REL) == 1) {
@@ -83,21 +79,18 @@ static void let_go(struct control *c)
     }
 }
 
-static bool dead(const struct pair *p)
-{
+static bool dead(const struct pair *p) {
     for (int i = 0; i < 2; i++)
         if (p->id.held[i] && __atomic_load_n(&p->id.held[i]->strong, __ATOMIC_ACQUIRE) == 0)
             return true;
     return false;
 }
 
-static inline bool same(const struct identity *a, const struct identity *b)
-{
+static inline bool same(const struct identity *a, const struct identity *b) {
     return a->first == b->first && a->second == b->second;
 }
 
-static inline void identify(const struct zr_runtime *runtime, const struct zr_request *r, struct identity *id)
-{
+static inline void identify(const struct zr_runtime *runtime, const struct zr_request *r, struct identity *id) {
     *id = (struct identity){0};
     if (r->queue) {
         id->first = id->held[0] = zr_shared(r->queue)->control;
@@ -110,8 +103,7 @@ static inline void identify(const struct zr_runtime *runtime, const struct zr_re
 }
 
 /* A newer device is one pointer: there is nothing behind it. */
-static void note_objects(const struct zr_runtime *runtime, const struct zr_request *r, struct pair *p)
-{
+static void note_objects(const struct zr_runtime *runtime, const struct zr_request *r, struct pair *p) {
     p->runtime = runtime;
     p->queue = r->queue != NULL;
     p->object[0] = *zr_shared(r->queue ? r->queue : r->context);
@@ -122,8 +114,7 @@ static void note_objects(const struct zr_runtime *runtime, const struct zr_reque
 /* --- watching ----------------------------------------------------------------------------------------------------- */
 
 /* Ours, not the program's: uncounted, and never from the cache. Within another watch that one goes on. */
-struct zr_watching zr_watch_start(struct zr_watch *w)
-{
+struct zr_watching zr_watch_start(struct zr_watch *w) {
     struct zr_watching was = {.own = !zr_thread.watch, .inside = zr_thread.inside};
 
     if (was.own) {
@@ -134,16 +125,14 @@ struct zr_watching zr_watch_start(struct zr_watch *w)
 }
 
 /* A cleanup: watching ends even when something is thrown. */
-void zr_watch_stop(const struct zr_watching *was)
-{
+void zr_watch_stop(const struct zr_watching *was) {
     if (was->own) {
         zr_thread.watch = NULL;
         zr_thread.inside = was->inside;
     }
 }
 
-bool zr_probe(bool (*act)(void *arg), void *arg, size_t size, struct zr_practice *out)
-{
+bool zr_probe(bool (*act)(void *arg), void *arg, size_t size, struct zr_practice *out) {
     struct zr_call call = {.hook = ZR_HOOK_PLT};
 
     memset(out, 0, sizeof *out);
@@ -172,8 +161,7 @@ struct native {
     size_t size;
 };
 
-static bool make_and_free(void *arg)
-{
+static bool make_and_free(void *arg) {
     const struct native *n = arg;
     void *p = zr_native_alloc(n->runtime, n->objects, n->size);
 
@@ -182,8 +170,7 @@ static bool make_and_free(void *arg)
     return p != NULL;
 }
 
-static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, struct zr_practice *out)
-{
+static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, struct zr_practice *out) {
     bool seen = false;
 
     for (size_t mib = FIRST_PROBE; !seen && mib <= LAST_PROBE; mib *= 4) {
@@ -197,8 +184,7 @@ static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_requ
 /* --- the table of objects ----------------------------------------------------------------------------------------- */
 
 /* Under the lock. Equal practices are one; NULL: all places are taken. */
-static const struct zr_practice *remember(const struct zr_practice *p)
-{
+static const struct zr_practice *remember(const struct zr_practice *p) {
     for (unsigned i = 0; i < practice_count; i++)
         if (memcmp(&practices[i], p, sizeof *p) == 0)
             return &practices[i];
@@ -209,16 +195,14 @@ static const struct zr_practice *remember(const struct zr_practice *p)
     return &practices[practice_count - 1];
 }
 
-static unsigned place_of(const struct identity *id)
-{
+static unsigned place_of(const struct identity *id) {
     uintptr_t h = (uintptr_t)id->first * 31 + (uintptr_t)id->second;
 
     return (unsigned)(h >> 4 ^ h >> 13) % PAIRS;
 }
 
 /* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
-static struct pair *place(const struct identity *want)
-{
+static struct pair *place(const struct identity *want) {
     struct pair *spare = NULL;
 
     for (unsigned i = 0, at = place_of(want); i < PAIRS; i++, at = (at + 1) % PAIRS) {
@@ -235,8 +219,7 @@ static struct pair *place(const struct identity *want)
 }
 
 /* Under the lock. The references are dropped by the caller, without it: a destructor of the runtime's may run. */
-static void release(struct pair *p, struct control *dropped[2])
-{
+static void release(struct pair *p, struct control *dropped[2]) {
     for (int i = 0; i < 2; i++)
         dropped[i] = p->id.held[i];
     memset(p, 0, sizeof *p);
@@ -244,21 +227,18 @@ static void release(struct pair *p, struct control *dropped[2])
     __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
 }
 
-static void drop_all(struct control *dropped[2])
-{
+static void drop_all(struct control *dropped[2]) {
     for (int i = 0; i < 2; i++)
         if (dropped[i])
             drop(dropped[i]);
 }
 
-bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r)
-{
+bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r) {
     return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
 }
 
 /* True: *practice is what is known. False: the caller must ask the runtime. */
-static bool known(const struct identity *want, const struct zr_practice **practice)
-{
+static bool known(const struct identity *want, const struct zr_practice **practice) {
     struct pair *p;
     bool found;
 
@@ -273,8 +253,7 @@ static bool known(const struct identity *want, const struct zr_practice **practi
 
 /* `found` NULL: these objects are left to the runtime. */
 static const struct zr_practice *keep(const struct zr_runtime *runtime, const struct zr_request *request,
-                                      const struct identity *want, const struct zr_practice *found)
-{
+                                      const struct identity *want, const struct zr_practice *found) {
     struct control *dropped[2] = {NULL, NULL};
     const struct zr_practice *practice;
     struct pair *p;
@@ -298,8 +277,7 @@ static const struct zr_practice *keep(const struct zr_runtime *runtime, const st
 }
 
 static ZR_COLD const struct zr_practice *find_practice(const struct zr_runtime *runtime,
-                                                       const struct zr_request *request, const struct identity *want)
-{
+                                                       const struct zr_request *request, const struct identity *want) {
     const struct zr_practice *practice;
     struct zr_practice found;
 
@@ -315,8 +293,7 @@ static ZR_COLD const struct zr_practice *find_practice(const struct zr_runtime *
     return probe_runtime(runtime, request, &found) ? keep(runtime, request, want, &found) : NULL;
 }
 
-const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request)
-{
+const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request) {
     uint32_t now = __atomic_load_n(&epoch, __ATOMIC_ACQUIRE);
     const struct zr_practice *practice;
     struct identity want;
@@ -338,8 +315,7 @@ const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const
 /* --- the objects once more ---------------------------------------------------------------------------------------- */
 
 /* The objects of a pair, kept alive for the moment; false: none there, or gone. */
-static bool borrow(unsigned at, struct pair *out)
-{
+static bool borrow(unsigned at, struct pair *out) {
     bool alive;
 
     zr_lock(&lock);
@@ -354,22 +330,19 @@ static bool borrow(unsigned at, struct pair *out)
     return alive;
 }
 
-static void give_back(const struct pair *p)
-{
+static void give_back(const struct pair *p) {
     for (int i = 0; i < 2; i++)
         if (p->id.held[i])
             let_go(p->id.held[i]);
 }
 
-static struct zr_request objects_of(const struct pair *p)
-{
+static struct zr_request objects_of(const struct pair *p) {
     return (struct zr_request){.queue = p->queue ? &p->object[0] : NULL,
                                .context = p->queue ? NULL : &p->object[0],
                                .device = p->queue ? NULL : &p->object[1]};
 }
 
-void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg)
-{
+void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg) {
     for (unsigned i = 0; i < PAIRS; i++) {
         struct pair p;
 
@@ -387,8 +360,7 @@ void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg
 }
 
 /* What the runtime does for this pair now; what could not be watched is found at the next request. */
-static const struct zr_practice *renew(unsigned at, const struct pair *was)
-{
+static const struct zr_practice *renew(unsigned at, const struct pair *was) {
     struct zr_request objects = objects_of(was);
     struct control *dropped[2] = {NULL, NULL};
     const struct zr_practice *practice;
@@ -409,8 +381,7 @@ static const struct zr_practice *renew(unsigned at, const struct pair *was)
     return practice;
 }
 
-void zr_practice_renew(const void *caller)
-{
+void zr_practice_renew(const void *caller) {
     struct {
         const struct zr_practice *was, *is;
     } done[PRACTICES] = {{NULL, NULL}}; /* pairs share practices: what lives follows once */
@@ -436,8 +407,7 @@ void zr_practice_renew(const void *caller)
 }
 
 /* The child's SYCL objects are copies of the parent's; what was found is as good as before. */
-void zr_probe_fork_child(void)
-{
+void zr_probe_fork_child(void) {
     lock = (struct zr_lock){0};
     __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
 }

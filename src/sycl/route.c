@@ -13,14 +13,12 @@ static uint32_t pool_taken;
 static const char *pool_refused;
 static size_t pool_limit = SIZE_MAX; /* atomic: until the runtime tells */
 
-static void tell(const char *route, const char *why)
-{
+static void tell(const char *route, const char *why) {
     zr_text(ZR_T_ROUTE, route);
     zr_text(ZR_T_ROUTE_WHY, why);
 }
 
-ZR_COLD enum zr_route zr_route_decide(void)
-{
+ZR_COLD enum zr_route zr_route_decide(void) {
     enum zr_route d = ZR_BY_RUNTIME;
     const char *why = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
 
@@ -46,8 +44,7 @@ ZR_COLD enum zr_route zr_route_decide(void)
     return d;
 }
 
-void zr_route_waits(void)
-{
+void zr_route_waits(void) {
     zr_config_load();
     zr_stats_open();
     if (!__atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE))
@@ -55,28 +52,24 @@ void zr_route_waits(void)
     zr_count(ZR_F_PASSED_BACKEND, 1);
 }
 
-bool zr_route_wants_pool(void)
-{
+bool zr_route_wants_pool(void) {
     zr_config_load();
     return zr_config.route == ZR_ROUTE_AUTO || zr_config.route == ZR_ROUTE_POOL;
 }
 
-void zr_route_pool_taken(void)
-{
+void zr_route_pool_taken(void) {
     if (__atomic_exchange_n(&pool_taken, 1, __ATOMIC_ACQ_REL) == 0) {
         zr_stats_open();
         tell("pool", zr_config.route == ZR_ROUTE_POOL ? "asked for" : "the runtime takes its pool from us");
     }
 }
 
-void zr_route_pool_refused(const char *why)
-{
+void zr_route_pool_refused(const char *why) {
     __atomic_store_n(&pool_refused, why, __ATOMIC_RELEASE);
 }
 
 /* A program's own pools may keep more than the one that plain allocations come from: the least holds. */
-void zr_route_pool_limit(size_t bytes)
-{
+void zr_route_pool_limit(size_t bytes) {
     if (bytes < __atomic_load_n(&pool_limit, __ATOMIC_RELAXED))
         __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
 }
@@ -85,8 +78,7 @@ void zr_route_pool_limit(size_t bytes)
  * A runtime that holds its pool inside tells nothing, and neither does one whose pool is switched off. With these
  * variables, whatever they say, nothing is known to be reused at once.
  */
-static ZR_COLD size_t untold_limit(void)
-{
+static ZR_COLD size_t untold_limit(void) {
     static const char *const names[] = {"UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR",
                                         "UR_L0_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_USM_ALLOCATOR"};
     size_t limit = USUAL_POOL_LIMIT;
@@ -98,8 +90,7 @@ static ZR_COLD size_t untold_limit(void)
     return limit;
 }
 
-size_t zr_route_reuses_up_to(void)
-{
+size_t zr_route_reuses_up_to(void) {
     size_t limit = __atomic_load_n(&pool_limit, __ATOMIC_RELAXED);
 
     return likely(limit != SIZE_MAX) ? limit : untold_limit();
@@ -107,8 +98,7 @@ size_t zr_route_reuses_up_to(void)
 
 /* --- at the SYCL entry points ------------------------------------------------------------------------------------- */
 
-void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller)
-{
+void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller) {
     call->caller = caller;
     call->library = zr_library_of(caller);
     call->hook = hook;
@@ -117,20 +107,17 @@ void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller)
 }
 
 /* The driver refuses for want of memory: that is the answer. Anything else is for the runtime to say. */
-static bool is_short(ze_result_t result)
-{
+static bool is_short(ze_result_t result) {
     return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
 /* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
-static bool is_reused(size_t size)
-{
+static bool is_reused(size_t size) {
     return zr_config.cache && (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
 }
 
 /* Where a device refuses, the block is of no use to the program: it goes back, as the runtime does it. */
-static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w, void *p, size_t size)
-{
+static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w, void *p, size_t size) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < w->residents; i++)
@@ -141,8 +128,7 @@ static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w,
 }
 
 static ze_result_t allocate(struct zr_call *call, const struct zr_practice *practice, size_t size, size_t alignment,
-                            void **out)
-{
+                            void **out) {
     const struct zr_watch *w = &practice->seen;
     ze_device_mem_alloc_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .flags = w->flags, .ordinal = w->ordinal};
@@ -177,8 +163,7 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
     return make_resident(call, w, *out, size);
 }
 
-bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out)
-{
+bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out) {
     struct zr_call call __attribute__((cleanup(zr_leave)));
     ze_result_t result;
     void *p = NULL;
@@ -196,16 +181,14 @@ bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alig
 }
 
 /* Nothing was ever handed out here unless it was decided so. */
-struct zr_block *zr_route_block(const void *ptr)
-{
+struct zr_block *zr_route_block(const void *ptr) {
     struct zr_block *b = zr_route() == ZR_AT_SYCL ? zr_map_find(ptr) : NULL;
 
     return b && zr_block_flags(b) & ZR_BLOCK_SYCL ? b : NULL;
 }
 
 /* What is not reused goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
-bool zr_route_free(void *ptr, const void *caller)
-{
+bool zr_route_free(void *ptr, const void *caller) {
     struct zr_block *b = zr_route_block(ptr);
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
     const struct zr_practice *practice;
@@ -243,8 +226,7 @@ struct change {
     const struct zr_practice *was, *is;
 };
 
-static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size, bool make)
-{
+static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size, bool make) {
     for (uint32_t i = 0; i < w->residents; i++) {
         unsigned n = zr_device_number(&c->call, w->resident[i]);
 
@@ -257,8 +239,7 @@ static void follow(struct change *c, const struct zr_watch *w, uint64_t devices,
     }
 }
 
-static bool follow_one(struct zr_block *b, void *arg)
-{
+static bool follow_one(struct zr_block *b, void *arg) {
     struct change *c = arg;
     uint64_t was = c->was->residents, is = c->is->residents;
     void *base = (void *)__atomic_load_n(&b->base, __ATOMIC_RELAXED);
@@ -273,8 +254,7 @@ static bool follow_one(struct zr_block *b, void *arg)
     return true;
 }
 
-void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller)
-{
+void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller) {
     struct change c = {.was = was, .is = is};
 
     zr_route_enter(&c.call, is->seen.hook, caller);

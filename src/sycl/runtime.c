@@ -23,8 +23,7 @@ static struct zr_runtime runtimes[RUNTIMES];
 static struct zr_lock lock;
 
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
-static unsigned soname_number(const char *soname)
-{
+static unsigned soname_number(const char *soname) {
     static const char stem[] = "libsycl.so.";
     const char *digits = soname + sizeof stem - 1;
     unsigned n = 0;
@@ -41,8 +40,7 @@ struct census {
 };
 
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
-static bool take_census(const struct zr_elf *elf, void *arg)
-{
+static bool take_census(const struct zr_elf *elf, void *arg) {
     struct census *c = arg;
     bool runtime = strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0;
 
@@ -51,21 +49,18 @@ static bool take_census(const struct zr_elf *elf, void *arg)
     return false;
 }
 
-bool zr_runtime_is_foreign(void)
-{
+bool zr_runtime_is_foreign(void) {
     struct census c = {.any = false};
 
     zr_elf_each(take_census, &c);
     return c.any && !c.known;
 }
 
-static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *)
-{
+static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *) {
     return (signed char (*)(const void *))ZR_FUNCTION(zr_real_dlsym(r->handle, symbol));
 }
 
-static bool fill(struct zr_runtime *r)
-{
+static bool fill(struct zr_runtime *r) {
     bool whole = true;
 
     for (int i = 0; i < ZR_SYCL_FORMS; i++) {
@@ -77,8 +72,7 @@ static bool fill(struct zr_runtime *r)
     return whole && r->context_backend && r->queue_backend;
 }
 
-static void report(const struct zr_runtime *r, bool first, const char *soname)
-{
+static void report(const struct zr_runtime *r, bool first, const char *soname) {
     const char *why = !first       ? "a second SYCL runtime in this process"
                       : !r->soname ? ZR_RUNTIME_NOT_KNOWN
                                    : "a SYCL runtime without all of its USM functions";
@@ -91,8 +85,7 @@ static void report(const struct zr_runtime *r, bool first, const char *soname)
 }
 
 /* The runtime that lies there, or a place for it; NULL: all are taken. Under the lock. */
-static struct zr_runtime *place_of(uintptr_t base)
-{
+static struct zr_runtime *place_of(uintptr_t base) {
     for (int i = 0; i < RUNTIMES; i++)
         if (runtimes[i].base == base || !runtimes[i].base)
             return &runtimes[i];
@@ -100,8 +93,7 @@ static struct zr_runtime *place_of(uintptr_t base)
 }
 
 /* The first runtime that is used is ours, later ones pass through. It is read without the lock, and then published. */
-static struct zr_runtime *know(zr_function function)
-{
+static struct zr_runtime *know(zr_function function) {
     struct zr_runtime new = {.base = 0}, *r;
     bool added = false;
     struct zr_elf elf;
@@ -127,8 +119,7 @@ static struct zr_runtime *know(zr_function function)
     return r;
 }
 
-zr_function zr_definition(const char *symbol, const void *caller)
-{
+zr_function zr_definition(const char *symbol, const void *caller) {
     /* Python loads a runtime for itself alone: it is in nobody's scope but its own. */
     static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1", "libumf.so.0"};
     void *p = zr_dlsym_from(caller, symbol);
@@ -141,8 +132,7 @@ zr_function zr_definition(const char *symbol, const void *caller)
     return ZR_FUNCTION(p);
 }
 
-static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *caller, const struct zr_library *library)
-{
+static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *caller, const struct zr_library *library) {
     zr_function function = zr_definition(symbols[form], caller);
     struct zr_runtime *r;
 
@@ -156,16 +146,14 @@ static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *calle
 }
 
 /* A library is linked to one runtime: its record remembers which. */
-struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller)
-{
+struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller) {
     const struct zr_library *library = zr_library_of(caller);
     struct zr_runtime *r = zr_library_tagged(library);
 
     return likely(r) ? r : find(form, caller, library);
 }
 
-struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller)
-{
+struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
     if (likely(!zr_exiting())) {
         zr_fork_check();
         zr_count_call(entry, ZR_VIA_SYCL);
@@ -173,8 +161,7 @@ struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller)
     return zr_runtime_of(ZR_SYCL_free_XC, caller);
 }
 
-zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol)
-{
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol) {
     zr_function f = ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol));
 
     if (!f)
@@ -182,7 +169,6 @@ zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *sy
     return f;
 }
 
-void zr_runtime_fork_child(void)
-{
+void zr_runtime_fork_child(void) {
     lock = (struct zr_lock){0};
 }

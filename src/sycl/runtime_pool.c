@@ -18,8 +18,7 @@ struct below {
     bool inside, pooled;
 };
 
-static struct below enter_below(void)
-{
+static struct below enter_below(void) {
     struct below was = {zr_thread.inside, zr_thread.pooled};
 
     zr_thread.inside = false;
@@ -27,15 +26,13 @@ static struct below enter_below(void)
     return was;
 }
 
-static void leave_below(const struct below *was)
-{
+static void leave_below(const struct below *was) {
     zr_thread.inside = was->inside;
     zr_thread.pooled = was->pooled;
 }
 
 /* The provider translates codes: what the driver said is noted where we see its call. */
-static ze_result_t provide(const struct zr_runtime_pool *p, size_t size, size_t alignment, int *code, void **out)
-{
+static ze_result_t provide(const struct zr_runtime_pool *p, size_t size, size_t alignment, int *code, void **out) {
     struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
 
     zr_thread.refused = ZE_RESULT_SUCCESS;
@@ -46,8 +43,7 @@ static ze_result_t provide(const struct zr_runtime_pool *p, size_t size, size_t 
     return zr_thread.refused ? (ze_result_t)zr_thread.refused : ZE_RESULT_ERROR_UNKNOWN;
 }
 
-static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t size, size_t alignment, int *code)
-{
+static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t size, size_t alignment, int *code) {
     struct zr_call call = {.hook = p->hook};
     struct zr_block *b;
     void *out = NULL;
@@ -65,27 +61,23 @@ static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t s
     return b;
 }
 
-static int provider_free(const struct zr_runtime_pool *p, struct zr_block *b)
-{
+static int provider_free(const struct zr_runtime_pool *p, struct zr_block *b) {
     struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
 
     return p->umf.free(p->provider, (void *)b->base, b->size);
 }
 
-static struct zr_block *backing_alloc(void *arg, size_t size, int *code)
-{
+static struct zr_block *backing_alloc(void *arg, size_t size, int *code) {
     return provider_alloc(arg, size, 0, code);
 }
 
-static void backing_free(void *arg, struct zr_block *b)
-{
+static void backing_free(void *arg, struct zr_block *b) {
     provider_free(arg, b);
 }
 
 /* --- making and deleting ------------------------------------------------------------------------------------------ */
 
-static bool make_one(void *arg)
-{
+static bool make_one(void *arg) {
     struct zr_runtime_pool *p = arg;
     void *ptr = NULL;
 
@@ -93,13 +85,11 @@ static bool make_one(void *arg)
 }
 
 /* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */
-static size_t pools_up_to(size_t reuses_up_to)
-{
+static size_t pools_up_to(size_t reuses_up_to) {
     return !zr_config.cache ? 0 : zr_config.reuse == ZR_REUSE_RUNTIME ? reuses_up_to : SIZE_MAX / 4;
 }
 
-bool zr_runtime_pool_begin(struct zr_runtime_pool *p, const struct zr_umf *umf, void *provider, size_t reuses_up_to)
-{
+bool zr_runtime_pool_begin(struct zr_runtime_pool *p, const struct zr_umf *umf, void *provider, size_t reuses_up_to) {
     struct zr_pool_backing backing = {p, backing_alloc, backing_free};
     struct zr_practice practice;
     struct zr_call call = {.hook = ZR_HOOK_PLT};
@@ -117,8 +107,7 @@ bool zr_runtime_pool_begin(struct zr_runtime_pool *p, const struct zr_umf *umf, 
     return p->pool != NULL;
 }
 
-static bool free_direct(struct zr_runtime_pool *p, struct zr_block *b)
-{
+static bool free_direct(struct zr_runtime_pool *p, struct zr_block *b) {
     size_t size = b->size;
 
     if (provider_free(p, b) != 0)
@@ -128,8 +117,7 @@ static bool free_direct(struct zr_runtime_pool *p, struct zr_block *b)
 }
 
 /* With cache:off the provider gave each block for itself: what the runtime's own pool would have had goes too. */
-static bool leave(struct zr_block *b, void *arg)
-{
+static bool leave(struct zr_block *b, void *arg) {
     struct zr_runtime_pool *p = arg;
 
     if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE || !(zr_block_flags(b) & ZR_BLOCK_DIRECT) || b->owner != p)
@@ -144,8 +132,7 @@ static bool leave(struct zr_block *b, void *arg)
 }
 
 /* A program may let its context go while blocks live: the memory goes with the pool. */
-void zr_runtime_pool_end(struct zr_runtime_pool *p)
-{
+void zr_runtime_pool_end(struct zr_runtime_pool *p) {
     struct zr_pool_counts counts;
 
     zr_pool_counts(p->pool, &counts);
@@ -158,8 +145,7 @@ void zr_runtime_pool_end(struct zr_runtime_pool *p)
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static int direct(struct zr_runtime_pool *p, size_t *size, size_t alignment, void **out)
-{
+static int direct(struct zr_runtime_pool *p, size_t *size, size_t alignment, void **out) {
     int code = 0;
     struct zr_block *b = provider_alloc(p, *size, alignment, &code);
 
@@ -172,8 +158,7 @@ static int direct(struct zr_runtime_pool *p, size_t *size, size_t alignment, voi
     return 0;
 }
 
-int zr_runtime_pool_malloc(struct zr_runtime_pool *p, size_t size, size_t alignment, void **out)
-{
+int zr_runtime_pool_malloc(struct zr_runtime_pool *p, size_t size, size_t alignment, void **out) {
     bool asked = true;
     int code;
 
@@ -188,23 +173,20 @@ int zr_runtime_pool_malloc(struct zr_runtime_pool *p, size_t size, size_t alignm
     return 0;
 }
 
-static struct zr_block *direct_block(const struct zr_runtime_pool *p, const void *ptr)
-{
+static struct zr_block *direct_block(const struct zr_runtime_pool *p, const void *ptr) {
     struct zr_block *b = zr_map_base(ptr);
 
     return b && zr_block_flags(b) & ZR_BLOCK_DIRECT && b->owner == p ? b : NULL;
 }
 
-size_t zr_runtime_pool_usable(struct zr_runtime_pool *p, const void *ptr)
-{
+size_t zr_runtime_pool_usable(struct zr_runtime_pool *p, const void *ptr) {
     size_t size = zr_pool_usable(p->pool, ptr);
     struct zr_block *b = likely(size) ? NULL : direct_block(p, ptr);
 
     return b ? b->size : size;
 }
 
-bool zr_runtime_pool_free(struct zr_runtime_pool *p, void *ptr)
-{
+bool zr_runtime_pool_free(struct zr_runtime_pool *p, void *ptr) {
     struct zr_block *b;
     size_t size = 0;
 

@@ -64,8 +64,7 @@ struct zr_shared {
     void *control;
 };
 
-static inline const struct zr_shared *zr_shared(const void *object)
-{
+static inline const struct zr_shared *zr_shared(const void *object) {
     return object;
 }
 
@@ -112,8 +111,7 @@ enum zr_route { ZR_NOT_DECIDED, ZR_AT_SYCL, ZR_BY_POOL, ZR_BY_RUNTIME };
 extern uint32_t zr_route_decision; /* atomic */
 /* Decided at the first allocation on Level Zero, and told in the segment. */
 enum zr_route zr_route_decide(void);
-static inline enum zr_route zr_route(void)
-{
+static inline enum zr_route zr_route(void) {
     return (enum zr_route)__atomic_load_n(&zr_route_decision, __ATOMIC_ACQUIRE);
 }
 /* An allocation on another backend before that decides nothing: the runtime asks for its pool when Level Zero is first

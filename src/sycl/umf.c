@@ -54,8 +54,7 @@ static struct zr_umf umf;
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static struct pool *take_spare(void)
-{
+static struct pool *take_spare(void) {
     struct pool *p;
 
     zr_lock(&lock);
@@ -66,8 +65,7 @@ static struct pool *take_spare(void)
     return p ? p : zr_piece(sizeof *p);
 }
 
-static void put_spare(struct pool *p)
-{
+static void put_spare(struct pool *p) {
     zr_lock(&lock);
     *p = (struct pool){.next = spare};
     spare = p;
@@ -75,8 +73,7 @@ static void put_spare(struct pool *p)
 }
 
 /* What we cannot serve UMF's own pool does: a runtime gets as many pools as it wants. */
-static int initialize(void *provider, const void *params, void **out)
-{
+static int initialize(void *provider, const void *params, void **out) {
     struct pool *p;
     int code;
 
@@ -97,8 +94,7 @@ static int initialize(void *provider, const void *params, void **out)
     return code;
 }
 
-static int finalize(void *pool)
-{
+static int finalize(void *pool) {
     struct pool *p = pool;
     int code = UMF_SUCCESS;
 
@@ -113,13 +109,11 @@ static int finalize(void *pool)
     return code;
 }
 
-void zr_umf_fork_child(void)
-{
+void zr_umf_fork_child(void) {
     lock = (struct zr_lock){0};
 }
 
-static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller)
-{
+static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller) {
     void *out = NULL;
     int code;
 
@@ -138,8 +132,7 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
     return out;
 }
 
-static void *pool_malloc(void *pool, size_t size)
-{
+static void *pool_malloc(void *pool, size_t size) {
     struct pool *p = pool;
 
     if (unlikely(!p->ours.pool))
@@ -147,8 +140,7 @@ static void *pool_malloc(void *pool, size_t size)
     return allocate(p, ZR_E_pool_malloc, size, 0, __builtin_return_address(0));
 }
 
-static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment)
-{
+static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment) {
     struct pool *p = pool;
 
     if (unlikely(!p->ours.pool))
@@ -157,29 +149,25 @@ static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment)
 }
 
 /* As UMF's own: device memory cannot be written from here. */
-static void *not_supported(enum zr_entry entry)
-{
+static void *not_supported(enum zr_entry entry) {
     zr_count_call(entry, ZR_VIA_POOL);
     zr_thread.sycl.error = UMF_NOT_SUPPORTED;
     return NULL;
 }
 
-static void *pool_calloc(void *pool, size_t count, size_t size)
-{
+static void *pool_calloc(void *pool, size_t count, size_t size) {
     struct pool *p = pool;
 
     return p->ours.pool ? not_supported(ZR_E_pool_calloc) : p->theirs->calloc(p->their_pool, count, size);
 }
 
-static void *pool_realloc(void *pool, void *ptr, size_t size)
-{
+static void *pool_realloc(void *pool, void *ptr, size_t size) {
     struct pool *p = pool;
 
     return p->ours.pool ? not_supported(ZR_E_pool_realloc) : p->theirs->realloc(p->their_pool, ptr, size);
 }
 
-static int pool_usable(void *pool, const void *ptr, size_t *size)
-{
+static int pool_usable(void *pool, const void *ptr, size_t *size) {
     struct pool *p = pool;
 
     if (unlikely(!p->ours.pool))
@@ -189,8 +177,7 @@ static int pool_usable(void *pool, const void *ptr, size_t *size)
     return UMF_SUCCESS;
 }
 
-static int pool_free(void *pool, void *ptr)
-{
+static int pool_free(void *pool, void *ptr) {
     struct pool *p = pool;
 
     if (unlikely(!p->ours.pool))
@@ -202,15 +189,13 @@ static int pool_free(void *pool, void *ptr)
     return zr_runtime_pool_free(&p->ours, ptr) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
 }
 
-static int pool_last_error(void *pool)
-{
+static int pool_last_error(void *pool) {
     struct pool *p = pool;
 
     return p->ours.pool ? zr_thread.sycl.error : p->theirs->get_last_allocation_error(p->their_pool);
 }
 
-static int pool_name(void *pool, const char **name)
-{
+static int pool_name(void *pool, const char **name) {
     struct pool *p = pool;
 
     if (p && !p->ours.pool)
@@ -219,8 +204,7 @@ static int pool_name(void *pool, const char **name)
     return UMF_SUCCESS;
 }
 
-static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments)
-{
+static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments) {
     struct pool *p = pool;
 
     if (p && !p->ours.pool && p->theirs->ext_ctl)
@@ -228,8 +212,7 @@ static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t 
     return UMF_INVALID_CTL_PATH;
 }
 
-static int pool_trim(void *pool, size_t keep)
-{
+static int pool_trim(void *pool, size_t keep) {
     struct pool *p = pool;
 
     if (!p->ours.pool)
@@ -240,8 +223,7 @@ static int pool_trim(void *pool, size_t keep)
 }
 
 /* The size itself is the result in 0.11. */
-static size_t pool_usable_0_11(void *pool, const void *ptr)
-{
+static size_t pool_usable_0_11(void *pool, const void *ptr) {
     struct pool *p = pool;
     size_t size = 0;
 
@@ -266,8 +248,7 @@ static struct ops ours = {.initialize = initialize,
 
 /* Once: which table this UMF knows, and the two functions of its provider. Of two threads that come at once both find
  * the same. */
-static bool adopt(const struct ops *real, const void *caller)
-{
+static bool adopt(const struct ops *real, const void *caller) {
     struct zr_umf found = {
         .alloc = (int (*)(void *, size_t, size_t, void **))zr_definition("umfMemoryProviderAlloc", caller),
         .free = (int (*)(void *, void *, size_t))zr_definition("umfMemoryProviderFree", caller)};
@@ -286,8 +267,7 @@ static bool adopt(const struct ops *real, const void *caller)
     return real_ops == real;
 }
 
-static const struct ops *table_for(const struct ops *real, const void *caller)
-{
+static const struct ops *table_for(const struct ops *real, const void *caller) {
     const char *why = NULL;
 
     if (real->version != OPS_0_11 && real->version != OPS_1_0 && real->version != OPS_1_1)
@@ -312,8 +292,7 @@ int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size);
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT const void *zr_umfDisjointPoolOps(void)
-{
+EXPORT const void *zr_umfDisjointPoolOps(void) {
     const void *caller = __builtin_return_address(0);
     const void *(*real)(void) = REAL(umfDisjointPoolOps, caller);
     const struct ops *ops = real ? real() : NULL;
@@ -324,8 +303,7 @@ EXPORT const void *zr_umfDisjointPoolOps(void)
     return table_for(ops, caller);
 }
 
-EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name)
-{
+EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name) {
     int (*real)(void *, const char *) = REAL(umfDisjointPoolParamsSetName, __builtin_return_address(0));
 
     zr_thread.sycl.for_device = name && strcmp(name, "Device") == 0;
@@ -334,8 +312,7 @@ EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name)
     return real ? real(params, name) : UMF_NOT_SUPPORTED;
 }
 
-EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size)
-{
+EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size) {
     int (*real)(void *, size_t) = REAL(umfDisjointPoolParamsSetMaxPoolableSize, __builtin_return_address(0));
 
     zr_thread.sycl.params = params;

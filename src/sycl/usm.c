@@ -13,8 +13,7 @@ enum {
 static const char no_location[64]; /* a code location: three null pointers and two numbers */
 
 /* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector. */
-static inline bool has_properties(const void *properties)
-{
+static inline bool has_properties(const void *properties) {
     const struct {
         uint64_t dataless;
         const void *begin, *end, *capacity;
@@ -23,8 +22,7 @@ static inline bool has_properties(const void *properties)
     return list && (list->dataless || list->begin != list->end);
 }
 
-void *zr_native_alloc(const struct zr_runtime *r, const struct zr_request *objects, size_t size)
-{
+void *zr_native_alloc(const struct zr_runtime *r, const struct zr_request *objects, size_t size) {
     if (objects->queue)
         return ((void *(*)(size_t, const void *, const void *))r->real[ZR_SYCL_malloc_device_QC])(size, objects->queue,
                                                                                                   no_location);
@@ -32,8 +30,7 @@ void *zr_native_alloc(const struct zr_runtime *r, const struct zr_request *objec
         size, objects->device, objects->context, no_location);
 }
 
-void zr_native_free(const struct zr_runtime *r, const struct zr_request *objects, void *p)
-{
+void zr_native_free(const struct zr_runtime *r, const struct zr_request *objects, void *p) {
     if (objects->queue)
         ((void (*)(void *, const void *, const void *))r->real[ZR_SYCL_free_QC])(p, objects->queue, no_location);
     else
@@ -44,15 +41,13 @@ void zr_native_free(const struct zr_runtime *r, const struct zr_request *objects
  * What may be served at all. Size 0 and odd alignments get the runtime's own, and so do alignments above the page of
  * device memory: adapters differ about those.
  */
-static inline bool is_plain(const struct zr_request *r)
-{
+static inline bool is_plain(const struct zr_request *r) {
     return likely(r->size != 0) && likely(!(r->alignment & (r->alignment - 1))) &&
            likely(r->alignment <= LARGEST_ALIGNMENT) && likely(!has_properties(r->properties));
 }
 
 /* True: *out is the answer. */
-static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller, void **out)
-{
+static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller, void **out) {
     const struct zr_practice *practice;
     enum zr_route route = zr_route();
 
@@ -71,8 +66,7 @@ static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, 
     return practice && zr_route_alloc(practice, r->size, r->alignment, caller, out);
 }
 
-static bool is_device(enum zr_entry entry, int kind)
-{
+static bool is_device(enum zr_entry entry, int kind) {
     if (entry == ZR_E_malloc_device || entry == ZR_E_aligned_alloc_device)
         return true;
     return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && kind == KIND_DEVICE;
@@ -80,8 +74,7 @@ static bool is_device(enum zr_entry entry, int kind)
 
 /* Counts the call; true: *out is the answer, and otherwise the runtime's own function is to be called. */
 static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r,
-                   const void *caller, void **out)
-{
+                   const void *caller, void **out) {
     if (zr_exiting())
         return false;
     zr_fork_check();
@@ -94,8 +87,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
 #define ZR_SYCL(form_, entry, symbol, parameters, arguments, ...)                                                      \
     void *zr_sycl_##form_ parameters;                                                                                  \
     ZR_SYCL_EXPORT(form_, "_ZN4sycl3_V1" symbol)                                                                       \
-    void *zr_sycl_##form_ parameters                                                                                   \
-    {                                                                                                                  \
+    void *zr_sycl_##form_ parameters {                                                                                 \
         const struct zr_request r = {.form = ZR_SYCL_##form_, __VA_ARGS__};                                            \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form_, caller);                                           \
@@ -108,8 +100,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                                      \
     void zr_sycl_##form parameters;                                                                                    \
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                                        \
-    void zr_sycl_##form parameters                                                                                     \
-    {                                                                                                                  \
+    void zr_sycl_##form parameters {                                                                                   \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                                            \
                                                                                                                        \
@@ -126,8 +117,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
 #define ZR_PEER(entry, symbol)                                                                                         \
     void zr_sycl_##entry(void *device, const void *peer);                                                              \
     ZR_SYCL_EXPORT(entry, "_ZN4sycl3_V1" symbol)                                                                       \
-    void zr_sycl_##entry(void *device, const void *peer)                                                               \
-    {                                                                                                                  \
+    void zr_sycl_##entry(void *device, const void *peer) {                                                             \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
         zr_function real = runtime ? zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol) : NULL;                       \
@@ -141,8 +131,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
 ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")
 
-void zr_sycl_fork_child(void)
-{
+void zr_sycl_fork_child(void) {
     zr_runtime_fork_child();
     zr_probe_fork_child();
     zr_umf_fork_child();

@@ -2,38 +2,33 @@
 #include "policy/policy.h"
 
 ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                                   size_t alignment, ze_device_handle_t device, void **out)
-{
+                                   size_t alignment, ze_device_handle_t device, void **out) {
     if (unlikely(zr_thread.watch))
         zr_watch_alloc(zr_thread.hook.number, context, desc, size, device);
     ZR_ENTER(zeMemAllocDevice, (context, desc, size, alignment, device, out));
     return zr_policy_alloc_device(&call, context, desc, size, alignment, device, out);
 }
 
-ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr)
-{
+ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr) {
     if (unlikely(zr_thread.watch))
         zr_watch_free(NULL, false);
     ZR_ENTER(zeMemFree, (context, ptr));
     return zr_policy_free(&call, context, ptr);
 }
 
-ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr)
-{
+ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr) {
     if (unlikely(zr_thread.watch))
         zr_watch_free(desc, true);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
     return zr_policy_free_ext(&call, context, desc, ptr);
 }
 
-static ze_result_t ask_host(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out)
-{
+static ze_result_t ask_host(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
     return ZR_DOWN(call, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
 }
 
 ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size,
-                                 size_t alignment, void **out)
-{
+                                 size_t alignment, void **out) {
     ZR_ENTER(zeMemAllocHost, (context, desc, size, alignment, out));
     struct zr_alloc a = {.kind = ZR_KIND_HOST,
                          .entry = ZR_E_zeMemAllocHost,
@@ -48,16 +43,14 @@ ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_
     return zr_policy_alloc(&call, &a, out);
 }
 
-static ze_result_t ask_shared(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out)
-{
+static ze_result_t ask_shared(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
     return ZR_DOWN(call, zeMemAllocShared, size,
                    (a->context, a->desc, a->host_desc, size, a->alignment, a->device, out));
 }
 
 ze_result_t zr_on_zeMemAllocShared(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *device_desc,
                                    const ze_host_mem_alloc_desc_t *host_desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out)
-{
+                                   ze_device_handle_t device, void **out) {
     ZR_ENTER(zeMemAllocShared, (context, device_desc, host_desc, size, alignment, device, out));
     struct zr_alloc a = {.kind = ZR_KIND_SHARED,
                          .entry = ZR_E_zeMemAllocShared,
@@ -75,8 +68,7 @@ ze_result_t zr_on_zeMemAllocShared(ze_context_handle_t context, const ze_device_
 
 /* The answer can carry a file descriptor of the block: that is an export. */
 ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const void *ptr,
-                                          ze_memory_allocation_properties_t *properties, ze_device_handle_t *device)
-{
+                                          ze_memory_allocation_properties_t *properties, ze_device_handle_t *device) {
     ZR_ENTER(zeMemGetAllocProperties, (context, ptr, properties, device));
     ptr = zr_registry_visible(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
@@ -86,8 +78,7 @@ ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const voi
     return result;
 }
 
-ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *ptr, void **base, size_t *size)
-{
+ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *ptr, void **base, size_t *size) {
     ZR_ENTER(zeMemGetAddressRange, (context, ptr, base, size));
     if (context && zr_registry_range(ptr, base, size))
         return ZE_RESULT_SUCCESS;
@@ -95,15 +86,13 @@ ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *
     return ZR_DOWN(&call, zeMemGetAddressRange, 0, (context, ptr, base, size));
 }
 
-static ze_result_t watched(ze_result_t result, const ze_ipc_mem_handle_t *handle)
-{
+static ze_result_t watched(ze_result_t result, const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
         zr_watch_export(handle);
     return result;
 }
 
-ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr, ze_ipc_mem_handle_t *handle)
-{
+ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr, ze_ipc_mem_handle_t *handle) {
     if (unlikely(zr_thread.watch))
         return watched(ZR_BELOW_HOOK(zeMemGetIpcHandle)(context, ptr, handle), handle);
     ZR_ENTER(zeMemGetIpcHandle, (context, ptr, handle));
@@ -115,8 +104,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr
 }
 
 ze_result_t zr_on_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, const void *ptr, void *next,
-                                                  ze_ipc_mem_handle_t *handle)
-{
+                                                  ze_ipc_mem_handle_t *handle) {
     if (unlikely(zr_thread.watch))
         return watched(ZR_BELOW_HOOK(zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), handle);
     ZR_ENTER(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
@@ -128,8 +116,7 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, c
 }
 
 ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t handle,
-                                     ze_ipc_memory_flags_t flags, void **out)
-{
+                                     ze_ipc_memory_flags_t flags, void **out) {
     ZR_ENTER(zeMemOpenIpcHandle, (context, device, handle, flags, out));
     ze_result_t result = ZR_WITH_ROOM(&call, zr_device_number(&call, device),
                                       ZR_DOWN(&call, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out)));
@@ -137,8 +124,7 @@ ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_hand
                                        : result;
 }
 
-ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *ptr)
-{
+ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *ptr) {
     ZR_ENTER(zeMemCloseIpcHandle, (context, ptr));
     struct zr_block *b = zr_map_take(ptr);
     if (!b)

@@ -6,8 +6,7 @@
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)
 #define ZR_PASS(name, table, index, minor, parameters, arguments)                                                      \
-    ze_result_t zr_on_##name parameters                                                                                \
-    {                                                                                                                  \
+    ze_result_t zr_on_##name parameters {                                                                              \
         ZR_ENTER(name, arguments);                                                                                     \
         return ZR_DOWN(&call, name, 0, arguments);                                                                     \
     }

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices)
-{
+ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices) {
     ZR_ENTER(zeDeviceGet, (driver, count, devices));
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zeDeviceGet, 0, (driver, count, devices));
@@ -16,8 +15,7 @@ ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_dev
     return result;
 }
 
-ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *count, ze_device_handle_t *parts)
-{
+ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *count, ze_device_handle_t *parts) {
     ZR_ENTER(zeDeviceGetSubDevices, (device, count, parts));
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zeDeviceGetSubDevices, 0, (device, count, parts));
@@ -26,8 +24,7 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     return result;
 }
 
-static void *chained(void *chain, uint32_t stype)
-{
+static void *chained(void *chain, uint32_t stype) {
     struct zr_ze_usable_memory *link = chain;
 
     while (link && link->stype != stype)
@@ -36,8 +33,7 @@ static void *chained(void *chain, uint32_t stype)
 }
 
 /* The largest block is no larger than the limit. Chained to it may be how much memory is free. */
-ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
-{
+ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties) {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
     struct zr_ze_usable_memory *usable = properties ? chained(properties->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE) : NULL;
     bool asks = usable || (properties && zr_config.limit.set);
@@ -53,8 +49,7 @@ ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_pro
 
 /* SYCL's global_mem_size is the physical size, where the driver tells it, else the total. */
 static void report_region(unsigned number, ze_device_memory_properties_t *region, uint64_t *total_left,
-                          uint64_t *physical_left)
-{
+                          uint64_t *physical_left) {
     ze_device_memory_ext_properties_t *more = chained(region->pNext, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
     struct zr_ze_usable_memory *usable = chained(region->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
 
@@ -66,8 +61,7 @@ static void report_region(unsigned number, ze_device_memory_properties_t *region
 }
 
 ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_t *count,
-                                              ze_device_memory_properties_t *properties)
-{
+                                              ze_device_memory_properties_t *properties) {
     ZR_ENTER(zeDeviceGetMemoryProperties, (device, count, properties));
     uint32_t regions = properties && count ? *count : 0;
     uint64_t total_left = UINT64_MAX, physical_left = UINT64_MAX;
@@ -83,8 +77,7 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_
     return result;
 }
 
-ze_result_t zr_on_zesDeviceEnumMemoryModules(zes_device_handle_t device, uint32_t *count, zes_mem_handle_t *modules)
-{
+ze_result_t zr_on_zesDeviceEnumMemoryModules(zes_device_handle_t device, uint32_t *count, zes_mem_handle_t *modules) {
     ZR_ENTER(zesDeviceEnumMemoryModules, (device, count, modules));
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zesDeviceEnumMemoryModules, 0, (device, count, modules));
@@ -93,8 +86,7 @@ ze_result_t zr_on_zesDeviceEnumMemoryModules(zes_device_handle_t device, uint32_
     return result;
 }
 
-ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *state)
-{
+ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *state) {
     ZR_ENTER(zesMemoryGetState, (memory, state));
     unsigned number;
     uint32_t among;

@@ -4,8 +4,7 @@
  */
 #include "policy/policy.h"
 
-ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *start, size_t size, void **out)
-{
+ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *start, size_t size, void **out) {
     ZR_ENTER(zeVirtualMemReserve, (context, start, size, out));
     ze_result_t result = ZR_DOWN(&call, zeVirtualMemReserve, size, (context, start, size, out));
     if (result == ZE_RESULT_SUCCESS)
@@ -13,8 +12,7 @@ ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *s
     return result;
 }
 
-ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr, size_t size)
-{
+ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr, size_t size) {
     ZR_ENTER(zeVirtualMemFree, (context, ptr, size));
     struct zr_block *b = zr_map_take(ptr);
     ze_result_t result = ZR_DOWN(&call, zeVirtualMemFree, size, (context, ptr, size));
@@ -27,8 +25,8 @@ ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr,
 
 /* A driver that defers backing looks for memory only now, on a device that the call does not name. */
 ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, size_t size,
-                                  ze_physical_mem_handle_t physical, size_t offset, ze_memory_access_attribute_t access)
-{
+                                  ze_physical_mem_handle_t physical, size_t offset,
+                                  ze_memory_access_attribute_t access) {
     ZR_ENTER(zeVirtualMemMap, (context, ptr, size, physical, offset, access));
     ze_result_t result =
         ZR_WITH_ROOM(&call, ZR_UNKNOWN_DEVICE,
@@ -38,8 +36,7 @@ ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, 
     return result;
 }
 
-ze_result_t zr_on_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr, size_t size)
-{
+ze_result_t zr_on_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr, size_t size) {
     ZR_ENTER(zeVirtualMemUnmap, (context, ptr, size));
     ze_result_t result = ZR_DOWN(&call, zeVirtualMemUnmap, size, (context, ptr, size));
     if (result == ZE_RESULT_SUCCESS)
@@ -47,8 +44,7 @@ ze_result_t zr_on_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr
     return result;
 }
 
-static ze_result_t ask_physical(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out)
-{
+static ze_result_t ask_physical(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
     return ZR_DOWN(
         call, zePhysicalMemCreate, size,
         (a->context, a->device, (ze_physical_mem_desc_t *)(uintptr_t)a->desc, (ze_physical_mem_handle_t *)(void *)out));
@@ -56,8 +52,7 @@ static ze_result_t ask_physical(struct zr_call *call, const struct zr_alloc *a, 
 
 /* Physical memory is known by its handle. That of the host belongs to no device. */
 ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                      ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out)
-{
+                                      ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out) {
     ZR_ENTER(zePhysicalMemCreate, (context, device, desc, out));
     bool on_device = device && desc && !(desc->flags & ZR_PHYSICAL_MEM_FLAG_ON_HOST);
     struct zr_alloc a = {.kind = on_device ? ZR_KIND_PHYSICAL : ZR_KIND_HOST,
@@ -71,8 +66,7 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
     return zr_policy_alloc(&call, &a, (void **)(void *)out);
 }
 
-ze_result_t zr_on_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t physical)
-{
+ze_result_t zr_on_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t physical) {
     ZR_ENTER(zePhysicalMemDestroy, (context, physical));
     return zr_policy_destroy_physical(&call, context, physical);
 }

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-static inline double now_ns(void)
-{
+static inline double now_ns(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -16,8 +15,7 @@ static inline double now_ns(void)
 }
 
 /* What is compared runs on the same processor: those of a shared host differ from each other. */
-static inline void stay_on(int processor)
-{
+static inline void stay_on(int processor) {
     cpu_set_t set;
 
     CPU_ZERO(&set);
@@ -25,22 +23,19 @@ static inline void stay_on(int processor)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-static inline int by_value(const void *a, const void *b)
-{
+static inline int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
 }
 
 /* The lower quartile; sorts the values, as the median does. */
-static inline double quartile(double *values, size_t n)
-{
+static inline double quartile(double *values, size_t n) {
     qsort(values, n, sizeof *values, by_value);
     return values[n / 4];
 }
 
-static inline double median(double *values, size_t n)
-{
+static inline double median(double *values, size_t n) {
     qsort(values, n, sizeof *values, by_value);
     return values[n / 2];
 }

@@ -12,21 +12,18 @@ static ze_context_handle_t context;
 static ze_device_handle_t cards[CARDS];
 static uint32_t card_count = CARDS;
 
-static __attribute__((noinline, cold)) void failed(const char *what, ze_result_t r)
-{
+static __attribute__((noinline, cold)) void failed(const char *what, ze_result_t r) {
     fprintf(stderr, "%s: 0x%x\n", what, r);
     exit(1);
 }
 
-static inline void must(const char *what, ze_result_t r)
-{
+static inline void must(const char *what, ze_result_t r) {
     if (__builtin_expect(r != ZE_RESULT_SUCCESS, 0))
         failed(what, r);
 }
 #define MUST(call) must(#call, call)
 
-static inline void open_cards(void)
-{
+static inline void open_cards(void) {
     ze_context_desc_t d = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
     ze_driver_handle_t driver;
     uint32_t one = 1;
@@ -37,8 +34,7 @@ static inline void open_cards(void)
     MUST(zeContextCreate(driver, &d, &context));
 }
 
-static inline void *take(size_t size)
-{
+static inline void *take(size_t size) {
     void *p = NULL;
 
     MUST(zeMemAllocDevice(context, &plain_desc, size, 0, cards[0], &p));
@@ -46,14 +42,12 @@ static inline void *take(size_t size)
 }
 
 /* As SYCL's runtime does: on the owner and on every other card of the context. */
-static inline void spread(void *p, size_t size)
-{
+static inline void spread(void *p, size_t size) {
     for (uint32_t i = 0; i < card_count; i++)
         MUST(zeContextMakeMemoryResident(context, cards[i], p, size));
 }
 
-static inline void give(void *p)
-{
+static inline void give(void *p) {
     MUST(zeMemFree(context, p));
 }
 

@@ -21,20 +21,17 @@ static const double slice_ns = 3e6;
 static struct zr_pool *pool;
 
 /* As the preload does it: the key is filled in anew for every request. */
-static void *whole_get(size_t size)
-{
+static void *whole_get(size_t size) {
     struct zr_key key = {.context = (void *)0x1230, .device = (void *)0x4560, .account = 1};
 
     return (void *)whole_alloc(&key, size)->base;
 }
 
-static void whole_put(void *p)
-{
+static void whole_put(void *p) {
     whole_free(p);
 }
 
-static void *pool_get(size_t size)
-{
+static void *pool_get(size_t size) {
     void *p = NULL;
     bool grew;
 
@@ -42,8 +39,7 @@ static void *pool_get(size_t size)
     return p;
 }
 
-static void pool_put(void *p)
-{
+static void pool_put(void *p) {
     size_t size;
 
     zr_pool_free(pool, p, &size);
@@ -65,15 +61,13 @@ struct work {
     uint64_t random;
 };
 
-static void run_pair(struct work *w)
-{
+static void run_pair(struct work *w) {
     for (int i = 0; i < CHUNK; i++)
         w->a->put(w->a->get(w->size));
 }
 
 /* A cheap generator and no division: they are part of what is timed. */
-static void run_live(struct work *w)
-{
+static void run_live(struct work *w) {
     uint64_t r = w->random;
 
     for (int i = 0; i < CHUNK; i++) {
@@ -86,22 +80,19 @@ static void run_live(struct work *w)
     w->random = r;
 }
 
-static void hold(struct work *w)
-{
+static void hold(struct work *w) {
     for (size_t i = 0; w->live && i < LIVE; i++)
         w->live[i] = w->a->get(w->size);
 }
 
-static void let_go(struct work *w)
-{
+static void let_go(struct work *w) {
     for (size_t i = 0; w->live && i < LIVE; i++)
         w->a->put(w->live[i]);
 }
 
 static void (*pattern)(struct work *w);
 
-static double one_thread(struct work *w, size_t steps)
-{
+static double one_thread(struct work *w, size_t steps) {
     double start, ns;
 
     hold(w);
@@ -124,8 +115,7 @@ static struct {
     int ready, stop;
 } second;
 
-static void *work_until_stopped(void *arg)
-{
+static void *work_until_stopped(void *arg) {
     (void)arg;
     stay_on(1);
     hold(&second.w);
@@ -140,8 +130,7 @@ static void *work_until_stopped(void *arg)
     return NULL;
 }
 
-static double two_threads(struct work *w, size_t steps)
-{
+static double two_threads(struct work *w, size_t steps) {
     static void *live[LIVE];
     cpu_set_t before;
     pthread_t other;
@@ -171,8 +160,7 @@ static double two_threads(struct work *w, size_t steps)
 }
 
 /* ns per allocation and free, of one thread while `threads` of them run. */
-static double once(bool living, const struct allocator *a, size_t size, int threads, size_t steps)
-{
+static double once(bool living, const struct allocator *a, size_t size, int threads, size_t steps) {
     static void *live[LIVE];
     struct work w = {a, size, living ? live : NULL, 88172645463325252u};
 
@@ -180,8 +168,7 @@ static double once(bool living, const struct allocator *a, size_t size, int thre
     return threads == 2 ? two_threads(&w, steps) : one_thread(&w, steps);
 }
 
-static void compare(bool living, size_t size, int threads)
-{
+static void compare(bool living, size_t size, int threads) {
     double slice[ALLOCATORS][ROUNDS];
     size_t steps[ALLOCATORS];
 
@@ -202,13 +189,11 @@ static void compare(bool living, size_t size, int threads)
 /* --- the same thousand blocks, with and without many others beside them ------------------------------------------ */
 enum { USED = 1000 };
 
-static bool whole_knows(void *p)
-{
+static bool whole_knows(void *p) {
     return zr_map_base(p) != NULL;
 }
 
-static bool pool_knows(void *p)
-{
+static bool pool_knows(void *p) {
     return zr_pool_usable(pool, p) != 0;
 }
 
@@ -220,8 +205,7 @@ static const struct keeper {
     {&allocator[0], whole_knows, 65536}, {&allocator[1], pool_knows, 512}, {&allocator[2], umf_knows, 65536}};
 
 /* ns for a lookup, and for a free and an allocation, of USED blocks in any order. */
-static void measure_many(const struct keeper *k, void **p, const unsigned *order, double *look, double *again)
-{
+static void measure_many(const struct keeper *k, void **p, const unsigned *order, double *look, double *again) {
     size_t found = 0;
     double began = now_ns();
 
@@ -236,8 +220,7 @@ static void measure_many(const struct keeper *k, void **p, const unsigned *order
     *again = (now_ns() - began) / USED;
 }
 
-static void compare_many(void)
-{
+static void compare_many(void) {
     static const size_t counts[] = {USED, 1000000};
     enum { MANY_ROUNDS = 501 };
     static double look[MANY_ROUNDS], again[MANY_ROUNDS];
@@ -265,8 +248,7 @@ static void compare_many(void)
 }
 
 /* --only NAME: pair, live or many. */
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static const size_t sizes[] = {64, 4096, 65536, 1 << 20, 20 << 20, 64 << 20};
     const char *only = argc > 2 && strcmp(argv[1], "--only") == 0 ? argv[2] : NULL;
 

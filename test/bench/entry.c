@@ -35,14 +35,12 @@ static int threads;
 static enum task task;
 static pthread_barrier_t gate;
 
-static void run_pair(struct work *w, size_t steps)
-{
+static void run_pair(struct work *w, size_t steps) {
     for (size_t i = 0; i < steps; i++)
         give(take(w->size));
 }
 
-static void run_resident(struct work *w, size_t steps)
-{
+static void run_resident(struct work *w, size_t steps) {
     for (size_t i = 0; i < steps; i++) {
         void *p = take(w->size);
 
@@ -51,8 +49,7 @@ static void run_resident(struct work *w, size_t steps)
     }
 }
 
-static void run_live(struct work *w, size_t steps)
-{
+static void run_live(struct work *w, size_t steps) {
     uint64_t r = 88172645463325252u;
 
     for (size_t i = 0; i < steps; i++) {
@@ -65,8 +62,7 @@ static void run_live(struct work *w, size_t steps)
     }
 }
 
-static void perform(struct work *w)
-{
+static void perform(struct work *w) {
     cpu_set_t before;
     double start;
 
@@ -94,8 +90,7 @@ static void perform(struct work *w)
     }
 }
 
-static void *second(void *unused)
-{
+static void *second(void *unused) {
     (void)unused;
     for (;;) {
         pthread_barrier_wait(&gate);
@@ -106,8 +101,7 @@ static void *second(void *unused)
 }
 
 /* All threads at once. */
-static void all(enum task what)
-{
+static void all(enum task what) {
     static bool made;
     pthread_t other;
 
@@ -125,8 +119,7 @@ static void all(enum task what)
 }
 
 /* ns per step of one thread while all of them run. */
-static double slice(void)
-{
+static double slice(void) {
     double sum = 0;
 
     all(RUN);
@@ -136,8 +129,7 @@ static double slice(void)
 }
 
 /* As many steps as take about as long as a slice. */
-static void calibrate(void)
-{
+static void calibrate(void) {
     size_t steps = 16;
     double ns;
 
@@ -153,8 +145,7 @@ static void calibrate(void)
     }
 }
 
-static bool begin(const char *name, size_t size, int number)
-{
+static bool begin(const char *name, size_t size, int number) {
     bool live = strcmp(name, "live") == 0;
 
     threads = number;
@@ -173,22 +164,19 @@ static bool begin(const char *name, size_t size, int number)
     return true;
 }
 
-static void look(void *p)
-{
+static void look(void *p) {
     size_t size;
     void *base;
 
     MUST(zeMemGetAddressRange(context, p, &base, &size));
 }
 
-static double lower(double a, double b)
-{
+static double lower(double a, double b) {
     return a < b ? a : b;
 }
 
 /* ns per lookup, and per free and allocation, of the first blocks. */
-static void use(void **p, size_t count, double *looked, double *again)
-{
+static void use(void **p, size_t count, double *looked, double *again) {
     *looked = *again = 1e18;
     for (int turn = 0; turn < TURNS; turn++) {
         double start = now_ns(), middle;
@@ -207,8 +195,7 @@ static void use(void **p, size_t count, double *looked, double *again)
     }
 }
 
-static void growth(size_t few, size_t many)
-{
+static void growth(size_t few, size_t many) {
     void **p = malloc(many * sizeof *p);
     double ns[4];
     size_t count = 0;
@@ -228,8 +215,7 @@ static void growth(size_t few, size_t many)
     free(p);
 }
 
-int main(void)
-{
+int main(void) {
     char line[128], name[16];
     size_t size, many;
     int number;

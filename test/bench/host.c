@@ -20,8 +20,7 @@ static const size_t sizes[] = {512, 64 * KIB, MIB, 2 * MIB, 20 * MIB, 256 * MIB}
 static const char *const counters[] = {"gem_create", "vm_bind_map", "prime_export", "prime_import"};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), COUNTERS = sizeof(counters) / sizeof(counters[0]) };
 
-static long long counter(const char *name)
-{
+static long long counter(const char *name) {
     const char *path = getenv("XE_STANDIN_COUNTS");
     FILE *f = path ? fopen(path, "r") : NULL;
     char word[64];
@@ -36,8 +35,7 @@ static long long counter(const char *name)
     return found;
 }
 
-static void calls(void)
-{
+static void calls(void) {
     for (unsigned i = 0; i < SIZES; i++) {
         enum { MOST = 64 };
         unsigned n = sizes[i] > 64 * MIB ? 8 : MOST;
@@ -58,8 +56,7 @@ static void calls(void)
 }
 
 /* The sum of a field "NAME: N UNIT" in a file under the root. */
-static long long field(const char *file, const char *name)
-{
+static long long field(const char *file, const char *name) {
     char path[4096], line[256], unit[16];
     long long value, sum = 0;
     FILE *f;
@@ -78,8 +75,7 @@ static long long field(const char *file, const char *name)
     return sum;
 }
 
-static long long imported(void)
-{
+static long long imported(void) {
     const char *root = getenv("ZEROUTE_ROOT");
     char path[4096];
     long long sum = 0;
@@ -97,8 +93,7 @@ static long long imported(void)
     return sum;
 }
 
-static void pages(void)
-{
+static void pages(void) {
     enum { BLOCKS = 4 };
     long long before = field("proc/meminfo", "GPUActive"), gtt = imported();
     void *p[BLOCKS];
@@ -112,8 +107,7 @@ static void pages(void)
         give(p[i]);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
 
     if (strcmp(what, "calls") && strcmp(what, "pages")) {

@@ -9,8 +9,7 @@
 
 enum { RUNS = 2000 };
 
-static double run(char *const *environment)
-{
+static double run(char *const *environment) {
     char name[] = "/bin/true";
     char *const argv[] = {name, NULL};
     double start = now_ns();
@@ -24,8 +23,7 @@ static double run(char *const *environment)
     return (now_ns() - start) / 1e3;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static double bare[RUNS], with[RUNS];
     char preload[4096];
     char *const nothing[] = {NULL}, *const library[] = {preload, NULL};

@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-static void pairs(size_t count, size_t size, const sycl::device &device, const sycl::context &context)
-{
+static void pairs(size_t count, size_t size, const sycl::device &device, const sycl::context &context) {
     for (size_t i = 0; i < count; i++) {
         void *p = sycl::aligned_alloc_device(512, size, device, context);
         if (!p)
@@ -16,8 +15,7 @@ static void pairs(size_t count, size_t size, const sycl::device &device, const s
     }
 }
 
-int main()
-{
+int main() {
     using clock = std::chrono::steady_clock;
     auto devices = sycl::device::get_devices(sycl::info::device_type::gpu);
     if (devices.empty())

@@ -20,55 +20,47 @@ struct umf_provider_ops {
     void *optional[16];
 };
 
-static int umf_start(const void *params, void **provider)
-{
+static int umf_start(const void *params, void **provider) {
     (void)params;
     *provider = &null_next;
     return 0;
 }
 
-static int umf_end(void *provider)
-{
+static int umf_end(void *provider) {
     (void)provider;
     return 0;
 }
 
-static int umf_alloc(void *provider, size_t size, size_t alignment, void **out)
-{
+static int umf_alloc(void *provider, size_t size, size_t alignment, void **out) {
     (void)provider, (void)alignment;
     *out = null_address(size);
     return 0;
 }
 
-static int umf_free(void *provider, void *p, size_t size)
-{
+static int umf_free(void *provider, void *p, size_t size) {
     (void)provider, (void)p, (void)size;
     return 0;
 }
 
-static void umf_last_error(void *provider, const char **message, int32_t *code)
-{
+static void umf_last_error(void *provider, const char **message, int32_t *code) {
     (void)provider;
     *message = "";
     *code = 0;
 }
 
-static int umf_page(void *provider, size_t size, size_t *page)
-{
+static int umf_page(void *provider, size_t size, size_t *page) {
     (void)provider, (void)size;
     *page = 65536;
     return 0;
 }
 
-static int umf_min_page(void *provider, const void *p, size_t *page)
-{
+static int umf_min_page(void *provider, const void *p, size_t *page) {
     (void)provider, (void)p;
     *page = 65536;
     return 0;
 }
 
-static int umf_name(void *provider, const char **name)
-{
+static int umf_name(void *provider, const char **name) {
     (void)provider;
     *name = "nothing";
     return 0;
@@ -88,18 +80,15 @@ static void *(*umf_pool_malloc)(void *pool, size_t size);
 static int (*umf_pool_free)(void *pool, void *p);
 static int (*umf_pool_by_pointer)(const void *p, void **pool);
 
-static inline void *disjoint_get(size_t size)
-{
+static inline void *disjoint_get(size_t size) {
     return umf_pool_malloc(umf_pool, size);
 }
 
-static inline void disjoint_put(void *p)
-{
+static inline void disjoint_put(void *p) {
     umf_pool_free(umf_pool, p);
 }
 
-static inline bool open_umf(void)
-{
+static inline bool open_umf(void) {
     void *lib = dlopen("libumf.so.1", RTLD_NOW), *params = NULL, *provider = NULL;
     int (*create_provider)(const void *, const void *, void **);
     int (*create_params)(void **);
@@ -132,8 +121,7 @@ static inline bool open_umf(void)
 }
 
 /* Its tracker. */
-static inline bool umf_knows(void *p)
-{
+static inline bool umf_knows(void *p) {
     void *of = NULL;
 
     return umf_pool_by_pointer(p, &of) == 0 && of == umf_pool;

@@ -27,8 +27,7 @@ static uint64_t state;
 /* Younger than the oldest headers we build with. */
 static ze_result_t (*put_handle)(ze_context_handle_t, ze_ipc_mem_handle_t);
 
-uint64_t next(void)
-{
+uint64_t next(void) {
     uint64_t z = (state += 0x9e3779b97f4a7c15ull);
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -36,21 +35,18 @@ uint64_t next(void)
     return z ^ (z >> 31);
 }
 
-uint64_t below(uint64_t n)
-{
+uint64_t below(uint64_t n) {
     return next() % n;
 }
 
-static void must(const char *what, ze_result_t r)
-{
+static void must(const char *what, ze_result_t r) {
     if (r != ZE_RESULT_SUCCESS) {
         fprintf(stderr, "calls: %s: 0x%x\n", what, r);
         exit(3);
     }
 }
 
-void out(const char *format, ...)
-{
+void out(const char *format, ...) {
     va_list args;
 
     va_start(args, format);
@@ -58,8 +54,7 @@ void out(const char *format, ...)
     va_end(args);
 }
 
-size_t some_size(void)
-{
+size_t some_size(void) {
     static const size_t edges[] = {0,       1,       7,        512,      4095,      4096,    65535,
                                    65536,   65537,   MIB - 1,  MIB,      MIB + 1,   2 * MIB, 2 * MIB + 1,
                                    3 * MIB, 4 * MIB, 20 * MIB, 64 * MIB, 1ull << 45};
@@ -76,16 +71,14 @@ size_t some_size(void)
     }
 }
 
-static size_t some_alignment(void)
-{
+static size_t some_alignment(void) {
     static const size_t edges[] = {1, 3, 8, 64, 512, 4096, 65536, 2 * MIB, 4 * MIB, 100};
 
     return below(2) ? 0 : edges[below(COUNT(edges))];
 }
 
 static ze_result_t ask(enum kind kind, unsigned context, unsigned device, size_t size, size_t alignment,
-                       uint32_t ordinal, uint32_t flags, void **p)
-{
+                       uint32_t ordinal, uint32_t flags, void **p) {
     ze_device_mem_alloc_desc_t d = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, NULL, flags, ordinal};
     ze_host_mem_alloc_desc_t h = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, NULL, flags};
 
@@ -101,8 +94,7 @@ static ze_result_t ask(enum kind kind, unsigned context, unsigned device, size_t
 }
 
 /* An exported block is not freed deferred: the driver (26.27) crashes when the card is full for the second time. */
-static void give_back(struct slot *s, unsigned way)
-{
+static void give_back(struct slot *s, unsigned way) {
     ze_memory_free_ext_desc_t d = {ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, NULL, 1};
     ze_result_t r;
 
@@ -114,8 +106,7 @@ static void give_back(struct slot *s, unsigned way)
     memset(s, 0, sizeof(*s));
 }
 
-static void op_allocate(void)
-{
+static void op_allocate(void) {
     struct slot *s = &slots[below(SLOTS)];
     enum kind kind = (enum kind)(below(5) < 3 ? DEVICE : below(2) ? HOST : SHARED);
     unsigned context = (unsigned)below(2), device = (unsigned)below(device_count), way = (unsigned)below(3);
@@ -138,8 +129,7 @@ static void op_allocate(void)
         out(" %s", (uintptr_t)p % (64 * KIB) ? "MISALIGNED" : "aligned");
 }
 
-static void op_free(void)
-{
+static void op_free(void) {
     struct slot *s = &slots[below(SLOTS)];
     unsigned way = (unsigned)below(3);
 
@@ -147,8 +137,7 @@ static void op_free(void)
         give_back(s, way);
 }
 
-static void op_wrong_free(void)
-{
+static void op_wrong_free(void) {
     static char ours[64];
     bool null = below(2);
 
@@ -156,8 +145,7 @@ static void op_wrong_free(void)
         zeMemFree(contexts[below(2)], null ? NULL : ours));
 }
 
-static int index_of(ze_device_handle_t device)
-{
+static int index_of(ze_device_handle_t device) {
     for (uint32_t i = 0; i < device_count; i++) {
         if (devices[i] == device)
             return (int)i;
@@ -165,8 +153,7 @@ static int index_of(ze_device_handle_t device)
     return -1;
 }
 
-static void op_ask(void)
-{
+static void op_ask(void) {
     static char ours[64];
     struct slot *s = &slots[below(SLOTS)];
     ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -197,8 +184,7 @@ static void op_ask(void)
     out(" size alone %#x %zu", r, r ? 0 : size);
 }
 
-static void op_resident(void)
-{
+static void op_resident(void) {
     struct slot *s = &slots[below(SLOTS)];
     unsigned device = (unsigned)below(device_count);
     bool evict = below(4) == 0;
@@ -214,8 +200,7 @@ static void op_resident(void)
 }
 
 /* What is exported is opened when all else is done: see open_what_is_exported. */
-static void op_export(void)
-{
+static void op_export(void) {
     struct slot *s = &slots[below(SLOTS)];
     bool put = below(2);
     uint64_t device = below(device_count);
@@ -239,8 +224,7 @@ static void op_export(void)
  * for the opened pointer's own and closes both with it: the card then finds no buffer, or somebody else's,
  * behind the block, and a bind that fails makes the driver evict the very batch it is about to start.
  */
-static void open_what_is_exported(void)
-{
+static void open_what_is_exported(void) {
     for (unsigned i = 0; i < SLOTS; i++) {
         struct slot *s = &slots[i];
         ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -266,8 +250,7 @@ static void open_what_is_exported(void)
 }
 
 /* Host to block, block to block, block to host: the bytes must arrive. */
-static void op_copy(void)
-{
+static void op_copy(void) {
     enum { MOST = 256 * 1024 };
     static unsigned char from[MOST], to[MOST];
     struct slot *a = &slots[below(SLOTS)], *b = &slots[below(SLOTS)];
@@ -298,8 +281,7 @@ static void op_copy(void)
     out(" copy %zu bytes %s to %s: %#x %u wrong", n, kind_name[a->kind], kind_name[b->kind], r, bad);
 }
 
-static void op_virtual(void)
-{
+static void op_virtual(void) {
     unsigned context = (unsigned)below(2), device = (unsigned)below(device_count);
     size_t size = (1 + below(8)) * 2 * MIB, page = 0, got = 0;
     ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, NULL, 0, size};
@@ -334,8 +316,7 @@ static void op_virtual(void)
 }
 
 /* Blocks in a context of their own, freed or given back with it. */
-static void op_context(void)
-{
+static void op_context(void) {
     ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     unsigned device = (unsigned)below(device_count), blocks = 1 + (unsigned)below(4);
@@ -358,8 +339,7 @@ static void op_context(void)
 }
 
 /* Until the card is full, then all back: as many blocks fit as without us, whatever is cached. */
-static void op_fill_up(void)
-{
+static void op_fill_up(void) {
     enum { MOST = 512 };
     static void *blocks[MOST];
     unsigned n = 0, device = (unsigned)below(device_count);
@@ -402,8 +382,7 @@ static const struct {
     {"anywhere", op_anywhere, 3},
 };
 
-static void one(uint64_t seed, unsigned i)
-{
+static void one(uint64_t seed, unsigned i) {
     unsigned sum = 0, pick, k = 0;
 
     state = seed * 0x2545f4914f6cdd1dull + i;
@@ -417,8 +396,7 @@ static void one(uint64_t seed, unsigned i)
     out("\n");
 }
 
-static void start(void)
-{
+static void start(void) {
     ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
     uint32_t n = 1;
     ze_context_handle_t (*standard)(ze_driver_handle_t);
@@ -451,8 +429,7 @@ static void start(void)
 }
 
 /* "3-5,9": is i in it? */
-static bool listed(const char *list, unsigned i)
-{
+static bool listed(const char *list, unsigned i) {
     char *end;
 
     while (list && *list) {
@@ -467,8 +444,7 @@ static bool listed(const char *list, unsigned i)
     return false;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     uint64_t seed = 1;
     unsigned count = 300;
     const char *only = NULL;

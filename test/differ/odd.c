@@ -13,16 +13,14 @@ struct sub_allocations {
     uint32_t *count, *sub;
 };
 
-static ze_result_t device_block(const void *chain, size_t size, size_t alignment, unsigned device, void **p)
-{
+static ze_result_t device_block(const void *chain, size_t size, size_t alignment, unsigned device, void **p) {
     ze_device_mem_alloc_desc_t d = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, chain, 0, 0};
 
     *p = NULL;
     return zeMemAllocDevice(contexts[0], &d, size, alignment, devices[device], p);
 }
 
-static void ask_and_free(void *p, size_t size)
-{
+static void ask_and_free(void *p, size_t size) {
     ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     void *base = NULL;
     size_t length = 0;
@@ -35,8 +33,7 @@ static void ask_and_free(void *p, size_t size)
 }
 
 /* Over the maximum with and without leave to be, exported and imported by descriptor, and a chain of nobody's. */
-void op_chained(void)
-{
+void op_chained(void) {
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC, NULL, 0};
     ze_external_memory_export_desc_t as = {ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC, NULL,
                                            ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
@@ -87,8 +84,7 @@ void op_chained(void)
 }
 
 /* Each wrong in one thing. The loader or the driver refuses; nothing may be left behind. */
-void op_wrong(void)
-{
+void op_wrong(void) {
     static char ours[64];
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     ze_host_mem_alloc_desc_t h = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
@@ -163,8 +159,7 @@ void op_wrong(void)
 }
 
 /* A part of a block, and more than it: made resident, copied and filled. */
-void op_partly(void)
-{
+void op_partly(void) {
     enum { MOST = 64 * 1024 };
     static unsigned char back[MOST];
     struct slot *s = &slots[below(SLOTS)];
@@ -189,8 +184,7 @@ void op_partly(void)
 }
 
 /* A context of some of the devices: blocks of those that are in it, and of those that are not. */
-void op_few(void)
-{
+void op_few(void) {
     ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
     unsigned member = (unsigned)below(device_count), device = (unsigned)below(device_count);
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
@@ -216,8 +210,7 @@ void op_few(void)
 }
 
 /* A reservation filled piece by piece. */
-void op_pieces(void)
-{
+void op_pieces(void) {
     enum { PIECES = 4 };
     size_t piece = 2 * MIB * (1 + below(4)), got = 0;
     unsigned device = (unsigned)below(device_count), leave = (unsigned)below(PIECES);
@@ -256,8 +249,7 @@ void op_pieces(void)
 }
 
 /* What is said about a block in every shape of the question. */
-void op_shapes(void)
-{
+void op_shapes(void) {
     struct slot *s = &slots[below(SLOTS)];
     uint32_t count = 0;
     struct sub_allocations sub = {SUB_ALLOCATIONS, NULL, &count, NULL};
@@ -277,8 +269,7 @@ void op_shapes(void)
 }
 
 /* Freed through another context than the one it is of, as the driver lets one. */
-void op_elsewhere(void)
-{
+void op_elsewhere(void) {
     ze_memory_free_ext_desc_t f = {ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, NULL, (uint32_t)below(4)};
     struct slot *s = &slots[below(SLOTS)];
     bool ext = below(2);
@@ -296,8 +287,7 @@ void op_elsewhere(void)
  * Shared memory of no device in particular. Without advice: the driver (26.27) holds on to what was advised after it
  * is freed, and crashes at a later command.
  */
-void op_anywhere(void)
-{
+void op_anywhere(void) {
     ze_device_mem_alloc_desc_t d = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     ze_host_mem_alloc_desc_t h = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
     ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};

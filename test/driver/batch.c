@@ -48,15 +48,13 @@ enum mi_opcode {
 
 enum blit_opcode { BLOCK_COPY = 0x41, FAST_COLOR = 0x44, MEM_COPY = 0x5a, MEM_SET = 0x5b };
 
-static uint64_t address_at(const uint32_t *command, unsigned index)
-{
+static uint64_t address_at(const uint32_t *command, unsigned index) {
     return (command[index] | (uint64_t)command[index + 1] << 32) & XS_ADDRESS_MASK & ~3ull;
 }
 
 /* --- fetching --------------------------------------------------------------------------------- */
 
-static unsigned length_of(uint32_t first)
-{
+static unsigned length_of(uint32_t first) {
     switch (first >> 29) {
     case TYPE_MI: {
         unsigned opcode = first >> 23 & 0x3f;
@@ -77,8 +75,7 @@ static unsigned length_of(uint32_t first)
     }
 }
 
-static bool reach(struct walk *walk)
-{
+static bool reach(struct walk *walk) {
     if (walk->span.at && walk->at - walk->span_start < walk->span.length)
         return true;
     xs_vm_unpin(&walk->span);
@@ -87,8 +84,7 @@ static bool reach(struct walk *walk)
 }
 
 /* The next command, whole; NULL when there is none to be had. */
-static const uint32_t *fetch(struct walk *walk, unsigned *length)
-{
+static const uint32_t *fetch(struct walk *walk, unsigned *length) {
     if (!reach(walk)) {
         xs_vm_fault(walk->at, "no commands");
         return NULL;
@@ -111,8 +107,7 @@ static const uint32_t *fetch(struct walk *walk, unsigned *length)
 
 /* --- memory interface commands ---------------------------------------------------------------- */
 
-static bool compare(uint64_t memory, unsigned operation, uint64_t data)
-{
+static bool compare(uint64_t memory, unsigned operation, uint64_t data) {
     switch (operation) {
     case 0:
         return memory > data;
@@ -134,8 +129,7 @@ static bool compare(uint64_t memory, unsigned operation, uint64_t data)
  * the processor away a few times, then sleep, at first for microseconds, after some idling for a
  * millisecond. Writes by other queues end the sleep at once.
  */
-static void semaphore_wait(struct walk *walk, const uint32_t *command)
-{
+static void semaphore_wait(struct walk *walk, const uint32_t *command) {
     struct xs_context *context = walk->context;
     unsigned operation = command[0] >> 12 & 7;
     bool is_register = command[0] >> 16 & 1, indirect = command[0] >> 17 & 1;
@@ -165,8 +159,7 @@ static void semaphore_wait(struct walk *walk, const uint32_t *command)
     atomic_thread_fence(memory_order_acquire);
 }
 
-static void atomic_operation(struct walk *walk, const uint32_t *command)
-{
+static void atomic_operation(struct walk *walk, const uint32_t *command) {
     struct xs_context *context = walk->context;
     unsigned opcode = command[0] >> 8 & 0xff;
     bool wide = opcode & 0x20, inlined = command[0] >> 18 & 1, returns = command[0] >> 16 & 1;
@@ -232,8 +225,7 @@ static void atomic_operation(struct walk *walk, const uint32_t *command)
     xs_event_bump(address);
 }
 
-static void post_sync(struct xs_context *context, unsigned operation, uint64_t address, uint64_t data)
-{
+static void post_sync(struct xs_context *context, unsigned operation, uint64_t address, uint64_t data) {
     enum { NOTHING, IMMEDIATE, DEPTH, TIMESTAMP };
     if (operation == TIMESTAMP)
         data = xs_clock_cycles();
@@ -241,8 +233,7 @@ static void post_sync(struct xs_context *context, unsigned operation, uint64_t a
         xs_vm_write(context->vm, address, &data, 8);
 }
 
-static void store_data(struct walk *walk, const uint32_t *command, unsigned length)
-{
+static void store_data(struct walk *walk, const uint32_t *command, unsigned length) {
     uint64_t address = address_at(command, 1);
     bool wide = command[0] >> 21 & 1;
     for (unsigned i = 3; i + wide < length; i += 1 + wide) {
@@ -251,8 +242,7 @@ static void store_data(struct walk *walk, const uint32_t *command, unsigned leng
     }
 }
 
-static void batch_start(struct walk *walk, const uint32_t *command, unsigned length)
-{
+static void batch_start(struct walk *walk, const uint32_t *command, unsigned length) {
     bool second_level = command[0] >> 22 & 1, indirect = command[0] >> 18 & 1;
     if (second_level && walk->level < LEVELS)
         walk->back[walk->level++] = walk->at + length * 4ull;
@@ -262,31 +252,27 @@ static void batch_start(struct walk *walk, const uint32_t *command, unsigned len
     walk->at &= XS_ADDRESS_MASK;
 }
 
-static void batch_end(struct walk *walk)
-{
+static void batch_end(struct walk *walk) {
     if (walk->level)
         walk->at = walk->back[--walk->level];
     else
         walk->done = true;
 }
 
-static void conditional_end(struct walk *walk, const uint32_t *command)
-{
+static void conditional_end(struct walk *walk, const uint32_t *command) {
     uint32_t memory = 0;
     xs_vm_read(walk->context->vm, address_at(command, 2), &memory, 4);
     if (!compare(memory, command[0] >> 12 & 7, command[1]))
         batch_end(walk);
 }
 
-static void load_registers(struct xs_regs *regs, const uint32_t *command, unsigned length)
-{
+static void load_registers(struct xs_regs *regs, const uint32_t *command, unsigned length) {
     for (unsigned i = 1; i + 1 < length; i += 2)
         xs_reg_write(regs, command[i], command[i + 1]);
 }
 
 /* walk->at already stands behind the command, unless the command is a jump. */
-static void memory_interface(struct walk *walk, const uint32_t *command, unsigned length)
-{
+static void memory_interface(struct walk *walk, const uint32_t *command, unsigned length) {
     struct xs_context *context = walk->context;
     struct xs_regs *regs = &context->regs;
     uint32_t value;
@@ -350,8 +336,7 @@ static void memory_interface(struct walk *walk, const uint32_t *command, unsigne
 
 /* --- the other units -------------------------------------------------------------------------- */
 
-static void blit(struct xs_context *context, const uint32_t *command)
-{
+static void blit(struct xs_context *context, const uint32_t *command) {
     switch (command[0] >> 22 & 0x7f) {
     case MEM_COPY:
         xs_blit_memcopy(context, command);
@@ -370,8 +355,7 @@ static void blit(struct xs_context *context, const uint32_t *command)
     }
 }
 
-static void pipe(struct xs_context *context, const uint32_t *command, unsigned length)
-{
+static void pipe(struct xs_context *context, const uint32_t *command, unsigned length) {
     enum { PIPE_CONTROL = 0x7a00, COMPUTE_WALKER = 0x7208, STATE_BASE_ADDRESS = 0x6101 };
     switch (command[0] >> 16) {
     case PIPE_CONTROL:
@@ -396,8 +380,7 @@ static void pipe(struct xs_context *context, const uint32_t *command, unsigned l
  * the kernel bans it, and the driver, which asks now and then while it waits, reports a lost
  * device.
  */
-void xs_batch_run(struct xs_context *context, uint64_t address)
-{
+void xs_batch_run(struct xs_context *context, uint64_t address) {
     struct walk walk = {.context = context, .at = address & XS_ADDRESS_MASK};
     xs_vm_faulted(context->vm); /* a fence before it is not its fault */
     while (!walk.done && !context->stop && !context->banned) {

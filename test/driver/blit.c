@@ -17,16 +17,14 @@
 static _Atomic int self_memory = -1;
 
 /* The descriptor would be of the parent's memory. */
-void xs_blit_forked(void)
-{
+void xs_blit_forked(void) {
     if (self_memory >= 0)
         close(self_memory);
     self_memory = -1;
 }
 
 /* Pages that are protected just now (the driver's own migration of shared memory) still have content. */
-static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool write)
-{
+static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool write) {
     if (self_memory < 0)
         self_memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     ssize_t done =
@@ -34,8 +32,7 @@ static bool peek_protected(void *mine, uint64_t theirs, size_t length, bool writ
     return done == (ssize_t)length;
 }
 
-static bool user_copy(void *mine, uint8_t *theirs, size_t length, bool write)
-{
+static bool user_copy(void *mine, uint8_t *theirs, size_t length, bool write) {
     struct iovec local = {mine, length}, remote = {theirs, length};
     ssize_t done = write ? process_vm_writev(getpid(), &local, 1, &remote, 1, 0)
                          : process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
@@ -46,8 +43,7 @@ static bool user_copy(void *mine, uint8_t *theirs, size_t length, bool write)
     return peek_protected(mine, (uintptr_t)theirs, length, write);
 }
 
-static bool move_spans(struct xs_span *to, struct xs_span *from, size_t length)
-{
+static bool move_spans(struct xs_span *to, struct xs_span *from, size_t length) {
     if (!to->user && !from->user) {
         memmove(to->at, from->at, length);
         return true;
@@ -67,14 +63,12 @@ static bool move_spans(struct xs_span *to, struct xs_span *from, size_t length)
     return fine;
 }
 
-static bool fault(uint64_t address)
-{
+static bool fault(uint64_t address) {
     xs_vm_fault(address, "a copy or fill found nothing");
     return false;
 }
 
-bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
-{
+bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes) {
     if (xs_unlikely(xs_config.log))
         xs_say("copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)bytes, (unsigned long long)from,
                (unsigned long long)to);
@@ -100,8 +94,7 @@ bool xs_move(struct xs_vm *vm, uint64_t to, uint64_t from, uint64_t bytes)
     return true;
 }
 
-static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width, uint64_t phase)
-{
+static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned width, uint64_t phase) {
     if (width == 1) {
         memset(out, pattern[0], length);
         return;
@@ -116,8 +109,7 @@ static void repeat(uint8_t *out, size_t length, const uint8_t *pattern, unsigned
     }
 }
 
-bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes)
-{
+bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned width, uint64_t bytes) {
     if (xs_unlikely(xs_config.log))
         xs_say("fill of %llu bytes at 0x%llx with a pattern of %u", (unsigned long long)bytes, (unsigned long long)to,
                width);
@@ -151,8 +143,7 @@ bool xs_fill(struct xs_vm *vm, uint64_t to, const uint8_t *pattern, unsigned wid
 }
 
 /* copy_cost: the bytes of a large copy or fill stay what they were for that long. */
-void xs_take_time(struct xs_context *context, uint64_t bytes)
-{
+void xs_take_time(struct xs_context *context, uint64_t bytes) {
     if (!xs_config.copy_cost || bytes < xs_config.copy_floor)
         return;
     uint64_t end = xs_now() + xs_config.copy_cost;
@@ -160,8 +151,7 @@ void xs_take_time(struct xs_context *context, uint64_t bytes)
         xs_event_wait(XS_ANY_ADDRESS, xs_event_seen(XS_ANY_ADDRESS), end - now < 1000000 ? end - now : 1000000);
 }
 
-static uint64_t address_at(const uint32_t *command, unsigned index)
-{
+static uint64_t address_at(const uint32_t *command, unsigned index) {
     return command[index] | (uint64_t)command[index + 1] << 32;
 }
 
@@ -171,8 +161,7 @@ struct rectangle {
     uint64_t to_pitch, from_pitch;
 };
 
-static void copy_rows(struct xs_context *context, const struct rectangle *r)
-{
+static void copy_rows(struct xs_context *context, const struct rectangle *r) {
     xs_take_time(context, r->width * r->height);
     xs_count(XS_C_copies, 1);
     xs_count(XS_C_copy_bytes, r->width * r->height);
@@ -186,8 +175,7 @@ static void copy_rows(struct xs_context *context, const struct rectangle *r)
     }
 }
 
-static void fill_rows(struct xs_context *context, const struct rectangle *r, const uint8_t *pattern, unsigned width)
-{
+static void fill_rows(struct xs_context *context, const struct rectangle *r, const uint8_t *pattern, unsigned width) {
     xs_take_time(context, r->width * r->height);
     xs_count(XS_C_fills, 1);
     xs_count(XS_C_fill_bytes, r->width * r->height);
@@ -201,8 +189,7 @@ static void fill_rows(struct xs_context *context, const struct rectangle *r, con
     }
 }
 
-void xs_blit_memcopy(struct xs_context *context, const uint32_t *command)
-{
+void xs_blit_memcopy(struct xs_context *context, const uint32_t *command) {
     const unsigned page = command[0] >> 19 & 1 ? 256 : 1;
     bool matrix = command[0] >> 17 & 1;
     struct rectangle r = {
@@ -216,8 +203,7 @@ void xs_blit_memcopy(struct xs_context *context, const uint32_t *command)
     copy_rows(context, &r);
 }
 
-void xs_blit_memset(struct xs_context *context, const uint32_t *command)
-{
+void xs_blit_memset(struct xs_context *context, const uint32_t *command) {
     bool matrix = command[0] >> 17 & 1;
     uint8_t value = (uint8_t)(command[6] >> 24);
     struct rectangle r = {
@@ -229,15 +215,13 @@ void xs_blit_memset(struct xs_context *context, const uint32_t *command)
     fill_rows(context, &r, &value, 1);
 }
 
-static unsigned pixel_bytes(uint32_t first)
-{
+static unsigned pixel_bytes(uint32_t first) {
     static const uint8_t bytes[] = {1, 2, 4, 8, 12, 16, 1, 1};
     return bytes[first >> 19 & 7];
 }
 
 /* Only linear surfaces; a tiled one would need the tile's own order of bytes. */
-void xs_blit_copy(struct xs_context *context, const uint32_t *command)
-{
+void xs_blit_copy(struct xs_context *context, const uint32_t *command) {
     unsigned pixel = pixel_bytes(command[0]);
     unsigned left = command[2] & 0xffff, top = command[2] >> 16;
     unsigned right = command[3] & 0xffff, bottom = command[3] >> 16;
@@ -256,8 +240,7 @@ void xs_blit_copy(struct xs_context *context, const uint32_t *command)
         copy_rows(context, &r);
 }
 
-void xs_blit_color(struct xs_context *context, const uint32_t *command)
-{
+void xs_blit_color(struct xs_context *context, const uint32_t *command) {
     unsigned pixel = pixel_bytes(command[0]);
     unsigned left = command[2] & 0xffff, top = command[2] >> 16;
     unsigned right = command[3] & 0xffff, bottom = command[3] >> 16;

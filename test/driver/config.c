@@ -19,8 +19,7 @@ struct xs_config xs_config = {
     .device_id = 0xe20b,
 };
 
-void xs_say(const char *format, ...)
-{
+void xs_say(const char *format, ...) {
     char line[512];
     va_list args;
     int length = snprintf(line, sizeof(line), "xe stand-in: ");
@@ -40,8 +39,7 @@ struct unit {
 };
 
 /* A number with one of the units behind it; false when anything else follows. */
-static bool parse(const char *text, const struct unit *units, uint64_t *out)
-{
+static bool parse(const char *text, const struct unit *units, uint64_t *out) {
     uint64_t value = 0;
     const char *p = text;
     if (p[0] == '0' && p[1] == 'x') {
@@ -67,14 +65,12 @@ static const struct unit sizes[] = {
 static const struct unit times[] = {{"", 1}, {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {NULL, 0}};
 static const struct unit plain[] = {{"", 1}, {NULL, 0}};
 
-static bool parse_switch(const char *text, bool *out)
-{
+static bool parse_switch(const char *text, bool *out) {
     *out = !strcmp(text, "on");
     return *out || !strcmp(text, "off");
 }
 
-static bool set(const char *key, char *value, bool *mirror_set)
-{
+static bool set(const char *key, char *value, bool *mirror_set) {
     struct xs_config *c = &xs_config;
     uint64_t n = 0;
     if (!strcmp(key, "cards")) {
@@ -114,8 +110,7 @@ static bool set(const char *key, char *value, bool *mirror_set)
     return true;
 }
 
-static void expand_pid(const char *text, char *out, size_t size)
-{
+static void expand_pid(const char *text, char *out, size_t size) {
     const char *mark = strstr(text, "%p");
     if (mark)
         snprintf(out, size, "%.*s%d%s", (int)(mark - text), text, (int)getpid(), mark + 2);
@@ -123,8 +118,7 @@ static void expand_pid(const char *text, char *out, size_t size)
         snprintf(out, size, "%s", text);
 }
 
-void xs_config_load(void)
-{
+void xs_config_load(void) {
     bool mirror_set = false;
     const char *text = getenv("XE_STANDIN");
     const char *root = getenv("ZEROUTE_ROOT");

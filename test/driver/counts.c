@@ -25,8 +25,7 @@ static const char *const names[] = {
 static char *_Atomic text;
 
 /* About 10 ns: two digits at a time into a register's worth of spaces, then one copy. */
-void xs_format_number(char *place, unsigned width, uint64_t value)
-{
+void xs_format_number(char *place, unsigned width, uint64_t value) {
     static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536"
                                 "37383940414243444546474849505152535455565758596061626364656667686970717273"
                                 "7475767778798081828384858687888990919293949596979899";
@@ -47,8 +46,7 @@ void xs_format_number(char *place, unsigned width, uint64_t value)
     memcpy(place, digits + sizeof(digits) - width, width);
 }
 
-static void show(char *file, unsigned what, _Atomic uint64_t *count)
-{
+static void show(char *file, unsigned what, _Atomic uint64_t *count) {
     char *place = file + what * LINE + NAME_WIDTH + 1;
     uint64_t value = atomic_load(count);
     for (;;) {
@@ -60,8 +58,7 @@ static void show(char *file, unsigned what, _Atomic uint64_t *count)
     }
 }
 
-void xs_counts_open(void)
-{
+void xs_counts_open(void) {
     if (!xs_config.counts[0] || atomic_load(&text))
         return;
     int fd = open(xs_config.counts, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -85,8 +82,7 @@ void xs_counts_open(void)
     atomic_store(&text, file);
 }
 
-void xs_count(enum xs_count what, uint64_t n)
-{
+void xs_count(enum xs_count what, uint64_t n) {
     _Atomic uint64_t *count = &xs_machine_counts()[what];
     atomic_fetch_add_explicit(count, n, memory_order_relaxed);
     char *file = atomic_load_explicit(&text, memory_order_acquire);

@@ -21,8 +21,7 @@
 
 static _Atomic uint64_t zone_next = ZONE_START;
 
-struct xs_bo *xs_bo_new(struct xs_client *client, int fd, uint64_t size)
-{
+struct xs_bo *xs_bo_new(struct xs_client *client, int fd, uint64_t size) {
     struct xs_bo *bo = calloc(1, sizeof(*bo));
     if (!bo)
         return NULL;
@@ -35,16 +34,14 @@ struct xs_bo *xs_bo_new(struct xs_client *client, int fd, uint64_t size)
     return bo;
 }
 
-static int give_handle(struct xs_client *client, struct xs_bo *bo)
-{
+static int give_handle(struct xs_client *client, struct xs_bo *bo) {
     pthread_mutex_lock(&client->lock);
     bo->handle = xs_table_add(&client->buffers, bo);
     pthread_mutex_unlock(&client->lock);
     return bo->handle ? 0 : -ENOMEM;
 }
 
-int xs_gem_create(struct xs_client *client, struct xe_gem_create *create)
-{
+int xs_gem_create(struct xs_client *client, struct xe_gem_create *create) {
     const uint32_t known = XE_GEM_DEFER_BACKING | XE_GEM_SCANOUT | XE_GEM_NEEDS_VISIBLE_VRAM | XE_GEM_NO_COMPRESSION;
     bool vram = create->placement & 1u << 1;
     uint64_t page = vram ? XS_VRAM_PAGE : XS_PAGE;
@@ -93,8 +90,7 @@ int xs_gem_create(struct xs_client *client, struct xe_gem_create *create)
     return 0;
 }
 
-struct xs_bo *xs_bo_get(struct xs_client *client, uint32_t handle)
-{
+struct xs_bo *xs_bo_get(struct xs_client *client, uint32_t handle) {
     pthread_mutex_lock(&client->lock);
     struct xs_bo *bo = xs_table_get(&client->buffers, handle);
     if (bo)
@@ -103,8 +99,7 @@ struct xs_bo *xs_bo_get(struct xs_client *client, uint32_t handle)
     return bo;
 }
 
-int xs_gem_close(struct xs_client *client, uint32_t handle)
-{
+int xs_gem_close(struct xs_client *client, uint32_t handle) {
     pthread_mutex_lock(&client->lock);
     struct xs_bo *bo = xs_table_take(&client->buffers, handle);
     if (bo)
@@ -117,13 +112,11 @@ int xs_gem_close(struct xs_client *client, uint32_t handle)
     return 0;
 }
 
-void xs_bo_ref(struct xs_bo *bo)
-{
+void xs_bo_ref(struct xs_bo *bo) {
     atomic_fetch_add_explicit(&bo->refs, 1, memory_order_relaxed);
 }
 
-void xs_bo_unref(struct xs_bo *bo)
-{
+void xs_bo_unref(struct xs_bo *bo) {
     if (atomic_fetch_sub(&bo->refs, 1) != 1)
         return;
     if (bo->shared) {
@@ -145,8 +138,7 @@ void xs_bo_unref(struct xs_bo *bo)
     free(bo);
 }
 
-int xs_bo_fd(struct xs_bo *bo)
-{
+int xs_bo_fd(struct xs_bo *bo) {
     pthread_mutex_lock(&bo->lock);
     if (bo->fd < 0) {
         int fd = xs_memfd_new(bo->owner, bo->vram, bo->flags);
@@ -161,8 +153,7 @@ int xs_bo_fd(struct xs_bo *bo)
     return fd;
 }
 
-static void *map_in_zone(int fd, uint64_t size)
-{
+static void *map_in_zone(int fd, uint64_t size) {
     uint64_t step = (size + (2u << 20) - 1) & ~(uint64_t)((2u << 20) - 1);
     for (int attempt = 0; attempt < 64; attempt++) {
         uint64_t at = atomic_fetch_add(&zone_next, step);
@@ -179,8 +170,7 @@ static void *map_in_zone(int fd, uint64_t size)
     return map == MAP_FAILED ? NULL : map;
 }
 
-void *xs_bo_map(struct xs_bo *bo)
-{
+void *xs_bo_map(struct xs_bo *bo) {
     void *map = atomic_load_explicit(&bo->map, memory_order_acquire);
     if (xs_likely(map))
         return map;
@@ -197,8 +187,7 @@ void *xs_bo_map(struct xs_bo *bo)
     return map;
 }
 
-int xs_gem_mmap_offset(struct xs_client *client, struct xe_gem_mmap_offset *arg)
-{
+int xs_gem_mmap_offset(struct xs_client *client, struct xe_gem_mmap_offset *arg) {
     if (arg->flags & XE_MMAP_OFFSET_PCI_BARRIER) {
         arg->offset = BARRIER_OFFSET;
         return 0;
@@ -212,13 +201,11 @@ int xs_gem_mmap_offset(struct xs_client *client, struct xe_gem_mmap_offset *arg)
     return 0;
 }
 
-static void *raw_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
-{
+static void *raw_mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset) {
     return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
 }
 
-void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags, off_t offset)
-{
+void *xs_gem_mmap(struct xs_client *client, void *addr, size_t length, int prot, int flags, off_t offset) {
     if (offset == BARRIER_OFFSET)
         return raw_mmap(addr, length, prot, (flags & ~MAP_SHARED) | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     uint64_t inside = (uint64_t)offset & ((1ull << OFFSET_SHIFT) - 1);

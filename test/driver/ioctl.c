@@ -4,8 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-static int get_cap(struct xe_drm_get_cap *cap)
-{
+static int get_cap(struct xe_drm_get_cap *cap) {
     enum { DUMB_BUFFER = 1, PRIME = 5, SYNCOBJ = 0x13, SYNCOBJ_TIMELINE = 0x14 };
     switch (cap->capability) {
     case PRIME:
@@ -21,8 +20,7 @@ static int get_cap(struct xe_drm_get_cap *cap)
     }
 }
 
-static int dispatch(struct xs_client *client, unsigned number, void *arg)
-{
+static int dispatch(struct xs_client *client, unsigned number, void *arg) {
     switch (number) {
     case XE_NR_VERSION:
         return xs_version(client, arg);
@@ -69,8 +67,7 @@ static int dispatch(struct xs_client *client, unsigned number, void *arg)
 }
 
 /* log:on: the call, and for buffers which one it was about. */
-static void tell(const struct xs_client *client, unsigned number, const void *arg, int result)
-{
+static void tell(const struct xs_client *client, unsigned number, const void *arg, int result) {
     char more[64] = "";
     switch (number) {
     case XE_NR_GEM_CLOSE:
@@ -93,8 +90,7 @@ static void tell(const struct xs_client *client, unsigned number, const void *ar
     xs_say("card %u ioctl 0x%02x -> %d%s", client->card, number, result, more);
 }
 
-int xs_ioctl(struct xs_client *client, unsigned long request, void *arg)
-{
+int xs_ioctl(struct xs_client *client, unsigned long request, void *arg) {
     if (_IOC_TYPE(request) != 'd')
         return -ENOTTY;
     xs_count(XS_C_ioctls, 1);

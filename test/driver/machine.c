@@ -56,13 +56,11 @@ static unsigned me; /* index of this process */
 static bool joined;
 static pthread_mutex_t join_lock = PTHREAD_MUTEX_INITIALIZER;
 
-_Atomic uint64_t *xs_machine_counts(void)
-{
+_Atomic uint64_t *xs_machine_counts(void) {
     return machine ? machine->counts : early_counts;
 }
 
-static uint64_t start_time_of(pid_t pid)
-{
+static uint64_t start_time_of(pid_t pid) {
     char path[64], text[1024];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -79,25 +77,21 @@ static uint64_t start_time_of(pid_t pid)
     return p ? strtoull(p + 1, NULL, 10) : 0;
 }
 
-static void lock(void)
-{
+static void lock(void) {
     if (pthread_mutex_lock(&machine->lock) == EOWNERDEAD)
         pthread_mutex_consistent(&machine->lock);
 }
 
-static void unlock(void)
-{
+static void unlock(void) {
     pthread_mutex_unlock(&machine->lock);
 }
 
-static void sub(_Atomic uint64_t *from, uint64_t bytes)
-{
+static void sub(_Atomic uint64_t *from, uint64_t bytes) {
     atomic_fetch_sub_explicit(from, bytes, memory_order_relaxed);
 }
 
 /* Lock held. */
-static void release(struct shared *s, unsigned process, unsigned count)
-{
+static void release(struct shared *s, unsigned process, unsigned count) {
     s->holders[process] = (uint16_t)(s->holders[process] - count);
     s->total -= count;
     machine->processes[process].held -= count;
@@ -113,8 +107,7 @@ static void release(struct shared *s, unsigned process, unsigned count)
 }
 
 /* Lock held. What a process held goes back, as the kernel would do it. */
-static void bury(unsigned index)
-{
+static void bury(unsigned index) {
     struct process *p = &machine->processes[index];
     for (unsigned card = 0; card < XS_CARDS; card++)
         sub(&machine->vram[card], atomic_exchange(&p->vram[card], 0));
@@ -130,8 +123,7 @@ static void bury(unsigned index)
 }
 
 /* Lock held. */
-static void bury_the_dead(void)
-{
+static void bury_the_dead(void) {
     for (unsigned i = 0; i < PROCESSES; i++) {
         struct process *p = &machine->processes[i];
         int pid = atomic_load(&p->pid);
@@ -140,8 +132,7 @@ static void bury_the_dead(void)
     }
 }
 
-static bool prepare(struct xs_machine *m)
-{
+static bool prepare(struct xs_machine *m) {
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
@@ -152,8 +143,7 @@ static bool prepare(struct xs_machine *m)
     return fine;
 }
 
-static struct xs_machine *map_state(void)
-{
+static struct xs_machine *map_state(void) {
     char path[600];
     int fd = -1;
     if (xs_config.machine[0]) {
@@ -181,8 +171,7 @@ static struct xs_machine *map_state(void)
     return m == MAP_FAILED ? NULL : m;
 }
 
-void xs_machine_open(void)
-{
+void xs_machine_open(void) {
     pthread_mutex_lock(&join_lock);
     if (joined) {
         pthread_mutex_unlock(&join_lock);
@@ -212,8 +201,7 @@ void xs_machine_open(void)
     pthread_mutex_unlock(&join_lock);
 }
 
-void xs_machine_leave(void)
-{
+void xs_machine_leave(void) {
     if (!joined)
         return;
     lock();
@@ -223,19 +211,16 @@ void xs_machine_leave(void)
 }
 
 /* The child holds nothing; it joins anew when it opens a card. */
-void xs_machine_forked(void)
-{
+void xs_machine_forked(void) {
     joined = false;
     pthread_mutex_init(&join_lock, NULL);
 }
 
-uint64_t xs_machine_client_id(void)
-{
+uint64_t xs_machine_client_id(void) {
     return atomic_fetch_add(&machine->client_ids, 1) + 1;
 }
 
-static bool take(unsigned card, uint64_t bytes)
-{
+static bool take(unsigned card, uint64_t bytes) {
     uint64_t used = atomic_load_explicit(&machine->vram[card], memory_order_relaxed);
     do {
         if (bytes > xs_config.vram || used > xs_config.vram - bytes)
@@ -245,8 +230,7 @@ static bool take(unsigned card, uint64_t bytes)
     return true;
 }
 
-bool xs_vram_take(unsigned card, uint64_t bytes)
-{
+bool xs_vram_take(unsigned card, uint64_t bytes) {
     if (take(card, bytes))
         return true;
     lock();
@@ -255,8 +239,7 @@ bool xs_vram_take(unsigned card, uint64_t bytes)
     return take(card, bytes);
 }
 
-void xs_vram_give(unsigned card, uint64_t bytes)
-{
+void xs_vram_give(unsigned card, uint64_t bytes) {
     if (!joined)
         return;
     sub(&machine->processes[me].vram[card], bytes);
@@ -264,8 +247,7 @@ void xs_vram_give(unsigned card, uint64_t bytes)
 }
 
 /* Looks for the dead, but not more often than ten times a second: it reads a file per process. */
-uint64_t xs_vram_used(unsigned card)
-{
+uint64_t xs_vram_used(unsigned card) {
     static _Atomic uint64_t next_look;
     uint64_t now = xs_now(), next = atomic_load(&next_look);
     if (now >= next && atomic_compare_exchange_strong(&next_look, &next, now + 100000000)) {
@@ -276,13 +258,11 @@ uint64_t xs_vram_used(unsigned card)
     return atomic_load(&machine->vram[card]);
 }
 
-uint64_t xs_gpu_active(void)
-{
+uint64_t xs_gpu_active(void) {
     return atomic_load(&machine->gpu_active);
 }
 
-void xs_host_pages(int64_t bytes)
-{
+void xs_host_pages(int64_t bytes) {
     if (!joined)
         return;
     lock();
@@ -293,8 +273,7 @@ void xs_host_pages(int64_t bytes)
 }
 
 /* Lock held. The entry of a buffer, or a free place for it; NULL: the table is full. */
-static struct shared *find(uint64_t inode)
-{
+static struct shared *find(uint64_t inode) {
     struct shared *place = NULL;
     for (unsigned i = 0; i < SHARED; i++) {
         struct shared *s = &machine->shared[(inode * 0x9e3779b97f4a7c15ull + i) & (SHARED - 1)];
@@ -309,8 +288,7 @@ static struct shared *find(uint64_t inode)
 }
 
 /* Lock held. */
-static bool hold(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored)
-{
+static bool hold(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored) {
     struct shared *s = find(inode);
     if (!s) {
         xs_say("more than %d shared buffers: the books are no longer right", SHARED);
@@ -334,8 +312,7 @@ static bool hold(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool 
 }
 
 /* The charge stays on the card; it is only no longer the process's own. */
-void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored)
-{
+void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored) {
     lock();
     hold(inode, card, bytes, vram, mirrored);
     if (vram)
@@ -344,16 +321,14 @@ void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, b
 }
 
 /* Fresh here means that the exporter is gone, or on another machine: the memory is in use all the same. */
-void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored)
-{
+void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored) {
     lock();
     if (hold(inode, card, bytes, vram, mirrored) && vram)
         atomic_fetch_add(&machine->vram[card], bytes);
     unlock();
 }
 
-void xs_share_release(uint64_t inode)
-{
+void xs_share_release(uint64_t inode) {
     if (!joined)
         return;
     lock();

@@ -29,8 +29,7 @@ static _Atomic uint8_t client_by_fd[DESCRIPTORS]; /* index + 1; only touched pag
 static struct xs_client *_Atomic clients[CLIENTS];
 static pthread_once_t started = PTHREAD_ONCE_INIT;
 
-static void drop_client(struct xs_client *client)
-{
+static void drop_client(struct xs_client *client) {
     for (uint32_t id = 1; id <= client->queues.used; id++) {
         struct xs_queue *queue = xs_table_take(&client->queues, id);
         if (queue)
@@ -60,8 +59,7 @@ static void drop_client(struct xs_client *client)
     free(client);
 }
 
-struct xs_client *xs_client_of(int fd)
-{
+struct xs_client *xs_client_of(int fd) {
     if (fd < 0 || fd >= DESCRIPTORS)
         return NULL;
     unsigned index = atomic_load_explicit(&client_by_fd[fd], memory_order_acquire);
@@ -73,8 +71,7 @@ struct xs_client *xs_client_of(int fd)
     return client;
 }
 
-void xs_client_put(struct xs_client *client)
-{
+void xs_client_put(struct xs_client *client) {
     if (atomic_fetch_sub(&client->refs, 1) != 1)
         return;
     for (unsigned i = 0; i < CLIENTS; i++) {
@@ -84,8 +81,7 @@ void xs_client_put(struct xs_client *client)
     drop_client(client);
 }
 
-static void forget_fd(int fd)
-{
+static void forget_fd(int fd) {
     if (fd < 0 || fd >= DESCRIPTORS || !client_by_fd[fd])
         return;
     unsigned index = atomic_exchange(&client_by_fd[fd], 0);
@@ -94,8 +90,7 @@ static void forget_fd(int fd)
         xs_client_put(client);
 }
 
-static void follow_fd(int from, int to)
-{
+static void follow_fd(int from, int to) {
     struct xs_client *client = to >= 0 && to < DESCRIPTORS ? xs_client_of(from) : NULL;
     if (client) /* the borrowed reference becomes the new descriptor's own */
         client_by_fd[to] = client_by_fd[from];
@@ -105,8 +100,7 @@ static void follow_fd(int from, int to)
  * A forked child keeps the mappings but not the cards: the threads that carry commands out are the
  * parent's. What it inherited is forgotten, not given back.
  */
-static void forked(void)
-{
+static void forked(void) {
     for (unsigned i = 0; i < CLIENTS; i++) {
         static struct xs_client *forgotten;
         struct xs_client *client = atomic_exchange(&clients[i], NULL);
@@ -128,8 +122,7 @@ static void forked(void)
     xs_machine_forked();
 }
 
-static void start(void)
-{
+static void start(void) {
     struct rlimit limit;
     xs_config_load();
     if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < limit.rlim_max) {
@@ -139,20 +132,17 @@ static void start(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-__attribute__((destructor)) static void leave(void)
-{
+__attribute__((destructor)) static void leave(void) {
     xs_machine_leave();
 }
 
-static int fail(int error)
-{
+static int fail(int error) {
     errno = error;
     return -1;
 }
 
 /* -1: not a path of ours; XS_CARDS: one that does not exist. */
-static int card_of_path(const char *path)
-{
+static int card_of_path(const char *path) {
     if (!path || strncmp(path, "/dev/dri/", 9))
         return -1;
     pthread_once(&started, start);
@@ -164,8 +154,7 @@ static int card_of_path(const char *path)
     return XS_CARDS;
 }
 
-static int open_card(unsigned card, int flags)
-{
+static int open_card(unsigned card, int flags) {
     if (card >= xs_config.cards)
         return fail(ENOENT);
     xs_machine_open();
@@ -194,16 +183,14 @@ static int open_card(unsigned card, int flags)
     return fail(EMFILE);
 }
 
-static int open_at(int dir, const char *path, int flags, mode_t mode)
-{
+static int open_at(int dir, const char *path, int flags, mode_t mode) {
     int card = card_of_path(path);
     if (xs_unlikely(card >= 0))
         return open_card((unsigned)card, flags);
     return (int)syscall(SYS_openat, dir, path, flags, mode);
 }
 
-static mode_t mode_of(int flags, va_list args)
-{
+static mode_t mode_of(int flags, va_list args) {
     return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(args, mode_t) : 0;
 }
 
@@ -217,51 +204,42 @@ static mode_t mode_of(int flags, va_list args)
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 
-XS_PUBLIC int open(const char *path, int flags, ...)
-{
+XS_PUBLIC int open(const char *path, int flags, ...) {
     WITH_MODE(open_at(AT_FDCWD, path, flags, mode));
 }
 
-XS_PUBLIC int open64(const char *path, int flags, ...)
-{
+XS_PUBLIC int open64(const char *path, int flags, ...) {
     WITH_MODE(open_at(AT_FDCWD, path, flags, mode));
 }
 
-XS_PUBLIC int openat(int dir, const char *path, int flags, ...)
-{
+XS_PUBLIC int openat(int dir, const char *path, int flags, ...) {
     WITH_MODE(open_at(dir, path, flags, mode));
 }
 
-XS_PUBLIC int openat64(int dir, const char *path, int flags, ...)
-{
+XS_PUBLIC int openat64(int dir, const char *path, int flags, ...) {
     WITH_MODE(open_at(dir, path, flags, mode));
 }
 
-XS_PUBLIC int __open_2(const char *path, int flags)
-{
+XS_PUBLIC int __open_2(const char *path, int flags) {
     return open_at(AT_FDCWD, path, flags, 0);
 }
 
-XS_PUBLIC int __open64_2(const char *path, int flags)
-{
+XS_PUBLIC int __open64_2(const char *path, int flags) {
     return open_at(AT_FDCWD, path, flags, 0);
 }
 
-XS_PUBLIC int close(int fd)
-{
+XS_PUBLIC int close(int fd) {
     forget_fd(fd);
     return (int)syscall(SYS_close, fd);
 }
 
-XS_PUBLIC int dup(int fd)
-{
+XS_PUBLIC int dup(int fd) {
     int copy = (int)syscall(SYS_dup, fd);
     follow_fd(fd, copy);
     return copy;
 }
 
-XS_PUBLIC int dup2(int fd, int to)
-{
+XS_PUBLIC int dup2(int fd, int to) {
     if (fd != to)
         forget_fd(to);
     int copy = (int)syscall(SYS_dup2, fd, to);
@@ -270,16 +248,14 @@ XS_PUBLIC int dup2(int fd, int to)
     return copy;
 }
 
-XS_PUBLIC int dup3(int fd, int to, int flags)
-{
+XS_PUBLIC int dup3(int fd, int to, int flags) {
     forget_fd(to);
     int copy = (int)syscall(SYS_dup3, fd, to, flags);
     follow_fd(fd, copy);
     return copy;
 }
 
-static int control(int fd, int command, void *arg)
-{
+static int control(int fd, int command, void *arg) {
     int result = (int)syscall(SYS_fcntl, fd, command, arg);
     if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)
         follow_fd(fd, result);
@@ -292,21 +268,18 @@ static int control(int fd, int command, void *arg)
     void *arg = va_arg(args, void *);                                                                                  \
     va_end(args)
 
-XS_PUBLIC int fcntl(int fd, int command, ...)
-{
+XS_PUBLIC int fcntl(int fd, int command, ...) {
     ONE_POINTER(command);
     return control(fd, command, arg);
 }
 
 int fcntl64(int fd, int command, ...);
-XS_PUBLIC int fcntl64(int fd, int command, ...)
-{
+XS_PUBLIC int fcntl64(int fd, int command, ...) {
     ONE_POINTER(command);
     return control(fd, command, arg);
 }
 
-XS_PUBLIC int ioctl(int fd, unsigned long request, ...)
-{
+XS_PUBLIC int ioctl(int fd, unsigned long request, ...) {
     ONE_POINTER(request);
     struct xs_client *client = xs_client_of(fd);
     if (!client)
@@ -316,8 +289,7 @@ XS_PUBLIC int ioctl(int fd, unsigned long request, ...)
     return result < 0 ? fail(-result) : result;
 }
 
-static void *map(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
-{
+static void *map(void *addr, size_t length, int prot, int flags, int fd, off_t offset) {
     struct xs_client *client = flags & MAP_ANONYMOUS ? NULL : xs_client_of(fd);
     if (!client)
         return (void *)syscall(SYS_mmap, addr, length, prot, flags, fd, offset);
@@ -326,19 +298,16 @@ static void *map(void *addr, size_t length, int prot, int flags, int fd, off_t o
     return result;
 }
 
-XS_PUBLIC void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
-{
+XS_PUBLIC void *mmap(void *addr, size_t length, int prot, int flags, int fd, off_t offset) {
     return map(addr, length, prot, flags, fd, offset);
 }
 
-XS_PUBLIC void *mmap64(void *addr, size_t length, int prot, int flags, int fd, off_t offset)
-{
+XS_PUBLIC void *mmap64(void *addr, size_t length, int prot, int flags, int fd, off_t offset) {
     return map(addr, length, prot, flags, fd, offset);
 }
 
 /* The driver then shares memory by taking descriptors out of the other process, without a socket. */
-XS_PUBLIC int prctl(int option, ...)
-{
+XS_PUBLIC int prctl(int option, ...) {
     va_list args;
     unsigned long a[4];
     va_start(args, option);
@@ -350,8 +319,7 @@ XS_PUBLIC int prctl(int option, ...)
 }
 
 /* Which kernel it is: as /proc/sys/kernel/osrelease of $ZEROUTE_ROOT. */
-XS_PUBLIC int uname(struct utsname *out)
-{
+XS_PUBLIC int uname(struct utsname *out) {
     pthread_once(&started, start);
     int result = (int)syscall(SYS_uname, out);
     if (!result)
@@ -361,8 +329,7 @@ XS_PUBLIC int uname(struct utsname *out)
 
 /* --- where the card sits on the bus: fstat of the descriptor, then a link of sysfs ------------ */
 
-static int describe(int fd, struct stat *out)
-{
+static int describe(int fd, struct stat *out) {
     int result = (int)syscall(SYS_fstat, fd, out);
     struct xs_client *client = result ? NULL : xs_client_of(fd);
     if (client) {
@@ -376,30 +343,25 @@ static int describe(int fd, struct stat *out)
 int __fxstat(int version, int fd, struct stat *out);
 int __fxstat64(int version, int fd, struct stat64 *out);
 
-XS_PUBLIC int fstat(int fd, struct stat *out)
-{
+XS_PUBLIC int fstat(int fd, struct stat *out) {
     return describe(fd, out);
 }
 
-XS_PUBLIC int fstat64(int fd, struct stat64 *out)
-{
+XS_PUBLIC int fstat64(int fd, struct stat64 *out) {
     return describe(fd, (struct stat *)out);
 }
 
-XS_PUBLIC int __fxstat(int version, int fd, struct stat *out)
-{
+XS_PUBLIC int __fxstat(int version, int fd, struct stat *out) {
     (void)version;
     return describe(fd, out);
 }
 
-XS_PUBLIC int __fxstat64(int version, int fd, struct stat64 *out)
-{
+XS_PUBLIC int __fxstat64(int version, int fd, struct stat64 *out) {
     (void)version;
     return describe(fd, (struct stat *)out);
 }
 
-static int card_of_sysfs(const char *path)
-{
+static int card_of_sysfs(const char *path) {
     unsigned minor_number;
     int end = 0;
     if (!path || strncmp(path, "/sys/dev/char/226:", 18))
@@ -410,15 +372,13 @@ static int card_of_sysfs(const char *path)
     return (int)(minor_number - XS_FIRST_RENDER);
 }
 
-XS_PUBLIC int access(const char *path, int mode)
-{
+XS_PUBLIC int access(const char *path, int mode) {
     if (xs_unlikely(card_of_sysfs(path) >= 0))
         return 0;
     return (int)syscall(SYS_access, path, mode);
 }
 
-XS_PUBLIC ssize_t readlink(const char *path, char *out, size_t size)
-{
+XS_PUBLIC ssize_t readlink(const char *path, char *out, size_t size) {
     int card = card_of_sysfs(path);
     if (xs_likely(card < 0))
         return syscall(SYS_readlink, path, out, size);
@@ -435,8 +395,7 @@ XS_PUBLIC ssize_t readlink(const char *path, char *out, size_t size)
 }
 
 /* A real card of this machine is not listed: the driver then tries renderD128 and up. */
-XS_PUBLIC DIR *opendir(const char *path)
-{
+XS_PUBLIC DIR *opendir(const char *path) {
     if (!strncmp(path, "/dev/dri", 8)) {
         errno = ENOENT;
         return NULL;

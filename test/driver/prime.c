@@ -19,8 +19,7 @@
 
 #define NAME "xe-standin:card"
 
-int xs_memfd_new(unsigned card, bool vram, uint32_t flags)
-{
+int xs_memfd_new(unsigned card, bool vram, uint32_t flags) {
     char name[64];
     snprintf(name, sizeof(name), NAME "%u:%s:%x", card, vram ? "vram" : "system", flags);
     return memfd_create(name, MFD_CLOEXEC);
@@ -33,8 +32,7 @@ struct origin {
     uint64_t inode, size;
 };
 
-static bool recognise(int fd, struct origin *out)
-{
+static bool recognise(int fd, struct origin *out) {
     char path[64], link[128], kind[8];
     struct stat st;
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -50,29 +48,25 @@ static bool recognise(int fd, struct origin *out)
     return true;
 }
 
-static bool mirrored(bool vram, uint32_t flags)
-{
+static bool mirrored(bool vram, uint32_t flags) {
     return xs_config.mirror && vram && flags & XE_GEM_DEFER_BACKING;
 }
 
 /* Really takes the host pages (touch:on), where the exporting process holds them. */
-static void touch_mirror(struct xs_bo *bo)
-{
+static void touch_mirror(struct xs_bo *bo) {
     bo->mirror_fd = memfd_create("xe-standin:mirror", MFD_CLOEXEC);
     if (bo->mirror_fd >= 0 && posix_fallocate(bo->mirror_fd, 0, (off_t)bo->size))
         xs_say("touch: no %llu bytes of memory", (unsigned long long)bo->size);
 }
 
 /* Client's lock held. */
-static void enlist(struct xs_bo *bo)
-{
+static void enlist(struct xs_bo *bo) {
     bo->shared = true;
     bo->next_shared = bo->client->shared;
     bo->client->shared = bo;
 }
 
-static int share(struct xs_client *client, struct xs_bo *bo, int fd)
-{
+static int share(struct xs_client *client, struct xs_bo *bo, int fd) {
     struct stat st;
     if (fstat(fd, &st))
         return -EINVAL;
@@ -92,8 +86,7 @@ static int share(struct xs_client *client, struct xs_bo *bo, int fd)
     return 0;
 }
 
-int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg)
-{
+int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg) {
     struct xs_bo *bo = xs_bo_get(client, arg->handle);
     if (!bo)
         return -ENOENT;
@@ -112,8 +105,7 @@ int xs_prime_export(struct xs_client *client, struct xe_drm_prime *arg)
     return error;
 }
 
-static bool ref_if_alive(struct xs_bo *bo)
-{
+static bool ref_if_alive(struct xs_bo *bo) {
     uint32_t refs = atomic_load(&bo->refs);
     while (refs && !atomic_compare_exchange_weak(&bo->refs, &refs, refs + 1))
         ;
@@ -121,8 +113,7 @@ static bool ref_if_alive(struct xs_bo *bo)
 }
 
 /* Client's lock held. The same buffer on the same card keeps its handle. */
-static struct xs_bo *already_here(struct xs_client *client, uint64_t inode)
-{
+static struct xs_bo *already_here(struct xs_client *client, uint64_t inode) {
     for (struct xs_bo *bo = client->shared; bo; bo = bo->next_shared) {
         if (bo->inode != inode)
             continue;
@@ -136,8 +127,7 @@ static struct xs_bo *already_here(struct xs_client *client, uint64_t inode)
     return NULL;
 }
 
-int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg)
-{
+int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg) {
     struct origin origin;
     if (!recognise(arg->fd, &origin))
         return -EINVAL;
@@ -172,8 +162,7 @@ int xs_prime_import(struct xs_client *client, struct xe_drm_prime *arg)
     return 0;
 }
 
-void xs_prime_forget(struct xs_bo *bo)
-{
+void xs_prime_forget(struct xs_bo *bo) {
     struct xs_client *client = bo->client;
     pthread_mutex_lock(&client->lock);
     struct xs_bo **link = &client->shared;

@@ -25,13 +25,11 @@ static uint64_t base_available, base_free; /* KiB, before any mirror */
 
 static const char *const memory_names[] = {[XS_VRAM] = "vram0", [XS_GTT] = "gtt", [XS_SYSTEM] = "system"};
 
-void xs_pci_address(unsigned card, char out[16])
-{
+void xs_pci_address(unsigned card, char out[16]) {
     snprintf(out, 16, "0000:%02x:00.0", 3 + card);
 }
 
-static char *map_file(const char *path, const char *content, size_t length)
-{
+static char *map_file(const char *path, const char *content, size_t length) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) {
         xs_say("%s: %s", path, strerror(errno));
@@ -44,8 +42,7 @@ static char *map_file(const char *path, const char *content, size_t length)
     return text == MAP_FAILED ? NULL : text;
 }
 
-static uint64_t real_meminfo(const char *key)
-{
+static uint64_t real_meminfo(const char *key) {
     uint64_t value = 0;
     char line[128];
     FILE *file = fopen("/proc/meminfo", "re");
@@ -59,8 +56,7 @@ static uint64_t real_meminfo(const char *key)
     return value;
 }
 
-static unsigned add_line(char *text, unsigned *length, const char *key, uint64_t kib)
-{
+static unsigned add_line(char *text, unsigned *length, const char *key, uint64_t kib) {
     *length += (unsigned)sprintf(text + *length, "%-16s", key);
     unsigned place = *length;
     xs_format_number(text + place, WIDTH, kib);
@@ -69,8 +65,7 @@ static unsigned add_line(char *text, unsigned *length, const char *key, uint64_t
     return place;
 }
 
-static uint64_t number_at(const char *text, const char *key)
-{
+static uint64_t number_at(const char *text, const char *key) {
     const char *line = strstr(text, key);
     return line ? strtoull(line + strlen(key), NULL, 10) : 0;
 }
@@ -79,8 +74,7 @@ static uint64_t number_at(const char *text, const char *key)
  * MemAvailable and MemFree are what the machine had when its first process came, less the mirror: a
  * figure that only the stand-in moves.
  */
-static void open_meminfo(void)
-{
+static void open_meminfo(void) {
     char path[600], text[MEMINFO_SIZE], old[MEMINFO_SIZE] = "";
     unsigned length = 0;
     snprintf(path, sizeof(path), "%s/proc/meminfo", xs_config.root);
@@ -105,8 +99,7 @@ static void open_meminfo(void)
     meminfo = map_file(path, text, length);
 }
 
-void xs_procfs_meminfo(uint64_t gpu_active)
-{
+void xs_procfs_meminfo(uint64_t gpu_active) {
     if (!meminfo)
         return;
     uint64_t kib = gpu_active >> 10;
@@ -116,16 +109,14 @@ void xs_procfs_meminfo(uint64_t gpu_active)
         xs_format_number(meminfo + place_active, WIDTH, kib);
 }
 
-static void make_dir(const char *name)
-{
+static void make_dir(const char *name) {
     char path[600];
     snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     if (mkdir(path, 0755) && errno != EEXIST)
         xs_say("%s: %s", path, strerror(errno));
 }
 
-static void write_file(const char *name, const char *content)
-{
+static void write_file(const char *name, const char *content) {
     char path[600];
     snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -137,8 +128,7 @@ static void write_file(const char *name, const char *content)
 }
 
 /* What a reader finds of a process besides the cards: the real files. */
-static void link_process(const char *process)
-{
+static void link_process(const char *process) {
     static const char *const files[] = {"status",  "stat",    "statm",        "cgroup", "comm",
                                         "cmdline", "environ", "smaps_rollup", "maps",   "exe"};
     char from[600], to[64];
@@ -152,8 +142,7 @@ static void link_process(const char *process)
     }
 }
 
-static void describe_cards(void)
-{
+static void describe_cards(void) {
     char name[128], device[16];
     make_dir("/sys");
     make_dir("/sys/class");
@@ -177,8 +166,7 @@ static void describe_cards(void)
 }
 
 /* The machine's lock is held. */
-void xs_procfs_open(void)
-{
+void xs_procfs_open(void) {
     if (!xs_config.root[0])
         return;
     char text[64];
@@ -198,8 +186,7 @@ void xs_procfs_open(void)
         open_meminfo();
 }
 
-void xs_procfs_forget(pid_t pid)
-{
+void xs_procfs_forget(pid_t pid) {
     char path[600];
     if (!xs_config.root[0] || !pid)
         return;
@@ -219,8 +206,7 @@ void xs_procfs_forget(pid_t pid)
     }
 }
 
-void xs_fdinfo_open(struct xs_fdinfo *info, int fd, unsigned card, uint64_t client_id)
-{
+void xs_fdinfo_open(struct xs_fdinfo *info, int fd, unsigned card, uint64_t client_id) {
     char path[600], text[1024], pci[16];
     info->fd = fd;
     if (!xs_config.root[0])
@@ -245,8 +231,7 @@ void xs_fdinfo_open(struct xs_fdinfo *info, int fd, unsigned card, uint64_t clie
     info->text = map_file(path, text, (size_t)length);
 }
 
-void xs_fdinfo_close(struct xs_fdinfo *info)
-{
+void xs_fdinfo_close(struct xs_fdinfo *info) {
     char path[600];
     if (!info->text)
         return;
@@ -257,8 +242,7 @@ void xs_fdinfo_close(struct xs_fdinfo *info)
 }
 
 /* About 20 ns with a file, 5 ns without. */
-void xs_fdinfo_add(struct xs_fdinfo *info, enum xs_memory kind, int64_t bytes)
-{
+void xs_fdinfo_add(struct xs_fdinfo *info, enum xs_memory kind, int64_t bytes) {
     uint64_t value = atomic_fetch_add(&info->bytes[kind], (uint64_t)bytes) + (uint64_t)bytes;
     if (!info->text)
         return;

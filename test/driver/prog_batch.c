@@ -1,8 +1,7 @@
 /* The stand-in's commands, in batches written by hand. */
 #include "raw.h"
 
-static void commands_write_copy_and_fill(void)
-{
+static void commands_write_copy_and_fill(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     const uint64_t a = 1ull << 40, b = 2ull << 40;
@@ -31,8 +30,7 @@ static void commands_write_copy_and_fill(void)
     close(fd);
 }
 
-static void registers_count_and_jump(void)
-{
+static void registers_count_and_jump(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COMPUTE);
     WORD(&g, 0) = 40;
@@ -52,8 +50,7 @@ static void registers_count_and_jump(void)
     close(fd);
 }
 
-static void a_semaphore_waits_for_the_program(void)
-{
+static void a_semaphore_waits_for_the_program(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     const uint32_t batch[] = {0x0e000003 | 1 << 15 | 1 << 12,
@@ -77,8 +74,7 @@ static void a_semaphore_waits_for_the_program(void)
     close(fd);
 }
 
-static void a_waiting_queue_can_be_destroyed(void)
-{
+static void a_waiting_queue_can_be_destroyed(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     g.commands[0] = 0x0e000003 | 1 << 15 | 4 << 12;
@@ -90,8 +86,7 @@ static void a_waiting_queue_can_be_destroyed(void)
     close(fd);
 }
 
-static void a_batch_may_call_another(void)
-{
+static void a_batch_may_call_another(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COMPUTE);
     g.commands[0x4000 / 4] = 0x10000002;
@@ -106,8 +101,7 @@ static void a_batch_may_call_another(void)
     close(fd);
 }
 
-static void program_memory_can_be_bound(void)
-{
+static void program_memory_can_be_bound(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     const uint64_t at = 3ull << 40;
@@ -126,16 +120,14 @@ static void program_memory_can_be_bound(void)
     close(fd);
 }
 
-static int64_t banned(const struct gpu *g, uint32_t queue)
-{
+static int64_t banned(const struct gpu *g, uint32_t queue) {
     struct xe_exec_queue_get_property p = {.exec_queue_id = queue, .property = XE_EXEC_QUEUE_PROPERTY_BAN, .value = 77};
     int error = CALL(g->fd, XE_NR_EXEC_QUEUE_GET_PROPERTY, &p);
     return error ? error : (int64_t)p.value;
 }
 
 /* Whoever waits is told, and the other queues of the address space go on. */
-static void expect_banned(struct gpu *g)
-{
+static void expect_banned(struct gpu *g) {
     struct xe_wait_user_fence w = {.addr = (uintptr_t)&WORD(g, 100),
                                    .op = XE_WAIT_NEQ,
                                    .mask = UINT64_MAX,
@@ -156,8 +148,7 @@ static void expect_banned(struct gpu *g)
     EXPECT(banned(g, first), -ENOENT);
 }
 
-static void a_jump_to_nowhere_bans_the_queue(void)
-{
+static void a_jump_to_nowhere_bans_the_queue(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     EXPECT(banned(&g, g.queue), 0);
@@ -167,8 +158,7 @@ static void a_jump_to_nowhere_bans_the_queue(void)
     close(fd);
 }
 
-static void a_write_to_nowhere_bans_the_queue(void)
-{
+static void a_write_to_nowhere_bans_the_queue(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     memcpy(g.commands, (const uint32_t[]){0x10000002, 0, 7 << 8, 1, 0x05000000}, 20);
@@ -177,8 +167,7 @@ static void a_write_to_nowhere_bans_the_queue(void)
     close(fd);
 }
 
-static void a_scratch_page_swallows_it(void)
-{
+static void a_scratch_page_swallows_it(void) {
     int fd = card(0);
     struct gpu g = gpu_with(fd, XE_ENGINE_COPY, XE_VM_LR_MODE | XE_VM_SCRATCH_PAGE);
     RUN(&g, 0x10000002, 0, 7 << 8, 1, 0x10000002, LOW(DATA), HIGH(DATA), 8);

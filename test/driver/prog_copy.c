@@ -8,8 +8,7 @@ struct way { /* an immediate list, or a list and its queue */
     ze_command_queue_handle_t queue;
 };
 
-static struct way new_way(unsigned card, int immediate)
-{
+static struct way new_way(unsigned card, int immediate) {
     struct way way = {0};
     uint32_t group = copy_group(card);
     if (immediate) {
@@ -26,15 +25,13 @@ static struct way new_way(unsigned card, int immediate)
     return way;
 }
 
-static void copy(struct way *way, void *to, const void *from, size_t size)
-{
+static void copy(struct way *way, void *to, const void *from, size_t size) {
     CHECK(zeCommandListAppendMemoryCopy(way->list, to, from, size, NULL, 0, NULL));
     CHECK(zeCommandListAppendBarrier(way->list, NULL, 0, NULL));
 }
 
 /* Immediate lists tell by an event, so that a header without zeCommandListHostSynchronize will do. */
-static void finish(struct way *way)
-{
+static void finish(struct way *way) {
     if (way->queue) {
         CHECK(zeCommandListClose(way->list));
         CHECK(zeCommandQueueExecuteCommandLists(way->queue, 1, &way->list, NULL));
@@ -60,8 +57,7 @@ static void finish(struct way *way)
     CHECK(zeEventPoolDestroy(pool));
 }
 
-static void round_trip(struct way *way, unsigned card, unsigned peer, size_t size)
-{
+static void round_trip(struct way *way, unsigned card, unsigned peer, size_t size) {
     uint8_t *from = malloc(size), *to = calloc(1, size), *filled = malloc(size);
     fill_random(from, size, (uint32_t)size + card);
     memset(filled, 0xa7, size);
@@ -91,8 +87,7 @@ static void round_trip(struct way *way, unsigned card, unsigned peer, size_t siz
     free(filled);
 }
 
-static void regions(struct way *way, unsigned card)
-{
+static void regions(struct way *way, unsigned card) {
     enum { PITCH = 1000, ROWS = 50, WIDTH = 300, HEIGHT = 20 };
     uint8_t from[PITCH * ROWS], to[PITCH * ROWS] = {0}, want[PITCH * ROWS] = {0};
     fill_random(from, sizeof(from), 5);
@@ -109,8 +104,7 @@ static void regions(struct way *way, unsigned card)
     CHECK(zeMemFree(context, device));
 }
 
-int main(void)
-{
+int main(void) {
     start();
     for (unsigned card = 0; card < card_count; card++) {
         for (int immediate = 0; immediate < 2; immediate++) {

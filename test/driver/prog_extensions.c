@@ -21,8 +21,7 @@ static ze_result_t (*open_handles)(ze_context_handle_t, ze_device_handle_t, uint
 static ze_result_t (*call_at_free)(ze_context_handle_t, struct free_callback_desc *, void *);
 static ze_result_t (*map_to_host)(ze_context_handle_t, const void *, void **, void *);
 
-static void find(void)
-{
+static void find(void) {
     start();
     CHECK(zeDriverGetExtensionFunctionAddress(driver, "zexMemGetIpcHandles", (void **)&get_handles));
     CHECK(zeDriverGetExtensionFunctionAddress(driver, "zexMemOpenIpcHandles", (void **)&open_handles));
@@ -31,8 +30,7 @@ static void find(void)
 }
 
 /* Bytes of VRAM that this process holds, as the stand-in's fdinfo tells; in 0 where there is none. */
-static uint64_t vram(void)
-{
+static uint64_t vram(void) {
     char path[4096], line[256];
     unsigned long long sum = 0, kib;
     const char *root = getenv("ZEROUTE_ROOT");
@@ -57,8 +55,7 @@ static uint64_t vram(void)
 }
 
 /* Opened where it was exported: the driver (26.27) takes the descriptors of these handles for its own process's. */
-static void several_handles(void)
-{
+static void several_handles(void) {
     uint64_t before = vram();
     void *p = new_device(0, SIZE), *q = NULL;
     ze_ipc_mem_handle_t handle;
@@ -82,8 +79,7 @@ static void several_handles(void)
 }
 
 /* Host memory takes nothing of the card that it is opened for: more of it than a limit allows. */
-static void host_memory_of_another(void)
-{
+static void host_memory_of_another(void) {
     size_t size = 4 * SIZE;
     void *p = new_host(size), *q = NULL;
     ze_ipc_mem_handle_t handle;
@@ -99,14 +95,12 @@ static void host_memory_of_another(void)
 }
 
 static unsigned called;
-static void count_call(void *data)
-{
+static void count_call(void *data) {
     called += data == &called;
 }
 
 /* Whatever the free is called. */
-static void a_call_at_each_free(void)
-{
+static void a_call_at_each_free(void) {
     struct free_callback_desc desc = {.stype = 0x00030020, .call = count_call, .data = &called};
     ze_memory_free_ext_desc_t blocking = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
                                           .freePolicy = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE};
@@ -123,8 +117,7 @@ static void a_call_at_each_free(void)
     EXPECT(called, 3);
 }
 
-static void mapped_until_it_is_freed(void)
-{
+static void mapped_until_it_is_freed(void) {
     uint64_t before = vram();
     char *p = new_device(0, SIZE), *host = NULL;
 
@@ -144,8 +137,7 @@ static void mapped_until_it_is_freed(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     find();
     several_handles();
     a_call_at_each_free();

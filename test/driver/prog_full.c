@@ -4,8 +4,7 @@
 #define BLOCK (256ul << 20)
 #define BLOCKS 64
 
-static unsigned fill_up(void *blocks[BLOCKS])
-{
+static unsigned fill_up(void *blocks[BLOCKS]) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     unsigned count = 0;
     ze_result_t result = ZE_RESULT_SUCCESS;
@@ -16,8 +15,7 @@ static unsigned fill_up(void *blocks[BLOCKS])
     return count;
 }
 
-int main(void)
-{
+int main(void) {
     void *blocks[BLOCKS] = {0};
     start();
     unsigned first = fill_up(blocks);

@@ -1,8 +1,7 @@
 /* The stand-in's cards, buffers and processes, in raw calls. */
 #include "raw.h"
 
-static void as_many_cards_as_set(void)
-{
+static void as_many_cards_as_set(void) {
     int fds[3];
     for (unsigned i = 0; i < 3; i++) {
         fds[i] = card(i);
@@ -15,8 +14,7 @@ static void as_many_cards_as_set(void)
     EXPECT(CALL(fds[0], XE_NR_DEVICE_QUERY, &(struct xe_device_query){0}), -EBADF);
 }
 
-static void a_duplicate_is_the_same_card(void)
-{
+static void a_duplicate_is_the_same_card(void) {
     int fd = card(0), copy = dup(fd), third = fcntl(copy, F_DUPFD_CLOEXEC, 100);
     uint32_t handle = create(fd, MIB, VRAM, 0);
     EXPECT(close(fd), 0);
@@ -30,8 +28,7 @@ static void a_duplicate_is_the_same_card(void)
     close(third);
 }
 
-static void full_vram_is_enospc_and_comes_back(void)
-{
+static void full_vram_is_enospc_and_comes_back(void) {
     int fd = card(0);
     uint32_t big = create(fd, 1000 * MIB, VRAM, 0);
     struct xe_gem_create more = {.size = 100 * MIB, .placement = VRAM, .cpu_caching = 2};
@@ -49,8 +46,7 @@ static void full_vram_is_enospc_and_comes_back(void)
     close(fd);
 }
 
-static void a_bound_buffer_outlives_its_handle(void)
-{
+static void a_bound_buffer_outlives_its_handle(void) {
     int fd = card(2);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     uint32_t handle = create(fd, MIB, VRAM, 0);
@@ -63,8 +59,7 @@ static void a_bound_buffer_outlives_its_handle(void)
     close(fd);
 }
 
-static void an_exported_deferred_buffer_is_mirrored_once(void)
-{
+static void an_exported_deferred_buffer_is_mirrored_once(void) {
     int fds[3] = {card(0), card(1), card(2)};
     uint64_t before = kib_of("meminfo", "GPUActive:"), free_before = kib_of("meminfo", "MemAvailable:");
     uint32_t handle = create(fds[0], 64 * MIB, VRAM, XE_GEM_DEFER_BACKING);
@@ -97,8 +92,7 @@ static void an_exported_deferred_buffer_is_mirrored_once(void)
     munmap(there, MIB);
 }
 
-static void without_deferred_backing_nothing_is_mirrored(void)
-{
+static void without_deferred_backing_nothing_is_mirrored(void) {
     int fd = card(0), other = card(1);
     uint64_t before = kib_of("meminfo", "GPUActive:");
     uint32_t handle = create(fd, MIB, VRAM, 0);
@@ -111,8 +105,7 @@ static void without_deferred_backing_nothing_is_mirrored(void)
     close(other);
 }
 
-static void what_is_no_buffer_is_refused(void)
-{
+static void what_is_no_buffer_is_refused(void) {
     int fd = card(0), null = open("/dev/null", O_RDWR);
     struct xe_drm_prime p = {.fd = null};
     EXPECT(CALL(fd, XE_NR_PRIME_FD_TO_HANDLE, &p), -EINVAL);
@@ -122,8 +115,7 @@ static void what_is_no_buffer_is_refused(void)
     close(fd);
 }
 
-static void send_fd(int socket, int fd)
-{
+static void send_fd(int socket, int fd) {
     char byte = 0, space[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec data = {&byte, 1};
     struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
@@ -135,8 +127,7 @@ static void send_fd(int socket, int fd)
     EXPECT(sendmsg(socket, &m, 0), 1);
 }
 
-static int receive_fd(int socket)
-{
+static int receive_fd(int socket) {
     char byte, space[CMSG_SPACE(sizeof(int))];
     struct iovec data = {&byte, 1};
     struct msghdr m = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof(space)};
@@ -146,15 +137,13 @@ static int receive_fd(int socket)
     return fd;
 }
 
-static int status_of(pid_t pid)
-{
+static int status_of(pid_t pid) {
     int status = -1;
     waitpid(pid, &status, 0);
     return status;
 }
 
-static void a_buffer_travels_between_processes(void)
-{
+static void a_buffer_travels_between_processes(void) {
     int pair[2];
     EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     pid_t pid = fork();
@@ -192,8 +181,7 @@ static void a_buffer_travels_between_processes(void)
     close(pair[1]);
 }
 
-static void a_killed_process_gives_its_memory_back(void)
-{
+static void a_killed_process_gives_its_memory_back(void) {
     int ready[2];
     char byte;
     EXPECT(pipe(ready), 0);
@@ -213,8 +201,7 @@ static void a_killed_process_gives_its_memory_back(void)
     close(fd);
 }
 
-static void a_forked_child_starts_with_nothing(void)
-{
+static void a_forked_child_starts_with_nothing(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     uint32_t handle = create(fd, 10 * MIB, VRAM, 0);
@@ -240,8 +227,7 @@ static void a_forked_child_starts_with_nothing(void)
     close(fd);
 }
 
-static void leaving_removes_the_files(void)
-{
+static void leaving_removes_the_files(void) {
     char path[512];
     int fd = card(0);
     snprintf(path, sizeof(path), "%s/proc/%d/fdinfo/%d", getenv("ZEROUTE_ROOT"), (int)getpid(), fd);

@@ -9,14 +9,12 @@
 
 #define SIZE (8ul << 20)
 
-static void transfer(int fd, void *data, size_t size, int out)
-{
+static void transfer(int fd, void *data, size_t size, int out) {
     ssize_t done = out ? write(fd, data, size) : read(fd, data, size);
     EXPECT(done, size);
 }
 
-static void child(int from_parent, int to_parent)
-{
+static void child(int from_parent, int to_parent) {
     ze_ipc_mem_handle_t handle;
     void *p = NULL;
     char word = 'x', *bytes = malloc(SIZE), *want = malloc(SIZE);
@@ -36,8 +34,7 @@ static void child(int from_parent, int to_parent)
     CHECK(zeContextDestroy(context));
 }
 
-int main(void)
-{
+int main(void) {
     int down[2], up[2], status;
     EXPECT(pipe(down) | pipe(up), 0);
     pid_t pid = fork();

@@ -4,8 +4,7 @@
 static const size_t sizes[] = {1,       63,      4096,    65536,    (1 << 20) - 1,  1 << 20,
                                2 << 20, 3 << 20, 4 << 20, 20 << 20, (64 << 20) + 1, 256 << 20};
 
-static void expect_block(void *p, size_t size, ze_memory_type_t type, ze_device_handle_t owner)
-{
+static void expect_block(void *p, size_t size, ze_memory_type_t type, ze_device_handle_t owner) {
     const size_t offsets[] = {0, size / 2, size - 1};
     for (unsigned i = 0; i < 3; i++) {
         ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -23,8 +22,7 @@ static void expect_block(void *p, size_t size, ze_memory_type_t type, ze_device_
     }
 }
 
-static void alignments_are_kept(unsigned card)
-{
+static void alignments_are_kept(unsigned card) {
     for (size_t alignment = 8; alignment <= 1ul << 30; alignment *= 8) {
         void *p = NULL;
         ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
@@ -34,8 +32,7 @@ static void alignments_are_kept(unsigned card)
     }
 }
 
-static void wrong_arguments_are_refused(void)
-{
+static void wrong_arguments_are_refused(void) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     void *p = NULL;
     int local;
@@ -48,8 +45,7 @@ static void wrong_arguments_are_refused(void)
     EXPECT(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
 }
 
-int main(void)
-{
+int main(void) {
     start();
     for (unsigned card = 0; card < card_count; card++) {
         for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {

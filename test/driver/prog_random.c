@@ -37,16 +37,14 @@ static unsigned way_count;
 static ze_event_handle_t event_sets[2][EVENTS]; /* those of in-order lists apart */
 static uint64_t state;
 
-static uint64_t below(uint64_t n)
-{
+static uint64_t below(uint64_t n) {
     uint64_t z = (state += 0x9e3779b97f4a7c15ull);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return (z ^ (z >> 31)) % n;
 }
 
-static void new_ways(unsigned card)
-{
+static void new_ways(unsigned card) {
     for (unsigned i = 0; i < 8; i++) {
         struct way *w = &ways[way_count++];
         *w = (struct way){.card = card, .compute = i & 1, .in_order = (i & 6) == 2};
@@ -66,8 +64,7 @@ static void new_ways(unsigned card)
     }
 }
 
-static void give_back(const struct block *b)
-{
+static void give_back(const struct block *b) {
     if (b->kind == PROGRAM)
         free(b->bytes);
     else
@@ -75,8 +72,7 @@ static void give_back(const struct block *b)
     free(b->model);
 }
 
-static void take(struct block *b)
-{
+static void take(struct block *b) {
     b->kind = (enum kind)below(KINDS);
     b->card = (unsigned)below(card_count);
     b->size = 1 + below(below(2) ? 5000 : MOST);
@@ -93,8 +89,7 @@ static void take(struct block *b)
 }
 
 static bool copy(const struct way *w, struct block *to, const struct block *from, ze_event_handle_t done,
-                 uint32_t waits, ze_event_handle_t *wait)
-{
+                 uint32_t waits, ze_event_handle_t *wait) {
     size_t size = 1 + below(to->size < from->size ? to->size : from->size);
     size_t a = below(to->size - size + 1), b = below(from->size - size + 1);
     CHECK(zeCommandListAppendMemoryCopy(w->list, to->bytes + a, from->bytes + b, size, done, waits, wait));
@@ -103,8 +98,8 @@ static bool copy(const struct way *w, struct block *to, const struct block *from
 }
 
 /* The copy engine has patterns of one byte alone. */
-static bool fill(const struct way *w, struct block *to, ze_event_handle_t done, uint32_t waits, ze_event_handle_t *wait)
-{
+static bool fill(const struct way *w, struct block *to, ze_event_handle_t done, uint32_t waits,
+                 ze_event_handle_t *wait) {
     uint8_t pattern[128];
     size_t width = w->compute ? 1u << below(8) : 1;
     if (to->kind == PROGRAM || width > to->size)
@@ -123,8 +118,7 @@ struct box {
     uint32_t pitch, slice;
 };
 
-static struct box new_box(uint32_t width, uint32_t height, uint32_t depth)
-{
+static struct box new_box(uint32_t width, uint32_t height, uint32_t depth) {
     struct box box = {.pitch = width + (uint32_t)below(80)};
     box.region = (ze_copy_region_t){.originX = (uint32_t)below(box.pitch - width + 1),
                                     .originY = (uint32_t)below(4),
@@ -136,15 +130,13 @@ static struct box new_box(uint32_t width, uint32_t height, uint32_t depth)
     return box;
 }
 
-static size_t row_of(const struct box *box, uint32_t y, uint32_t z)
-{
+static size_t row_of(const struct box *box, uint32_t y, uint32_t z) {
     return (size_t)(box->region.originZ + z) * box->slice + (size_t)(box->region.originY + y) * box->pitch +
            box->region.originX;
 }
 
 static bool region(const struct way *w, struct block *to, const struct block *from, ze_event_handle_t done,
-                   uint32_t waits, ze_event_handle_t *wait)
-{
+                   uint32_t waits, ze_event_handle_t *wait) {
     uint32_t width = 1 + (uint32_t)below(60), height = 1 + (uint32_t)below(12);
     uint32_t depth = below(2) ? 1 : 1 + (uint32_t)below(4);
     struct box a = new_box(width, height, depth), b = new_box(width, height, depth);
@@ -160,14 +152,12 @@ static bool region(const struct way *w, struct block *to, const struct block *fr
     return true;
 }
 
-static bool usable(const struct way *w, const struct block *b)
-{
+static bool usable(const struct way *w, const struct block *b) {
     return b->kind != SHARED || b->card == w->card;
 }
 
 /* The last event is signalled when all is done. */
-static void finish(const struct way *w)
-{
+static void finish(const struct way *w) {
     ze_event_handle_t *events = event_sets[w->in_order];
     CHECK(zeCommandListAppendBarrier(w->list, events[EVENTS - 1], 0, NULL));
     if (w->queue) {
@@ -180,8 +170,7 @@ static void finish(const struct way *w)
     CHECK(zeEventHostReset(events[EVENTS - 1]));
 }
 
-static void round_of_commands(const struct way *w)
-{
+static void round_of_commands(const struct way *w) {
     ze_event_handle_t *events = event_sets[w->in_order];
     unsigned chained = 0, count = 1 + (unsigned)below(10);
     bool chain = below(2);
@@ -212,8 +201,7 @@ static void round_of_commands(const struct way *w)
     }
 }
 
-static void compare(const struct way *w, unsigned number)
-{
+static void compare(const struct way *w, unsigned number) {
     static uint8_t back[MOST];
     static const char *const names[KINDS] = {"device", "host", "shared", "program"};
     for (unsigned i = 0; i < BLOCKS; i++) {
@@ -231,8 +219,7 @@ static void compare(const struct way *w, unsigned number)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 60;
     state = argc > 1 ? strtoull(argv[1], NULL, 0) : 1;
     start();

@@ -3,15 +3,13 @@
 
 #include <time.h>
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-int main(void)
-{
+int main(void) {
     const size_t size = 8 << 20;
     start();
     ze_command_list_handle_t list;

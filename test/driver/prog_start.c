@@ -1,8 +1,7 @@
 /* The driver starts and sees the cards: one line each with name, bus address and peers. */
 #include "ze_test.h"
 
-int main(void)
-{
+int main(void) {
     start();
     for (uint32_t i = 0; i < card_count; i++) {
         ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};

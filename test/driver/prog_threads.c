@@ -5,8 +5,7 @@
 
 static int rounds;
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     unsigned me = (unsigned)(uintptr_t)arg, card = me % card_count;
     unsigned peer = (card + 1) % card_count;
     ze_command_list_handle_t list = new_list(card, me / card_count % 2 ? copy_group(card) : 0);
@@ -28,8 +27,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     pthread_t threads[64];
     unsigned count = argc > 1 ? (unsigned)atoi(argv[1]) : 16;
     rounds = argc > 2 ? atoi(argv[2]) : 20;

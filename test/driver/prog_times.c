@@ -6,15 +6,13 @@
 
 static ze_event_handle_t events[EVENTS];
 
-static void drop_events(ze_event_pool_handle_t pool)
-{
+static void drop_events(ze_event_pool_handle_t pool) {
     for (unsigned i = 0; i < EVENTS; i++)
         CHECK(zeEventDestroy(events[i]));
     CHECK(zeEventPoolDestroy(pool));
 }
 
-static ze_command_list_handle_t new_async(unsigned card, uint32_t group, uint32_t flags)
-{
+static ze_command_list_handle_t new_async(unsigned card, uint32_t group, uint32_t flags) {
     ze_command_list_handle_t list;
     ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                     .ordinal = group,
@@ -24,8 +22,7 @@ static ze_command_list_handle_t new_async(unsigned card, uint32_t group, uint32_
     return list;
 }
 
-static void the_program_holds_commands_back(ze_command_list_handle_t list)
-{
+static void the_program_holds_commands_back(ze_command_list_handle_t list) {
     ze_event_pool_handle_t pool = new_events(events, EVENTS, 0);
     uint8_t *bytes = new_host(4096);
     bytes[0] = 1;
@@ -45,8 +42,7 @@ static void the_program_holds_commands_back(ze_command_list_handle_t list)
 }
 
 /* There and back: each list waits for an event of the other card's. */
-static void cards_wait_for_each_other(unsigned card, unsigned peer, uint32_t group)
-{
+static void cards_wait_for_each_other(unsigned card, unsigned peer, uint32_t group) {
     ze_event_pool_handle_t pool = new_events(events, EVENTS, 0);
     ze_command_list_handle_t here = new_async(card, group, 2), there = new_async(peer, group, 2);
     uint8_t *from = malloc(SIZE), *to = calloc(1, SIZE);
@@ -66,8 +62,7 @@ static void cards_wait_for_each_other(unsigned card, unsigned peer, uint32_t gro
     drop_events(pool);
 }
 
-static void times_follow_each_other(unsigned card, ze_command_list_handle_t list, bool compute)
-{
+static void times_follow_each_other(unsigned card, ze_command_list_handle_t list, bool compute) {
     ze_event_pool_handle_t pool = new_events(events, EVENTS, ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP);
     uint64_t *clock = new_host(4096), host, now, last = 0;
     ze_kernel_timestamp_result_t *copied = new_host(4096), times[3];
@@ -101,8 +96,7 @@ static void times_follow_each_other(unsigned card, ze_command_list_handle_t list
     drop_events(pool);
 }
 
-int main(void)
-{
+int main(void) {
     start();
     for (unsigned card = 0; card < card_count; card++) {
         for (unsigned compute = 0; compute < 2; compute++) {

@@ -3,8 +3,7 @@
 
 #define PIECES 4
 
-int main(void)
-{
+int main(void) {
     start();
     for (unsigned card = 0; card < card_count; card++) {
         size_t page = 0, piece = 2 << 20;

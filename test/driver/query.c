@@ -10,32 +10,27 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
-static uint64_t clock_ns(clockid_t clock)
-{
+static uint64_t clock_ns(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-uint64_t xs_now(void)
-{
+uint64_t xs_now(void) {
     return clock_ns(CLOCK_MONOTONIC);
 }
 
-static uint64_t cycles_at(uint64_t ns)
-{
+static uint64_t cycles_at(uint64_t ns) {
     _Static_assert(XS_CLOCK_HZ == 1000000000ull * 12 / 625, "12 cycles in 625 ns");
     return ns * 12 / 625 & ((1ull << XS_CLOCK_BITS) - 1);
 }
 
-uint64_t xs_clock_cycles(void)
-{
+uint64_t xs_clock_cycles(void) {
     return cycles_at(clock_ns(CLOCK_MONOTONIC_RAW));
 }
 
 /* As the kernel does: size 0 asks for the size, any other size must be the right one. */
-static int answer(struct xe_device_query *query, const void *data, size_t size)
-{
+static int answer(struct xe_device_query *query, const void *data, size_t size) {
     if (!query->size) {
         query->size = (uint32_t)size;
         return 0;
@@ -46,8 +41,7 @@ static int answer(struct xe_device_query *query, const void *data, size_t size)
     return 0;
 }
 
-static int engines(struct xe_device_query *query)
-{
+static int engines(struct xe_device_query *query) {
     struct {
         struct xe_query_head head;
         struct xe_engine items[3];
@@ -58,8 +52,7 @@ static int engines(struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-static int regions(struct xs_client *client, struct xe_device_query *query)
-{
+static int regions(struct xs_client *client, struct xe_device_query *query) {
     struct {
         struct xe_query_head head;
         struct xe_mem_region items[2];
@@ -86,8 +79,7 @@ static int regions(struct xs_client *client, struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-static int config(struct xe_device_query *query)
-{
+static int config(struct xe_device_query *query) {
     struct {
         struct xe_query_head head;
         uint64_t info[XE_CONFIG_PARAMS];
@@ -100,8 +92,7 @@ static int config(struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-static int gts(struct xe_device_query *query)
-{
+static int gts(struct xe_device_query *query) {
     struct {
         struct xe_query_head head;
         struct xe_gt items[1];
@@ -117,8 +108,7 @@ static int gts(struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-static int topology(struct xe_device_query *query)
-{
+static int topology(struct xe_device_query *query) {
     static const struct {
         uint16_t type;
         unsigned bits;
@@ -135,8 +125,7 @@ static int topology(struct xe_device_query *query)
     return answer(query, out, sizeof(out));
 }
 
-static int engine_cycles(struct xe_device_query *query)
-{
+static int engine_cycles(struct xe_device_query *query) {
     struct xe_engine_cycles out = {0};
     if (query->size == sizeof(out))
         memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out));
@@ -148,8 +137,7 @@ static int engine_cycles(struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-static int firmware(struct xe_device_query *query)
-{
+static int firmware(struct xe_device_query *query) {
     struct xe_uc_fw_version out = {0};
     if (query->size == sizeof(out))
         memcpy(&out, (void *)(uintptr_t)query->data, sizeof(out));
@@ -161,8 +149,7 @@ static int firmware(struct xe_device_query *query)
     return answer(query, &out, sizeof(out));
 }
 
-int xs_device_query(struct xs_client *client, struct xe_device_query *query)
-{
+int xs_device_query(struct xs_client *client, struct xe_device_query *query) {
     xs_count(XS_C_device_query, 1);
     switch (query->query) {
     case XE_QUERY_ENGINES:
@@ -187,15 +174,13 @@ int xs_device_query(struct xs_client *client, struct xe_device_query *query)
     }
 }
 
-static void put(char *out, uint64_t *length, const char *text)
-{
+static void put(char *out, uint64_t *length, const char *text) {
     if (out && *length)
         strncpy(out, text, *length);
     *length = strlen(text);
 }
 
-int xs_version(struct xs_client *client, struct xe_drm_version *version)
-{
+int xs_version(struct xs_client *client, struct xe_drm_version *version) {
     (void)client;
     version->major = 1;
     version->minor = 1;

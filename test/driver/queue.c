@@ -29,15 +29,13 @@ struct xs_queue {
     bool running;
 };
 
-static bool in_sync_done(struct xs_client *client, const struct xe_sync *sync)
-{
+static bool in_sync_done(struct xs_client *client, const struct xe_sync *sync) {
     uint64_t point = sync->type == XE_SYNC_TIMELINE_SYNCOBJ ? sync->timeline_value : 1;
     return sync->type == XE_SYNC_USER_FENCE || xs_syncobj_done(client, sync->handle, point);
 }
 
 static void wait_in_syncs(struct xs_client *client, const struct xe_sync *syncs, uint32_t count,
-                          const _Atomic bool *stop)
-{
+                          const _Atomic bool *stop) {
     for (uint32_t i = 0; i < count; i++) {
         if (syncs[i].flags & XE_SYNC_FLAG_SIGNAL)
             continue;
@@ -47,8 +45,7 @@ static void wait_in_syncs(struct xs_client *client, const struct xe_sync *syncs,
 }
 
 /* An exec writes its user fences through the address space, a bind straight into the process. */
-static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct xe_sync *sync)
-{
+static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct xe_sync *sync) {
     if (!(sync->flags & XE_SYNC_FLAG_SIGNAL))
         return 0;
     switch (sync->type) {
@@ -69,8 +66,7 @@ static int signal_one(struct xs_client *client, struct xs_vm *vm, const struct x
     }
 }
 
-int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count)
-{
+int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count) {
     const struct xe_sync *list = (void *)(uintptr_t)syncs;
     wait_in_syncs(client, list, count, NULL);
     for (uint32_t i = 0; i < count; i++) {
@@ -81,8 +77,7 @@ int xs_signal_syncs(struct xs_client *client, uint64_t syncs, uint32_t count)
     return 0;
 }
 
-static struct job *next_job(struct xs_queue *queue)
-{
+static struct job *next_job(struct xs_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     while (!queue->first && !queue->context.stop)
         pthread_cond_wait(&queue->more, &queue->lock);
@@ -96,8 +91,7 @@ static struct job *next_job(struct xs_queue *queue)
     return job;
 }
 
-static void *carry_out(void *arg)
-{
+static void *carry_out(void *arg) {
     struct xs_queue *queue = arg;
     prctl(PR_SET_NAME, "xe-standin", 0, 0, 0);
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
@@ -111,8 +105,7 @@ static void *carry_out(void *arg)
     return NULL;
 }
 
-int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *create)
-{
+int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *create) {
     const struct xe_engine_instance *engine = (void *)(uintptr_t)create->instances;
     if (create->width != 1 || !create->num_placements)
         return -EINVAL;
@@ -137,8 +130,7 @@ int xs_queue_create(struct xs_client *client, struct xe_exec_queue_create *creat
     return 0;
 }
 
-void xs_queue_drop(struct xs_queue *queue)
-{
+void xs_queue_drop(struct xs_queue *queue) {
     pthread_mutex_lock(&queue->lock);
     queue->context.stop = true;
     bool running = queue->running;
@@ -158,8 +150,7 @@ void xs_queue_drop(struct xs_queue *queue)
     free(queue);
 }
 
-int xs_queue_destroy(struct xs_client *client, uint32_t id)
-{
+int xs_queue_destroy(struct xs_client *client, uint32_t id) {
     pthread_mutex_lock(&client->lock);
     struct xs_queue *queue = xs_table_take(&client->queues, id);
     pthread_mutex_unlock(&client->lock);
@@ -171,8 +162,7 @@ int xs_queue_destroy(struct xs_client *client, uint32_t id)
 }
 
 /* Queue's lock held. The program's signals are not for this thread. */
-static int start_thread(struct xs_queue *queue)
-{
+static int start_thread(struct xs_queue *queue) {
     sigset_t all, before;
     pthread_attr_t attributes;
     sigfillset(&all);
@@ -186,8 +176,7 @@ static int start_thread(struct xs_queue *queue)
     return -error;
 }
 
-int xs_queue_exec(struct xs_client *client, struct xe_exec *exec)
-{
+int xs_queue_exec(struct xs_client *client, struct xe_exec *exec) {
     if (exec->num_batch_buffer > 1 || exec->num_syncs > 1024)
         return -EINVAL;
     size_t bytes = exec->num_syncs * sizeof(struct xe_sync);
@@ -220,8 +209,7 @@ int xs_queue_exec(struct xs_client *client, struct xe_exec *exec)
     return error;
 }
 
-static bool fence_met(const struct xe_wait_user_fence *wait)
-{
+static bool fence_met(const struct xe_wait_user_fence *wait) {
     uint64_t now = __atomic_load_n((uint64_t *)(uintptr_t)wait->addr, __ATOMIC_ACQUIRE);
     uint64_t want = wait->value & wait->mask;
     now &= wait->mask;
@@ -242,8 +230,7 @@ static bool fence_met(const struct xe_wait_user_fence *wait)
 }
 
 /* -ENOENT: no such queue; else whether it is banned. */
-static int banned(struct xs_client *client, uint32_t id)
-{
+static int banned(struct xs_client *client, uint32_t id) {
     pthread_mutex_lock(&client->lock);
     const struct xs_queue *queue = xs_table_get(&client->queues, id);
     int result = queue ? queue->context.banned : -ENOENT;
@@ -251,8 +238,7 @@ static int banned(struct xs_client *client, uint32_t id)
     return result;
 }
 
-int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg)
-{
+int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_property *arg) {
     int result = arg->property == XE_EXEC_QUEUE_PROPERTY_BAN ? banned(client, arg->exec_queue_id) : -EINVAL;
     if (result < 0)
         return result;
@@ -260,8 +246,7 @@ int xs_queue_property(struct xs_client *client, struct xe_exec_queue_get_propert
     return 0;
 }
 
-int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait)
-{
+int xs_wait_user_fence(struct xs_client *client, struct xe_wait_user_fence *wait) {
     xs_count(XS_C_wait_user_fence, 1);
     if (!wait->addr || wait->addr % 8 || wait->op > XE_WAIT_LTE)
         return -EINVAL;

@@ -27,8 +27,7 @@
 static int broken;
 static const char *promise;
 
-static inline void expect_at(int line, const char *what, long long got, long long want)
-{
+static inline void expect_at(int line, const char *what, long long got, long long want) {
     if (got == want)
         return;
     printf("%s: line %d: %s is %lld, not %lld\n", promise, line, what, got, want);
@@ -36,53 +35,45 @@ static inline void expect_at(int line, const char *what, long long got, long lon
 }
 #define EXPECT(got, want) expect_at(__LINE__, #got, (long long)(got), (long long)(want))
 
-static inline int call(int fd, unsigned number, void *arg, size_t size)
-{
+static inline int call(int fd, unsigned number, void *arg, size_t size) {
     return ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'd', number, size), arg) ? -errno : 0;
 }
 #define CALL(fd, number, arg) call(fd, number, arg, sizeof(*(arg)))
 
-static inline int card(unsigned n)
-{
+static inline int card(unsigned n) {
     char path[64];
     snprintf(path, sizeof(path), "/dev/dri/renderD%u", 128 + n);
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-static inline uint32_t create(int fd, uint64_t size, uint32_t placement, uint32_t flags)
-{
+static inline uint32_t create(int fd, uint64_t size, uint32_t placement, uint32_t flags) {
     struct xe_gem_create c = {.size = size, .placement = placement, .flags = flags, .cpu_caching = 1};
     return CALL(fd, XE_NR_GEM_CREATE, &c) ? 0 : c.handle;
 }
 
-static inline int destroy(int fd, uint32_t handle)
-{
+static inline int destroy(int fd, uint32_t handle) {
     struct xe_drm_gem_close c = {.handle = handle};
     return CALL(fd, XE_NR_GEM_CLOSE, &c);
 }
 
-static inline int export_of(int fd, uint32_t handle)
-{
+static inline int export_of(int fd, uint32_t handle) {
     struct xe_drm_prime p = {.handle = handle, .flags = XE_PRIME_CLOEXEC | XE_PRIME_RDWR};
     return CALL(fd, XE_NR_PRIME_HANDLE_TO_FD, &p) ? -1 : p.fd;
 }
 
-static inline uint32_t import_of(int fd, int prime)
-{
+static inline uint32_t import_of(int fd, int prime) {
     struct xe_drm_prime p = {.fd = prime};
     return CALL(fd, XE_NR_PRIME_FD_TO_HANDLE, &p) ? 0 : p.handle;
 }
 
-static inline void *map(int fd, uint32_t handle, size_t size)
-{
+static inline void *map(int fd, uint32_t handle, size_t size) {
     struct xe_gem_mmap_offset o = {.handle = handle};
     if (CALL(fd, XE_NR_GEM_MMAP_OFFSET, &o))
         return MAP_FAILED;
     return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)o.offset);
 }
 
-static inline uint64_t used(int fd)
-{
+static inline uint64_t used(int fd) {
     struct {
         struct xe_query_head head;
         struct xe_mem_region regions[2];
@@ -95,8 +86,7 @@ static inline uint64_t used(int fd)
 }
 
 /* A number of KiB from a file below ZEROUTE_ROOT, in bytes. */
-static inline uint64_t kib_of(const char *file, const char *key)
-{
+static inline uint64_t kib_of(const char *file, const char *key) {
     char path[512], line[256];
     uint64_t value = UINT64_MAX;
     snprintf(path, sizeof(path), "%s/proc/%s", getenv("ZEROUTE_ROOT"), file);
@@ -110,8 +100,7 @@ static inline uint64_t kib_of(const char *file, const char *key)
     return value;
 }
 
-static inline uint64_t fdinfo(int fd, const char *key)
-{
+static inline uint64_t fdinfo(int fd, const char *key) {
     char file[64];
     snprintf(file, sizeof(file), "%d/fdinfo/%d", (int)getpid(), fd);
     return kib_of(file, key);
@@ -127,8 +116,7 @@ struct gpu {
 };
 #define BATCH_AT 0x100000000ull
 
-static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address, uint64_t size, uint32_t op)
-{
+static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address, uint64_t size, uint32_t op) {
     uint64_t fence = 0;
     struct xe_sync sync = {
         .type = XE_SYNC_USER_FENCE, .flags = XE_SYNC_FLAG_SIGNAL, .addr = (uintptr_t)&fence, .timeline_value = 77};
@@ -143,16 +131,14 @@ static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address
     return error;
 }
 
-static inline uint32_t queue_on(int fd, uint32_t vm, uint16_t engine)
-{
+static inline uint32_t queue_on(int fd, uint32_t vm, uint16_t engine) {
     struct xe_engine_instance instance = {.engine_class = engine};
     struct xe_exec_queue_create q = {.width = 1, .num_placements = 1, .vm_id = vm, .instances = (uintptr_t)&instance};
     EXPECT(CALL(fd, XE_NR_EXEC_QUEUE_CREATE, &q), 0);
     return q.exec_queue_id;
 }
 
-static inline struct gpu gpu_with(int fd, uint16_t engine, uint32_t flags)
-{
+static inline struct gpu gpu_with(int fd, uint16_t engine, uint32_t flags) {
     struct gpu g = {.fd = fd};
     struct xe_vm_create vm = {.flags = flags};
     EXPECT(CALL(fd, XE_NR_VM_CREATE, &vm), 0);
@@ -164,13 +150,11 @@ static inline struct gpu gpu_with(int fd, uint16_t engine, uint32_t flags)
     return g;
 }
 
-static inline struct gpu gpu_on(int fd, uint16_t engine)
-{
+static inline struct gpu gpu_on(int fd, uint16_t engine) {
     return gpu_with(fd, engine, XE_VM_LR_MODE);
 }
 
-static inline int submit(struct gpu *g)
-{
+static inline int submit(struct gpu *g) {
     g->value++;
     struct xe_sync sync = {.type = XE_SYNC_USER_FENCE,
                            .flags = XE_SYNC_FLAG_SIGNAL,
@@ -184,8 +168,7 @@ static inline int submit(struct gpu *g)
     return CALL(g->fd, XE_NR_EXEC, &e);
 }
 
-static inline int finish(struct gpu *g, int64_t ns)
-{
+static inline int finish(struct gpu *g, int64_t ns) {
     struct xe_wait_user_fence w = {.addr = (uintptr_t)&g->commands[65528 / 4],
                                    .op = XE_WAIT_GTE,
                                    .value = g->value,
@@ -194,8 +177,7 @@ static inline int finish(struct gpu *g, int64_t ns)
     return CALL(g->fd, XE_NR_WAIT_USER_FENCE, &w);
 }
 
-static inline void run(struct gpu *g, const uint32_t *commands, size_t size)
-{
+static inline void run(struct gpu *g, const uint32_t *commands, size_t size) {
     memcpy(g->commands, commands, size);
     g->commands[size / 4] = 0x05000000; /* MI_BATCH_BUFFER_END */
     EXPECT(submit(g), 0);
@@ -207,8 +189,7 @@ static inline void run(struct gpu *g, const uint32_t *commands, size_t size)
 #define DATA (BATCH_AT + 0x8000) /* scratch words, in the same buffer */
 #define WORD(g, n) (g)->commands[0x8000 / 4 + (n)]
 
-static inline void gone(struct gpu *g)
-{
+static inline void gone(struct gpu *g) {
     struct xe_exec_queue_destroy q = {.exec_queue_id = g->queue};
     struct xe_vm_destroy vm = {.vm_id = g->vm};
     EXPECT(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
@@ -226,8 +207,7 @@ static inline void gone(struct gpu *g)
 
 /* PROMISES(P) is the program's list of functions. */
 #define KEEP_PROMISES                                                                                                  \
-    int main(void)                                                                                                     \
-    {                                                                                                                  \
+    int main(void) {                                                                                                   \
         int kept = 0, failed = 0;                                                                                      \
         setvbuf(stdout, NULL, _IONBF, 0);                                                                              \
         PROMISES(KEEP)                                                                                                 \

@@ -17,8 +17,7 @@
 #define QUEUE_TIMESTAMP 0x24c0u
 #define QUEUE_TIMESTAMP_UPPER 0x24c4u
 
-static uint32_t local(uint32_t offset)
-{
+static uint32_t local(uint32_t offset) {
     offset &= 0x7ffffcu;
     uint32_t base = offset & ~0xfffu;
     if (base == COMPUTE_BASE || base == COPY_BASE)
@@ -26,8 +25,7 @@ static uint32_t local(uint32_t offset)
     return offset;
 }
 
-static uint32_t *slot(struct xs_regs *regs, uint32_t offset)
-{
+static uint32_t *slot(struct xs_regs *regs, uint32_t offset) {
     for (unsigned i = 0; i < XS_REGISTERS; i++) {
         unsigned at = (offset / 4 + i) % XS_REGISTERS;
         if (regs->offset[at] == offset || !regs->offset[at]) {
@@ -38,8 +36,7 @@ static uint32_t *slot(struct xs_regs *regs, uint32_t offset)
     return &regs->value[0];
 }
 
-uint32_t xs_reg_read(struct xs_regs *regs, uint32_t offset)
-{
+uint32_t xs_reg_read(struct xs_regs *regs, uint32_t offset) {
     offset = local(offset);
     if ((offset & ~0xfffu) != RENDER_BASE)
         return 0;
@@ -56,27 +53,23 @@ uint32_t xs_reg_read(struct xs_regs *regs, uint32_t offset)
     }
 }
 
-void xs_reg_write(struct xs_regs *regs, uint32_t offset, uint32_t value)
-{
+void xs_reg_write(struct xs_regs *regs, uint32_t offset, uint32_t value) {
     offset = local(offset);
     if ((offset & ~0xfffu) == RENDER_BASE)
         *slot(regs, offset) = value;
 }
 
-uint64_t xs_gpr_read(struct xs_regs *regs, unsigned n)
-{
+uint64_t xs_gpr_read(struct xs_regs *regs, unsigned n) {
     return *slot(regs, GPR + n * 8) | (uint64_t)*slot(regs, GPR + n * 8 + 4) << 32;
 }
 
-void xs_gpr_write(struct xs_regs *regs, unsigned n, uint64_t value)
-{
+void xs_gpr_write(struct xs_regs *regs, unsigned n, uint64_t value) {
     *slot(regs, GPR + n * 8) = (uint32_t)value;
     *slot(regs, GPR + n * 8 + 4) = (uint32_t)(value >> 32);
 }
 
 /* MI_SET_PREDICATE: whether the commands that follow are skipped. */
-void xs_reg_predicate(struct xs_regs *regs, unsigned mode)
-{
+void xs_reg_predicate(struct xs_regs *regs, unsigned mode) {
     enum { NEVER, RESULT_2_CLEAR, RESULT_2_SET, RESULT_CLEAR, RESULT_SET, ALWAYS = 15 };
     bool result = *slot(regs, PREDICATE_RESULT) & 1;
     bool result_2 = *slot(regs, PREDICATE_RESULT_2) & 1;
@@ -125,8 +118,7 @@ struct unit {
     bool zero, carry;
 };
 
-static void compute(struct unit *u, unsigned operation)
-{
+static void compute(struct unit *u, unsigned operation) {
     u->carry = false;
     switch (operation) {
     case ALU_ADD:
@@ -159,8 +151,7 @@ static void compute(struct unit *u, unsigned operation)
     u->zero = !u->accumulator;
 }
 
-static uint64_t result_of(const struct unit *u, unsigned operand)
-{
+static uint64_t result_of(const struct unit *u, unsigned operand) {
     switch (operand) {
     case ACCUMULATOR:
         return u->accumulator;
@@ -173,8 +164,7 @@ static uint64_t result_of(const struct unit *u, unsigned operand)
     }
 }
 
-void xs_reg_math(struct xs_regs *regs, const uint32_t *instructions, unsigned count)
-{
+void xs_reg_math(struct xs_regs *regs, const uint32_t *instructions, unsigned count) {
     struct unit u = {0};
     for (unsigned i = 0; i < count; i++) {
         unsigned operation = instructions[i] >> 20;

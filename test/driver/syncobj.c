@@ -16,8 +16,7 @@ struct xs_syncobj {
     _Atomic uint64_t *point;
 };
 
-static struct xs_syncobj *from_fd(int fd)
-{
+static struct xs_syncobj *from_fd(int fd) {
     struct xs_syncobj *s = calloc(1, sizeof(*s));
     void *page = mmap(NULL, XS_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (!s || page == MAP_FAILED) {
@@ -30,21 +29,18 @@ static struct xs_syncobj *from_fd(int fd)
     return s;
 }
 
-void xs_syncobj_drop(struct xs_syncobj *s)
-{
+void xs_syncobj_drop(struct xs_syncobj *s) {
     munmap(s->point, XS_PAGE);
     close(s->fd);
     free(s);
 }
 
 /* The object may go away while a queue looks at it: everything happens under the client's lock. */
-static struct xs_syncobj *get(struct xs_client *client, uint32_t handle)
-{
+static struct xs_syncobj *get(struct xs_client *client, uint32_t handle) {
     return xs_table_get(&client->syncobjs, handle);
 }
 
-int xs_syncobj_signal(struct xs_client *client, uint32_t handle, uint64_t point)
-{
+int xs_syncobj_signal(struct xs_client *client, uint32_t handle, uint64_t point) {
     pthread_mutex_lock(&client->lock);
     struct xs_syncobj *s = get(client, handle);
     if (s)
@@ -54,8 +50,7 @@ int xs_syncobj_signal(struct xs_client *client, uint32_t handle, uint64_t point)
     return s ? 0 : -ENOENT;
 }
 
-bool xs_syncobj_done(struct xs_client *client, uint32_t handle, uint64_t point)
-{
+bool xs_syncobj_done(struct xs_client *client, uint32_t handle, uint64_t point) {
     pthread_mutex_lock(&client->lock);
     struct xs_syncobj *s = get(client, handle);
     bool done = !s || atomic_load(s->point) >= point;
@@ -63,8 +58,7 @@ bool xs_syncobj_done(struct xs_client *client, uint32_t handle, uint64_t point)
     return done;
 }
 
-static int add(struct xs_client *client, int fd, uint32_t *handle)
-{
+static int add(struct xs_client *client, int fd, uint32_t *handle) {
     struct xs_syncobj *s = fd < 0 ? NULL : from_fd(fd);
     if (!s)
         return -ENOMEM;
@@ -74,8 +68,7 @@ static int add(struct xs_client *client, int fd, uint32_t *handle)
     return 0;
 }
 
-static int create(struct xs_client *client, struct xe_drm_syncobj_create *arg)
-{
+static int create(struct xs_client *client, struct xe_drm_syncobj_create *arg) {
     int fd = memfd_create("xe-standin:syncobj", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, XS_PAGE)) {
         close(fd);
@@ -87,8 +80,7 @@ static int create(struct xs_client *client, struct xe_drm_syncobj_create *arg)
     return error;
 }
 
-static int destroy(struct xs_client *client, uint32_t handle)
-{
+static int destroy(struct xs_client *client, uint32_t handle) {
     pthread_mutex_lock(&client->lock);
     struct xs_syncobj *s = xs_table_take(&client->syncobjs, handle);
     pthread_mutex_unlock(&client->lock);
@@ -98,8 +90,7 @@ static int destroy(struct xs_client *client, uint32_t handle)
     return 0;
 }
 
-static int to_fd(struct xs_client *client, struct xe_drm_syncobj_handle *arg)
-{
+static int to_fd(struct xs_client *client, struct xe_drm_syncobj_handle *arg) {
     pthread_mutex_lock(&client->lock);
     struct xs_syncobj *s = get(client, arg->handle);
     arg->fd = s ? fcntl(s->fd, F_DUPFD_CLOEXEC, 0) : -1;
@@ -109,8 +100,7 @@ static int to_fd(struct xs_client *client, struct xe_drm_syncobj_handle *arg)
 
 /* timeout is absolute, on CLOCK_MONOTONIC. */
 static int wait_all(struct xs_client *client, const uint32_t *handles, const uint64_t *points, uint32_t count,
-                    int64_t timeout, bool all, uint32_t *first)
-{
+                    int64_t timeout, bool all, uint32_t *first) {
     for (;;) {
         uint32_t seen = xs_event_seen(XS_ANY_ADDRESS), done = 0;
         for (uint32_t i = 0; i < count; i++) {
@@ -126,8 +116,7 @@ static int wait_all(struct xs_client *client, const uint32_t *handles, const uin
     }
 }
 
-static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, uint32_t count, uint64_t value)
-{
+static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, uint32_t count, uint64_t value) {
     const uint32_t *list = (void *)(uintptr_t)handles;
     const uint64_t *at = (void *)(uintptr_t)points;
     int error = 0;
@@ -136,8 +125,7 @@ static int set_all(struct xs_client *client, uint64_t handles, uint64_t points, 
     return error;
 }
 
-static int query(struct xs_client *client, struct xe_drm_syncobj_timeline_array *arg)
-{
+static int query(struct xs_client *client, struct xe_drm_syncobj_timeline_array *arg) {
     const uint32_t *handles = (void *)(uintptr_t)arg->handles;
     uint64_t *points = (void *)(uintptr_t)arg->points;
     int error = 0;
@@ -153,8 +141,7 @@ static int query(struct xs_client *client, struct xe_drm_syncobj_timeline_array 
     return error;
 }
 
-int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg)
-{
+int xs_syncobj_ioctl(struct xs_client *client, unsigned number, void *arg) {
     xs_count(XS_C_syncobj, 1);
     switch (number) {
     case XE_NR_SYNCOBJ_CREATE:

@@ -3,8 +3,7 @@
 
 #include <stdlib.h>
 
-uint32_t xs_table_add(struct xs_table *table, void *item)
-{
+uint32_t xs_table_add(struct xs_table *table, void *item) {
     if (table->free_count) {
         uint32_t id = table->free_ids[--table->free_count];
         table->items[id] = item;
@@ -27,13 +26,11 @@ uint32_t xs_table_add(struct xs_table *table, void *item)
     return id;
 }
 
-void *xs_table_get(const struct xs_table *table, uint32_t id)
-{
+void *xs_table_get(const struct xs_table *table, uint32_t id) {
     return id && id <= table->used ? table->items[id] : NULL;
 }
 
-void *xs_table_take(struct xs_table *table, uint32_t id)
-{
+void *xs_table_take(struct xs_table *table, uint32_t id) {
     void *item = xs_table_get(table, id);
     if (item) {
         table->items[id] = NULL;
@@ -42,8 +39,7 @@ void *xs_table_take(struct xs_table *table, uint32_t id)
     return item;
 }
 
-void xs_table_free(struct xs_table *table)
-{
+void xs_table_free(struct xs_table *table) {
     free(table->items);
     free(table->free_ids);
     *table = (struct xs_table){0};

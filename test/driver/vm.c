@@ -30,8 +30,7 @@ struct xs_vm {
 
 /* --- the treap -------------------------------------------------------------------------------- */
 
-static void split(struct binding *node, uint64_t start, struct binding **low, struct binding **high)
-{
+static void split(struct binding *node, uint64_t start, struct binding **low, struct binding **high) {
     if (!node) {
         *low = *high = NULL;
     } else if (node->start < start) {
@@ -43,8 +42,7 @@ static void split(struct binding *node, uint64_t start, struct binding **low, st
     }
 }
 
-static struct binding *merge(struct binding *low, struct binding *high)
-{
+static struct binding *merge(struct binding *low, struct binding *high) {
     if (!low || !high)
         return low ? low : high;
     if (low->priority > high->priority) {
@@ -55,8 +53,7 @@ static struct binding *merge(struct binding *low, struct binding *high)
     return high;
 }
 
-static void insert(struct xs_vm *vm, struct binding *node)
-{
+static void insert(struct xs_vm *vm, struct binding *node) {
     struct binding *low, *high;
     vm->seed = vm->seed * 1664525u + 1013904223u;
     node->priority = vm->seed;
@@ -65,8 +62,7 @@ static void insert(struct xs_vm *vm, struct binding *node)
     vm->root = merge(merge(low, node), high);
 }
 
-static struct binding *find(const struct xs_vm *vm, uint64_t address)
-{
+static struct binding *find(const struct xs_vm *vm, uint64_t address) {
     struct binding *node = vm->root, *best = NULL;
     while (node) {
         if (node->start <= address) {
@@ -79,8 +75,7 @@ static struct binding *find(const struct xs_vm *vm, uint64_t address)
     return best && best->end > address ? best : NULL;
 }
 
-static struct binding *new_binding(uint64_t start, uint64_t end)
-{
+static struct binding *new_binding(uint64_t start, uint64_t end) {
     struct binding *node = calloc(1, sizeof(*node));
     if (node) {
         node->start = start;
@@ -89,8 +84,7 @@ static struct binding *new_binding(uint64_t start, uint64_t end)
     return node;
 }
 
-static void part(struct xs_vm *vm, const struct binding *whole, uint64_t start, uint64_t end)
-{
+static void part(struct xs_vm *vm, const struct binding *whole, uint64_t start, uint64_t end) {
     struct binding *node = start < end ? new_binding(start, end) : NULL;
     if (!node)
         return;
@@ -103,8 +97,7 @@ static void part(struct xs_vm *vm, const struct binding *whole, uint64_t start, 
 }
 
 /* Frees a tree of taken-out bindings; what stands over the ends of the range goes back in. */
-static void discard(struct xs_vm *vm, struct binding *node, uint64_t start, uint64_t end)
-{
+static void discard(struct xs_vm *vm, struct binding *node, uint64_t start, uint64_t end) {
     if (!node)
         return;
     discard(vm, node->left, start, end);
@@ -117,8 +110,7 @@ static void discard(struct xs_vm *vm, struct binding *node, uint64_t start, uint
 }
 
 /* Write lock held. */
-static void clear(struct xs_vm *vm, uint64_t start, uint64_t end)
-{
+static void clear(struct xs_vm *vm, uint64_t start, uint64_t end) {
     struct binding *first = find(vm, start);
     uint64_t from = first ? first->start : start;
     struct binding *low, *middle, *high;
@@ -129,8 +121,7 @@ static void clear(struct xs_vm *vm, uint64_t start, uint64_t end)
 }
 
 /* Write lock held. */
-static void clear_buffer(struct xs_vm *vm, const struct xs_bo *bo)
-{
+static void clear_buffer(struct xs_vm *vm, const struct xs_bo *bo) {
     for (;;) {
         struct binding *stack[64], *node = vm->root;
         int depth = 0;
@@ -147,8 +138,7 @@ static void clear_buffer(struct xs_vm *vm, const struct xs_bo *bo)
 
 /* --- the calls -------------------------------------------------------------------------------- */
 
-int xs_vm_create(struct xs_client *client, struct xe_vm_create *create)
-{
+int xs_vm_create(struct xs_client *client, struct xe_vm_create *create) {
     if (create->flags & XE_VM_FAULT_MODE && !xs_config.faults)
         return -EINVAL;
     struct xs_vm *vm = calloc(1, sizeof(*vm));
@@ -165,8 +155,7 @@ int xs_vm_create(struct xs_client *client, struct xe_vm_create *create)
     return 0;
 }
 
-int xs_vm_destroy(struct xs_client *client, uint32_t id)
-{
+int xs_vm_destroy(struct xs_client *client, uint32_t id) {
     pthread_mutex_lock(&client->lock);
     struct xs_vm *vm = xs_table_take(&client->vms, id);
     pthread_mutex_unlock(&client->lock);
@@ -177,13 +166,11 @@ int xs_vm_destroy(struct xs_client *client, uint32_t id)
     return 0;
 }
 
-void xs_vm_ref(struct xs_vm *vm)
-{
+void xs_vm_ref(struct xs_vm *vm) {
     atomic_fetch_add(&vm->refs, 1);
 }
 
-void xs_vm_unref(struct xs_vm *vm)
-{
+void xs_vm_unref(struct xs_vm *vm) {
     if (atomic_fetch_sub(&vm->refs, 1) != 1)
         return;
     clear(vm, 0, UINT64_MAX);
@@ -191,8 +178,7 @@ void xs_vm_unref(struct xs_vm *vm)
     free(vm);
 }
 
-struct xs_vm *xs_vm_get(struct xs_client *client, uint32_t id)
-{
+struct xs_vm *xs_vm_get(struct xs_client *client, uint32_t id) {
     pthread_mutex_lock(&client->lock);
     struct xs_vm *vm = xs_table_get(&client->vms, id);
     if (vm)
@@ -201,8 +187,7 @@ struct xs_vm *xs_vm_get(struct xs_client *client, uint32_t id)
     return vm;
 }
 
-static int map_range(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op)
-{
+static int map_range(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op) {
     struct binding *node = new_binding(op->addr, op->addr + op->range);
     if (!node)
         return -ENOMEM;
@@ -228,8 +213,7 @@ static int map_range(struct xs_client *client, struct xs_vm *vm, const struct xe
     return 0;
 }
 
-static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op)
-{
+static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bind_op *op) {
     if (xs_unlikely(xs_config.log))
         xs_say("card %u bind op %u: 0x%llx + 0x%llx, buffer %u at 0x%llx", client->card, op->op,
                (unsigned long long)op->addr, (unsigned long long)op->range, op->obj,
@@ -265,8 +249,7 @@ static int apply(struct xs_client *client, struct xs_vm *vm, const struct xe_bin
     }
 }
 
-int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
-{
+int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind) {
     struct xs_vm *vm = xs_vm_get(client, bind->vm_id);
     if (!vm)
         return -ENOENT;
@@ -282,8 +265,7 @@ int xs_vm_bind(struct xs_client *client, struct xe_vm_bind *bind)
 
 static _Thread_local bool faulted;
 
-void xs_vm_fault(uint64_t address, const char *what)
-{
+void xs_vm_fault(uint64_t address, const char *what) {
     faulted = true;
     xs_count(XS_C_gpu_faults, 1);
     if (xs_config.log)
@@ -291,15 +273,13 @@ void xs_vm_fault(uint64_t address, const char *what)
 }
 
 /* With a scratch page reads are zeros and writes are lost, and that is all. */
-bool xs_vm_faulted(const struct xs_vm *vm)
-{
+bool xs_vm_faulted(const struct xs_vm *vm) {
     bool was = faulted;
     faulted = false;
     return was && !(vm->flags & XE_VM_SCRATCH_PAGE);
 }
 
-bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
-{
+bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span) {
     address &= XS_ADDRESS_MASK;
     *span = (struct xs_span){0};
     pthread_rwlock_rdlock(&vm->lock);
@@ -325,16 +305,14 @@ bool xs_vm_pin(struct xs_vm *vm, uint64_t address, struct xs_span *span)
     return span->at != NULL;
 }
 
-void xs_vm_unpin(struct xs_span *span)
-{
+void xs_vm_unpin(struct xs_span *span) {
     if (span->bo)
         xs_bo_unref(span->bo);
     *span = (struct xs_span){0};
 }
 
 /* Words that both sides poll are moved whole. */
-static void move(uint8_t *to, const uint8_t *from, size_t length)
-{
+static void move(uint8_t *to, const uint8_t *from, size_t length) {
     if (length == 8 && !((uintptr_t)to % 8) && !((uintptr_t)from % 8))
         __atomic_store_n((uint64_t *)(void *)to,
                          __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
@@ -345,8 +323,7 @@ static void move(uint8_t *to, const uint8_t *from, size_t length)
         memcpy(to, from, length);
 }
 
-static bool transfer(struct xs_vm *vm, uint64_t address, uint8_t *mine, size_t length, bool write)
-{
+static bool transfer(struct xs_vm *vm, uint64_t address, uint8_t *mine, size_t length, bool write) {
     while (length) {
         struct xs_span span;
         if (!xs_vm_pin(vm, address, &span)) {
@@ -368,13 +345,11 @@ static bool transfer(struct xs_vm *vm, uint64_t address, uint8_t *mine, size_t l
     return true;
 }
 
-bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length)
-{
+bool xs_vm_read(struct xs_vm *vm, uint64_t address, void *out, size_t length) {
     return transfer(vm, address, out, length, false);
 }
 
-bool xs_vm_write(struct xs_vm *vm, uint64_t address, const void *in, size_t length)
-{
+bool xs_vm_write(struct xs_vm *vm, uint64_t address, const void *in, size_t length) {
     uint64_t word;
     uint8_t *from = (uint8_t *)(uintptr_t)in;
     if (length == 8 || length == 4) {

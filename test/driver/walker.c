@@ -15,8 +15,7 @@ struct launch {
 };
 
 /* Arguments up to inline_size travel in the command, the rest in memory. */
-static uint64_t payload(const struct launch *launch, unsigned offset, unsigned size)
-{
+static uint64_t payload(const struct launch *launch, unsigned offset, unsigned size) {
     const uint32_t *command = launch->command;
     uint64_t value = 0;
     bool inlined = command[4] >> 25 & 1;
@@ -30,32 +29,27 @@ static uint64_t payload(const struct launch *launch, unsigned offset, unsigned s
     return value;
 }
 
-static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte, unsigned size)
-{
+static uint64_t argument_part(const struct launch *launch, unsigned index, unsigned byte, unsigned size) {
     return payload(launch, launch->kernel.arguments[index].offset + byte, size);
 }
 
-static uint64_t argument(const struct launch *launch, unsigned index)
-{
+static uint64_t argument(const struct launch *launch, unsigned index) {
     unsigned size = launch->kernel.arguments[index].size;
     return argument_part(launch, index, 0, size > 8 ? 8 : size);
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
+static uint64_t least(uint64_t a, uint64_t b) {
     return a < b ? a : b;
 }
 
-static void copy(const struct launch *launch, uint64_t to, uint64_t from, uint64_t bytes)
-{
+static void copy(const struct launch *launch, uint64_t to, uint64_t from, uint64_t bytes) {
     xs_take_time(launch->context, bytes);
     xs_move(launch->context->vm, to, from, bytes);
     xs_count(XS_C_kernel_copies, 1);
     xs_count(XS_C_copy_bytes, bytes);
 }
 
-static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width, uint64_t bytes)
-{
+static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, unsigned width, uint64_t bytes) {
     uint8_t data[256];
     width = width ? (unsigned)least(width, sizeof(data)) : 1;
     xs_take_time(launch->context, bytes);
@@ -66,35 +60,30 @@ static void fill(const struct launch *launch, uint64_t to, uint64_t pattern, uns
 }
 
 /* dst, src, number of elements, offset of dst, offset of src */
-static void copy_region(const struct launch *l, unsigned element)
-{
+static void copy_region(const struct launch *l, unsigned element) {
     copy(l, argument(l, 0) + argument(l, 3), argument(l, 1) + argument(l, 4),
          least(argument(l, 2), l->items[0]) * element);
 }
 
 /* src, dst, offset of src, offset of dst */
-static void copy_buffer(const struct launch *l, unsigned element)
-{
+static void copy_buffer(const struct launch *l, unsigned element) {
     copy(l, argument(l, 1) + argument(l, 3), argument(l, 0) + argument(l, 2), l->items[0] * element);
 }
 
 /* dst, offset, pattern, length of the pattern in elements */
-static void fill_pattern(const struct launch *l, unsigned element)
-{
+static void fill_pattern(const struct launch *l, unsigned element) {
     fill(l, argument(l, 0) + argument(l, 1), argument(l, 2), (unsigned)argument(l, 3) * element, l->items[0] * element);
 }
 
 /* dst, offset, pattern as long as a group, offset of the pattern */
-static void fill_group(const struct launch *l, unsigned element)
-{
+static void fill_group(const struct launch *l, unsigned element) {
     (void)element;
     uint64_t offset = l->kernel.arguments[3].size ? argument(l, 3) : 0;
     fill(l, argument(l, 0) + argument(l, 1), argument(l, 2) + offset, (unsigned)l->group[0], l->items[0]);
 }
 
 /* dst, offset, a number: of 32 bits, four per item, or of 8 bits, one per item */
-static void fill_immediate(const struct launch *l, unsigned element)
-{
+static void fill_immediate(const struct launch *l, unsigned element) {
     uint32_t value = (uint32_t)argument(l, 2);
     uint64_t bytes = l->items[0] * element;
     xs_take_time(l->context, bytes);
@@ -104,8 +93,7 @@ static void fill_immediate(const struct launch *l, unsigned element)
 }
 
 /* src, dst, origins (x, y or x, y, z), pitches (row or row, slice) */
-static void copy_rectangle(const struct launch *l, unsigned element)
-{
+static void copy_rectangle(const struct launch *l, unsigned element) {
     bool three = strstr(l->kernel.name, "3d") != NULL;
     unsigned word = l->kernel.arguments[2].size / (three ? 4 : 2);
     uint64_t at[2][3] = {{0}}, pitch[2][2] = {{0}};
@@ -130,8 +118,7 @@ static void copy_rectangle(const struct launch *l, unsigned element)
 }
 
 /* Of all packets of an event: the first start and the last end. */
-static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsigned width, uint64_t times[4])
-{
+static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsigned width, uint64_t times[4]) {
     for (uint64_t i = 0; i < packets * 4; i++) {
         unsigned what = i % 4; /* context start, global start, context end, global end */
         uint64_t value = 0;
@@ -142,8 +129,7 @@ static void span_of(struct xs_vm *vm, uint64_t address, uint64_t packets, unsign
 }
 
 /* For each event: address, packets, dwords of a time. Then dst, offsets in it or none, a switch. */
-static void query_times(const struct launch *l, unsigned with_offsets)
-{
+static void query_times(const struct launch *l, unsigned with_offsets) {
     struct xs_vm *vm = l->context->vm;
     bool global_alone = argument(l, 2 + with_offsets);
     for (uint64_t i = 0; i < l->items[0]; i++) {
@@ -183,8 +169,7 @@ static const struct {
     {"QueryKernelTimestampsWithOffsets", query_times, 1},
 };
 
-static void run_kernel(struct xs_context *context, const uint32_t *command)
-{
+static void run_kernel(struct xs_context *context, const uint32_t *command) {
     struct launch launch = {.context = context, .command = command};
     launch.kernel = xs_kernel_at(context->vm, context->instruction_base + (command[19] & ~63u));
     if (!launch.kernel.name[0])
@@ -206,8 +191,7 @@ static void run_kernel(struct xs_context *context, const uint32_t *command)
         xs_say("kernel %s does nothing here", launch.kernel.name);
 }
 
-void xs_walker(struct xs_context *context, const uint32_t *command)
-{
+void xs_walker(struct xs_context *context, const uint32_t *command) {
     uint64_t start = xs_clock_cycles();
     unsigned operation = command[27] & 3;
     uint64_t address = (command[28] | (uint64_t)command[29] << 32) & XS_ADDRESS_MASK;

@@ -17,8 +17,7 @@ static ze_device_handle_t cards[CARDS];
 static uint32_t card_count = CARDS;
 static ze_context_handle_t context;
 
-static inline void expect_at(const char *file, int line, const char *what, long long got, long long want)
-{
+static inline void expect_at(const char *file, int line, const char *what, long long got, long long want) {
     if (got == want)
         return;
     fprintf(stderr, "%s:%d: %s: got %lld (%#llx), expected %lld (%#llx)\n", file, line, what, got,
@@ -28,8 +27,7 @@ static inline void expect_at(const char *file, int line, const char *what, long 
 #define EXPECT(got, want) expect_at(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
 #define CHECK(call) EXPECT(call, ZE_RESULT_SUCCESS)
 
-static inline void start(void)
-{
+static inline void start(void) {
     uint32_t one = 1;
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     CHECK(zeInit(0));
@@ -38,24 +36,21 @@ static inline void start(void)
     CHECK(zeContextCreate(driver, &desc, &context));
 }
 
-static inline void *new_device(unsigned card, size_t size)
-{
+static inline void *new_device(unsigned card, size_t size) {
     void *p = NULL;
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     CHECK(zeMemAllocDevice(context, &desc, size, 0, cards[card], &p));
     return p;
 }
 
-static inline void *new_host(size_t size)
-{
+static inline void *new_host(size_t size) {
     void *p = NULL;
     ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
     CHECK(zeMemAllocHost(context, &desc, size, 0, &p));
     return p;
 }
 
-static inline void *new_shared(unsigned card, size_t size)
-{
+static inline void *new_shared(unsigned card, size_t size) {
     void *p = NULL;
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
@@ -64,8 +59,7 @@ static inline void *new_shared(unsigned card, size_t size)
 }
 
 /* The group that only copies: the blitter. */
-static inline uint32_t copy_group(unsigned card)
-{
+static inline uint32_t copy_group(unsigned card) {
     ze_command_queue_group_properties_t groups[8];
     uint32_t count = 8;
     memset(groups, 0, sizeof(groups));
@@ -78,8 +72,7 @@ static inline uint32_t copy_group(unsigned card)
     exit(1);
 }
 
-static inline ze_command_list_handle_t new_list(unsigned card, uint32_t group)
-{
+static inline ze_command_list_handle_t new_list(unsigned card, uint32_t group) {
     ze_command_list_handle_t list;
     ze_command_queue_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .ordinal = group, .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
@@ -88,8 +81,8 @@ static inline ze_command_list_handle_t new_list(unsigned card, uint32_t group)
 }
 
 /* Events of a pool of their own, for the host to see. */
-static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint32_t count, ze_event_pool_flags_t flags)
-{
+static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint32_t count,
+                                                ze_event_pool_flags_t flags) {
     ze_event_pool_handle_t pool;
     ze_event_pool_desc_t desc = {
         .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE | flags, .count = count};
@@ -104,8 +97,7 @@ static inline ze_event_pool_handle_t new_events(ze_event_handle_t *events, uint3
     return pool;
 }
 
-static inline void fill_random(void *p, size_t size, uint32_t seed)
-{
+static inline void fill_random(void *p, size_t size, uint32_t seed) {
     uint8_t *bytes = p;
     for (size_t i = 0; i < size; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -113,8 +105,7 @@ static inline void fill_random(void *p, size_t size, uint32_t seed)
     }
 }
 
-static inline void expect_bytes(const char *what, const void *got, const void *want, size_t size)
-{
+static inline void expect_bytes(const char *what, const void *got, const void *want, size_t size) {
     const uint8_t *a = got, *b = want;
     if (!memcmp(a, b, size))
         return;

@@ -32,8 +32,7 @@ static struct known {
     struct xs_kernel kernel;
 } known[KNOWN];
 
-static void open_library(void)
-{
+static void open_library(void) {
     char line[1024];
     FILE *maps = fopen("/proc/self/maps", "re");
     while (maps && !library && fgets(line, sizeof(line), maps)) {
@@ -60,8 +59,7 @@ static void open_library(void)
 
 /* --- .ze_info: a list of kernels, each with lines "key: value" -------------------------------- */
 
-static const char *value_of(const char *from, const char *to, const char *key)
-{
+static const char *value_of(const char *from, const char *to, const char *key) {
     size_t length = strlen(key);
     for (const char *p = from; p && p < to; p = memchr(p, '\n', (size_t)(to - p))) {
         p += *p == '\n';
@@ -77,19 +75,16 @@ static const char *value_of(const char *from, const char *to, const char *key)
     return NULL;
 }
 
-static unsigned number_of(const char *from, const char *to, const char *key, unsigned otherwise)
-{
+static unsigned number_of(const char *from, const char *to, const char *key, unsigned otherwise) {
     const char *value = value_of(from, to, key);
     return value ? (unsigned)strtoul(value, NULL, 10) : otherwise;
 }
 
-static const char *find(const char *from, const char *to, const char *what)
-{
+static const char *find(const char *from, const char *to, const char *what) {
     return from < to ? memmem(from, (size_t)(to - from), what, strlen(what)) : NULL;
 }
 
-static void read_arguments(const char *from, const char *to, struct xs_kernel *kernel)
-{
+static void read_arguments(const char *from, const char *to, struct xs_kernel *kernel) {
     kernel->skip = number_of(from, to, "offset_to_skip_per_thread_data_load", 0);
     kernel->inline_size = number_of(from, to, "inline_data_payload_size", 0);
     const char *item = find(from, to, "payload_arguments:");
@@ -109,8 +104,7 @@ static void read_arguments(const char *from, const char *to, struct xs_kernel *k
     }
 }
 
-static bool describe(const char *info, size_t length, const char *name, struct xs_kernel *kernel)
-{
+static bool describe(const char *info, size_t length, const char *name, struct xs_kernel *kernel) {
     const char *end = info + length;
     for (const char *p = info; (p = find(p, end, "- name:")) != NULL; p++) {
         const char *value = value_of(p, end, "name");
@@ -128,16 +122,14 @@ static bool describe(const char *info, size_t length, const char *name, struct x
 
 /* --- the zebin files -------------------------------------------------------------------------- */
 
-static unsigned differences(const uint8_t *a, const uint8_t *b, size_t length, unsigned most)
-{
+static unsigned differences(const uint8_t *a, const uint8_t *b, size_t length, unsigned most) {
     unsigned count = 0;
     for (size_t i = 0; i < length && count <= most; i++)
         count += a[i] != b[i];
     return count;
 }
 
-static const Elf64_Shdr *sections_of(const uint8_t *file, size_t room)
-{
+static const Elf64_Shdr *sections_of(const uint8_t *file, size_t room) {
     const Elf64_Ehdr *elf = (const void *)file;
     if (room < sizeof(*elf) || elf->e_machine != EM_INTEL_GRAPHICS ||
         elf->e_shoff + elf->e_shnum * sizeof(Elf64_Shdr) > room || elf->e_shstrndx >= elf->e_shnum)
@@ -146,8 +138,7 @@ static const Elf64_Shdr *sections_of(const uint8_t *file, size_t room)
 }
 
 /* Looks at one file; best is the fewest differences so far. Sets the size of the code it found. */
-static void try_file(const uint8_t *file, size_t room, struct known *out, unsigned *best)
-{
+static void try_file(const uint8_t *file, size_t room, struct known *out, unsigned *best) {
     const uint8_t *code = out->code;
     const Elf64_Shdr *sections = sections_of(file, room), *info = NULL;
     if (!sections)
@@ -179,8 +170,7 @@ static void try_file(const uint8_t *file, size_t room, struct known *out, unsign
     }
 }
 
-static void search(struct known *out)
-{
+static void search(struct known *out) {
     unsigned best = DIFFERENT_AT_MOST + 1;
     const uint8_t *p = library, *end = library + library_size;
     while (p && best && (p = memmem(p, (size_t)(end - p), ELFMAG, SELFMAG)) != NULL) {
@@ -190,15 +180,13 @@ static void search(struct known *out)
     }
 }
 
-static struct known *place_of(const struct xs_vm *vm, uint64_t address)
-{
+static struct known *place_of(const struct xs_vm *vm, uint64_t address) {
     uint64_t key = (address / 64 ^ (uintptr_t)vm) * 0x9e3779b97f4a7c15ull;
     return &known[key >> 32 & (KNOWN - 1)];
 }
 
 /* Lock held. */
-static void learn(struct known *place, const struct xs_vm *vm, uint64_t address, const struct xs_span *span)
-{
+static void learn(struct known *place, const struct xs_vm *vm, uint64_t address, const struct xs_span *span) {
     if (!library)
         open_library();
     if (!place->code)
@@ -217,8 +205,7 @@ static void learn(struct known *place, const struct xs_vm *vm, uint64_t address,
 }
 
 /* The name is empty for a kernel that is not one of the driver's own. */
-struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address)
-{
+struct xs_kernel xs_kernel_at(struct xs_vm *vm, uint64_t address) {
     struct xs_kernel kernel = {0};
     struct xs_span span;
     if (!xs_vm_pin(vm, address, &span)) {

@@ -18,15 +18,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static uintptr_t next = 0x600000000000;
 static uint64_t out;
 
-static void must(bool claim)
-{
+static void must(bool claim) {
     if (!claim)
         abort();
 }
 
 /* A block in the map, LIVE; NULL beyond 4 GiB. */
-static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held)
-{
+static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held) {
     struct zr_block *b;
 
     if (out + held > (uint64_t)1 << 32)
@@ -41,14 +39,12 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static void driver_free(const struct zr_block *b)
-{
+static void driver_free(const struct zr_block *b) {
     must(zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE);
     out -= b->held;
 }
 
-static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
-{
+static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {
     static const struct zr_key key;
 
     (void)arg;
@@ -56,16 +52,14 @@ static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
     return driver_alloc(&key, size, size);
 }
 
-static void segment_free(void *arg, struct zr_block *b)
-{
+static void segment_free(void *arg, struct zr_block *b) {
     (void)arg;
     must(zr_map_take((void *)b->base) == b);
     driver_free(b);
     zr_block_recycle(b);
 }
 
-static void play_pool(const uint8_t *data, size_t size)
-{
+static void play_pool(const uint8_t *data, size_t size) {
     static const struct zr_pool_backing backing = {NULL, segment_alloc, segment_free};
     struct zr_pool *pool = zr_pool_new(&backing, 0);
     struct {
@@ -104,8 +98,7 @@ static void play_pool(const uint8_t *data, size_t size)
     must(out == 0);
 }
 
-static void whole_put(char *p, bool keep)
-{
+static void whole_put(char *p, bool keep) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(p, &word);
 
@@ -119,8 +112,7 @@ static void whole_put(char *p, bool keep)
     zr_block_recycle(b);
 }
 
-static void play_whole(const uint8_t *data, size_t size)
-{
+static void play_whole(const uint8_t *data, size_t size) {
     char *slot[SLOTS] = {0};
 
     zr_cache_setup(driver_free, UINT32_MAX);
@@ -155,8 +147,7 @@ static void play_whole(const uint8_t *data, size_t size)
     must(out == 0);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct zr_trace trace;
     char why[160];
     FILE *in;

@@ -23,8 +23,7 @@ struct child {
     uint64_t started;           /* then or a moment later, in ticks since boot */
 };
 
-static inline const char *build_path(const char *name)
-{
+static inline const char *build_path(const char *name) {
     static char *path[16];
     static unsigned turn;
     char *here = getcwd(NULL, 0);
@@ -40,8 +39,7 @@ static inline const char *build_path(const char *name)
 }
 
 /* The setting by which the loader finds the simulated GPU. */
-static inline const char *sim_driver(void)
-{
+static inline const char *sim_driver(void) {
     static char text[PATH_MAX + 32];
 
     snprintf(text, sizeof text, "ZE_ENABLE_ALT_DRIVERS=%s", build_path("libze_simgpu.so"));
@@ -49,16 +47,14 @@ static inline const char *sim_driver(void)
 }
 
 /* The library under test: ZEROUTE_TEST_LIBRARY names another build of it. */
-static inline const char *library_path(void)
-{
+static inline const char *library_path(void) {
     const char *other = getenv("ZEROUTE_TEST_LIBRARY");
 
     return other ? other : build_path("libzeroute.so");
 }
 
 /* Of this process, and not of one that had its number before: those that were killed leave theirs behind. */
-static inline void child_read(struct child *c, int pid)
-{
+static inline void child_read(struct child *c, int pid) {
     struct zeroute_list *list = zeroute_list_new();
 
     for (size_t i = 0; i < list->count; i++) {
@@ -76,8 +72,7 @@ static inline void child_read(struct child *c, int pid)
  * argv[0] is a program of build/test/process or a path. `settings` are NAME=VALUE, NULL at the end; LD_PRELOAD
  * is the library unless they say otherwise.
  */
-static inline struct child *child_run(const char *const *settings, const char *const *argv)
-{
+static inline struct child *child_run(const char *const *settings, const char *const *argv) {
     struct child *c = calloc(1, sizeof *c);
     size_t used = 0;
     int pipes[2], pid;
@@ -119,8 +114,7 @@ static inline struct child *child_run(const char *const *settings, const char *c
  * Of a name that the segment does not have, a misspelt one for example, nothing can be said. Only cards and callers
  * have theirs when there is something to count.
  */
-static inline uint64_t child_count(const struct child *c, const char *format, ...)
-{
+static inline uint64_t child_count(const struct child *c, const char *format, ...) {
     char name[160];
     va_list list;
 
@@ -133,8 +127,7 @@ static inline uint64_t child_count(const struct child *c, const char *format, ..
     return zeroute_value(c->s, name, 0);
 }
 
-static inline void child_free(struct child *c)
-{
+static inline void child_free(struct child *c) {
     if (c->s)
         zeroute_snapshot_free(c->s);
     free(c);

@@ -9,18 +9,15 @@
 
 static struct gpu gpu;
 
-static inline uint64_t allocs(void)
-{
+static inline uint64_t allocs(void) {
     return figure(&gpu, "calls.zeMemAllocDevice");
 }
 
-static inline uint64_t frees(void)
-{
+static inline uint64_t frees(void) {
     return figure(&gpu, "calls.zeMemFree");
 }
 
-static inline uint64_t ext_frees(void)
-{
+static inline uint64_t ext_frees(void) {
     return figure(&gpu, "calls.zeMemFreeExt");
 }
 
@@ -30,16 +27,15 @@ struct extension {
     const void *next;
 };
 
-static inline void release(void *p)
-{
+static inline void release(void *p) {
     OK(zeMemFree(gpu.context, p));
 }
 
 /* A call site that is known to ask for this block, and for once asks for something else. */
 static __attribute__((noinline, unused)) ze_result_t site_aligned(ze_context_handle_t context,
                                                                   const ze_device_mem_alloc_desc_t *desc,
-                                                                  size_t alignment, ze_device_handle_t device, void **p)
-{
+                                                                  size_t alignment, ze_device_handle_t device,
+                                                                  void **p) {
     ze_result_t result = zeMemAllocDevice(context, desc, 3 * MIB, alignment, device, p);
 
     __asm__ volatile("" : "+r"(result)); /* no tail call: the return address is what a site is known by */
@@ -47,13 +43,11 @@ static __attribute__((noinline, unused)) ze_result_t site_aligned(ze_context_han
 }
 
 static inline ze_result_t site(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc,
-                               ze_device_handle_t device, void **p)
-{
+                               ze_device_handle_t device, void **p) {
     return site_aligned(context, desc, 0, device, p);
 }
 
-static inline void *settled(void)
-{
+static inline void *settled(void) {
     void *p = NULL;
 
     for (int i = 0; i < 20; i++) {

@@ -6,8 +6,7 @@
 #include <string.h>
 
 #define F(table, n)                                                                                                    \
-    static uint32_t table##n(void)                                                                                     \
-    {                                                                                                                  \
+    static uint32_t table##n(void) {                                                                                   \
         return 0x7e000000u | (uint32_t)sizeof #table << 16 | (uint32_t) #table[0] << 8 | (n);                          \
     }
 /* clang-format off */
@@ -29,8 +28,7 @@ static const struct {
 #undef ZR_ENTRY
 };
 
-static uint32_t fill(const char *table, uint32_t (*const *functions)(void), uint32_t version, void **out)
-{
+static uint32_t fill(const char *table, uint32_t (*const *functions)(void), uint32_t version, void **out) {
     for (unsigned i = 0; i < sizeof dated / sizeof *dated; i++)
         if (strcmp(dated[i].table, table) == 0 && dated[i].since <= version)
             out[dated[i].member] = (void *)(uintptr_t)functions[dated[i].member];
@@ -40,8 +38,7 @@ static uint32_t fill(const char *table, uint32_t (*const *functions)(void), uint
 #define ZR_TABLE(table, getter)                                                                                        \
     EACH(F, table)                                                                                                     \
     uint32_t getter(uint32_t version, void **out);                                                                     \
-    uint32_t getter(uint32_t version, void **out)                                                                      \
-    {                                                                                                                  \
+    uint32_t getter(uint32_t version, void **out) {                                                                    \
         static uint32_t (*const functions[])(void) = {EACH(AT, table)};                                                \
         return fill(#table, functions, version, out);                                                                  \
     }

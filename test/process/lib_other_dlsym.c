@@ -5,14 +5,12 @@
 
 static int asked;
 
-__attribute__((destructor)) static void tell(void)
-{
+__attribute__((destructor)) static void tell(void) {
     printf("other dlsym was asked %s\n", asked ? "yes" : "no");
     fflush(stdout);
 }
 
-void *dlsym(void *handle, const char *name)
-{
+void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
 
     if (!real)

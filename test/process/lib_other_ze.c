@@ -9,14 +9,12 @@
 
 static int seen;
 
-__attribute__((destructor)) static void tell(void)
-{
+__attribute__((destructor)) static void tell(void) {
     printf("other saw %d\n", seen);
     fflush(stdout);
 }
 
-static void *next(const char *name)
-{
+static void *next(const char *name) {
     void *p = dlsym(RTLD_NEXT, name);
 
     if (!p)
@@ -27,8 +25,7 @@ static void *next(const char *name)
 }
 
 ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                             size_t alignment, ze_device_handle_t device, void **out)
-{
+                             size_t alignment, ze_device_handle_t device, void **out) {
     static __typeof__(&zeMemAllocDevice) real;
 
     if (!real)
@@ -37,8 +34,7 @@ ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_al
     return real(context, desc, size, alignment, device, out);
 }
 
-ze_result_t zeMemFree(ze_context_handle_t context, void *ptr)
-{
+ze_result_t zeMemFree(ze_context_handle_t context, void *ptr) {
     static __typeof__(&zeMemFree) real;
 
     if (!real)

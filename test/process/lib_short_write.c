@@ -3,8 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-ssize_t write(int fd, const void *from, size_t size)
-{
+ssize_t write(int fd, const void *from, size_t size) {
     static int full;
 
     if (size < 4096)

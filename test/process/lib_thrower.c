@@ -13,8 +13,7 @@ extern int throwing;
 
 /* Every frame is left, with its cleanups, until the program's own marker is reached. */
 static _Unwind_Reason_Code stop(int version, _Unwind_Action actions, _Unwind_Exception_Class class,
-                                struct _Unwind_Exception *exception, struct _Unwind_Context *frame, void *marker)
-{
+                                struct _Unwind_Exception *exception, struct _Unwind_Context *frame, void *marker) {
     (void)version, (void)class, (void)exception;
     if (actions & _UA_END_OF_STACK || _Unwind_GetCFA(frame) > (_Unwind_Word)(uintptr_t)marker)
         longjmp(thrown_to, 1);
@@ -23,8 +22,7 @@ static _Unwind_Reason_Code stop(int version, _Unwind_Action actions, _Unwind_Exc
 
 extern void *throw_marker;
 
-ze_result_t zeMemFree(ze_context_handle_t context, void *ptr)
-{
+ze_result_t zeMemFree(ze_context_handle_t context, void *ptr) {
     static struct _Unwind_Exception exception;
     __typeof__(&zeMemFree) real;
 

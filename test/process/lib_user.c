@@ -2,8 +2,7 @@
 #include "way.h"
 
 int user_run(void);
-int user_run(void)
-{
+int user_run(void) {
 #define F(name) .name = name,
     struct way way = {WAY_FUNCTIONS(F)};
     return way_run(&way);

@@ -13,8 +13,7 @@ __asm__(".symver dlsym, dlsym@GLIBC_2.2.5\n"
 int zeMemFree(void *context, void *ptr);
 
 __attribute__((used, noreturn)) void start(void);
-void start(void)
-{
+void start(void) {
     void *loader = dlopen("libze_loader.so.1", 1);
     int (*by_name)(void *, void *);
 

@@ -19,8 +19,7 @@
 
 enum { CARDS = 8, BLOCKS = 256 };
 
-static void check(ze_result_t result, const char *what)
-{
+static void check(ze_result_t result, const char *what) {
     if (result == ZE_RESULT_SUCCESS)
         return;
     fprintf(stderr, "%s: %#x\n", what, (unsigned)result);
@@ -28,8 +27,7 @@ static void check(ze_result_t result, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-static double option(int argc, char **argv, const char *name, double fallback)
-{
+static double option(int argc, char **argv, const char *name, double fallback) {
     size_t n = strlen(name);
 
     for (int i = 1; i < argc; i++)
@@ -39,8 +37,7 @@ static double option(int argc, char **argv, const char *name, double fallback)
 }
 
 /* Which run this is: the number in the file, which goes up by one. */
-static unsigned count_up(void)
-{
+static unsigned count_up(void) {
     const char *path = getenv("AB_COUNT");
     unsigned n = 0;
     FILE *f = path ? fopen(path, "r") : NULL;
@@ -57,8 +54,7 @@ static unsigned count_up(void)
     return n;
 }
 
-static double normal(unsigned seed)
-{
+static double normal(unsigned seed) {
     unsigned short state[3] = {(unsigned short)seed, (unsigned short)(seed >> 16), 0x330e};
 
     for (int i = 0; i < 16; i++)
@@ -66,8 +62,7 @@ static double normal(unsigned seed)
     return sqrt(-2 * log(1 - erand48(state))) * cos(6.283185307179586 * erand48(state));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     unsigned blocks = (unsigned)option(argc, argv, "blocks", 4);
     size_t size = (size_t)(option(argc, argv, "mib", 4) * 1048576);
     const char *conf = getenv("ZEROUTE_CONF"), *effect = getenv("AB_EFFECT");

@@ -16,8 +16,7 @@ static ze_result_t (*sysman_init)(uint32_t);
 static ze_result_t (*sysman_drivers)(uint32_t *, zes_driver_handle_t *);
 static ze_result_t (*sysman_devices)(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
 
-static void start_sysman(void)
-{
+static void start_sysman(void) {
     const char *const names[] = {"zesInit", "zesDriverGet", "zesDeviceGet"};
     void *found[3];
 
@@ -32,16 +31,14 @@ static void start_sysman(void)
     OK(sysman_init(0));
 }
 
-static uint64_t on_vram(unsigned card)
-{
+static uint64_t on_vram(unsigned card) {
     char name[16];
 
     snprintf(name, sizeof name, "vram.%u", card);
     return figure(&gpu, name);
 }
 
-static ze_result_t ask(unsigned card, size_t size, void **p)
-{
+static ze_result_t ask(unsigned card, size_t size, void **p) {
     return zeMemAllocDevice(gpu.context, &device_desc, size, 0, gpu.card[card], p);
 }
 
@@ -51,8 +48,7 @@ struct told {
 };
 
 /* The module of the card with this PCI bus: 3 and up, in the order of the cards. */
-static zes_mem_handle_t module_of(unsigned card)
-{
+static zes_mem_handle_t module_of(unsigned card) {
     zes_driver_handle_t driver;
     zes_device_handle_t devices[8];
     zes_mem_handle_t module;
@@ -80,8 +76,7 @@ static zes_mem_handle_t module_of(unsigned card)
     return NULL;
 }
 
-static struct told tell(unsigned card)
-{
+static struct told tell(unsigned card) {
     struct usable usable = USABLE, by_region = USABLE;
     ze_device_memory_ext_properties_t more = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES,
                                               .pNext = &by_region};
@@ -99,8 +94,7 @@ static struct told tell(unsigned card)
                          state.size,        state.free,        device.maxMemAllocSize};
 }
 
-static void tells(unsigned card, uint64_t total, uint64_t free)
-{
+static void tells(unsigned card, uint64_t total, uint64_t free) {
     struct told t = tell(card);
 
     printf("card %u: %zu %zu %zu %zu %zu %zu MiB\n", card, t.total / MIB, t.physical / MIB, t.usable / MIB,
@@ -110,8 +104,7 @@ static void tells(unsigned card, uint64_t total, uint64_t free)
 }
 
 /* All that is told as free can be had, in however many pieces of whatever size. */
-static void fits(void)
-{
+static void fits(void) {
     static const size_t pieces[] = {1, 3, 7, 10, 11, 32, 100, 300, 999};
     void *p[999];
 
@@ -126,8 +119,7 @@ static void fits(void)
 }
 
 /* Cards of 1 GiB with a limit of 256 MiB, told before anything was allocated and for each card its own. */
-static void told(void)
-{
+static void told(void) {
     void *p, *q;
 
     for (unsigned card = 0; card < gpu.cards; card++)
@@ -145,8 +137,7 @@ static void told(void)
 }
 
 /* Only a question about free memory gives back what is kept, and only on the card that it is about. */
-static void plain_questions(void)
-{
+static void plain_questions(void) {
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     ze_device_properties_t device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     uint32_t one = 1;
@@ -166,8 +157,7 @@ static void plain_questions(void)
 /* --- what is refused ---------------------------------------------------------------------------------- */
 
 /* 64 MiB for each card, and every kind of memory counts. */
-static void every_kind(void)
-{
+static void every_kind(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 20 * MIB};
     ze_physical_mem_handle_t physical;
     ze_ipc_mem_handle_t handle, small;
@@ -198,8 +188,7 @@ static void every_kind(void)
 }
 
 /* What is kept makes room for an import and for physical memory, too. */
-static void makes_room(void)
-{
+static void makes_room(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 40 * MIB};
     ze_physical_mem_handle_t physical;
     ze_ipc_mem_handle_t handle;
@@ -217,8 +206,7 @@ static void makes_room(void)
 }
 
 /* What was imported counts as what it is, whatever size the caller names: 40 of 64 MiB each. */
-static void imported_by_descriptor(void)
-{
+static void imported_by_descriptor(void) {
     int fd;
     void *p = exported_block(&gpu, 0, 40 * MIB, &fd), *q, *r = &gpu;
 
@@ -233,8 +221,7 @@ static void imported_by_descriptor(void)
 }
 
 /* The driver has no host and shared memory left (the suite injects it): what is kept goes, and it is asked again. */
-static void room_for_other_kinds(void)
-{
+static void room_for_other_kinds(void) {
     void *p;
 
     OK(zeMemFree(gpu.context, on_card(&gpu, 0, 8 * MIB)));
@@ -249,15 +236,13 @@ static void room_for_other_kinds(void)
           zeMemAllocShared(gpu.context, &device_desc, &host_desc, 8 * MIB, 0, gpu.card[1], &p));
 }
 
-static void expect_room(unsigned frees)
-{
+static void expect_room(unsigned frees) {
     EXPECT(figure(&gpu, "calls.zeMemFree") == frees);
     OK(zeMemFree(gpu.context, on_card(&gpu, 0, 16 * MIB)));
 }
 
 /* Memory may be short when it is made resident, mapped or imported (the suite injects it): what is kept goes then. */
-static void room_for_what_comes_later(void)
-{
+static void room_for_what_comes_later(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 8 * MIB};
     ze_physical_mem_handle_t physical;
     ze_ipc_mem_handle_t handle;
@@ -280,8 +265,7 @@ static void room_for_what_comes_later(void)
     expect_room(5);
 }
 
-static void keep_on_host(void)
-{
+static void keep_on_host(void) {
     void *p;
 
     OK(zeMemAllocHost(gpu.context, &host_desc, 8 * MIB, 0, &p));
@@ -289,8 +273,7 @@ static void keep_on_host(void)
 }
 
 /* Each is refused once for want of host memory, of which some is kept; host memory when some is kept on cards. */
-static void room_on_the_host(void)
-{
+static void room_on_the_host(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 8 * MIB};
     ze_physical_mem_handle_t physical;
     void *p;
@@ -310,8 +293,7 @@ static void room_on_the_host(void)
 }
 
 /* What the driver did not give is not counted (the suite injects it); a child begins with nothing. */
-static void not_counted(void)
-{
+static void not_counted(void) {
     void *p = NULL;
     int status;
     pid_t pid;
@@ -325,15 +307,13 @@ static void not_counted(void)
     GIVES(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, ask(0, 40 * MIB, &p));
 }
 
-static void freed_nothing(void)
-{
+static void freed_nothing(void) {
     EXPECT(zeMemFree(gpu.context, NULL) != ZE_RESULT_SUCCESS);
     EXPECT(free_with(&gpu, NULL, 1) != ZE_RESULT_SUCCESS);
 }
 
 /* --- sub-devices: with tiles:2 and limit:64MiB --------------------------------------------------------- */
-static void parts(void)
-{
+static void parts(void) {
     ze_device_handle_t tile[2];
     uint32_t two = 2;
     void *p, *q, *r;
@@ -361,8 +341,7 @@ static void parts(void)
 }
 
 /* Another ordinal, other flags, relaxed limits: each is a block of its own. */
-static void keys(void)
-{
+static void keys(void) {
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
                                                        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     ze_device_mem_alloc_desc_t desc[4] = {device_desc, device_desc, device_desc, device_desc};
@@ -385,8 +364,7 @@ static void keys(void)
 }
 
 /* --- what passes by -------------------------------------------------------------------------------------- */
-static void passed(void)
-{
+static void passed(void) {
     struct usable unknown = {0x7fff0001, NULL, 0};
     ze_device_mem_alloc_desc_t desc = device_desc;
     void *p[5];
@@ -404,8 +382,7 @@ static void passed(void)
 }
 
 /* --- a free that the driver refuses (the suite injects it) --------------------------------------------------- */
-static void *refused_once(size_t size, bool exported, uint32_t policy)
-{
+static void *refused_once(size_t size, bool exported, uint32_t policy) {
     void *p = on_card(&gpu, 0, size), *base = NULL;
     ze_ipc_mem_handle_t handle;
     size_t length = 0;
@@ -418,14 +395,12 @@ static void *refused_once(size_t size, bool exported, uint32_t policy)
     return p;
 }
 
-static void refused_and_held(void)
-{
+static void refused_and_held(void) {
     refused_once(8 * MIB, true, 0);
     refused_once(8 * MIB, false, 1);
 }
 
-static void refused_and_freed(void)
-{
+static void refused_and_freed(void) {
     void *p = refused_once(8 * MIB, true, 0), *q = refused_once(8 * MIB, false, 1);
 
     OK(zeMemFree(gpu.context, p));
@@ -434,8 +409,7 @@ static void refused_and_freed(void)
 }
 
 /* It may be in use still: it never comes back by itself. */
-static void refused_by_a_trim(void)
-{
+static void refused_by_a_trim(void) {
     void *p = on_card(&gpu, 0, 8 * MIB);
 
     OK(zeMemFree(gpu.context, p));
@@ -463,8 +437,7 @@ static const struct part all[] = {PART(told),
                                   PART(refused_by_a_trim),
                                   {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (!getenv("ZES_ENABLE_SYSMAN"))
         start_sysman();
     gpu = first_gpu();

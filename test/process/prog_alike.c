@@ -13,8 +13,7 @@ enum { FIRST = 1, SECOND = 2 }; /* bits of residency() */
 
 static struct gpu gpu; /* as the loader tells of it */
 
-static void begin(void)
-{
+static void begin(void) {
     ze_device_properties_t p[2];
 
     gpu = first_gpu();
@@ -26,13 +25,11 @@ static void begin(void)
     EXPECT(memcmp(&p[0].uuid, &p[1].uuid, sizeof p[0].uuid) == 0);
 }
 
-static void make(unsigned card, void *p)
-{
+static void make(unsigned card, void *p) {
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[card], p, MIB));
 }
 
-static void peer(void)
-{
+static void peer(void) {
     void *p[2];
 
     begin();
@@ -45,8 +42,7 @@ static void peer(void)
 }
 
 /* A card's handle may come from a list of one. */
-static void one_by_one(void)
-{
+static void one_by_one(void) {
     ze_driver_handle_t driver;
     ze_device_handle_t card;
     uint32_t one = 1;
@@ -57,8 +53,7 @@ static void one_by_one(void)
     peer();
 }
 
-static uint64_t sysman_free(zes_device_handle_t device, uint64_t *size)
-{
+static uint64_t sysman_free(zes_device_handle_t device, uint64_t *size) {
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
     zes_mem_handle_t module;
     uint32_t one = 1;
@@ -70,8 +65,7 @@ static uint64_t sysman_free(zes_device_handle_t device, uint64_t *size)
 }
 
 /* A limit of 64 MiB. */
-static void limited(void)
-{
+static void limited(void) {
     uint64_t size;
     void *p[2], *more;
 
@@ -90,8 +84,7 @@ static void limited(void)
 }
 
 /* What is kept for a card goes back when that card is asked how much it has left, and the other's stays. */
-static void trimmed(void)
-{
+static void trimmed(void) {
     uint64_t whole;
 
     begin();
@@ -103,8 +96,7 @@ static void trimmed(void)
     EXPECT(figure(&gpu, "vram.0") == 8 * MIB && figure(&gpu, "vram.1") == 0);
 }
 
-static void *find(const char *name)
-{
+static void *find(const char *name) {
     void *found = dlsym(RTLD_DEFAULT, name);
 
     if (!found) {
@@ -115,8 +107,7 @@ static void *find(const char *name)
 }
 
 /* After zesInit Sysman has devices of its own: from loader 1.9 on. */
-static void sysman_apart(bool second_first)
-{
+static void sysman_apart(bool second_first) {
     ze_result_t (*init)(uint32_t);
     ze_result_t (*drivers)(uint32_t *, zes_driver_handle_t *);
     ze_result_t (*devices)(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
@@ -145,13 +136,11 @@ static void sysman_apart(bool second_first)
     EXPECT(figure(&gpu, "vram.1") == 32 * MIB);
 }
 
-static void sysman(void)
-{
+static void sysman(void) {
     sysman_apart(false);
 }
 
-static void sysman_second_first(void)
-{
+static void sysman_second_first(void) {
     sysman_apart(true);
 }
 
@@ -165,8 +154,7 @@ static struct {
     ze_device_handle_t card[2];
 } below;
 
-static void get_table(void *library, const char *name, void *table)
-{
+static void get_table(void *library, const char *name, void *table) {
     ze_result_t (*get)(ze_api_version_t, void *);
 
     *(void **)&get = dlsym(library, name);
@@ -174,8 +162,7 @@ static void get_table(void *library, const char *name, void *table)
     OK(get(ZE_API_VERSION_1_3, table));
 }
 
-static void list_below(void)
-{
+static void list_below(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     void *library = dlopen(getenv("DRIVER"), RTLD_NOW | RTLD_NOLOAD);
     ze_driver_handle_t driver;
@@ -192,21 +179,18 @@ static void list_below(void)
     OK(below.context.pfnCreate(driver, &desc, &below.in));
 }
 
-static void *below_on_card(unsigned card, size_t size)
-{
+static void *below_on_card(unsigned card, size_t size) {
     void *p = NULL;
 
     OK(below.mem.pfnAllocDevice(below.in, &device_desc, size, 0, below.card[card], &p));
     return p;
 }
 
-static void make_below(unsigned card, void *p)
-{
+static void make_below(unsigned card, void *p) {
     OK(below.context.pfnMakeMemoryResident(below.in, below.card[card], p, MIB));
 }
 
-static void two_hooks(void)
-{
+static void two_hooks(void) {
     for (unsigned card = 0; card < 2; card++) {
         void *p = on_card(&gpu, card, MIB), *q = below_on_card(card, MIB);
 
@@ -220,16 +204,14 @@ static void two_hooks(void)
     }
 }
 
-static void linked_then_table(void)
-{
+static void linked_then_table(void) {
     begin();
     list_below();
     two_hooks();
 }
 
 /* The loader has called it. */
-static void table_then_linked(void)
-{
+static void table_then_linked(void) {
     OK(zeInit(0));
     list_below();
     begin();
@@ -237,8 +219,7 @@ static void table_then_linked(void)
 }
 
 /* A limit of 64 MiB. */
-static void limited_at_two_hooks(void)
-{
+static void limited_at_two_hooks(void) {
     void *more;
 
     begin();
@@ -264,7 +245,6 @@ static const struct part all[] = {PART(peer),
                                   PART(limited_at_two_hooks),
                                   {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     return run_part(all, argc, argv);
 }

@@ -24,31 +24,26 @@ static pthread_barrier_t together;
 static int rounds;
 static _Atomic(void *) exchange[EXCHANGE];
 
-static uint32_t draw(struct self *s, uint32_t below)
-{
+static uint32_t draw(struct self *s, uint32_t below) {
     s->seed = s->seed * 1664525 + 1013904223;
     return (s->seed >> 8) % below;
 }
 
-static size_t size_of(struct self *s)
-{
+static size_t size_of(struct self *s) {
     return draw(s, 4) ? (size_t)(2 + draw(s, 7)) * MIB : 1 + draw(s, 200000);
 }
 
 /* OUT_OF_DEVICE_MEMORY is an answer where a limit is set. */
-static bool granted(ze_result_t result)
-{
+static bool granted(ze_result_t result) {
     EXPECT(result == ZE_RESULT_SUCCESS || result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     return result == ZE_RESULT_SUCCESS;
 }
 
-static ze_device_handle_t any_card(struct self *s)
-{
+static ze_device_handle_t any_card(struct self *s) {
     return s->gpu.card[draw(s, s->gpu.cards)];
 }
 
-static void *take(struct self *s, uint64_t stamp)
-{
+static void *take(struct self *s, uint64_t stamp) {
     uint64_t *p = NULL;
     size_t size = size_of(s) + 8;
     size_t alignment = draw(s, 4) ? 0 : (size_t)1 << (6 + draw(s, 12));
@@ -71,8 +66,7 @@ static void *take(struct self *s, uint64_t stamp)
     return p;
 }
 
-static void give(struct self *s, void *p)
-{
+static void give(struct self *s, void *p) {
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = draw(s, 3)};
 
     if (draw(s, 4))
@@ -81,8 +75,7 @@ static void give(struct self *s, void *p)
         OK(zeMemFreeExt(shared_context, &desc, p));
 }
 
-static void ask_about(struct self *s, void *p)
-{
+static void ask_about(struct self *s, void *p) {
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner;
     void *base = NULL;
@@ -95,8 +88,7 @@ static void ask_about(struct self *s, void *p)
     EXPECT(zeMemFree(shared_context, (char *)p + 1 + draw(s, 7)) == ZE_RESULT_ERROR_INVALID_ARGUMENT);
 }
 
-static void share(struct self *s, void *p)
-{
+static void share(struct self *s, void *p) {
     ze_ipc_mem_handle_t handle;
     void *open = NULL;
 
@@ -108,8 +100,7 @@ static void share(struct self *s, void *p)
     OK(zeMemCloseIpcHandle(shared_context, open));
 }
 
-static void map(struct self *s)
-{
+static void map(struct self *s) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC,
                                    .size = (size_t)(1 + draw(s, 4)) * 2 * MIB};
     ze_physical_mem_handle_t physical;
@@ -124,8 +115,7 @@ static void map(struct self *s)
     OK(zePhysicalMemDestroy(shared_context, physical));
 }
 
-static void how_much_is_free(struct self *s)
-{
+static void how_much_is_free(struct self *s) {
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
     zes_mem_handle_t module;
@@ -140,8 +130,7 @@ static void how_much_is_free(struct self *s)
 }
 
 /* A context that goes while others work, with what is kept for it. */
-static void come_and_go(struct self *s)
-{
+static void come_and_go(struct self *s) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t context;
     void *p[4];
@@ -155,8 +144,7 @@ static void come_and_go(struct self *s)
     OK(zeContextDestroy(context));
 }
 
-static void turn(struct self *s)
-{
+static void turn(struct self *s) {
     unsigned n = draw(s, BLOCKS);
     uint64_t stamp = s->me << 32 | n, *p = s->mine[n];
 
@@ -205,8 +193,7 @@ static void turn(struct self *s)
     }
 }
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     struct self s = {.me = (uintptr_t)arg, .seed = (uint32_t)(uintptr_t)arg * 7919};
     ze_context_handle_t none = NULL;
 
@@ -224,8 +211,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 4;
     pthread_t thread[MOST];
     struct self s = {.seed = 1};

@@ -2,8 +2,7 @@
 #include "way.h"
 
 #define CALL(name, parameters, arguments)                                                                              \
-    static ze_result_t call_##name parameters                                                                          \
-    {                                                                                                                  \
+    static ze_result_t call_##name parameters {                                                                        \
         return name arguments;                                                                                         \
     }
 CALL(zeMemAllocDevice,
@@ -11,8 +10,7 @@ CALL(zeMemAllocDevice,
      (c, d, s, a, v, o))
 CALL(zeMemFree, (ze_context_handle_t c, void *p), (c, p))
 
-int main(void)
-{
+int main(void) {
 #define F(name) .name = name,
     struct way way = {WAY_FUNCTIONS(F)};
     way.zeMemAllocDevice = call_zeMemAllocDevice;

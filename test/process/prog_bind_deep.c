@@ -6,8 +6,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int (*run)(void);
     void *user;
 

@@ -2,8 +2,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-int main(void)
-{
+int main(void) {
     struct way way;
 
     if (dlsym(RTLD_DEFAULT, "zeMemAllocDevice"))

@@ -2,8 +2,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void *handle = dlopen(argc > 1 ? argv[1] : "libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL);
     struct way way;
 

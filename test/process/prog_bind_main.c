@@ -2,8 +2,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-int main(void)
-{
+int main(void) {
     void *handle = dlopen(NULL, RTLD_LAZY);
     struct way way;
     __typeof__(&zeInit) volatile linked = zeInit; /* keeps the loader among what the program needs */

@@ -2,8 +2,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-int main(void)
-{
+int main(void) {
     void *first = dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL);
     void *handle = dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_NOLOAD);
     struct way way;

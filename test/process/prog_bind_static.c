@@ -5,8 +5,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-int main(void)
-{
+int main(void) {
     void *handle = dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL);
     ze_result_t (*start)(void), (*getter)(ze_api_version_t, ze_mem_dditable_t *);
     ze_mem_dditable_t table;

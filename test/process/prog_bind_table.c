@@ -9,8 +9,7 @@
     type table;                                                                                                        \
     get(handle, "zeGet" #table "ProcAddrTable", version, &table, sizeof table)
 
-static void get(void *handle, const char *name, ze_api_version_t version, void *table, size_t size)
-{
+static void get(void *handle, const char *name, ze_api_version_t version, void *table, size_t size) {
     ze_result_t (*getter)(ze_api_version_t, void *);
 
     *(void **)&getter = dlsym(handle, name);
@@ -24,8 +23,7 @@ static void get(void *handle, const char *name, ze_api_version_t version, void *
     WAY_CHECK(getter(version, table));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     ze_api_version_t version = argc > 1 ? ZE_API_VERSION_1_0 : ZE_API_VERSION_CURRENT;
     void *handle = dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL);
     ze_result_t (*init)(ze_init_flags_t);

@@ -6,8 +6,7 @@
 
 static struct gpu gpu;
 
-static void resident(void)
-{
+static void resident(void) {
     char *p = on_card(&gpu, 0, 4 * MIB);
 
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, 4 * MIB));
@@ -18,8 +17,7 @@ static void resident(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void copy_across(void)
-{
+static void copy_across(void) {
     ze_command_list_handle_t list = immediate(&gpu, 1, true);
     char *data = malloc(MIB), *back = calloc(1, MIB);
     void *from = on_card(&gpu, 0, MIB), *to = on_card(&gpu, 1, MIB);
@@ -41,8 +39,7 @@ static void copy_across(void)
     free(back);
 }
 
-static void virtual_memory(void)
-{
+static void virtual_memory(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 2 * MIB};
     ze_physical_mem_handle_t physical;
     char *p;
@@ -55,8 +52,7 @@ static void virtual_memory(void)
     OK(zeVirtualMemFree(gpu.context, p, 8 * MIB));
 }
 
-static void sharing(void)
-{
+static void sharing(void) {
     void *p = on_card(&gpu, 0, 3 * MIB), *opened;
     ze_ipc_mem_handle_t handle;
 
@@ -67,8 +63,7 @@ static void sharing(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void failures(void)
-{
+static void failures(void) {
     int local;
     void *p = NULL;
 
@@ -79,8 +74,7 @@ static void failures(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     gpu = first_gpu();
     resident();
     copy_across();

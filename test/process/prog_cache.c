@@ -10,33 +10,27 @@
 
 static struct gpu gpu;
 
-static uint64_t allocs(void)
-{
+static uint64_t allocs(void) {
     return figure(&gpu, "calls.zeMemAllocDevice");
 }
 
-static uint64_t held(void)
-{
+static uint64_t held(void) {
     return figure(&gpu, "vram.0");
 }
 
-static void *get(size_t size)
-{
+static void *get(size_t size) {
     return on_card(&gpu, 0, size);
 }
 
-static void put(void *p)
-{
+static void put(void *p) {
     OK(zeMemFree(gpu.context, p));
 }
 
-static void put_with(void *p, unsigned policy)
-{
+static void put_with(void *p, unsigned policy) {
     OK(free_with(&gpu, p, policy));
 }
 
-static void freed_blocks_are_reused(void)
-{
+static void freed_blocks_are_reused(void) {
     void *p = get(3 * MIB);
     uint64_t before = allocs();
 
@@ -50,8 +44,7 @@ static void freed_blocks_are_reused(void)
     EXPECT(allocs() == before);
 }
 
-static void expect_range(const void *p, const void *base, size_t size)
-{
+static void expect_range(const void *p, const void *base, size_t size) {
     void *found = NULL;
     size_t length = 0;
 
@@ -59,8 +52,7 @@ static void expect_range(const void *p, const void *base, size_t size)
     EXPECT(found == base && length == size);
 }
 
-static ze_memory_type_t type_of(const void *p, ze_device_handle_t *device)
-{
+static ze_memory_type_t type_of(const void *p, ze_device_handle_t *device) {
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
 
     *device = NULL;
@@ -68,8 +60,7 @@ static ze_memory_type_t type_of(const void *p, ze_device_handle_t *device)
     return properties.type;
 }
 
-static void questions_are_answered_for_the_asked_size(void)
-{
+static void questions_are_answered_for_the_asked_size(void) {
     static const size_t sizes[] = {3 * MIB, 3 * MIB - 1, 3 * MIB - 4097};
     char *p = NULL;
     ze_device_handle_t device;
@@ -89,8 +80,7 @@ static void questions_are_answered_for_the_asked_size(void)
     EXPECT(type_of(&gpu, &device) == ZE_MEMORY_TYPE_UNKNOWN);
 }
 
-static void a_free_that_waits_goes_to_the_driver(void)
-{
+static void a_free_that_waits_goes_to_the_driver(void) {
     void *p = get(3 * MIB), *q = get(3 * MIB);
     uint64_t before = held();
 
@@ -103,8 +93,7 @@ static void a_free_that_waits_goes_to_the_driver(void)
 }
 
 /* The command reads at its end: were the block handed out meanwhile, it would read the new owner's bytes. */
-static void a_block_in_use_is_not_handed_out(void)
-{
+static void a_block_in_use_is_not_handed_out(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, false);
     ze_event_handle_t gate = new_event(&gpu), done = new_event(&gpu);
     char *p = get(3 * MIB), *q, back = 0;
@@ -121,8 +110,7 @@ static void a_block_in_use_is_not_handed_out(void)
     put(q);
 }
 
-static void an_exported_block_is_really_freed(void)
-{
+static void an_exported_block_is_really_freed(void) {
     ze_ipc_mem_handle_t handle;
     void *p = get(3 * MIB);
     uint64_t before = held();
@@ -132,8 +120,7 @@ static void an_exported_block_is_really_freed(void)
     EXPECT(held() < before);
 }
 
-static uint64_t free_by_sysman(void)
-{
+static uint64_t free_by_sysman(void) {
     zes_device_handle_t device = (zes_device_handle_t)gpu.card[0];
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
     zes_mem_handle_t module;
@@ -144,8 +131,7 @@ static uint64_t free_by_sysman(void)
     return state.free;
 }
 
-static uint64_t free_by_properties(uint64_t *total)
-{
+static uint64_t free_by_properties(uint64_t *total) {
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     uint32_t one = 1;
 
@@ -155,8 +141,7 @@ static uint64_t free_by_properties(uint64_t *total)
     return usable_memory(gpu.card[0]);
 }
 
-static void what_is_kept_does_not_look_used(void)
-{
+static void what_is_kept_does_not_look_used(void) {
     uint64_t sysman = free_by_sysman(), usable = free_by_properties(NULL);
     void *p = get(64 * MIB);
 
@@ -170,8 +155,7 @@ static void what_is_kept_does_not_look_used(void)
 }
 
 /* With limit:1GiB on a card of 4 GiB. */
-static void the_limit_holds_and_is_told(void)
-{
+static void the_limit_holds_and_is_told(void) {
     uint64_t total, usable = free_by_properties(&total);
     void *p, *q = NULL;
 
@@ -184,8 +168,7 @@ static void the_limit_holds_and_is_told(void)
     EXPECT(get(900 * MIB) != NULL);
 }
 
-static void physical_memory_counts_against_the_limit(void)
-{
+static void physical_memory_counts_against_the_limit(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 600 * MIB};
     ze_physical_mem_handle_t physical, second;
     void *q = NULL;
@@ -199,8 +182,7 @@ static void physical_memory_counts_against_the_limit(void)
 }
 
 /* With vram:128MiB. */
-static void a_full_card_gets_back_what_is_kept(void)
-{
+static void a_full_card_gets_back_what_is_kept(void) {
     void *p = get(80 * MIB), *q = NULL;
 
     put(p);
@@ -212,8 +194,7 @@ static void a_full_card_gets_back_what_is_kept(void)
     put(q);
 }
 
-static void a_destroyed_context_leaves_nothing_behind(void)
-{
+static void a_destroyed_context_leaves_nothing_behind(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t other;
     void *mine = get(3 * MIB), *p = NULL;
@@ -230,8 +211,7 @@ static void a_destroyed_context_leaves_nothing_behind(void)
     EXPECT(get(3 * MIB) == mine);
 }
 
-static void misuse_is_refused(void)
-{
+static void misuse_is_refused(void) {
     char *p = get(3 * MIB), *again;
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t other;
@@ -249,8 +229,7 @@ static void misuse_is_refused(void)
     OK(zeMemFree(other, again));
 }
 
-static void wrong_arguments_get_the_drivers_own_answer(void)
-{
+static void wrong_arguments_get_the_drivers_own_answer(void) {
     ze_device_mem_alloc_desc_t ordinal = device_desc;
     void *p = NULL;
     uint64_t before = allocs();
@@ -270,8 +249,7 @@ static void wrong_arguments_get_the_drivers_own_answer(void)
            zeMemFree(gpu.context, NULL) == ZE_RESULT_ERROR_INVALID_NULL_POINTER);
 }
 
-static void alignment_is_honoured(void)
-{
+static void alignment_is_honoured(void) {
     for (size_t align = 1; align <= 64 * MIB; align *= 2) {
         void *p = NULL, *q = NULL;
 
@@ -285,8 +263,7 @@ static void alignment_is_honoured(void)
     EXPECT(((uintptr_t)get(2 * MIB) & 0xffff) == 0);
 }
 
-static void *resident_on_both(size_t size)
-{
+static void *resident_on_both(size_t size) {
     void *p = get(size);
 
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, size));
@@ -294,14 +271,12 @@ static void *resident_on_both(size_t size)
     return p;
 }
 
-static void *on_one_card_only(size_t size)
-{
+static void *on_one_card_only(size_t size) {
     return get(size);
 }
 
 /* With devices:2. */
-static void residency_is_kept_and_answered_from_the_books(void)
-{
+static void residency_is_kept_and_answered_from_the_books(void) {
     void *p = NULL;
     uint64_t asked;
 
@@ -320,8 +295,7 @@ static void residency_is_kept_and_answered_from_the_books(void)
 }
 
 /* With cache_idle:50ms. */
-static void what_lies_unused_goes_back_on_later_calls(void)
-{
+static void what_lies_unused_goes_back_on_later_calls(void) {
     uint64_t end = now_ms() + 20000;
 
     put(get(64 * MIB));
@@ -334,8 +308,7 @@ static void what_lies_unused_goes_back_on_later_calls(void)
 }
 
 /* With cache_limit:32MiB. */
-static void no_more_is_kept_than_cache_limit(void)
-{
+static void no_more_is_kept_than_cache_limit(void) {
     void *p[16];
 
     for (int i = 0; i < 16; i++)
@@ -346,8 +319,7 @@ static void no_more_is_kept_than_cache_limit(void)
     EXPECT(held() >= 16 * MIB);
 }
 
-static void host_memory_is_kept_only_when_asked(void)
-{
+static void host_memory_is_kept_only_when_asked(void) {
     bool kept = strstr(getenv("ZEROUTE_CONF"), "cache_host:on") != NULL;
     uint64_t before;
     void *p = NULL;
@@ -361,8 +333,7 @@ static void host_memory_is_kept_only_when_asked(void)
 }
 
 /* With inject:zeMemAllocDevice@2=0x70000003+zeMemAllocDevice@5=0x78000004. */
-static void injected_failures_meet_the_cache(void)
-{
+static void injected_failures_meet_the_cache(void) {
     void *p = get(3 * MIB), *q;
 
     put(p);
@@ -373,23 +344,20 @@ static void injected_failures_meet_the_cache(void)
 }
 
 /* With inject:zeMemAllocDevice@1=0x70000001: only want of memory is tried again with the very size. */
-static void another_failure_is_not_tried_again(void)
-{
+static void another_failure_is_not_tried_again(void) {
     void *p = NULL;
 
     GIVES(ZE_RESULT_ERROR_DEVICE_LOST, zeMemAllocDevice(gpu.context, &device_desc, 3000001, 0, gpu.card[0], &p));
 }
 
 /* With cache_limit:0. */
-static void what_is_not_cached_is_counted_once(void)
-{
+static void what_is_not_cached_is_counted_once(void) {
     for (int i = 0; i < 3; i++)
         put(get(3 * MIB));
 }
 
 /* A handle is no range of memory: a pointer behind it points into nothing. */
-static void a_handle_is_no_range(void)
-{
+static void a_handle_is_no_range(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 2 * MIB};
     ze_physical_mem_handle_t physical;
 
@@ -398,8 +366,7 @@ static void a_handle_is_no_range(void)
     OK(zePhysicalMemDestroy(gpu.context, physical));
 }
 
-static void a_child_starts_with_nothing(void)
-{
+static void a_child_starts_with_nothing(void) {
     void *p = get(3 * MIB);
     pid_t child;
     int status;
@@ -415,8 +382,7 @@ static void a_child_starts_with_nothing(void)
 enum { THREADS = 4, ROUNDS = 300 };
 
 /* Each block carries its thread's mark from start to end: nobody else may have been given it. */
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     uintptr_t me = (uintptr_t)arg;
 
     for (uintptr_t i = 0; i < ROUNDS; i++) {
@@ -443,8 +409,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-static void threads_allocate_free_export_and_query_at_once(void)
-{
+static void threads_allocate_free_export_and_query_at_once(void) {
     pthread_t thread[THREADS];
 
     for (uintptr_t i = 0; i < THREADS; i++)
@@ -483,8 +448,7 @@ static const struct part all[] = {
     {NULL, NULL},
 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     setenv("ZES_ENABLE_SYSMAN", "1", 0);
     gpu = first_gpu();
     return run_part(all, argc, argv);

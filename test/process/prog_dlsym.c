@@ -8,8 +8,7 @@
 #include <string.h>
 
 const char *which(void);
-const char *which(void)
-{
+const char *which(void) {
     return "program";
 }
 
@@ -19,8 +18,7 @@ const char *which(void)
             return printf("broken: %s\n", #what), 1;                                                                   \
     } while (0)
 
-int main(void)
-{
+int main(void) {
     const char *(*next)(void);
     void *loader, *c = dlopen("libc.so.6", RTLD_LAZY);
     char message[512];

@@ -1,8 +1,7 @@
 /* Holds device memory on two cards, resident on both, until its input ends: somebody to look at. */
 #include "sim.h"
 
-int main(void)
-{
+int main(void) {
     struct gpu gpu = first_gpu();
     char c;
 

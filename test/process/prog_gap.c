@@ -24,8 +24,7 @@ static const struct row {
 };
 
 /* Names that are ours anyway, whatever the loader has. */
-static bool has_hook(const char *name)
-{
+static bool has_hook(const char *name) {
     static const char *const hooks[] = {
 #define ZR_ENTRY(name, ...) #name,
 #include "base/entries.def"
@@ -43,15 +42,13 @@ static bool has_hook(const char *name)
 
 static int wrong;
 
-static void complain(const char *name, const char *what)
-{
+static void complain(const char *name, const char *what) {
     wrong++;
     printf("%s: %s\n", name, what);
 }
 
 /* The stub's answer, in the kind of result that the function has. */
-static void call(const struct row *row, void *f, int (*contexts)(void))
-{
+static void call(const struct row *row, void *f, int (*contexts)(void)) {
     char driver, device;
     uint32_t count = 5;
     void *root = &device;
@@ -98,8 +95,7 @@ static void call(const struct row *row, void *f, int (*contexts)(void))
 }
 
 /* A child of fork lists in its own segment what it calls itself, and that alone. It ends without a word. */
-static void call_in_child(const struct row *row, void *f)
-{
+static void call_in_child(const struct row *row, void *f) {
     pid_t pid = fork();
     int status;
 
@@ -112,8 +108,7 @@ static void call_in_child(const struct row *row, void *f)
     printf("child %d called %s\n", (int)pid, row->name);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const struct row *unsupported = NULL;
     void *its_stub = NULL;
     void *asker, *loader;

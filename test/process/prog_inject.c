@@ -24,8 +24,7 @@ static bool met;
 
 static struct gpu gpu;
 
-static void start(void)
-{
+static void start(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     uint32_t count = 1, tiles = 2;
     ze_device_handle_t tile[2];
@@ -41,8 +40,7 @@ static void start(void)
     CALL(zeContextDestroy, (other));
 }
 
-static void questions(void)
-{
+static void questions(void) {
     ze_device_properties_t device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES};
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
@@ -57,8 +55,7 @@ static void questions(void)
     CALL(zeDriverGetExtensionFunctionAddress, (gpu.driver, "zeSimgpuQuery", &function));
 }
 
-static void memory(void)
-{
+static void memory(void) {
     ze_memory_free_ext_desc_t blocking = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = 1};
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner;
@@ -90,8 +87,7 @@ static void memory(void)
     OK(zeMemFree(gpu.context, shared));
 }
 
-static void mapped(void)
-{
+static void mapped(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 4 * MIB};
     ze_physical_mem_handle_t physical;
     ze_memory_access_attribute_t access;
@@ -109,8 +105,7 @@ static void mapped(void)
     CALL(zePhysicalMemDestroy, (gpu.context, physical));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     wanted = argc > 1 ? argv[1] : "";
     if (!dlsym(RTLD_DEFAULT, wanted))
         return 77;

@@ -5,8 +5,7 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-static void reuse(void)
-{
+static void reuse(void) {
     void *p = on_card(&gpu, 0, 3 * MIB);
     uint64_t before = allocs();
 
@@ -17,8 +16,7 @@ static void reuse(void)
 }
 
 /* Blocking, deferred: a command may still use it. */
-static void policies(void)
-{
+static void policies(void) {
     for (uint32_t policy = 1; policy <= 2; policy++) {
         uint64_t before = ext_frees();
 
@@ -38,8 +36,7 @@ static void policies(void)
     EXPECT(ext_frees() == before + 2);
 }
 
-static void exported(void)
-{
+static void exported(void) {
     void *p = on_card(&gpu, 0, MIB);
     ze_ipc_mem_handle_t handle;
 
@@ -59,8 +56,7 @@ static void exported(void)
 }
 
 /* A descriptor of the block's memory is one, too. */
-static void exported_by_descriptor(void)
-{
+static void exported_by_descriptor(void) {
     ze_external_memory_export_fd_t fd = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
                                          .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES,
@@ -74,8 +70,7 @@ static void exported_by_descriptor(void)
 }
 
 /* A descriptor with something chained to it that we do not know. */
-static void chained(void)
-{
+static void chained(void) {
     struct extension unknown = {0x7fff0001, NULL};
     ze_device_mem_alloc_desc_t desc = device_desc;
     uint64_t before;
@@ -91,8 +86,7 @@ static void chained(void)
 }
 
 /* The cards hold 64 MiB. */
-static void full(void)
-{
+static void full(void) {
     void *p = on_card(&gpu, 0, 40 * MIB), *q = NULL;
 
     release(p);
@@ -108,8 +102,7 @@ static void full(void)
     release(q);
 }
 
-static void context_destroyed(void)
-{
+static void context_destroyed(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t first = gpu.context;
     void *kept[8], *other;
@@ -130,8 +123,7 @@ static void context_destroyed(void)
 }
 
 /* Blocks that outlive their context: counted once, and gone when they are freed through another one. */
-static void orphans(void)
-{
+static void orphans(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t first = gpu.context;
     size_t asked = 3 * MIB + 5 * KIB, size = 0;
@@ -151,8 +143,7 @@ static void orphans(void)
     printf("after: %x\n", (unsigned)zeMemFree(gpu.context, p));
 }
 
-static void say_available(const char *root, const char *kib)
-{
+static void say_available(const char *root, const char *kib) {
     char path[128];
     FILE *file;
 
@@ -162,8 +153,7 @@ static void say_available(const char *root, const char *kib)
 }
 
 /* With a host_floor of 4 GiB: a block at hand is no way around it. */
-static void below_the_floor(void)
-{
+static void below_the_floor(void) {
     enum { LOOKS_AGAIN = 60 }; /* ms: after so many the next call asks how much there is */
     char root[] = "/tmp/zeroute-floor.XXXXXX", proc[64], meminfo[80];
     void *p = NULL;
@@ -187,8 +177,7 @@ static void below_the_floor(void)
 }
 
 /* Of everything over 10 MiB it is refused; what is kept makes room first. */
-static void limited(void)
-{
+static void limited(void) {
     void *p = on_card(&gpu, 0, 6 * MIB), *q = NULL;
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 8 * MIB};
     ze_physical_mem_handle_t physical;
@@ -214,8 +203,7 @@ static void limited(void)
     release(p);
 }
 
-static void queried(void)
-{
+static void queried(void) {
     struct usable usable = USABLE;
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES, .pNext = &usable};
     uint32_t one = 1;
@@ -232,8 +220,7 @@ static void queried(void)
     EXPECT(frees() == 3 && usable.bytes == usable_memory(gpu.card[0]));
 }
 
-static void nothing_kept(void)
-{
+static void nothing_kept(void) {
     for (int i = 0; i < 3; i++)
         release(on_card(&gpu, 0, 3 * MIB + (size_t)i));
     EXPECT(frees() == 3);
@@ -241,8 +228,7 @@ static void nothing_kept(void)
 }
 
 /* With a cache_limit of half of 64 MiB, and with 2 % of 100 GiB. */
-static void kept_up_to(size_t most)
-{
+static void kept_up_to(size_t most) {
     release(on_card(&gpu, 0, most + most / 4));
     EXPECT(frees() == 1);
     release(on_card(&gpu, 0, most / 4 * 3));
@@ -251,14 +237,12 @@ static void kept_up_to(size_t most)
     EXPECT(frees() == 2);
 }
 
-static void half_kept(void)
-{
+static void half_kept(void) {
     kept_up_to(32 * MIB);
 }
 
 /* A tile comes first, and tells of half as much memory. */
-static void half_kept_of_all_tiles(void)
-{
+static void half_kept_of_all_tiles(void) {
     ze_device_handle_t tile;
     uint32_t one = 1;
     void *p;
@@ -269,14 +253,12 @@ static void half_kept_of_all_tiles(void)
     release(p);
 }
 
-static void two_percent_kept(void)
-{
+static void two_percent_kept(void) {
     kept_up_to(1700 * MIB); /* 2 GiB lie between the two */
 }
 
 /* One page at a time is noticed at the next call. */
-static void idle(void)
-{
+static void idle(void) {
     void *p = on_card(&gpu, 0, MIB);
 
     release(p);
@@ -287,8 +269,7 @@ static void idle(void)
     EXPECT(frees() > 0);
 }
 
-static void lasting(void)
-{
+static void lasting(void) {
     release(on_card(&gpu, 0, MIB));
     for (int i = 0; i < 5; i++) {
         pause_ms(10);
@@ -297,8 +278,7 @@ static void lasting(void)
     EXPECT(frees() == 0);
 }
 
-static void host(void)
-{
+static void host(void) {
     void *p, *q;
 
     OK(zeMemAllocHost(gpu.context, &host_desc, MIB, 0, &p));
@@ -310,8 +290,7 @@ static void host(void)
 }
 
 /* With this flag of Intel's own the caller names the memory: none that is kept will do. */
-static void host_of_the_caller(void)
-{
+static void host_of_the_caller(void) {
     ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, .flags = 1u << 30};
     void *p;
 
@@ -323,8 +302,7 @@ static void host_of_the_caller(void)
 }
 
 /* As a library through which a SYCL runtime calls would: its program may have freed early. */
-static void take_and_release_as_an_adapter(void)
-{
+static void take_and_release_as_an_adapter(void) {
     void *p, *q;
 
     p = on_card(&gpu, 0, 3 * MIB);
@@ -333,21 +311,18 @@ static void take_and_release_as_an_adapter(void)
     release(q);
 }
 
-static void adapter(void)
-{
+static void adapter(void) {
     take_and_release_as_an_adapter();
     EXPECT(frees() == 2);
 }
 
-static void adapter_vouched(void)
-{
+static void adapter_vouched(void) {
     take_and_release_as_an_adapter();
     EXPECT(frees() == 0);
 }
 
 /* Four threads with up to a quarter of the memory each, on a card, or within a limit, of 64 MiB: nobody is refused. */
-static void *take_and_give(void *arg)
-{
+static void *take_and_give(void *arg) {
     uint32_t seed = (uint32_t)(uintptr_t)arg;
 
     for (int i = 0; i < 1000; i++) {
@@ -366,8 +341,7 @@ static void *take_and_give(void *arg)
     return NULL;
 }
 
-static void shared_out(void)
-{
+static void shared_out(void) {
     pthread_t thread[4];
 
     for (uintptr_t i = 0; i < 4; i++)
@@ -400,8 +374,7 @@ static const struct part all[] = {PART(reuse),
                                   PART(shared_out),
                                   {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     /* Before anything was called: a library's name is looked up once. */
     if (argc > 1 && strncmp(argv[1], "adapter", 7) == 0)
         program_invocation_short_name = (char *)(uintptr_t) "libur_adapter_level_zero.so.0";

@@ -1,16 +1,14 @@
 /* What a process is told of blocks that are alive or kept, and of calls that are wrong. */
 #include "keep.h"
 
-static size_t range(const char *p, void **base)
-{
+static size_t range(const char *p, void **base) {
     size_t size = 0;
 
     *base = NULL;
     return zeMemGetAddressRange(gpu.context, p, base, &size) == ZE_RESULT_SUCCESS ? size : 0;
 }
 
-static ze_memory_type_t type_of(const void *p)
-{
+static ze_memory_type_t type_of(const void *p) {
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t device = NULL;
 
@@ -20,8 +18,7 @@ static ze_memory_type_t type_of(const void *p)
 }
 
 /* Of a size that no class has: what lies behind it is nobody's. */
-static void questions(void)
-{
+static void questions(void) {
     size_t size = 3 * MIB + 5 * KIB;
     char *p = on_card(&gpu, 0, size);
     ze_ipc_mem_handle_t handle;
@@ -42,8 +39,7 @@ static void questions(void)
 }
 
 /* A block that is kept is resident where it was before. */
-static void residency_of_free_blocks(void)
-{
+static void residency_of_free_blocks(void) {
     size_t size = 3 * MIB + 5 * KIB;
     char *p = on_card(&gpu, 0, size);
 
@@ -55,8 +51,7 @@ static void residency_of_free_blocks(void)
     EXPECT(residency(&gpu, p) == 1);
 }
 
-static void misuse(void)
-{
+static void misuse(void) {
     char *p = on_card(&gpu, 0, MIB);
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t other;
@@ -75,8 +70,7 @@ static void misuse(void)
 }
 
 /* Intel's driver frees by zeMemCloseIpcHandle whatever it is given. */
-static void closed(void)
-{
+static void closed(void) {
     size_t size = 3 * MIB + 5 * KIB;
     char *p = on_card(&gpu, 0, size);
 
@@ -95,8 +89,7 @@ static void closed(void)
 }
 
 /* Each as the bare driver answers, with blocks kept that would fit. */
-static void wrong_arguments(void)
-{
+static void wrong_arguments(void) {
     ze_device_handle_t card = gpu.card[0];
     void *p = on_card(&gpu, 0, MIB), *out = &gpu;
 
@@ -132,8 +125,7 @@ static void wrong_arguments(void)
 }
 
 /* As the driver answers it, down to what it leaves in the pointer. */
-static void refusals(void)
-{
+static void refusals(void) {
     ze_relaxed_allocation_limits_exp_desc_t nothing = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC};
     ze_device_mem_alloc_desc_t relaxed = device_desc;
     void *out = &gpu;
@@ -154,8 +146,7 @@ static const struct part all[] = {PART(questions), PART(residency_of_free_blocks
                                   PART(closed),    PART(wrong_arguments),          PART(refusals),
                                   {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

@@ -5,8 +5,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-static void forked(void)
-{
+static void forked(void) {
     void *p = on_card(&gpu, 0, MIB), *q = on_card(&gpu, 0, 2 * MIB);
     int status;
     pid_t pid;
@@ -22,8 +21,7 @@ static void forked(void)
 }
 
 /* No handler is told of raw clone: the shortest way sees it, too. */
-static void cloned(void)
-{
+static void cloned(void) {
     void *p = settled(), *mine = NULL;
     int status;
     pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
@@ -35,8 +33,7 @@ static void cloned(void)
 }
 
 /* A child that uses the card as its parent does, and ends in good order. */
-static void ends_in_order(pid_t pid)
-{
+static void ends_in_order(pid_t pid) {
     int status;
 
     if (pid == 0) {
@@ -46,8 +43,7 @@ static void ends_in_order(pid_t pid)
     EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-static void child_exits(void)
-{
+static void child_exits(void) {
     void *p = on_card(&gpu, 0, MIB);
 
     ends_in_order(fork());
@@ -58,14 +54,12 @@ static void child_exits(void)
  * Named counters have other numbers in a child, whose own segment begins empty: those of the parent must not be used
  * there. The child ends without a word, so that the suite finds its segment by its pid.
  */
-static __attribute__((noinline)) void ask_peer(void *p, int times)
-{
+static __attribute__((noinline)) void ask_peer(void *p, int times) {
     while (times-- > 0) /* one place: the numbers are kept per caller */
         OK(zeContextMakeMemoryResident(gpu.context, gpu.card[1], p, BLOCK));
 }
 
-static void skipped_in_child(void)
-{
+static void skipped_in_child(void) {
     void *p = on_card(&gpu, 0, BLOCK);
     int status;
     pid_t pid;
@@ -83,8 +77,7 @@ static void skipped_in_child(void)
 
 static const struct part all[] = {PART(forked), PART(cloned), PART(child_exits), PART(skipped_in_child), {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

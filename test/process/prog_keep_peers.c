@@ -1,8 +1,7 @@
 /* Blocks that are resident on another card: two simulated cards in one context. */
 #include "keep.h"
 
-static __attribute__((noinline)) void *resident_on_both(size_t size)
-{
+static __attribute__((noinline)) void *resident_on_both(size_t size) {
     void *p = on_card(&gpu, 0, size);
 
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, size));
@@ -11,8 +10,7 @@ static __attribute__((noinline)) void *resident_on_both(size_t size)
 }
 
 /* One place that asks for the peer, and another that does not. */
-static void peers(void)
-{
+static void peers(void) {
     void *p = NULL, *q;
     uint64_t before;
 
@@ -33,8 +31,7 @@ static void peers(void)
 }
 
 /* One place that asked for the peer for long, and then does not: what it gets is not on the peer. */
-static __attribute__((noinline)) void *resident_if(bool asked)
-{
+static __attribute__((noinline)) void *resident_if(bool asked) {
     void *p = on_card(&gpu, 0, BLOCK);
 
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, BLOCK));
@@ -43,8 +40,7 @@ static __attribute__((noinline)) void *resident_if(bool asked)
     return p;
 }
 
-static void no_longer_asked(void)
-{
+static void no_longer_asked(void) {
     for (int i = 0; i < 20; i++)
         release(resident_if(true));
     release(resident_if(false)); /* could not be foreseen */
@@ -57,8 +53,7 @@ static void no_longer_asked(void)
 }
 
 /* What was evicted is not answered from the books. */
-static void evicted(void)
-{
+static void evicted(void) {
     void *p = NULL;
 
     for (int i = 0; i < 4; i++) {
@@ -76,8 +71,7 @@ static void evicted(void)
 }
 
 /* Small blocks share a slab of the driver's: it goes as one, and each of them has to be asked for again. */
-static void evicted_together(void)
-{
+static void evicted_together(void) {
     void *p = resident_on_both(64 * KIB), *q = resident_on_both(64 * KIB);
 
     for (int i = 0; i < 4; i++) {
@@ -94,8 +88,7 @@ static void evicted_together(void)
     }
 }
 
-static void owner_only(void)
-{
+static void owner_only(void) {
     for (int i = 0; i < 4; i++) {
         void *p = resident_on_both(BLOCK);
 
@@ -109,8 +102,7 @@ static void owner_only(void)
 static const struct part all[] = {PART(peers),      PART(no_longer_asked), PART(evicted), PART(evicted_together),
                                   PART(owner_only), {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

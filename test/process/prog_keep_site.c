@@ -10,8 +10,7 @@
  */
 enum { STEADY_ROUNDS = 3000, CARDS = 8, SITE_ROUNDS = 15 * CARDS };
 
-static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t alignment, unsigned card)
-{
+static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t alignment, unsigned card) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .pNext = next};
     void *p = NULL;
 
@@ -19,8 +18,7 @@ static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t
     return p;
 }
 
-static void steady(void)
-{
+static void steady(void) {
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
                                                        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
     void *first = ask(NULL, 64 * KIB, 0, 0); /* so that no other one is aligned by chance */
@@ -49,8 +47,7 @@ static void steady(void)
     release(first);
 }
 
-static void for_once(void)
-{
+static void for_once(void) {
     struct extension unknown = {0x7fff0001, NULL};
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
                                                        .pNext = &unknown,
@@ -89,8 +86,7 @@ static void for_once(void)
 }
 
 /* Of a site that is known, and of one that is not because it asks for relaxed limits: the driver judges each value. */
-static void no_alignment(void)
-{
+static void no_alignment(void) {
     static const size_t alignment[] = {3, SIZE_MAX, SIZE_MAX - 1};
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
                                                        .flags = ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
@@ -118,8 +114,7 @@ enum { SIGNALS = 4000, MOST = 100000 };
 static ze_context_handle_t others;
 static volatile unsigned signals, more, holds;
 
-static __attribute__((noinline)) void *grow(ze_context_handle_t context)
-{
+static __attribute__((noinline)) void *grow(ze_context_handle_t context) {
     void *p = NULL;
 
     more += more < MOST;
@@ -127,8 +122,7 @@ static __attribute__((noinline)) void *grow(ze_context_handle_t context)
     return p;
 }
 
-static void come_between(int signal)
-{
+static void come_between(int signal) {
     (void)signal;
     for (int i = 0; i < 3 && !holds; i++) {
         ze_context_handle_t context = signals % 2 ? others : gpu.context;
@@ -138,8 +132,7 @@ static void come_between(int signal)
     signals++;
 }
 
-static void interrupted(void)
-{
+static void interrupted(void) {
     ze_context_desc_t context_desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
     void *kept = grow(gpu.context), *p;
@@ -160,8 +153,7 @@ static void interrupted(void)
 }
 
 /* More devices than a thread remembers call sites: each gets memory of its own. With tiles:2. */
-static void many_devices(void)
-{
+static void many_devices(void) {
     ze_device_handle_t device[24], owner;
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     unsigned n = 0;
@@ -196,8 +188,7 @@ static void many_devices(void)
     x
 
 /* More call sites than a thread remembers, each for many cards. */
-static void many_sites(void)
-{
+static void many_sites(void) {
     void *p;
 
     for (unsigned i = 0; i < SITE_ROUNDS; i++) {
@@ -208,8 +199,7 @@ static void many_sites(void)
 static const struct part all[] = {PART(steady),       PART(for_once),   PART(no_alignment), PART(interrupted),
                                   PART(many_devices), PART(many_sites), {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

@@ -13,28 +13,24 @@ static struct gpu gpu;
 static int rounds;
 static _Atomic(void *) exchange[EXCHANGE];
 
-static uint32_t draw(uint32_t *seed)
-{
+static uint32_t draw(uint32_t *seed) {
     *seed = *seed * 1664525 + 1013904223;
     return *seed >> 8;
 }
 
-static size_t size_of(uint32_t n)
-{
+static size_t size_of(uint32_t n) {
     return (size_t)(1 + n % 8) * 512 * KIB + n % 3;
 }
 
 /* The simulated card's memory can be read and written here. */
-static void *take(uint32_t *seed, uint64_t stamp)
-{
+static void *take(uint32_t *seed, uint64_t stamp) {
     uint64_t *p = on_card(&gpu, draw(seed) % 2, size_of(draw(seed)));
 
     *p = stamp;
     return p;
 }
 
-static void use(uint32_t *seed, void *p)
-{
+static void use(uint32_t *seed, void *p) {
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner;
     ze_ipc_mem_handle_t handle;
@@ -62,16 +58,14 @@ static void use(uint32_t *seed, void *p)
     }
 }
 
-static void give(uint32_t *seed, void *p)
-{
+static void give(uint32_t *seed, void *p) {
     if (draw(seed) % 4)
         OK(zeMemFree(gpu.context, p));
     else
         OK(free_with(&gpu, p, draw(seed) % 3));
 }
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     uint64_t me = (uintptr_t)arg;
     uint32_t seed = (uint32_t)me * 7919;
     uint64_t *mine[BLOCKS] = {NULL};
@@ -105,8 +99,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     pthread_t thread[THREADS];
     uint32_t seed = 1;
 

@@ -15,14 +15,12 @@ static struct {
 static unsigned in_context[CONTEXTS];
 static uint32_t seed = 1;
 
-static uint32_t draw(uint32_t below)
-{
+static uint32_t draw(uint32_t below) {
     seed = seed * 1664525 + 1013904223;
     return (seed >> 8) % below;
 }
 
-static long anonymous_kib(void)
-{
+static long anonymous_kib(void) {
     FILE *status = fopen("/proc/self/status", "r");
     char line[256];
     long kib = -1;
@@ -35,16 +33,14 @@ static long anonymous_kib(void)
     return kib;
 }
 
-static void new_context(unsigned i)
-{
+static void new_context(unsigned i) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
 
     OK(zeContextCreate(gpu.driver, &desc, &context[i]));
 }
 
 /* Any size: most programs have few, and each of these is a bin of its own. */
-static size_t any_size(void)
-{
+static size_t any_size(void) {
     switch (draw(4)) {
     case 0:
         return 1 + draw(64 << 10);
@@ -55,8 +51,7 @@ static size_t any_size(void)
     }
 }
 
-static void *take(ze_context_handle_t in)
-{
+static void *take(ze_context_handle_t in) {
     ze_device_mem_alloc_desc_t device = device_desc;
     size_t size = any_size(), alignment = draw(2) ? 0 : (size_t)1 << draw(22);
     ze_device_handle_t card = gpu.card[draw(gpu.cards)];
@@ -78,8 +73,7 @@ static void *take(ze_context_handle_t in)
     return p;
 }
 
-static void give(unsigned i)
-{
+static void give(unsigned i) {
     if (!live[i].p)
         return;
     OK(zeMemFree(context[live[i].in], live[i].p));
@@ -87,8 +81,7 @@ static void give(unsigned i)
     live[i].p = NULL;
 }
 
-static void step(void)
-{
+static void step(void) {
     unsigned i = draw(LIVE), in = draw(CONTEXTS);
 
     give(i);
@@ -101,8 +94,7 @@ static void step(void)
     in_context[in]++;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int steps = argc > 1 ? atoi(argv[1]) : 100000;
 
     gpu = first_gpu();

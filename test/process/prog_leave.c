@@ -11,8 +11,7 @@ static struct gpu gpu;
 static void *held[4];
 static _Atomic int working;
 
-static void *work(void *arg)
-{
+static void *work(void *arg) {
     (void)arg;
     for (unsigned i = 0;; i++) {
         void *p = NULL;
@@ -26,20 +25,17 @@ static void *work(void *arg)
     return NULL;
 }
 
-__attribute__((destructor)) static void last(void)
-{
+__attribute__((destructor)) static void last(void) {
     for (int i = 0; i < 4; i++)
         zeMemFree(gpu.context, held[i]);
 }
 
-static void *leave(void *arg)
-{
+static void *leave(void *arg) {
     (void)arg;
     exit(0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "return";
     pthread_t thread;
 

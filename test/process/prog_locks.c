@@ -22,8 +22,7 @@ static struct {
 } locks[MOST];
 static unsigned count;
 
-static int find_library(struct dl_phdr_info *info, size_t size, void *out)
-{
+static int find_library(struct dl_phdr_info *info, size_t size, void *out) {
     (void)size;
     if (!strstr(info->dlpi_name, "libzeroute"))
         return 0;
@@ -32,8 +31,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *out)
 }
 
 /* How many there are in this object. Structures begin with theirs. */
-static unsigned locks_in(const char *file, const char *name, uint64_t size)
-{
+static unsigned locks_in(const char *file, const char *name, uint64_t size) {
     const char *end = strrchr(name, '_');
 
     if (strcmp(file, "block.c") == 0 && strcmp(name, "all") == 0)
@@ -43,8 +41,7 @@ static unsigned locks_in(const char *file, const char *name, uint64_t size)
     return size == sizeof(int) && strncmp(end ? end + 1 : name, "lock", 4) == 0;
 }
 
-static void find_locks(void)
-{
+static void find_locks(void) {
     struct dl_phdr_info library = {0};
     struct stat is;
     const char *file = "";
@@ -85,14 +82,12 @@ static void find_locks(void)
     EXPECT(striped && count >= FEWEST + STRIPES);
 }
 
-static void set_all(int value)
-{
+static void set_all(int value) {
     for (unsigned i = 0; i < count; i++)
         __atomic_store_n(locks[i].word, value, __ATOMIC_SEQ_CST);
 }
 
-static void all_are_free(void)
-{
+static void all_are_free(void) {
     bool free = true;
 
     for (unsigned i = 0; i < count; i++)
@@ -106,8 +101,7 @@ static void all_are_free(void)
 
 static struct gpu gpu;
 
-static void work(void)
-{
+static void work(void) {
     void *p = NULL;
 
     /* The second one of each size comes from the cache, where there is one. */
@@ -116,8 +110,7 @@ static void work(void)
             OK(zeMemFree(gpu.context, p));
 }
 
-static pid_t begin_child(bool raw)
-{
+static pid_t begin_child(bool raw) {
     pid_t pid;
 
     set_all(1);
@@ -129,8 +122,7 @@ static pid_t begin_child(bool raw)
     return pid;
 }
 
-static void child_goes_well(pid_t pid)
-{
+static void child_goes_well(pid_t pid) {
     int status;
 
     EXPECT(waitpid(pid, &status, 0) == pid);
@@ -140,8 +132,7 @@ static void child_goes_well(pid_t pid)
     work();
 }
 
-static void forked(void)
-{
+static void forked(void) {
     pid_t pid = begin_child(false);
 
     if (pid == 0) {
@@ -153,8 +144,7 @@ static void forked(void)
 }
 
 /* Nobody tells us of raw clone: the first call finds out. */
-static void cloned(void)
-{
+static void cloned(void) {
     pid_t pid = begin_child(true);
 
     if (pid == 0) {
@@ -166,8 +156,7 @@ static void cloned(void)
 }
 
 /* Or none comes, and the child just ends. */
-static void cloned_and_gone(void)
-{
+static void cloned_and_gone(void) {
     pid_t pid = begin_child(true);
 
     if (pid == 0)
@@ -175,24 +164,21 @@ static void cloned_and_gone(void)
     child_goes_well(pid);
 }
 
-static void *start(void *unused)
-{
+static void *start(void *unused) {
     gpu = first_gpu();
     work();
     return unused;
 }
 
 /* And the thread that ends it has never called us. */
-static void cloned_by_a_stranger(void)
-{
+static void cloned_by_a_stranger(void) {
     cloned_and_gone();
 }
 
 static const struct part all[] = {
     PART(forked), PART(cloned), PART(cloned_and_gone), PART(cloned_by_a_stranger), {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     pthread_t thread;
 
     if (argc == 2 && strcmp(argv[1], "cloned_by_a_stranger") != 0)

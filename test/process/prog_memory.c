@@ -13,8 +13,7 @@ enum kind { DEVICE, HOST, SHARED, KINDS };
 static struct gpu gpu;
 static ze_command_list_handle_t lists[8];
 
-static void *take(enum kind kind, unsigned card, size_t size, size_t alignment)
-{
+static void *take(enum kind kind, unsigned card, size_t size, size_t alignment) {
     void *p = NULL;
 
     if (kind == DEVICE)
@@ -27,24 +26,20 @@ static void *take(enum kind kind, unsigned card, size_t size, size_t alignment)
     return p;
 }
 
-static void give(void *p)
-{
+static void give(void *p) {
     OK(zeMemFree(gpu.context, p));
 }
 
-static void copy(unsigned card, void *to, const void *from, size_t size)
-{
+static void copy(unsigned card, void *to, const void *from, size_t size) {
     OK(zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL));
 }
 
-static void paint(unsigned char *bytes, size_t size, unsigned seed)
-{
+static void paint(unsigned char *bytes, size_t size, unsigned seed) {
     for (size_t i = 0; i < size; i++)
         bytes[i] = (unsigned char)(i * 31 + (i >> 8) + seed);
 }
 
-static void write_pattern(unsigned card, void *p, size_t size, unsigned seed)
-{
+static void write_pattern(unsigned card, void *p, size_t size, unsigned seed) {
     unsigned char *bytes = malloc(size);
 
     paint(bytes, size, seed);
@@ -52,8 +47,7 @@ static void write_pattern(unsigned card, void *p, size_t size, unsigned seed)
     free(bytes);
 }
 
-static void expect_pattern(unsigned card, const void *p, size_t size, unsigned seed)
-{
+static void expect_pattern(unsigned card, const void *p, size_t size, unsigned seed) {
     unsigned char *bytes = malloc(size), *wanted = malloc(size);
 
     memset(bytes, 0, size);
@@ -64,8 +58,7 @@ static void expect_pattern(unsigned card, const void *p, size_t size, unsigned s
     free(wanted);
 }
 
-static void expect_known(char *p, size_t size, enum kind kind, unsigned card)
-{
+static void expect_known(char *p, size_t size, enum kind kind, unsigned card) {
     static const ze_memory_type_t type[KINDS] = {ZE_MEMORY_TYPE_DEVICE, ZE_MEMORY_TYPE_HOST, ZE_MEMORY_TYPE_SHARED};
     char *places[] = {p, p + size / 2, p + size - 1};
 
@@ -83,8 +76,7 @@ static void expect_known(char *p, size_t size, enum kind kind, unsigned card)
     }
 }
 
-static void every_kind_size_and_alignment_is_known_from_base_to_last_byte(void)
-{
+static void every_kind_size_and_alignment_is_known_from_base_to_last_byte(void) {
     for (unsigned card = 0; card < gpu.cards; card++) {
         for (enum kind kind = DEVICE; kind < KINDS; kind++) {
             for (size_t size = 1; size <= 64 * MIB; size = size * 4 + 3) {
@@ -101,8 +93,7 @@ static void every_kind_size_and_alignment_is_known_from_base_to_last_byte(void)
 }
 
 /* There are few such addresses: what is free must not take them up. A driver may refuse what is over 1 GiB. */
-static void the_coarsest_alignments_are_honoured_time_and_again(void)
-{
+static void the_coarsest_alignments_are_honoured_time_and_again(void) {
     for (size_t alignment = GIB; alignment <= (size_t)1 << 43; alignment *= 2) {
         for (int i = 0; i < 6; i++) {
             size_t size = i % 3 == 0 ? 100 : i % 3 == 1 ? 70000 : 3 * MIB;
@@ -118,8 +109,7 @@ static void the_coarsest_alignments_are_honoured_time_and_again(void)
     }
 }
 
-static void wrong_arguments_get_the_drivers_own_errors(void)
-{
+static void wrong_arguments_get_the_drivers_own_errors(void) {
     static char ours[64];
     ze_memory_allocation_properties_t props = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     void *p = NULL;
@@ -133,8 +123,7 @@ static void wrong_arguments_get_the_drivers_own_errors(void)
     EXPECT(props.type == ZE_MEMORY_TYPE_UNKNOWN);
 }
 
-static void bytes_arrive_in_every_kind_and_on_every_card(void)
-{
+static void bytes_arrive_in_every_kind_and_on_every_card(void) {
     size_t size = 3 * MIB + 17;
 
     for (unsigned card = 0; card < gpu.cards; card++) {
@@ -148,8 +137,7 @@ static void bytes_arrive_in_every_kind_and_on_every_card(void)
     }
 }
 
-static void bytes_arrive_on_the_other_card(void)
-{
+static void bytes_arrive_on_the_other_card(void) {
     size_t size = 5 * MIB;
 
     for (unsigned card = 1; card < gpu.cards; card++) {
@@ -164,8 +152,7 @@ static void bytes_arrive_on_the_other_card(void)
     }
 }
 
-static void a_block_can_be_resident_on_every_card(void)
-{
+static void a_block_can_be_resident_on_every_card(void) {
     for (unsigned owner = 0; owner < gpu.cards; owner++) {
         for (size_t size = 4096; size <= 20 * MIB; size *= 8) {
             char *p = take(DEVICE, owner, size, 0);
@@ -186,8 +173,7 @@ static void a_block_can_be_resident_on_every_card(void)
  * number that was used before is answered with the earlier block. On one card small blocks lie in a pool whose
  * descriptor stays.
  */
-static void a_handle_opens_in_the_same_process(void)
-{
+static void a_handle_opens_in_the_same_process(void) {
     char *blocks[3];
 
     for (unsigned i = 0; i < 3; i++) {
@@ -206,8 +192,7 @@ static void a_handle_opens_in_the_same_process(void)
         give(blocks[i]);
 }
 
-static int open_handle(const char *hex, size_t size)
-{
+static int open_handle(const char *hex, size_t size) {
     ze_ipc_mem_handle_t handle;
     void *p = NULL;
 
@@ -224,8 +209,7 @@ static int open_handle(const char *hex, size_t size)
     return 0;
 }
 
-static void a_handle_opens_in_another_process_which_writes_back(void)
-{
+static void a_handle_opens_in_another_process_which_writes_back(void) {
     for (size_t size = 64 * KIB; size <= 16 * MIB; size *= 16) {
         char *p = take(DEVICE, 0, size, 0), hex[2 * sizeof(ze_ipc_mem_handle_t) + 1], text[32];
         ze_ipc_mem_handle_t handle;
@@ -249,8 +233,7 @@ static void a_handle_opens_in_another_process_which_writes_back(void)
     }
 }
 
-static void virtual_memory_holds_bytes(void)
-{
+static void virtual_memory_holds_bytes(void) {
     for (unsigned card = 0; card < gpu.cards; card++) {
         size_t size = 4 * MIB, page = 0;
         ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, NULL, 0, size};
@@ -270,8 +253,7 @@ static void virtual_memory_holds_bytes(void)
     }
 }
 
-static void contexts_come_and_go_with_their_blocks(void)
-{
+static void contexts_come_and_go_with_their_blocks(void) {
     ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, NULL, 0};
 
     for (unsigned turn = 0; turn < 20; turn++) {
@@ -287,8 +269,7 @@ static void contexts_come_and_go_with_their_blocks(void)
     }
 }
 
-static void the_default_context_serves_all_cards(void)
-{
+static void the_default_context_serves_all_cards(void) {
     ze_context_handle_t (*standard)(ze_driver_handle_t);
     ze_context_handle_t context;
 
@@ -303,8 +284,7 @@ static void the_default_context_serves_all_cards(void)
     }
 }
 
-static unsigned fill_up(void **blocks, unsigned most)
-{
+static unsigned fill_up(void **blocks, unsigned most) {
     for (unsigned n = 0; n < most; n++) {
         ze_result_t r;
 
@@ -318,8 +298,7 @@ static unsigned fill_up(void **blocks, unsigned most)
     return most;
 }
 
-static void a_full_card_says_so_and_recovers(void)
-{
+static void a_full_card_says_so_and_recovers(void) {
     enum { MOST = 128 };
     void *blocks[MOST];
     unsigned first = 0;
@@ -338,8 +317,7 @@ static void a_full_card_says_so_and_recovers(void)
     }
 }
 
-static void *worker(void *argument)
-{
+static void *worker(void *argument) {
     unsigned seed = (unsigned)(uintptr_t)argument, card = seed % gpu.cards;
 
     for (unsigned i = 0; i < 100; i++) {
@@ -352,8 +330,7 @@ static void *worker(void *argument)
     return NULL;
 }
 
-static void threads_do_not_disturb_each_other(void)
-{
+static void threads_do_not_disturb_each_other(void) {
     pthread_t threads[8];
 
     for (uintptr_t i = 0; i < 8; i++)
@@ -378,8 +355,7 @@ static const struct part promises[] = {
     PART(threads_do_not_disturb_each_other),
 };
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int kept = 0;
 
     gpu = first_gpu();

@@ -20,8 +20,7 @@ enum { BLOCK = 8 << 20, FIRST = 0, SECOND = 1 };
         }                                                                                                              \
     } while (0)
 
-static unsigned long gpu_active_kib(void)
-{
+static unsigned long gpu_active_kib(void) {
     char path[512], line[128];
     const char *root = getenv("ZEROUTE_ROOT");
     unsigned long kib = 0;
@@ -37,8 +36,7 @@ static unsigned long gpu_active_kib(void)
     return kib;
 }
 
-static uint32_t copy_group(ze_device_handle_t device)
-{
+static uint32_t copy_group(ze_device_handle_t device) {
     ze_command_queue_group_properties_t groups[8];
     uint32_t count = 8;
 
@@ -52,8 +50,7 @@ static uint32_t copy_group(ze_device_handle_t device)
     return 0;
 }
 
-int main(void)
-{
+int main(void) {
     ze_driver_handle_t driver;
     ze_device_handle_t cards[2];
     ze_context_handle_t context;

@@ -9,8 +9,7 @@
 enum { PARTS = 4, MOST = 16 };
 static struct gpu gpu;
 
-static ze_result_t ask(uint32_t ordinal, size_t size, void **p)
-{
+static ze_result_t ask(uint32_t ordinal, size_t size, void **p) {
     ze_device_mem_alloc_desc_t desc = device_desc;
 
     desc.ordinal = ordinal;
@@ -18,8 +17,7 @@ static ze_result_t ask(uint32_t ordinal, size_t size, void **p)
 }
 
 /* All of the card's parts: what its regions have, and what is free in its modules. */
-static void tells(const size_t *total, const size_t *free)
-{
+static void tells(const size_t *total, const size_t *free) {
     ze_device_memory_ext_properties_t more[PARTS];
     ze_device_memory_properties_t region[PARTS];
     zes_mem_handle_t module[PARTS];
@@ -45,8 +43,7 @@ static void tells(const size_t *total, const size_t *free)
 }
 
 /* 1 GiB in four parts, and a limit of 640 MiB, by bytes or as a part of all of it. */
-static void told(void)
-{
+static void told(void) {
     const size_t total[PARTS] = {256, 256, 128, 0};
     void *p;
 
@@ -58,8 +55,7 @@ static void told(void)
 }
 
 /* Sixteen parts: a limit in percent is one of all of them. */
-static void part_of_all(void)
-{
+static void part_of_all(void) {
     void *p = NULL, *q = &gpu;
 
     OK(ask(15, 500 * MIB, &p));
@@ -68,8 +64,7 @@ static void part_of_all(void)
 }
 
 /* 64 MiB of all parts together; what is kept of one makes room in another, and is no block of it. */
-static void counted(void)
-{
+static void counted(void) {
     void *p = NULL, *q = &gpu;
 
     OK(ask(0, 40 * MIB, &p));
@@ -83,8 +78,7 @@ static void counted(void)
     EXPECT(figure(&gpu, "calls.zeMemAllocDevice") == 3);
 }
 
-static zes_mem_state_t state_of(unsigned card, uint32_t part, uint32_t asked_for)
-{
+static zes_mem_state_t state_of(unsigned card, uint32_t part, uint32_t asked_for) {
     zes_mem_handle_t module[MOST];
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
 
@@ -94,8 +88,7 @@ static zes_mem_state_t state_of(unsigned card, uint32_t part, uint32_t asked_for
 }
 
 /* Whoever asks for the first module only has not got the whole limit. */
-static void asked_for_one(void)
-{
+static void asked_for_one(void) {
     EXPECT(state_of(0, 0, 1).size == 160 * MIB);
     EXPECT(state_of(0, 3, PARTS).size == 160 * MIB);
     EXPECT(state_of(0, 0, PARTS).size == 160 * MIB);
@@ -105,8 +98,7 @@ static void asked_for_one(void)
  * Eight cards of sixteen modules are more than are remembered: one that is not known may be of any card. So what every
  * card keeps goes first, and the answer is that of the card with the least left. 32 MiB each.
  */
-static void unknown(void)
-{
+static void unknown(void) {
     for (unsigned card = 0; card < gpu.cards; card++)
         EXPECT(state_of(card, 0, MOST).size == (card < 4 ? 2 : 32) * MIB);
     OK(zeMemFree(gpu.context, on_card(&gpu, 7, 8 * MIB)));
@@ -123,8 +115,7 @@ static void unknown(void)
 static const struct part all[] = {PART(told),          PART(part_of_all), PART(counted),
                                   PART(asked_for_one), PART(unknown),     {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

@@ -10,19 +10,16 @@ enum { FIRST = 1, SECOND = 2 }; /* bits of residency() */
 
 static struct gpu gpu;
 
-static void make(unsigned card, void *p, size_t size)
-{
+static void make(unsigned card, void *p, size_t size) {
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[card], p, size));
 }
 
 /* What is none of our business: the driver answers it. */
-static void reached_the_driver(uint64_t calls)
-{
+static void reached_the_driver(uint64_t calls) {
     EXPECT(figure(&gpu, "calls.zeContextMakeMemoryResident") == calls);
 }
 
-static void peer(void)
-{
+static void peer(void) {
     char *p = on_card(&gpu, 0, 4 * MIB);
 
     make(0, p, 4 * MIB);
@@ -37,8 +34,7 @@ static void peer(void)
     EXPECT(residency(&gpu, p) == SECOND);
 }
 
-static void evict(void)
-{
+static void evict(void) {
     char *p = on_card(&gpu, 0, 4 * MIB);
 
     make(0, p, 4 * MIB);
@@ -49,8 +45,7 @@ static void evict(void)
     EXPECT(residency(&gpu, p) == 0);
 }
 
-static void tile(void)
-{
+static void tile(void) {
     ze_device_handle_t tiles[2];
     uint32_t count = 2;
     char *p = on_card(&gpu, 0, 4 * MIB);
@@ -65,8 +60,7 @@ static void tile(void)
     EXPECT(residency(&gpu, p) == FIRST);
 }
 
-static void virtual(void)
-{
+static void virtual(void) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = 2 * MIB};
     ze_physical_mem_handle_t physical;
     void *p;
@@ -78,8 +72,7 @@ static void virtual(void)
     reached_the_driver(1);
 }
 
-static void imported(void)
-{
+static void imported(void) {
     char *p = on_card(&gpu, 0, 4 * MIB), *opened;
     ze_ipc_mem_handle_t handle;
 
@@ -91,8 +84,7 @@ static void imported(void)
 }
 
 /* Allocated past every hook: by the loader's own function, found by the C library's own dlsym. */
-static void foreign(void)
-{
+static void foreign(void) {
     void *real, *symbol;
     void *(*find)(void *, const char *);
     ze_result_t (*allocate)(ze_context_handle_t, const ze_device_mem_alloc_desc_t *, size_t, size_t, ze_device_handle_t,
@@ -116,8 +108,7 @@ static void foreign(void)
     EXPECT(residency(&gpu, p) == FIRST);
 }
 
-static void wrong(void)
-{
+static void wrong(void) {
     char *p = on_card(&gpu, 0, 4 * MIB);
     void *nothing = malloc(64);
 
@@ -131,8 +122,7 @@ static void wrong(void)
 static const struct part all[] = {PART(peer),     PART(evict),   PART(tile),  PART(virtual),
                                   PART(imported), PART(foreign), PART(wrong), {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     return run_part(all, argc, argv);
 }

@@ -34,16 +34,14 @@ static atomic_bool stop;
 static pthread_t busy_thread[2];
 static char *self;
 
-static void check(bool good, const char *what)
-{
+static void check(bool good, const char *what) {
     if (good)
         return;
     fprintf(stderr, "run_work: %s\n", what);
     _exit(3);
 }
 
-static void start(void)
-{
+static void start(void) {
     ze_driver_handle_t driver;
     uint32_t one = 1;
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
@@ -56,16 +54,14 @@ static void start(void)
     check(zeContextCreate(driver, &desc, &context) == ZE_RESULT_SUCCESS, "zeContextCreate");
 }
 
-static void *get(void)
-{
+static void *get(void) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     void *p = NULL;
     check(zeMemAllocDevice(context, &desc, MIB, 0, device, &p) == ZE_RESULT_SUCCESS && p, "alloc");
     return p;
 }
 
-static void alloc(long n, bool keep)
-{
+static void alloc(long n, bool keep) {
     void *p[1000];
     start();
     for (long i = 0; i < n; i++)
@@ -74,24 +70,21 @@ static void alloc(long n, bool keep)
         check(zeMemFree(context, p[i]) == ZE_RESULT_SUCCESS, "free");
 }
 
-static void *busy(void *unused)
-{
+static void *busy(void *unused) {
     (void)unused;
     while (!atomic_load(&stop))
         check(zeMemFree(context, get()) == ZE_RESULT_SUCCESS, "free");
     return NULL;
 }
 
-static void *ten(void *unused)
-{
+static void *ten(void *unused) {
     (void)unused;
     for (int i = 0; i < 10; i++)
         check(zeMemFree(context, get()) == ZE_RESULT_SUCCESS, "free");
     return NULL;
 }
 
-static void threads(long n)
-{
+static void threads(long n) {
     pthread_t t[512];
     start();
     for (long i = 0; i < n; i++)
@@ -100,15 +93,13 @@ static void threads(long n)
         pthread_join(t[i], NULL);
 }
 
-static void wait_for(pid_t child, int expected)
-{
+static void wait_for(pid_t child, int expected) {
     int status = -1;
     check(child > 0 && waitpid(child, &status, 0) == child, "wait");
     check(WIFEXITED(status) && WEXITSTATUS(status) == expected, "the child did not end well");
 }
 
-static void family(const char *mode)
-{
+static void family(const char *mode) {
     char *const truth[] = {self, NULL};
     pid_t child;
     if (strcmp(mode, "fork") == 0 || strcmp(mode, "raw") == 0) {
@@ -138,8 +129,7 @@ static void family(const char *mode)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     char line[64];
     self = realpath("/proc/self/exe", NULL);
     for (int i = 1; i < argc; i++) {

@@ -5,15 +5,13 @@
 
 static struct gpu gpu;
 
-static ze_memory_allocation_properties_t properties_of(const void *p, ze_device_handle_t *device)
-{
+static ze_memory_allocation_properties_t properties_of(const void *p, ze_device_handle_t *device) {
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     OK(zeMemGetAllocProperties(gpu.context, p, &properties, device));
     return properties;
 }
 
-static void expect_range(char *p, size_t size)
-{
+static void expect_range(char *p, size_t size) {
     char *inside[] = {p, p + size / 2, p + size - 1};
     for (int i = 0; i < 3; i++) {
         void *base = NULL;
@@ -26,8 +24,7 @@ static void expect_range(char *p, size_t size)
     }
 }
 
-static void sizes_and_alignments(void)
-{
+static void sizes_and_alignments(void) {
     void *p = &p;
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeMemAllocDevice(gpu.context, &device_desc, 0, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_UNSUPPORTED_SIZE,
@@ -53,8 +50,7 @@ static void sizes_and_alignments(void)
     }
 }
 
-static void null_arguments(void)
-{
+static void null_arguments(void) {
     void *p;
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeMemAllocDevice(NULL, &device_desc, 64, 0, gpu.card[0], &p));
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeMemAllocDevice(gpu.context, &device_desc, 64, 0, NULL, &p));
@@ -66,8 +62,7 @@ static void null_arguments(void)
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeContextMakeMemoryResident(gpu.context, gpu.card[0], NULL, 1));
 }
 
-static void kinds(void)
-{
+static void kinds(void) {
     void *host, *shared, *device = on_card(&gpu, 0, 100);
     ze_device_handle_t owner = NULL;
     OK(zeMemAllocHost(gpu.context, &host_desc, 100, 0, &host));
@@ -85,8 +80,7 @@ static void kinds(void)
     EXPECT(properties_of(&gpu, &owner).type == ZE_MEMORY_TYPE_UNKNOWN && owner == NULL);
 }
 
-static void ids(void)
-{
+static void ids(void) {
     void *a = on_card(&gpu, 0, 512), *b = on_card(&gpu, 0, 512), *large = on_card(&gpu, 0, 4 * MIB);
     EXPECT(properties_of(a, NULL).id == properties_of(b, NULL).id);
     EXPECT(properties_of(a, NULL).id != properties_of(large, NULL).id);
@@ -95,8 +89,7 @@ static void ids(void)
     OK(zeMemFree(gpu.context, large));
 }
 
-static void frees(void)
-{
+static void frees(void) {
     void *base;
     size_t size;
     for (size_t bytes = 4096; bytes <= 4 * MIB; bytes *= 1024) {
@@ -114,8 +107,7 @@ static void frees(void)
         OK(free_with(&gpu, on_card(&gpu, 0, 4096), policy));
 }
 
-static void contexts(void)
-{
+static void contexts(void) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     ze_context_handle_t other;
     void *kept;
@@ -127,8 +119,7 @@ static void contexts(void)
     OK(zeMemFree(gpu.context, kept));
 }
 
-int main(void)
-{
+int main(void) {
     gpu = first_gpu();
     sizes_and_alignments();
     null_arguments();

@@ -1,8 +1,7 @@
 /* Prints the PCI bus of each card that the process may see, and uses each one. */
 #include "sim.h"
 
-int main(void)
-{
+int main(void) {
     struct gpu gpu = first_gpu();
     for (uint32_t i = 0; i < gpu.cards; i++) {
         ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};

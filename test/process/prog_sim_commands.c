@@ -3,8 +3,7 @@
 
 static struct gpu gpu;
 
-static void an_immediate_list_is_asynchronous(void)
-{
+static void an_immediate_list_is_asynchronous(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, false);
     ze_event_handle_t gate = new_event(&gpu), done = new_event(&gpu);
     char *p = on_card(&gpu, 0, 4096), host[4096], back[4096];
@@ -31,8 +30,7 @@ static void an_immediate_list_is_asynchronous(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void a_synchronous_list_waits(void)
-{
+static void a_synchronous_list_waits(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, true);
     char *p = on_card(&gpu, 0, 64);
     const uint32_t pattern = 0x04030201;
@@ -43,8 +41,7 @@ static void a_synchronous_list_waits(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void lists_run_on_queues_and_signal_fences(void)
-{
+static void lists_run_on_queues_and_signal_fences(void) {
     ze_command_queue_handle_t queue;
     ze_command_list_handle_t list;
     ze_fence_handle_t fence;
@@ -86,8 +83,7 @@ static void lists_run_on_queues_and_signal_fences(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void events_order_queues(void)
-{
+static void events_order_queues(void) {
     ze_command_list_handle_t first = immediate(&gpu, 0, false), second = immediate(&gpu, 0, false);
     ze_event_handle_t gate = new_event(&gpu), middle = new_event(&gpu), end = new_event(&gpu);
     char *p = on_card(&gpu, 0, 64), back[64];
@@ -109,8 +105,7 @@ static void events_order_queues(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void regions_are_copied_row_by_row(void)
-{
+static void regions_are_copied_row_by_row(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, true);
     char from[8 * 8], *to = on_card(&gpu, 0, 16 * 16);
     for (int i = 0; i < 64; i++)
@@ -129,8 +124,7 @@ static void regions_are_copied_row_by_row(void)
     OK(zeMemFree(gpu.context, to));
 }
 
-static void wrong_arguments(void)
-{
+static void wrong_arguments(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, false);
     char byte;
     GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeCommandListAppendMemoryCopy(list, NULL, &byte, 1, NULL, 0, NULL));
@@ -139,8 +133,7 @@ static void wrong_arguments(void)
     OK(zeCommandListDestroy(list));
 }
 
-int main(void)
-{
+int main(void) {
     gpu = first_gpu();
     an_immediate_list_is_asynchronous();
     a_synchronous_list_waits();

@@ -1,8 +1,7 @@
 /* What cards say about themselves: identity, tiles, peers, PCI, version, extensions. */
 #include "sim.h"
 
-int main(void)
-{
+int main(void) {
     struct gpu gpu = first_gpu();
     ze_driver_properties_t driver = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};
     OK(zeDriverGetProperties(gpu.driver, &driver));

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check(ze_result_t result, const char *what)
-{
+static void check(ze_result_t result, const char *what) {
     if (result == ZE_RESULT_SUCCESS)
         return;
     printf("%s: %#x\n", what, (unsigned)result);
@@ -13,8 +12,7 @@ static void check(ze_result_t result, const char *what)
 }
 #define CHECK(call) check(call, #call)
 
-int main(void)
-{
+int main(void) {
     ze_driver_handle_t driver;
     ze_device_handle_t device;
     ze_context_handle_t context;

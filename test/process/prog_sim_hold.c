@@ -6,8 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     EXPECT(argc >= 3);
     struct gpu gpu = first_gpu();
     size_t size = (size_t)atol(argv[1]) * MIB;

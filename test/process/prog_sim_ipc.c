@@ -5,8 +5,7 @@
 
 static struct gpu gpu;
 
-static int opener(char **argv)
-{
+static int opener(char **argv) {
     ze_ipc_mem_handle_t handle;
     unsigned card = (unsigned)atoi(argv[3]);
     size_t size = (size_t)atol(argv[4]), length;
@@ -38,8 +37,7 @@ static int opener(char **argv)
     return 0;
 }
 
-static void open_elsewhere(ze_ipc_mem_handle_t handle, unsigned card, size_t size)
-{
+static void open_elsewhere(ze_ipc_mem_handle_t handle, unsigned card, size_t size) {
     char hex[2 * sizeof(handle) + 1], card_text[16], size_text[32];
     for (size_t i = 0; i < sizeof(handle); i++)
         snprintf(hex + 2 * i, 3, "%02x", (unsigned char)handle.data[i]);
@@ -55,8 +53,7 @@ static void open_elsewhere(ze_ipc_mem_handle_t handle, unsigned card, size_t siz
     EXPECT(waitpid(child, &status, 0) == child && status == 0);
 }
 
-static void share(size_t size, unsigned card)
-{
+static void share(size_t size, unsigned card) {
     char *neighbour = on_card(&gpu, 0, 512), *p = on_card(&gpu, 0, size);
     ze_ipc_mem_handle_t handle;
     memset(neighbour, 'n', 512);
@@ -75,8 +72,7 @@ static void share(size_t size, unsigned card)
     OK(zeMemFree(gpu.context, neighbour));
 }
 
-static void by_descriptor(void)
-{
+static void by_descriptor(void) {
     int fd = -1;
     char *p = exported_block(&gpu, 0, 4096, &fd), *q;
     EXPECT(fd >= 0);
@@ -90,8 +86,7 @@ static void by_descriptor(void)
     close(fd);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     ze_ipc_mem_handle_t nothing = {{0}};
     void *p;
     gpu = first_gpu();

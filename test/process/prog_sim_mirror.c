@@ -7,8 +7,7 @@
 static struct gpu gpu;
 static bool mirrored;
 
-static long resident_kib(void)
-{
+static long resident_kib(void) {
     long size, resident = 0;
     FILE *file = fopen("/proc/self/statm", "r");
     EXPECT(file && fscanf(file, "%ld %ld", &size, &resident) == 2);
@@ -16,16 +15,14 @@ static long resident_kib(void)
     return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-static void expect_mirror(size_t bytes)
-{
+static void expect_mirror(size_t bytes) {
     uint64_t wanted = mirrored ? bytes : 0;
     EXPECT(figure(&gpu, "mirror") == wanted);
     int64_t active = gpu_active();
     EXPECT(active == (int64_t)wanted || (active == -1 && !mirrored)); /* -1: an older kernel */
 }
 
-static void one_card_has_none(void)
-{
+static void one_card_has_none(void) {
     char *p = on_card(&gpu, 0, 32 * MIB);
     OK(zeContextMakeMemoryResident(gpu.context, gpu.card[0], p, 32 * MIB));
     expect_mirror(0);
@@ -33,8 +30,7 @@ static void one_card_has_none(void)
     OK(zeMemFree(gpu.context, p));
 }
 
-static void a_peer_costs_real_pages_once(void)
-{
+static void a_peer_costs_real_pages_once(void) {
     char *p = on_card(&gpu, 0, 64 * MIB);
     long before = resident_kib();
     EXPECT(residency(&gpu, p) == 1);
@@ -56,8 +52,7 @@ static void a_peer_costs_real_pages_once(void)
         EXPECT(in_fdinfo(card, "drm-total-gtt") == 0);
 }
 
-static void a_handle_is_an_export(void)
-{
+static void a_handle_is_an_export(void) {
     char *p = on_card(&gpu, 0, 8 * MIB), *small = on_card(&gpu, 0, 100);
     ze_ipc_mem_handle_t handle;
     OK(zeMemGetIpcHandle(gpu.context, p, &handle));
@@ -70,8 +65,7 @@ static void a_handle_is_an_export(void)
 }
 
 /* However busy the machine is: nobody is waited for. */
-static void who_exports_has_figures_that_agree(void)
-{
+static void who_exports_has_figures_that_agree(void) {
     char *p[3];
     ze_ipc_mem_handle_t handle;
     for (int64_t i = 0; i < 3; i++) {
@@ -88,8 +82,7 @@ static void who_exports_has_figures_that_agree(void)
     OK(zeMemFree(gpu.context, p[0]));
 }
 
-static void a_copy_by_a_peer_is_an_export(void)
-{
+static void a_copy_by_a_peer_is_an_export(void) {
     ze_command_list_handle_t own = immediate(&gpu, 0, true), peer = immediate(&gpu, 1, true);
     char *from = on_card(&gpu, 0, 4 * MIB), *to = on_card(&gpu, 1, 4 * MIB);
     uint64_t before = figure(&gpu, "mirror");
@@ -105,8 +98,7 @@ static void a_copy_by_a_peer_is_an_export(void)
     OK(zeCommandListDestroy(peer));
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     mirrored = argc > 1 && strcmp(argv[1], "yes") == 0;
     EXPECT(gpu.cards == 4);

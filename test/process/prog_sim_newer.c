@@ -9,8 +9,7 @@ struct init_desc {
     uint32_t flags;
 };
 
-static void *find(const char *name)
-{
+static void *find(const char *name) {
     void *address = dlsym(RTLD_DEFAULT, name);
     if (address)
         printf("%s\n", name);
@@ -22,8 +21,7 @@ static void *find(const char *name)
         memcpy(&(pointer), &address_, sizeof(address_));                                                               \
     } while (0)
 
-int main(void)
-{
+int main(void) {
     ze_result_t (*init_drivers)(uint32_t *, ze_driver_handle_t *, const struct init_desc *);
     ze_context_handle_t (*default_context)(ze_driver_handle_t);
     ze_result_t (*with_properties)(ze_context_handle_t, const void *, void *, ze_ipc_mem_handle_t *);

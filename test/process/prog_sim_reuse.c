@@ -10,29 +10,25 @@ static ze_command_list_handle_t list;
 static ze_event_handle_t gate, done;
 
 /* A command that will read the first byte of p into back. */
-static void start_reading(const char *p, char *back)
-{
+static void start_reading(const char *p, char *back) {
     OK(zeEventHostReset(gate));
     OK(zeEventHostReset(done));
     OK(zeCommandListAppendMemoryCopy(list, back, p, 1, done, 1, &gate));
 }
 
-static void finish(void)
-{
+static void finish(void) {
     OK(zeEventHostSignal(gate));
     OK(zeEventHostSynchronize(done, UINT64_MAX));
 }
 
-static void *open_gate_soon(void *unused)
-{
+static void *open_gate_soon(void *unused) {
     (void)unused;
     pause_ms(50);
     OK(zeEventHostSignal(gate));
     return NULL;
 }
 
-static void blocking_waits(size_t size)
-{
+static void blocking_waits(size_t size) {
     char *p = on_card(&gpu, 0, size), *other = on_card(&gpu, 0, size), back = 0;
     pthread_t thread;
     p[0] = 'p';
@@ -46,8 +42,7 @@ static void blocking_waits(size_t size)
     pthread_join(thread, NULL);
 }
 
-static void deferred_waits_behind_the_scenes(size_t size)
-{
+static void deferred_waits_behind_the_scenes(size_t size) {
     char *p = on_card(&gpu, 0, size), back = 0;
     uint64_t held = figure(&gpu, "vram.0");
     p[0] = 'd';
@@ -65,8 +60,7 @@ static void deferred_waits_behind_the_scenes(size_t size)
 }
 
 /* The small block is reused at once, and the command reads at its end: the new owner's byte. */
-static void an_early_free_shows(void)
-{
+static void an_early_free_shows(void) {
     char *p = on_card(&gpu, 0, 512), back = 0;
     p[0] = 'o';
     start_reading(p, &back);
@@ -80,8 +74,7 @@ static void an_early_free_shows(void)
 }
 
 /* The large one is gone: nothing crashes, the fault is counted and said once. */
-static void an_early_free_of_a_buffer_is_a_fault(void)
-{
+static void an_early_free_of_a_buffer_is_a_fault(void) {
     char *p = on_card(&gpu, 0, 4 * MIB), back = 0;
     EXPECT(figure(&gpu, "faults") == 0);
     start_reading(p, &back);
@@ -90,8 +83,7 @@ static void an_early_free_of_a_buffer_is_a_fault(void)
     EXPECT(back == 0 && figure(&gpu, "faults") == 1);
 }
 
-int main(void)
-{
+int main(void) {
     gpu = first_gpu();
     list = immediate(&gpu, 0, false);
     gate = new_event(&gpu);

@@ -4,8 +4,7 @@
 
 typedef ze_result_t (*getter)(uint32_t version, void *table);
 
-static getter find(void *driver, const char *name)
-{
+static getter find(void *driver, const char *name) {
     getter function;
     void *address = dlsym(driver, name);
     EXPECT(address);
@@ -13,8 +12,7 @@ static getter find(void *driver, const char *name)
     return function;
 }
 
-static unsigned filled(getter get, uint32_t minor)
-{
+static unsigned filled(getter get, uint32_t minor) {
     void *table[64];
     unsigned n = 0;
     memset(table, 0x5a, sizeof(table));
@@ -26,8 +24,7 @@ static unsigned filled(getter get, uint32_t minor)
     return n;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     EXPECT(argc == 2);
     void *driver = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), *table[64];
     EXPECT(driver);

@@ -4,8 +4,7 @@
 
 static struct gpu gpu;
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     unsigned me = (unsigned)(uintptr_t)argument;
     unsigned seed = me;
     ze_command_list_handle_t list = immediate(&gpu, me % 2, true);
@@ -27,8 +26,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     pthread_t threads[8];
     gpu = first_gpu();
     EXPECT(gpu.cards == 2);

@@ -1,8 +1,7 @@
 /* Two drivers in one process: each has its own cards, and a block of one is unknown to the other. */
 #include "sim.h"
 
-int main(void)
-{
+int main(void) {
     ze_driver_handle_t drivers[2];
     struct gpu gpu[2];
     uint32_t count = 2;

@@ -5,16 +5,14 @@
 
 static struct gpu gpu;
 
-static ze_physical_mem_handle_t physical(size_t size)
-{
+static ze_physical_mem_handle_t physical(size_t size) {
     ze_physical_mem_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .size = size};
     ze_physical_mem_handle_t memory;
     OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &memory));
     return memory;
 }
 
-int main(void)
-{
+int main(void) {
     const ze_memory_access_attribute_t rw = ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
     size_t page, length;
     char *base, back[64];

@@ -4,8 +4,7 @@
 
 static struct gpu gpu;
 
-static uint64_t free_by_sysman(void)
-{
+static uint64_t free_by_sysman(void) {
     zes_device_handle_t device = (zes_device_handle_t)gpu.card[0];
     zes_mem_handle_t module;
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
@@ -16,8 +15,7 @@ static uint64_t free_by_sysman(void)
     return state.free;
 }
 
-static uint64_t free_memory(void)
-{
+static uint64_t free_memory(void) {
     struct usable of_memory = USABLE;
     ze_device_memory_properties_t memory = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES, .pNext = &of_memory};
     uint64_t usable = usable_memory(gpu.card[0]);
@@ -29,8 +27,7 @@ static uint64_t free_memory(void)
     return usable;
 }
 
-static void runs_out(void)
-{
+static void runs_out(void) {
     void *p[40], *q = NULL;
     int n = 0;
     EXPECT(free_memory() == 64 * MIB);
@@ -48,8 +45,7 @@ static void runs_out(void)
     EXPECT(free_memory() == 64 * MIB);
 }
 
-static void spills(void)
-{
+static void spills(void) {
     char *p = on_card(&gpu, 0, 96 * MIB);
     p[96 * MIB - 1] = 1;
     EXPECT(figure(&gpu, "system.0") == 96 * MIB);
@@ -60,8 +56,7 @@ static void spills(void)
     EXPECT(figure(&gpu, "system.0") == 0 && gpu_active() == 0);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     gpu = first_gpu();
     if (argc > 1 && strcmp(argv[1], "spill") == 0)
         spills();

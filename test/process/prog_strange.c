@@ -16,8 +16,7 @@ static struct gpu gpu;
 static char *program;
 
 /* A few blocks of many sizes, by turns. */
-static void churn(int times)
-{
+static void churn(int times) {
     void *block[16] = {0};
     unsigned seed = 1;
 
@@ -35,20 +34,17 @@ static void churn(int times)
             OK(zeMemFree(gpu.context, block[i]));
 }
 
-static void start(void)
-{
+static void start(void) {
     gpu = first_gpu();
     churn(200);
 }
 
-static void *churn_in_thread(void *times)
-{
+static void *churn_in_thread(void *times) {
     churn((int)(intptr_t)times);
     return NULL;
 }
 
-static void threads(int count, int times)
-{
+static void threads(int count, int times) {
     pthread_t thread[4];
 
     for (; count > 0; count -= 4) {
@@ -62,16 +58,14 @@ static void threads(int count, int times)
 /* --- before main and after it ------------------------------------------------------------------------------------ */
 static void *early;
 
-__attribute__((constructor)) static void allocate_before_main(int argc, char **argv)
-{
+__attribute__((constructor)) static void allocate_before_main(int argc, char **argv) {
     if (argc != 2 || strcmp(argv[1], "outside_main") != 0)
         return;
     start();
     early = on_card(&gpu, 0, 3 * MIB);
 }
 
-__attribute__((destructor)) static void free_after_main(void)
-{
+__attribute__((destructor)) static void free_after_main(void) {
     void *p = NULL;
 
     if (!early)
@@ -81,14 +75,12 @@ __attribute__((destructor)) static void free_after_main(void)
         (void)zeMemFree(gpu.context, p);
 }
 
-static void outside_main(void)
-{
+static void outside_main(void) {
     churn(500);
 }
 
 /* --- descriptors and limits -------------------------------------------------------------------------------------- */
-static void without_descriptors(void)
-{
+static void without_descriptors(void) {
     start();
     for (int fd = 3; fd < 1024; fd++)
         close(fd);
@@ -96,88 +88,75 @@ static void without_descriptors(void)
     threads(4, 500);
 }
 
-static void descriptors_closed_first(void)
-{
+static void descriptors_closed_first(void) {
     for (int fd = 3; fd < 1024; fd++)
         close(fd);
     start();
 }
 
-static void limited(int what, rlim_t most)
-{
+static void limited(int what, rlim_t most) {
     struct rlimit limit = {most, most};
 
     EXPECT(setrlimit(what, &limit) == 0);
 }
 
-static void no_more_descriptors(void)
-{
+static void no_more_descriptors(void) {
     start();
     limited(RLIMIT_NOFILE, 3);
     churn(2000);
     threads(4, 500);
 }
 
-static void little_address_space(void)
-{
+static void little_address_space(void) {
     limited(RLIMIT_AS, 500 * MIB); /* of which blocks take 128 at most; threads would take much of it for malloc */
     start();
     churn(2000);
 }
 
 /* Without allocations: the simulated driver itself makes files. */
-static void small_files(void)
-{
+static void small_files(void) {
     limited(RLIMIT_FSIZE, 4096); /* SIGXFSZ would end it */
     gpu = first_gpu();
 }
 
 /* --- sandboxes ---------------------------------------------------------------------------------------------------- */
-static void starts_without(unsigned call, unsigned code)
-{
+static void starts_without(unsigned call, unsigned code) {
     EXPECT(take_away(call, code));
     start();
     threads(8, 500);
 }
 
-static void no_membarrier(void)
-{
+static void no_membarrier(void) {
     starts_without(SYS_membarrier, EPERM);
 }
 
-static void unknown_membarrier(void)
-{
+static void unknown_membarrier(void) {
     starts_without(SYS_membarrier, ENOSYS);
 }
 
-static void no_madvise(void)
-{
+static void no_madvise(void) {
     starts_without(SYS_madvise, EPERM);
 }
 
-static void no_random_numbers(void)
-{
+static void no_random_numbers(void) {
     starts_without(SYS_getrandom, EPERM);
 }
 
-static void membarrier_gone_later(void)
-{
+static void membarrier_gone_later(void) {
     start();
     EXPECT(take_membarrier_away());
     threads(8, 500);
 }
 
 /* --- other programs ----------------------------------------------------------------------------------------------- */
-static void ends_well(pid_t pid)
-{
+static void ends_well(pid_t pid) {
     int status;
 
     EXPECT(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
     churn(100);
 }
 
-static void begun_by_vfork(void)
-{
+static void begun_by_vfork(void) {
     start();
     for (int i = 0; i < 3; i++) {
         pid_t pid = vfork();
@@ -190,8 +169,7 @@ static void begun_by_vfork(void)
     }
 }
 
-static void spawned(void)
-{
+static void spawned(void) {
     char *argv[] = {program, (char *)(uintptr_t) "outside_main", NULL};
     pid_t pid;
 
@@ -204,15 +182,13 @@ static void spawned(void)
     churn(100);
 }
 
-static void replaced(void)
-{
+static void replaced(void) {
     start();
     execl(program, program, "outside_main", NULL);
 }
 
 /* --- the loader, and threads -------------------------------------------------------------------------------------- */
-static void loader_opened_and_closed(void)
-{
+static void loader_opened_and_closed(void) {
     start();
     for (int i = 0; i < 1000; i++) {
         void *loader = dlopen("libze_loader.so.1", RTLD_NOW | (i % 2 ? RTLD_GLOBAL : RTLD_LOCAL));
@@ -225,14 +201,12 @@ static void loader_opened_and_closed(void)
     }
 }
 
-static void threads_come_and_go(void)
-{
+static void threads_come_and_go(void) {
     start();
     threads(2000, 20);
 }
 
-static void small_stacks(void)
-{
+static void small_stacks(void) {
     pthread_attr_t small;
     pthread_t thread;
 
@@ -242,16 +216,14 @@ static void small_stacks(void)
     EXPECT(pthread_join(thread, NULL) == 0);
 }
 
-static void churn_once(void)
-{
+static void churn_once(void) {
     void *p = NULL;
 
     if (zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[0], &p) == ZE_RESULT_SUCCESS)
         (void)zeMemFree(gpu.context, p);
 }
 
-static void quick(void)
-{
+static void quick(void) {
     start();
     EXPECT(at_quick_exit(churn_once) == 0);
     quick_exit(0);
@@ -277,8 +249,7 @@ static const struct part all[] = {PART(outside_main),
                                   PART(quick),
                                   {NULL, NULL}};
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     program = argv[0];
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (const struct part *part = all; part->name; part++)

@@ -28,20 +28,17 @@ static const struct {
 typedef uint32_t (*getter)(uint32_t, void **);
 typedef uint32_t (*any)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 
-static uint32_t place(const char *table, unsigned n)
-{
+static uint32_t place(const char *table, unsigned n) {
     return 0x7e000000u | (uint32_t)(strlen(table) + 1) << 16 | (uint32_t)table[0] << 8 | n;
 }
 
-static int in_driver(const void *f)
-{
+static int in_driver(const void *f) {
     Dl_info info;
 
     return dladdr(f, &info) && strstr(info.dli_fname, "fake_driver");
 }
 
-static int check(const char *table, getter get, unsigned minor)
-{
+static int check(const char *table, getter get, unsigned minor) {
     void *t[32];
     int bad = 0;
 
@@ -68,8 +65,7 @@ static int check(const char *table, getter get, unsigned minor)
     return bad;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     void *driver = argc > 1 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
     int bad = 0;
 

@@ -7,16 +7,14 @@ jmp_buf thrown_to;
 int throwing;
 void *throw_marker;
 
-static __attribute__((noinline)) void call_it(ze_context_handle_t context, void *p)
-{
+static __attribute__((noinline)) void call_it(ze_context_handle_t context, void *p) {
     throw_marker = __builtin_frame_address(0);
     zeMemFree(context, p);
     puts("nothing was thrown");
     exit(1);
 }
 
-int main(void)
-{
+int main(void) {
     struct gpu gpu = first_gpu();
     void *volatile kept = on_card(&gpu, 0, MIB);
 

@@ -12,13 +12,11 @@ enum { SMALL = 64 << 10, ROUNDS = 500, BLOCKS = 40, WARM = 300 };
 static struct gpu gpu;
 static pthread_barrier_t gate;
 
-static void *get(size_t size)
-{
+static void *get(size_t size) {
     return on_card(&gpu, 0, size);
 }
 
-static void hold_in_turn_then_together(int me)
-{
+static void hold_in_turn_then_together(int me) {
     void *p = NULL;
 
     for (int turn = 0; turn < 2; turn++) {
@@ -39,14 +37,12 @@ static void *block[BLOCKS];
 static ze_result_t other_result[BLOCKS];
 static int round_begun, round_done;
 
-static void warm_up(void)
-{
+static void warm_up(void) {
     for (int i = 0; i < WARM; i++)
         zeMemFree(gpu.context, get(SMALL));
 }
 
-static void free_what_the_other_frees(void)
-{
+static void free_what_the_other_frees(void) {
     warm_up();
     for (int i = 1; i <= ROUNDS; i++) {
         while (__atomic_load_n(&round_begun, __ATOMIC_ACQUIRE) < i)
@@ -57,8 +53,7 @@ static void free_what_the_other_frees(void)
     }
 }
 
-static void free_each_block_twice(void)
-{
+static void free_each_block_twice(void) {
     ze_result_t result[BLOCKS];
 
     warm_up();
@@ -83,8 +78,7 @@ static void free_each_block_twice(void)
 
 static bool twice;
 
-static void *other(void *arg)
-{
+static void *other(void *arg) {
     (void)arg;
     if (twice)
         free_what_the_other_frees();
@@ -93,8 +87,7 @@ static void *other(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     pthread_t thread;
 
     twice = argc > 1 && strcmp(argv[1], "twice") == 0;

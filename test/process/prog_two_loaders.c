@@ -2,8 +2,7 @@
 #include "way.h"
 #include <dlfcn.h>
 
-static int with(const char *path)
-{
+static int with(const char *path) {
     void *handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     struct way way;
 
@@ -13,8 +12,7 @@ static int with(const char *path)
     return way_run(&way);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc != 2)
         return 2;
     return with("libze_loader.so.1") || with(argv[1]) || with("libze_loader.so.1");

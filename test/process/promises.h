@@ -15,8 +15,7 @@ struct promise {
 };
 
 /* `drivers`: NAME=VALUE by which the loader finds them. */
-static inline void keep_promise_with(const char *drivers, const char *program, const struct promise *p)
-{
+static inline void keep_promise_with(const char *drivers, const char *program, const struct promise *p) {
     const char *what = p->what ? p->what : p->name;
     const char *settings[] = {drivers, p->simgpu, p->conf, "ZES_ENABLE_SYSMAN=1", NULL};
     const char *argv[] = {program, p->name, NULL};
@@ -33,8 +32,7 @@ static inline void keep_promise_with(const char *drivers, const char *program, c
     child_free(c);
 }
 
-static inline void keep_promise(const char *program, const struct promise *p)
-{
+static inline void keep_promise(const char *program, const struct promise *p) {
     keep_promise_with(sim_driver(), program, p);
 }
 

@@ -16,8 +16,7 @@
 static char build[PATH_MAX], folder[64];
 static char out[1 << 20], err[1 << 16];
 
-static void read_all(const char *name, char *to, size_t size)
-{
+static void read_all(const char *name, char *to, size_t size) {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "r");
@@ -28,8 +27,7 @@ static void read_all(const char *name, char *to, size_t size)
 }
 
 /* Returns the exit code; what was said is in out and err. */
-__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
-{
+__attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...) {
     char line[4096], whole[4 * PATH_MAX + 8192];
     va_list ap;
     va_start(ap, fmt);
@@ -46,8 +44,7 @@ __attribute__((format(printf, 1, 2))) static int sh(const char *fmt, ...)
 }
 
 /* Before each test: a folder, and no setting that came from outside. */
-static void shell_setup(void)
-{
+static void shell_setup(void) {
     static const char *const from_outside[] = {"ZEROUTE_CONF", "ZEROUTE_CONF_FILE", "ZEROUTE_RUN", "ZEROUTE_ROOT"};
     const char *b = getenv("B");
     ck_assert_ptr_nonnull(realpath(b && *b ? b : "build", build));
@@ -57,8 +54,7 @@ static void shell_setup(void)
         unsetenv(from_outside[i]);
 }
 
-static void shell_teardown(void)
-{
+static void shell_teardown(void) {
     char line[128];
     snprintf(line, sizeof line, "rm -rf %s", folder);
     ck_assert_int_eq(system(line), 0);

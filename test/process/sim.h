@@ -42,8 +42,7 @@ struct gpu {
     ze_device_handle_t card[8];
 };
 
-static inline void use_driver(struct gpu *gpu, ze_driver_handle_t driver)
-{
+static inline void use_driver(struct gpu *gpu, ze_driver_handle_t driver) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     gpu->driver = driver;
     gpu->cards = 8;
@@ -51,8 +50,7 @@ static inline void use_driver(struct gpu *gpu, ze_driver_handle_t driver)
     OK(zeContextCreate(driver, &desc, &gpu->context));
 }
 
-static inline struct gpu first_gpu(void)
-{
+static inline struct gpu first_gpu(void) {
     struct gpu gpu;
     ze_driver_handle_t driver;
     uint32_t one = 1;
@@ -62,15 +60,13 @@ static inline struct gpu first_gpu(void)
     return gpu;
 }
 
-static inline void *on_card(struct gpu *gpu, unsigned card, size_t size)
-{
+static inline void *on_card(struct gpu *gpu, unsigned card, size_t size) {
     void *p = NULL;
     OK(zeMemAllocDevice(gpu->context, &device_desc, size, 0, gpu->card[card], &p));
     return p;
 }
 
-static inline ze_result_t free_with(struct gpu *gpu, void *p, uint32_t policy)
-{
+static inline ze_result_t free_with(struct gpu *gpu, void *p, uint32_t policy) {
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, .freePolicy = policy};
     return zeMemFreeExt(gpu->context, &desc, p);
 }
@@ -82,12 +78,9 @@ struct usable {
     uint64_t bytes;
 };
 #define USABLE                                                                                                         \
-    {                                                                                                                  \
-        0x20041, NULL, 0                                                                                               \
-    }
+    { 0x20041, NULL, 0 }
 
-static inline uint64_t usable_memory(ze_device_handle_t card)
-{
+static inline uint64_t usable_memory(ze_device_handle_t card) {
     struct usable usable = USABLE;
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES, .pNext = &usable};
     OK(zeDeviceGetProperties(card, &properties));
@@ -95,8 +88,7 @@ static inline uint64_t usable_memory(ze_device_handle_t card)
 }
 
 /* A block that is exported, and the descriptor of it. */
-static inline void *exported_block(struct gpu *gpu, unsigned card, size_t size, int *fd)
-{
+static inline void *exported_block(struct gpu *gpu, unsigned card, size_t size, int *fd) {
     ze_external_memory_export_desc_t as = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC,
                                            .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF};
     ze_external_memory_export_fd_t out = {.stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD,
@@ -113,8 +105,7 @@ static inline void *exported_block(struct gpu *gpu, unsigned card, size_t size, 
     return p;
 }
 
-static inline ze_result_t import_block(struct gpu *gpu, unsigned card, size_t size, int fd, void **out)
-{
+static inline ze_result_t import_block(struct gpu *gpu, unsigned card, size_t size, int fd, void **out) {
     ze_external_memory_import_fd_t from = {
         .stype = ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD, .flags = ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, .fd = fd};
     ze_device_mem_alloc_desc_t desc = device_desc;
@@ -122,8 +113,7 @@ static inline ze_result_t import_block(struct gpu *gpu, unsigned card, size_t si
     return zeMemAllocDevice(gpu->context, &desc, size, 0, gpu->card[card], out);
 }
 
-static inline ze_command_list_handle_t immediate(struct gpu *gpu, unsigned card, bool synchronous)
-{
+static inline ze_command_list_handle_t immediate(struct gpu *gpu, unsigned card, bool synchronous) {
     ze_command_list_handle_t list;
     ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                     .mode = synchronous ? ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS
@@ -133,8 +123,7 @@ static inline ze_command_list_handle_t immediate(struct gpu *gpu, unsigned card,
 }
 
 /* From one pool that stays. */
-static inline ze_event_handle_t new_event(struct gpu *gpu)
-{
+static inline ze_event_handle_t new_event(struct gpu *gpu) {
     static ze_event_pool_handle_t pool;
     static uint32_t used;
     ze_event_pool_desc_t pool_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
@@ -149,8 +138,7 @@ static inline ze_event_handle_t new_event(struct gpu *gpu)
 }
 
 /* A figure of the simulated driver: see sim_query in tools/simgpu/machine.c. */
-static inline uint64_t figure(struct gpu *gpu, const char *name)
-{
+static inline uint64_t figure(struct gpu *gpu, const char *name) {
     uint64_t (*query)(const char *);
     void *address = NULL;
     OK(zeDriverGetExtensionFunctionAddress(gpu->driver, "zeSimgpuQuery", &address));
@@ -159,8 +147,7 @@ static inline uint64_t figure(struct gpu *gpu, const char *name)
 }
 
 /* Cards that the block is resident on, a bit each. */
-static inline uint32_t residency(struct gpu *gpu, const void *p)
-{
+static inline uint32_t residency(struct gpu *gpu, const void *p) {
     uint32_t (*query)(const void *);
     void *address = NULL;
     OK(zeDriverGetExtensionFunctionAddress(gpu->driver, "zeSimgpuResidency", &address));
@@ -169,8 +156,7 @@ static inline uint32_t residency(struct gpu *gpu, const void *p)
 }
 
 /* The number behind `name` in a file under ZEROUTE_ROOT, in bytes; -1: no such line or file. */
-static inline int64_t bytes_in_file(const char *file, const char *name)
-{
+static inline int64_t bytes_in_file(const char *file, const char *name) {
     char path[4096], line[256], unit[16] = "";
     long long value = -1;
     snprintf(path, sizeof(path), "%s/%s", getenv("ZEROUTE_ROOT"), file);
@@ -191,13 +177,11 @@ static inline int64_t bytes_in_file(const char *file, const char *name)
     return value;
 }
 
-static inline int64_t gpu_active(void)
-{
+static inline int64_t gpu_active(void) {
     return bytes_in_file("proc/meminfo", "GPUActive");
 }
 
-static inline int64_t in_fdinfo(unsigned card, const char *name)
-{
+static inline int64_t in_fdinfo(unsigned card, const char *name) {
     char file[64];
     snprintf(file, sizeof(file), "proc/%d/fdinfo/%u", getpid(), 200 + card);
     return bytes_in_file(file, name);
@@ -209,12 +193,9 @@ struct part {
     void (*run)(void);
 };
 #define PART(name)                                                                                                     \
-    {                                                                                                                  \
-#name, name                                                                                                    \
-    }
+    { #name, name }
 
-static inline int run_part(const struct part *parts, int argc, char **argv)
-{
+static inline int run_part(const struct part *parts, int argc, char **argv) {
     for (; argc == 2 && parts->name; parts++)
         if (strcmp(argv[1], parts->name) == 0) {
             parts->run();
@@ -224,15 +205,13 @@ static inline int run_part(const struct part *parts, int argc, char **argv)
     return 2;
 }
 
-static inline uint64_t now_ms(void)
-{
+static inline uint64_t now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static inline void pause_ms(long ms)
-{
+static inline void pause_ms(long ms) {
     struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     nanosleep(&t, NULL);
 }

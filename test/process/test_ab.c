@@ -23,14 +23,12 @@ static json_t *json;
         ck_assert_msg(got == (code), "exit code %d, not %d:\n%s%s", got, (code), out, err);                            \
     } while (0)
 
-static void says(const char *where, const char *text)
-{
+static void says(const char *where, const char *text) {
     ck_assert_msg(strstr(where, text) != NULL, "'%s' is not in:\n%s", text, where);
 }
 
 /* j, as `zeroute ab --json=j` wrote it. */
-static json_t *load(void)
-{
+static json_t *load(void) {
     char path[128], *wrong;
     snprintf(path, sizeof path, "%s/j", folder);
     json_decref(json);
@@ -39,16 +37,14 @@ static json_t *load(void)
     return json;
 }
 
-static json_t *metric(const char *name, size_t arm)
-{
+static json_t *metric(const char *name, size_t arm) {
     json_t *m = json_object_get(json_object_get(json_object_get(json, "analysis"), "metrics"), name);
     json_t *arms = json_object_get(m, "arms");
     ck_assert_msg(arms && arm < json_array_size(arms), "no metric %s", name);
     return json_array_get(arms, arm);
 }
 
-static const char *status_of(const char *what)
-{
+static const char *status_of(const char *what) {
     json_t *list = json_object_get(json_object_get(json, "analysis"), "differences");
     for (size_t i = 0; i < json_array_size(list); i++)
         if (strcmp(zr_json_get_text(json_array_get(list, i), "what"), what) == 0)
@@ -58,8 +54,7 @@ static const char *status_of(const char *what)
 
 /* --- the stories ------------------------------------------------------------------------------------- */
 
-START_TEST(path_and_driver_together_get_no_verdict_and_are_told_why)
-{
+START_TEST(path_and_driver_together_get_no_verdict_and_are_told_why) {
     exits(3, "$Z ab --sim --runs 5 --primary host.mirror --a route:native,env:ZE_SIMGPU=" OLD
              " --b route:sycl,env:ZE_SIMGPU=" NEW " -- $W hold=80");
     says(out, "No verdict");
@@ -67,8 +62,7 @@ START_TEST(path_and_driver_together_get_no_verdict_and_are_told_why)
 }
 END_TEST
 
-START_TEST(a_driver_that_changed_behind_the_path_is_named)
-{
+START_TEST(a_driver_that_changed_behind_the_path_is_named) {
     exits(3, "$Z ab --sim=" OLD " --runs 5 --primary host.mirror --json=j --a \"route:native,cmd:$W hold=80\" "
              "--b \"route:native,cmd:env ZE_SIMGPU=" NEW " $W hold=80\"; c=$?; "
              "$Z ab --report j; exit $c");
@@ -81,8 +75,7 @@ START_TEST(a_driver_that_changed_behind_the_path_is_named)
 }
 END_TEST
 
-START_TEST(the_path_alone_makes_no_difference)
-{
+START_TEST(the_path_alone_makes_no_difference) {
     exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --a route:native --b route:sycl "
              "-- $W hold=80");
     says(out, "Verdict\n  host.mirror: the same in every run of a and b (16.0 MiB)");
@@ -91,8 +84,7 @@ START_TEST(the_path_alone_makes_no_difference)
 }
 END_TEST
 
-START_TEST(the_driver_alone_makes_the_difference_with_its_size)
-{
+START_TEST(the_driver_alone_makes_the_difference_with_its_size) {
     exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --a env:ZE_SIMGPU=" OLD " --b env:ZE_SIMGPU=" NEW
              " -- $W hold=80");
     says(out, "host.mirror: more in b than in a, worse: 0 to 16.0 MiB");
@@ -103,8 +95,7 @@ START_TEST(the_driver_alone_makes_the_difference_with_its_size)
 }
 END_TEST
 
-START_TEST(the_mirror_of_several_processes_is_counted_once)
-{
+START_TEST(the_mirror_of_several_processes_is_counted_once) {
     exits(3, "$Z ab --sim=" NEW " --runs 1 --warmup 0 --json=j --a residency:default --b residency:owner "
              "-- sh -c \"$W hold=300 & $W hold=300 & $W hold=300 & wait\"");
     load();
@@ -114,8 +105,7 @@ START_TEST(the_mirror_of_several_processes_is_counted_once)
 }
 END_TEST
 
-START_TEST(residency_alone_makes_the_difference_with_its_size)
-{
+START_TEST(residency_alone_makes_the_difference_with_its_size) {
     exits(0, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --same-output --json=j --a residency:default "
              "--b residency:owner -- $W hold=80");
     says(out, "host.mirror: less in b than in a, better: 16.0 MiB to 0, -100 %");
@@ -126,8 +116,7 @@ START_TEST(residency_alone_makes_the_difference_with_its_size)
 }
 END_TEST
 
-START_TEST(factors_find_the_one_that_did_it)
-{
+START_TEST(factors_find_the_one_that_did_it) {
     exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --factor 'path=route:native|route:sycl' "
              "--factor 'driver=env:ZE_SIMGPU=" OLD "|env:ZE_SIMGPU=" NEW "' -- $W hold=80");
     json_t *effects = json_object_get(json_object_get(load(), "analysis"), "effects");
@@ -145,8 +134,7 @@ START_TEST(factors_find_the_one_that_did_it)
 }
 END_TEST
 
-START_TEST(a_path_that_drops_residency_gets_no_verdict)
-{
+START_TEST(a_path_that_drops_residency_gets_no_verdict) {
     exits(3, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --a route:native --b route:sycl "
              "-- $W hold=80 sycl_drops=1");
     says(out, "route:sycl moved more than its own mechanism: residency.peer");
@@ -158,14 +146,12 @@ END_TEST
 
 /* --- power and false verdicts -------------------------------------------------------------------------- */
 
-static int repetitions(void)
-{
+static int repetitions(void) {
     return getenv("ZEROUTE_TEST_LONG") ? 100 : 5;
 }
 
 /* Twenty runs per arm, noise of 5 % in the score; returns how many of all metrics are said to differ. */
-static unsigned differing(int repetition, const char *effect)
-{
+static unsigned differing(int repetition, const char *effect) {
     unsigned n = 0;
 
     sh("echo %d >count; AB_COUNT=$PWD/count $Z ab --sim --runs 20 --warmup 0 --interval 1000 --metric score "
@@ -174,16 +160,14 @@ static unsigned differing(int repetition, const char *effect)
     json_t *all = json_object_get(json_object_get(load(), "analysis"), "metrics");
     const char *name;
     json_t *one;
-    json_object_foreach(all, name, one)
-    {
+    json_object_foreach(all, name, one) {
         const char *outcome = zr_json_get_text(json_array_get(json_object_get(one, "arms"), 1), "outcome");
         n += strcmp(outcome, "less") == 0 || strcmp(outcome, "more") == 0;
     }
     return n;
 }
 
-START_TEST(ten_percent_is_found_in_twenty_runs)
-{
+START_TEST(ten_percent_is_found_in_twenty_runs) {
     int found = 0, all = repetitions();
     for (int i = 1; i <= all; i++) {
         differing(i, "10");
@@ -193,8 +177,7 @@ START_TEST(ten_percent_is_found_in_twenty_runs)
 }
 END_TEST
 
-START_TEST(without_an_effect_hardly_a_report_claims_one)
-{
+START_TEST(without_an_effect_hardly_a_report_claims_one) {
     int wrong = 0, all = repetitions();
     for (int i = 1; i <= all; i++)
         wrong += differing(1000 + i, "0") > 0;
@@ -204,16 +187,14 @@ END_TEST
 
 /* --- what is a run, and what is not --------------------------------------------------------------------- */
 
-START_TEST(a_run_that_no_hook_saw_is_not_a_run)
-{
+START_TEST(a_run_that_no_hook_saw_is_not_a_run) {
     exits(3, "$Z ab --runs 5 --warmup 0 --a route:native --b route:sycl -- true");
     says(out, "is not a run: the hooks saw no call");
     says(out, "a has 0 runs that count");
 }
 END_TEST
 
-START_TEST(the_control_runs_without_the_preload)
-{
+START_TEST(the_control_runs_without_the_preload) {
     exits(0, "$Z ab --sim=devices:2 --runs 5 --same-output --json=j --a none --b observe -- $W hold=80");
     says(out, "a runs without the preload");
     json_t *runs = json_object_get(load(), "runs");
@@ -227,8 +208,7 @@ START_TEST(the_control_runs_without_the_preload)
 }
 END_TEST
 
-START_TEST(what_statistics_cost_can_be_compared)
-{
+START_TEST(what_statistics_cost_can_be_compared) {
     exits(0, "$Z ab --sim --runs 5 --json j.json --a stats:off --b stats:on -- $W && mv j.json j");
     says(out, "a runs without statistics (stats:off)");
     load();
@@ -236,8 +216,7 @@ START_TEST(what_statistics_cost_can_be_compared)
 }
 END_TEST
 
-START_TEST(a_wrong_answer_gets_no_verdict)
-{
+START_TEST(a_wrong_answer_gets_no_verdict) {
     exits(3, "$Z ab --sim --runs 5 --same-output --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
     says(out, "undeclared  output");
     exits(3, "$Z ab --sim --runs 5 --same-output=g --a \"cmd:$W\" --b \"cmd:$W wrong=1\"");
@@ -246,16 +225,14 @@ START_TEST(a_wrong_answer_gets_no_verdict)
 }
 END_TEST
 
-START_TEST(fewer_than_five_runs_give_figures_and_no_verdict)
-{
+START_TEST(fewer_than_five_runs_give_figures_and_no_verdict) {
     exits(3, "$Z ab --sim --runs 2 --warmup 0 --a route:native --b route:sycl -- $W");
     says(out, "a has 2 runs that count: a verdict needs at least 5");
     says(out, "wall, the primary metric");
 }
 END_TEST
 
-START_TEST(backing_eager_declares_the_drivers_keys)
-{
+START_TEST(backing_eager_declares_the_drivers_keys) {
     exits(0, "$Z ab --sim=" NEW " --runs 5 --json=j --primary host.mirror --a backing:default --b backing:eager -- $W");
     load();
     ck_assert_str_eq(status_of("env.EnableDeferBacking"), "consequence");
@@ -263,8 +240,7 @@ START_TEST(backing_eager_declares_the_drivers_keys)
 }
 END_TEST
 
-START_TEST(a_library_folder_is_declared_with_what_lies_in_it)
-{
+START_TEST(a_library_folder_is_declared_with_what_lies_in_it) {
     exits(0, "mkdir x y && cp $B/libze_simgpu.so x && cp $B/libze_simgpu.so y && ZE_ENABLE_ALT_DRIVERS=libze_simgpu.so "
              "ZEROUTE_ROOT=$PWD/root $Z ab --runs 5 --json=j --a lib:$PWD/x --b lib:$PWD/y -- $W");
     load();
@@ -272,8 +248,7 @@ START_TEST(a_library_folder_is_declared_with_what_lies_in_it)
 }
 END_TEST
 
-START_TEST(two_builds_of_the_driver_behind_a_command_are_named)
-{
+START_TEST(two_builds_of_the_driver_behind_a_command_are_named) {
     exits(3, "mkdir x && cp $B/libze_simgpu.so x && $Z ab --sim --runs 5 --json=j --a \"cmd:$W\" "
              "--b \"cmd:env ZE_ENABLE_ALT_DRIVERS=$PWD/x/libze_simgpu.so $W\"");
     load();
@@ -281,8 +256,7 @@ START_TEST(two_builds_of_the_driver_behind_a_command_are_named)
 }
 END_TEST
 
-START_TEST(a_wrapper_that_resets_a_setting_is_found_out)
-{
+START_TEST(a_wrapper_that_resets_a_setting_is_found_out) {
     exits(3, "$Z ab --sim --runs 5 --a \"residency:default\" --b \"residency:owner\" -- "
              "env ZEROUTE_CONF=route:native,cache:off,residency:default $W");
     says(out, "setting.residency");
@@ -290,8 +264,7 @@ START_TEST(a_wrapper_that_resets_a_setting_is_found_out)
 }
 END_TEST
 
-START_TEST(another_kernel_and_other_firmware_between_runs_are_named)
-{
+START_TEST(another_kernel_and_other_firmware_between_runs_are_named) {
     exits(3, "mkdir -p root/proc/sys/kernel root/sys/kernel/debug/dri/0/gt0/uc && export ZEROUTE_ROOT=$PWD/root && "
              "$Z ab --runs 5 --warmup 0 --json=j --prepare 'case $ZEROUTE_ARM in a) v=6.17.0 g=70.29.2;; "
              "*) v=6.18.0 g=70.44.1;; esac; echo $v >root/proc/sys/kernel/osrelease; "
@@ -306,8 +279,7 @@ END_TEST
 
 /* --- the command itself ---------------------------------------------------------------------------------- */
 
-START_TEST(setup_prepare_and_cleanup_are_run_as_in_hyperfine)
-{
+START_TEST(setup_prepare_and_cleanup_are_run_as_in_hyperfine) {
     exits(3, "$Z ab --sim --runs 2 --warmup 1 --setup 'echo setup $ZEROUTE_ARM $X >>log' --prepare 'echo prepare "
              "$ZEROUTE_ARM >>log' --cleanup 'echo cleanup $ZEROUTE_ARM >>log' --a env:X=1 --b env:X=2 -- $W");
     ck_assert_int_eq(sh("cat log"), 0);
@@ -318,8 +290,7 @@ START_TEST(setup_prepare_and_cleanup_are_run_as_in_hyperfine)
 }
 END_TEST
 
-START_TEST(a_run_waits_for_the_baseline_and_says_so)
-{
+START_TEST(a_run_waits_for_the_baseline_and_says_so) {
     exits(3, "mkdir -p root/proc && printf 'MemTotal: 8000000 kB\\nMemAvailable: 6000000 kB\\nGPUActive: 0 kB\\n' "
              ">root/proc/meminfo && sed 's/GPUActive: 0/GPUActive: 900000/' root/proc/meminfo >high && "
              "ZEROUTE_ROOT=$PWD/root $Z ab --runs 1 --warmup 0 --settle 0.1 --a none --b none "
@@ -328,8 +299,7 @@ START_TEST(a_run_waits_for_the_baseline_and_says_so)
 }
 END_TEST
 
-START_TEST(an_interrupt_keeps_what_is_done)
-{
+START_TEST(an_interrupt_keeps_what_is_done) {
     exits(3, "export AB_COUNT=$PWD/count; "
              "$Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
              "until [ \"$(cat count 2>/dev/null || echo 0)\" -ge 5 ]; do sleep 0.01; done; kill -TERM $p; wait $p");
@@ -340,8 +310,7 @@ START_TEST(an_interrupt_keeps_what_is_done)
 }
 END_TEST
 
-START_TEST(exit_codes_tell_whose_fault_it_was)
-{
+START_TEST(exit_codes_tell_whose_fault_it_was) {
     exits(2, "$Z ab --sim --runs 5 --a route:native --b route:sycl -- sh -c 'echo oh no >&2; exit 3'");
     says(err, "the command failed in arm a (exit code 3)");
     says(err, "oh no");
@@ -371,8 +340,7 @@ START_TEST(exit_codes_tell_whose_fault_it_was)
 }
 END_TEST
 
-START_TEST(a_report_is_rebuilt_from_its_file)
-{
+START_TEST(a_report_is_rebuilt_from_its_file) {
     exits(0,
           "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --json=j --html=h1 --markdown=m1 --a "
           "residency:default --b residency:owner -- $W hold=80 >t1 && "
@@ -383,8 +351,7 @@ START_TEST(a_report_is_rebuilt_from_its_file)
 }
 END_TEST
 
-START_TEST(the_order_follows_the_seed)
-{
+START_TEST(the_order_follows_the_seed) {
     exits(0, "for i in 5 05 6; do $Z ab --sim --runs 6 --warmup 0 --order random --seed $i --json=j$i "
              "--a env:X=1 --b env:X=2 -- $W; grep '\"arm\"' j$i | head -12 >order$i; done; cat order5; "
              "[ $(wc -l <order5) -eq 12 ] && cmp order5 order05 && ! cmp -s order5 order6");
@@ -393,8 +360,7 @@ END_TEST
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json)
-{
+START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json) {
     static const char *const names[] = {"host.mirror", "wall", "host.per_device_byte"};
     if (sh("command -v chromium || command -v chromium-browser || command -v google-chrome") != 0) {
         const char *ci = getenv("CI");
@@ -443,8 +409,7 @@ END_TEST
 
 /* --- two recorded runs ------------------------------------------------------------------------------------ */
 
-START_TEST(diff_tells_what_two_runs_differ_in)
-{
+START_TEST(diff_tells_what_two_runs_differ_in) {
     exits(1, "$Z run --sim=" OLD " --preset observe --json x -- $W && "
              "$Z run --sim=" NEW " --preset observe --json y -- $W && $Z diff x y");
     says(out, "driver.version\n    first   1.3.32567\n    second  1.6.33000");
@@ -464,15 +429,13 @@ START_TEST(diff_tells_what_two_runs_differ_in)
 }
 END_TEST
 
-static void teardown(void)
-{
+static void teardown(void) {
     shell_teardown();
     json_decref(json);
     json = NULL;
 }
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("ab");
     TCase *story = tcase_create("stories"), *power = tcase_create("power"), *run = tcase_create("runs");
     TCase *command = tcase_create("command");

@@ -132,20 +132,17 @@ static const struct promise of_regions[] = {
      {{"cache.trims", 1}}},
 };
 
-START_TEST(the_promise_is_kept)
-{
+START_TEST(the_promise_is_kept) {
     keep_promise("account", &promises[_i]);
 }
 END_TEST
 
-START_TEST(the_promise_is_kept_by_cards_of_several_regions)
-{
+START_TEST(the_promise_is_kept_by_cards_of_several_regions) {
     keep_promise("regions", &of_regions[_i]);
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("account");
     TCase *c = tcase_create("promises");
 

@@ -10,8 +10,7 @@
 #define OWNER_COUNTS(owner, peer)                                                                                      \
     {                                                                                                                  \
         {"residency.owner.requested_calls", owner}, {"residency.peer.requested_calls", peer},                          \
-            {"residency.peer.skipped_calls", peer},                                                                    \
-        {                                                                                                              \
+            {"residency.peer.skipped_calls", peer}, {                                                                  \
             "residency.peer.granted_calls", 0                                                                          \
         }                                                                                                              \
     }
@@ -28,8 +27,7 @@ static const struct promise promises[] = {
      {{"cache.trimmed_bytes", 8 << 20}}},
 };
 
-START_TEST(the_promise_is_kept)
-{
+START_TEST(the_promise_is_kept) {
     keep_promise("alike", &promises[_i]);
 }
 END_TEST
@@ -41,8 +39,7 @@ static const struct promise at_two_hooks[] = {
     {"the limit counts each card by itself", "limited_at_two_hooks", LIMIT "off", SIM, {{"limit.refused_calls", 2}}},
 };
 
-START_TEST(the_promise_is_kept_at_two_hooks)
-{
+START_TEST(the_promise_is_kept_at_two_hooks) {
     char drivers[2 * PATH_MAX + 64];
 
     snprintf(drivers, sizeof drivers, "%s,%s", sim_driver(), build_path("test/process/libze_simtwo.so"));
@@ -51,8 +48,7 @@ START_TEST(the_promise_is_kept_at_two_hooks)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("alike");
     TCase *c = tcase_create("promises");
 

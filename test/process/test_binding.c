@@ -24,8 +24,7 @@ static const struct binding {
 };
 enum { BINDINGS = sizeof bindings / sizeof *bindings };
 
-static const char *drivers(int count)
-{
+static const char *drivers(int count) {
     static char text[2 * PATH_MAX + 64];
     int n = snprintf(text, sizeof text, "%s", sim_driver());
 
@@ -34,8 +33,7 @@ static const char *drivers(int count)
     return text;
 }
 
-static struct child *run(const struct binding *b, int driver_count, const char *conf)
-{
+static struct child *run(const struct binding *b, int driver_count, const char *conf) {
     const char *settings[] = {drivers(driver_count), "ZE_SIMGPU=devices:2", conf, NULL};
     char library[PATH_MAX] = "test/process/";
     const char *argv[5] = {b->program};
@@ -48,14 +46,12 @@ static struct child *run(const struct binding *b, int driver_count, const char *
     return child_run(settings, argv);
 }
 
-static uint64_t all_ways(const struct child *c, const char *entry)
-{
+static uint64_t all_ways(const struct child *c, const char *entry) {
     return child_count(c, "calls.%s.plt", entry) + child_count(c, "calls.%s.dlsym", entry) +
            child_count(c, "calls.%s.table", entry);
 }
 
-static void each_call_is_counted_once(int n, int driver_count)
-{
+static void each_call_is_counted_once(int n, int driver_count) {
     const struct binding *b = &bindings[n];
     struct child *c = run(b, driver_count, "ZEROUTE_CONF=preset:observe");
     uint64_t devices = strtoull(c->out, NULL, 10);
@@ -85,20 +81,17 @@ static void each_call_is_counted_once(int n, int driver_count)
     child_free(c);
 }
 
-START_TEST(every_way_is_counted_once_on_one_driver)
-{
+START_TEST(every_way_is_counted_once_on_one_driver) {
     each_call_is_counted_once(_i, 1);
 }
 END_TEST
 
-START_TEST(every_way_is_counted_once_on_two_drivers)
-{
+START_TEST(every_way_is_counted_once_on_two_drivers) {
     each_call_is_counted_once(_i, 2);
 }
 END_TEST
 
-START_TEST(data_is_intact_under_the_default_settings)
-{
+START_TEST(data_is_intact_under_the_default_settings) {
     struct child *c = run(&bindings[_i], 2, "ZEROUTE_CONF=stats:on");
 
     child_ok(c);
@@ -107,8 +100,7 @@ START_TEST(data_is_intact_under_the_default_settings)
 }
 END_TEST
 
-START_TEST(nothing_changes_without_statistics)
-{
+START_TEST(nothing_changes_without_statistics) {
     struct child *c = run(&bindings[_i], 1, "ZEROUTE_CONF=preset:observe,stats:off");
 
     child_ok(c);
@@ -124,8 +116,7 @@ static const struct unseen {
     {{"bind_deep", "libuser.so", NULL, "table", NULL}, "not seen: the Level Zero loader was opened deep-bound"},
     {{"bind_namespace", "libuser.so", NULL, "plt", NULL}, "not seen: the Level Zero loader was opened in a namespace"}};
 
-START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen)
-{
+START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen) {
     struct child *c = run(&unseen[_i].way, 1, "ZEROUTE_CONF=preset:observe");
     const struct zeroute_field *hooks;
 
@@ -139,8 +130,7 @@ START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen)
 }
 END_TEST
 
-START_TEST(every_wrapper_leads_to_the_place_that_the_table_names)
-{
+START_TEST(every_wrapper_leads_to_the_place_that_the_table_names) {
     const char *argv[] = {"tables", build_path("test/process/libfake_driver.so"), NULL};
     const char *settings[] = {"ZEROUTE_CONF=preset:observe", NULL};
     struct child *c = child_run(settings, argv);
@@ -150,8 +140,7 @@ START_TEST(every_wrapper_leads_to_the_place_that_the_table_names)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("binding");
     TCase *t = tcase_create("ways");
 

@@ -2,16 +2,14 @@
 #include "child.h"
 #include "suite.h"
 
-static struct child *run_program(const char *conf, const char *program, const char *what)
-{
+static struct child *run_program(const char *conf, const char *program, const char *what) {
     const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:2", conf, NULL};
     const char *argv[] = {program, what, NULL};
 
     return child_run(settings, argv);
 }
 
-static struct child *run(const char *conf)
-{
+static struct child *run(const char *conf) {
     return run_program(conf, "books", NULL);
 }
 
@@ -20,8 +18,7 @@ static struct child *run(const char *conf)
     ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                                      \
                   (unsigned long long)child_count(c, name), (unsigned long long)(wanted))
 
-START_TEST(residency_is_counted_by_owner_and_peer)
-{
+START_TEST(residency_is_counted_by_owner_and_peer) {
     struct child *c = run("ZEROUTE_CONF=preset:observe");
 
     child_ok(c);
@@ -34,8 +31,7 @@ START_TEST(residency_is_counted_by_owner_and_peer)
 }
 END_TEST
 
-START_TEST(residency_owner_skips_peers_and_keeps_evictions_in_step)
-{
+START_TEST(residency_owner_skips_peers_and_keeps_evictions_in_step) {
     struct child *c = run("ZEROUTE_CONF=preset:mitigate");
 
     child_ok(c);
@@ -52,8 +48,7 @@ START_TEST(residency_owner_skips_peers_and_keeps_evictions_in_step)
 }
 END_TEST
 
-START_TEST(a_named_caller_is_let_through)
-{
+START_TEST(a_named_caller_is_let_through) {
     struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+books");
 
     child_ok(c);
@@ -63,8 +58,7 @@ START_TEST(a_named_caller_is_let_through)
 }
 END_TEST
 
-START_TEST(a_caller_that_is_only_named_alike_is_not)
-{
+START_TEST(a_caller_that_is_only_named_alike_is_not) {
     struct child *c = run("ZEROUTE_CONF=preset:mitigate,peer_callers:book+booksx+libccl.so");
 
     child_ok(c);
@@ -73,8 +67,7 @@ START_TEST(a_caller_that_is_only_named_alike_is_not)
 }
 END_TEST
 
-START_TEST(virtual_memory_shows)
-{
+START_TEST(virtual_memory_shows) {
     struct child *c = run("ZEROUTE_CONF=preset:observe");
 
     child_ok(c);
@@ -88,8 +81,7 @@ START_TEST(virtual_memory_shows)
 }
 END_TEST
 
-START_TEST(exports_and_imports_show)
-{
+START_TEST(exports_and_imports_show) {
     struct child *c = run("ZEROUTE_CONF=preset:observe");
 
     child_ok(c);
@@ -103,8 +95,7 @@ START_TEST(exports_and_imports_show)
 }
 END_TEST
 
-START_TEST(what_the_driver_refuses_is_not_booked)
-{
+START_TEST(what_the_driver_refuses_is_not_booked) {
     struct child *c = run("ZEROUTE_CONF=preset:observe");
 
     child_ok(c);
@@ -116,8 +107,7 @@ START_TEST(what_the_driver_refuses_is_not_booked)
 }
 END_TEST
 
-START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked)
-{
+START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked) {
     struct child *c = run("ZEROUTE_CONF=preset:observe,inject:zeMemAllocDevice@1=0x70000003");
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 1);
@@ -129,8 +119,7 @@ START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked)
 }
 END_TEST
 
-START_TEST(the_default_settings_keep_the_same_books)
-{
+START_TEST(the_default_settings_keep_the_same_books) {
     struct child *c = run("ZEROUTE_CONF=preset:reroute");
 
     child_ok(c);
@@ -141,8 +130,7 @@ START_TEST(the_default_settings_keep_the_same_books)
 }
 END_TEST
 
-START_TEST(the_peak_of_two_threads_is_what_they_held_together)
-{
+START_TEST(the_peak_of_two_threads_is_what_they_held_together) {
     struct child *c = run_program("ZEROUTE_CONF=preset:observe", "two", "peak");
 
     child_ok(c);
@@ -152,8 +140,7 @@ START_TEST(the_peak_of_two_threads_is_what_they_held_together)
 }
 END_TEST
 
-START_TEST(of_two_threads_that_free_a_block_one_succeeds)
-{
+START_TEST(of_two_threads_that_free_a_block_one_succeeds) {
     static const char *const conf[] = {"ZEROUTE_CONF=preset:observe", "ZEROUTE_CONF=preset:reroute"};
 
     for (int i = 0; i < 2; i++) {
@@ -166,8 +153,7 @@ START_TEST(of_two_threads_that_free_a_block_one_succeeds)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("books");
     TCase *t = tcase_create("books");
 

@@ -57,15 +57,13 @@ static const struct promise promises[] = {
     {NULL, "threads_allocate_free_export_and_query_at_once", CONF ",cache_limit:8MiB,cache_idle:1ms", SIM, {{0}}},
 };
 
-START_TEST(the_promise_is_kept)
-{
+START_TEST(the_promise_is_kept) {
     keep_promise("cache", &promises[_i]);
 }
 END_TEST
 
 /* KiB of anonymous memory of prog_lean.c. */
-static long anonymous(const char *preload, const char *conf)
-{
+static long anonymous(const char *preload, const char *conf) {
     const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:2", conf, preload, NULL};
     const char *argv[] = {"lean", "100000", NULL};
     struct child *c = child_run(settings, argv);
@@ -83,8 +81,7 @@ static long anonymous(const char *preload, const char *conf)
  * 100,000 allocations, no two alike, at most 192 live: 3 MiB are ours here (1.5 MiB without a cache), of which the half
  * is the map's. A bin, a key or a descriptor that is lost with each of them is 6 MiB more.
  */
-START_TEST(our_own_memory_stays_small)
-{
+START_TEST(our_own_memory_stays_small) {
     char preload[PATH_MAX + 16];
     long none = anonymous("LD_PRELOAD=", "ZEROUTE_CONF="), off, on;
 
@@ -96,8 +93,7 @@ START_TEST(our_own_memory_stays_small)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache");
     TCase *c = tcase_create("promises");
 

@@ -4,24 +4,21 @@
 
 static const char *const one_driver[2] = {"ZE_SIMGPU=devices:2", NULL};
 
-static const char *preload(const char *first, const char *second)
-{
+static const char *preload(const char *first, const char *second) {
     static char text[3 * PATH_MAX];
 
     snprintf(text, sizeof text, "LD_PRELOAD=%s%s%s", first, second ? ":" : "", second ? second : "");
     return text;
 }
 
-static struct child *run(const char *preloads, const char *program)
-{
+static struct child *run(const char *preloads, const char *program) {
     const char *settings[] = {sim_driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", preloads, NULL};
     const char *argv[] = {program, NULL};
 
     return child_run(settings, argv);
 }
 
-START_TEST(dlsym_answers_as_without_us)
-{
+START_TEST(dlsym_answers_as_without_us) {
     struct child *c = run(preload(library_path(), NULL), "dlsym");
 
     child_ok(c);
@@ -29,8 +26,7 @@ START_TEST(dlsym_answers_as_without_us)
 }
 END_TEST
 
-START_TEST(the_same_program_holds_without_us)
-{
+START_TEST(the_same_program_holds_without_us) {
     struct child *c = run("LD_PRELOAD=", "dlsym");
 
     child_ok(c);
@@ -38,8 +34,7 @@ START_TEST(the_same_program_holds_without_us)
 }
 END_TEST
 
-START_TEST(a_preload_path_with_a_symlink_is_the_same_library)
-{
+START_TEST(a_preload_path_with_a_symlink_is_the_same_library) {
     char link[PATH_MAX];
     struct child *c;
 
@@ -67,8 +62,7 @@ static const struct {
 };
 enum { BOUND = sizeof bound / sizeof *bound };
 
-START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we)
-{
+START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we) {
     struct child *c = run(preload(build_path("test/process/libother_dlsym.so"), library_path()), bound[_i].program);
 
     child_ok(c);
@@ -78,8 +72,7 @@ START_TEST(another_interposer_of_dlsym_before_us_is_asked_and_so_are_we)
 }
 END_TEST
 
-START_TEST(another_interposer_of_dlsym_after_us_is_asked_too)
-{
+START_TEST(another_interposer_of_dlsym_after_us_is_asked_too) {
     struct child *c = run(preload(library_path(), build_path("test/process/libother_dlsym.so")), bound[_i].program);
 
     child_ok(c);
@@ -89,15 +82,13 @@ START_TEST(another_interposer_of_dlsym_after_us_is_asked_too)
 }
 END_TEST
 
-static uint64_t allocations(const struct child *c)
-{
+static uint64_t allocations(const struct child *c) {
     return child_count(c, "calls.zeMemAllocDevice.plt") + child_count(c, "calls.zeMemAllocDevice.dlsym") +
            child_count(c, "calls.zeMemAllocDevice.table");
 }
 
 /* 6 device blocks, 2 shared ones, all freed: the other sees 6 + 8 calls, and nobody goes round in circles. */
-START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see)
-{
+START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see) {
     struct child *c = run(preload(build_path("test/process/libother_ze.so"), library_path()), "bind_plt");
 
     child_ok(c);
@@ -108,8 +99,7 @@ START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see)
 }
 END_TEST
 
-START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see)
-{
+START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see) {
     struct child *c = run(preload(library_path(), build_path("test/process/libother_ze.so")), "bind_plt");
 
     child_ok(c);
@@ -121,8 +111,7 @@ START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see)
 END_TEST
 
 /* The guard that keeps a call from being counted twice must not stay behind. */
-START_TEST(what_is_thrown_through_us_leaves_nothing_behind)
-{
+START_TEST(what_is_thrown_through_us_leaves_nothing_behind) {
     struct child *c = run(preload(library_path(), build_path("test/process/libthrower.so")), "throw");
 
     child_ok(c);
@@ -132,8 +121,7 @@ START_TEST(what_is_thrown_through_us_leaves_nothing_behind)
 }
 END_TEST
 
-START_TEST(frees_at_the_end_of_the_process_reach_the_driver)
-{
+START_TEST(frees_at_the_end_of_the_process_reach_the_driver) {
     struct child *c = run(preload(library_path(), NULL), "exit");
 
     child_ok(c);
@@ -142,8 +130,7 @@ START_TEST(frees_at_the_end_of_the_process_reach_the_driver)
 }
 END_TEST
 
-START_TEST(each_copy_of_the_loader_gets_its_own_calls)
-{
+START_TEST(each_copy_of_the_loader_gets_its_own_calls) {
     char directory[PATH_MAX], copy[PATH_MAX + 32], command[3 * PATH_MAX];
     const char *settings[] = {sim_driver(), one_driver[0], "ZEROUTE_CONF=preset:observe", NULL};
     const char *argv[] = {"two_loaders", copy, NULL};
@@ -164,8 +151,7 @@ START_TEST(each_copy_of_the_loader_gets_its_own_calls)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("dlsym");
     TCase *t = tcase_create("dlsym");
 

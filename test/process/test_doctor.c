@@ -7,8 +7,7 @@ enum { PID = 4242 };
 
 /* --- laying out a machine -------------------------------------------------------------------- */
 
-static void meminfo(unsigned gpu_active_gib)
-{
+static void meminfo(unsigned gpu_active_gib) {
     char text[256];
 
     snprintf(text, sizeof text,
@@ -19,8 +18,7 @@ static void meminfo(unsigned gpu_active_gib)
     lay("/proc/meminfo", text);
 }
 
-static void card(unsigned n, const char *device, const char *bar_end, const char *vram)
-{
+static void card(unsigned n, const char *device, const char *bar_end, const char *vram) {
     char path[128], text[256];
 
     snprintf(path, sizeof path, "/sys/class/drm/renderD%u/device/uevent", 128 + n);
@@ -41,13 +39,11 @@ static void card(unsigned n, const char *device, const char *bar_end, const char
     lay(path, vram);
 }
 
-static void battlemage(unsigned n)
-{
+static void battlemage(unsigned n) {
     card(n, "0xe20b\n", "0x00000063ffffffff", "12884901888\n");
 }
 
-static void client(unsigned n, unsigned vram_mib, unsigned gtt_mib)
-{
+static void client(unsigned n, unsigned vram_mib, unsigned gtt_mib) {
     char path[64], text[256];
 
     snprintf(path, sizeof path, "/proc/%d/fdinfo/%u", PID, 10 + n);
@@ -59,8 +55,7 @@ static void client(unsigned n, unsigned vram_mib, unsigned gtt_mib)
 }
 
 /* A library that carries these strings. */
-static void library(const char *path, const char *strings)
-{
+static void library(const char *path, const char *strings) {
     char bytes[1024] = "";
     size_t length = 1;
 
@@ -76,16 +71,14 @@ static void library(const char *path, const char *strings)
 
 static char maps[4096];
 
-static void loads(const char *path, const char *strings)
-{
+static void loads(const char *path, const char *strings) {
     snprintf(maps + strlen(maps), sizeof maps - strlen(maps), "7f0000000000-7f0000001000 r-xp 00000000 08:01 42 %s\n",
              path);
     library(path, strings);
     lay("/proc/4242/maps", maps);
 }
 
-static void environment(const char *list)
-{
+static void environment(const char *list) {
     char bytes[1024];
     size_t length = strlen(list);
 
@@ -96,8 +89,7 @@ static void environment(const char *list)
 }
 
 /* A usual stack on two Battlemage cards, with nothing wrong but what is usual. */
-static void usual(void)
-{
+static void usual(void) {
     meminfo(0);
     lay("/proc/sys/kernel/osrelease", "7.1.8-generic\n");
     battlemage(0);
@@ -116,21 +108,18 @@ static void usual(void)
     environment("HOME=/root SYCL_UR_USE_LEVEL_ZERO_V2=1");
 }
 
-static void machine(void)
-{
+static void machine(void) {
     make_root();
     *maps = '\0';
 }
 
-static void clear(void)
-{
+static void clear(void) {
     clear_root();
 }
 
 /* --- asking ---------------------------------------------------------------------------------- */
 
-static struct child *ask(const char *pid, const char *form)
-{
+static struct child *ask(const char *pid, const char *form) {
     static char moved[64];
     const char *settings[] = {"LD_PRELOAD=", moved, "LD_LIBRARY_PATH=", NULL};
     const char *argv[] = {build_path("zeroute"), "doctor", form, pid, NULL};
@@ -139,8 +128,7 @@ static struct child *ask(const char *pid, const char *form)
     return child_run(settings, argv);
 }
 
-static struct child *doctor(int code)
-{
+static struct child *doctor(int code) {
     struct child *c = ask("4242", "--json");
 
     ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == code, "status %#x, not %d: %.3000s",
@@ -148,8 +136,7 @@ static struct child *doctor(int code)
     return c;
 }
 
-static bool finds(const struct child *c, const char *id)
-{
+static bool finds(const struct child *c, const char *id) {
     char key[64];
 
     snprintf(key, sizeof key, "\"id\": \"%s\",\n      \"severity\"", id);
@@ -160,8 +147,7 @@ static bool finds(const struct child *c, const char *id)
 #define says_not(c, text) ck_assert_msg(strstr((c)->out, text) == NULL, "%s in %.3000s", text, (c)->out)
 
 /* The object of the remedy with this id. */
-static bool remedy_is(const struct child *c, const char *id, const char *fact)
-{
+static bool remedy_is(const struct child *c, const char *id, const char *fact) {
     char key[64], object[1200];
     const char *at;
 
@@ -174,8 +160,7 @@ static bool remedy_is(const struct child *c, const char *id, const char *fact)
 
 /* --- the mirror ------------------------------------------------------------------------------ */
 
-START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price)
-{
+START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price) {
     struct child *c;
 
     usual();
@@ -192,8 +177,7 @@ START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price)
 }
 END_TEST
 
-START_TEST(a_runtime_that_offers_nothing_gets_residency_owner)
-{
+START_TEST(a_runtime_that_offers_nothing_gets_residency_owner) {
     struct child *c;
 
     usual();
@@ -206,8 +190,7 @@ START_TEST(a_runtime_that_offers_nothing_gets_residency_owner)
 }
 END_TEST
 
-START_TEST(adapter_v1_has_a_variable_of_its_own)
-{
+START_TEST(adapter_v1_has_a_variable_of_its_own) {
     struct child *c;
 
     usual();
@@ -221,8 +204,7 @@ START_TEST(adapter_v1_has_a_variable_of_its_own)
 }
 END_TEST
 
-START_TEST(a_process_that_uses_one_of_its_cards_needs_only_a_mask)
-{
+START_TEST(a_process_that_uses_one_of_its_cards_needs_only_a_mask) {
     struct child *c;
 
     usual();
@@ -234,8 +216,7 @@ START_TEST(a_process_that_uses_one_of_its_cards_needs_only_a_mask)
 }
 END_TEST
 
-START_TEST(exports_by_ipc_are_ended_by_eager_backing_alone)
-{
+START_TEST(exports_by_ipc_are_ended_by_eager_backing_alone) {
     struct child *c;
 
     usual();
@@ -247,8 +228,7 @@ START_TEST(exports_by_ipc_are_ended_by_eager_backing_alone)
 }
 END_TEST
 
-START_TEST(a_loss_that_the_links_do_not_explain_is_never_called_fine)
-{
+START_TEST(a_loss_that_the_links_do_not_explain_is_never_called_fine) {
     struct child *c;
 
     usual();
@@ -261,8 +241,7 @@ START_TEST(a_loss_that_the_links_do_not_explain_is_never_called_fine)
 }
 END_TEST
 
-START_TEST(a_remedy_in_force_is_seen)
-{
+START_TEST(a_remedy_in_force_is_seen) {
     struct child *c;
 
     usual();
@@ -275,8 +254,7 @@ START_TEST(a_remedy_in_force_is_seen)
 }
 END_TEST
 
-START_TEST(one_card_has_nothing_to_fear)
-{
+START_TEST(one_card_has_nothing_to_fear) {
     struct child *c;
     char path[128];
 
@@ -289,8 +267,7 @@ START_TEST(one_card_has_nothing_to_fear)
 }
 END_TEST
 
-START_TEST(a_kernel_without_gpuactive_is_not_taken_for_no_mirror)
-{
+START_TEST(a_kernel_without_gpuactive_is_not_taken_for_no_mirror) {
     struct child *c;
 
     usual();
@@ -307,8 +284,7 @@ END_TEST
 
 /* --- known trouble --------------------------------------------------------------------------- */
 
-START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do)
-{
+START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do) {
     struct child *c;
 
     usual();
@@ -332,8 +308,7 @@ START_TEST(known_trouble_is_found_each_with_the_one_thing_to_do)
 }
 END_TEST
 
-START_TEST(a_loader_that_is_too_old_for_the_runtime_is_told)
-{
+START_TEST(a_loader_that_is_too_old_for_the_runtime_is_told) {
     struct child *c;
 
     usual();
@@ -351,8 +326,7 @@ START_TEST(a_loader_that_is_too_old_for_the_runtime_is_told)
 }
 END_TEST
 
-START_TEST(what_cannot_be_read_is_said_and_the_code_is_3)
-{
+START_TEST(what_cannot_be_read_is_said_and_the_code_is_3) {
     struct child *c;
     char path[128];
 
@@ -370,8 +344,7 @@ START_TEST(what_cannot_be_read_is_said_and_the_code_is_3)
 }
 END_TEST
 
-START_TEST(a_preload_that_tells_nothing_is_a_warning)
-{
+START_TEST(a_preload_that_tells_nothing_is_a_warning) {
     struct child *c;
 
     usual();
@@ -390,8 +363,7 @@ struct live {
     int in; /* closing it ends the process */
 };
 
-static struct live start(const char *conf, const char *preload)
-{
+static struct live start(const char *conf, const char *preload) {
     struct live l;
     int in[2], out[2];
     char word[16] = "";
@@ -421,8 +393,7 @@ static struct live start(const char *conf, const char *preload)
 }
 
 /* Its segment goes with it. */
-static void end(struct live *l)
-{
+static void end(struct live *l) {
     struct child *gone = calloc(1, sizeof *gone);
 
     close(l->in);
@@ -431,8 +402,7 @@ static void end(struct live *l)
     child_free(gone);
 }
 
-static struct child *look_at(const struct live *l, int code)
-{
+static struct child *look_at(const struct live *l, int code) {
     char pid[16];
     struct child *c;
 
@@ -443,8 +413,7 @@ static struct child *look_at(const struct live *l, int code)
     return c;
 }
 
-START_TEST(a_live_process_is_seen_with_and_without_the_preload)
-{
+START_TEST(a_live_process_is_seen_with_and_without_the_preload) {
     struct live l = start("preset:observe", build_path("libzeroute.so"));
     struct child *c = look_at(&l, 1);
 
@@ -466,8 +435,7 @@ START_TEST(a_live_process_is_seen_with_and_without_the_preload)
 }
 END_TEST
 
-START_TEST(a_live_process_under_either_remedy_has_nothing_to_do)
-{
+START_TEST(a_live_process_under_either_remedy_has_nothing_to_do) {
     static const char *const remedies[][2] = {{"preset:mitigate", "owner"}, {"preset:eager", "eager"}};
 
     for (unsigned i = 0; i < 2; i++) {
@@ -484,8 +452,7 @@ END_TEST
 
 /* --- the command ----------------------------------------------------------------------------- */
 
-START_TEST(the_machine_is_looked_at_without_a_process)
-{
+START_TEST(the_machine_is_looked_at_without_a_process) {
     struct child *c;
 
     usual();
@@ -497,8 +464,7 @@ START_TEST(the_machine_is_looked_at_without_a_process)
 }
 END_TEST
 
-START_TEST(the_page_fits_and_ends_with_a_verdict)
-{
+START_TEST(the_page_fits_and_ends_with_a_verdict) {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
     const char *argv[] = {build_path("zeroute"), "doctor", "4242", NULL};
     struct child *c;
@@ -526,8 +492,7 @@ START_TEST(the_page_fits_and_ends_with_a_verdict)
 }
 END_TEST
 
-START_TEST(a_process_that_is_not_there_and_wrong_usage_are_2)
-{
+START_TEST(a_process_that_is_not_there_and_wrong_usage_are_2) {
     struct child *c = ask("4242", "--json");
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 2);
@@ -540,8 +505,7 @@ START_TEST(a_process_that_is_not_there_and_wrong_usage_are_2)
 }
 END_TEST
 
-START_TEST(every_fact_about_a_version_has_a_source)
-{
+START_TEST(every_fact_about_a_version_has_a_source) {
     struct child *c = ask(NULL, "--facts");
     unsigned facts = 0, sources = 0;
 
@@ -557,8 +521,7 @@ START_TEST(every_fact_about_a_version_has_a_source)
 END_TEST
 
 /* Doctor has a word on every name that it finds in an environment: here only on those that a test sets. */
-static void forget_settings(void)
-{
+static void forget_settings(void) {
     extern char **environ;
 
     for (char **at = environ; *at;) {
@@ -572,8 +535,7 @@ static void forget_settings(void)
     }
 }
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("doctor");
     TCase *t = tcase_create("doctor");
 

@@ -5,8 +5,7 @@
 #include "child.h"
 #include "suite.h"
 
-static struct child *gap(const char *loader, const char *asker, const char *age, const char *kind, const char *conf)
-{
+static struct child *gap(const char *loader, const char *asker, const char *age, const char *kind, const char *conf) {
     char at[PATH_MAX], by[PATH_MAX];
     const char *settings[] = {conf, NULL};
     const char *argv[] = {"gap", at, by, age, kind, NULL};
@@ -21,8 +20,7 @@ static struct child *gap(const char *loader, const char *asker, const char *age,
 #define ADAPTER "test/gap/libur_adapter_level_zero_v2.so.0"
 #define STRANGER "test/gap/libstranger.so"
 
-START_TEST(an_adapter_on_an_old_loader_gets_an_answer_for_every_row)
-{
+START_TEST(an_adapter_on_an_old_loader_gets_an_answer_for_every_row) {
     struct child *c = gap(OLD, ADAPTER, "old", "guarded", "ZEROUTE_CONF=guard:on");
 
     child_ok(c);
@@ -31,8 +29,7 @@ START_TEST(an_adapter_on_an_old_loader_gets_an_answer_for_every_row)
 }
 END_TEST
 
-START_TEST(a_child_of_fork_lists_what_it_calls_itself)
-{
+START_TEST(a_child_of_fork_lists_what_it_calls_itself) {
     struct child *c = gap(OLD, ADAPTER, "old", "guarded", "ZEROUTE_CONF=guard:on");
     struct child of_fork = {0};
     const char *line = strstr(c->out, "child ");
@@ -52,8 +49,7 @@ START_TEST(a_child_of_fork_lists_what_it_calls_itself)
 }
 END_TEST
 
-START_TEST(others_still_see_null)
-{
+START_TEST(others_still_see_null) {
     struct child *c = gap(OLD, STRANGER, "old", "bare", "ZEROUTE_CONF=guard:on");
 
     child_ok(c);
@@ -61,8 +57,7 @@ START_TEST(others_still_see_null)
 }
 END_TEST
 
-START_TEST(guard_off_leaves_null_to_adapters_too)
-{
+START_TEST(guard_off_leaves_null_to_adapters_too) {
     struct child *c = gap(OLD, ADAPTER, "old", "bare", "ZEROUTE_CONF=guard:off");
 
     child_ok(c);
@@ -70,8 +65,7 @@ START_TEST(guard_off_leaves_null_to_adapters_too)
 }
 END_TEST
 
-START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of)
-{
+START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of) {
     struct child *c = gap(NEW, ADAPTER, "new", "guarded", "ZEROUTE_CONF=guard:on");
 
     child_ok(c);
@@ -80,8 +74,7 @@ START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("guard");
     TCase *t = tcase_create("guard");
 

@@ -9,15 +9,13 @@ static const char *const names[] = {
 };
 
 /* Of the extensions and of the entry points that only newer loaders have there is no call in prog_inject.c. */
-static bool is_left_out(const char *name)
-{
+static bool is_left_out(const char *name) {
     return strstr(name, "Exp") || strcmp(name, "zesInit") == 0 || strcmp(name, "zeInitDrivers") == 0 ||
            strcmp(name, "zeMemPutIpcHandle") == 0 || strcmp(name, "zeMemGetPitchFor2dImage") == 0 ||
            strcmp(name, "zeMemGetIpcHandleWithProperties") == 0 || strcmp(name, "zePhysicalMemGetProperties") == 0;
 }
 
-START_TEST(the_first_call_fails_and_nothing_is_lost)
-{
+START_TEST(the_first_call_fails_and_nothing_is_lost) {
     static const char *const kept[] = {"cache:on,cache_limit:0", "cache:off"};
     const char *name = names[_i / 2];
     char conf[256];
@@ -42,8 +40,7 @@ START_TEST(the_first_call_fails_and_nothing_is_lost)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("inject");
     TCase *c = tcase_create("every entry point");
 

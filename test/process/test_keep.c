@@ -2,8 +2,7 @@
 #include "child.h"
 #include "suite.h"
 
-static struct child *run(const char *conf, const char *program, const char *argument)
-{
+static struct child *run(const char *conf, const char *program, const char *argument) {
     const char *sim = "ZE_SIMGPU=devices:2,count:on,vram:64MiB";
     const char *settings[] = {sim_driver(), sim, conf, NULL};
     const char *argv[] = {program, argument, NULL};
@@ -26,8 +25,7 @@ static struct child *run(const char *conf, const char *program, const char *argu
     return c;
 }
 
-static uint64_t value(const struct child *c, const char *name)
-{
+static uint64_t value(const struct child *c, const char *name) {
     return child_count(c, "%s", name);
 }
 
@@ -78,8 +76,7 @@ static uint64_t value(const struct child *c, const char *name)
     X(a_child_of_fork_gets_nothing_of_its_parent, LASTING, keep_child, forked)
 
 #define PROMISE(test, conf, program, part)                                                                             \
-    START_TEST(test)                                                                                                   \
-    {                                                                                                                  \
+    START_TEST(test) {                                                                                                 \
         struct child *c = run(KEEPING conf, #program, #part);                                                          \
                                                                                                                        \
         ck_assert_uint_lt(value(c, "allocated_bytes.all.current"), 1u << 30);                                          \
@@ -90,8 +87,7 @@ static uint64_t value(const struct child *c, const char *name)
 PROMISES(PROMISE)
 
 /* One of 60 MiB, after one of 40 MiB has gone back; and one that is refused with nothing left to go. */
-START_TEST(what_a_full_card_got_back_is_counted)
-{
+START_TEST(what_a_full_card_got_back_is_counted) {
     struct child *c = run(KEEPING LASTING, "keep", "full");
 
     ck_assert_uint_eq(value(c, "cache.trims"), 1);
@@ -102,8 +98,7 @@ START_TEST(what_a_full_card_got_back_is_counted)
 END_TEST
 
 /* As many as prog_keep_site.c makes, and one: the shortest way counts as the general one does. */
-START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
-{
+START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted) {
     struct child *c = run(KEEPING LASTING, "keep_site", "steady");
 
     ck_assert_uint_eq(value(c, "calls.zeMemAllocDevice.plt"), 3001);
@@ -128,8 +123,7 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
 }
 END_TEST
 
-static void each_card_counts(const struct child *c, int cards, uint64_t calls)
-{
+static void each_card_counts(const struct child *c, int cards, uint64_t calls) {
     for (int card = 0; card < cards; card++) {
         ck_assert_uint_eq(child_count(c, "device.%d.allocation.all.allocated", card), calls);
         ck_assert_uint_eq(child_count(c, "device.%d.allocation.all.freed", card), calls);
@@ -137,8 +131,7 @@ static void each_card_counts(const struct child *c, int cards, uint64_t calls)
 }
 
 /* 8 cards and two tiles of each, 20 times each; tiles are counted with their card. */
-START_TEST(every_device_gets_memory_of_its_own)
-{
+START_TEST(every_device_gets_memory_of_its_own) {
     struct child *c = run(KEEPING LASTING, "keep_site", "many_devices");
 
     each_card_counts(c, 8, 3 * 20);
@@ -147,8 +140,7 @@ START_TEST(every_device_gets_memory_of_its_own)
 END_TEST
 
 /* 64 sites, 15 times on each of 8 cards. */
-START_TEST(many_call_sites_are_counted_on_the_card_that_they_use)
-{
+START_TEST(many_call_sites_are_counted_on_the_card_that_they_use) {
     struct child *c = run(KEEPING LASTING, "keep_site", "many_sites");
 
     each_card_counts(c, 8, 64 * 15);
@@ -159,8 +151,7 @@ START_TEST(many_call_sites_are_counted_on_the_card_that_they_use)
 }
 END_TEST
 
-START_TEST(a_handler_of_signals_may_come_between)
-{
+START_TEST(a_handler_of_signals_may_come_between) {
     struct child *c = run(KEEPING LASTING, "keep_site", "interrupted");
 
     ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
@@ -169,8 +160,7 @@ START_TEST(a_handler_of_signals_may_come_between)
 }
 END_TEST
 
-START_TEST(a_limit_refuses_in_time_and_counts_once)
-{
+START_TEST(a_limit_refuses_in_time_and_counts_once) {
     struct child *c = run(KEEPING LASTING ",limit:10MiB", "keep", "limited");
 
     ck_assert_uint_eq(value(c, "limit.refused_calls"), 4);
@@ -184,8 +174,7 @@ START_TEST(a_limit_refuses_in_time_and_counts_once)
 }
 END_TEST
 
-START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
-{
+START_TEST(blocks_that_outlive_their_context_leave_the_books_once) {
     struct child *c = run(KEEPING LASTING ",limit:8GiB", "keep", "orphans");
 
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
@@ -195,8 +184,7 @@ START_TEST(blocks_that_outlive_their_context_leave_the_books_once)
 }
 END_TEST
 
-START_TEST(a_process_may_leave_in_the_middle_of_everything)
-{
+START_TEST(a_process_may_leave_in_the_middle_of_everything) {
     static const char *const how[] = {"return", "exit", "thread", "_exit"};
 
     for (int i = 0; i < 40; i++)
@@ -204,8 +192,7 @@ START_TEST(a_process_may_leave_in_the_middle_of_everything)
 }
 END_TEST
 
-START_TEST(a_child_of_fork_counts_what_is_skipped_under_its_own_names)
-{
+START_TEST(a_child_of_fork_counts_what_is_skipped_under_its_own_names) {
     struct child *c = run(KEEPING LASTING ",residency:owner", "keep_child", "skipped_in_child");
     struct child *of_fork = calloc(1, sizeof *of_fork);
     const char *pid = strstr(c->out, "child ");
@@ -224,8 +211,7 @@ START_TEST(a_child_of_fork_counts_what_is_skipped_under_its_own_names)
 END_TEST
 
 /* Of prog_locks.c. */
-START_TEST(a_child_finds_every_lock_free)
-{
+START_TEST(a_child_finds_every_lock_free) {
     static const char *const how[] = {"forked", "cloned", "cloned_and_gone", "cloned_by_a_stranger"};
     static const char *const conf[] = {KEEPING, "ZEROUTE_CONF=preset:observe"};
 
@@ -234,8 +220,7 @@ START_TEST(a_child_finds_every_lock_free)
 }
 END_TEST
 
-START_TEST(threads_may_do_everything_at_once)
-{
+START_TEST(threads_may_do_everything_at_once) {
     const char *const conf[] = {KEEPING, KEEPING ",cache_limit:8MiB,cache_idle:1ms"};
 
     for (int i = 0; i < 2; i++) {
@@ -248,8 +233,7 @@ START_TEST(threads_may_do_everything_at_once)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("keep");
     TCase *t = tcase_create("keep");
 

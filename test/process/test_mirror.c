@@ -5,8 +5,7 @@
 
 #include <math.h>
 
-static void machine(void)
-{
+static void machine(void) {
     make_root();
     setenv("ZEROUTE_ROOT", root, 1);
     setenv("ZE_ENABLE_ALT_DRIVERS", build_path("libze_simgpu.so"), 1);
@@ -15,15 +14,13 @@ static void machine(void)
     unsetenv("EnableDeferBacking");
 }
 
-static void clear(void)
-{
+static void clear(void) {
     clear_root();
 }
 
 /* --- mirror-test ----------------------------------------------------------------------------- */
 
-static struct child *mirror_test(const char *const *options)
-{
+static struct child *mirror_test(const char *const *options) {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
     const char *argv[24] = {
         build_path("zeroute"), "mirror-test", "--json", "--step", "16MiB", "--count", "4", "--keep", "256MiB"};
@@ -34,16 +31,14 @@ static struct child *mirror_test(const char *const *options)
     return child_run(settings, argv);
 }
 
-static double number_after(const char *text, const char *first, const char *second)
-{
+static double number_after(const char *text, const char *first, const char *second) {
     const char *at = strstr(text, first);
 
     at = at ? strstr(at, second) : NULL;
     return at ? strtod(at + strlen(second), NULL) : NAN;
 }
 
-static double last_number_after(const char *text, const char *key)
-{
+static double last_number_after(const char *text, const char *key) {
     double value = NAN;
 
     for (const char *at = text; (at = strstr(at, key)); at++)
@@ -67,8 +62,7 @@ static const struct measurement {
 };
 enum { MEASUREMENTS = sizeof measurements / sizeof *measurements };
 
-START_TEST(host_bytes_per_device_byte_are_what_the_setting_makes_them)
-{
+START_TEST(host_bytes_per_device_byte_are_what_the_setting_makes_them) {
     const struct measurement *m = &measurements[_i];
     const char *options[] = {"--sim",       "--cards",    m->cards,    "--share",  m->share,
                              "--residency", m->residency, "--backing", m->backing, NULL};
@@ -85,8 +79,7 @@ START_TEST(host_bytes_per_device_byte_are_what_the_setting_makes_them)
 }
 END_TEST
 
-START_TEST(it_stops_above_the_floor_of_host_memory)
-{
+START_TEST(it_stops_above_the_floor_of_host_memory) {
     const char *options[] = {"--sim", "--keep", "1024TiB", NULL};
     struct child *c = mirror_test(options);
 
@@ -97,8 +90,7 @@ START_TEST(it_stops_above_the_floor_of_host_memory)
 }
 END_TEST
 
-START_TEST(cards_that_are_not_there_are_not_available)
-{
+START_TEST(cards_that_are_not_there_are_not_available) {
     static const char *const settings[] = {"LD_PRELOAD=", "ZE_SIMGPU=devices:1", NULL};
     const char *argv[] = {build_path("zeroute"), "mirror-test", "--cards", "3", NULL};
     struct child *c = child_run(settings, argv);
@@ -109,8 +101,7 @@ START_TEST(cards_that_are_not_there_are_not_available)
 }
 END_TEST
 
-START_TEST(all_settings_make_one_table)
-{
+START_TEST(all_settings_make_one_table) {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
     const char *argv[] = {build_path("zeroute"),
                           "mirror-test",
@@ -137,8 +128,7 @@ START_TEST(all_settings_make_one_table)
 }
 END_TEST
 
-START_TEST(wrong_usage_is_told_with_what_was_expected)
-{
+START_TEST(wrong_usage_is_told_with_what_was_expected) {
     static const char *const settings[] = {"LD_PRELOAD=", NULL};
     static const char *const wrong[][2] = {{"--route", "north"}, {"--share", "all"}, {"--cards", "0"},
                                            {"--step", "big"},    {"--count", "1"},   {"--residency", "mine"},
@@ -157,24 +147,21 @@ END_TEST
 
 /* --- the policies themselves ----------------------------------------------------------------- */
 
-static struct child *copy_between_cards(const char *conf, const char *more)
-{
+static struct child *copy_between_cards(const char *conf, const char *more) {
     const char *settings[] = {conf, more, NULL};
     const char *argv[] = {"mirror_copy", NULL};
 
     return child_run(settings, argv);
 }
 
-static void figures(const struct child *c, unsigned long *before, unsigned long *after)
-{
+static void figures(const struct child *c, unsigned long *before, unsigned long *after) {
     const char *at = strstr(c->out, "before ");
 
     ck_assert_msg(at && sscanf(at, "before %lu after %lu", before, after) == 2, "%s", c->out);
     ck_assert_msg(strstr(c->out, " same") != NULL, "%s", c->out);
 }
 
-START_TEST(as_asked_every_block_is_mirrored)
-{
+START_TEST(as_asked_every_block_is_mirrored) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:observe", NULL);
     unsigned long before, after;
 
@@ -187,8 +174,7 @@ START_TEST(as_asked_every_block_is_mirrored)
 }
 END_TEST
 
-START_TEST(under_owner_a_copy_between_cards_is_right_and_exports_its_one_buffer)
-{
+START_TEST(under_owner_a_copy_between_cards_is_right_and_exports_its_one_buffer) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:mitigate", NULL);
     unsigned long before, after;
 
@@ -206,8 +192,7 @@ START_TEST(under_owner_a_copy_between_cards_is_right_and_exports_its_one_buffer)
 }
 END_TEST
 
-START_TEST(a_caller_that_is_named_is_let_through)
-{
+START_TEST(a_caller_that_is_named_is_let_through) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:mitigate,peer_callers:libccl.so+mirror_copy", NULL);
     unsigned long before, after;
 
@@ -218,8 +203,7 @@ START_TEST(a_caller_that_is_named_is_let_through)
 }
 END_TEST
 
-START_TEST(eager_backing_works_in_a_program_that_is_linked_to_the_loader)
-{
+START_TEST(eager_backing_works_in_a_program_that_is_linked_to_the_loader) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:eager", NULL);
     const struct zeroute_field *backing = c->s ? zeroute_find(c->s, "backing.in_force") : NULL;
     unsigned long before, after;
@@ -234,8 +218,7 @@ START_TEST(eager_backing_works_in_a_program_that_is_linked_to_the_loader)
 }
 END_TEST
 
-START_TEST(what_the_user_set_against_eager_backing_is_kept_and_named)
-{
+START_TEST(what_the_user_set_against_eager_backing_is_kept_and_named) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:eager", "EnableDeferBacking=1");
     const struct zeroute_field *backing = c->s ? zeroute_find(c->s, "backing.in_force") : NULL;
     unsigned long before, after;
@@ -258,8 +241,7 @@ static const struct {
                    {"imported", 0, 0, 0}, {"foreign", 1, 2, 2}, {"wrong", 0, 0, 0}};
 enum { RESIDENCIES = sizeof residencies / sizeof *residencies };
 
-START_TEST(owner_skips_peers_and_lets_all_else_through)
-{
+START_TEST(owner_skips_peers_and_lets_all_else_through) {
     const char *settings[] = {"ZEROUTE_CONF=preset:mitigate", "ZE_SIMGPU=devices:2,tiles:2,mirror:on,count:on", NULL};
     const char *argv[] = {"residency", residencies[_i].name, NULL};
     struct child *c = child_run(settings, argv);
@@ -272,8 +254,7 @@ START_TEST(owner_skips_peers_and_lets_all_else_through)
 }
 END_TEST
 
-START_TEST(the_process_tells_host_memory_against_its_start)
-{
+START_TEST(the_process_tells_host_memory_against_its_start) {
     struct child *c = copy_between_cards("ZEROUTE_CONF=preset:observe", NULL);
 
     child_ok(c);
@@ -283,8 +264,7 @@ START_TEST(the_process_tells_host_memory_against_its_start)
 }
 END_TEST
 
-START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said)
-{
+START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said) {
     const char *settings[] = {"ZEROUTE_CONF=preset:observe,host_floor:1024TiB", NULL};
     const char *argv[] = {"mirror_copy", NULL};
     struct child *c = child_run(settings, argv);
@@ -298,8 +278,7 @@ START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("mirror");
     TCase *t = tcase_create("mirror");
 

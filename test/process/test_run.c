@@ -11,14 +11,12 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-static void says(const char *text)
-{
+static void says(const char *text) {
     ck_assert_msg(strstr(err, text) != NULL, "stderr does not say '%s' but:\n%s", text, err);
 }
 
 /* A number in the file that `zeroute run --json j` wrote. */
-static long long number(int process, const char *field)
-{
+static long long number(int process, const char *field) {
     char code[512];
     snprintf(code, sizeof code,
              "python3 -c 'import json; p=json.load(open(\"j\"))[\"processes\"]; "
@@ -28,16 +26,14 @@ static long long number(int process, const char *field)
     return atoll(out);
 }
 
-static void setup(void)
-{
+static void setup(void) {
     shell_setup();
     setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
 }
 
 /* --- ends ------------------------------------------------------------------------------------- */
 
-START_TEST(the_exit_code_is_the_programs_own)
-{
+START_TEST(the_exit_code_is_the_programs_own) {
     ck_assert_int_eq(sh("$Z run -- true"), 0);
     ck_assert_int_eq(sh("$Z run -- sh -c 'exit 7'"), 7);
     ck_assert_int_eq(sh("$Z run sh -c 'exit 255'"), 255);
@@ -45,8 +41,7 @@ START_TEST(the_exit_code_is_the_programs_own)
 }
 END_TEST
 
-START_TEST(the_programs_signal_is_raised_again)
-{
+START_TEST(the_programs_signal_is_raised_again) {
     static const int signals[] = {SIGKILL, SIGTERM, SIGSEGV, SIGABRT, SIGINT};
     char zeroute[PATH_MAX + 16], line[64];
     snprintf(zeroute, sizeof zeroute, "%s/zeroute", build);
@@ -66,8 +61,7 @@ START_TEST(the_programs_signal_is_raised_again)
 }
 END_TEST
 
-START_TEST(what_cannot_be_executed_is_126_and_what_is_not_there_127)
-{
+START_TEST(what_cannot_be_executed_is_126_and_what_is_not_there_127) {
     ck_assert_int_eq(sh("$Z run -- /etc/passwd"), 126);
     says("zeroute run: cannot execute /etc/passwd: Permission denied");
     ck_assert_int_eq(sh("$Z run -- ./nothing"), 127);
@@ -76,8 +70,7 @@ START_TEST(what_cannot_be_executed_is_126_and_what_is_not_there_127)
 }
 END_TEST
 
-static pid_t start_in_background(const char *script, int *reader)
-{
+static pid_t start_in_background(const char *script, int *reader) {
     int fd[2];
     char zeroute[PATH_MAX + 16];
     snprintf(zeroute, sizeof zeroute, "%s/zeroute", build);
@@ -95,8 +88,7 @@ static pid_t start_in_background(const char *script, int *reader)
     return child;
 }
 
-START_TEST(a_signal_sent_to_us_reaches_the_program)
-{
+START_TEST(a_signal_sent_to_us_reaches_the_program) {
     int fd, status;
     char line[16];
     pid_t child = start_in_background("trap 'exit 9' TERM; trap 'echo usr1' USR1; echo ready; "
@@ -113,8 +105,7 @@ START_TEST(a_signal_sent_to_us_reaches_the_program)
 }
 END_TEST
 
-START_TEST(where_the_program_stops_we_stop_and_go_on_together)
-{
+START_TEST(where_the_program_stops_we_stop_and_go_on_together) {
     int fd, status;
     char line[16];
     pid_t child = start_in_background("kill -STOP $$; echo on", &fd);
@@ -128,8 +119,7 @@ START_TEST(where_the_program_stops_we_stop_and_go_on_together)
 }
 END_TEST
 
-START_TEST(who_kills_us_hard_kills_the_program)
-{
+START_TEST(who_kills_us_hard_kills_the_program) {
     int fd, status;
     char line[16];
     pid_t child = start_in_background("echo ready; exec sleep 1000", &fd);
@@ -143,8 +133,7 @@ END_TEST
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-START_TEST(a_bad_setting_is_refused_before_anything_starts)
-{
+START_TEST(a_bad_setting_is_refused_before_anything_starts) {
     static const struct {
         const char *options, *message;
     } bad[] = {
@@ -180,8 +169,7 @@ START_TEST(a_bad_setting_is_refused_before_anything_starts)
 }
 END_TEST
 
-START_TEST(a_library_that_is_missing_or_does_not_fit_is_named)
-{
+START_TEST(a_library_that_is_missing_or_does_not_fit_is_named) {
     ck_assert_int_eq(sh("ZEROUTE_LIB=/nowhere/libzeroute.so $Z run -- true"), 125);
     says("/nowhere/libzeroute.so");
     ck_assert_int_eq(sh("ZEROUTE_LIB=/etc/passwd $Z run -- true"), 125);
@@ -202,8 +190,7 @@ START_TEST(a_library_that_is_missing_or_does_not_fit_is_named)
 }
 END_TEST
 
-START_TEST(a_static_program_is_run_and_said_to_be_out_of_reach)
-{
+START_TEST(a_static_program_is_run_and_said_to_be_out_of_reach) {
     if (sh("echo 'int main(void) { return 6; }' >s.c && cc -static s.c -o s") != 0)
         SKIP("no static libc here");
     ck_assert_int_eq(sh("$Z run -- ./s"), 6);
@@ -211,8 +198,7 @@ START_TEST(a_static_program_is_run_and_said_to_be_out_of_reach)
 }
 END_TEST
 
-START_TEST(a_program_of_32_bits_is_run_and_said_to_be_out_of_reach)
-{
+START_TEST(a_program_of_32_bits_is_run_and_said_to_be_out_of_reach) {
     if (sh("printf '.globl _start\n_start: mov $1,%%%%eax\nmov $7,%%%%ebx\nint $0x80\n' >a.s && "
            "as --32 a.s -o a.o && ld -m elf_i386 a.o -o a && ./a") != 7)
         SKIP("no such programs here");
@@ -221,8 +207,7 @@ START_TEST(a_program_of_32_bits_is_run_and_said_to_be_out_of_reach)
 }
 END_TEST
 
-START_TEST(a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none)
-{
+START_TEST(a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none) {
     ck_assert_int_eq(sh("$Z run --json /dev/full -- true"), 125);
     says("cannot write /dev/full: No space left on device");
     ck_assert_int_eq(sh("$Z run --json /dev/full -- sh -c 'exit 4'"), 4);
@@ -231,8 +216,7 @@ START_TEST(a_report_that_cannot_be_written_is_our_failure_where_the_program_had_
 }
 END_TEST
 
-START_TEST(an_output_that_cannot_be_written_is_no_answer)
-{
+START_TEST(an_output_that_cannot_be_written_is_no_answer) {
     static const char *const commands[] = {"--help",
                                            "stat --json",
                                            "doctor",
@@ -249,8 +233,7 @@ START_TEST(an_output_that_cannot_be_written_is_no_answer)
 }
 END_TEST
 
-START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind)
-{
+START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind) {
     ck_assert_int_eq(
         sh("mkdir t; TMPDIR=$PWD/t $Z mirror-test --sim=alloc_cost:1s,mirror:on --cards 1,2 --step 1MiB "
            "--count 64 --keep 1MiB >o & p=$!; until ls -d t/*/proc/[0-9]*; do sleep 0.02; done; "
@@ -261,8 +244,7 @@ START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind)
 }
 END_TEST
 
-START_TEST(who_asks_for_json_gets_it_of_a_failure_too)
-{
+START_TEST(who_asks_for_json_gets_it_of_a_failure_too) {
     static const char *const commands[] = {"stat 4194303",         "stat abc",
                                            "doctor 4194303",       "doctor --nonsense",
                                            "diff no yes",          "replay nowhere",
@@ -275,15 +257,13 @@ START_TEST(who_asks_for_json_gets_it_of_a_failure_too)
 }
 END_TEST
 
-START_TEST(a_program_may_close_every_descriptor_in_between)
-{
+START_TEST(a_program_may_close_every_descriptor_in_between) {
     ck_assert_int_eq(sh("timeout 20 $Z run --sim --json j -- $W alloc 3 closefrom alloc 3"), 0);
     ck_assert_int_eq(number(0, "calls.zeMemAllocDevice.plt"), 6);
 }
 END_TEST
 
-START_TEST(the_library_itself_warns_of_a_bad_setting_once_and_goes_on)
-{
+START_TEST(the_library_itself_warns_of_a_bad_setting_once_and_goes_on) {
     ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
                         "ZEROUTE_CONF=cache:maybe,nonsense:1 $W alloc 3 threads 4"),
                      0);
@@ -297,8 +277,7 @@ END_TEST
 
 /* --- settings --------------------------------------------------------------------------------- */
 
-START_TEST(flag_beats_preset_beats_environment_beats_file)
-{
+START_TEST(flag_beats_preset_beats_environment_beats_file) {
     ck_assert_int_eq(sh("printf 'cache:on\\nlimit:5GiB\\nreuse=always\\n' >c; "
                         "ZEROUTE_CONF_FILE=c $Z run -- sh -c 'echo $ZEROUTE_CONF'"),
                      0);
@@ -316,15 +295,13 @@ START_TEST(flag_beats_preset_beats_environment_beats_file)
 }
 END_TEST
 
-START_TEST(a_preload_that_was_there_is_kept_behind_ours)
-{
+START_TEST(a_preload_that_was_there_is_kept_behind_ours) {
     ck_assert_int_eq(sh("LD_PRELOAD=libm.so.6 $Z run -- sh -c 'echo $LD_PRELOAD'"), 0);
     ck_assert_ptr_nonnull(strstr(out, "/libzeroute.so:libm.so.6\n"));
 }
 END_TEST
 
-START_TEST(help_and_version_are_there_for_every_command)
-{
+START_TEST(help_and_version_are_there_for_every_command) {
     static const char *const commands[] = {"run", "stat", "gc", "replay", "doctor", "mirror-test", "ab", "diff"};
     ck_assert_int_eq(sh("$Z --version"), 0);
     ck_assert_int_eq(strncmp(out, "zeroute ", 8), 0);
@@ -352,8 +329,7 @@ END_TEST
 
 /* --- statistics ------------------------------------------------------------------------------- */
 
-START_TEST(a_process_that_never_touches_level_zero_leaves_nothing)
-{
+START_TEST(a_process_that_never_touches_level_zero_leaves_nothing) {
     ck_assert_int_eq(sh("$Z run --sim --json j --summary -- sh -c 'true; ls /dev >/dev/null'"), 0);
     ck_assert_int_eq(number(-1, ""), 0);
     ck_assert_int_eq(sh("$Z run --sim --summary -- true"), 0);
@@ -361,8 +337,7 @@ START_TEST(a_process_that_never_touches_level_zero_leaves_nothing)
 }
 END_TEST
 
-START_TEST(the_last_statistics_of_the_program_are_written)
-{
+START_TEST(the_last_statistics_of_the_program_are_written) {
     ck_assert_int_eq(sh("$Z run --sim --preset observe --json j -- $W alloc 5 keep 2"), 0);
     ck_assert_str_eq(err, "");
     ck_assert_int_eq(number(-1, ""), 1);
@@ -377,8 +352,7 @@ START_TEST(the_last_statistics_of_the_program_are_written)
 }
 END_TEST
 
-START_TEST(the_summary_comes_on_request_and_not_into_a_pipe)
-{
+START_TEST(the_summary_comes_on_request_and_not_into_a_pipe) {
     ck_assert_int_eq(sh("$Z run --sim -- $W alloc 1"), 0);
     ck_assert_str_eq(err, "");
     ck_assert_int_eq(sh("$Z run --sim --summary -- $W alloc 3"), 0);
@@ -390,8 +364,7 @@ START_TEST(the_summary_comes_on_request_and_not_into_a_pipe)
 }
 END_TEST
 
-START_TEST(statistics_survive_a_kill_and_are_shown_as_finished)
-{
+START_TEST(statistics_survive_a_kill_and_are_shown_as_finished) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- $W keep 3 die"), 128 + SIGKILL);
     ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 3 << 20);
     ck_assert_int_eq(sh("pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
@@ -402,8 +375,7 @@ START_TEST(statistics_survive_a_kill_and_are_shown_as_finished)
 END_TEST
 
 /* A process that had this number before may have left one. */
-START_TEST(discard_leaves_no_segment)
-{
+START_TEST(discard_leaves_no_segment) {
     ck_assert_int_eq(sh("ls /dev/shm | sort >before; $Z run --sim --discard --json j -- $W alloc 1; "
                         "pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
                         "[\"pid\"])') || exit 2; ls /dev/shm | sort | comm -13 before - | grep \"^zeroute.$pid[.]\""),
@@ -411,8 +383,7 @@ START_TEST(discard_leaves_no_segment)
 }
 END_TEST
 
-START_TEST(sixteen_processes_that_start_together_are_all_counted)
-{
+START_TEST(sixteen_processes_that_start_together_are_all_counted) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c 'for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; "
                         "do '$W' alloc 4 & done; wait'"),
                      0);
@@ -423,16 +394,14 @@ START_TEST(sixteen_processes_that_start_together_are_all_counted)
 }
 END_TEST
 
-START_TEST(sixty_four_threads_are_all_counted)
-{
+START_TEST(sixty_four_threads_are_all_counted) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- $W threads 64"), 0);
     ck_assert_int_eq(number(0, "allocation.all.allocated"), 640);
     ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 0);
 }
 END_TEST
 
-START_TEST(a_run_inside_a_run_is_in_both)
-{
+START_TEST(a_run_inside_a_run_is_in_both) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"$W alloc 1; $Z run --sim --json k -- $W alloc 2\""), 0);
     ck_assert_int_eq(number(-1, ""), 2);
     ck_assert_int_eq(sh("mv k j"), 0);
@@ -443,8 +412,7 @@ END_TEST
 
 /* --- fork and its kin ------------------------------------------------------------------------- */
 
-START_TEST(a_forked_child_has_its_own_books)
-{
+START_TEST(a_forked_child_has_its_own_books) {
     static const char *const kinds[] = {"fork", "raw"};
     for (size_t i = 0; i < 2; i++) {
         ck_assert_msg(sh("$Z run --sim --preset observe --json j -- $W keep 3 %s keep 1", kinds[i]) == 0, "%s: %s",
@@ -458,8 +426,7 @@ START_TEST(a_forked_child_has_its_own_books)
 }
 END_TEST
 
-START_TEST(fork_vfork_spawn_and_exec_from_a_busy_process_end_well)
-{
+START_TEST(fork_vfork_spawn_and_exec_from_a_busy_process_end_well) {
     static const char *const kinds[] = {"fork2 fork2 fork2 fork2", "vfork vfork", "spawn spawn"};
     for (size_t i = 0; i < 3; i++) {
         ck_assert_msg(sh("timeout 60 $Z run --sim --json j -- $W keep 1 busy %s calm", kinds[i]) == 0, "%s: %s",
@@ -473,8 +440,7 @@ START_TEST(fork_vfork_spawn_and_exec_from_a_busy_process_end_well)
 }
 END_TEST
 
-START_TEST(multiprocessing_works_by_fork_and_by_spawn)
-{
+START_TEST(multiprocessing_works_by_fork_and_by_spawn) {
     ck_assert_msg(sh("cat >m.py <<'E'\n"
                      "import ctypes, multiprocessing as m, sys\n"
                      "def f(x): return x * x\n"
@@ -496,8 +462,7 @@ END_TEST
 #define NO_NAMESPACE "no mount namespace here"
 #define WITH_SHM "unshare -m true 2>/dev/null || exit 77; unshare -m sh -c 'mount -t tmpfs -o size=%s none /dev/shm; "
 
-START_TEST(a_full_dev_shm_costs_the_statistics_and_nothing_else)
-{
+START_TEST(a_full_dev_shm_costs_the_statistics_and_nothing_else) {
     int code = sh(WITH_SHM "exec '$Z' run --sim --summary -- '$W' alloc 5'", "8k");
     if (code == 77)
         SKIP(NO_NAMESPACE);
@@ -508,8 +473,7 @@ START_TEST(a_full_dev_shm_costs_the_statistics_and_nothing_else)
 }
 END_TEST
 
-START_TEST(a_dev_shm_that_fills_up_later_loses_no_count)
-{
+START_TEST(a_dev_shm_that_fills_up_later_loses_no_count) {
     int code = sh(WITH_SHM "exec '$Z' run --sim --json j -- '$W' threads 40'", "400k");
     if (code == 77)
         SKIP(NO_NAMESPACE);
@@ -519,15 +483,13 @@ START_TEST(a_dev_shm_that_fills_up_later_loses_no_count)
 }
 END_TEST
 
-START_TEST(few_descriptors_are_enough)
-{
+START_TEST(few_descriptors_are_enough) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- sh -c \"ulimit -n 20; $W alloc 5\""), 0);
     ck_assert_int_eq(number(0, "allocation.all.allocated"), 5);
 }
 END_TEST
 
-START_TEST(a_read_only_dev_shm_is_said_once)
-{
+START_TEST(a_read_only_dev_shm_is_said_once) {
     int code = sh(WITH_SHM "mount -o remount,ro /dev/shm; exec '$Z' run --sim -- '$W' alloc 5'", "1m");
     if (code == 77)
         SKIP(NO_NAMESPACE);
@@ -537,8 +499,7 @@ START_TEST(a_read_only_dev_shm_is_said_once)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("run");
     TCase *t = tcase_create("run");
     tcase_add_checked_fixture(t, setup, shell_teardown);

@@ -18,8 +18,7 @@ struct worker {
     int in, out;
 };
 
-static struct worker begin(const char *const *argv)
-{
+static struct worker begin(const char *const *argv) {
     struct worker w;
     int in[2], from[2];
     char line[64] = "", library[PATH_MAX + 32], driver[PATH_MAX + 32], program[PATH_MAX + 32];
@@ -49,13 +48,11 @@ static struct worker begin(const char *const *argv)
     return w;
 }
 
-static void go_on(struct worker *w)
-{
+static void go_on(struct worker *w) {
     ck_assert_int_eq(write(w->in, "\n", 1), 1);
 }
 
-static int finish(struct worker *w)
-{
+static int finish(struct worker *w) {
     int status;
     close(w->in);
     ck_assert_int_eq(waitpid(w->pid, &status, 0), w->pid);
@@ -63,8 +60,7 @@ static int finish(struct worker *w)
     return status;
 }
 
-static enum zeroute_state state_of(pid_t pid, char *path)
-{
+static enum zeroute_state state_of(pid_t pid, char *path) {
     struct zeroute_list *list = zeroute_list_new();
     enum zeroute_state state = (enum zeroute_state)99;
     for (size_t i = 0; i < list->count; i++)
@@ -79,16 +75,14 @@ static enum zeroute_state state_of(pid_t pid, char *path)
 
 static const char *const keep_and_wait[] = {"run_work", "keep", "3", "wait", NULL};
 
-static void setup(void)
-{
+static void setup(void) {
     shell_setup();
     chmod(folder, 0777);
     setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
     signal(SIGPIPE, SIG_IGN);
 }
 
-START_TEST(a_live_process_is_shown_while_it_runs)
-{
+START_TEST(a_live_process_is_shown_while_it_runs) {
     struct worker w = begin(keep_and_wait);
     ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
     ck_assert_int_eq(sh("$Z stat %d", w.pid), 0);
@@ -108,8 +102,7 @@ START_TEST(a_live_process_is_shown_while_it_runs)
 }
 END_TEST
 
-START_TEST(figures_that_belong_together_agree_while_they_change)
-{
+START_TEST(figures_that_belong_together_agree_while_they_change) {
     static const char *const argv[] = {"run_work", "keep", "1", "busy", "wait", "calm", NULL};
     char path[320], why[256];
     uint64_t calls = 0, first = 0;
@@ -137,8 +130,7 @@ START_TEST(figures_that_belong_together_agree_while_they_change)
 END_TEST
 
 /* What the process holds is reserved from the driver: at no instant does it hold more. */
-START_TEST(reserved_is_never_below_allocated_while_both_change)
-{
+START_TEST(reserved_is_never_below_allocated_while_both_change) {
     static const char *const argv[] = {"run_work", "keep", "1", "busy", "wait", "calm", NULL};
     static const char *const conf[] = {"preset:observe", "preset:reroute"};
     static const char *const front[] = {"", "device.0."};
@@ -169,8 +161,7 @@ START_TEST(reserved_is_never_below_allocated_while_both_change)
 }
 END_TEST
 
-START_TEST(a_killed_process_is_finished_even_before_it_is_collected)
-{
+START_TEST(a_killed_process_is_finished_even_before_it_is_collected) {
     struct worker w = begin(keep_and_wait);
     siginfo_t info;
     kill(w.pid, SIGKILL);
@@ -181,8 +172,7 @@ START_TEST(a_killed_process_is_finished_even_before_it_is_collected)
 }
 END_TEST
 
-START_TEST(a_process_that_closed_all_its_descriptors_is_still_alive)
-{
+START_TEST(a_process_that_closed_all_its_descriptors_is_still_alive) {
     static const char *const argv[] = {"run_work", "keep", "1", "closefrom", "keep", "1", "wait", NULL};
     struct worker w = begin(argv);
     ck_assert_int_eq(state_of(w.pid, NULL), ZEROUTE_LIVE);
@@ -193,8 +183,7 @@ START_TEST(a_process_that_closed_all_its_descriptors_is_still_alive)
 }
 END_TEST
 
-START_TEST(a_program_that_was_replaced_by_exec_is_finished)
-{
+START_TEST(a_program_that_was_replaced_by_exec_is_finished) {
     static const char *const argv[] = {"run_work", "keep", "1", "wait", "exec", "wait", NULL};
     char line[64];
     struct worker w = begin(argv);
@@ -207,8 +196,7 @@ START_TEST(a_program_that_was_replaced_by_exec_is_finished)
 }
 END_TEST
 
-START_TEST(gc_removes_the_finished_and_never_the_living)
-{
+START_TEST(gc_removes_the_finished_and_never_the_living) {
     char dead_path[320], live_path[320];
     struct worker dead = begin(keep_and_wait), live = begin(keep_and_wait);
     kill(dead.pid, SIGKILL);
@@ -225,8 +213,7 @@ START_TEST(gc_removes_the_finished_and_never_the_living)
 }
 END_TEST
 
-START_TEST(any_command_removes_what_has_been_finished_for_ten_minutes)
-{
+START_TEST(any_command_removes_what_has_been_finished_for_ten_minutes) {
     char path[320];
     struct worker w = begin(keep_and_wait);
     kill(w.pid, SIGKILL);
@@ -239,8 +226,7 @@ START_TEST(any_command_removes_what_has_been_finished_for_ten_minutes)
 }
 END_TEST
 
-START_TEST(a_pid_that_is_used_again_does_not_bring_the_dead_back)
-{
+START_TEST(a_pid_that_is_used_again_does_not_bring_the_dead_back) {
     char path[320];
     struct worker w = begin(keep_and_wait);
     kill(w.pid, SIGKILL);
@@ -256,16 +242,14 @@ START_TEST(a_pid_that_is_used_again_does_not_bring_the_dead_back)
 }
 END_TEST
 
-START_TEST(what_is_no_segment_is_named_and_left_alone)
-{
+START_TEST(what_is_no_segment_is_named_and_left_alone) {
     ck_assert_int_eq(sh("f=/dev/shm/zeroute.999999.$$; echo garbage >$f; $Z stat; $Z gc; rm $f"), 0);
     ck_assert_ptr_nonnull(strstr(out, "999999"));
     ck_assert_ptr_nonnull(strstr(out, "truncated"));
 }
 END_TEST
 
-START_TEST(another_users_process_is_named_as_not_readable)
-{
+START_TEST(another_users_process_is_named_as_not_readable) {
     if (geteuid() != 0)
         SKIP("one user cannot make another");
     struct worker w = begin(keep_and_wait);
@@ -280,8 +264,7 @@ START_TEST(another_users_process_is_named_as_not_readable)
 }
 END_TEST
 
-START_TEST(a_process_in_a_container_is_found_and_known_to_live)
-{
+START_TEST(a_process_in_a_container_is_found_and_known_to_live) {
     if (sh("unshare -mpf true") != 0)
         SKIP("no namespaces here");
     /* A PID and a mount namespace of its own, with its own /dev/shm, as containers have. */
@@ -307,8 +290,7 @@ START_TEST(a_process_in_a_container_is_found_and_known_to_live)
 }
 END_TEST
 
-START_TEST(the_ranks_of_a_job_are_added_up)
-{
+START_TEST(the_ranks_of_a_job_are_added_up) {
     ck_assert_int_eq(sh("for r in 0 1 2; do TORCHELASTIC_RUN_ID=j$$ MASTER_PORT=1 RANK=$r "
                         "LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
                         "$W keep $((r + 1)) & done; wait; $Z stat --json >j; echo $$"),
@@ -327,8 +309,7 @@ START_TEST(the_ranks_of_a_job_are_added_up)
 }
 END_TEST
 
-START_TEST(ranks_without_a_job_name_are_known_by_their_session)
-{
+START_TEST(ranks_without_a_job_name_are_known_by_their_session) {
     ck_assert_int_eq(sh("setsid -w sh -c 'for r in 0 1; do PMI_RANK=$r LD_PRELOAD='$B'/libzeroute.so "
                         "ZE_ENABLE_ALT_DRIVERS='$B'/libze_simgpu.so '$W' keep 2 & done; wait; echo $$'"),
                      0);
@@ -337,8 +318,7 @@ START_TEST(ranks_without_a_job_name_are_known_by_their_session)
 }
 END_TEST
 
-START_TEST(a_library_in_the_place_of_another_is_soon_known)
-{
+START_TEST(a_library_in_the_place_of_another_is_soon_known) {
     /* Two libraries, one after the other, most likely at the same addresses. */
     ck_assert_int_eq(
         sh("cat >l.c <<'E'\n"
@@ -381,8 +361,7 @@ START_TEST(a_library_in_the_place_of_another_is_soon_known)
 }
 END_TEST
 
-START_TEST(prometheus_gets_base_units_and_totals)
-{
+START_TEST(prometheus_gets_base_units_and_totals) {
     struct worker w = begin(keep_and_wait);
     ck_assert_int_eq(sh("$Z stat %d --prometheus", w.pid), 0);
     char line[128];
@@ -397,16 +376,14 @@ START_TEST(prometheus_gets_base_units_and_totals)
 }
 END_TEST
 
-START_TEST(no_two_samples_have_the_same_labels)
-{
+START_TEST(no_two_samples_have_the_same_labels) {
     ck_assert_int_eq(sh("$Z run --sim -- $W keep 1 exec keep 1 && $Z stat --prometheus >all && "
                         "! sed 's/ [0-9.]*$//' all | grep -v '^#' | sort | uniq -d | grep ."),
                      0);
 }
 END_TEST
 
-START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds)
-{
+START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds) {
     char run[32], line[128];
     snprintf(run, sizeof run, "test%d", (int)getpid()); /* others may run this suite, too */
     setenv("ZEROUTE_RUN", run, 1);
@@ -427,8 +404,7 @@ START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds)
 }
 END_TEST
 
-START_TEST(one_that_could_not_read_its_own_start_time_still_dies)
-{
+START_TEST(one_that_could_not_read_its_own_start_time_still_dies) {
     char path[320];
     uint64_t none = 0;
     struct worker w = begin(keep_and_wait);
@@ -443,14 +419,12 @@ START_TEST(one_that_could_not_read_its_own_start_time_still_dies)
 }
 END_TEST
 
-static bool is_there_twice(const char *text, const char *word)
-{
+static bool is_there_twice(const char *text, const char *word) {
     const char *first = strstr(text, word);
     return first && strstr(first + 1, word);
 }
 
-START_TEST(watching_goes_on_until_it_is_interrupted)
-{
+START_TEST(watching_goes_on_until_it_is_interrupted) {
     struct worker w = begin(keep_and_wait);
     char pid[16], zeroute[PATH_MAX + 16];
     int from[2], status;
@@ -482,15 +456,13 @@ START_TEST(watching_goes_on_until_it_is_interrupted)
 }
 END_TEST
 
-START_TEST(an_unknown_process_is_said_to_be_so)
-{
+START_TEST(an_unknown_process_is_said_to_be_so) {
     ck_assert_int_eq(sh("$Z stat 4194303"), 2);
     ck_assert_ptr_nonnull(strstr(err, "no statistics of process 4194303: expected"));
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("stat");
     TCase *t = tcase_create("stat");
     tcase_add_checked_fixture(t, setup, shell_teardown);

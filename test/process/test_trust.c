@@ -17,22 +17,19 @@
 
 #define NOBODY "setpriv --reuid 65534 --regid 65534 --clear-groups "
 
-static void setup(void)
-{
+static void setup(void) {
     shell_setup();
     ck_assert_int_eq(sh("chmod 755 ."), 0);
     setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
 }
 
 /* A namespace of mounts with a /dev/shm of its own, in which root may do as it likes. */
-static bool may_mount(void)
-{
+static bool may_mount(void) {
     return geteuid() == 0 && sh("unshare -m sh -c 'mount -t tmpfs none /dev/shm'") == 0;
 }
 
 /* Says nothing of a file that is there already. */
-static void write_file(int folder_fd, const char *path, const void *bytes, size_t size)
-{
+static void write_file(int folder_fd, const char *path, const void *bytes, size_t size) {
     int fd = openat(folder_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -61,8 +58,7 @@ static const struct zeroute_segment_header dead = {
  * test, under the same name, is another's. With `restless` the user exchanges /dev/shm for a link to that folder and
  * back, all the time; else once for each byte from `in`, by the folder itself.
  */
-static void be_a_user(bool restless, int in, int ready)
-{
+static void be_a_user(bool restless, int in, int ready) {
     char other[PATH_MAX];
     int shm = -1;
     snprintf(other, sizeof other, "%s/victim", folder);
@@ -90,14 +86,12 @@ struct user {
     int out, in;
 };
 
-static void wait_ready(const struct user *u)
-{
+static void wait_ready(const struct user *u) {
     char c;
     ck_assert_int_eq(read(u->in, &c, 1), 1);
 }
 
-static struct user begin_user(bool restless)
-{
+static struct user begin_user(bool restless) {
     int to[2], from[2];
     struct user u;
     ck_assert_int_eq(sh("mkdir victim"), 0);
@@ -116,8 +110,7 @@ static struct user begin_user(bool restless)
     return u;
 }
 
-static void end_user(struct user *u)
-{
+static void end_user(struct user *u) {
     kill(u->pid, SIGKILL);
     waitpid(u->pid, NULL, 0);
     close(u->in);
@@ -125,8 +118,7 @@ static void end_user(struct user *u)
 }
 
 /* That of the user's namespace, as a command finds it; false: not there just now. */
-static bool find_dead(const struct user *u, struct zeroute_process *found)
-{
+static bool find_dead(const struct user *u, struct zeroute_process *found) {
     char path[64];
     struct zeroute_list *list = zeroute_list_new();
     bool is = false;
@@ -138,8 +130,7 @@ static bool find_dead(const struct user *u, struct zeroute_process *found)
     return is;
 }
 
-START_TEST(what_takes_the_place_of_a_dead_segment_is_not_removed_for_it)
-{
+START_TEST(what_takes_the_place_of_a_dead_segment_is_not_removed_for_it) {
     struct zeroute_process p;
     char path[128], byte = 'x';
     if (!may_mount())
@@ -157,8 +148,7 @@ START_TEST(what_takes_the_place_of_a_dead_segment_is_not_removed_for_it)
 }
 END_TEST
 
-START_TEST(no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere)
-{
+START_TEST(no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere) {
     struct zeroute_process p;
     char path[128];
     unsigned tried = 0, removed = 0;
@@ -180,8 +170,7 @@ START_TEST(no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere)
 }
 END_TEST
 
-START_TEST(root_removes_what_others_have_left_only_when_asked)
-{
+START_TEST(root_removes_what_others_have_left_only_when_asked) {
     if (geteuid() != 0)
         SKIP("one user cannot make another");
     ck_assert_int_eq(sh("chmod 777 . && LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so " NOBODY
@@ -197,8 +186,7 @@ START_TEST(root_removes_what_others_have_left_only_when_asked)
 END_TEST
 
 /* A user who locks a segment of their own, as a writer does, and waits: it says to be of this process here. */
-START_TEST(a_segment_that_another_process_holds_is_a_forgery)
-{
+START_TEST(a_segment_that_another_process_holds_is_a_forgery) {
     struct zeroute_segment_header forged = dead;
     struct stat st;
     char path[64], c;
@@ -244,8 +232,7 @@ START_TEST(a_segment_that_another_process_holds_is_a_forgery)
 }
 END_TEST
 
-START_TEST(no_user_adds_to_the_job_of_another)
-{
+START_TEST(no_user_adds_to_the_job_of_another) {
     struct zeroute_segment_header one = dead;
     char path[2][64], job[32];
     if (geteuid() != 0)
@@ -274,8 +261,7 @@ START_TEST(no_user_adds_to_the_job_of_another)
 END_TEST
 
 /* Each name was looked for among all of them, in each process: 4096 took seconds. */
-START_TEST(a_segment_of_thousands_of_histograms_does_not_hold_up_the_others)
-{
+START_TEST(a_segment_of_thousands_of_histograms_does_not_hold_up_the_others) {
     static const unsigned counts[] = {512, 4096, 65536};
     struct zeroute_segment_header h = dead;
     struct zeroute_segment_field f = {.type = ZEROUTE_HISTOGRAM};
@@ -302,8 +288,7 @@ START_TEST(a_segment_of_thousands_of_histograms_does_not_hold_up_the_others)
 END_TEST
 
 /* Everything that a segment can say, with a sequence that clears the screen, and with a line of its own. */
-START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line)
-{
+START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     static const char *const commands[] = {"stat",         "stat --all", "stat --fields", "stat --prometheus",
                                            "gc --dry-run", "stat --json"};
     static const char evil[] = "e\033[2J\x9b\xc2\x9bv\r\nINJECTED{} 1\n\xff\xe2";
@@ -351,8 +336,7 @@ END_TEST
  * The loader honours /etc/ld.so.preload for programs that run with more rights than their user has, too: there the
  * library must be as good as absent.
  */
-START_TEST(in_a_program_with_rights_of_its_own_the_library_does_nothing)
-{
+START_TEST(in_a_program_with_rights_of_its_own_the_library_does_nothing) {
     if (!may_mount())
         SKIP("no namespaces here");
     ck_assert_int_eq(sh("cat >s.sh <<'E'\n"
@@ -372,8 +356,7 @@ START_TEST(in_a_program_with_rights_of_its_own_the_library_does_nothing)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("trust");
     TCase *t = tcase_create("trust");
     tcase_add_checked_fixture(t, setup, shell_teardown);

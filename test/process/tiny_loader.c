@@ -2,21 +2,18 @@
 #include <level_zero/ze_api.h>
 #include <stdint.h>
 
-ze_result_t zeInit(ze_init_flags_t flags)
-{
+ze_result_t zeInit(ze_init_flags_t flags) {
     (void)flags;
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t zeMemFree(ze_context_handle_t context, void *ptr)
-{
+ze_result_t zeMemFree(ze_context_handle_t context, void *ptr) {
     (void)context;
     return ptr ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_POINTER;
 }
 
 ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                             size_t alignment, ze_device_handle_t device, void **out)
-{
+                             size_t alignment, ze_device_handle_t device, void **out) {
     static uintptr_t turn;
 
     (void)context, (void)desc, (void)size, (void)alignment, (void)device;
@@ -24,8 +21,7 @@ ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_al
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties)
-{
+ze_result_t zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties) {
     (void)device;
     properties->uuid.id[0] = 1;
     return ZE_RESULT_SUCCESS;

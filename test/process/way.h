@@ -44,16 +44,14 @@ struct way {
         }                                                                                                              \
     } while (0)
 
-static inline void way_same(const void *a, const void *b)
-{
+static inline void way_same(const void *a, const void *b) {
     if (memcmp(a, b, WAY_SIZE) == 0)
         return;
     puts("data differ");
     exit(1);
 }
 
-static inline void way_device(const struct way *w, ze_context_handle_t context, ze_device_handle_t device, int mark)
-{
+static inline void way_device(const struct way *w, ze_context_handle_t context, ze_device_handle_t device, int mark) {
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     ze_device_mem_alloc_desc_t on_device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
@@ -85,8 +83,7 @@ static inline void way_device(const struct way *w, ze_context_handle_t context, 
 }
 
 /* Prints how many devices it used, for the test to compare with what was counted. */
-static inline int way_run(const struct way *w)
-{
+static inline int way_run(const struct way *w) {
     ze_driver_handle_t driver[8];
     uint32_t drivers = 0, total = 0;
 

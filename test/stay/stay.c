@@ -37,8 +37,7 @@
 extern char **environ;
 ssize_t __readlink_chk(const char *path, char *buf, size_t size, size_t bufsize);
 
-static const char *look_up(char *const *env, const char *name)
-{
+static const char *look_up(char *const *env, const char *name) {
     size_t n = strlen(name);
 
     for (; env && *env; env++) {
@@ -48,8 +47,7 @@ static const char *look_up(char *const *env, const char *name)
     return NULL;
 }
 
-static bool listed(const char *list, const char *item, size_t n)
-{
+static bool listed(const char *list, const char *item, size_t n) {
     while (list && *list) {
         size_t m = strcspn(list, ": ");
 
@@ -60,8 +58,7 @@ static bool listed(const char *list, const char *item, size_t n)
     return false;
 }
 
-static size_t count(char *const *list)
-{
+static size_t count(char *const *list) {
     size_t n = 0;
 
     while (list && list[n])
@@ -81,8 +78,7 @@ struct start {
     char real[PATH_MAX];
 };
 
-static void set_env(char **env, char *entry)
-{
+static void set_env(char **env, char *entry) {
     size_t n = strcspn(entry, "=") + 1, i = 0;
 
     for (; env[i]; i++) {
@@ -95,8 +91,7 @@ static void set_env(char **env, char *entry)
     env[i + 1] = NULL;
 }
 
-static void keep_preloads(struct start *s)
-{
+static void keep_preloads(struct start *s) {
     const char *ours = look_up(s->env, "ZEROUTE_BED_PRELOAD");
     const char *theirs = look_up(s->env, "LD_PRELOAD");
     size_t used;
@@ -122,8 +117,7 @@ static void keep_preloads(struct start *s)
     set_env(s->env, s->preload);
 }
 
-static bool is_dynamic_elf(const unsigned char *head, ssize_t n)
-{
+static bool is_dynamic_elf(const unsigned char *head, ssize_t n) {
     Elf64_Ehdr h;
 
     if (n < (ssize_t)sizeof(h))
@@ -145,15 +139,13 @@ static bool is_dynamic_elf(const unsigned char *head, ssize_t n)
     return false;
 }
 
-static void push_front(char **argv, char *arg)
-{
+static void push_front(char **argv, char *arg) {
     memmove(argv + 1, argv, (count(argv) + 1) * sizeof(*argv));
     argv[0] = arg;
 }
 
 /* A script: what the kernel would do with its first line, but through our eyes. */
-static bool unfold_script(struct start *s, const unsigned char *head, ssize_t n)
-{
+static bool unfold_script(struct start *s, const unsigned char *head, ssize_t n) {
     char *line = s->shebang, *arg;
     size_t len = 0;
 
@@ -183,8 +175,7 @@ static bool unfold_script(struct start *s, const unsigned char *head, ssize_t n)
     return true;
 }
 
-static ssize_t read_head(const char *path, unsigned char *head, size_t size)
-{
+static ssize_t read_head(const char *path, unsigned char *head, size_t size) {
     struct statx st;
     ssize_t n;
     int fd;
@@ -200,8 +191,7 @@ static ssize_t read_head(const char *path, unsigned char *head, size_t size)
     return n;
 }
 
-static void go_through_ld(struct start *s)
-{
+static void go_through_ld(struct start *s) {
     const char *ld = look_up(s->env, "ZEROUTE_BED_LD"), *libc = look_up(s->env, "ZEROUTE_BED_LIBC");
     const char *own = look_up(environ, "ZEROUTE_BED_EXE"), *libs = look_up(s->env, "LD_LIBRARY_PATH");
     unsigned char head[1024];
@@ -257,22 +247,19 @@ static void go_through_ld(struct start *s)
         go_through_ld(s);                                                                                              \
     } while (0)
 
-int execve(const char *path, char *const argv[], char *const envp[])
-{
+int execve(const char *path, char *const argv[], char *const envp[]) {
     struct start s;
 
     PREPARE(&s, path, argv, envp);
     return (int)syscall(SYS_execve, s.path, s.argv, s.env);
 }
 
-int execv(const char *path, char *const argv[])
-{
+int execv(const char *path, char *const argv[]) {
     return execve(path, argv, environ);
 }
 
 /* The next place where PATH would look for file; NULL at the end. */
-static const char *next_place(const char *list, const char *file, char *buf)
-{
+static const char *next_place(const char *list, const char *file, char *buf) {
     size_t n = strcspn(list, ":"), m = strlen(file);
 
     if (n + m + 2 > PATH_MAX)
@@ -287,8 +274,7 @@ static const char *next_place(const char *list, const char *file, char *buf)
     return list[n] ? list + n + 1 : NULL;
 }
 
-static int exec_or_shell(const char *path, char *const argv[], char *const envp[])
-{
+static int exec_or_shell(const char *path, char *const argv[], char *const envp[]) {
     char **shell;
     size_t n = count(argv);
 
@@ -304,8 +290,7 @@ static int exec_or_shell(const char *path, char *const argv[], char *const envp[
     return execve(shell[0], shell, envp);
 }
 
-int execvpe(const char *file, char *const argv[], char *const envp[])
-{
+int execvpe(const char *file, char *const argv[], char *const envp[]) {
     const char *list = getenv("PATH");
     char buf[PATH_MAX];
     bool denied = false;
@@ -328,8 +313,7 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
     return -1;
 }
 
-int execvp(const char *file, char *const argv[])
-{
+int execvp(const char *file, char *const argv[]) {
     return execvpe(file, argv, environ);
 }
 
@@ -347,8 +331,7 @@ int execvp(const char *file, char *const argv[])
             (argv)[i_] = va_arg(ap, char *);                                                                           \
     } while (0)
 
-int execl(const char *path, const char *arg, ...)
-{
+int execl(const char *path, const char *arg, ...) {
     char **argv;
     va_list ap;
 
@@ -357,8 +340,7 @@ int execl(const char *path, const char *arg, ...)
     return execve(path, argv, environ);
 }
 
-int execlp(const char *file, const char *arg, ...)
-{
+int execlp(const char *file, const char *arg, ...) {
     char **argv;
     va_list ap;
 
@@ -367,8 +349,7 @@ int execlp(const char *file, const char *arg, ...)
     return execvpe(file, argv, environ);
 }
 
-int execle(const char *path, const char *arg, ...)
-{
+int execle(const char *path, const char *arg, ...) {
     char **argv, **envp;
     va_list ap;
 
@@ -378,8 +359,7 @@ int execle(const char *path, const char *arg, ...)
     return execve(path, argv, envp);
 }
 
-int fexecve(int fd, char *const argv[], char *const envp[])
-{
+int fexecve(int fd, char *const argv[], char *const envp[]) {
     char path[32];
 
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -391,14 +371,12 @@ typedef int spawn_fn(pid_t *, const char *, const posix_spawn_file_actions_t *, 
 
 static spawn_fn *real_spawn;
 
-__attribute__((constructor)) static void find_spawn(void)
-{
+__attribute__((constructor)) static void find_spawn(void) {
     *(void **)&real_spawn = dlvsym(RTLD_NEXT, "posix_spawn", "GLIBC_2.15");
 }
 
 int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *actions,
-                const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
-{
+                const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict]) {
     struct start s;
 
     if (!real_spawn)
@@ -408,8 +386,7 @@ int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spaw
 }
 
 int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *actions,
-                 const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict])
-{
+                 const posix_spawnattr_t *restrict attr, char *const argv[restrict], char *const envp[restrict]) {
     const char *list = getenv("PATH");
     char buf[PATH_MAX];
 
@@ -423,8 +400,7 @@ int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spa
     return ENOENT;
 }
 
-ssize_t readlink(const char *restrict path, char *restrict buf, size_t size)
-{
+ssize_t readlink(const char *restrict path, char *restrict buf, size_t size) {
     const char *exe = look_up(environ, "ZEROUTE_BED_EXE");
 
     if (exe && look_up(environ, "ZEROUTE_BED_LD") && strcmp(path, SELF_EXE) == 0) {
@@ -436,7 +412,6 @@ ssize_t readlink(const char *restrict path, char *restrict buf, size_t size)
     return syscall(SYS_readlink, path, buf, size);
 }
 
-ssize_t __readlink_chk(const char *path, char *buf, size_t size, size_t bufsize)
-{
+ssize_t __readlink_chk(const char *path, char *buf, size_t size, size_t bufsize) {
     return readlink(path, buf, size < bufsize ? size : bufsize);
 }

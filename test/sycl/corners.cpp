@@ -38,15 +38,13 @@ static sycl::context *all;
 
 static size_t alignment = 512;
 
-static char *take(size_t size, size_t card = 0)
-{
+static char *take(size_t size, size_t card = 0) {
     return static_cast<char *>(sycl::aligned_alloc_device(alignment, size, devices[card], *all));
 }
 
 // The slow command needs copy_cost of the stand-in. The new owner writes a small part, by the other engine and so at
 // once: the part that the slow command, which may go in pieces, writes last.
-static int reuse(size_t size)
-{
+static int reuse(size_t size) {
     using clock = std::chrono::steady_clock;
     const size_t part = 64 << 10;
     sycl::queue slow(*all, devices[0]), fast(*all, devices[0]);
@@ -70,16 +68,14 @@ static int reuse(size_t size)
     return 0;
 }
 
-static int leak()
-{
+static int leak() {
     for (size_t size : {size_t(512), size_t(2) << 20, size_t(20) << 20})
         if (!take(size))
             return 1;
     return 0;
 }
 
-static int orphans()
-{
+static int orphans() {
     for (int round = 0; round < 20; round++) {
         sycl::context own(devices[0]);
         for (size_t size : {size_t(512), size_t(2) << 20})
@@ -89,8 +85,7 @@ static int orphans()
     return 0;
 }
 
-static int peer()
-{
+static int peer() {
     if (devices.size() < 2 ||
         !devices[0].ext_oneapi_can_access_peer(devices[1], sycl::ext::oneapi::peer_access::access_supported))
         return 3;
@@ -116,8 +111,7 @@ static int peer()
 }
 
 // Blocks live while peer access is switched on, and off again; what becomes of their residency, the segment tells.
-static int late_peer(bool off)
-{
+static int late_peer(bool off) {
     std::vector<char *> blocks;
     for (size_t card = 0; card < devices.size(); card++)
         for (size_t size : {size_t(20) << 20, size_t(6) << 20})
@@ -134,8 +128,7 @@ static int late_peer(bool off)
 }
 
 // What a program gets when residency is refused (the setting `inject`).
-static int refused(bool kept)
-{
+static int refused(bool kept) {
     std::string told;
     if (kept) // a size that is kept when it is freed
         sycl::free(take(2 << 20), *all);
@@ -150,8 +143,7 @@ static int refused(bool kept)
 }
 
 // A limit that leaves no room for any of them beside what is kept: one gives it back, and it is enough for all.
-static int at_once()
-{
+static int at_once() {
     enum { THREADS = 4, SMALL = 120 };
     std::vector<std::thread> threads;
     std::vector<char *> small, large(THREADS);
@@ -179,8 +171,7 @@ static int at_once()
 }
 
 // Each block holds what was written and is told of rightly, whichever way it came. Prints how many were asked for.
-static int again()
-{
+static int again() {
     unsigned asked = 0;
     for (size_t card = 0; card < devices.size(); card++) {
         sycl::context other(devices[card]);
@@ -219,8 +210,7 @@ static int again()
 }
 
 // Prints what is missing afterwards, of each card.
-static int kept()
-{
+static int kept() {
     for (size_t card = 0; card < devices.size(); card++) {
         std::vector<char *> blocks;
         sycl::free(take(64, card), *all);
@@ -239,8 +229,7 @@ static int kept()
 }
 
 // Each block keeps what was written while the others come.
-static int contexts(size_t count, bool leave)
-{
+static int contexts(size_t count, bool leave) {
     struct held {
         sycl::context context;
         size_t card;
@@ -282,8 +271,7 @@ static int contexts(size_t count, bool leave)
 #ifdef HAS_IPC
 namespace ipc = sycl::ext::oneapi::experimental::ipc_memory;
 
-static ipc::handle_data_t handle_in(const char *file)
-{
+static ipc::handle_data_t handle_in(const char *file) {
     std::ifstream in(file, std::ios::binary);
     std::vector<char> raw{std::istreambuf_iterator<char>(in), {}};
     ipc::handle_data_t data(raw.size());
@@ -291,8 +279,7 @@ static ipc::handle_data_t handle_in(const char *file)
     return data;
 }
 
-static int importer(const char *file)
-{
+static int importer(const char *file) {
     ipc::handle_data_t data = handle_in(file);
     sycl::queue queue(*all, devices[0]);
     std::vector<unsigned char> got(4096), mine(4096, 0x99);
@@ -306,12 +293,9 @@ static int importer(const char *file)
     return 0;
 }
 
-static int exporter(const char *self)
-{
+static int exporter(const char *self) {
     // A block's start, an address inside it, and a small block that shares its memory with others below.
-    const struct {
-        size_t size, offset;
-    } cases[] = {{20 << 20, 0}, {20 << 20, 3 << 20}, {4096, 0}, {2 << 20, 1 << 20}};
+    const struct { size_t size, offset; } cases[] = {{20 << 20, 0}, {20 << 20, 3 << 20}, {4096, 0}, {2 << 20, 1 << 20}};
     sycl::queue queue(*all, devices[0]);
     for (auto c : cases) {
         char *before = take(c.size), *block = take(c.size);
@@ -349,8 +333,7 @@ static int exporter(const char *self)
 }
 
 // Has the block open; looks at it whenever it reads a byte, and writes y or n.
-static int holder(const char *file)
-{
+static int holder(const char *file) {
     sycl::queue queue(*all, devices[0]);
     char *p = static_cast<char *>(ipc::open(handle_in(file), *all, devices[0])), asked;
     while (read(0, &asked, 1) == 1) {
@@ -364,8 +347,7 @@ static int holder(const char *file)
 }
 
 // Whoever has opened a block sees its data for as long as he likes, whatever its first owner does next.
-static int freed_exporter(const char *self, size_t size)
-{
+static int freed_exporter(const char *self, size_t size) {
     sycl::queue queue(*all, devices[0]);
     std::vector<char *> next;
     int to[2], from[2], status = 0;
@@ -409,26 +391,21 @@ static int freed_exporter(const char *self, size_t size)
     return 1;
 }
 #else
-static int importer(const char *)
-{
+static int importer(const char *) {
     return 3;
 }
-static int exporter(const char *)
-{
+static int exporter(const char *) {
     return 3;
 }
-static int holder(const char *)
-{
+static int holder(const char *) {
     return 3;
 }
-static int freed_exporter(const char *, size_t)
-{
+static int freed_exporter(const char *, size_t) {
     return 3;
 }
 #endif
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     std::string act = argc > 1 ? argv[1] : "";
     try {
         devices = sycl::device::get_devices(sycl::info::device_type::gpu);

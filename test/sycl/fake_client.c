@@ -13,8 +13,7 @@ void sycl_free(void *ptr, const void *context,
                const void *code) __asm__("_ZN4sycl3_V14freeEPvRKNS0_7contextERKNS0_6detail13code_locationE");
 
 int CLIENT(void);
-int CLIENT(void)
-{
+int CLIENT(void) {
     /* A shared_ptr's control block: a table, two counts. */
     static struct {
         void **table;
@@ -36,14 +35,12 @@ int CLIENT(void)
 
 #ifdef SECOND
 int SECOND(void);
-int main(void)
-{
+int main(void) {
     return CLIENT() + SECOND();
 }
 #endif
 #ifdef ALONE
-int main(void)
-{
+int main(void) {
     return CLIENT();
 }
 #endif

@@ -11,14 +11,12 @@
 
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...)                                                       \
     void *fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                                       \
-    void *fake_##form parameters                                                                                       \
-    {                                                                                                                  \
+    void *fake_##form parameters {                                                                                     \
         return fake_malloc arguments;                                                                                  \
     }
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                                      \
     void fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                                        \
-    void fake_##form parameters                                                                                        \
-    {                                                                                                                  \
+    void fake_##form parameters {                                                                                      \
         (void)queue_or_context arguments;                                                                              \
         free(ptr);                                                                                                     \
     }
@@ -29,12 +27,10 @@
 #include "../../src/sycl/usm.def"
 
 signed char context_backend(const void *context) __asm__("_ZNK4sycl3_V17context11get_backendEv");
-signed char context_backend(const void *context)
-{
+signed char context_backend(const void *context) {
     return BACKEND;
 }
 signed char queue_backend(const void *queue) __asm__("_ZNK4sycl3_V15queue11get_backendEv");
-signed char queue_backend(const void *queue)
-{
+signed char queue_backend(const void *queue) {
     return BACKEND;
 }

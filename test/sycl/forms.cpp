@@ -27,8 +27,7 @@ constexpr size_t KiB = 1024, MiB = KiB * KiB;
 static std::vector<device> devices;
 static context *shared_context;
 
-static std::string attempt(const std::function<std::string()> &act)
-{
+static std::string attempt(const std::function<std::string()> &act) {
     try {
         return act();
     } catch (const std::exception &e) {
@@ -36,15 +35,13 @@ static std::string attempt(const std::function<std::string()> &act)
     }
 }
 
-static void line(const std::string &name, const std::function<std::string()> &act)
-{
+static void line(const std::string &name, const std::function<std::string()> &act) {
     std::string told = attempt(act);
     std::printf("%s: %s\n", name.c_str(), told.c_str());
     std::fflush(stdout);
 }
 
-static std::string kind(const void *p, const context &c)
-{
+static std::string kind(const void *p, const context &c) {
     return attempt([&] {
         switch (get_pointer_type(p, c)) {
         case usm::alloc::device:
@@ -59,8 +56,7 @@ static std::string kind(const void *p, const context &c)
     });
 }
 
-static std::string owner(const void *p, const context &c)
-{
+static std::string owner(const void *p, const context &c) {
     return attempt([&] {
         for (size_t i = 0; i < devices.size(); i++)
             if (devices[i] == get_pointer_device(p, c))
@@ -70,8 +66,7 @@ static std::string owner(const void *p, const context &c)
 }
 
 // Its first and last bytes through copies and a fill.
-static std::string data(char *p, size_t size, queue &q)
-{
+static std::string data(char *p, size_t size, queue &q) {
     return attempt([&] {
         std::vector<unsigned char> in(std::min(size, 8 * KiB)), out(in.size());
         for (size_t i = 0; i < in.size(); i++)
@@ -88,8 +83,7 @@ static std::string data(char *p, size_t size, queue &q)
     });
 }
 
-static std::string about(void *block, size_t size, size_t alignment, queue &q)
-{
+static std::string about(void *block, size_t size, size_t alignment, queue &q) {
     char *p = static_cast<char *>(block);
     if (!p)
         return "null";
@@ -102,8 +96,7 @@ static std::string about(void *block, size_t size, size_t alignment, queue &q)
 
 // --- the forms -----------------------------------------------------------------------------------------------
 
-static void forms()
-{
+static void forms() {
     int turn = 0;
     for (const device &d : devices) {
         queue q(*shared_context, d);
@@ -162,8 +155,7 @@ static void forms()
 
 // --- around them ---------------------------------------------------------------------------------------------
 
-static void around(size_t n)
-{
+static void around(size_t n) {
     queue q(*shared_context, devices[0]);
     const context &c = *shared_context;
     auto with = [&](const std::function<std::string(char *)> &act) {
@@ -253,8 +245,7 @@ static void around(size_t n)
     });
 }
 
-static void odd()
-{
+static void odd() {
     queue q(*shared_context, devices[0]);
     const context &c = *shared_context;
     int x = 0;
@@ -290,8 +281,7 @@ static void odd()
     });
 }
 
-static void contexts()
-{
+static void contexts() {
     for (const device &d : devices) {
         context one(d);
         queue q(one, d);
@@ -322,8 +312,7 @@ static void contexts()
     });
 }
 
-static void threads()
-{
+static void threads() {
     queue q(*shared_context, devices[0]);
     std::vector<std::thread> threads;
     std::vector<std::vector<char *>> left(8);
@@ -348,8 +337,7 @@ static void threads()
             });
 }
 
-static void forks()
-{
+static void forks() {
     queue q(*shared_context, devices[0]);
     char *p = malloc_device<char>(2 * MiB, q);
     for (bool exec : {false, true}) {
@@ -371,14 +359,12 @@ static void forks()
 struct AtEnd {
     queue *q = nullptr;
     void *small = nullptr, *large = nullptr;
-    void hold(const queue &of)
-    {
+    void hold(const queue &of) {
         q = new queue(of);
         small = malloc_device(4 * KiB, *q);
         large = malloc_device(20 * MiB, *q);
     }
-    ~AtEnd()
-    {
+    ~AtEnd() {
         if (q)
             line("at the end", [&] { return sycl::free(small, *q), sycl::free(large, q->get_context()), "freed"; });
     }
@@ -386,8 +372,7 @@ struct AtEnd {
 static AtEnd process_end;
 static thread_local AtEnd thread_end;
 
-static void ends()
-{
+static void ends() {
     queue q(*shared_context, devices[0]);
     std::thread([&] { thread_end.hold(q); }).join();
     thread_end.hold(q);
@@ -395,8 +380,7 @@ static void ends()
     line("never freed", [&] { return about(malloc_device(4 * MiB, q), 4 * MiB, 1, q); });
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)();

@@ -21,8 +21,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace
-{
+namespace {
 
 constexpr size_t MiB = size_t(1) << 20;
 constexpr size_t kSmallBlock = 1 * MiB, kSmallSegment = 2 * MiB;
@@ -31,16 +30,14 @@ constexpr size_t kLargeBlock = 10 * MiB, kLargeSegment = 20 * MiB, kRound = 2 * 
 int failures;
 size_t asked, refused, given_back; // calls of aligned_alloc_device, those that gave nothing, calls of free
 
-void expect(bool ok, const char *what)
-{
+void expect(bool ok, const char *what) {
     if (!ok) {
         failures++;
         std::fprintf(stderr, "torchlike: wrong: %s\n", what);
     }
 }
 
-size_t segment_size(size_t n)
-{
+size_t segment_size(size_t n) {
     if (n <= kSmallBlock)
         return kSmallSegment;
     if (n < kLargeBlock)
@@ -61,18 +58,15 @@ struct Tensor {
 };
 
 // One card's caching layer. Segments are never merged; a segment whose last tensor dies starts afresh.
-class Card
-{
+class Card {
   public:
     Card(sycl::device device, sycl::context context)
         : device_(device), context_(context),
           queue_(context, device, sycl::property_list{sycl::property::queue::in_order()}),
-          other_(context, device, sycl::property_list{sycl::property::queue::in_order()})
-    {
+          other_(context, device, sycl::property_list{sycl::property::queue::in_order()}) {
     }
 
-    bool alloc(size_t n, Tensor *out)
-    {
+    bool alloc(size_t n, Tensor *out) {
         n = (n + 511) / 512 * 512;
         for (size_t i = 0; i < segments_.size(); i++) {
             Segment &s = segments_[i];
@@ -94,16 +88,14 @@ class Card
         return cut(segments_.size() - 1, n, out);
     }
 
-    void free(const Tensor &t)
-    {
+    void free(const Tensor &t) {
         Segment &s = segments_[t.segment];
         if (--s.live == 0)
             s.used = 0;
     }
 
     // As torch.xpu.empty_cache(): streams first, then every segment without a tensor goes back.
-    void empty_cache()
-    {
+    void empty_cache() {
         queue_.wait();
         other_.wait();
         for (Segment &s : segments_) {
@@ -117,33 +109,27 @@ class Card
         }
     }
 
-    size_t free_memory() const
-    {
+    size_t free_memory() const {
         return device_.get_info<sycl::ext::intel::info::device::free_memory>();
     }
 
-    sycl::queue &queue()
-    {
+    sycl::queue &queue() {
         return queue_;
     }
-    sycl::queue &other()
-    {
+    sycl::queue &other() {
         return other_;
     }
-    const sycl::device &device() const
-    {
+    const sycl::device &device() const {
         return device_;
     }
-    const sycl::context &context() const
-    {
+    const sycl::context &context() const {
         return context_;
     }
 
     size_t live_bytes = 0, retries = 0;
 
   private:
-    char *grab(size_t n)
-    {
+    char *grab(size_t n) {
         char *p = static_cast<char *>(sycl::aligned_alloc_device(512, n, device_, context_));
         asked++;
         refused += !p;
@@ -151,8 +137,7 @@ class Card
         return p;
     }
 
-    bool cut(size_t i, size_t n, Tensor *out)
-    {
+    bool cut(size_t i, size_t n, Tensor *out) {
         Segment &s = segments_[i];
         *out = {i, s.base + s.used, n};
         s.used += n;
@@ -161,8 +146,7 @@ class Card
     }
 
     // The first page carries the segment's mark unless a tensor wrote there; tensors write their own mark.
-    void check(const Segment &s)
-    {
+    void check(const Segment &s) {
         unsigned char got[64];
         queue_.memcpy(got, s.base, sizeof got).wait();
         for (unsigned char c : got)
@@ -178,8 +162,7 @@ class Card
 
 std::vector<Card> cards;
 
-void books(const char *act)
-{
+void books(const char *act) {
     std::printf("books %s %zu %zu %zu", act, asked, refused, given_back);
     for (size_t i = 0; i < cards.size(); i++)
         std::printf(" %zu", cards[i].live_bytes);
@@ -192,8 +175,7 @@ void books(const char *act)
 }
 
 // Tensors of every class of size, some freed and reused: only new segments reach the runtime.
-void tensors(const char *during, const char *after)
-{
+void tensors(const char *during, const char *after) {
     const size_t sizes[] = {512, 4096, 100000, MiB, MiB + 1, 4 * MiB, 9 * MiB, 10 * MiB, 33 * MiB + 7};
     for (Card &card : cards) {
         std::vector<Tensor> held;
@@ -219,20 +201,17 @@ void tensors(const char *during, const char *after)
     books(after);
 }
 
-void first_tensors()
-{
+void first_tensors() {
     tensors("tensors", "empty_cache");
 }
 
 // After empty_cache the same again: what is kept below is reused.
-void more_tensors()
-{
+void more_tensors() {
     tensors("more_tensors", "empty_again");
 }
 
 // Data through two streams and back, and between cards byte by byte.
-void copies()
-{
+void copies() {
     const size_t n = 24 * MiB;
     std::vector<unsigned char> in(n), out(n);
     for (size_t i = 0; i < n; i++)
@@ -275,8 +254,7 @@ void copies()
 }
 
 // Fill one card to the brim: a null pointer comes, the cache is given back, the request succeeds.
-void out_of_memory()
-{
+void out_of_memory() {
     Card &card = cards[0];
     std::vector<Tensor> held;
     const size_t n = 512 * MiB;
@@ -296,8 +274,7 @@ void out_of_memory()
 }
 
 // empty_cache and then a question for free memory: what was given back is free.
-void free_memory()
-{
+void free_memory() {
     for (Card &card : cards) {
         if (!card.device().has(sycl::aspect::ext_intel_free_memory))
             continue;
@@ -316,8 +293,7 @@ void free_memory()
 }
 
 // expandable_segments: reserve once, create and map physical memory piece by piece.
-void expandable()
-{
+void expandable() {
 #ifdef SYCL_EXT_ONEAPI_VIRTUAL_MEM
     namespace ex = sycl::ext::oneapi::experimental;
     Card &card = cards[0];
@@ -355,8 +331,7 @@ const Act acts[] = {{"tensors", first_tensors},   {"more_tensors", more_tensors}
 
 } // namespace
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     std::vector<const Act *> plan;
     for (int i = 1; i < argc; i++) {
         const Act *found = nullptr;

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static inline void fixture_arm(struct zr_ab *ab, const char *name, const char *setting)
-{
+static inline void fixture_arm(struct zr_ab *ab, const char *name, const char *setting) {
     struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
     char *wrong = zr_ab_arm_parse(arm, setting);
 
@@ -18,8 +17,7 @@ static inline void fixture_arm(struct zr_ab *ab, const char *name, const char *s
     arm->name = zr_ab_text("%s", name);
 }
 
-static inline void fixture_start(struct zr_ab *ab, const char *a, const char *b)
-{
+static inline void fixture_start(struct zr_ab *ab, const char *a, const char *b) {
     *ab = (struct zr_ab){.seed = 1, .planned = 10};
     ab->command = calloc(3, sizeof(char *));
     ab->command[0] = strdup("./train");
@@ -37,8 +35,7 @@ static inline void fixture_start(struct zr_ab *ab, const char *a, const char *b)
 }
 
 /* A valid run with the fingerprint that its arm should have. */
-static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
-{
+static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm) {
     static const char *const settings[] = {"route", "cache", "residency", "backing"};
     struct zr_ab_run *run = zr_ab_run_add(ab);
 
@@ -66,8 +63,7 @@ static inline struct zr_ab_run *fixture_run(struct zr_ab *ab, size_t arm)
 }
 
 /* n runs per arm in ABBA order; wall around 1 s times factor[arm] with this relative noise. */
-static inline void fixture_runs(struct zr_ab *ab, size_t n, const double *factor, double noise, uint64_t seed)
-{
+static inline void fixture_runs(struct zr_ab *ab, size_t n, const double *factor, double noise, uint64_t seed) {
     struct zr_random r;
     size_t *plan = zr_ab_plan(ab->n_arms, n, false, seed);
 

@@ -20,16 +20,14 @@ static struct {
     const void *last_context;
 } driver;
 
-static inline void driver_start(void)
-{
+static inline void driver_start(void) {
     memset(&driver, 0, sizeof driver);
     driver.next = 0x7f0000000000;
     driver.room = UINT64_MAX;
 }
 
 /* A block in the map, LIVE; NULL and *code. */
-static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held, int *code)
-{
+static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held, int *code) {
     struct zr_block *b;
 
     *code = FULL;
@@ -58,8 +56,7 @@ static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t siz
     return b;
 }
 
-static inline void driver_free(const struct zr_block *b)
-{
+static inline void driver_free(const struct zr_block *b) {
     uint64_t word = 0;
     const struct zr_block *known = zr_map_look((void *)b->base, &word);
 
@@ -70,16 +67,14 @@ static inline void driver_free(const struct zr_block *b)
     __atomic_store_n(&driver.last_context, b->key.context, __ATOMIC_RELAXED);
 }
 
-static inline struct zr_block *segment_alloc(void *arg, size_t size, int *code)
-{
+static inline struct zr_block *segment_alloc(void *arg, size_t size, int *code) {
     static const struct zr_key key;
 
     (void)arg;
     return driver_alloc(&key, size, size, code);
 }
 
-static inline void segment_free(void *arg, struct zr_block *b)
-{
+static inline void segment_free(void *arg, struct zr_block *b) {
     (void)arg;
     if (zr_map_take((void *)b->base) != b)
         ck_abort_msg("%p is not LIVE", (void *)b->base);
@@ -92,15 +87,13 @@ static const struct zr_pool_backing segments = {NULL, segment_alloc, segment_fre
 /* --- whole blocks, as the layer above uses them ------------------------------------------------------------- */
 static const struct zr_key key = {.context = (void *)0x1000, .device = (void *)0x2000, .account = 1};
 
-static inline void start(void)
-{
+static inline void start(void) {
     driver_start();
     zr_cache_setup(driver_free, UINT32_MAX);
     zr_cache_set_limit(1, UINT64_MAX);
 }
 
-static inline struct zr_block *get_key(const struct zr_key *k, size_t size)
-{
+static inline struct zr_block *get_key(const struct zr_key *k, size_t size) {
     size_t held = zr_cache_round(size);
     struct zr_block *b = zr_cache_get(k, held, size);
     int code;
@@ -108,8 +101,7 @@ static inline struct zr_block *get_key(const struct zr_key *k, size_t size)
     return b ? b : driver_alloc(k, size, held, &code);
 }
 
-static inline void *get(size_t size)
-{
+static inline void *get(size_t size) {
     const struct zr_block *b = get_key(&key, size);
 
     if (!b) /* Check writes a line for every assertion: only for one that fails */
@@ -118,8 +110,7 @@ static inline void *get(size_t size)
 }
 
 /* Whether it was cached. Freed for good otherwise. */
-static inline bool put(void *p)
-{
+static inline bool put(void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 

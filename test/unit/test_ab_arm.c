@@ -5,21 +5,18 @@
 static struct zr_ab ab;
 static struct zr_ab_arm *const arm = &ab.arm[0];
 
-static void clear(void)
-{
+static void clear(void) {
     zr_ab_clear(&ab);
 }
 
-static void parse(const char *text)
-{
+static void parse(const char *text) {
     clear();
     ab.n_arms = 1;
     char *wrong = zr_ab_arm_parse(arm, text);
     ck_assert_msg(!wrong, "%s: %s", text, wrong);
 }
 
-static void refuse(const char *text, const char *expected)
-{
+static void refuse(const char *text, const char *expected) {
     clear();
     ab.n_arms = 1;
     char *wrong = zr_ab_arm_parse(arm, text);
@@ -27,23 +24,20 @@ static void refuse(const char *text, const char *expected)
     free(wrong);
 }
 
-static void settings_are(const char *expected)
-{
+static void settings_are(const char *expected) {
     char *settings = zr_ab_settings(arm);
     ck_assert_str_eq(settings, expected);
     free(settings);
 }
 
-static void has(size_t i, enum zr_ab_kind kind, const char *key, const char *value)
-{
+static void has(size_t i, enum zr_ab_kind kind, const char *key, const char *value) {
     ck_assert_uint_lt(i, arm->n_items);
     ck_assert_int_eq(arm->items[i].kind, kind);
     ck_assert_str_eq(arm->items[i].key, key);
     ck_assert_str_eq(arm->items[i].value, value);
 }
 
-START_TEST(settings_stand_between_commas)
-{
+START_TEST(settings_stand_between_commas) {
     parse("route:native,cache:off");
     ck_assert_uint_eq(arm->n_items, 2);
     has(0, ZR_AB_SETTING, "route", "native");
@@ -51,16 +45,14 @@ START_TEST(settings_stand_between_commas)
 }
 END_TEST
 
-START_TEST(a_variable_may_have_commas)
-{
+START_TEST(a_variable_may_have_commas) {
     parse("env:ZE_AFFINITY_MASK=0,1");
     ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZE_AFFINITY_MASK", "0,1");
 }
 END_TEST
 
-START_TEST(a_comma_before_another_item_ends_a_variable)
-{
+START_TEST(a_comma_before_another_item_ends_a_variable) {
     parse("env:ZE_AFFINITY_MASK=0,1,route:sycl,env:A=b=c,mitigate");
     ck_assert_uint_eq(arm->n_items, 4);
     has(0, ZR_AB_ENV, "ZE_AFFINITY_MASK", "0,1");
@@ -70,40 +62,35 @@ START_TEST(a_comma_before_another_item_ends_a_variable)
 }
 END_TEST
 
-START_TEST(an_escaped_comma_never_ends_a_variable)
-{
+START_TEST(an_escaped_comma_never_ends_a_variable) {
     parse("env:ZEROUTE_X=cache:on\\,route:sycl");
     ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZEROUTE_X", "cache:on,route:sycl");
 }
 END_TEST
 
-START_TEST(a_simulated_gpu_can_be_declared_whole)
-{
+START_TEST(a_simulated_gpu_can_be_declared_whole) {
     parse("env:ZE_SIMGPU=devices:2,mirror:on,version:1.6.33000");
     ck_assert_uint_eq(arm->n_items, 1);
     has(0, ZR_AB_ENV, "ZE_SIMGPU", "devices:2,mirror:on,version:1.6.33000");
 }
 END_TEST
 
-START_TEST(a_command_takes_the_rest)
-{
+START_TEST(a_command_takes_the_rest) {
     parse("route:auto,cmd:python train.py --mode=a,b");
     ck_assert_uint_eq(arm->n_items, 2);
     has(1, ZR_AB_CMD, "", "python train.py --mode=a,b");
 }
 END_TEST
 
-START_TEST(a_library_path_is_an_item)
-{
+START_TEST(a_library_path_is_an_item) {
     parse("lib:/opt/neo-25.18,route:native");
     has(0, ZR_AB_LIB, "", "/opt/neo-25.18");
     has(1, ZR_AB_SETTING, "route", "native");
 }
 END_TEST
 
-START_TEST(items_of_a_repeated_option_add_up)
-{
+START_TEST(items_of_a_repeated_option_add_up) {
     parse("env:A=1");
     char *wrong = zr_ab_arm_parse(arm, "env:B=2");
     ck_assert(!wrong);
@@ -112,8 +99,7 @@ START_TEST(items_of_a_repeated_option_add_up)
 }
 END_TEST
 
-START_TEST(what_is_not_a_setting_is_refused_by_name)
-{
+START_TEST(what_is_not_a_setting_is_refused_by_name) {
     refuse("rout:native", "unknown setting 'rout:native'");
     refuse("route:fast", "bad value route:fast: expected auto|pool|sycl|native");
     refuse("limit:lots", "limit");
@@ -130,8 +116,7 @@ START_TEST(what_is_not_a_setting_is_refused_by_name)
 }
 END_TEST
 
-START_TEST(every_arm_starts_from_observe)
-{
+START_TEST(every_arm_starts_from_observe) {
     parse("env:A=1");
     settings_are("route:native,cache:off");
     parse("route:auto");
@@ -144,8 +129,7 @@ START_TEST(every_arm_starts_from_observe)
 }
 END_TEST
 
-START_TEST(factors_become_all_combinations)
-{
+START_TEST(factors_become_all_combinations) {
     ck_assert(!zr_ab_factor_parse(&ab.factor[0], "path=route:native|route:sycl"));
     ck_assert(!zr_ab_factor_parse(&ab.factor[1], "cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1"));
     ab.n_factors = 2;
@@ -159,8 +143,7 @@ START_TEST(factors_become_all_combinations)
 }
 END_TEST
 
-static void refuse_factor(const char *text, const char *expected)
-{
+static void refuse_factor(const char *text, const char *expected) {
     clear();
     ab.n_factors = 1;
     char *wrong = zr_ab_factor_parse(&ab.factor[0], text);
@@ -168,16 +151,14 @@ static void refuse_factor(const char *text, const char *expected)
     free(wrong);
 }
 
-START_TEST(a_bad_factor_is_refused)
-{
+START_TEST(a_bad_factor_is_refused) {
     refuse_factor("path=route:native", "one level");
     refuse_factor("route:native|route:sycl", "expected NAME=SETTING|SETTING");
     refuse_factor("path=route:native|route:quick", "bad value route:quick");
 }
 END_TEST
 
-static void clashes(const char *one, const char *other, const char *expected)
-{
+static void clashes(const char *one, const char *other, const char *expected) {
     clear();
     ab.n_factors = 2;
     ck_assert(!zr_ab_factor_parse(&ab.factor[0], one));
@@ -188,8 +169,7 @@ static void clashes(const char *one, const char *other, const char *expected)
     free(wrong);
 }
 
-START_TEST(factors_that_undo_each_other_are_refused)
-{
+START_TEST(factors_that_undo_each_other_are_refused) {
     clashes("x=route:native|route:sycl", "x=cache:on|cache:off", "two factors named x");
     clashes("x=route:native|route:sycl", "y=cache:on|route:pool", "both set route");
     clashes("x=observe|mitigate", "y=residency:default|residency:owner", "both set residency");
@@ -202,8 +182,7 @@ START_TEST(factors_that_undo_each_other_are_refused)
 }
 END_TEST
 
-START_TEST(abba_runs_every_second_round_backwards)
-{
+START_TEST(abba_runs_every_second_round_backwards) {
     const size_t two[] = {0, 1, 1, 0, 0, 1}, three[] = {0, 1, 2, 2, 1, 0};
     size_t *plan = zr_ab_plan(2, 3, false, 1);
 
@@ -215,8 +194,7 @@ START_TEST(abba_runs_every_second_round_backwards)
 }
 END_TEST
 
-START_TEST(random_order_has_every_arm_in_every_round_and_follows_the_seed)
-{
+START_TEST(random_order_has_every_arm_in_every_round_and_follows_the_seed) {
     size_t *x = zr_ab_plan(3, 50, true, 7), *y = zr_ab_plan(3, 50, true, 7), *z = zr_ab_plan(3, 50, true, 8);
 
     ck_assert_mem_eq(x, y, 150 * sizeof(*x));
@@ -229,8 +207,7 @@ START_TEST(random_order_has_every_arm_in_every_round_and_follows_the_seed)
 }
 END_TEST
 
-static void declares(const char *a, const char *b, size_t n, const char *text)
-{
+static void declares(const char *a, const char *b, size_t n, const char *text) {
     char *texts[8] = {0};
 
     clear();
@@ -245,8 +222,7 @@ static void declares(const char *a, const char *b, size_t n, const char *text)
         free(texts[i]);
 }
 
-START_TEST(declared_differences_are_counted)
-{
+START_TEST(declared_differences_are_counted) {
     declares("route:native", "route:sycl", 1, "route (native, sycl)");
     declares("route:native", "observe", 0, NULL);
     declares("observe", "reroute", 1, "preset (observe, reroute)");
@@ -264,8 +240,7 @@ START_TEST(declared_differences_are_counted)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("ab_arm");
     TCase *t = tcase_create("arms");
 

@@ -9,8 +9,7 @@ static struct zr_ab ab;
 static struct zr_ab_analysis an;
 static char path[64];
 
-static void begin(void)
-{
+static void begin(void) {
     const double tenth[] = {1, 0.9};
 
     fixture_start(&ab, "residency:default", "residency:owner");
@@ -29,16 +28,14 @@ static void begin(void)
     zr_ab_analyse(&ab, &an);
 }
 
-static void end(void)
-{
+static void end(void) {
     zr_ab_analysis_clear(&an);
     zr_ab_clear(&ab);
     unlink(path);
 }
 
 static char *report(void (*render)(FILE *, const struct zr_ab_report *), const struct zr_ab *of,
-                    const struct zr_ab_analysis *analysis)
-{
+                    const struct zr_ab_analysis *analysis) {
     struct zr_ab_report r;
     char *text = NULL;
     size_t size = 0;
@@ -51,8 +48,7 @@ static char *report(void (*render)(FILE *, const struct zr_ab_report *), const s
     return text;
 }
 
-static void save(const char *text)
-{
+static void save(const char *text) {
     strcpy(path, "/tmp/zeroute-test-ab.XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
@@ -60,8 +56,7 @@ static void save(const char *text)
     close(fd);
 }
 
-START_TEST(a_comparison_comes_back_from_its_json_whole)
-{
+START_TEST(a_comparison_comes_back_from_its_json_whole) {
     struct zr_ab back = {0};
     struct zr_ab_analysis again;
 
@@ -81,8 +76,7 @@ START_TEST(a_comparison_comes_back_from_its_json_whole)
 }
 END_TEST
 
-START_TEST(every_report_is_the_same_from_the_file)
-{
+START_TEST(every_report_is_the_same_from_the_file) {
     void (*const writers[])(FILE *, const struct zr_ab_report *) = {zr_ab_report_terminal, zr_ab_report_html,
                                                                     zr_ab_report_markdown};
     struct zr_ab back = {0};
@@ -106,8 +100,7 @@ START_TEST(every_report_is_the_same_from_the_file)
 }
 END_TEST
 
-START_TEST(a_file_that_is_no_comparison_is_refused_by_name)
-{
+START_TEST(a_file_that_is_no_comparison_is_refused_by_name) {
     static const struct {
         const char *text, *expected;
     } bad[] = {
@@ -129,8 +122,7 @@ START_TEST(a_file_that_is_no_comparison_is_refused_by_name)
 }
 END_TEST
 
-START_TEST(the_page_is_self_contained_and_shows_texts_as_texts)
-{
+START_TEST(the_page_is_self_contained_and_shows_texts_as_texts) {
     begin();
     char *html = report(zr_ab_report_html, &ab, &an);
     ck_assert(!strstr(html, "http"));
@@ -146,8 +138,7 @@ START_TEST(the_page_is_self_contained_and_shows_texts_as_texts)
 }
 END_TEST
 
-START_TEST(markdown_has_what_a_pull_request_needs)
-{
+START_TEST(markdown_has_what_a_pull_request_needs) {
     begin();
     char *text = report(zr_ab_report_markdown, &ab, &an);
     ck_assert_ptr_nonnull(strstr(text, "### zeroute ab: verdict"));
@@ -160,8 +151,7 @@ START_TEST(markdown_has_what_a_pull_request_needs)
 }
 END_TEST
 
-START_TEST(figures_are_kept_back_where_they_would_mislead)
-{
+START_TEST(figures_are_kept_back_where_they_would_mislead) {
     begin();
     zr_ab_analysis_clear(&an);
     for (size_t r = 0; r < ab.n_runs; r++)
@@ -178,8 +168,7 @@ START_TEST(figures_are_kept_back_where_they_would_mislead)
 END_TEST
 
 /* Is this text in it, as the page or a JSON string has it? */
-static bool shows(const char *report_text, const char *text, bool html)
-{
+static bool shows(const char *report_text, const char *text, bool html) {
     char *escaped = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&escaped, &size);
@@ -194,8 +183,7 @@ static bool shows(const char *report_text, const char *text, bool html)
     return found;
 }
 
-START_TEST(all_four_reports_say_the_same)
-{
+START_TEST(all_four_reports_say_the_same) {
     void (*const renderers[])(FILE *, const struct zr_ab_report *) = {zr_ab_report_terminal, zr_ab_report_markdown,
                                                                       zr_ab_report_html, zr_ab_report_json};
     struct zr_ab_report r;
@@ -238,8 +226,7 @@ END_TEST
 
 /* --- the command's output --------------------------------------------------------------------------- */
 
-static double found(const char *output, const char *regex, const char *name)
-{
+static double found(const char *output, const char *regex, const char *name) {
     const char *list[] = {regex};
     double value = NAN;
 
@@ -254,8 +241,7 @@ static double found(const char *output, const char *regex, const char *name)
     return value;
 }
 
-START_TEST(numbers_are_found_in_the_output_by_name)
-{
+START_TEST(numbers_are_found_in_the_output_by_name) {
     ck_assert_double_eq(found("step 1\ntokens/s: 12.5\n", "tokens", "tokens/s"), 12.5);
     ck_assert_double_eq(found("loss: 3, accuracy: 0.9\n", "accuracy", "accuracy"), 0.9);
     ck_assert_double_eq(found("  rate = 1e3 per second\n", "^rate$", "rate"), 1000);
@@ -267,8 +253,7 @@ START_TEST(numbers_are_found_in_the_output_by_name)
 }
 END_TEST
 
-START_TEST(the_hash_is_sha256)
-{
+START_TEST(the_hash_is_sha256) {
     char hash[65], million[1001];
 
     zr_ab_hash_text("abc", 3, hash); /* FIPS 180-4, example B.1; printf abc | sha256sum */
@@ -283,8 +268,7 @@ END_TEST
 
 /* --- JSON ------------------------------------------------------------------------------------------- */
 
-static char *written(json_t *document)
-{
+static char *written(json_t *document) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -294,8 +278,7 @@ static char *written(json_t *document)
     return text;
 }
 
-START_TEST(every_document_says_its_format_first)
-{
+START_TEST(every_document_says_its_format_first) {
     json_t *document = zr_json_document(3);
 
     zr_json_count(document, "b", UINT64_C(9223372036854775807));
@@ -311,8 +294,7 @@ START_TEST(every_document_says_its_format_first)
 }
 END_TEST
 
-START_TEST(bytes_that_are_not_utf8_become_replacement_characters)
-{
+START_TEST(bytes_that_are_not_utf8_become_replacement_characters) {
     static const struct {
         const char *from, *to;
     } cases[] = {
@@ -334,8 +316,7 @@ START_TEST(bytes_that_are_not_utf8_become_replacement_characters)
 }
 END_TEST
 
-START_TEST(a_file_that_is_not_json_is_refused_with_its_line)
-{
+START_TEST(a_file_that_is_not_json_is_refused_with_its_line) {
     static const char *const bad[] = {"", "{", "[1,]", "{\"a\"}", "{\n\"a\":1,}", "tru", "[1 2]", "\"\\u0000\""};
     char *why;
 
@@ -347,8 +328,7 @@ START_TEST(a_file_that_is_not_json_is_refused_with_its_line)
 }
 END_TEST
 
-START_TEST(depth_is_bounded)
-{
+START_TEST(depth_is_bounded) {
     char deep[100001], *why;
 
     memset(deep, '[', sizeof(deep) - 1);
@@ -361,8 +341,7 @@ START_TEST(depth_is_bounded)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("ab_report");
     TCase *r = tcase_create("reports"), *o = tcase_create("output"), *j = tcase_create("json");
 

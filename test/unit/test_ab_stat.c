@@ -9,8 +9,7 @@
 #define close_to(x, y) ck_assert_double_eq_tol((x), (y), 1e-9 * fmax(1e-3, fabs((double)(y))))
 #define COUNT(v) (sizeof(v) / sizeof(*(v)))
 
-START_TEST(median_and_quantiles_are_those_of_numpy)
-{
+START_TEST(median_and_quantiles_are_those_of_numpy) {
     const double v[] = {3, 1, 4, 1, 5, 9, 2, 6};
 
     /* numpy.quantile(v, [.1, .5, .9]) */
@@ -22,8 +21,7 @@ START_TEST(median_and_quantiles_are_those_of_numpy)
 }
 END_TEST
 
-START_TEST(spread_is_the_scaled_median_absolute_deviation)
-{
+START_TEST(spread_is_the_scaled_median_absolute_deviation) {
     const double v[] = {1, 2, 4, 7, 11.5, 13};
 
     close_to(zr_spread(v, 6), 5.930408874022408);   /* stats.median_abs_deviation(v, scale='normal') */
@@ -31,16 +29,14 @@ START_TEST(spread_is_the_scaled_median_absolute_deviation)
 }
 END_TEST
 
-START_TEST(normal_distribution_is_right)
-{
+START_TEST(normal_distribution_is_right) {
     close_to(zr_normal_quantile(0.995), 2.5758293035489004); /* stats.norm.ppf */
     close_to(zr_normal_quantile(0.8), 0.8416212335729143);
     close_to(zr_normal_below(-1.5), 0.06680720126885807); /* stats.norm.cdf */
 }
 END_TEST
 
-START_TEST(mann_whitney_is_exact_for_few_runs)
-{
+START_TEST(mann_whitney_is_exact_for_few_runs) {
     const double a[] = {10.1, 9.8, 10.4, 10.0, 9.9, 10.3}, b[] = {11.0, 10.2, 11.3, 10.9, 10.6};
     double u;
 
@@ -51,8 +47,7 @@ START_TEST(mann_whitney_is_exact_for_few_runs)
 }
 END_TEST
 
-START_TEST(five_against_five_can_reach_a_verdict)
-{
+START_TEST(five_against_five_can_reach_a_verdict) {
     const double a[] = {1, 2, 3, 4, 5}, b[] = {6, 7, 8, 9, 10}, zero[5] = {0}, one[5] = {1, 1, 1, 1, 1};
 
     close_to(zr_mann_whitney(a, 5, b, 5, NULL), 0.007936507936507936); /* 2 / choose(10, 5) */
@@ -61,8 +56,7 @@ START_TEST(five_against_five_can_reach_a_verdict)
 }
 END_TEST
 
-START_TEST(mann_whitney_counts_ties_out)
-{
+START_TEST(mann_whitney_counts_ties_out) {
     const double a[] = {1, 2, 2, 3, 4, 4, 5}, b[] = {2, 4, 5, 5, 6, 7, 7};
     double u;
 
@@ -73,8 +67,7 @@ START_TEST(mann_whitney_counts_ties_out)
 }
 END_TEST
 
-START_TEST(mann_whitney_of_twenty_runs_is_exact)
-{
+START_TEST(mann_whitney_of_twenty_runs_is_exact) {
     double a[20], b[20];
 
     for (int i = 0; i < 20; i++) {
@@ -86,8 +79,7 @@ START_TEST(mann_whitney_of_twenty_runs_is_exact)
 }
 END_TEST
 
-START_TEST(mann_whitney_of_many_runs_is_the_normal_approximation)
-{
+START_TEST(mann_whitney_of_many_runs_is_the_normal_approximation) {
     double a[60], b[50];
 
     for (int i = 0; i < 50; i++) {
@@ -103,8 +95,7 @@ START_TEST(mann_whitney_of_many_runs_is_the_normal_approximation)
 }
 END_TEST
 
-START_TEST(equal_values_are_no_difference)
-{
+START_TEST(equal_values_are_no_difference) {
     const double a[] = {5, 5, 5, 5, 5, 5};
     double many[100];
 
@@ -117,8 +108,7 @@ START_TEST(equal_values_are_no_difference)
 }
 END_TEST
 
-START_TEST(cliff_delta_tells_the_side)
-{
+START_TEST(cliff_delta_tells_the_side) {
     const double a[] = {1, 2, 3, 4}, b[] = {3, 4, 5, 6};
 
     close_to(zr_cliff_delta(a, 4, b, 4), 0.75); /* 13 pairs above, 1 below, 2 equal of 16 */
@@ -128,8 +118,7 @@ START_TEST(cliff_delta_tells_the_side)
 }
 END_TEST
 
-START_TEST(bootstrap_agrees_with_scipy)
-{
+START_TEST(bootstrap_agrees_with_scipy) {
     double a[20], b[20];
     struct zr_interval i, change;
 
@@ -150,8 +139,7 @@ START_TEST(bootstrap_agrees_with_scipy)
 }
 END_TEST
 
-START_TEST(bootstrap_is_the_same_for_the_same_seed)
-{
+START_TEST(bootstrap_is_the_same_for_the_same_seed) {
     const double a[] = {1, 2, 3, 4, 5, 7}, b[] = {2, 3, 5, 6, 8, 9};
     struct zr_interval x, y, cx, cy;
 
@@ -161,8 +149,7 @@ START_TEST(bootstrap_is_the_same_for_the_same_seed)
 }
 END_TEST
 
-START_TEST(a_base_of_zero_has_no_relative_change)
-{
+START_TEST(a_base_of_zero_has_no_relative_change) {
     const double zero[] = {0, 0, 0, 0, 0}, b[] = {1, 2, 3, 4, 5};
     struct zr_interval i, change;
 
@@ -172,8 +159,7 @@ START_TEST(a_base_of_zero_has_no_relative_change)
 }
 END_TEST
 
-START_TEST(holm_is_that_of_statsmodels)
-{
+START_TEST(holm_is_that_of_statsmodels) {
     double p[] = {0.01, 0.04, 0.03, 0.005};
     double with_gap[] = {0.01, NAN, 0.04, 0.03, 0.005};
 
@@ -189,8 +175,7 @@ START_TEST(holm_is_that_of_statsmodels)
 }
 END_TEST
 
-START_TEST(drift_is_that_of_mann_and_kendall)
-{
+START_TEST(drift_is_that_of_mann_and_kendall) {
     const double up[] = {1, 3, 2, 5, 4, 6, 6, 8, 7, 9}, flat[] = {1, 2, 1, 2, 1, 2, 1, 2, 1, 2};
 
     close_to(zr_drift(up, 10), 0.0008915134791795953); /* pymannkendall.original_test(up).p */
@@ -199,8 +184,7 @@ START_TEST(drift_is_that_of_mann_and_kendall)
 }
 END_TEST
 
-START_TEST(runs_needed_follow_the_noise)
-{
+START_TEST(runs_needed_follow_the_noise) {
     /* TTestIndPower().solve_power(1, alpha=.01, power=.8) = 25.07, normal approximation 23.4, x pi/3 */
     ck_assert_double_eq(zr_runs_needed(0.05, 0.05, 0.01, 0.8), 25);
     ck_assert_double_eq(zr_runs_needed(0.05, 0.025, 0.01, 0.8), 98);
@@ -215,8 +199,7 @@ END_TEST
 enum { METRICS = 25 };
 
 /* A report of 20 runs per arm with a noise of 5 % in 25 metrics; the primary changes by `effect`. */
-static void report(double effect, uint64_t seed, size_t *found, size_t *others)
-{
+static void report(double effect, uint64_t seed, size_t *found, size_t *others) {
     struct zr_ab ab;
     struct zr_ab_analysis an;
     struct zr_random r;
@@ -243,8 +226,7 @@ static void report(double effect, uint64_t seed, size_t *found, size_t *others)
     zr_ab_clear(&ab);
 }
 
-START_TEST(ten_percent_is_found_in_twenty_runs_at_five_percent_noise)
-{
+START_TEST(ten_percent_is_found_in_twenty_runs_at_five_percent_noise) {
     size_t hits = 0, found, others;
 
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -255,8 +237,7 @@ START_TEST(ten_percent_is_found_in_twenty_runs_at_five_percent_noise)
 }
 END_TEST
 
-START_TEST(without_an_effect_at_most_five_reports_of_a_hundred_claim_one)
-{
+START_TEST(without_an_effect_at_most_five_reports_of_a_hundred_claim_one) {
     size_t wrong = 0, found, others;
 
     for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -269,8 +250,7 @@ END_TEST
 
 /* --- factors -------------------------------------------------------------------------------------- */
 
-static void two_by_two(const double *level, double noise, struct zr_effect *e)
-{
+static void two_by_two(const double *level, double noise, struct zr_effect *e) {
     double v[4][10];
     const double *values[] = {v[0], v[1], v[2], v[3]};
     const size_t count[] = {10, 10, 10, 10};
@@ -286,8 +266,7 @@ static void two_by_two(const double *level, double noise, struct zr_effect *e)
         zr_factorial_measure(&d, &e[i], 5);
 }
 
-START_TEST(the_factor_that_did_it_is_found)
-{
+START_TEST(the_factor_that_did_it_is_found) {
     /* cells: path 0 driver 0, path 0 driver 1, path 1 driver 0, path 1 driver 1 */
     const double level[] = {100, 200, 100, 200};
     struct zr_effect e[3];
@@ -306,8 +285,7 @@ START_TEST(the_factor_that_did_it_is_found)
 }
 END_TEST
 
-START_TEST(an_interaction_is_told_from_a_main_effect)
-{
+START_TEST(an_interaction_is_told_from_a_main_effect) {
     const double level[] = {100, 100, 100, 150};
     struct zr_effect e[3];
 
@@ -320,8 +298,7 @@ START_TEST(an_interaction_is_told_from_a_main_effect)
 }
 END_TEST
 
-START_TEST(factors_without_effect_find_nothing)
-{
+START_TEST(factors_without_effect_find_nothing) {
     size_t wrong = 0;
 
     for (uint64_t seed = 0; seed < 100; seed++) {
@@ -347,8 +324,7 @@ START_TEST(factors_without_effect_find_nothing)
 }
 END_TEST
 
-START_TEST(three_factors_have_seven_effects)
-{
+START_TEST(three_factors_have_seven_effects) {
     struct zr_design d = {.factors = 3, .levels = {2, 2, 2}, .cells = 8};
     struct zr_effect e[7];
 
@@ -360,8 +336,7 @@ START_TEST(three_factors_have_seven_effects)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("ab_stat");
     TCase *known = tcase_create("known values"), *power = tcase_create("power"), *factor = tcase_create("factors");
 

@@ -5,29 +5,25 @@
 static struct zr_ab ab;
 static struct zr_ab_analysis an;
 
-static void begin(const char *a, const char *b)
-{
+static void begin(const char *a, const char *b) {
     fixture_start(&ab, a, b);
 }
 
-static void ten_runs(void)
-{
+static void ten_runs(void) {
     const double same[] = {1, 1, 1, 1};
 
     fixture_runs(&ab, 10, same, 0.05, 42);
 }
 
 /* Every run of an arm is told to have had this. */
-static void was(size_t arm, const char *name, const char *value)
-{
+static void was(size_t arm, const char *name, const char *value) {
     for (size_t r = 0; r < ab.n_runs; r++)
         if (ab.run[r].arm == arm)
             zr_pairs_set(&ab.run[r].fingerprint, name, value);
 }
 
 /* No run of an arm tells of this. */
-static void lost(size_t arm, const char *name)
-{
+static void lost(size_t arm, const char *name) {
     for (size_t r = 0; r < ab.n_runs; r++) {
         struct zr_pairs kept = {0}, *p = &ab.run[r].fingerprint;
         for (size_t i = 0; ab.run[r].arm == arm && i < p->n; i++)
@@ -40,8 +36,7 @@ static void lost(size_t arm, const char *name)
     }
 }
 
-static void counted(size_t arm, const char *name, double value)
-{
+static void counted(size_t arm, const char *name, double value) {
     for (size_t r = 0; r < ab.n_runs; r++)
         if (ab.run[r].arm == arm) {
             char *text = zr_ab_text("%.17g", value);
@@ -50,13 +45,11 @@ static void counted(size_t arm, const char *name, double value)
         }
 }
 
-static void analyse(void)
-{
+static void analyse(void) {
     zr_ab_analyse(&ab, &an);
 }
 
-static const struct zr_ab_difference *difference(const char *what)
-{
+static const struct zr_ab_difference *difference(const char *what) {
     for (size_t i = 0; i < an.differences.n; i++)
         if (!strcmp(an.differences.at[i].what, what))
             return &an.differences.at[i];
@@ -64,28 +57,24 @@ static const struct zr_ab_difference *difference(const char *what)
     return NULL;
 }
 
-static bool tells(char **list, size_t n, const char *part)
-{
+static bool tells(char **list, size_t n, const char *part) {
     for (size_t i = 0; i < n; i++)
         if (strstr(list[i], part))
             return true;
     return false;
 }
 
-static void refused_for(const char *part)
-{
+static void refused_for(const char *part) {
     ck_assert(!an.verdict);
     ck_assert_msg(tells(an.reason, an.n_reasons, part), "first reason: %s", an.n_reasons ? an.reason[0] : "none");
 }
 
-static void end(void)
-{
+static void end(void) {
     zr_ab_analysis_clear(&an);
     zr_ab_clear(&ab);
 }
 
-START_TEST(the_declared_setting_alone_gets_a_verdict)
-{
+START_TEST(the_declared_setting_alone_gets_a_verdict) {
     begin("route:native", "route:sycl");
     ten_runs();
     analyse();
@@ -116,8 +105,7 @@ static const struct {
     {"output", "0123"},
 };
 
-START_TEST(every_kind_of_undeclared_difference_is_named)
-{
+START_TEST(every_kind_of_undeclared_difference_is_named) {
     begin("route:native", "route:sycl");
     ten_runs();
     was(0, "command", "./train");
@@ -131,8 +119,7 @@ START_TEST(every_kind_of_undeclared_difference_is_named)
 }
 END_TEST
 
-START_TEST(an_allowed_difference_is_admitted_and_said)
-{
+START_TEST(an_allowed_difference_is_admitted_and_said) {
     begin("route:native", "route:sycl");
     ab.allow = calloc(1, sizeof(char *));
     ab.allow[ab.n_allow++] = strdup("driver");
@@ -146,8 +133,7 @@ START_TEST(an_allowed_difference_is_admitted_and_said)
 }
 END_TEST
 
-START_TEST(runs_of_one_arm_must_be_alike)
-{
+START_TEST(runs_of_one_arm_must_be_alike) {
     begin("route:native", "route:sycl");
     ten_runs();
     zr_pairs_set(&ab.run[9].fingerprint, "env.ZE_FLAT_DEVICE_HIERARCHY", "FLAT");
@@ -159,8 +145,7 @@ START_TEST(runs_of_one_arm_must_be_alike)
 }
 END_TEST
 
-START_TEST(a_declared_variable_that_did_not_arrive_is_named)
-{
+START_TEST(a_declared_variable_that_did_not_arrive_is_named) {
     begin("env:UR_L0_USM_RESIDENT=0x1", "route:native");
     ten_runs();
     was(0, "env.UR_L0_USM_RESIDENT", "0x2");
@@ -179,8 +164,7 @@ START_TEST(a_declared_variable_that_did_not_arrive_is_named)
 }
 END_TEST
 
-START_TEST(what_a_short_run_did_not_show_from_outside_is_no_difference)
-{
+START_TEST(what_a_short_run_did_not_show_from_outside_is_no_difference) {
     begin("none", "stats:off");
     ten_runs();
     for (size_t arm = 0; arm < 2; arm++)
@@ -192,8 +176,7 @@ START_TEST(what_a_short_run_did_not_show_from_outside_is_no_difference)
 }
 END_TEST
 
-START_TEST(a_file_that_nobody_wrote_proves_nothing)
-{
+START_TEST(a_file_that_nobody_wrote_proves_nothing) {
     begin("route:native", "route:sycl");
     ten_runs();
     was(0, "output.result.bin", ZR_AB_NO_FILE);
@@ -204,8 +187,7 @@ START_TEST(a_file_that_nobody_wrote_proves_nothing)
 }
 END_TEST
 
-START_TEST(an_allowance_that_admits_nothing_is_said)
-{
+START_TEST(an_allowance_that_admits_nothing_is_said) {
     begin("route:native", "route:sycl");
     ten_runs();
     ab.allow = calloc(1, sizeof(char *));
@@ -216,8 +198,7 @@ START_TEST(an_allowance_that_admits_nothing_is_said)
 }
 END_TEST
 
-START_TEST(backing_eager_may_set_the_drivers_keys)
-{
+START_TEST(backing_eager_may_set_the_drivers_keys) {
     begin("observe", "backing:eager");
     ten_runs();
     was(1, "env.NEOReadDebugKeys", "1");
@@ -230,8 +211,7 @@ START_TEST(backing_eager_may_set_the_drivers_keys)
 }
 END_TEST
 
-START_TEST(an_affinity_mask_may_change_the_cards_but_not_the_driver)
-{
+START_TEST(an_affinity_mask_may_change_the_cards_but_not_the_driver) {
     begin("env:ZE_AFFINITY_MASK=0", "env:ZE_AFFINITY_MASK=0,1");
     ten_runs();
     was(1, "card.1.name", "B580");
@@ -244,8 +224,7 @@ START_TEST(an_affinity_mask_may_change_the_cards_but_not_the_driver)
 }
 END_TEST
 
-START_TEST(a_library_path_admits_what_lies_in_it)
-{
+START_TEST(a_library_path_admits_what_lies_in_it) {
     begin("observe", "lib:/opt/neo-25.18");
     ten_runs();
     was(1, "library.libze_intel_gpu.so.1.path", "/opt/neo-25.18/libze_intel_gpu.so.1");
@@ -259,8 +238,7 @@ START_TEST(a_library_path_admits_what_lies_in_it)
 }
 END_TEST
 
-START_TEST(a_library_path_does_not_admit_what_lies_elsewhere)
-{
+START_TEST(a_library_path_does_not_admit_what_lies_elsewhere) {
     begin("observe", "lib:/opt/neo-25.18");
     ten_runs();
     was(1, "library.libze_intel_gpu.so.1.path", "/opt/neo-25.180/libze_intel_gpu.so.1");
@@ -272,8 +250,7 @@ START_TEST(a_library_path_does_not_admit_what_lies_elsewhere)
 }
 END_TEST
 
-START_TEST(path_and_driver_at_once_get_no_verdict_although_both_are_declared)
-{
+START_TEST(path_and_driver_at_once_get_no_verdict_although_both_are_declared) {
     begin("route:native", "route:sycl,env:ZE_SIMGPU=version:1.6.1");
     ten_runs();
     was(1, "driver.version", "1.6.1");
@@ -284,8 +261,7 @@ START_TEST(path_and_driver_at_once_get_no_verdict_although_both_are_declared)
 }
 END_TEST
 
-START_TEST(together_admits_several_settings_at_once)
-{
+START_TEST(together_admits_several_settings_at_once) {
     begin("route:native", "route:sycl,residency:owner");
     ab.allow = calloc(1, sizeof(char *));
     ab.allow[ab.n_allow++] = strdup("together");
@@ -297,8 +273,7 @@ START_TEST(together_admits_several_settings_at_once)
 }
 END_TEST
 
-START_TEST(fewer_than_five_runs_give_no_verdict)
-{
+START_TEST(fewer_than_five_runs_give_no_verdict) {
     const double same[] = {1, 2};
 
     begin("route:native", "route:sycl");
@@ -310,8 +285,7 @@ START_TEST(fewer_than_five_runs_give_no_verdict)
 }
 END_TEST
 
-START_TEST(a_run_in_which_the_hooks_saw_nothing_does_not_count)
-{
+START_TEST(a_run_in_which_the_hooks_saw_nothing_does_not_count) {
     const double same[] = {1, 1};
 
     begin("route:native", "route:sycl");
@@ -324,8 +298,7 @@ START_TEST(a_run_in_which_the_hooks_saw_nothing_does_not_count)
 }
 END_TEST
 
-START_TEST(the_control_without_the_preload_is_compared_from_outside)
-{
+START_TEST(the_control_without_the_preload_is_compared_from_outside) {
     begin("none", "observe");
     ten_runs();
     analyse();
@@ -343,15 +316,13 @@ END_TEST
 
 /* --- mechanism ------------------------------------------------------------------------------------ */
 
-static void calls(size_t arm, double driver, double peer)
-{
+static void calls(size_t arm, double driver, double peer) {
     counted(arm, "driver.alloc_calls", driver);
     counted(arm, "residency.owner.requested_calls", driver);
     counted(arm, "residency.peer.granted_calls", peer);
 }
 
-START_TEST(a_route_that_also_dropped_residency_gets_no_verdict)
-{
+START_TEST(a_route_that_also_dropped_residency_gets_no_verdict) {
     begin("route:native", "route:sycl");
     ten_runs();
     calls(0, 100, 100);
@@ -362,8 +333,7 @@ START_TEST(a_route_that_also_dropped_residency_gets_no_verdict)
 }
 END_TEST
 
-START_TEST(allowed_it_is_a_verdict_about_both)
-{
+START_TEST(allowed_it_is_a_verdict_about_both) {
     begin("route:native", "route:sycl");
     ab.allow = calloc(1, sizeof(char *));
     ab.allow[ab.n_allow++] = strdup("residency.peer");
@@ -377,8 +347,7 @@ START_TEST(allowed_it_is_a_verdict_about_both)
 }
 END_TEST
 
-START_TEST(fewer_driver_calls_with_as_much_residency_each_are_the_routes_own)
-{
+START_TEST(fewer_driver_calls_with_as_much_residency_each_are_the_routes_own) {
     begin("route:native", "route:auto");
     ten_runs();
     calls(0, 100, 100);
@@ -389,8 +358,7 @@ START_TEST(fewer_driver_calls_with_as_much_residency_each_are_the_routes_own)
 }
 END_TEST
 
-START_TEST(residency_may_move_residency_and_nothing_else)
-{
+START_TEST(residency_may_move_residency_and_nothing_else) {
     begin("residency:default", "residency:owner");
     ten_runs();
     calls(0, 100, 100);
@@ -409,8 +377,7 @@ START_TEST(residency_may_move_residency_and_nothing_else)
 }
 END_TEST
 
-START_TEST(a_variable_of_the_users_may_move_anything_and_it_is_shown)
-{
+START_TEST(a_variable_of_the_users_may_move_anything_and_it_is_shown) {
     size_t shown = 0;
 
     begin("observe", "env:SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P=1");
@@ -429,8 +396,7 @@ END_TEST
 
 /* --- words ------------------------------------------------------------------------------------------ */
 
-START_TEST(no_difference_tells_the_runs_that_a_smaller_one_needs)
-{
+START_TEST(no_difference_tells_the_runs_that_a_smaller_one_needs) {
     begin("route:native", "route:sycl");
     ten_runs();
     analyse();
@@ -443,8 +409,7 @@ START_TEST(no_difference_tells_the_runs_that_a_smaller_one_needs)
 END_TEST
 
 /* Three runs of five close together, two far off: a middle half without width, and much noise. */
-START_TEST(the_noise_is_at_least_what_the_interval_shows)
-{
+START_TEST(the_noise_is_at_least_what_the_interval_shows) {
     static const double seconds[] = {1.000, 1.001, 1.002, 1.8, 1.9};
 
     begin("route:native", "route:sycl");
@@ -461,8 +426,7 @@ START_TEST(the_noise_is_at_least_what_the_interval_shows)
 }
 END_TEST
 
-START_TEST(a_difference_that_is_near_says_what_a_verdict_needs)
-{
+START_TEST(a_difference_that_is_near_says_what_a_verdict_needs) {
     begin("route:native", "route:sycl");
     for (size_t i = 0; i < 12; i++) { /* one of b below four of a: p = 0.026 */
         fixture_run(&ab, i % 2)->value[0] = i == 1 ? 2.5 : (double)(i / 2) + 1 + 6 * (double)(i % 2);
@@ -476,8 +440,7 @@ START_TEST(a_difference_that_is_near_says_what_a_verdict_needs)
 }
 END_TEST
 
-START_TEST(a_faster_wrong_answer_is_not_called_better)
-{
+START_TEST(a_faster_wrong_answer_is_not_called_better) {
     const double half[] = {1, 0.5};
 
     begin("route:native", "route:sycl");
@@ -496,8 +459,7 @@ START_TEST(a_faster_wrong_answer_is_not_called_better)
 }
 END_TEST
 
-START_TEST(a_drifting_metric_is_flagged)
-{
+START_TEST(a_drifting_metric_is_flagged) {
     begin("route:native", "route:sycl");
     ten_runs();
     for (size_t r = 0; r < ab.n_runs; r++)
@@ -509,8 +471,7 @@ START_TEST(a_drifting_metric_is_flagged)
 }
 END_TEST
 
-START_TEST(the_same_runs_give_the_same_words)
-{
+START_TEST(the_same_runs_give_the_same_words) {
     struct zr_ab_analysis again;
 
     begin("route:native", "route:sycl");
@@ -526,8 +487,7 @@ START_TEST(the_same_runs_give_the_same_words)
 }
 END_TEST
 
-START_TEST(numbers_read_well)
-{
+START_TEST(numbers_read_well) {
     char t[ZR_AB_WORD];
 
     ck_assert_str_eq(zr_ab_number(t, ZR_AB_BYTES, 1073741824.0), "1.00 GiB");
@@ -544,8 +504,7 @@ START_TEST(numbers_read_well)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("ab_verdict");
     TCase *f = tcase_create("fingerprint"), *m = tcase_create("mechanism"), *w = tcase_create("words");
 

@@ -11,8 +11,7 @@
 static struct zr_pool *pool;
 static void *cached, *live, *pooled;
 
-static void begin(void)
-{
+static void begin(void) {
     bool grew;
 
     start();
@@ -23,8 +22,7 @@ static void begin(void)
     ck_assert_int_eq(zr_pool_malloc(pool, 4096, 0, &pooled, &grew), 0);
 }
 
-static void child_does(void (*what)(void))
-{
+static void child_does(void (*what)(void)) {
     int status;
     pid_t pid = fork();
 
@@ -40,21 +38,18 @@ static void child_does(void (*what)(void))
     ck_assert_int_eq(status, 0);
 }
 
-static bool see_one(struct zr_block *b, void *arg)
-{
+static bool see_one(struct zr_block *b, void *arg) {
     (void)b;
     ++*(int *)arg;
     return true;
 }
 
-static void must(bool claim)
-{
+static void must(bool claim) {
     if (!claim)
         abort();
 }
 
-static void know_nothing(void)
-{
+static void know_nothing(void) {
     int frees = driver.frees, seen = 0;
     uint64_t word;
 
@@ -66,15 +61,13 @@ static void know_nothing(void)
     zr_cache_await(5000);
 }
 
-START_TEST(a_child_knows_nothing_of_its_parents_blocks)
-{
+START_TEST(a_child_knows_nothing_of_its_parents_blocks) {
     child_does(know_nothing);
     ck_assert_ptr_eq(get(65536), cached);
 }
 END_TEST
 
-static void use_pools(void)
-{
+static void use_pools(void) {
     struct zr_pool *own = zr_pool_new(&segments, 1);
     int frees = driver.frees;
     void *p, *q;
@@ -91,8 +84,7 @@ static void use_pools(void)
     zr_pool_delete(pool);
 }
 
-START_TEST(a_child_uses_the_pools_that_it_inherits)
-{
+START_TEST(a_child_uses_the_pools_that_it_inherits) {
     child_does(use_pools);
 }
 END_TEST
@@ -102,15 +94,13 @@ END_TEST
 static pthread_barrier_t there, on;
 
 /* The thread stops in the backing, without a lock; and holds the pool's lock by the trick of a corrupt neighbour. */
-static struct zr_block *stop_inside(void *arg, size_t size, int *code)
-{
+static struct zr_block *stop_inside(void *arg, size_t size, int *code) {
     pthread_barrier_wait(&there);
     pthread_barrier_wait(&on);
     return segment_alloc(arg, size, code);
 }
 
-static void *grow(void *arg)
-{
+static void *grow(void *arg) {
     bool grew;
     void *p;
 
@@ -118,8 +108,7 @@ static void *grow(void *arg)
     return NULL;
 }
 
-static void use_all(void)
-{
+static void use_all(void) {
     void *p = get(65536);
 
     put(p);
@@ -129,8 +118,7 @@ static void use_all(void)
     use_pools();
 }
 
-START_TEST(a_child_waits_for_no_thread_of_its_parent)
-{
+START_TEST(a_child_waits_for_no_thread_of_its_parent) {
     static const struct zr_pool_backing stopping = {NULL, stop_inside, segment_free};
     struct zr_pool *other = zr_pool_new(&stopping, 2);
     pthread_t thread;
@@ -146,8 +134,7 @@ START_TEST(a_child_waits_for_no_thread_of_its_parent)
 END_TEST
 
 /* What a pool whose lock was held has in it is not sure: it begins anew, and so the parent's blocks are unknown. */
-static void use_what_was_held(void)
-{
+static void use_what_was_held(void) {
     struct zr_pool_counts counts;
     size_t size;
     void *p, *q;
@@ -168,8 +155,7 @@ static void use_what_was_held(void)
     zr_pool_delete(pool);
 }
 
-START_TEST(a_child_finds_the_lock_of_a_pool_free)
-{
+START_TEST(a_child_finds_the_lock_of_a_pool_free) {
     struct zr_lock *lock = (struct zr_lock *)pool; /* it begins with its lock */
 
     zr_lock(lock);
@@ -180,8 +166,7 @@ END_TEST
 
 static int going = 1;
 
-static void *churn(void *arg)
-{
+static void *churn(void *arg) {
     uint64_t n = 0;
     size_t size;
     bool grew;
@@ -199,8 +184,7 @@ static void *churn(void *arg)
 }
 
 /* At whatever moment: locks held, lists half changed. */
-static void use_what_is_left(void)
-{
+static void use_what_is_left(void) {
     struct zr_pool *own = zr_pool_new(&segments, 1);
     size_t size;
     bool grew;
@@ -217,8 +201,7 @@ static void use_what_is_left(void)
     zr_pool_delete(pool);
 }
 
-START_TEST(a_fork_may_come_at_any_moment)
-{
+START_TEST(a_fork_may_come_at_any_moment) {
     pthread_t thread[2];
 
     for (int i = 0; i < 2; i++)
@@ -231,8 +214,7 @@ START_TEST(a_fork_may_come_at_any_moment)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache fork");
     TCase *c = tcase_create("in a child");
 

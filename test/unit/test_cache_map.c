@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-static struct zr_block *put(uintptr_t base, size_t size)
-{
+static struct zr_block *put(uintptr_t base, size_t size) {
     struct zr_block *b = zr_block_new();
 
     ck_assert_ptr_nonnull(b);
@@ -16,16 +15,14 @@ static struct zr_block *put(uintptr_t base, size_t size)
     return b;
 }
 
-static void drop(uintptr_t base)
-{
+static void drop(uintptr_t base) {
     struct zr_block *b = zr_map_take((void *)base);
 
     ck_assert_ptr_nonnull(b);
     zr_block_recycle(b);
 }
 
-START_TEST(a_block_is_found_by_its_base_and_by_every_address_inside)
-{
+START_TEST(a_block_is_found_by_its_base_and_by_every_address_inside) {
     uintptr_t at = 0x7f0012340000;
     struct zr_block *b = put(at, 100000);
 
@@ -42,8 +39,7 @@ START_TEST(a_block_is_found_by_its_base_and_by_every_address_inside)
 }
 END_TEST
 
-START_TEST(blocks_that_begin_in_one_page_are_told_apart_down_to_the_byte)
-{
+START_TEST(blocks_that_begin_in_one_page_are_told_apart_down_to_the_byte) {
     static const size_t offsets[] = {0, 1, 2, 9, 64, 512, 513, 4096, 65024, 65535};
     uintptr_t page = 0xabc0000;
     size_t n = sizeof offsets / sizeof *offsets;
@@ -65,8 +61,7 @@ START_TEST(blocks_that_begin_in_one_page_are_told_apart_down_to_the_byte)
 }
 END_TEST
 
-START_TEST(a_huge_block_is_found_far_from_its_base_across_leaves)
-{
+START_TEST(a_huge_block_is_found_far_from_its_base_across_leaves) {
     uintptr_t at = 0x600000000000 - (1 << 20);
     size_t size = (size_t)19 << 30;
     struct zr_block *b = put(at, size);
@@ -78,8 +73,7 @@ START_TEST(a_huge_block_is_found_far_from_its_base_across_leaves)
 }
 END_TEST
 
-START_TEST(addresses_above_48_bits_work_sign_extended_or_not)
-{
+START_TEST(addresses_above_48_bits_work_sign_extended_or_not) {
     static const uintptr_t at[] = {(uintptr_t)0x123 << 48 | 0x5550000, 0xff00fffffffe0000, 0xffffd556aa600000,
                                    0x00fffffffffe0000};
     for (int i = 0; i < 4; i++) {
@@ -97,8 +91,7 @@ START_TEST(addresses_above_48_bits_work_sign_extended_or_not)
 }
 END_TEST
 
-START_TEST(a_base_that_is_there_is_not_inserted_twice)
-{
+START_TEST(a_base_that_is_there_is_not_inserted_twice) {
     struct zr_block *b, *twice = zr_block_new();
 
     b = put(0x10000, 10);
@@ -111,8 +104,7 @@ START_TEST(a_base_that_is_there_is_not_inserted_twice)
 }
 END_TEST
 
-START_TEST(a_block_that_was_taken_can_come_back)
-{
+START_TEST(a_block_that_was_taken_can_come_back) {
     uintptr_t at = 0x7f0200000000;
     struct zr_block *b = put(at, 4096), *neighbour = put(at + 4096, 4096);
 
@@ -128,8 +120,7 @@ START_TEST(a_block_that_was_taken_can_come_back)
 }
 END_TEST
 
-START_TEST(a_cached_block_is_no_allocation)
-{
+START_TEST(a_cached_block_is_no_allocation) {
     struct zr_block *b = put(0x40000000, 4096);
 
     ck_assert(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_CACHED));
@@ -141,8 +132,7 @@ START_TEST(a_cached_block_is_no_allocation)
 }
 END_TEST
 
-START_TEST(an_address_in_what_is_reserved_belongs_to_its_block_cached_or_not)
-{
+START_TEST(an_address_in_what_is_reserved_belongs_to_its_block_cached_or_not) {
     uintptr_t at = 0x50000000;
     struct zr_block *b = zr_block_new();
     uint64_t word = 0;
@@ -166,8 +156,7 @@ START_TEST(an_address_in_what_is_reserved_belongs_to_its_block_cached_or_not)
 END_TEST
 
 /* For the one who goes on with zr_block_shift: a block that was freed is told from one that never was. */
-START_TEST(a_look_tells_what_became_of_a_base)
-{
+START_TEST(a_look_tells_what_became_of_a_base) {
     struct zr_block *b = put(0x60000000, 4096);
     uint64_t word, live = zr_block_word(b);
 
@@ -186,8 +175,7 @@ START_TEST(a_look_tells_what_became_of_a_base)
 END_TEST
 
 /* Whoever looked a block up before it was taken and inserted again holds a word that is good for nothing. */
-START_TEST(a_word_of_an_earlier_life_moves_nothing)
-{
+START_TEST(a_word_of_an_earlier_life_moves_nothing) {
     struct zr_block *b = put(0x61000000, 4096);
     uint64_t before = zr_block_word(b);
 
@@ -200,8 +188,7 @@ START_TEST(a_word_of_an_earlier_life_moves_nothing)
 END_TEST
 
 /* The slots of the small blocks still name descriptors that now belong to blocks elsewhere, in any generation. */
-START_TEST(blocks_that_have_left_hide_nothing)
-{
+START_TEST(blocks_that_have_left_hide_nothing) {
     enum { SMALL = 3000, LIVES = 40 };
     uintptr_t at = 0x300000000, elsewhere = 0x900000000;
     struct zr_block *b;
@@ -224,8 +211,7 @@ START_TEST(blocks_that_have_left_hide_nothing)
 END_TEST
 
 /* 16 bits of generation are in a slot: after 65536 lives a stale slot looks like a fresh one. */
-START_TEST(a_generation_that_comes_round_again_hides_nothing)
-{
+START_TEST(a_generation_that_comes_round_again_hides_nothing) {
     uintptr_t at = 0x400000000, elsewhere = 0x100000000;
     struct zr_block *stale = put(at + 5 * 65536, 65536), *b;
 
@@ -245,8 +231,7 @@ START_TEST(a_generation_that_comes_round_again_hides_nothing)
 END_TEST
 
 /* A thousand lookups through tens of thousands of pages without a base take long only once. */
-START_TEST(a_search_cleans_up_behind_many_small_blocks)
-{
+START_TEST(a_search_cleans_up_behind_many_small_blocks) {
     enum { SMALL = 60000, LOOKUPS = 20000 };
     uintptr_t at = 0x300000000;
     struct zr_block *b;
@@ -265,8 +250,7 @@ START_TEST(a_search_cleans_up_behind_many_small_blocks)
 }
 END_TEST
 
-static void churn(uint64_t seed, uintptr_t arena, size_t steps)
-{
+static void churn(uint64_t seed, uintptr_t arena, size_t steps) {
     enum { SPOTS = 256 };
     struct zr_block *held[SPOTS] = {0};
 
@@ -291,16 +275,14 @@ static void churn(uint64_t seed, uintptr_t arena, size_t steps)
             drop(held[spot]->base);
 }
 
-static void *churn_thread(void *arg)
-{
+static void *churn_thread(void *arg) {
     uintptr_t n = (uintptr_t)arg;
 
     churn(n, 0x5500000000 + n * 0x40, 200000);
     return NULL;
 }
 
-START_TEST(threads_insert_find_and_take_side_by_side)
-{
+START_TEST(threads_insert_find_and_take_side_by_side) {
     pthread_t thread[4];
 
     for (uintptr_t i = 0; i < 4; i++)
@@ -313,8 +295,7 @@ END_TEST
 static pthread_barrier_t both;
 static int got[2];
 
-static void *taker(void *arg)
-{
+static void *taker(void *arg) {
     int me = (int)(uintptr_t)arg;
 
     for (uintptr_t i = 0; i < 20000; i++) {
@@ -331,8 +312,7 @@ static void *taker(void *arg)
     return NULL;
 }
 
-START_TEST(of_two_threads_that_take_one_block_one_gets_it)
-{
+START_TEST(of_two_threads_that_take_one_block_one_gets_it) {
     pthread_t other;
 
     pthread_barrier_init(&both, NULL, 2);
@@ -343,15 +323,13 @@ START_TEST(of_two_threads_that_take_one_block_one_gets_it)
 }
 END_TEST
 
-static bool count_one(struct zr_block *b, void *arg)
-{
+static bool count_one(struct zr_block *b, void *arg) {
     (void)b;
     ++*(size_t *)arg;
     return true;
 }
 
-START_TEST(every_block_in_the_map_is_visited)
-{
+START_TEST(every_block_in_the_map_is_visited) {
     size_t before = 0, after = 0;
 
     zr_block_each(count_one, &before);
@@ -364,8 +342,7 @@ START_TEST(every_block_in_the_map_is_visited)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache map");
     TCase *c = tcase_create("map");
 

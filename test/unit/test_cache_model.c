@@ -23,16 +23,14 @@ static uint64_t seed, step;
             ck_abort_msg("step %" PRIu64 ": not so: %s", step, #claim);                                                \
     } while (0)
 
-static uint64_t draw(uint64_t below)
-{
+static uint64_t draw(uint64_t below) {
     seed ^= seed << 13;
     seed ^= seed >> 7;
     seed ^= seed << 17;
     return seed % below;
 }
 
-static size_t draw_size(void)
-{
+static size_t draw_size(void) {
     size_t size = ((size_t)1 << draw(25)) + draw(4096);
 
     return draw(50) ? size : draw(2);
@@ -51,8 +49,7 @@ static struct {
 } driver;
 
 /* A block in the map, LIVE, or NULL. */
-static struct zr_block *hand_out(const struct zr_key *key, size_t size, size_t held)
-{
+static struct zr_block *hand_out(const struct zr_key *key, size_t size, size_t held) {
     uintptr_t mask = key->align ? ((uintptr_t)1 << (key->align - 1)) - 1 : 0;
     struct zr_block *b;
 
@@ -75,16 +72,14 @@ static struct zr_block *hand_out(const struct zr_key *key, size_t size, size_t h
     return b;
 }
 
-static size_t find(uintptr_t base)
-{
+static size_t find(uintptr_t base) {
     for (size_t i = 0; i < driver.count; i++)
         if (driver.block[i].base == base)
             return i;
     return HELD;
 }
 
-static void take_back(const struct zr_block *b)
-{
+static void take_back(const struct zr_block *b) {
     size_t i = find(b->base);
 
     HOLDS(i < HELD);
@@ -95,8 +90,7 @@ static void take_back(const struct zr_block *b)
     driver.block[i] = driver.block[--driver.count];
 }
 
-static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
-{
+static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {
     static const struct zr_key key;
     struct zr_block *b = hand_out(&key, size, size);
 
@@ -105,8 +99,7 @@ static struct zr_block *segment_alloc(void *arg, size_t size, int *code)
     return b;
 }
 
-static void segment_free(void *arg, struct zr_block *b)
-{
+static void segment_free(void *arg, struct zr_block *b) {
     (void)arg;
     HOLDS(zr_map_take((void *)b->base) == b);
     take_back(b);
@@ -121,26 +114,22 @@ static struct {
 } live[LIVE];
 static size_t lives;
 
-static void check_new(const char *p, size_t size)
-{
+static void check_new(const char *p, size_t size) {
     for (size_t i = 0; i < lives; i++)
         HOLDS(p + size <= live[i].p || live[i].p + live[i].size <= p || (size == 0 && p != live[i].p));
 }
 
-static void forget(size_t i)
-{
+static void forget(size_t i) {
     live[i] = live[--lives];
 }
 
-static uint64_t steps(void)
-{
+static uint64_t steps(void) {
     const char *text = getenv("ZEROUTE_MODEL_STEPS");
 
     return text ? strtoull(text, NULL, 10) : 200000;
 }
 
-static void begin(uint64_t salt)
-{
+static void begin(uint64_t salt) {
     const char *text = getenv("ZEROUTE_MODEL_SEED");
 
     seed = (text ? strtoull(text, NULL, 10) : 88172645463325252u) ^ salt;
@@ -150,8 +139,7 @@ static void begin(uint64_t salt)
     lives = 0;
 }
 
-static void whole_get(void)
-{
+static void whole_get(void) {
     struct zr_key key = {
         .context = (void *)(0x1000 + draw(KEYS) * 16), .account = 3, .align = draw(8) ? 0 : (uint8_t)(1 + draw(21))};
     size_t size = draw_size(), held = zr_cache_round(size);
@@ -175,8 +163,7 @@ static void whole_get(void)
     live[lives++].context = key.context;
 }
 
-static void release_live(size_t i, bool keep)
-{
+static void release_live(size_t i, bool keep) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(live[i].p, &word);
 
@@ -192,14 +179,12 @@ static void release_live(size_t i, bool keep)
     forget(i);
 }
 
-static void whole_put(void)
-{
+static void whole_put(void) {
     if (lives)
         release_live(draw(lives), draw(10) != 0);
 }
 
-static void whole_look(void)
-{
+static void whole_look(void) {
     struct zr_block *b;
     uint64_t word = 0;
     char *inside;
@@ -219,8 +204,7 @@ static void whole_look(void)
     HOLDS(zr_map_find(live[i].p + live[i].size) != b);
 }
 
-static void whole_rare(void)
-{
+static void whole_rare(void) {
     void *context = (void *)(0x1000 + draw(KEYS) * 16);
 
     switch (draw(4)) {
@@ -251,8 +235,7 @@ static struct {
     void (*step)(void);
 } other;
 
-static void *take_steps(void *arg)
-{
+static void *take_steps(void *arg) {
     for (;;) {
         sem_wait(&other.begin);
         if (!other.step)
@@ -262,29 +245,25 @@ static void *take_steps(void *arg)
     }
 }
 
-static void start_other(void)
-{
+static void start_other(void) {
     sem_init(&other.begin, 0, 0);
     sem_init(&other.end, 0, 0);
     HOLDS(pthread_create(&other.thread, NULL, take_steps, NULL) == 0);
 }
 
-static void let_other(void (*take)(void))
-{
+static void let_other(void (*take)(void)) {
     other.step = take;
     sem_post(&other.begin);
     sem_wait(&other.end);
 }
 
-static void stop_other(void)
-{
+static void stop_other(void) {
     other.step = NULL;
     sem_post(&other.begin);
     pthread_join(other.thread, NULL);
 }
 
-START_TEST(whole_blocks_agree_with_a_plain_list)
-{
+START_TEST(whole_blocks_agree_with_a_plain_list) {
     uint64_t end = steps(), held;
 
     begin(1);
@@ -325,8 +304,7 @@ END_TEST
 
 static struct zr_pool *pool;
 
-static void pool_get(void)
-{
+static void pool_get(void) {
     size_t size = draw_size() + 1, align = draw(4) ? 0 : (size_t)1 << draw(17), usable;
     void *p = NULL;
     bool grew;
@@ -345,8 +323,7 @@ static void pool_get(void)
     live[lives++].size = size;
 }
 
-static void pool_put(size_t i)
-{
+static void pool_put(size_t i) {
     size_t size;
 
     HOLDS(zr_pool_usable(pool, live[i].p) == live[i].usable);
@@ -359,8 +336,7 @@ static void pool_put(size_t i)
     forget(i);
 }
 
-static void pool_rare(uint64_t what)
-{
+static void pool_rare(uint64_t what) {
     switch (what) {
     case 0:
         zr_pool_trim(pool, draw(2) * draw(64) * MIB);
@@ -380,8 +356,7 @@ static void pool_rare(uint64_t what)
     }
 }
 
-START_TEST(split_blocks_agree_with_a_plain_list)
-{
+START_TEST(split_blocks_agree_with_a_plain_list) {
     static const struct zr_pool_backing backing = {NULL, segment_alloc, segment_free};
     struct zr_pool_counts counts;
     uint64_t end = steps();
@@ -407,8 +382,7 @@ START_TEST(split_blocks_agree_with_a_plain_list)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache model");
     TCase *c = tcase_create("model");
 

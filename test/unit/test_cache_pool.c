@@ -5,22 +5,19 @@
 
 static struct zr_pool *pool;
 
-static void begin(void)
-{
+static void begin(void) {
     driver_start();
     pool = zr_pool_new(&segments, 1);
     ck_assert_ptr_nonnull(pool);
 }
 
-static void end(void)
-{
+static void end(void) {
     zr_pool_delete(pool);
     ck_assert_uint_eq(driver.held, 0);
     ck_assert_int_eq(driver.allocs, driver.frees);
 }
 
-static char *take_aligned(size_t size, size_t alignment)
-{
+static char *take_aligned(size_t size, size_t alignment) {
     void *p = NULL;
     bool grew;
 
@@ -29,28 +26,24 @@ static char *take_aligned(size_t size, size_t alignment)
     return p;
 }
 
-static char *take(size_t size)
-{
+static char *take(size_t size) {
     return take_aligned(size, 0);
 }
 
-static enum zr_freed give(void *p)
-{
+static enum zr_freed give(void *p) {
     size_t size;
 
     return zr_pool_free(pool, p, &size);
 }
 
-static struct zr_pool_counts counts(void)
-{
+static struct zr_pool_counts counts(void) {
     struct zr_pool_counts c;
 
     zr_pool_counts(pool, &c);
     return c;
 }
 
-START_TEST(segments_have_pytorchs_sizes)
-{
+START_TEST(segments_have_pytorchs_sizes) {
     void *p;
     bool grew;
 
@@ -72,8 +65,7 @@ START_TEST(segments_have_pytorchs_sizes)
 }
 END_TEST
 
-START_TEST(the_smallest_chunk_that_fits_is_taken_and_of_equal_ones_the_lowest)
-{
+START_TEST(the_smallest_chunk_that_fits_is_taken_and_of_equal_ones_the_lowest) {
     char *p[6];
 
     for (int i = 0; i < 6; i++)
@@ -86,8 +78,7 @@ START_TEST(the_smallest_chunk_that_fits_is_taken_and_of_equal_ones_the_lowest)
 }
 END_TEST
 
-START_TEST(freed_neighbours_merge_and_serve_something_larger)
-{
+START_TEST(freed_neighbours_merge_and_serve_something_larger) {
     char *p[4];
 
     for (int i = 0; i < 4; i++)
@@ -100,8 +91,7 @@ START_TEST(freed_neighbours_merge_and_serve_something_larger)
 }
 END_TEST
 
-START_TEST(the_rest_of_a_large_chunk_is_split_off_beyond_1_mib_only)
-{
+START_TEST(the_rest_of_a_large_chunk_is_split_off_beyond_1_mib_only) {
     char *p = take(18 * MIB), *q;
 
     give(p);
@@ -113,8 +103,7 @@ START_TEST(the_rest_of_a_large_chunk_is_split_off_beyond_1_mib_only)
 }
 END_TEST
 
-START_TEST(every_alignment_up_to_64_kib_is_met)
-{
+START_TEST(every_alignment_up_to_64_kib_is_met) {
     static const size_t sizes[] = {1, 512, 5000, MIB - 512, MIB, MIB + 1, 9 * MIB, 20 * MIB};
 
     driver.offset = 512; /* segments begin beside a page */
@@ -130,8 +119,7 @@ START_TEST(every_alignment_up_to_64_kib_is_met)
 }
 END_TEST
 
-START_TEST(a_segment_may_begin_anywhere)
-{
+START_TEST(a_segment_may_begin_anywhere) {
     char *p;
 
     driver.offset = 100;
@@ -145,16 +133,14 @@ START_TEST(a_segment_may_begin_anywhere)
 }
 END_TEST
 
-static struct zr_block *alloc_more(void *arg, size_t size, int *code)
-{
+static struct zr_block *alloc_more(void *arg, size_t size, int *code) {
     static const struct zr_key none;
 
     (void)arg;
     return driver_alloc(&none, size, size + 4 * MIB, code);
 }
 
-START_TEST(a_block_may_hold_more_than_was_requested_of_the_backing)
-{
+START_TEST(a_block_may_hold_more_than_was_requested_of_the_backing) {
     static const struct zr_pool_backing backing = {NULL, alloc_more, segment_free};
     char *p[8];
 
@@ -169,8 +155,7 @@ START_TEST(a_block_may_hold_more_than_was_requested_of_the_backing)
 }
 END_TEST
 
-START_TEST(a_free_says_what_was_requested)
-{
+START_TEST(a_free_says_what_was_requested) {
     void *p = take(1000);
     size_t size;
 
@@ -183,8 +168,7 @@ START_TEST(a_free_says_what_was_requested)
 }
 END_TEST
 
-START_TEST(a_second_free_is_told)
-{
+START_TEST(a_second_free_is_told) {
     static const size_t sizes[] = {100, MIB, 3 * MIB, 20 * MIB};
 
     for (size_t i = 0; i < 4; i++) {
@@ -199,8 +183,7 @@ START_TEST(a_second_free_is_told)
 }
 END_TEST
 
-START_TEST(an_inner_address_is_not_freed)
-{
+START_TEST(an_inner_address_is_not_freed) {
     static const size_t sizes[] = {100, 5000, MIB, 3 * MIB, 20 * MIB};
 
     for (size_t i = 0; i < 5; i++) {
@@ -215,8 +198,7 @@ START_TEST(an_inner_address_is_not_freed)
 }
 END_TEST
 
-START_TEST(what_is_not_of_this_pool_is_unknown)
-{
+START_TEST(what_is_not_of_this_pool_is_unknown) {
     struct zr_pool *other = zr_pool_new(&segments, 1);
     void *theirs = NULL;
     bool grew;
@@ -231,13 +213,11 @@ START_TEST(what_is_not_of_this_pool_is_unknown)
 }
 END_TEST
 
-static void export(void *p)
-{
+static void export(void *p) {
     zr_block_mark(zr_map_find(p), ZR_BLOCK_EXPORTED);
 }
 
-START_TEST(what_is_freed_in_an_exported_segment_is_not_reused)
-{
+START_TEST(what_is_freed_in_an_exported_segment_is_not_reused) {
     char *p = take(4096), *q = take(4096), *r;
 
     export(p);
@@ -255,8 +235,7 @@ START_TEST(what_is_freed_in_an_exported_segment_is_not_reused)
 }
 END_TEST
 
-START_TEST(an_exported_segment_goes_back_with_its_last_allocation)
-{
+START_TEST(an_exported_segment_goes_back_with_its_last_allocation) {
     char *p = take(4096);
 
     export(p);
@@ -266,8 +245,7 @@ START_TEST(an_exported_segment_goes_back_with_its_last_allocation)
 }
 END_TEST
 
-START_TEST(what_was_free_before_the_export_is_not_reused_either)
-{
+START_TEST(what_was_free_before_the_export_is_not_reused_either) {
     char *p = take(4096), *q = take(4096);
 
     give(p);
@@ -279,8 +257,7 @@ START_TEST(what_was_free_before_the_export_is_not_reused_either)
 }
 END_TEST
 
-START_TEST(an_entirely_free_segment_that_is_exported_goes_back)
-{
+START_TEST(an_entirely_free_segment_that_is_exported_goes_back) {
     char *p = take(4096);
 
     give(p);
@@ -293,16 +270,14 @@ START_TEST(an_entirely_free_segment_that_is_exported_goes_back)
 }
 END_TEST
 
-START_TEST(a_refused_segment_is_tried_in_the_size_that_is_needed)
-{
+START_TEST(a_refused_segment_is_tried_in_the_size_that_is_needed) {
     driver.room = 10 * MIB;
     take(3 * MIB);
     ck_assert_uint_eq(driver.held, 4 * MIB);
 }
 END_TEST
 
-START_TEST(the_backings_code_goes_up_unchanged)
-{
+START_TEST(the_backings_code_goes_up_unchanged) {
     void *p = &p;
     bool grew = false;
 
@@ -318,8 +293,7 @@ START_TEST(the_backings_code_goes_up_unchanged)
 }
 END_TEST
 
-START_TEST(trim_gives_entirely_free_segments_back)
-{
+START_TEST(trim_gives_entirely_free_segments_back) {
     char *p[4], *q = take(512);
     uint32_t returned = zr_cache_left();
 
@@ -339,8 +313,7 @@ START_TEST(trim_gives_entirely_free_segments_back)
 }
 END_TEST
 
-START_TEST(no_more_is_kept_than_allowed)
-{
+START_TEST(no_more_is_kept_than_allowed) {
     char *p[4];
 
     zr_pool_set_limits(pool, 40 * MIB, UINT32_MAX);
@@ -355,8 +328,7 @@ START_TEST(no_more_is_kept_than_allowed)
 }
 END_TEST
 
-START_TEST(idle_segments_go_back)
-{
+START_TEST(idle_segments_go_back) {
     struct timespec t = {0, 150000000};
     char *p = take(20 * MIB), *q = take(512);
 
@@ -371,8 +343,7 @@ START_TEST(idle_segments_go_back)
 }
 END_TEST
 
-START_TEST(the_pools_of_an_account_are_trimmed_and_no_others)
-{
+START_TEST(the_pools_of_an_account_are_trimmed_and_no_others) {
     struct zr_pool *other = zr_pool_new(&segments, 2);
     size_t size;
     bool grew;
@@ -388,8 +359,7 @@ START_TEST(the_pools_of_an_account_are_trimmed_and_no_others)
 }
 END_TEST
 
-START_TEST(a_pool_that_is_deleted_gives_back_what_lives_in_it)
-{
+START_TEST(a_pool_that_is_deleted_gives_back_what_lives_in_it) {
     for (int i = 0; i < 10; i++) {
         take(512);
         take(3 * MIB);
@@ -402,8 +372,7 @@ END_TEST
 
 static int depth;
 
-static struct zr_block *alloc_and_call_back(void *arg, size_t size, int *code)
-{
+static struct zr_block *alloc_and_call_back(void *arg, size_t size, int *code) {
     if (depth++ == 0) {
         give(take(512));
         zr_pools_trim(ZR_ACCOUNTS);
@@ -412,15 +381,13 @@ static struct zr_block *alloc_and_call_back(void *arg, size_t size, int *code)
     return segment_alloc(arg, size, code);
 }
 
-static void free_and_call_back(void *arg, struct zr_block *b)
-{
+static void free_and_call_back(void *arg, struct zr_block *b) {
     segment_free(arg, b);
     if (depth++ < 10)
         take(512);
 }
 
-START_TEST(the_backing_runs_without_a_lock)
-{
+START_TEST(the_backing_runs_without_a_lock) {
     static const struct zr_pool_backing backing = {NULL, alloc_and_call_back, free_and_call_back};
     char *p;
 
@@ -433,8 +400,7 @@ START_TEST(the_backing_runs_without_a_lock)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache pool");
     TCase *c = tcase_create("pool");
 

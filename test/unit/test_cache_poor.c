@@ -16,8 +16,7 @@ enum { LINE = 64, LINES = (256 << 10) / LINE, STEPS = 300, MOST = 64, EVERY = 7 
 
 static int mappings = -1; /* so many are left; below 0: any number */
 
-void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
-{
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if (mappings == 0) {
         errno = ENOMEM;
         return MAP_FAILED;
@@ -27,8 +26,7 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
 }
 
 /* Nothing more but so many mappings, and so many lines of the pieces that are cut from one. */
-static void leave(int more, unsigned lines)
-{
+static void leave(int more, unsigned lines) {
     mappings = 0;
     while (zr_piece(LINE))
         ;
@@ -40,15 +38,13 @@ static void leave(int more, unsigned lines)
 
 static uint64_t seed;
 
-static unsigned below(unsigned n)
-{
+static unsigned below(unsigned n) {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
     return (unsigned)(seed >> 33) % n;
 }
 
 /* Of both groups. */
-static size_t any_size(void)
-{
+static size_t any_size(void) {
     switch (below(4)) {
     case 0:
         return 1 + below(256);
@@ -66,8 +62,7 @@ struct out {
     size_t size;
 } out[MOST];
 
-static void is_apart(const struct out *new)
-{
+static void is_apart(const struct out *new) {
     for (const struct out *o = out; o < out + MOST; o++)
         ck_assert_msg(o == new || !o->at || o->at + o->size <= new->at || new->at + new->size <= o->at,
                       "%#zx bytes at %#zx lie in %#zx at %#zx", new->size, (size_t) new->at, o->size, (size_t)o->at);
@@ -75,8 +70,7 @@ static void is_apart(const struct out *new)
 
 /* --- the pool --------------------------------------------------------------------------------------------------- */
 
-static void use(struct zr_pool *pool)
-{
+static void use(struct zr_pool *pool) {
     for (unsigned i = 0; i < STEPS; i++) {
         struct out *o = &out[below(MOST)];
         size_t size = any_size(), freed;
@@ -104,8 +98,7 @@ static void use(struct zr_pool *pool)
     }
 }
 
-static void run_out_of(int more, unsigned lines)
-{
+static void run_out_of(int more, unsigned lines) {
     struct zr_pool *pool = zr_pool_new(&segments, 1);
     struct zr_pool_counts counts;
     size_t freed;
@@ -129,8 +122,7 @@ static void run_out_of(int more, unsigned lines)
 }
 
 /* There is no descriptor for what lies before the alignment: the segment stays free as it was. */
-START_TEST(a_request_that_cannot_be_aligned_changes_nothing)
-{
+START_TEST(a_request_that_cannot_be_aligned_changes_nothing) {
     struct zr_pool *pool = zr_pool_new(&segments, 1);
     struct zr_pool_counts counts;
     size_t freed;
@@ -158,8 +150,7 @@ START_TEST(a_request_that_cannot_be_aligned_changes_nothing)
 END_TEST
 
 /* Each in a process of its own: what one has needed is there for the next. */
-START_TEST(a_pool_without_memory_for_its_books_loses_nothing)
-{
+START_TEST(a_pool_without_memory_for_its_books_loses_nothing) {
     driver_start();
     driver.offset = _i % 3 * 512u;
     seed = (uint64_t)_i;
@@ -168,8 +159,7 @@ START_TEST(a_pool_without_memory_for_its_books_loses_nothing)
 END_TEST
 
 /* As contexts do in a program that lives long: what the first ones needed is enough for all that follow. */
-START_TEST(pools_may_come_and_go_without_more_memory)
-{
+START_TEST(pools_may_come_and_go_without_more_memory) {
     driver_start();
     for (unsigned round = 0; round < 500; round++) {
         struct zr_pool *pool = zr_pool_new(&segments, 1);
@@ -194,8 +184,7 @@ END_TEST
 
 /* --- whole blocks ------------------------------------------------------------------------------------------------- */
 
-START_TEST(whole_blocks_without_memory_for_their_books_are_not_lost)
-{
+START_TEST(whole_blocks_without_memory_for_their_books_are_not_lost) {
     static const struct zr_key keys[3] = {{.context = &driver, .account = 1},
                                           {.context = &seed, .account = 1},
                                           {.context = out, .align = 3, .account = 1}};
@@ -230,8 +219,7 @@ START_TEST(whole_blocks_without_memory_for_their_books_are_not_lost)
 }
 END_TEST
 
-static void *use_descriptors(void *arg)
-{
+static void *use_descriptors(void *arg) {
     struct zr_block *b[40];
 
     for (int i = 0; i < 40; i++)
@@ -242,8 +230,7 @@ static void *use_descriptors(void *arg)
     return arg;
 }
 
-START_TEST(threads_that_end_leave_their_descriptors_to_others)
-{
+START_TEST(threads_that_end_leave_their_descriptors_to_others) {
     static const struct zr_module modules[] = {{NULL, zr_cache_thread_end, NULL}};
     pthread_t thread;
 
@@ -260,8 +247,7 @@ END_TEST
 
 /* --- plenty ----------------------------------------------------------------------------------------------------- */
 
-static size_t resident(void)
-{
+static size_t resident(void) {
     FILE *f = fopen("/proc/self/statm", "r");
     unsigned long size = 0, pages = 0;
 
@@ -271,8 +257,7 @@ static size_t resident(void)
 }
 
 /* A process with blocks of mixed kinds, contexts, alignments and sizes, spread over the address space as drivers do. */
-START_TEST(mixed_blocks_cost_little_memory_of_our_own)
-{
+START_TEST(mixed_blocks_cost_little_memory_of_our_own) {
     enum { BLOCKS = 192 };
     static const uintptr_t kinds[] = {0x7f0000000000, 0xff00fff000000000, 0x500000000000};
     struct zr_block *b[BLOCKS];
@@ -299,8 +284,7 @@ START_TEST(mixed_blocks_cost_little_memory_of_our_own)
 }
 END_TEST
 
-START_TEST(a_pool_costs_little_memory_of_our_own)
-{
+START_TEST(a_pool_costs_little_memory_of_our_own) {
     struct zr_pool *pool;
     size_t before, after;
     void *p;
@@ -317,8 +301,7 @@ START_TEST(a_pool_costs_little_memory_of_our_own)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache_poor");
     TCase *t = tcase_create("without memory");
 

@@ -8,14 +8,12 @@ static unsigned steps = 40000;
 
 static const struct zr_module modules[] = {{NULL, zr_cache_thread_end, NULL}};
 
-static void begin(void)
-{
+static void begin(void) {
     zr_lifecycle_modules(modules, 1);
     start();
 }
 
-static void run(void *(*what)(void *), unsigned count)
-{
+static void run(void *(*what)(void *), unsigned count) {
     pthread_t thread[THREADS];
 
     for (uintptr_t i = 0; i < count; i++)
@@ -24,15 +22,13 @@ static void run(void *(*what)(void *), unsigned count)
         pthread_join(thread[i], NULL);
 }
 
-static uint64_t next(uint64_t *seed)
-{
+static uint64_t next(uint64_t *seed) {
     *seed = *seed * 6364136223846793005u + 1442695040888963407u;
     return *seed >> 33;
 }
 
 /* Each owner writes its name on what it has; `caller` is the owner's while a block is LIVE. */
-static void *churn_whole(void *me)
-{
+static void *churn_whole(void *me) {
     uint64_t seed = (uintptr_t)me;
     struct zr_block *live[LIVE] = {0};
 
@@ -59,8 +55,7 @@ static void *churn_whole(void *me)
     return NULL;
 }
 
-START_TEST(threads_share_the_cache)
-{
+START_TEST(threads_share_the_cache) {
     run(churn_whole, THREADS);
     ck_assert_uint_eq(zr_cache_bytes(1), driver.held);
     zr_cache_trim(ZR_ACCOUNTS, NULL);
@@ -69,8 +64,7 @@ START_TEST(threads_share_the_cache)
 }
 END_TEST
 
-START_TEST(threads_keep_within_the_limit)
-{
+START_TEST(threads_keep_within_the_limit) {
     zr_cache_set_limit(1, 4 * MIB);
     run(churn_whole, THREADS);
     ck_assert_uint_eq(zr_cache_bytes(1), driver.held);
@@ -78,19 +72,16 @@ START_TEST(threads_keep_within_the_limit)
 }
 END_TEST
 
-static void *put_one(void *p)
-{
+static void *put_one(void *p) {
     put(p);
     return NULL;
 }
 
-static void *take_one(void *p)
-{
+static void *take_one(void *p) {
     return get(65536) == p ? p : NULL;
 }
 
-START_TEST(a_block_freed_by_another_thread_is_found)
-{
+START_TEST(a_block_freed_by_another_thread_is_found) {
     void *p = get(65536), *result;
     pthread_t thread;
 
@@ -106,8 +97,7 @@ START_TEST(a_block_freed_by_another_thread_is_found)
 END_TEST
 
 /* The limit counts what other threads have cached, and pushes it out. */
-START_TEST(old_blocks_of_other_threads_leave_first_where_there_are_none_of_ones_own)
-{
+START_TEST(old_blocks_of_other_threads_leave_first_where_there_are_none_of_ones_own) {
     void *p = get(2 * MIB), *q = get(2 * MIB);
     pthread_t thread;
 
@@ -124,8 +114,7 @@ static pthread_barrier_t both;
 static uintptr_t contested;
 static int won[3];
 
-static void *free_contested(void *me)
-{
+static void *free_contested(void *me) {
     for (int i = 0; i < 5000; i++) {
         struct zr_block *b;
         uint64_t word;
@@ -144,8 +133,7 @@ static void *free_contested(void *me)
     return NULL;
 }
 
-START_TEST(of_two_threads_that_free_one_block_one_succeeds)
-{
+START_TEST(of_two_threads_that_free_one_block_one_succeeds) {
     pthread_barrier_init(&both, NULL, 2);
     run(free_contested, 2);
     ck_assert_int_eq(won[1] + won[2], 5000);
@@ -156,8 +144,7 @@ END_TEST
 /* --- a release that takes its time ------------------------------------------------------------------------------- */
 static int slow_entered, slow_done;
 
-static void slow_release(const struct zr_block *b)
-{
+static void slow_release(const struct zr_block *b) {
     struct timespec t = {0, 50000000};
 
     __atomic_store_n(&slow_entered, 1, __ATOMIC_RELEASE);
@@ -166,14 +153,12 @@ static void slow_release(const struct zr_block *b)
     __atomic_store_n(&slow_done, 1, __ATOMIC_RELEASE);
 }
 
-static void *trim_all(void *arg)
-{
+static void *trim_all(void *arg) {
     zr_cache_trim(ZR_ACCOUNTS, NULL);
     return arg;
 }
 
-START_TEST(await_waits_until_others_have_given_back_what_they_took_out)
-{
+START_TEST(await_waits_until_others_have_given_back_what_they_took_out) {
     pthread_t thread;
     uint32_t before = zr_cache_left();
 
@@ -196,8 +181,7 @@ END_TEST
  */
 static struct zr_pool *pool;
 
-static void *churn_pool(void *me)
-{
+static void *churn_pool(void *me) {
     uint64_t seed = (uintptr_t)me;
     void *live[LIVE] = {0};
     size_t size[LIVE], freed;
@@ -225,8 +209,7 @@ static void *churn_pool(void *me)
     return NULL;
 }
 
-START_TEST(threads_share_a_pool)
-{
+START_TEST(threads_share_a_pool) {
     struct zr_pool_counts c;
 
     pool = zr_pool_new(&segments, 1);
@@ -241,8 +224,7 @@ START_TEST(threads_share_a_pool)
 }
 END_TEST
 
-static void *make_and_delete(void *me)
-{
+static void *make_and_delete(void *me) {
     for (unsigned i = 0; i < steps / 20; i++) {
         struct zr_pool *own = zr_pool_new(&segments, 1);
         size_t size;
@@ -258,15 +240,13 @@ static void *make_and_delete(void *me)
     return me;
 }
 
-START_TEST(pools_come_and_go_while_others_trim_them)
-{
+START_TEST(pools_come_and_go_while_others_trim_them) {
     run(make_and_delete, THREADS);
     ck_assert_uint_eq(driver.held, 0);
 }
 END_TEST
 
-static void slow_free(void *arg, struct zr_block *b)
-{
+static void slow_free(void *arg, struct zr_block *b) {
     struct timespec t = {0, 50000000};
 
     __atomic_store_n(&slow_entered, 1, __ATOMIC_RELEASE);
@@ -275,15 +255,13 @@ static void slow_free(void *arg, struct zr_block *b)
     __atomic_store_n(&slow_done, 1, __ATOMIC_RELEASE);
 }
 
-static void *trim_pools(void *arg)
-{
+static void *trim_pools(void *arg) {
     zr_pools_trim(ZR_ACCOUNTS);
     return arg;
 }
 
 /* Whoever deletes a pool takes its backing down next. */
-START_TEST(a_pool_is_deleted_once_nobody_trims_it_any_more)
-{
+START_TEST(a_pool_is_deleted_once_nobody_trims_it_any_more) {
     static const struct zr_pool_backing backing = {NULL, segment_alloc, slow_free};
     pthread_t thread;
     size_t size;
@@ -302,8 +280,7 @@ START_TEST(a_pool_is_deleted_once_nobody_trims_it_any_more)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache threads");
     TCase *c = tcase_create("threads");
     const char *text = getenv("ZEROUTE_STEPS");

@@ -8,12 +8,9 @@
 enum { LIVE = 200, PROGRAMS = 60, EVENTS = 1500, PASSES = 12 };
 static const uint64_t first_address = (uint64_t)1 << 44;
 
-static struct {
-    uint64_t next, held, calls;
-} driver;
+static struct { uint64_t next, held, calls; } driver;
 
-static struct zr_block *driver_alloc(void *arg, size_t size, int *code)
-{
+static struct zr_block *driver_alloc(void *arg, size_t size, int *code) {
     struct zr_block *b = zr_block_new();
 
     (void)arg;
@@ -26,8 +23,7 @@ static struct zr_block *driver_alloc(void *arg, size_t size, int *code)
     return b;
 }
 
-static void driver_free(void *arg, struct zr_block *b)
-{
+static void driver_free(void *arg, struct zr_block *b) {
     (void)arg;
     driver.held -= b->held;
     driver.calls++;
@@ -36,15 +32,13 @@ static void driver_free(void *arg, struct zr_block *b)
 
 static uint64_t random_state;
 
-static uint64_t draw(uint64_t below)
-{
+static uint64_t draw(uint64_t below) {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
     return (random_state >> 33) % below;
 }
 
 /* Sizes as PyTorch asks for tensors and segments; programs differ in which, in how many live and in what goes first. */
-static uint64_t draw_size(uint64_t program)
-{
+static uint64_t draw_size(uint64_t program) {
     const uint64_t mib = (uint64_t)1 << 20;
 
     switch (program % 7) {
@@ -73,8 +67,7 @@ static struct event event[EVENTS + LIVE];
 static size_t events;
 
 /* `always`: one block lives from the beginning to the end. */
-static void make_program(uint64_t program, bool always)
-{
+static void make_program(uint64_t program, bool always) {
     uint32_t live[LIVE], free_slot[LIVE];
     size_t lives = 0, frees = 0, most = 5 + program * 13 % (LIVE - 10);
 
@@ -101,8 +94,7 @@ static void make_program(uint64_t program, bool always)
     }
 }
 
-static struct zr_pool *new_pool(void)
-{
+static struct zr_pool *new_pool(void) {
     static const struct zr_pool_backing backing = {NULL, driver_alloc, driver_free};
 
     memset(&driver, 0, sizeof driver);
@@ -110,8 +102,7 @@ static struct zr_pool *new_pool(void)
     return zr_pool_new(&backing, 0);
 }
 
-START_TEST(every_block_lies_where_pytorchs_rules_place_it)
-{
+START_TEST(every_block_lies_where_pytorchs_rules_place_it) {
     struct torch_model torch = {0};
     struct torch_block *theirs[LIVE] = {0};
     void *ours[LIVE] = {0};
@@ -143,8 +134,7 @@ START_TEST(every_block_lies_where_pytorchs_rules_place_it)
 END_TEST
 
 /* The events, from nothing to nothing, in both. */
-static void run_both(struct zr_pool *pool, struct torch_model *torch)
-{
+static void run_both(struct zr_pool *pool, struct torch_model *torch) {
     struct torch_block *theirs[LIVE] = {0};
     void *ours[LIVE] = {0};
     size_t size;
@@ -165,8 +155,7 @@ static void run_both(struct zr_pool *pool, struct torch_model *torch)
 }
 
 /* A pass may start with other chunks free than the one before, so the second one may still need a segment. */
-START_TEST(a_program_that_repeats_itself_soon_calls_the_driver_no_more)
-{
+START_TEST(a_program_that_repeats_itself_soon_calls_the_driver_no_more) {
     struct zr_pool *pool = new_pool();
     struct torch_model torch = {0};
     uint64_t calls = 0;
@@ -184,8 +173,7 @@ START_TEST(a_program_that_repeats_itself_soon_calls_the_driver_no_more)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache torch");
     TCase *c = tcase_create("torch");
 

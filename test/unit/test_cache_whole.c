@@ -3,15 +3,13 @@
 
 #include <time.h>
 
-static void sleep_ms(long ms)
-{
+static void sleep_ms(long ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
 
     nanosleep(&t, NULL);
 }
 
-START_TEST(a_freed_block_is_handed_out_again)
-{
+START_TEST(a_freed_block_is_handed_out_again) {
     void *p = get(100000);
 
     ck_assert(put(p));
@@ -23,8 +21,7 @@ START_TEST(a_freed_block_is_handed_out_again)
 }
 END_TEST
 
-START_TEST(sizes_of_one_class_are_interchangeable)
-{
+START_TEST(sizes_of_one_class_are_interchangeable) {
     void *p = get(100000);
 
     ck_assert(put(p));
@@ -35,8 +32,7 @@ START_TEST(sizes_of_one_class_are_interchangeable)
 }
 END_TEST
 
-START_TEST(a_block_serves_its_own_key_only)
-{
+START_TEST(a_block_serves_its_own_key_only) {
     struct zr_key other[8];
     void *p = get(65536);
 
@@ -60,8 +56,7 @@ START_TEST(a_block_serves_its_own_key_only)
 }
 END_TEST
 
-START_TEST(the_block_freed_last_comes_first)
-{
+START_TEST(the_block_freed_last_comes_first) {
     void *p[3] = {get(65536), get(65536), get(65536)};
 
     for (int i = 0; i < 3; i++)
@@ -71,8 +66,7 @@ START_TEST(the_block_freed_last_comes_first)
 }
 END_TEST
 
-START_TEST(a_block_starts_anew_when_it_is_handed_out)
-{
+START_TEST(a_block_starts_anew_when_it_is_handed_out) {
     void *p = get(65536);
     struct zr_block *b = zr_map_base(p);
 
@@ -85,8 +79,7 @@ START_TEST(a_block_starts_anew_when_it_is_handed_out)
 }
 END_TEST
 
-START_TEST(nothing_is_cached_without_a_limit)
-{
+START_TEST(nothing_is_cached_without_a_limit) {
     void *p = get(65536);
 
     zr_cache_set_limit(1, 0);
@@ -95,8 +88,7 @@ START_TEST(nothing_is_cached_without_a_limit)
 }
 END_TEST
 
-START_TEST(the_oldest_blocks_leave_beyond_the_limit)
-{
+START_TEST(the_oldest_blocks_leave_beyond_the_limit) {
     void *p[8];
 
     zr_cache_set_limit(1, 4 * MIB);
@@ -114,8 +106,7 @@ START_TEST(the_oldest_blocks_leave_beyond_the_limit)
 }
 END_TEST
 
-START_TEST(a_block_larger_than_the_limit_is_not_cached_and_pushes_nothing_out)
-{
+START_TEST(a_block_larger_than_the_limit_is_not_cached_and_pushes_nothing_out) {
     void *large = get(8 * MIB), *p = get(MIB);
 
     zr_cache_set_limit(1, 4 * MIB);
@@ -125,8 +116,7 @@ START_TEST(a_block_larger_than_the_limit_is_not_cached_and_pushes_nothing_out)
 }
 END_TEST
 
-START_TEST(a_lower_limit_takes_effect_at_once)
-{
+START_TEST(a_lower_limit_takes_effect_at_once) {
     void *p[4];
 
     for (int i = 0; i < 4; i++)
@@ -139,8 +129,7 @@ START_TEST(a_lower_limit_takes_effect_at_once)
 }
 END_TEST
 
-START_TEST(a_limit_counts_one_account_only)
-{
+START_TEST(a_limit_counts_one_account_only) {
     struct zr_key other = key;
     struct zr_block *b;
 
@@ -155,8 +144,7 @@ START_TEST(a_limit_counts_one_account_only)
 }
 END_TEST
 
-START_TEST(idle_blocks_leave_and_fresh_ones_stay)
-{
+START_TEST(idle_blocks_leave_and_fresh_ones_stay) {
     void *p = get(65536), *q = get(131072);
 
     zr_cache_setup(driver_free, 600);
@@ -174,8 +162,7 @@ START_TEST(idle_blocks_leave_and_fresh_ones_stay)
 }
 END_TEST
 
-START_TEST(a_sweep_releases_a_bounded_number_of_blocks)
-{
+START_TEST(a_sweep_releases_a_bounded_number_of_blocks) {
     enum { MANY = 3000 };
     static void *p[MANY];
 
@@ -191,8 +178,7 @@ START_TEST(a_sweep_releases_a_bounded_number_of_blocks)
 }
 END_TEST
 
-START_TEST(trim_takes_what_it_is_told)
-{
+START_TEST(trim_takes_what_it_is_told) {
     struct zr_key other = key;
     struct zr_block *b;
 
@@ -212,8 +198,7 @@ START_TEST(trim_takes_what_it_is_told)
 }
 END_TEST
 
-START_TEST(what_has_gone_back_is_told)
-{
+START_TEST(what_has_gone_back_is_told) {
     uint32_t before = zr_cache_left();
     void *p = get(MIB);
 
@@ -228,8 +213,7 @@ END_TEST
 static int nested;
 
 /* The driver calls back while it takes a block: no lock may be held, and the address may be in use again. */
-static void release_and_call_back(const struct zr_block *b)
-{
+static void release_and_call_back(const struct zr_block *b) {
     uintptr_t base = b->base;
 
     driver_free(b);
@@ -246,8 +230,7 @@ static void release_and_call_back(const struct zr_block *b)
     }
 }
 
-START_TEST(release_runs_without_a_lock_and_the_address_is_free_by_then)
-{
+START_TEST(release_runs_without_a_lock_and_the_address_is_free_by_then) {
     void *p = get(65536);
 
     zr_cache_setup(release_and_call_back, UINT32_MAX);
@@ -258,8 +241,7 @@ START_TEST(release_runs_without_a_lock_and_the_address_is_free_by_then)
 }
 END_TEST
 
-START_TEST(sizes_are_rounded_by_their_class)
-{
+START_TEST(sizes_are_rounded_by_their_class) {
     static const struct {
         size_t size, held;
     } known[] = {{1, 64},
@@ -292,8 +274,7 @@ START_TEST(sizes_are_rounded_by_their_class)
 }
 END_TEST
 
-START_TEST(many_keys_and_sizes_are_all_found_again)
-{
+START_TEST(many_keys_and_sizes_are_all_found_again) {
     enum { KEYS = 64, SIZES = 40 };
     static void *p[KEYS][SIZES];
     struct zr_key k = key;
@@ -316,14 +297,12 @@ START_TEST(many_keys_and_sizes_are_all_found_again)
 }
 END_TEST
 
-static void stop(void)
-{
+static void stop(void) {
     for (unsigned i = 0; i < ZR_ACCOUNTS; i++)
         ck_assert_uint_le(zr_cache_bytes(i), driver.held);
 }
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("cache whole");
     TCase *c = tcase_create("whole");
 

@@ -9,16 +9,14 @@
 enum { MS = 1000000 };
 static unsigned readings, held_up; /* the reading of this number takes 5 ms to come back; 0: none does */
 
-static void pass(long ns)
-{
+static void pass(long ns) {
     struct timespec left = {0, ns};
 
     while (syscall(SYS_nanosleep, &left, &left) != 0)
         ;
 }
 
-int clock_gettime(clockid_t clock, struct timespec *out)
-{
+int clock_gettime(clockid_t clock, struct timespec *out) {
     int code = (int)syscall(SYS_clock_gettime, clock, out);
 
     if (clock == CLOCK_MONOTONIC && ++readings == held_up)
@@ -27,8 +25,7 @@ int clock_gettime(clockid_t clock, struct timespec *out)
 }
 
 /* Two readings of the counter with 20 ms in between, in nanoseconds. */
-static void is_true(void)
-{
+static void is_true(void) {
     uint64_t from, ns, before, after;
     struct timespec t;
     char path[64];
@@ -49,15 +46,13 @@ static void is_true(void)
     ck_assert_int_eq(unlink(path), 0);
 }
 
-START_TEST(the_clock_is_true_whichever_reading_is_held_up)
-{
+START_TEST(the_clock_is_true_whichever_reading_is_held_up) {
     held_up = (unsigned)_i;
     is_true();
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("clock");
     TCase *t = tcase_create("clock");
 

@@ -10,15 +10,13 @@
 static char complaints[4096];
 static int complaint_count;
 
-static void bad(const char *why, void *data)
-{
+static void bad(const char *why, void *data) {
     (void)data;
     strncat(complaints, why, sizeof complaints - strlen(complaints) - 1);
     complaint_count++;
 }
 
-static struct zr_config parse(const char *text)
-{
+static struct zr_config parse(const char *text) {
     static struct zr_config c; /* texts lie in it */
     complaints[0] = '\0';
     complaint_count = 0;
@@ -27,20 +25,17 @@ static struct zr_config parse(const char *text)
     return c;
 }
 
-static uint64_t bytes_of(const char *text)
-{
+static uint64_t bytes_of(const char *text) {
     struct zr_amount a = {0};
     return zr_parse_amount(text, strlen(text), &a) && !a.percent_x100 ? a.bytes : 0;
 }
 
-static uint32_t percent_of(const char *text)
-{
+static uint32_t percent_of(const char *text) {
     struct zr_amount a = {0};
     return zr_parse_amount(text, strlen(text), &a) ? a.percent_x100 : 0;
 }
 
-START_TEST(the_defaults_are_those_of_a_bare_preload)
-{
+START_TEST(the_defaults_are_those_of_a_bare_preload) {
     char text[2048];
     struct zr_config c;
     zr_settings_default(&c);
@@ -51,8 +46,7 @@ START_TEST(the_defaults_are_those_of_a_bare_preload)
 }
 END_TEST
 
-START_TEST(every_setting_of_the_table_parses)
-{
+START_TEST(every_setting_of_the_table_parses) {
     struct zr_config c = parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,limit:12GiB,"
                                "cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
                                "host_floor:4GiB,stats:off,trace:/tmp/t.%p,inject:zeMemAllocDevice@3=0x70000003");
@@ -75,8 +69,7 @@ START_TEST(every_setting_of_the_table_parses)
 }
 END_TEST
 
-START_TEST(what_is_printed_parses_to_the_same)
-{
+START_TEST(what_is_printed_parses_to_the_same) {
     char once[2048], twice[2048];
     struct zr_config c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,trace:a b,"
                                "inject:zeMemFree@1=1+zeMemAllocHost@2=0x70000002,route:pool");
@@ -90,8 +83,7 @@ START_TEST(what_is_printed_parses_to_the_same)
 }
 END_TEST
 
-START_TEST(sizes_are_read_as_people_write_them)
-{
+START_TEST(sizes_are_read_as_people_write_them) {
     ck_assert_uint_eq(bytes_of("12GiB"), 12ull << 30);
     ck_assert_uint_eq(bytes_of("12 gib"), 12ull << 30);
     ck_assert_uint_eq(bytes_of("512M"), 512ull << 20);
@@ -105,8 +97,7 @@ START_TEST(sizes_are_read_as_people_write_them)
 }
 END_TEST
 
-START_TEST(what_is_no_size_is_refused)
-{
+START_TEST(what_is_no_size_is_refused) {
     static const char *const wrong[] = {
         "",           "GiB",  "-1GiB", "1XiB",  "1..5G", "0",   "0%", "101%",
         "1G1",        "0x10", "1e9",   "16EiB", "1.G",   ".5G", "%",  "999999999999999999999",
@@ -118,8 +109,7 @@ START_TEST(what_is_no_size_is_refused)
 }
 END_TEST
 
-START_TEST(a_cache_limit_of_nothing_is_meant)
-{
+START_TEST(a_cache_limit_of_nothing_is_meant) {
     struct zr_config c = parse("cache_limit:0,limit:0,host_floor:0");
     char text[2048];
 
@@ -133,8 +123,7 @@ START_TEST(a_cache_limit_of_nothing_is_meant)
 }
 END_TEST
 
-START_TEST(times_are_read_as_people_write_them)
-{
+START_TEST(times_are_read_as_people_write_them) {
     static const struct {
         const char *text;
         uint64_t ns;
@@ -150,8 +139,7 @@ START_TEST(times_are_read_as_people_write_them)
 }
 END_TEST
 
-START_TEST(an_unknown_setting_is_named_and_the_others_still_count)
-{
+START_TEST(an_unknown_setting_is_named_and_the_others_still_count) {
     struct zr_config c = parse("rout:native,cache:off");
     ck_assert_int_eq(complaint_count, 1);
     ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': expected one of route, cache"));
@@ -159,8 +147,7 @@ START_TEST(an_unknown_setting_is_named_and_the_others_still_count)
 }
 END_TEST
 
-START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays)
-{
+START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays) {
     struct zr_config c = parse("route:nativ,limit:lots,cache:yes,host_floor:50%");
     ck_assert_int_eq(complaint_count, 4);
     ck_assert_ptr_nonnull(strstr(complaints, "bad value 'nativ' of route: expected auto|pool|sycl|native"));
@@ -171,8 +158,7 @@ START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays)
 }
 END_TEST
 
-START_TEST(a_key_without_a_value_is_refused)
-{
+START_TEST(a_key_without_a_value_is_refused) {
     parse("route");
     ck_assert_ptr_nonnull(strstr(complaints, "'route' has no value: expected key:value"));
     parse("trace:");
@@ -180,8 +166,7 @@ START_TEST(a_key_without_a_value_is_refused)
 }
 END_TEST
 
-START_TEST(inject_takes_several_rules_and_only_calls_that_exist)
-{
+START_TEST(inject_takes_several_rules_and_only_calls_that_exist) {
     struct zr_config c = parse("inject:zeMemAllocDevice@1=0x70000003+zeMemFree@2=1");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_uint_eq(c.inject.count, 2);
@@ -197,15 +182,13 @@ START_TEST(inject_takes_several_rules_and_only_calls_that_exist)
 }
 END_TEST
 
-START_TEST(later_settings_are_stronger)
-{
+START_TEST(later_settings_are_stronger) {
     struct zr_config c = parse("cache:on,cache:off,limit:1GiB,limit:none");
     ck_assert(!c.cache && !c.limit.set);
 }
 END_TEST
 
-START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records)
-{
+START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records) {
     struct zr_config c = parse("residency:owner,limit:1GiB,trace:/tmp/t,preset:observe");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_NATIVE);
@@ -217,8 +200,7 @@ START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records)
 }
 END_TEST
 
-START_TEST(each_preset_is_one_step_from_observe)
-{
+START_TEST(each_preset_is_one_step_from_observe) {
     static const struct {
         const char *name, *settings;
     } expected[] = {{"observe", "route:native,cache:off"},
@@ -240,8 +222,7 @@ START_TEST(each_preset_is_one_step_from_observe)
 }
 END_TEST
 
-START_TEST(a_file_has_one_setting_to_a_line_and_comments)
-{
+START_TEST(a_file_has_one_setting_to_a_line_and_comments) {
     struct zr_config c;
     complaint_count = 0;
     zr_settings_default(&c);
@@ -253,8 +234,7 @@ START_TEST(a_file_has_one_setting_to_a_line_and_comments)
 }
 END_TEST
 
-START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing)
-{
+START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing) {
     char *text = malloc(20000);
     memset(text, 'x', 19999);
     text[19999] = '\0';
@@ -266,8 +246,7 @@ START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("config");
     TCase *t = tcase_create("settings");
     tcase_add_test(t, the_defaults_are_those_of_a_bare_preload);

@@ -11,8 +11,7 @@
 static struct zr_case c;
 static struct zr_diagnosis d;
 
-static void environment(const char *list)
-{
+static void environment(const char *list) {
     size_t length = strlen(list) + 1;
 
     free(c.stack.environ.text);
@@ -21,8 +20,7 @@ static void environment(const char *list)
     c.stack.environ.length = length;
 }
 
-static void a_preloaded_process_on_two_cards(void)
-{
+static void a_preloaded_process_on_two_cards(void) {
     memset(&c, 0, sizeof c);
     c.pid = 42;
     c.alive = c.meminfo_there = true;
@@ -43,14 +41,12 @@ static void a_preloaded_process_on_two_cards(void)
     environment("HOME=/root");
 }
 
-static void done(void)
-{
+static void done(void) {
     zr_findings_free(&d.findings);
     zr_stack_free(&c.stack);
 }
 
-static const struct zr_finding *found(const char *id)
-{
+static const struct zr_finding *found(const char *id) {
     for (size_t i = 0; i < d.findings.count; i++) {
         if (!strcmp(d.findings.list[i].id, id))
             return &d.findings.list[i];
@@ -58,15 +54,13 @@ static const struct zr_finding *found(const char *id)
     return NULL;
 }
 
-START_TEST(a_process_that_is_seen_as_a_whole_has_no_finding)
-{
+START_TEST(a_process_that_is_seen_as_a_whole_has_no_finding) {
     zr_diagnose(&c, &d);
     ck_assert_msg(d.findings.count == 0, "%s", d.findings.count ? d.findings.list[0].id : "");
 }
 END_TEST
 
-START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
-{
+START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause) {
     const struct zr_finding *f;
 
     c.counted.allocated = 0;
@@ -90,8 +84,7 @@ START_TEST(memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause)
 }
 END_TEST
 
-START_TEST(what_the_preload_itself_says_of_its_hooks_comes_first)
-{
+START_TEST(what_the_preload_itself_says_of_its_hooks_comes_first) {
     c.counted.allocated = 0;
     snprintf(c.counted.hooks, sizeof c.counted.hooks, "libfoo.so is deep-bound");
     zr_diagnose(&c, &d);
@@ -99,8 +92,7 @@ START_TEST(what_the_preload_itself_says_of_its_hooks_comes_first)
 }
 END_TEST
 
-START_TEST(skipped_residency_is_a_broken_link)
-{
+START_TEST(skipped_residency_is_a_broken_link) {
     c.counted.peer_requested_calls = c.counted.peer_skipped_calls = 7;
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.links[ZR_LINK_EXPORT].answer, ZR_NO);
@@ -109,8 +101,7 @@ START_TEST(skipped_residency_is_a_broken_link)
 }
 END_TEST
 
-START_TEST(gpuactive_before_the_process_began_is_not_its_mirror)
-{
+START_TEST(gpuactive_before_the_process_began_is_not_its_mirror) {
     c.counted.peer_requested_calls = 7;
     c.meminfo.gpu_active = c.counted.gpu_active_start = GIB(20);
     zr_diagnose(&c, &d);
@@ -123,16 +114,14 @@ START_TEST(gpuactive_before_the_process_began_is_not_its_mirror)
 }
 END_TEST
 
-START_TEST(backing_eager_of_the_preload_is_a_broken_link)
-{
+START_TEST(backing_eager_of_the_preload_is_a_broken_link) {
     snprintf(c.counted.backing, sizeof c.counted.backing, "eager: NEOReadDebugKeys=1 EnableDeferBacking=0");
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
 }
 END_TEST
 
-START_TEST(an_older_driver_does_not_defer)
-{
+START_TEST(an_older_driver_does_not_defer) {
     c.stack.driver = zr_version_of("26.05.1");
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.links[ZR_LINK_BACKING].answer, ZR_NO);
@@ -143,8 +132,7 @@ START_TEST(an_older_driver_does_not_defer)
 }
 END_TEST
 
-START_TEST(versions_compare_by_number)
-{
+START_TEST(versions_compare_by_number) {
     ck_assert_int_lt(zr_version_compare(zr_version_of("1.8.12"), zr_version_of("1.16")), 0);
     ck_assert_int_eq(zr_version_compare(zr_version_of("1.8"), zr_version_of("1.8.0")), 0);
     ck_assert(zr_version_from(zr_version_of("26.27.39122.14-1"), "26.9"));
@@ -152,8 +140,7 @@ START_TEST(versions_compare_by_number)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("doctor: conclusions");
     TCase *t = tcase_create("case");
 

@@ -12,16 +12,14 @@ static struct zr_env_report last;
 static unsigned reports;
 static char folder[] = "/tmp/zeroute-env-XXXXXX";
 
-static void keep(void *to, const struct zr_env_report *what)
-{
+static void keep(void *to, const struct zr_env_report *what) {
     (void)to;
     last = *what;
     reports++;
 }
 
 /* Lists end with an empty string. */
-static void check(const char *list, size_t length)
-{
+static void check(const char *list, size_t length) {
     stack.environ.text = malloc(length);
     memcpy(stack.environ.text, list, length);
     stack.environ.length = length;
@@ -32,8 +30,7 @@ static void check(const char *list, size_t length)
 }
 #define CHECK(list) check(list, sizeof list)
 
-static void load(enum zr_part part, const char *strings, size_t length)
-{
+static void load(enum zr_part part, const char *strings, size_t length) {
     struct zr_library *library = &stack.parts[part];
     FILE *f;
 
@@ -46,23 +43,20 @@ static void load(enum zr_part part, const char *strings, size_t length)
 }
 #define LOAD(part, strings) load(part, "\0" strings, sizeof strings + 1)
 
-static void nothing(void)
-{
+static void nothing(void) {
     memset(&stack, 0, sizeof stack);
     strcpy(folder + strlen(folder) - 6, "XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
 
-static void clear(void)
-{
+static void clear(void) {
     char command[100];
 
     snprintf(command, sizeof command, "rm -rf %s", folder);
     ck_assert_int_eq(system(command), 0);
 }
 
-START_TEST(distance_counts_edits_and_swaps)
-{
+START_TEST(distance_counts_edits_and_swaps) {
     ck_assert_uint_eq(zr_env_distance("abc", "abc", 5), 0);
     ck_assert_uint_eq(zr_env_distance("abc", "acb", 5), 1);
     ck_assert_uint_eq(zr_env_distance("abc", "ab", 5), 1);
@@ -71,8 +65,7 @@ START_TEST(distance_counts_edits_and_swaps)
 }
 END_TEST
 
-START_TEST(a_misspelt_name_is_told_with_the_nearest_known_one)
-{
+START_TEST(a_misspelt_name_is_told_with_the_nearest_known_one) {
     CHECK("HOME=/root\0UR_L0_USE_RELAXED_ALLOCATION_LIMITS=1\0");
     ck_assert_uint_eq(reports, 1);
     ck_assert_int_eq(last.trouble, ZR_ENV_MISSPELT);
@@ -87,16 +80,14 @@ START_TEST(a_misspelt_name_is_told_with_the_nearest_known_one)
 }
 END_TEST
 
-START_TEST(names_of_others_are_left_alone)
-{
+START_TEST(names_of_others_are_left_alone) {
     CHECK("PATH=/bin\0LESSOPEN=x\0UR_LIFE=1\0MyOwnVariable=2\0ZEROUTE_CONF=cache:off\0"
           "ONEAPI_ROOT=/opt\0UR_LOG_LEVEL_ZERO=level:debug\0");
     ck_assert_uint_eq(reports, 0);
 }
 END_TEST
 
-START_TEST(a_key_of_the_driver_needs_the_master_key)
-{
+START_TEST(a_key_of_the_driver_needs_the_master_key) {
     CHECK("EnableDeferBacking=0\0");
     ck_assert_uint_eq(reports, 1);
     ck_assert_int_eq(last.trouble, ZR_ENV_INERT);
@@ -108,8 +99,7 @@ START_TEST(a_key_of_the_driver_needs_the_master_key)
 }
 END_TEST
 
-START_TEST(a_variable_that_only_the_other_adapter_reads_is_inert)
-{
+START_TEST(a_variable_that_only_the_other_adapter_reads_is_inert) {
     LOAD(ZR_PART_SYCL, "SYCL_CACHE_DIR");
     LOAD(ZR_PART_UR_V1, "UR_L0_USM_RESIDENT\0SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P");
     LOAD(ZR_PART_UR_V2, "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P");
@@ -128,8 +118,7 @@ START_TEST(a_variable_that_only_the_other_adapter_reads_is_inert)
 }
 END_TEST
 
-START_TEST(names_of_the_old_plugins_are_inert_on_a_runtime_that_does_not_know_them)
-{
+START_TEST(names_of_the_old_plugins_are_inert_on_a_runtime_that_does_not_know_them) {
     LOAD(ZR_PART_SYCL, "SYCL_CACHE_DIR");
     LOAD(ZR_PART_UR_V2, "UR_L0_DEBUG");
     stack.adapter = 2;
@@ -139,8 +128,7 @@ START_TEST(names_of_the_old_plugins_are_inert_on_a_runtime_that_does_not_know_th
 }
 END_TEST
 
-START_TEST(a_runtime_that_cannot_be_read_makes_nothing_inert)
-{
+START_TEST(a_runtime_that_cannot_be_read_makes_nothing_inert) {
     stack.parts[ZR_PART_SYCL].there = stack.parts[ZR_PART_UR_V2].there = true;
     stack.adapter = 2;
     CHECK("UR_L0_USM_RESIDENT=0x1\0");
@@ -148,8 +136,7 @@ START_TEST(a_runtime_that_cannot_be_read_makes_nothing_inert)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("doctor: environment");
     TCase *env = tcase_create("env");
 

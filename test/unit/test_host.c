@@ -12,19 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void machine(void)
-{
+static void machine(void) {
     make_root();
     setenv("ZEROUTE_ROOT", root, 1);
 }
 
-static void clear(void)
-{
+static void clear(void) {
     clear_root();
 }
 
-START_TEST(meminfo_tells_gpu_memory_where_the_kernel_does)
-{
+START_TEST(meminfo_tells_gpu_memory_where_the_kernel_does) {
     struct zr_meminfo m;
 
     lay("/proc/meminfo", "MemTotal:       63411580 kB\nMemFree: 1 kB\nMemAvailable:   21930336 kB\n"
@@ -37,8 +34,7 @@ START_TEST(meminfo_tells_gpu_memory_where_the_kernel_does)
 }
 END_TEST
 
-START_TEST(what_the_kernel_does_not_offer_is_absent_and_not_zero)
-{
+START_TEST(what_the_kernel_does_not_offer_is_absent_and_not_zero) {
     struct zr_meminfo m;
     struct zr_process_memory p;
 
@@ -58,8 +54,7 @@ START_TEST(what_the_kernel_does_not_offer_is_absent_and_not_zero)
 }
 END_TEST
 
-START_TEST(memory_that_nobody_owns_is_what_is_left)
-{
+START_TEST(memory_that_nobody_owns_is_what_is_left) {
     struct zr_meminfo m;
 
     lay("/proc/meminfo", "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 200 kB\nBuffers: 10 kB\n"
@@ -69,8 +64,7 @@ START_TEST(memory_that_nobody_owns_is_what_is_left)
 }
 END_TEST
 
-START_TEST(without_a_meminfo_it_says_so)
-{
+START_TEST(without_a_meminfo_it_says_so) {
     struct zr_meminfo m;
 
     ck_assert(!zr_meminfo_read(&m));
@@ -87,16 +81,14 @@ static const char xe[] = "pos:    0\nflags:  0100002\nmnt_id: 26\nino:    685\nd
                          "drm-resident-vram0:\t20 MiB\ndrm-total-stolen:\t0\n"
                          "drm-cycles-rcs:\t28257900\ndrm-total-cycles-rcs:\t7655183225\n";
 
-static void lay_client(const char *path, int id, const char *pdev)
-{
+static void lay_client(const char *path, int id, const char *pdev) {
     char text[1024];
 
     snprintf(text, sizeof text, xe, id, pdev);
     lay(path, text);
 }
 
-START_TEST(a_drm_client_with_two_descriptors_is_counted_once)
-{
+START_TEST(a_drm_client_with_two_descriptors_is_counted_once) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "Name:\tpython\nVmRSS:\t  2048 kB\n");
@@ -116,8 +108,7 @@ START_TEST(a_drm_client_with_two_descriptors_is_counted_once)
 }
 END_TEST
 
-START_TEST(two_clients_of_a_card_add_up_and_cards_stay_apart)
-{
+START_TEST(two_clients_of_a_card_add_up_and_cards_stay_apart) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "VmRSS: 1 kB\n");
@@ -136,8 +127,7 @@ START_TEST(two_clients_of_a_card_add_up_and_cards_stay_apart)
 }
 END_TEST
 
-START_TEST(i915_calls_its_memory_local_and_a_region_it_lacks_is_absent)
-{
+START_TEST(i915_calls_its_memory_local_and_a_region_it_lacks_is_absent) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "VmRSS: 1 kB\n");
@@ -152,8 +142,7 @@ START_TEST(i915_calls_its_memory_local_and_a_region_it_lacks_is_absent)
 }
 END_TEST
 
-START_TEST(open_shared_buffers_are_counted)
-{
+START_TEST(open_shared_buffers_are_counted) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "VmRSS: 1 kB\n");
@@ -163,8 +152,7 @@ START_TEST(open_shared_buffers_are_counted)
 }
 END_TEST
 
-START_TEST(cgroup_version_2_below_its_group_and_at_a_containers_root)
-{
+START_TEST(cgroup_version_2_below_its_group_and_at_a_containers_root) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "VmRSS: 1 kB\n");
@@ -181,8 +169,7 @@ START_TEST(cgroup_version_2_below_its_group_and_at_a_containers_root)
 }
 END_TEST
 
-START_TEST(cgroup_version_1_with_its_own_word_for_no_limit)
-{
+START_TEST(cgroup_version_1_with_its_own_word_for_no_limit) {
     struct zr_process_memory p;
 
     lay("/proc/42/status", "VmRSS: 1 kB\n");
@@ -198,8 +185,7 @@ START_TEST(cgroup_version_1_with_its_own_word_for_no_limit)
 }
 END_TEST
 
-START_TEST(a_process_that_is_not_there_is_told)
-{
+START_TEST(a_process_that_is_not_there_is_told) {
     struct zr_process_memory p;
 
     ck_assert(!zr_process_memory_read(42, &p));
@@ -210,8 +196,7 @@ START_TEST(a_process_that_is_not_there_is_told)
 }
 END_TEST
 
-START_TEST(a_page_pool_that_the_kernel_can_take_back_is_no_loss)
-{
+START_TEST(a_page_pool_that_the_kernel_can_take_back_is_no_loss) {
     struct zr_meminfo before = {1000, 800, 0, 100, 0}, after = {1000, 500, 0, 350, 0};
 
     ck_assert_int_eq(zr_meminfo_drop(&before, &after), 50);
@@ -221,8 +206,7 @@ START_TEST(a_page_pool_that_the_kernel_can_take_back_is_no_loss)
 }
 END_TEST
 
-START_TEST(a_line_is_found_with_its_error)
-{
+START_TEST(a_line_is_found_with_its_error) {
     double x[] = {0, 1, 2, 3}, exact[] = {5, 7, 9, 11}, noisy[] = {0, 1.1, 1.9, 3};
     struct zr_line line;
 
@@ -239,8 +223,7 @@ START_TEST(a_line_is_found_with_its_error)
 }
 END_TEST
 
-START_TEST(bytes_are_read_and_written_in_binary_units)
-{
+START_TEST(bytes_are_read_and_written_in_binary_units) {
     char text[32];
     uint64_t n;
 
@@ -255,8 +238,7 @@ START_TEST(bytes_are_read_and_written_in_binary_units)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("host");
     TCase *host = tcase_create("host");
 

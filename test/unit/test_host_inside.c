@@ -9,16 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void meminfo(unsigned long available_mib)
-{
+static void meminfo(unsigned long available_mib) {
     char text[96];
 
     snprintf(text, sizeof text, "MemTotal: 16777216 kB\nMemFree: 1 kB\nMemAvailable: %lu kB\n", available_mib << 10);
     lay("/proc/meminfo", text);
 }
 
-static void machine(void)
-{
+static void machine(void) {
     make_root();
     setenv("ZEROUTE_ROOT", root, 1);
     setenv("ZEROUTE_CONF", "stats:off", 1);
@@ -27,27 +25,23 @@ static void machine(void)
     zr_config_load();
 }
 
-static void clear(void)
-{
+static void clear(void) {
     clear_root();
 }
 
 /* A large request looks at the machine anew, however short ago the last look was. */
-static bool refused(void)
-{
+static bool refused(void) {
     return zr_host_refuses((uint64_t)1 << 30);
 }
 
-START_TEST(without_the_setting_nothing_is_refused)
-{
+START_TEST(without_the_setting_nothing_is_refused) {
     meminfo(1);
     zr_config.host_floor = (struct zr_amount){0};
     ck_assert(!refused());
 }
 END_TEST
 
-START_TEST(below_the_floor_memory_is_refused_and_above_it_given_again)
-{
+START_TEST(below_the_floor_memory_is_refused_and_above_it_given_again) {
     zr_config.host_floor = (struct zr_amount){true, 0, (uint64_t)4 << 30};
     meminfo(5000);
     ck_assert(!refused());
@@ -58,8 +52,7 @@ START_TEST(below_the_floor_memory_is_refused_and_above_it_given_again)
 }
 END_TEST
 
-START_TEST(a_floor_may_be_a_part_of_the_machine)
-{
+START_TEST(a_floor_may_be_a_part_of_the_machine) {
     zr_config.host_floor = (struct zr_amount){true, 2500, 0};
     meminfo(4097);
     ck_assert(!refused());
@@ -68,15 +61,13 @@ START_TEST(a_floor_may_be_a_part_of_the_machine)
 }
 END_TEST
 
-START_TEST(a_machine_that_tells_nothing_refuses_nothing)
-{
+START_TEST(a_machine_that_tells_nothing_refuses_nothing) {
     zr_config.host_floor = (struct zr_amount){true, 0, (uint64_t)4 << 30};
     ck_assert(!refused());
 }
 END_TEST
 
-START_TEST(eager_backing_is_put_into_the_environment)
-{
+START_TEST(eager_backing_is_put_into_the_environment) {
     zr_config.backing = ZR_BACKING_EAGER;
     zr_backing_apply();
     ck_assert_str_eq(getenv("NEOReadDebugKeys"), "1");
@@ -84,8 +75,7 @@ START_TEST(eager_backing_is_put_into_the_environment)
 }
 END_TEST
 
-START_TEST(what_the_user_set_himself_is_kept)
-{
+START_TEST(what_the_user_set_himself_is_kept) {
     zr_config.backing = ZR_BACKING_EAGER;
     setenv("EnableDeferBacking", "1", 1);
     setenv("NEOReadDebugKeys", "0", 1);
@@ -99,8 +89,7 @@ START_TEST(what_the_user_set_himself_is_kept)
 }
 END_TEST
 
-START_TEST(backing_as_asked_touches_nothing)
-{
+START_TEST(backing_as_asked_touches_nothing) {
     zr_config.backing = ZR_BACKING_DEFAULT;
     zr_backing_apply();
     ck_assert_ptr_null(getenv("NEOReadDebugKeys"));
@@ -108,8 +97,7 @@ START_TEST(backing_as_asked_touches_nothing)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("host, inside");
     TCase *inside = tcase_create("inside");
 

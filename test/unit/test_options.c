@@ -27,8 +27,7 @@ static struct zr_command command = {.name = "test",
                                     .most = 1};
 static char seen[256];
 
-static bool take(void *to, const struct zr_option *o, const char *value)
-{
+static bool take(void *to, const struct zr_option *o, const char *value) {
     size_t n = strlen(seen);
     ck_assert_ptr_null(to);
     snprintf(seen + n, sizeof seen - n, "%s=%s ", o->name, value ? value : "");
@@ -38,8 +37,7 @@ static bool take(void *to, const struct zr_option *o, const char *value)
 /* What was printed while parsing this line, and what it returned. */
 static int at;
 static char printed[4096];
-static bool parse(const char *line)
-{
+static bool parse(const char *line) {
     char words[256], *argv[16], *word;
     int argc = 0, before[2] = {dup(1), dup(2)};
     FILE *f = tmpfile();
@@ -64,8 +62,7 @@ static bool parse(const char *line)
     return good;
 }
 
-START_TEST(options_are_taken_wherever_they_stand)
-{
+START_TEST(options_are_taken_wherever_they_stand) {
     ck_assert(parse("word --all --cache-limit 5 -a --json"));
     ck_assert_str_eq(seen, "all= cache-limit=5 all= json= ");
     ck_assert_int_eq(at, 6); /* the operand is last now */
@@ -76,8 +73,7 @@ START_TEST(options_are_taken_wherever_they_stand)
 }
 END_TEST
 
-START_TEST(a_program_keeps_its_own_options)
-{
+START_TEST(a_program_keeps_its_own_options) {
     command.program = true;
     ck_assert(parse("-a prog --all --nonsense"));
     ck_assert_str_eq(seen, "all= ");
@@ -86,8 +82,7 @@ START_TEST(a_program_keeps_its_own_options)
 }
 END_TEST
 
-START_TEST(an_optional_file_is_taken_by_its_ending)
-{
+START_TEST(an_optional_file_is_taken_by_its_ending) {
     ck_assert(parse("--json out.json word"));
     ck_assert_str_eq(seen, "json=out.json ");
     ck_assert(parse("--json out.md"));
@@ -97,8 +92,7 @@ START_TEST(an_optional_file_is_taken_by_its_ending)
 }
 END_TEST
 
-START_TEST(what_is_not_understood_is_said_with_what_was_expected)
-{
+START_TEST(what_is_not_understood_is_said_with_what_was_expected) {
     static const char *const wrong[][2] = {
         {"--nonsense", "unknown option '--nonsense'"},
         {"-x", "unknown option '-x'"},
@@ -119,8 +113,7 @@ START_TEST(what_is_not_understood_is_said_with_what_was_expected)
 }
 END_TEST
 
-START_TEST(help_comes_from_the_table)
-{
+START_TEST(help_comes_from_the_table) {
     ck_assert(!parse("--all --help"));
     ck_assert_int_eq(at, ZR_EXIT_DONE);
     ck_assert_str_eq(printed,
@@ -141,8 +134,7 @@ START_TEST(help_comes_from_the_table)
 }
 END_TEST
 
-START_TEST(values_are_checked_and_the_range_is_named)
-{
+START_TEST(values_are_checked_and_the_range_is_named) {
     const struct zr_option *o = &table[1];
     uint64_t n = 0;
     double d = 0;
@@ -164,8 +156,7 @@ START_TEST(values_are_checked_and_the_range_is_named)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("options");
     TCase *t = tcase_create("options");
     tcase_add_test(t, options_are_taken_wherever_they_stand);

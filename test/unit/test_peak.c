@@ -25,20 +25,17 @@ static const struct zr_module modules[] = {
 
 static char path[128]; /* of this process's own segment */
 
-static void start(void)
-{
+static void start(void) {
     ck_assert(zr_stats_open());
     snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
              (unsigned long long)zr_segment.header->nonce);
 }
 
-static void finish(void)
-{
+static void finish(void) {
     unlink(path);
 }
 
-static struct zeroute_snapshot *look(void)
-{
+static struct zeroute_snapshot *look(void) {
     char why[256] = "";
     struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
 
@@ -46,15 +43,13 @@ static struct zeroute_snapshot *look(void)
     return s;
 }
 
-static unsigned dice(unsigned *seed, unsigned sides)
-{
+static unsigned dice(unsigned *seed, unsigned sides) {
     *seed = *seed * 1103515245 + 12345;
     return (*seed >> 12) % sides;
 }
 
 /* Some are folded at once, some lie just below a batch, most are small. */
-static uint64_t any_size(unsigned *seed)
-{
+static uint64_t any_size(unsigned *seed) {
     switch (dice(seed, 4)) {
     case 0:
         return 2 * MIB * (1 + dice(seed, 20));
@@ -75,17 +70,13 @@ struct block {
     uint64_t bytes;
 };
 static struct block live[MOST];
-static struct {
-    uint64_t all, card[CARDS], blocks;
-} now, peak;
+static struct { uint64_t all, card[CARDS], blocks; } now, peak;
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
+static uint64_t larger(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-static void up(unsigned card, uint64_t bytes)
-{
+static void up(unsigned card, uint64_t bytes) {
     live[now.blocks++] = (struct block){card, bytes};
     now.all += bytes;
     now.card[card] += bytes;
@@ -94,8 +85,7 @@ static void up(unsigned card, uint64_t bytes)
     peak.blocks = larger(peak.blocks, now.blocks);
 }
 
-static struct block down(unsigned which)
-{
+static struct block down(unsigned which) {
     struct block b = live[which];
 
     live[which] = live[--now.blocks];
@@ -104,15 +94,13 @@ static struct block down(unsigned which)
     return b;
 }
 
-static void is_within(const char *what, uint64_t read, uint64_t truth, uint64_t bound)
-{
+static void is_within(const char *what, uint64_t read, uint64_t truth, uint64_t bound) {
     ck_assert_msg(read + bound >= truth && read <= truth + bound, "%s reads %llu, is %llu, may be off by %llu", what,
                   (unsigned long long)read, (unsigned long long)truth, (unsigned long long)bound);
 }
 
 /* Present values are exact whenever nobody books; peaks may be off by so many batches. */
-static void is_recorded(unsigned batches)
-{
+static void is_recorded(unsigned batches) {
     struct zeroute_snapshot *s = look();
     char name[64];
 
@@ -138,8 +126,7 @@ static void is_recorded(unsigned batches)
 /* --- one thread ----------------------------------------------------------------------------------------------------
  */
 
-START_TEST(with_one_thread_every_peak_is_exact_at_every_step)
-{
+START_TEST(with_one_thread_every_peak_is_exact_at_every_step) {
     unsigned seed = (unsigned)_i * 77 + 5;
 
     for (unsigned i = 0; i < 1500; i++) {
@@ -158,8 +145,7 @@ START_TEST(with_one_thread_every_peak_is_exact_at_every_step)
 }
 END_TEST
 
-START_TEST(many_small_blocks_are_counted_exactly_as_well)
-{
+START_TEST(many_small_blocks_are_counted_exactly_as_well) {
     for (unsigned i = 0; i < MOST; i++) {
         up(0, 1);
         zr_book(ZR_KIND_DEVICE, 0, 1);
@@ -174,8 +160,7 @@ START_TEST(many_small_blocks_are_counted_exactly_as_well)
 }
 END_TEST
 
-START_TEST(memory_on_no_device_has_a_peak_of_its_own)
-{
+START_TEST(memory_on_no_device_has_a_peak_of_its_own) {
     static const struct {
         enum zr_kind kind;
         const char *name;
@@ -198,8 +183,7 @@ START_TEST(memory_on_no_device_has_a_peak_of_its_own)
 }
 END_TEST
 
-START_TEST(a_child_of_fork_starts_at_zero)
-{
+START_TEST(a_child_of_fork_starts_at_zero) {
     int status;
     pid_t child;
 
@@ -238,8 +222,7 @@ static struct step {
 } step;
 static int turn = -1; /* whose; -1: the test's */
 
-static void *take_turns(void *arg)
-{
+static void *take_turns(void *arg) {
     int mine = (int)(intptr_t)arg;
 
     for (bool end = false; !end;) {
@@ -255,16 +238,14 @@ static void *take_turns(void *arg)
     return NULL;
 }
 
-static void tell(unsigned who, struct step s)
-{
+static void tell(unsigned who, struct step s) {
     step = s;
     __atomic_store_n(&turn, (int)who, __ATOMIC_RELEASE);
     while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != -1)
         sched_yield();
 }
 
-START_TEST(with_several_threads_every_peak_is_within_a_batch_per_thread)
-{
+START_TEST(with_several_threads_every_peak_is_within_a_batch_per_thread) {
     unsigned seed = (unsigned)_i * 77 + 5;
     pthread_t thread[THREADS];
 
@@ -291,8 +272,7 @@ START_TEST(with_several_threads_every_peak_is_within_a_batch_per_thread)
 }
 END_TEST
 
-static void *take_and_leave(void *bytes)
-{
+static void *take_and_leave(void *bytes) {
     zr_book(ZR_KIND_DEVICE, 0, *(uint64_t *)bytes);
     zr_book(ZR_KIND_DEVICE, 0, 1000);
     zr_unbook(ZR_KIND_DEVICE, 0, 1000);
@@ -300,8 +280,7 @@ static void *take_and_leave(void *bytes)
 }
 
 /* What a thread has not folded is folded when it ends. */
-START_TEST(threads_one_after_the_other_leave_the_peak_exact)
-{
+START_TEST(threads_one_after_the_other_leave_the_peak_exact) {
     for (unsigned i = 0; i < 50; i++) {
         uint64_t bytes = MIB / 2 + i;
         pthread_t t;
@@ -326,8 +305,7 @@ static pthread_barrier_t barrier;
 static uint64_t round_bytes[ROUNDS];
 
 /* All are at their highest when they meet: the sum of what they have is the peak of that round. */
-static void *rise_and_fall(void *arg)
-{
+static void *rise_and_fall(void *arg) {
     unsigned seed = (unsigned)(intptr_t)arg * 991 + 1;
 
     for (unsigned r = 0; r < ROUNDS; r++) {
@@ -346,8 +324,7 @@ static void *rise_and_fall(void *arg)
     return NULL;
 }
 
-static void at_once(unsigned threads)
-{
+static void at_once(unsigned threads) {
     pthread_t *thread = calloc(threads, sizeof *thread);
     uint64_t most = 0;
     struct zeroute_snapshot *s;
@@ -368,20 +345,17 @@ static void at_once(unsigned threads)
     free(thread);
 }
 
-START_TEST(threads_that_book_at_once_lose_no_more_than_a_batch_each)
-{
+START_TEST(threads_that_book_at_once_lose_no_more_than_a_batch_each) {
     at_once(THREADS);
 }
 END_TEST
 
-START_TEST(more_threads_than_shards_lose_no_more_than_that_either)
-{
+START_TEST(more_threads_than_shards_lose_no_more_than_that_either) {
     at_once(ZR_SHARDS + 20);
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("peak");
     TCase *t = tcase_create("peak");
 

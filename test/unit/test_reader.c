@@ -25,18 +25,15 @@
 static char file[FILE_SIZE], path[64], why[256];
 static unsigned field_count;
 
-static struct zeroute_segment_header *header(void)
-{
+static struct zeroute_segment_header *header(void) {
     return (struct zeroute_segment_header *)(void *)file;
 }
 
-static uint64_t *shard(unsigned n)
-{
+static uint64_t *shard(unsigned n) {
     return (uint64_t *)(void *)(file + SHARDS + n * SHARD_SIZE);
 }
 
-static struct zeroute_segment_field *field(const char *name, uint16_t type, uint16_t place, uint32_t offset)
-{
+static struct zeroute_segment_field *field(const char *name, uint16_t type, uint16_t place, uint32_t offset) {
     struct zeroute_segment_field *f =
         (struct zeroute_segment_field *)(void *)(file + FIELDS + field_count++ * FIELD_SIZE);
     snprintf(f->name, sizeof f->name, "%s", name);
@@ -48,8 +45,7 @@ static struct zeroute_segment_field *field(const char *name, uint16_t type, uint
     return f;
 }
 
-static void begin(void)
-{
+static void begin(void) {
     memset(file, 0, sizeof file);
     field_count = 0;
     *header() = (struct zeroute_segment_header){
@@ -76,28 +72,24 @@ static void begin(void)
     close(mkstemp(path));
 }
 
-static void end(void)
-{
+static void end(void) {
     unlink(path);
 }
 
-static struct zeroute_snapshot *look(void)
-{
+static struct zeroute_snapshot *look(void) {
     FILE *f = fopen(path, "w");
     fwrite(file, 1, sizeof file, f);
     fclose(f);
     return zeroute_snapshot_of_file(path, why, sizeof why);
 }
 
-static void refused(const char *with)
-{
+static void refused(const char *with) {
     struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
     ck_assert_ptr_null(s);
     ck_assert_msg(strstr(why, with) != NULL, "'%s' does not say '%s'", why, with);
 }
 
-START_TEST(a_field_added_tomorrow_is_shown_today)
-{
+START_TEST(a_field_added_tomorrow_is_shown_today) {
     field("new.counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
     shard(0)[8] = 1;
     shard(1)[8] = 20;
@@ -111,8 +103,7 @@ START_TEST(a_field_added_tomorrow_is_shown_today)
 }
 END_TEST
 
-START_TEST(a_type_of_tomorrow_is_left_out_and_the_rest_is_shown)
-{
+START_TEST(a_type_of_tomorrow_is_left_out_and_the_rest_is_shown) {
     field("of.tomorrow", 99, ZEROUTE_SHARDS, 64);
     field("of.today", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
     struct zeroute_snapshot *s = look();
@@ -122,8 +113,7 @@ START_TEST(a_type_of_tomorrow_is_left_out_and_the_rest_is_shown)
 }
 END_TEST
 
-START_TEST(a_gauge_is_a_difference_and_never_below_zero)
-{
+START_TEST(a_gauge_is_a_difference_and_never_below_zero) {
     struct zeroute_segment_field *f = field("gauge", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64);
     f->minus = 72;
     f->stride = 16;
@@ -142,13 +132,11 @@ START_TEST(a_gauge_is_a_difference_and_never_below_zero)
 END_TEST
 
 /* The global words of an account, as a writer lays them out: total, then peak. */
-static int64_t *global(unsigned offset)
-{
+static int64_t *global(unsigned offset) {
     return (int64_t *)(void *)(file + GLOBALS + offset);
 }
 
-START_TEST(what_is_not_folded_yet_is_part_of_the_present_and_of_the_peak)
-{
+START_TEST(what_is_not_folded_yet_is_part_of_the_present_and_of_the_peak) {
     field("now", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64)->total = 16;
     struct zeroute_segment_field *f = field("peak", ZEROUTE_PEAK, ZEROUTE_GLOBAL, 24);
     f->total = 16;
@@ -169,8 +157,7 @@ START_TEST(what_is_not_folded_yet_is_part_of_the_present_and_of_the_peak)
 }
 END_TEST
 
-START_TEST(nothing_reads_below_zero)
-{
+START_TEST(nothing_reads_below_zero) {
     field("now", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64)->total = 16;
     field("peak", ZEROUTE_PEAK, ZEROUTE_GLOBAL, 24)->total = 16;
     field("plain.peak", ZEROUTE_PEAK, ZEROUTE_GLOBAL, 24);
@@ -184,8 +171,7 @@ START_TEST(nothing_reads_below_zero)
 }
 END_TEST
 
-START_TEST(reserved_reads_at_least_what_is_allocated)
-{
+START_TEST(reserved_reads_at_least_what_is_allocated) {
     field("device.3.reserved_bytes.all.current", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 64);
     field("device.3.allocated_bytes.all.current", ZEROUTE_GAUGE, ZEROUTE_SHARDS, 72);
     field("device.3.reserved_bytes.all.allocated", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
@@ -201,8 +187,7 @@ START_TEST(reserved_reads_at_least_what_is_allocated)
 }
 END_TEST
 
-START_TEST(a_writer_that_died_while_writing_can_still_be_read)
-{
+START_TEST(a_writer_that_died_while_writing_can_still_be_read) {
     field("counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
     shard(1)[0] = 7; /* odd: in the middle of a booking, for ever */
     shard(1)[8] = 5;
@@ -217,8 +202,7 @@ START_TEST(a_writer_that_died_while_writing_can_still_be_read)
 }
 END_TEST
 
-START_TEST(percentiles_come_from_the_buckets)
-{
+START_TEST(percentiles_come_from_the_buckets) {
     field("latency.x", ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS, 64);
     struct zeroute_segment_histogram *h = (struct zeroute_segment_histogram *)(void *)(shard(0) + 8);
     unsigned low = 0, high = 0;
@@ -241,8 +225,7 @@ START_TEST(percentiles_come_from_the_buckets)
 }
 END_TEST
 
-START_TEST(buckets_follow_each_other_without_a_gap)
-{
+START_TEST(buckets_follow_each_other_without_a_gap) {
     ck_assert_uint_eq(zeroute_bucket_floor(0), 0);
     ck_assert_uint_eq(zeroute_bucket_floor(1), 16);
     for (unsigned b = 1; b + 1 < ZEROUTE_BUCKETS; b++) {
@@ -252,8 +235,7 @@ START_TEST(buckets_follow_each_other_without_a_gap)
 }
 END_TEST
 
-START_TEST(processes_are_added_up_field_by_field)
-{
+START_TEST(processes_are_added_up_field_by_field) {
     field("counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
     field("latency.x", ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS, 128);
     struct zeroute_segment_field *text = field("route", ZEROUTE_TEXT, ZEROUTE_GLOBAL, 64);
@@ -283,8 +265,7 @@ START_TEST(processes_are_added_up_field_by_field)
 }
 END_TEST
 
-START_TEST(what_all_read_of_the_machine_is_not_added_up)
-{
+START_TEST(what_all_read_of_the_machine_is_not_added_up) {
     ck_assert_uint_eq(zeroute_together("allocated_bytes.all.current", 3, 4), 7);
     ck_assert_uint_eq(zeroute_together("host.vmrss_bytes", 3, 4), 7);
     ck_assert_uint_eq(zeroute_together("host.gpu_active_bytes", 3, 4), 4);
@@ -301,8 +282,7 @@ START_TEST(what_all_read_of_the_machine_is_not_added_up)
 }
 END_TEST
 
-START_TEST(what_is_no_segment_is_refused_with_the_reason)
-{
+START_TEST(what_is_no_segment_is_refused_with_the_reason) {
     zeroute_snapshot_free(look());
     ck_assert_int_eq(truncate(path, 10), 0);
     refused("truncated");
@@ -327,8 +307,7 @@ START_TEST(what_is_no_segment_is_refused_with_the_reason)
 }
 END_TEST
 
-START_TEST(sizes_that_lie_are_refused_or_harmless)
-{
+START_TEST(sizes_that_lie_are_refused_or_harmless) {
     static const struct {
         size_t at, size;
         uint64_t value;
@@ -374,8 +353,7 @@ START_TEST(sizes_that_lie_are_refused_or_harmless)
 }
 END_TEST
 
-START_TEST(random_damage_is_never_more_than_wrong_numbers)
-{
+START_TEST(random_damage_is_never_more_than_wrong_numbers) {
     unsigned seed = 1, read = 0;
     for (int round = 0; round < 1500; round++) {
         unlink(path);
@@ -404,16 +382,14 @@ START_TEST(random_damage_is_never_more_than_wrong_numbers)
 }
 END_TEST
 
-static double used_ms(void)
-{
+static double used_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
 /* A sparse file whose table of fields is `many`. */
-static void lay_large(const struct zeroute_segment_field *many, unsigned count, const char *text, size_t length)
-{
+static void lay_large(const struct zeroute_segment_field *many, unsigned count, const char *text, size_t length) {
     struct zeroute_segment_text head = {.length = (uint32_t)length};
     header()->field_count = count;
     header()->field_size = sizeof many[0];
@@ -431,8 +407,7 @@ static void lay_large(const struct zeroute_segment_field *many, unsigned count, 
     close(fd);
 }
 
-START_TEST(the_facts_of_a_segment_take_little_memory)
-{
+START_TEST(the_facts_of_a_segment_take_little_memory) {
     enum { LENGTH = (1 << 20) - 64 };
     static char text[LENGTH];
     struct zeroute_segment_field one = {.type = ZEROUTE_COUNTER, .name = "n"};
@@ -450,8 +425,7 @@ START_TEST(the_facts_of_a_segment_take_little_memory)
 END_TEST
 
 /* As `stat --prometheus` looks for each name in each process before it. */
-START_TEST(every_field_of_the_largest_segment_is_found_in_no_time)
-{
+START_TEST(every_field_of_the_largest_segment_is_found_in_no_time) {
     enum { MOST = 2048 };
     static struct zeroute_segment_field many[4096];
     for (unsigned i = 0; i < 4096; i++) {
@@ -482,8 +456,7 @@ START_TEST(every_field_of_the_largest_segment_is_found_in_no_time)
 END_TEST
 
 /* Each bound at its highest, a writer that is always in the middle of a booking, and all of it sparse. */
-START_TEST(whatever_a_segment_says_it_does_not_take_long)
-{
+START_TEST(whatever_a_segment_says_it_does_not_take_long) {
     enum { MOST = 2048 };
     static struct zeroute_segment_field many[MOST];
     for (unsigned i = 0; i < MOST; i++) {
@@ -519,8 +492,7 @@ START_TEST(whatever_a_segment_says_it_does_not_take_long)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("reader");
     TCase *t = tcase_create("reader");
     tcase_add_checked_fixture(t, begin, end);

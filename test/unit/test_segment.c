@@ -23,8 +23,7 @@
 static char path[320];
 
 /* This process's own segment, as anybody would read it. */
-static struct zeroute_snapshot *look(void)
-{
+static struct zeroute_snapshot *look(void) {
     char why[256] = "not listed";
     struct zeroute_snapshot *found = NULL;
     struct zeroute_list *list = zeroute_list_new();
@@ -38,16 +37,14 @@ static struct zeroute_snapshot *look(void)
     return found;
 }
 
-static uint64_t value(const char *name)
-{
+static uint64_t value(const char *name) {
     struct zeroute_snapshot *s = look();
     uint64_t v = zeroute_value(s, name, UINT64_MAX);
     zeroute_snapshot_free(s);
     return v;
 }
 
-static uint64_t look_activity(void)
-{
+static uint64_t look_activity(void) {
     struct zeroute_snapshot *s = look();
     uint64_t at = s->last_activity_ns;
     zeroute_snapshot_free(s);
@@ -62,20 +59,17 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_host_fork_child},
 };
 
-static void open_it(void)
-{
+static void open_it(void) {
     ck_assert(zr_stats_open());
     zeroute_snapshot_free(look());
 }
 
-static void remove_it(void)
-{
+static void remove_it(void) {
     if (*path)
         unlink(path);
 }
 
-START_TEST(the_layout_is_pinned)
-{
+START_TEST(the_layout_is_pinned) {
     /* A change here is a new layout version: readers of the old one must refuse it. */
     ck_assert_uint_eq(ZEROUTE_SEGMENT_LAYOUT, 3);
     ck_assert_uint_eq(sizeof(struct zeroute_segment_field), 256);
@@ -114,15 +108,13 @@ START_TEST(the_layout_is_pinned)
 }
 END_TEST
 
-START_TEST(nothing_is_made_before_something_is_counted)
-{
+START_TEST(nothing_is_made_before_something_is_counted) {
     ck_assert(!zr_stats_is_open());
     ck_assert_ptr_null(zr_segment.header);
 }
 END_TEST
 
-START_TEST(the_file_is_the_owners_alone)
-{
+START_TEST(the_file_is_the_owners_alone) {
     struct stat st;
     open_it();
     ck_assert_int_eq(stat(path, &st), 0);
@@ -132,8 +124,7 @@ START_TEST(the_file_is_the_owners_alone)
 }
 END_TEST
 
-START_TEST(a_segment_of_another_user_than_the_process_is_not_trusted)
-{
+START_TEST(a_segment_of_another_user_than_the_process_is_not_trusted) {
     struct zeroute_list *list;
     bool found = false;
     if (geteuid() != 0)
@@ -152,8 +143,7 @@ START_TEST(a_segment_of_another_user_than_the_process_is_not_trusted)
 }
 END_TEST
 
-START_TEST(no_link_below_another_root_is_followed)
-{
+START_TEST(no_link_below_another_root_is_followed) {
     char link[64], other[400];
     int fd;
     open_it();
@@ -170,8 +160,7 @@ START_TEST(no_link_below_another_root_is_followed)
 }
 END_TEST
 
-START_TEST(every_name_of_the_contract_is_there_before_it_is_used)
-{
+START_TEST(every_name_of_the_contract_is_there_before_it_is_used) {
     static const char *const names[] = {"calls.zeMemAllocDevice.plt",
                                         "calls.zeMemAllocDevice.dlsym",
                                         "calls.zeMemAllocDevice.table",
@@ -236,8 +225,7 @@ START_TEST(every_name_of_the_contract_is_there_before_it_is_used)
 }
 END_TEST
 
-START_TEST(memory_is_booked_by_kind_and_by_device)
-{
+START_TEST(memory_is_booked_by_kind_and_by_device) {
     zr_book(ZR_KIND_DEVICE, 0, 3 * MIB);
     zr_book(ZR_KIND_DEVICE, 2, 5 * MIB);
     zr_book(ZR_KIND_SHARED, 2, MIB);
@@ -262,8 +250,7 @@ START_TEST(memory_is_booked_by_kind_and_by_device)
 }
 END_TEST
 
-START_TEST(a_peak_of_one_thread_is_exact_however_it_comes_about)
-{
+START_TEST(a_peak_of_one_thread_is_exact_however_it_comes_about) {
     uint64_t now = 0, peak = 0, live[64];
     unsigned n = 0, seed = 7;
     for (int i = 0; i < 200000; i++) {
@@ -287,8 +274,7 @@ START_TEST(a_peak_of_one_thread_is_exact_however_it_comes_about)
 }
 END_TEST
 
-START_TEST(more_freed_than_allocated_reads_as_zero)
-{
+START_TEST(more_freed_than_allocated_reads_as_zero) {
     zr_unbook(ZR_KIND_DEVICE, 0, 5 * MIB);
     zr_book_reserved(0, -(int64_t)MIB);
     ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
@@ -303,8 +289,7 @@ END_TEST
 #define ROUNDS 20000
 static pthread_barrier_t together;
 
-static void *busy(void *unused)
-{
+static void *busy(void *unused) {
     (void)unused;
     pthread_barrier_wait(&together);
     for (int i = 0; i < ROUNDS; i++) {
@@ -318,8 +303,7 @@ static void *busy(void *unused)
     return NULL;
 }
 
-static void run_threads(unsigned n)
-{
+static void run_threads(unsigned n) {
     pthread_t t[512];
     pthread_barrier_init(&together, NULL, n);
     for (unsigned i = 0; i < n; i++)
@@ -328,8 +312,7 @@ static void run_threads(unsigned n)
         pthread_join(t[i], NULL);
 }
 
-START_TEST(threads_lose_nothing_and_their_shards_are_used_again)
-{
+START_TEST(threads_lose_nothing_and_their_shards_are_used_again) {
     run_threads(THREADS);
     run_threads(THREADS);
     ck_assert_uint_eq(value("calls.zeMemAllocDevice.dlsym"), 2 * THREADS * ROUNDS);
@@ -343,8 +326,7 @@ START_TEST(threads_lose_nothing_and_their_shards_are_used_again)
 }
 END_TEST
 
-START_TEST(more_threads_than_shards_share_one_and_lose_nothing)
-{
+START_TEST(more_threads_than_shards_share_one_and_lose_nothing) {
     run_threads(300);
     ck_assert_uint_eq(value("calls.zeMemAllocDevice.dlsym"), 300ull * ROUNDS);
     ck_assert_uint_eq(value("allocated_bytes.all.current"), 0);
@@ -352,24 +334,21 @@ START_TEST(more_threads_than_shards_share_one_and_lose_nothing)
 }
 END_TEST
 
-static void *take(void *unused)
-{
+static void *take(void *unused) {
     (void)unused;
     for (int i = 0; i < 1000; i++)
         zr_book(ZR_KIND_DEVICE, 0, MIB);
     return NULL;
 }
 
-static void *give(void *unused)
-{
+static void *give(void *unused) {
     (void)unused;
     for (int i = 0; i < 1000; i++)
         zr_unbook(ZR_KIND_DEVICE, 0, MIB);
     return NULL;
 }
 
-START_TEST(one_thread_may_free_what_another_allocated)
-{
+START_TEST(one_thread_may_free_what_another_allocated) {
     pthread_t t;
     for (int round = 0; round < 5; round++) {
         pthread_create(&t, NULL, take, NULL);
@@ -384,8 +363,7 @@ START_TEST(one_thread_may_free_what_another_allocated)
 END_TEST
 
 /* reroute caches: what is reserved has books of its own. */
-START_TEST(reserved_is_never_below_allocated)
-{
+START_TEST(reserved_is_never_below_allocated) {
     zr_book_reserved(0, 3 * MIB);
     ck_assert_uint_eq(value("reserved_bytes.all.current"), 3 * MIB);
     zr_book(ZR_KIND_DEVICE, 0, 5 * MIB); /* as if it was read in between */
@@ -399,8 +377,7 @@ START_TEST(reserved_is_never_below_allocated)
 }
 END_TEST
 
-START_TEST(without_a_cache_reserved_is_allocated)
-{
+START_TEST(without_a_cache_reserved_is_allocated) {
     setenv("ZEROUTE_CONF", "preset:observe", 1);
     zr_book(ZR_KIND_DEVICE, 0, 5 * MIB);
     ck_assert_uint_eq(value("reserved_bytes.all.current"), 5 * MIB);
@@ -412,8 +389,7 @@ START_TEST(without_a_cache_reserved_is_allocated)
 }
 END_TEST
 
-static void *turn_over(void *stop)
-{
+static void *turn_over(void *stop) {
     while (!__atomic_load_n((bool *)stop, __ATOMIC_RELAXED)) {
         for (int i = 0; i < 4; i++) {
             uint64_t bytes = i < 2 ? 20 * MIB : 100;
@@ -429,8 +405,7 @@ static void *turn_over(void *stop)
 }
 
 /* A booking is one critical section: whoever reads in the middle of it sees the state before or after. */
-START_TEST(a_reader_never_sees_half_a_booking)
-{
+START_TEST(a_reader_never_sees_half_a_booking) {
     bool stop = false;
     unsigned torn = 0;
     pthread_t t;
@@ -466,8 +441,7 @@ END_TEST
 static _Atomic unsigned half_done, unmarked, too_high;
 
 /* Runs in the middle of whatever the thread was at. It is the only one that books. */
-static void interrupt(int unused)
-{
+static void interrupt(int unused) {
     const struct zr_shard *s = zr_thread.stats.shard;
     const struct zr_cell *c = &s->on_device[1][ZR_KIND_DEVICE];
     (void)unused;
@@ -484,8 +458,7 @@ static void interrupt(int unused)
     }
 }
 
-static void *never_rest(void *stop)
-{
+static void *never_rest(void *stop) {
     while (!__atomic_load_n((bool *)stop, __ATOMIC_RELAXED)) {
         zr_book(ZR_KIND_DEVICE, 1, LARGE);
         zr_unbook(ZR_KIND_DEVICE, 1, LARGE);
@@ -494,8 +467,7 @@ static void *never_rest(void *stop)
 }
 
 /* No two of its words may ever be read together; what is read is true all the same, but for a batch. */
-START_TEST(a_process_that_never_rests_is_read_within_a_batch_and_in_time)
-{
+START_TEST(a_process_that_never_rests_is_read_within_a_batch_and_in_time) {
     bool stop = false;
     pthread_t t;
     open_it();
@@ -519,8 +491,7 @@ START_TEST(a_process_that_never_rests_is_read_within_a_batch_and_in_time)
 }
 END_TEST
 
-static void *begin_with_a_large_block(void *unused)
-{
+static void *begin_with_a_large_block(void *unused) {
     (void)unused;
     zr_book(ZR_KIND_DEVICE, 1, LARGE);
     pthread_barrier_wait(&together);
@@ -528,8 +499,7 @@ static void *begin_with_a_large_block(void *unused)
 }
 
 /* A reader that knows of no shard of the thread yet must not add what it has folded already. */
-START_TEST(threads_that_begin_while_they_are_read_are_read_whole)
-{
+START_TEST(threads_that_begin_while_they_are_read_are_read_whole) {
     pthread_t t[64];
     open_it();
     pthread_barrier_init(&together, NULL, 65);
@@ -551,8 +521,7 @@ START_TEST(threads_that_begin_while_they_are_read_are_read_whole)
 }
 END_TEST
 
-START_TEST(half_a_booking_is_marked_wherever_it_is_interrupted)
-{
+START_TEST(half_a_booking_is_marked_wherever_it_is_interrupted) {
     bool stop = false;
     pthread_t t;
     open_it();
@@ -576,8 +545,7 @@ START_TEST(half_a_booking_is_marked_wherever_it_is_interrupted)
 }
 END_TEST
 
-START_TEST(a_booking_that_never_ends_is_waited_for_in_vain_but_not_for_long)
-{
+START_TEST(a_booking_that_never_ends_is_waited_for_in_vain_but_not_for_long) {
     open_it();
     zr_book(ZR_KIND_DEVICE, 0, MIB);
     zr_thread.stats.shard->generation++;
@@ -594,8 +562,7 @@ END_TEST
 
 static pthread_barrier_t all_claimed, all_done;
 
-static void *claim_and_wait(void *unused)
-{
+static void *claim_and_wait(void *unused) {
     (void)unused;
     zr_count(ZR_F_CACHE_HITS, 1);
     pthread_barrier_wait(&all_claimed);
@@ -603,8 +570,7 @@ static void *claim_and_wait(void *unused)
     return NULL;
 }
 
-static void *take_in_the_shared_shard(void *unused)
-{
+static void *take_in_the_shared_shard(void *unused) {
     (void)unused;
     for (int i = 0; i < 200000; i++) {
         zr_book(ZR_KIND_DEVICE, 0, 3);
@@ -614,8 +580,7 @@ static void *take_in_the_shared_shard(void *unused)
     return NULL;
 }
 
-START_TEST(threads_that_share_a_shard_lose_nothing)
-{
+START_TEST(threads_that_share_a_shard_lose_nothing) {
     pthread_t t[ZR_SHARDS - 1], shared[4];
     open_it();
     pthread_barrier_init(&all_claimed, NULL, ZR_SHARDS);
@@ -638,8 +603,7 @@ START_TEST(threads_that_share_a_shard_lose_nothing)
 }
 END_TEST
 
-START_TEST(callers_are_counted_by_library)
-{
+START_TEST(callers_are_counted_by_library) {
     const struct zr_library *program = zr_library_of((const void *)(uintptr_t)take);
     const struct zr_library *libc = zr_library_of((const void *)(uintptr_t)getenv);
     const struct zr_library *unknown = zr_library_of((const void *)(uintptr_t)16);
@@ -660,8 +624,7 @@ START_TEST(callers_are_counted_by_library)
 }
 END_TEST
 
-START_TEST(a_library_that_is_gone_is_not_named_any_more)
-{
+START_TEST(a_library_that_is_gone_is_not_named_any_more) {
     void *handle = dlopen("libz.so.1", RTLD_NOW);
     if (!handle)
         SKIP("no libz.so.1 to load and unload");
@@ -684,8 +647,7 @@ START_TEST(a_library_that_is_gone_is_not_named_any_more)
 }
 END_TEST
 
-START_TEST(slow_calls_are_all_timed_and_quick_ones_sampled_and_none_is_lost)
-{
+START_TEST(slow_calls_are_all_timed_and_quick_ones_sampled_and_none_is_lost) {
     unsigned timed = 0;
     open_it();
     for (int i = 0; i < 100000; i++) {
@@ -711,8 +673,7 @@ START_TEST(slow_calls_are_all_timed_and_quick_ones_sampled_and_none_is_lost)
 }
 END_TEST
 
-START_TEST(one_slow_call_ends_the_sampling_of_its_size)
-{
+START_TEST(one_slow_call_ends_the_sampling_of_its_size) {
     open_it();
     for (int i = 0; i < 100000 && zr_time_weight(ZR_E_zeMemFree, 64); i++)
         zr_time_call(ZR_E_zeMemFree, 64, zr_ticks(), 1);
@@ -725,8 +686,7 @@ START_TEST(one_slow_call_ends_the_sampling_of_its_size)
 }
 END_TEST
 
-START_TEST(failures_are_counted_by_entry_and_by_code_and_book_nothing)
-{
+START_TEST(failures_are_counted_by_entry_and_by_code_and_book_nothing) {
     zr_count_failure(ZR_E_zeMemAllocDevice, 0x70000003);
     zr_count_failure(ZR_E_zeMemAllocDevice, 0x70000003);
     zr_count_failure(ZR_E_zeMemFree, 0x78000004);
@@ -737,8 +697,7 @@ START_TEST(failures_are_counted_by_entry_and_by_code_and_book_nothing)
 }
 END_TEST
 
-START_TEST(names_given_at_run_time_are_made_once_and_run_out_gently)
-{
+START_TEST(names_given_at_run_time_are_made_once_and_run_out_gently) {
     int a = zr_named("guard.calls.zeFoo", "", "x");
     ck_assert_int_ge(a, 0);
     ck_assert_int_eq(zr_named("guard.calls.zeFoo", "", "x"), a);
@@ -756,8 +715,7 @@ START_TEST(names_given_at_run_time_are_made_once_and_run_out_gently)
 }
 END_TEST
 
-START_TEST(texts_and_the_fingerprint_can_be_read)
-{
+START_TEST(texts_and_the_fingerprint_can_be_read) {
     setenv("UR_L0_TEST", "1", 1);
     setenv("NEOReadDebugKeys", "1", 1);
     setenv("EnableDeferBacking", "0", 1);
@@ -779,8 +737,7 @@ START_TEST(texts_and_the_fingerprint_can_be_read)
 }
 END_TEST
 
-START_TEST(a_forked_child_starts_with_nothing_and_leaves_the_parents_alone)
-{
+START_TEST(a_forked_child_starts_with_nothing_and_leaves_the_parents_alone) {
     zr_book(ZR_KIND_DEVICE, 0, MIB);
     uint64_t nonce = zr_segment.header->nonce;
     pid_t child = fork();
@@ -801,8 +758,7 @@ START_TEST(a_forked_child_starts_with_nothing_and_leaves_the_parents_alone)
 }
 END_TEST
 
-START_TEST(a_child_of_raw_clone_is_seen_too)
-{
+START_TEST(a_child_of_raw_clone_is_seen_too) {
     zr_book(ZR_KIND_DEVICE, 0, MIB);
     uint64_t nonce = zr_segment.header->nonce;
     long child = syscall(SYS_clone, 17 /* SIGCHLD */, NULL, NULL, NULL, NULL);
@@ -824,8 +780,7 @@ START_TEST(a_child_of_raw_clone_is_seen_too)
 }
 END_TEST
 
-START_TEST(a_small_limit_for_files_kills_nobody)
-{
+START_TEST(a_small_limit_for_files_kills_nobody) {
     struct rlimit limit = {100000, 100000};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert(!zr_stats_open());
@@ -835,8 +790,7 @@ START_TEST(a_small_limit_for_files_kills_nobody)
 }
 END_TEST
 
-START_TEST(errno_is_as_the_caller_left_it)
-{
+START_TEST(errno_is_as_the_caller_left_it) {
     errno = 4711;
     zr_count_call(ZR_E_zeMemFree, ZR_VIA_PLT);
     zr_count_caller(zr_library_of((const void *)(uintptr_t)take), 1);
@@ -847,8 +801,7 @@ START_TEST(errno_is_as_the_caller_left_it)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("segment");
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
     TCase *t = tcase_create("segment");

@@ -63,8 +63,7 @@ static const char *const later[] = {
     "zesInit",
 };
 
-START_TEST(our_parameters_are_those_of_the_header)
-{
+START_TEST(our_parameters_are_those_of_the_header) {
 #define K(name, table, type, member)                                                                                   \
     ck_assert_msg(__builtin_types_compatible_p(__typeof__(name), ours_##name), "%s differs", #name);
     KNOWN(K)
@@ -72,8 +71,7 @@ START_TEST(our_parameters_are_those_of_the_header)
 }
 END_TEST
 
-START_TEST(our_places_are_those_of_the_header)
-{
+START_TEST(our_places_are_those_of_the_header) {
 #define K(name, table, type, member)                                                                                   \
     ck_assert_msg(offsetof(type, member) == place_##name * sizeof(void *), "%s is elsewhere", #name);
     KNOWN(K)
@@ -81,8 +79,7 @@ START_TEST(our_places_are_those_of_the_header)
 }
 END_TEST
 
-START_TEST(every_entry_point_is_in_the_header_or_known_to_be_later)
-{
+START_TEST(every_entry_point_is_in_the_header_or_known_to_be_later) {
     static const char *const all[] = {
 #define ZR_ENTRY(name, ...) #name,
 #include "base/entries.def"
@@ -106,8 +103,7 @@ START_TEST(every_entry_point_is_in_the_header_or_known_to_be_later)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *s = suite_create("tables");
     TCase *t = tcase_create("header");
 

@@ -8,8 +8,7 @@
 static struct zr_trace trace;
 static char why[200];
 
-static bool read_text(const char *text)
-{
+static bool read_text(const char *text) {
     FILE *in = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
     bool good;
 
@@ -19,8 +18,7 @@ static bool read_text(const char *text)
     return good;
 }
 
-START_TEST(a_trace_is_counted)
-{
+START_TEST(a_trace_is_counted) {
     ck_assert(read_text("op,id,bytes,stream,time_us\na,1,100,0,5\na,2,50,0,6\nf,1,,0,7\na,1,10,0,8\nf,2,50,0,9\n"));
     ck_assert_uint_eq(trace.events, 5);
     ck_assert_uint_eq(trace.allocations, 3);
@@ -32,8 +30,7 @@ START_TEST(a_trace_is_counted)
 }
 END_TEST
 
-START_TEST(heads_ends_of_lines_and_short_lines_are_taken_as_they_come)
-{
+START_TEST(heads_ends_of_lines_and_short_lines_are_taken_as_they_come) {
     ck_assert(read_text("a,18446744073709551615,1\r\nf,18446744073709551615"));
     ck_assert_uint_eq(trace.events, 2);
     zr_trace_free(&trace);
@@ -46,8 +43,7 @@ START_TEST(heads_ends_of_lines_and_short_lines_are_taken_as_they_come)
 }
 END_TEST
 
-START_TEST(frees_of_unknown_ids_are_counted_and_left_out)
-{
+START_TEST(frees_of_unknown_ids_are_counted_and_left_out) {
     ck_assert(read_text("a,1,10,0,0\nf,7,,0,0\nf,1,,0,0\nf,1,,0,0\n"));
     ck_assert_uint_eq(trace.events, 2);
     ck_assert_uint_eq(trace.unknown_frees, 2);
@@ -77,16 +73,14 @@ static const struct {
     {"\n", "no events"},
 };
 
-START_TEST(what_is_wrong_is_said_with_its_line)
-{
+START_TEST(what_is_wrong_is_said_with_its_line) {
     ck_assert(!read_text(bad[_i].text));
     ck_assert_msg(strstr(why, bad[_i].said), "said: %s", why);
     zr_trace_free(&trace);
 }
 END_TEST
 
-START_TEST(a_line_without_end_is_refused)
-{
+START_TEST(a_line_without_end_is_refused) {
     char text[600];
 
     memset(text, 'a', sizeof text - 1);
@@ -97,8 +91,7 @@ START_TEST(a_line_without_end_is_refused)
 }
 END_TEST
 
-START_TEST(a_byte_that_is_no_text_is_said_to_be_one)
-{
+START_TEST(a_byte_that_is_no_text_is_said_to_be_one) {
     static const char text[] = "a,1,10,0,0\nf,1\0,,0,0\n";
     FILE *in = fmemopen((void *)(uintptr_t)text, sizeof text - 1, "r");
 
@@ -109,8 +102,7 @@ START_TEST(a_byte_that_is_no_text_is_said_to_be_one)
 }
 END_TEST
 
-START_TEST(made_up_traces_are_traces_and_the_same_for_the_same_seed)
-{
+START_TEST(made_up_traces_are_traces_and_the_same_for_the_same_seed) {
     static const char *const shapes[] = {"tensors", "segments"};
     char *text[2];
     size_t size;
@@ -132,8 +124,7 @@ START_TEST(made_up_traces_are_traces_and_the_same_for_the_same_seed)
 }
 END_TEST
 
-int main(void)
-{
+int main(void) {
     Suite *suite = suite_create("trace");
     TCase *c = tcase_create("trace");
 

@@ -15,22 +15,19 @@ enum { COMMAND_FAILED = 100 };
 
 /* --- carrying it out -------------------------------------------------------------------------- */
 
-static void interrupt(int signal_number)
-{
+static void interrupt(int signal_number) {
     (void)signal_number;
     zr_ab_interrupted = zr_ab_interrupted + 1;
 }
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup, double since)
-{
+static void progress(const struct zr_ab_options *o, size_t done, size_t all, size_t arm, bool warmup, double since) {
     char left[ZR_AB_WORD] = "";
 
     if (o->quiet || !isatty(STDERR_FILENO))
@@ -48,8 +45,7 @@ static void progress(const struct zr_ab_options *o, size_t done, size_t all, siz
 }
 
 /* 0: all runs were made, or it was interrupted; else the exit code. */
-static int carry_out(struct zr_ab_options *o)
-{
+static int carry_out(struct zr_ab_options *o) {
     struct zr_ab *ab = &o->ab;
     size_t rounds = o->warmup + o->runs, all = rounds * ab->n_arms, set_up = 0;
     size_t *warm = zr_ab_plan(ab->n_arms, o->warmup, ab->random_order, ~ab->seed);
@@ -88,8 +84,7 @@ static int carry_out(struct zr_ab_options *o)
 }
 
 /* Hours of runs must not end in a file that cannot be written. */
-static bool can_write(const struct zr_ab_options *o)
-{
+static bool can_write(const struct zr_ab_options *o) {
     const char *const files[] = {o->json, o->html, o->markdown};
 
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
@@ -104,8 +99,7 @@ static bool can_write(const struct zr_ab_options *o)
     return true;
 }
 
-static int run_all(struct zr_ab_options *o, char **argv)
-{
+static int run_all(struct zr_ab_options *o, char **argv) {
     struct sigaction act = {.sa_handler = interrupt};
     struct zr_ab *ab = &o->ab;
     char root[512] = "", started[32], *line;
@@ -135,8 +129,7 @@ static int run_all(struct zr_ab_options *o, char **argv)
 /* --- reports ---------------------------------------------------------------------------------- */
 
 static bool write_file(const char *path, const struct zr_ab_report *r,
-                       void (*render)(FILE *, const struct zr_ab_report *))
-{
+                       void (*render)(FILE *, const struct zr_ab_report *)) {
     FILE *f = *path ? fopen(path, "we") : stdout;
     bool fine = f != NULL;
 
@@ -151,8 +144,7 @@ static bool write_file(const char *path, const struct zr_ab_report *r,
     return fine;
 }
 
-static void set_better(struct zr_ab_options *o)
-{
+static void set_better(struct zr_ab_options *o) {
     for (size_t i = 0; i < o->n_higher + o->n_lower; i++) {
         bool higher = i < o->n_higher;
         const char *name = higher ? o->higher[i] : o->lower[i - o->n_higher];
@@ -164,8 +156,7 @@ static void set_better(struct zr_ab_options *o)
     }
 }
 
-static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *an)
-{
+static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *an) {
     bool to_stdout = (o->json && !*o->json) || (o->markdown && !*o->markdown), fine = true;
     struct zr_ab_report r;
 
@@ -183,8 +174,7 @@ static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *
 }
 
 /* A recorded comparison, reported anew; a primary metric and differences allowed now add to its own. */
-static bool load(struct zr_ab_options *o)
-{
+static bool load(struct zr_ab_options *o) {
     struct zr_ab given = o->ab;
 
     o->ab = (struct zr_ab){0};
@@ -206,8 +196,7 @@ static bool load(struct zr_ab_options *o)
 }
 
 /* What the runs say; returns the exit code. */
-static int conclude(struct zr_ab_options *o)
-{
+static int conclude(struct zr_ab_options *o) {
     struct zr_ab_analysis *an = calloc(1, sizeof(*an));
     int code = ZR_EXIT_ERROR;
 
@@ -222,8 +211,7 @@ static int conclude(struct zr_ab_options *o)
     return code;
 }
 
-static int compare(struct zr_ab_options *o, char **argv)
-{
+static int compare(struct zr_ab_options *o, char **argv) {
     if (o->report)
         return load(o) ? conclude(o) : ZR_EXIT_ERROR;
     int code = run_all(o, argv);
@@ -234,8 +222,7 @@ static int compare(struct zr_ab_options *o, char **argv)
     return code ? code : conclude(o);
 }
 
-int zr_cmd_ab(int argc, char **argv)
-{
+int zr_cmd_ab(int argc, char **argv) {
     struct zr_ab_options *o = calloc(1, sizeof(*o));
     int code;
 

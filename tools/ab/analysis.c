@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_text(char ***list, size_t *n, char *text)
-{
+static void add_text(char ***list, size_t *n, char *text) {
     *list = zr_ab_more(*list, *n + 1, sizeof(**list));
     (*list)[(*n)++] = text;
 }
@@ -18,8 +17,7 @@ static void add_text(char ***list, size_t *n, char *text)
 /* --- numbers ---------------------------------------------------------------------------------- */
 
 /* A seed of its own for every interval, so that adding a metric changes no other figure. */
-static uint64_t seed_for(const struct zr_ab *ab, const char *metric, size_t arm)
-{
+static uint64_t seed_for(const struct zr_ab *ab, const char *metric, size_t arm) {
     uint64_t h = 0xcbf29ce484222325u ^ ab->seed;
 
     for (const char *s = metric; *s; s++)
@@ -27,8 +25,7 @@ static uint64_t seed_for(const struct zr_ab *ab, const char *metric, size_t arm)
     return (h ^ arm) * 0x100000001b3u;
 }
 
-static double scatter(const double *v, size_t n)
-{
+static double scatter(const double *v, size_t n) {
     double robust = zr_spread(v, n);
 
     return robust > 0 ? robust : zr_deviation(v, n);
@@ -39,8 +36,7 @@ static double scatter(const double *v, size_t n)
  * (fast ones, slow ones) far too much: it is not let below what the interval beside it shows, whose
  * standard error on normal noise is sqrt(pi / n) of it.
  */
-static double noise_of(const double *a, const double *b, const struct zr_ab_comparison *c)
-{
+static double noise_of(const double *a, const double *b, const struct zr_ab_comparison *c) {
     double sa = scatter(a, c->n_base), sb = scatter(b, c->n), middle = sqrt((sa * sa + sb * sb) / 2);
     double n = 2.0 / (1.0 / (double)c->n + 1.0 / (double)c->n_base);
     double half = (c->difference_interval.high - c->difference_interval.low) / 2;
@@ -50,8 +46,7 @@ static double noise_of(const double *a, const double *b, const struct zr_ab_comp
 }
 
 /* The next round size below what these runs could see: the effect that a reader will ask about. */
-static double next_smaller(double seen)
-{
+static double next_smaller(double seen) {
     static const double sizes[] = {0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
@@ -60,8 +55,7 @@ static double next_smaller(double seen)
     return 0;
 }
 
-static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr_ab_comparison *c)
-{
+static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr_ab_comparison *c) {
     const char *name = ab->metric[metric].name;
     double *a = zr_ab_values(ab, 0, metric, &c->n_base), *b = zr_ab_values(ab, arm, metric, &c->n);
     double base = zr_median(a, c->n_base);
@@ -89,8 +83,7 @@ static void compare(const struct zr_ab *ab, size_t metric, size_t arm, struct zr
     free(b);
 }
 
-static bool is_constant(const struct zr_ab *ab, size_t metric)
-{
+static bool is_constant(const struct zr_ab *ab, size_t metric) {
     double first = NAN;
 
     for (size_t r = 0; r < ab->n_runs; r++) {
@@ -106,8 +99,7 @@ static bool is_constant(const struct zr_ab *ab, size_t metric)
 }
 
 /* Trend over all runs in the order of time, each arm's own level taken out. */
-static double drift_of(const struct zr_ab *ab, size_t metric, const struct zr_ab_row *row)
-{
+static double drift_of(const struct zr_ab *ab, size_t metric, const struct zr_ab_row *row) {
     double *v = zr_ab_more(NULL, ab->n_runs, sizeof(*v)), p;
     size_t n = 0;
 
@@ -119,8 +111,7 @@ static double drift_of(const struct zr_ab *ab, size_t metric, const struct zr_ab
     return p;
 }
 
-static void correct(const struct zr_ab *ab, struct zr_ab_analysis *an, bool primary)
-{
+static void correct(const struct zr_ab *ab, struct zr_ab_analysis *an, bool primary) {
     size_t n = 0, max = ab->n_metrics * ab->n_arms;
     double *p = zr_ab_more(NULL, max, sizeof(*p));
     struct zr_ab_comparison **of = zr_ab_more(NULL, max, sizeof(struct zr_ab_comparison *));
@@ -139,8 +130,7 @@ static void correct(const struct zr_ab *ab, struct zr_ab_analysis *an, bool prim
     free(of);
 }
 
-static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool constant)
-{
+static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool constant) {
     c->outcome = ZR_AB_NOT_TESTED;
     if (ab->n_factors || c->n < ZR_AB_MIN_RUNS || c->n_base < ZR_AB_MIN_RUNS)
         return;
@@ -152,8 +142,7 @@ static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool const
         c->outcome = c->delta < 0 ? ZR_AB_LESS : ZR_AB_MORE;
 }
 
-static void analyse_metrics(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void analyse_metrics(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     double *drift = zr_ab_more(NULL, ab->n_metrics, sizeof(*drift));
 
     for (size_t m = 0; m < ab->n_metrics; m++) {
@@ -178,8 +167,7 @@ static void analyse_metrics(const struct zr_ab *ab, struct zr_ab_analysis *an)
             judge(ab, &an->row[m].arm[arm], an->row[m].constant);
 }
 
-static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     const double *values[ZR_AB_ARMS];
     double *owned[ZR_AB_ARMS];
     size_t count[ZR_AB_ARMS];
@@ -206,8 +194,7 @@ static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an)
 
 /* --- may there be a verdict at all? ----------------------------------------------------------- */
 
-static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
         an->counted[run->arm] += zr_ab_counts(run);
@@ -228,8 +215,7 @@ static void check_runs(const struct zr_ab *ab, struct zr_ab_analysis *an)
         remark(an, "interrupted: %zu runs per arm were planned", ab->planned);
 }
 
-static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     for (size_t arm = 1; arm < ab->n_arms; arm++) {
         char *text[8];
         size_t n = zr_ab_declared(&ab->arm[0], &ab->arm[arm], text, 8);
@@ -259,8 +245,7 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
     }
 }
 
-static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     size_t undeclared = 0, unlike = 0;
 
     zr_ab_fingerprints(ab, &an->differences);
@@ -285,8 +270,7 @@ static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an
                    ab->arm[arm].none ? "without the preload" : "without statistics (stats:off)");
 }
 
-static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     an->n_mechanisms = zr_ab_mechanisms(ab, an->mechanism, ZR_AB_MECHANISMS);
     for (size_t arm = 1; arm < ab->n_arms; arm++)
         for (size_t m = 0; m < an->n_mechanisms; m++) {
@@ -305,8 +289,7 @@ static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an)
 }
 
 /* A name that admits nothing is most likely misspelt. */
-static void check_allowed(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_allowed(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     for (size_t i = 0; i < ab->n_allow; i++) {
         bool used = false;
         for (size_t d = 0; !used && d < an->differences.n; d++)
@@ -319,8 +302,7 @@ static void check_allowed(const struct zr_ab *ab, struct zr_ab_analysis *an)
 }
 
 /* A file that was not written proves nothing about the output. */
-static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
         for (size_t i = 0; zr_ab_counts(run) && i < run->fingerprint.n; i++) {
@@ -334,8 +316,7 @@ static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an)
     }
 }
 
-static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     if (an->primary >= ab->n_metrics) {
         reason(an, "the primary metric %s was not measured", ab->primary);
         return;
@@ -352,8 +333,7 @@ static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an)
                ab->metric[an->primary].name, row->drift_p);
 }
 
-void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an)
-{
+void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     *an = (struct zr_ab_analysis){0};
     an->row = zr_ab_more(NULL, ab->n_metrics, sizeof(*an->row));
     memset(an->row, 0, ab->n_metrics * sizeof(*an->row));
@@ -370,8 +350,7 @@ void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an)
     an->verdict = an->n_reasons == 0;
 }
 
-void zr_ab_analysis_clear(struct zr_ab_analysis *an)
-{
+void zr_ab_analysis_clear(struct zr_ab_analysis *an) {
     free(an->row);
     zr_ab_differences_clear(&an->differences);
     free(an->effect);

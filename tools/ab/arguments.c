@@ -36,9 +36,7 @@ enum {
 };
 
 #define ARM_ROW(letter, name)                                                                                          \
-    {                                                                                                                  \
-        ARM + (letter), name, "SETTING", NULL                                                                          \
-    }
+    { ARM + (letter), name, "SETTING", NULL }
 static const struct zr_option option_table[] = {
     {ARM + 'a', "a", "SETTING", "the first arm; --b, --c ... are further ones. Given twice, it adds to the same arm"},
     {FACTOR, "factor", "NAME=SETTING|SETTING", "a factor and its levels instead of arms: every combination is an arm"},
@@ -123,8 +121,7 @@ static const struct zr_command command = {
     .program = true,
 };
 
-bool zr_ab_right(char *message)
-{
+bool zr_ab_right(char *message) {
     bool fine = message == NULL;
 
     if (!fine)
@@ -133,14 +130,12 @@ bool zr_ab_right(char *message)
     return fine;
 }
 
-static void push(const char ***list, size_t *n, const char *value)
-{
+static void push(const char ***list, size_t *n, const char *value) {
     *list = zr_ab_more(*list, *n + 1, sizeof(**list));
     (*list)[(*n)++] = value;
 }
 
-static bool add_arm(struct zr_ab *ab, char letter, const char *text)
-{
+static bool add_arm(struct zr_ab *ab, char letter, const char *text) {
     struct zr_ab_arm *arm = NULL;
 
     for (size_t i = 0; i < ab->n_arms; i++)
@@ -156,8 +151,7 @@ static bool add_arm(struct zr_ab *ab, char letter, const char *text)
     return fine;
 }
 
-static bool add_regex(struct zr_ab_options *o, const char *value)
-{
+static bool add_regex(struct zr_ab_options *o, const char *value) {
     regex_t re;
     int code = regcomp(&re, value, REG_EXTENDED);
     char why[128];
@@ -172,21 +166,18 @@ static bool add_regex(struct zr_ab_options *o, const char *value)
     return true;
 }
 
-static bool add_factor(struct zr_ab *ab, const char *value)
-{
+static bool add_factor(struct zr_ab *ab, const char *value) {
     if (ab->n_factors == ZR_AB_FACTORS)
         return zr_ab_right(zr_ab_text("more than %d factors", ZR_AB_FACTORS));
     return zr_ab_right(zr_ab_factor_parse(&ab->factor[ab->n_factors++], value));
 }
 
-void zr_ab_allow(struct zr_ab *ab, const char *what)
-{
+void zr_ab_allow(struct zr_ab *ab, const char *what) {
     ab->allow = zr_ab_more(ab->allow, ab->n_allow + 1, sizeof(*ab->allow));
     ab->allow[ab->n_allow++] = zr_ab_text("%s", what);
 }
 
-static bool set_number(const struct zr_option *option, const char *value, uint64_t least, uint64_t most, size_t *out)
-{
+static bool set_number(const struct zr_option *option, const char *value, uint64_t least, uint64_t most, size_t *out) {
     uint64_t n;
 
     if (!zr_option_number(&command, option, value, least, most, &n))
@@ -196,8 +187,7 @@ static bool set_number(const struct zr_option *option, const char *value, uint64
 }
 
 /* Options that describe what is compared; -1: it is none of them. */
-static int take_design(struct zr_ab *ab, const struct zr_option *option, const char *value)
-{
+static int take_design(struct zr_ab *ab, const struct zr_option *option, const char *value) {
     switch (option->id) {
     case FACTOR:
         return add_factor(ab, value);
@@ -221,8 +211,7 @@ static int take_design(struct zr_ab *ab, const struct zr_option *option, const c
 }
 
 /* Where an option that is a plain text goes. */
-static const char **text_of(struct zr_ab_options *o, int id)
-{
+static const char **text_of(struct zr_ab_options *o, int id) {
     switch (id) {
     case SETUP:
         return &o->setup;
@@ -243,8 +232,7 @@ static const char **text_of(struct zr_ab_options *o, int id)
     }
 }
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct zr_ab_options *o = to;
     int done = take_design(&o->ab, option, value);
 
@@ -287,8 +275,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
     }
 }
 
-bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at)
-{
+bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at) {
     if (!zr_options(&command, argc, argv, take, o, at))
         return false;
     size_t words = (size_t)(argc - *at);
@@ -299,13 +286,11 @@ bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at)
     return true;
 }
 
-static int by_name(const void *x, const void *y)
-{
+static int by_name(const void *x, const void *y) {
     return strcmp(((const struct zr_ab_arm *)x)->name, ((const struct zr_ab_arm *)y)->name);
 }
 
-bool zr_ab_check(struct zr_ab_options *o)
-{
+bool zr_ab_check(struct zr_ab_options *o) {
     struct zr_ab *ab = &o->ab;
 
     if (ab->n_factors && ab->n_arms)

@@ -37,21 +37,18 @@ static const struct {
 /* Every arm starts from here, so that an arm changes what its text says and nothing else. */
 static const char base_preset[] = "observe";
 
-static const struct setting *find_setting(const char *name, size_t length)
-{
+static const struct setting *find_setting(const char *name, size_t length) {
     for (size_t i = 0; i < SETTINGS; i++)
         if (strlen(settings[i].name) == length && !memcmp(settings[i].name, name, length))
             return &settings[i];
     return NULL;
 }
 
-bool zr_ab_is_setting(const char *name, size_t length)
-{
+bool zr_ab_is_setting(const char *name, size_t length) {
     return find_setting(name, length) != NULL;
 }
 
-static const char *preset_settings(const char *name, size_t length)
-{
+static const char *preset_settings(const char *name, size_t length) {
     for (size_t i = 0; i < PRESETS; i++)
         if (strlen(presets[i].name) == length && !memcmp(presets[i].name, name, length))
             return presets[i].settings;
@@ -60,8 +57,7 @@ static const char *preset_settings(const char *name, size_t length)
 
 /* --- parsing ---------------------------------------------------------------------------------- */
 
-static bool starts_item(const char *s)
-{
+static bool starts_item(const char *s) {
     size_t word = strcspn(s, ",:");
 
     if (s[word] == ':')
@@ -74,8 +70,7 @@ static bool starts_item(const char *s)
  * The text of one item up to its end; *end is left behind it. A comma ends an item where another
  * item starts behind it, so that ZE_AFFINITY_MASK=0,1 needs no quoting; "\," never does.
  */
-static char *take_text(const char *s, const char **end, bool to_the_end, bool plain)
-{
+static char *take_text(const char *s, const char **end, bool to_the_end, bool plain) {
     char *out = zr_ab_more(NULL, strlen(s) + 1, 1);
     size_t n = 0;
 
@@ -93,8 +88,7 @@ static char *take_text(const char *s, const char **end, bool to_the_end, bool pl
     return out;
 }
 
-static char *check_setting(const struct setting *k, const char *value)
-{
+static char *check_setting(const struct setting *k, const char *value) {
     struct zr_config config;
     char why[640];
 
@@ -113,14 +107,12 @@ static char *check_setting(const struct setting *k, const char *value)
     return zr_ab_text("bad value %s:%s: expected %s", k->name, value, k->values);
 }
 
-static void add_item(struct zr_ab_arm *arm, enum zr_ab_kind kind, char *key, char *value)
-{
+static void add_item(struct zr_ab_arm *arm, enum zr_ab_kind kind, char *key, char *value) {
     arm->items = zr_ab_more(arm->items, arm->n_items + 1, sizeof(*arm->items));
     arm->items[arm->n_items++] = (struct zr_ab_item){kind, key, value};
 }
 
-static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end)
-{
+static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end) {
     char *text = take_text(s, end, false, false), *equals = strchr(text, '=');
     char *wrong = NULL;
 
@@ -132,8 +124,7 @@ static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end)
     return wrong;
 }
 
-static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
-{
+static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end) {
     size_t word = strcspn(s, ",:");
     const struct setting *k = s[word] == ':' ? find_setting(s, word) : NULL;
 
@@ -172,8 +163,7 @@ static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end)
 }
 
 /* May be called again for the same arm: the items add up. */
-char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text)
-{
+char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text) {
     char *wrong = NULL, *joined;
     const char *s = text;
 
@@ -193,8 +183,7 @@ char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text)
     return wrong;
 }
 
-static void forget(struct zr_ab_arm *arm)
-{
+static void forget(struct zr_ab_arm *arm) {
     for (size_t i = 0; i < arm->n_items; i++) {
         free(arm->items[i].key);
         free(arm->items[i].value);
@@ -203,8 +192,7 @@ static void forget(struct zr_ab_arm *arm)
     free(arm->text);
 }
 
-char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
-{
+char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text) {
     const char *equals = strchr(text, '=');
     char *wrong = NULL;
 
@@ -237,8 +225,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text)
 /* --- factors become arms ---------------------------------------------------------------------- */
 
 /* What follows the ':' or '=' of a level, if the levels differ in that. */
-static const char *short_level(const struct zr_ab_factor *f, size_t l)
-{
+static const char *short_level(const struct zr_ab_factor *f, size_t l) {
     const char *shorts[ZR_AB_LEVELS] = {0};
 
     for (size_t i = 0; i < f->n_levels; i++) {
@@ -255,8 +242,7 @@ static const char *short_level(const struct zr_ab_factor *f, size_t l)
     return shorts[l];
 }
 
-static char *value_in(const char *list, const char *setting)
-{
+static char *value_in(const char *list, const char *setting) {
     size_t n = strlen(setting);
 
     for (const char *s = list; *s;) {
@@ -269,8 +255,7 @@ static char *value_in(const char *list, const char *setting)
 }
 
 /* What two settings would both set, to be freed: of two settings, variables or presets one would be lost. */
-static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
-{
+static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b) {
     static const char *const words[] = {
         [ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries", [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
 
@@ -296,8 +281,7 @@ static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
 }
 
 /* NULL, or why two factors cannot be told apart. */
-static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g)
-{
+static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g) {
     char *what = NULL;
 
     if (!strcmp(f->name, g->name))
@@ -320,8 +304,7 @@ static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g)
     return wrong;
 }
 
-char *zr_ab_combine(struct zr_ab *ab)
-{
+char *zr_ab_combine(struct zr_ab *ab) {
     size_t cells = 1;
 
     for (size_t f = 0; f < ab->n_factors; f++)
@@ -357,8 +340,7 @@ char *zr_ab_combine(struct zr_ab *ab)
 /* --- settings ------------------------------------------------------------------------------------ */
 
 /* NULL if it is not set: the default is in force. */
-static char *set_value(const struct zr_ab_arm *arm, const char *setting)
-{
+static char *set_value(const struct zr_ab_arm *arm, const char *setting) {
     const char *preset = base_preset;
     char *value = NULL;
 
@@ -373,8 +355,7 @@ static char *set_value(const struct zr_ab_arm *arm, const char *setting)
     return value ? value : value_in(preset_settings(preset, strlen(preset)), setting);
 }
 
-char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting)
-{
+char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting) {
     static const char defaults[] = ""
 #define ZR_SETTING(name, type, def, values, help) #name ":" def ","
 #define ZR_VALUE(setting, value, name, text)
@@ -389,8 +370,7 @@ char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting)
     return value ? value : value_in(defaults, setting);
 }
 
-bool zr_ab_from_outside(const struct zr_ab_arm *arm)
-{
+bool zr_ab_from_outside(const struct zr_ab_arm *arm) {
     char *stats = arm->none ? NULL : zr_ab_setting_value(arm, "stats");
     bool off = stats && !strcmp(stats, "off");
 
@@ -398,8 +378,7 @@ bool zr_ab_from_outside(const struct zr_ab_arm *arm)
     return arm->none || off;
 }
 
-char *zr_ab_settings(const struct zr_ab_arm *arm)
-{
+char *zr_ab_settings(const struct zr_ab_arm *arm) {
     char *out = zr_ab_text("%s", "");
 
     for (size_t i = 0; i < SETTINGS; i++) {
@@ -417,8 +396,7 @@ char *zr_ab_settings(const struct zr_ab_arm *arm)
 /* --- the plan --------------------------------------------------------------------------------- */
 
 /* ABBA: every second round backwards, so that a steady drift hits all arms alike. */
-size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed)
-{
+size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed) {
     size_t *plan = zr_ab_more(NULL, arms * rounds, sizeof(*plan));
     struct zr_random r;
 

@@ -11,8 +11,7 @@
 /* --- fingerprint ------------------------------------------------------------------------------ */
 
 /* Processes of one run may differ (a launcher and its workers): then every value is listed, in order. */
-static void merge(struct zr_pairs *p, const char *name, const char *value)
-{
+static void merge(struct zr_pairs *p, const char *name, const char *value) {
     const char *old = zr_pairs_get(p, name);
     char *both;
 
@@ -29,8 +28,7 @@ static void merge(struct zr_pairs *p, const char *name, const char *value)
     free(both);
 }
 
-static void merge_settings(struct zr_pairs *p, const char *settings)
-{
+static void merge_settings(struct zr_pairs *p, const char *settings) {
     char *copy = zr_ab_text("%s", settings), *rest = copy, *one;
 
     while ((one = strsep(&rest, ","))) {
@@ -46,8 +44,7 @@ static void merge_settings(struct zr_pairs *p, const char *settings)
 }
 
 /* "PATH build-id:ID" becomes two entries, so that a path alone can be told from another build. */
-static void merge_library(struct zr_pairs *p, const char *key, const char *value)
-{
+static void merge_library(struct zr_pairs *p, const char *key, const char *value) {
     const char *id = strstr(value, " build-id:");
     char *path = id ? strndup(value, (size_t)(id - value)) : strdup(value);
     char *name = zr_ab_text("%s.path", key);
@@ -73,8 +70,7 @@ static void merge_library(struct zr_pairs *p, const char *key, const char *value
     free(path);
 }
 
-void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value)
-{
+void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value) {
     if (!strcmp(key, "settings"))
         merge_settings(p, value);
     else if (!strncmp(key, "library.", 8) && strstr(value, " build-id:"))
@@ -85,8 +81,7 @@ void zr_ab_fact(struct zr_pairs *p, const char *key, const char *value)
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void keep_fields(struct zr_pairs *p, const struct zeroute_snapshot *s)
-{
+static void keep_fields(struct zr_pairs *p, const struct zeroute_snapshot *s) {
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
         char text[24];
@@ -97,14 +92,12 @@ static void keep_fields(struct zr_pairs *p, const struct zeroute_snapshot *s)
     }
 }
 
-static bool is_allocation(const char *name)
-{
+static bool is_allocation(const char *name) {
     return !strncmp(name, "latency.zeMemAlloc", 18) || !strcmp(name, "latency.zePhysicalMemCreate");
 }
 
 /* The middle of the bucket that holds the q-th call, in seconds. */
-static double bucket_quantile(const uint64_t *buckets, double q)
-{
+static double bucket_quantile(const uint64_t *buckets, double q) {
     double all = 0, seen = 0;
 
     for (unsigned i = 0; i < ZEROUTE_BUCKETS; i++)
@@ -120,16 +113,14 @@ static double bucket_quantile(const uint64_t *buckets, double q)
     return NAN;
 }
 
-static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value)
-{
+static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value) {
     size_t m = zr_ab_metric_index(ab, name);
 
     if (m < ab->n_metrics)
         run->value[m] = value;
 }
 
-static void latencies(struct zr_ab *ab, struct zr_ab_run *run, const struct zeroute_snapshot *s)
-{
+static void latencies(struct zr_ab *ab, struct zr_ab_run *run, const struct zeroute_snapshot *s) {
     uint64_t buckets[ZEROUTE_BUCKETS] = {0}, longest = 0;
 
     for (size_t i = 0; i < s->field_count; i++) {
@@ -150,8 +141,7 @@ static void latencies(struct zr_ab *ab, struct zr_ab_run *run, const struct zero
     }
 }
 
-static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run)
-{
+static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run) {
     static const struct {
         const char *name, *fields;
     } from_fields[] = {
@@ -165,8 +155,7 @@ static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run)
             set_metric(ab, run, from_fields[i].name, zr_ab_field_sum(&run->fields, from_fields[i].fields));
 }
 
-bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
-{
+bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
     struct zeroute_list *list = zeroute_list_new();
     struct zeroute_snapshot *sum = NULL;
     uint64_t calls = 0;
@@ -201,8 +190,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name)
 
 /* --- the machine ------------------------------------------------------------------------------ */
 
-void zr_ab_machine(struct zr_ab *ab)
-{
+void zr_ab_machine(struct zr_ab *ab) {
     struct utsname u;
     struct zr_meminfo m;
     char path[512], text[64], *cpu = NULL, *whole;

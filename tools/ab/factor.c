@@ -8,14 +8,12 @@
 #define MAX_CELLS 256
 #define PERMUTATIONS 4000
 
-static void cell_levels(const struct zr_design *d, size_t cell, size_t *level)
-{
+static void cell_levels(const struct zr_design *d, size_t cell, size_t *level) {
     for (size_t f = d->factors; f-- > 0; cell /= d->levels[f])
         level[f] = cell % d->levels[f];
 }
 
-size_t zr_factorial_effects(const struct zr_design *d, struct zr_effect *e, size_t max)
-{
+size_t zr_factorial_effects(const struct zr_design *d, struct zr_effect *e, size_t max) {
     size_t n = 0;
 
     for (size_t order = 1; order <= d->factors && order <= 3; order++)
@@ -37,8 +35,7 @@ size_t zr_factorial_effects(const struct zr_design *d, struct zr_effect *e, size
  * Weight of each cell in the contrast: for factors of the effect +1 at its level and -1 at level 0
  * (0 elsewhere), averaged over the levels of the factors outside.
  */
-static void contrast(const struct zr_design *d, const struct zr_effect *e, double *weight)
-{
+static void contrast(const struct zr_design *d, const struct zr_effect *e, double *weight) {
     for (size_t cell = 0; cell < d->cells; cell++) {
         size_t level[ZR_AB_FACTORS];
         double w = 1;
@@ -55,8 +52,7 @@ static void contrast(const struct zr_design *d, const struct zr_effect *e, doubl
     }
 }
 
-static double weighted(const double *weight, const double *v, size_t cells)
-{
+static double weighted(const double *weight, const double *v, size_t cells) {
     double sum = 0;
 
     for (size_t c = 0; c < cells; c++)
@@ -65,8 +61,7 @@ static double weighted(const double *weight, const double *v, size_t cells)
     return sum;
 }
 
-static struct zr_interval interval(const struct zr_design *d, const double *weight, uint64_t seed)
-{
+static struct zr_interval interval(const struct zr_design *d, const double *weight, uint64_t seed) {
     struct zr_random r;
     size_t most = 0;
     double middle[MAX_CELLS] = {0}, *draw = malloc(ZR_AB_RESAMPLES * sizeof(*draw)), *sample;
@@ -98,23 +93,20 @@ struct observation {
     size_t cell, stratum;
 };
 
-static int by_observed(const void *x, const void *y)
-{
+static int by_observed(const void *x, const void *y) {
     const struct observation *a = x, *b = y;
 
     return (a->value > b->value) - (a->value < b->value);
 }
 
-static int by_stratum(const void *x, const void *y)
-{
+static int by_stratum(const void *x, const void *y) {
     const struct observation *a = x, *b = y;
 
     return (a->stratum > b->stratum) - (a->stratum < b->stratum);
 }
 
 /* Values become mean ranks. Values that differ by no more than rounding are tied. */
-static void rank_values(struct observation *o, size_t n)
-{
+static void rank_values(struct observation *o, size_t n) {
     double largest = 0;
 
     qsort(o, n, sizeof(*o), by_observed);
@@ -134,8 +126,7 @@ static void rank_values(struct observation *o, size_t n)
  * scatter more than others do not pass for an effect.
  */
 static double statistic(const struct observation *o, size_t n, const double *weight, const struct zr_design *d,
-                        bool studentised)
-{
+                        bool studentised) {
     double mean[MAX_CELLS] = {0}, square[MAX_CELLS] = {0}, variance = 0;
 
     for (size_t i = 0; i < n; i++)
@@ -152,8 +143,7 @@ static double statistic(const struct observation *o, size_t n, const double *wei
 }
 
 /* Where the stratum that starts at i ends. */
-static size_t stratum_end(const struct observation *o, size_t n, size_t i)
-{
+static size_t stratum_end(const struct observation *o, size_t n, size_t i) {
     size_t j = i + 1;
 
     while (j < n && o[j].stratum == o[i].stratum)
@@ -166,8 +156,8 @@ static size_t stratum_end(const struct observation *o, size_t n, size_t i)
  * that nothing but this factor can explain the result. Interaction: lower effects are taken out and
  * what is left is permuted over the cells that take part.
  */
-static size_t observe(const struct zr_design *d, const struct zr_effect *e, const double *weight, struct observation *o)
-{
+static size_t observe(const struct zr_design *d, const struct zr_effect *e, const double *weight,
+                      struct observation *o) {
     double mean[MAX_CELLS] = {0}, rounding = 0;
     size_t n = 0;
 
@@ -205,8 +195,7 @@ static size_t observe(const struct zr_design *d, const struct zr_effect *e, cons
     return n;
 }
 
-static double permutation_p(const struct zr_design *d, const struct zr_effect *e, const double *weight, uint64_t seed)
-{
+static double permutation_p(const struct zr_design *d, const struct zr_effect *e, const double *weight, uint64_t seed) {
     struct zr_random r;
     size_t total = 0, far = 0;
 
@@ -234,8 +223,7 @@ static double permutation_p(const struct zr_design *d, const struct zr_effect *e
     return (double)(far + 1) / (PERMUTATIONS + 1);
 }
 
-void zr_factorial_measure(const struct zr_design *d, struct zr_effect *e, uint64_t seed)
-{
+void zr_factorial_measure(const struct zr_design *d, struct zr_effect *e, uint64_t seed) {
     double weight[MAX_CELLS], middle[MAX_CELLS] = {0};
 
     e->estimate = NAN;

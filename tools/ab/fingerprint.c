@@ -54,8 +54,7 @@ static const char *const setting_names[] = {
 
 /* --- what the arms declare -------------------------------------------------------------------- */
 
-static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_ab_kind kind, const char *key)
-{
+static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_ab_kind kind, const char *key) {
     const struct zr_ab_item *found = NULL;
 
     for (size_t i = 0; i < arm->n_items; i++)
@@ -64,13 +63,11 @@ static const struct zr_ab_item *last_item(const struct zr_ab_arm *arm, enum zr_a
     return found;
 }
 
-static bool same_item(const struct zr_ab_item *a, const struct zr_ab_item *b)
-{
+static bool same_item(const struct zr_ab_item *a, const struct zr_ab_item *b) {
     return a == b || (a && b && !strcmp(a->value, b->value) && !strcmp(a->key, b->key));
 }
 
-static bool setting_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *setting)
-{
+static bool setting_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *setting) {
     char *va = zr_ab_setting_value(a, setting), *vb = zr_ab_setting_value(b, setting);
     bool differs = !va || !vb ? va != vb : strcmp(va, vb) != 0;
 
@@ -79,14 +76,12 @@ static bool setting_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b
     return differs;
 }
 
-static bool env_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *name)
-{
+static bool env_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *name) {
     return !same_item(last_item(a, ZR_AB_ENV, name), last_item(b, ZR_AB_ENV, name));
 }
 
 /* A name of the fingerprint that the two arms declare to differ in. */
-static bool declared_name(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *what)
-{
+static bool declared_name(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *what) {
     if (!strncmp(what, "setting.", 8))
         return zr_ab_is_setting(what + 8, strlen(what + 8)) && setting_differs(a, b, what + 8);
     if (!strncmp(what, "env.", 4))
@@ -101,8 +96,7 @@ struct declared {
     size_t n, max;
 };
 
-static void declare(struct declared *d, char *text)
-{
+static void declare(struct declared *d, char *text) {
     if (d->n < d->max)
         d->text[d->n] = text;
     else
@@ -110,8 +104,7 @@ static void declare(struct declared *d, char *text)
     d->n++;
 }
 
-static void declare_settings(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d)
-{
+static void declare_settings(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d) {
     bool by_preset = false;
 
     for (size_t i = 0; i < SETTINGS; i++) {
@@ -139,8 +132,7 @@ static void declare_settings(const struct zr_ab_arm *a, const struct zr_ab_arm *
     }
 }
 
-static void declare_env(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d)
-{
+static void declare_env(const struct zr_ab_arm *a, const struct zr_ab_arm *b, struct declared *d) {
     size_t before = d->n;
     bool keys = false;
 
@@ -164,8 +156,7 @@ static void declare_env(const struct zr_ab_arm *a, const struct zr_ab_arm *b, st
         declare(d, zr_ab_text("NEOReadDebugKeys"));
 }
 
-size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max)
-{
+size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max) {
     struct declared d = {texts, 0, max};
 
     if (a->none != b->none)
@@ -184,8 +175,7 @@ size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char
 
 /* --- what follows from a declaration ---------------------------------------------------------- */
 
-static bool lies_in(const char *file, const char *path)
-{
+static bool lies_in(const char *file, const char *path) {
     size_t n = strlen(path);
 
     while (n > 1 && path[n - 1] == '/')
@@ -194,8 +184,7 @@ static bool lies_in(const char *file, const char *path)
 }
 
 /* Does an item that only one of the arms has (or has so) bring the file at this path? */
-static const struct zr_ab_item *brings(const struct zr_ab_arm *arm, const struct zr_ab_arm *other, const char *file)
-{
+static const struct zr_ab_item *brings(const struct zr_ab_arm *arm, const struct zr_ab_arm *other, const char *file) {
     for (size_t i = 0; file && i < arm->n_items; i++) {
         const struct zr_ab_item *item = &arm->items[i];
         bool path = item->kind == ZR_AB_LIB ||
@@ -215,8 +204,7 @@ static const struct zr_ab_item *brings(const struct zr_ab_arm *arm, const struct
 }
 
 /* The part of "library.NAME.path" that is the name; sonames have dots, so the last dot counts. */
-static char *library_of(const char *what)
-{
+static char *library_of(const char *what) {
     const char *name = what + strlen("library."), *dot = strrchr(name, '.');
 
     return strndup(name, dot ? (size_t)(dot - name) : strlen(name));
@@ -227,8 +215,7 @@ struct view { /* an arm and a run of it */
     const struct zr_pairs *print;
 };
 
-static const char *library_path(const struct view *v, const char *library)
-{
+static const char *library_path(const struct view *v, const char *library) {
     char *name = zr_ab_text("library.%s.path", library);
     const char *path = zr_pairs_get(v->print, name);
 
@@ -236,15 +223,13 @@ static const char *library_path(const struct view *v, const char *library)
     return path;
 }
 
-static char *item_text(const struct zr_ab_item *item)
-{
+static char *item_text(const struct zr_ab_item *item) {
     if (item->kind == ZR_AB_LIB)
         return zr_ab_text("lib:%s", item->value);
     return zr_ab_text("env.%s", item->key);
 }
 
-static char *cause_by_path(const char *what, const struct view *a, const struct view *b)
-{
+static char *cause_by_path(const char *what, const struct view *a, const struct view *b) {
     const struct zr_ab_item *item = NULL;
 
     if (!strcmp(what, "env.LD_LIBRARY_PATH")) {
@@ -279,8 +264,7 @@ static char *cause_by_path(const char *what, const struct view *a, const struct 
 }
 
 /* The declaration that `what` follows from, to be freed; NULL: none. */
-static char *cause_of(const char *what, const struct view *a, const struct view *b)
-{
+static char *cause_of(const char *what, const struct view *a, const struct view *b) {
     for (size_t i = 0; i < sizeof(follows) / sizeof(*follows); i++) {
         const char *cause = follows[i].cause;
         if (fnmatch(follows[i].effect, what, 0))
@@ -298,15 +282,13 @@ static char *cause_of(const char *what, const struct view *a, const struct view 
 
 /* --- comparing -------------------------------------------------------------------------------- */
 
-bool zr_ab_allows(const char *allow, const char *what)
-{
+bool zr_ab_allows(const char *allow, const char *what) {
     size_t n = strlen(allow);
 
     return !fnmatch(allow, what, 0) || (!strncmp(what, allow, n) && what[n] == '.');
 }
 
-bool zr_ab_allowed(const struct zr_ab *ab, const char *what)
-{
+bool zr_ab_allowed(const struct zr_ab *ab, const char *what) {
     for (size_t i = 0; i < ab->n_allow; i++)
         if (zr_ab_allows(ab->allow[i], what))
             return true;
@@ -314,8 +296,7 @@ bool zr_ab_allowed(const struct zr_ab *ab, const char *what)
 }
 
 static struct zr_ab_difference *add(struct zr_ab_differences *out, enum zr_ab_status status, const char *what,
-                                    const char *value, const char *other, char *why)
-{
+                                    const char *value, const char *other, char *why) {
     out->at = zr_ab_more(out->at, out->n + 1, sizeof(*out->at));
     struct zr_ab_difference *d = &out->at[out->n++];
     *d = (struct zr_ab_difference){
@@ -330,8 +311,7 @@ static struct zr_ab_difference *add(struct zr_ab_differences *out, enum zr_ab_st
 
 /* Calls visit for every name in which a and b differ; both lists are sorted. */
 static void each_difference(const struct zr_pairs *a, const struct zr_pairs *b, void *context,
-                            void (*visit)(void *, const char *, const char *, const char *))
-{
+                            void (*visit)(void *, const char *, const char *, const char *)) {
     size_t i = 0, j = 0;
 
     while (i < a->n || j < b->n) {
@@ -350,8 +330,7 @@ struct comparing {
     const struct zr_ab_run *run, *other;
 };
 
-static void between_arms(void *context, const char *what, const char *base, const char *value)
-{
+static void between_arms(void *context, const char *what, const char *base, const char *value) {
     struct comparing *c = context;
     const struct zr_ab_arm *arm = &c->ab->arm[c->run->arm], *than = &c->ab->arm[c->other->arm];
     struct view a = {than, &c->other->fingerprint}, b = {arm, &c->run->fingerprint};
@@ -373,8 +352,7 @@ static void between_arms(void *context, const char *what, const char *base, cons
     d->other_run = c->other->number;
 }
 
-static void within_arm(void *context, const char *what, const char *first, const char *value)
-{
+static void within_arm(void *context, const char *what, const char *first, const char *value) {
     struct comparing *c = context;
     enum zr_ab_status status = zr_ab_allowed(c->ab, what) ? ZR_AB_ALLOWED : ZR_AB_UNLIKE;
 
@@ -390,8 +368,7 @@ static void within_arm(void *context, const char *what, const char *first, const
 }
 
 /* Would a process that has the variable tell of it? */
-static bool is_told(const char *variable)
-{
+static bool is_told(const char *variable) {
     static const char *const prefixes[] = {
 #define ZR_VARIABLE(prefix) prefix,
 #include "stats/variables.def"
@@ -405,8 +382,7 @@ static bool is_told(const char *variable)
 }
 
 /* A declared value that did not reach the process: a wrapper reset it, or a setting was refused. */
-static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run, struct zr_ab_differences *out)
-{
+static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run, struct zr_ab_differences *out) {
     const struct zr_ab_arm *arm = &ab->arm[run->arm];
 
     for (size_t i = 0; i < arm->n_items && !zr_ab_from_outside(arm); i++) {
@@ -428,8 +404,7 @@ static void check_arrival(const struct zr_ab *ab, const struct zr_ab_run *run, s
     }
 }
 
-void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out)
-{
+void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out) {
     const struct zr_ab_run *first[ZR_AB_ARMS] = {0};
     struct comparing c = {ab, out, NULL, NULL};
 
@@ -455,20 +430,17 @@ void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out)
     }
 }
 
-static void undeclared(void *context, const char *what, const char *a, const char *b)
-{
+static void undeclared(void *context, const char *what, const char *a, const char *b) {
     struct zr_ab_difference *d = add(context, ZR_AB_UNDECLARED, what, b, a, NULL);
 
     d->arm = 1;
 }
 
-void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b, struct zr_ab_differences *out)
-{
+void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b, struct zr_ab_differences *out) {
     each_difference(a, b, out, undeclared);
 }
 
-void zr_ab_differences_clear(struct zr_ab_differences *d)
-{
+void zr_ab_differences_clear(struct zr_ab_differences *d) {
     for (size_t i = 0; i < d->n; i++) {
         free(d->at[i].what);
         free(d->at[i].value);

@@ -7,25 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *copy_or(const char *s, const char *fallback)
-{
+static char *copy_or(const char *s, const char *fallback) {
     return zr_ab_text("%s", s ? s : fallback);
 }
 
-static void load_pairs(struct zr_pairs *p, json_t *object)
-{
+static void load_pairs(struct zr_pairs *p, json_t *object) {
     const char *key;
     json_t *value;
 
-    json_object_foreach(object, key, value)
-    {
+    json_object_foreach(object, key, value) {
         if (json_is_string(value))
             zr_pairs_set(p, key, json_string_value(value));
     }
 }
 
-static char **load_texts(const json_t *array, size_t *n)
-{
+static char **load_texts(const json_t *array, size_t *n) {
     char **list = zr_ab_more(NULL, json_array_size(array) + 1, sizeof(*list));
 
     *n = 0;
@@ -38,8 +34,7 @@ static char **load_texts(const json_t *array, size_t *n)
     return list;
 }
 
-static void load_factor(struct zr_ab_factor *f, const json_t *one)
-{
+static void load_factor(struct zr_ab_factor *f, const json_t *one) {
     const json_t *levels = json_object_get(one, "levels");
 
     f->name = copy_or(zr_json_get_text(one, "name"), "");
@@ -47,8 +42,7 @@ static void load_factor(struct zr_ab_factor *f, const json_t *one)
         f->level[f->n_levels++] = copy_or(json_string_value(json_array_get(levels, l)), "");
 }
 
-static char *load_arm(struct zr_ab_arm *arm, const json_t *one)
-{
+static char *load_arm(struct zr_ab_arm *arm, const json_t *one) {
     const json_t *level = json_object_get(one, "level");
     const char *setting = zr_json_get_text(one, "setting");
 
@@ -60,8 +54,7 @@ static char *load_arm(struct zr_ab_arm *arm, const json_t *one)
     return zr_ab_arm_parse(arm, setting ? setting : "");
 }
 
-static void load_metric(struct zr_ab *ab, const json_t *one)
-{
+static void load_metric(struct zr_ab *ab, const json_t *one) {
     const char *unit = zr_json_get_text(one, "unit"), *better = zr_json_get_text(one, "better");
     const char *name = zr_json_get_text(one, "name"), *help = zr_json_get_text(one, "help");
     int u = ZR_AB_SECONDS, b = ZR_AB_LOWER;
@@ -73,8 +66,7 @@ static void load_metric(struct zr_ab *ab, const json_t *one)
     zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b, help ? help : "");
 }
 
-static char *load_design(struct zr_ab *ab, const json_t *root)
-{
+static char *load_design(struct zr_ab *ab, const json_t *root) {
     const json_t *arms = json_object_get(root, "arms"), *factors = json_object_get(root, "factors");
     const json_t *metrics = json_object_get(root, "metrics");
     char *wrong = NULL;
@@ -95,15 +87,13 @@ static char *load_design(struct zr_ab *ab, const json_t *root)
     return wrong;
 }
 
-static double item(const json_t *array, size_t i)
-{
+static double item(const json_t *array, size_t i) {
     const json_t *value = json_array_get(array, i);
 
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void load_samples(struct zr_ab_run *run, const json_t *samples)
-{
+static void load_samples(struct zr_ab_run *run, const json_t *samples) {
     const json_t *t = json_object_get(samples, "t"), *active = json_object_get(samples, "gpu_active");
     const json_t *available = json_object_get(samples, "mem_available");
     const json_t *rss = json_object_get(samples, "rss"), *vram = json_object_get(samples, "vram");
@@ -116,8 +106,7 @@ static void load_samples(struct zr_ab_run *run, const json_t *samples)
                                                item(rss, i), item(vram, i),   item(imports, i)};
 }
 
-static char *load_runs(struct zr_ab *ab, const json_t *runs)
-{
+static char *load_runs(struct zr_ab *ab, const json_t *runs) {
     for (size_t r = 0; r < json_array_size(runs); r++) {
         const json_t *one = json_array_get(runs, r);
         const json_t *values = json_object_get(one, "values");
@@ -142,8 +131,7 @@ static char *load_runs(struct zr_ab *ab, const json_t *runs)
     return NULL;
 }
 
-static char *load_document(struct zr_ab *ab, const json_t *root)
-{
+static char *load_document(struct zr_ab *ab, const json_t *root) {
     double format = zr_json_get_number(root, "format"), effect = zr_json_get_number(root, "effect");
     const char *seed = zr_json_get_text(root, "seed"), *order = zr_json_get_text(root, "order");
     size_t n;
@@ -170,8 +158,7 @@ static char *load_document(struct zr_ab *ab, const json_t *root)
     return load_runs(ab, json_object_get(root, "runs"));
 }
 
-char *zr_ab_load(struct zr_ab *ab, const char *file)
-{
+char *zr_ab_load(struct zr_ab *ab, const char *file) {
     char *wrong;
     json_t *root = zr_json_read(file, &wrong);
 

@@ -31,8 +31,7 @@ static const struct {
 /* Counters of one arm scatter a little in real programs: less than this is never called a move. */
 static const double least_change = 0.05;
 
-static double measure(const struct zr_ab_run *run, size_t mechanism)
-{
+static double measure(const struct zr_ab_run *run, size_t mechanism) {
     const char *per = mechanisms[mechanism].per;
     double sum = zr_ab_field_sum(&run->fields, mechanisms[mechanism].fields);
 
@@ -42,8 +41,7 @@ static double measure(const struct zr_ab_run *run, size_t mechanism)
     return of > 0 ? sum / of : sum > 0 ? INFINITY : 0;
 }
 
-static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, size_t *n)
-{
+static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, size_t *n) {
     double *v = zr_ab_more(NULL, ab->n_runs, sizeof(*v));
 
     *n = 0;
@@ -54,8 +52,7 @@ static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, s
 }
 
 /* Enough runs: the rank test; fewer: no overlap at all. */
-static bool moved(const double *a, size_t na, const double *b, size_t nb)
-{
+static bool moved(const double *a, size_t na, const double *b, size_t nb) {
     double ma = zr_median(a, na), mb = zr_median(b, nb);
 
     if (na == 0 || nb == 0 || fabs(mb - ma) <= least_change * fmax(fabs(ma), fabs(mb)))
@@ -66,8 +63,7 @@ static bool moved(const double *a, size_t na, const double *b, size_t nb)
 }
 
 /* What a variable, a library or a command of the user may move is not known. */
-static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *b)
-{
+static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *b) {
     const struct zr_ab_arm *arms[] = {a, b};
 
     if (a->none != b->none)
@@ -86,8 +82,7 @@ static bool declares_unknown(const struct zr_ab_arm *a, const struct zr_ab_arm *
     return false;
 }
 
-static bool expected(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *mechanism)
-{
+static bool expected(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const char *mechanism) {
     if (declares_unknown(a, b))
         return true;
     for (size_t i = 0; i < sizeof(moves) / sizeof(*moves); i++) {
@@ -103,8 +98,7 @@ static bool expected(const struct zr_ab_arm *a, const struct zr_ab_arm *b, const
     return false;
 }
 
-size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t max)
-{
+size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t max) {
     size_t n = 0;
 
     for (size_t m = 0; m < MECHANISMS && n < max; m++) {

@@ -15,8 +15,7 @@ struct sha {
     uint64_t length;
 };
 
-static uint32_t rotate_right(uint32_t x, unsigned n)
-{
+static uint32_t rotate_right(uint32_t x, unsigned n) {
     return x >> n | x << (32 - n);
 }
 
@@ -31,8 +30,7 @@ static const uint32_t round_constant[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static void sha_block(struct sha *s)
-{
+static void sha_block(struct sha *s) {
     uint32_t w[64], v[8];
 
     for (int i = 0; i < 16; i++)
@@ -56,14 +54,12 @@ static void sha_block(struct sha *s)
         s->h[i] += v[i];
 }
 
-static void sha_start(struct sha *s)
-{
+static void sha_start(struct sha *s) {
     *s = (struct sha){
         .h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
-static void sha_add(struct sha *s, const void *data, size_t size)
-{
+static void sha_add(struct sha *s, const void *data, size_t size) {
     for (const uint8_t *p = data; size--; p++) {
         s->block[s->length++ % 64] = *p;
         if (s->length % 64 == 0)
@@ -71,8 +67,7 @@ static void sha_add(struct sha *s, const void *data, size_t size)
     }
 }
 
-static void sha_end(struct sha *s, char out[65])
-{
+static void sha_end(struct sha *s, char out[65]) {
     uint64_t bits = s->length * 8;
     uint8_t tail[8];
 
@@ -86,8 +81,7 @@ static void sha_end(struct sha *s, char out[65])
         snprintf(out + 8 * i, 9, "%08x", s->h[i]);
 }
 
-void zr_ab_hash_text(const void *data, size_t size, char out[65])
-{
+void zr_ab_hash_text(const void *data, size_t size, char out[65]) {
     struct sha s;
 
     sha_start(&s);
@@ -95,8 +89,7 @@ void zr_ab_hash_text(const void *data, size_t size, char out[65])
     sha_end(&s, out);
 }
 
-bool zr_ab_hash_file(const char *path, char out[65])
-{
+bool zr_ab_hash_file(const char *path, char out[65]) {
     FILE *f = fopen(path, "re");
     char buffer[65536];
     struct sha s;
@@ -115,8 +108,7 @@ bool zr_ab_hash_file(const char *path, char out[65])
 
 /* --- `name: number` --------------------------------------------------------------------------- */
 
-static bool number_at(const char *s, double *value)
-{
+static bool number_at(const char *s, double *value) {
     char *end;
 
     s += strspn(s, " \t");
@@ -126,8 +118,7 @@ static bool number_at(const char *s, double *value)
     return end != s && isfinite(*value);
 }
 
-static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length, double value)
-{
+static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size_t length, double value) {
     while (length && isspace((unsigned char)name[length - 1]))
         length--;
     while (length && isspace((unsigned char)*name))
@@ -139,8 +130,7 @@ static void note(struct zr_ab *ab, struct zr_ab_run *run, const char *name, size
 }
 
 /* A regex with a group tells the number itself; without one it picks names of `name: number`. */
-static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line, const regex_t *re)
-{
+static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line, const regex_t *re) {
     regmatch_t m[2];
     double value;
 
@@ -171,8 +161,7 @@ static void match_line(struct zr_ab *ab, struct zr_ab_run *run, const char *line
 }
 
 char *zr_ab_output_metrics(struct zr_ab *ab, struct zr_ab_run *run, const char *text, const char *const *regex,
-                           size_t n)
-{
+                           size_t n) {
     for (size_t i = 0; i < n; i++) {
         regex_t re;
         char *copy, *rest, *line;

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-void *zr_ab_more(void *old, size_t count, size_t size)
-{
+void *zr_ab_more(void *old, size_t count, size_t size) {
     void *p = reallocarray(old, count ? count : 1, size);
 
     if (!p) {
@@ -19,8 +18,7 @@ void *zr_ab_more(void *old, size_t count, size_t size)
     return p;
 }
 
-char *zr_ab_text(const char *format, ...)
-{
+char *zr_ab_text(const char *format, ...) {
     va_list ap;
     char *out;
 
@@ -31,8 +29,7 @@ char *zr_ab_text(const char *format, ...)
 }
 
 /* Where name is, or where it belongs. */
-static size_t place_of(const struct zr_pairs *p, const char *name, bool *found)
-{
+static size_t place_of(const struct zr_pairs *p, const char *name, bool *found) {
     size_t low = 0, high = p->n;
 
     *found = false;
@@ -51,8 +48,7 @@ static size_t place_of(const struct zr_pairs *p, const char *name, bool *found)
     return low;
 }
 
-void zr_pairs_set(struct zr_pairs *p, const char *name, const char *value)
-{
+void zr_pairs_set(struct zr_pairs *p, const char *name, const char *value) {
     bool found;
     size_t i = place_of(p, name, &found);
 
@@ -68,22 +64,19 @@ void zr_pairs_set(struct zr_pairs *p, const char *name, const char *value)
     p->n++;
 }
 
-const char *zr_pairs_get(const struct zr_pairs *p, const char *name)
-{
+const char *zr_pairs_get(const struct zr_pairs *p, const char *name) {
     bool found;
     size_t i = place_of(p, name, &found);
 
     return found ? p->at[i].value : NULL;
 }
 
-void zr_pairs_copy(struct zr_pairs *to, const struct zr_pairs *from)
-{
+void zr_pairs_copy(struct zr_pairs *to, const struct zr_pairs *from) {
     for (size_t i = 0; i < from->n; i++)
         zr_pairs_set(to, from->at[i].name, from->at[i].value);
 }
 
-void zr_pairs_clear(struct zr_pairs *p)
-{
+void zr_pairs_clear(struct zr_pairs *p) {
     for (size_t i = 0; i < p->n; i++) {
         free(p->at[i].name);
         free(p->at[i].value);
@@ -92,8 +85,7 @@ void zr_pairs_clear(struct zr_pairs *p)
     *p = (struct zr_pairs){0};
 }
 
-double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression)
-{
+double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression) {
     char *copy = zr_ab_text("%s", expression), *rest = copy, *pattern;
     double sum = 0;
 
@@ -111,8 +103,7 @@ double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression)
     return sum;
 }
 
-size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name)
-{
+size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name) {
     size_t i = 0;
 
     while (i < ab->n_metrics && strcmp(ab->metric[i].name, name))
@@ -121,8 +112,7 @@ size_t zr_ab_metric_index(const struct zr_ab *ab, const char *name)
 }
 
 size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit, enum zr_ab_better better,
-                        const char *help)
-{
+                        const char *help) {
     size_t i = zr_ab_metric_index(ab, name);
 
     if (i < ab->n_metrics)
@@ -136,8 +126,7 @@ size_t zr_ab_metric_add(struct zr_ab *ab, const char *name, enum zr_ab_unit unit
     return i;
 }
 
-struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab)
-{
+struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab) {
     ab->run = zr_ab_more(ab->run, ab->n_runs + 1, sizeof(*ab->run));
     struct zr_ab_run *run = &ab->run[ab->n_runs++];
     *run = (struct zr_ab_run){.settled = true};
@@ -147,13 +136,11 @@ struct zr_ab_run *zr_ab_run_add(struct zr_ab *ab)
     return run;
 }
 
-bool zr_ab_counts(const struct zr_ab_run *run)
-{
+bool zr_ab_counts(const struct zr_ab_run *run) {
     return !run->warmup && !run->invalid && WIFEXITED(run->status) && WEXITSTATUS(run->status) == 0;
 }
 
-double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n)
-{
+double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n) {
     double *v = zr_ab_more(NULL, ab->n_runs, sizeof(*v));
 
     *n = 0;
@@ -163,8 +150,7 @@ double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *
     return v;
 }
 
-static void clear_arm(struct zr_ab_arm *arm)
-{
+static void clear_arm(struct zr_ab_arm *arm) {
     for (size_t i = 0; i < arm->n_items; i++) {
         free(arm->items[i].key);
         free(arm->items[i].value);
@@ -174,8 +160,7 @@ static void clear_arm(struct zr_ab_arm *arm)
     free(arm->text);
 }
 
-static void clear_run(struct zr_ab_run *run)
-{
+static void clear_run(struct zr_ab_run *run) {
     free(run->value);
     free(run->invalid);
     free(run->sample);
@@ -183,13 +168,11 @@ static void clear_run(struct zr_ab_run *run)
     zr_pairs_clear(&run->fields);
 }
 
-void zr_ab_run_drop(struct zr_ab *ab)
-{
+void zr_ab_run_drop(struct zr_ab *ab) {
     clear_run(&ab->run[--ab->n_runs]);
 }
 
-void zr_ab_clear(struct zr_ab *ab)
-{
+void zr_ab_clear(struct zr_ab *ab) {
     for (char **word = ab->command; word && *word; word++)
         free(*word);
     free(ab->command);

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *keep(struct zr_ab_report *r, char *text)
-{
+static const char *keep(struct zr_ab_report *r, char *text) {
     if (!text)
         return NULL;
     r->owned = zr_ab_more(r->owned, r->n_owned + 1, sizeof(*r->owned));
@@ -16,8 +15,7 @@ static const char *keep(struct zr_ab_report *r, char *text)
 /* --- arms ------------------------------------------------------------------------------------- */
 
 /* In a factorial the names are long: its arms are called by their numbers. */
-static void say_arms(struct zr_ab_report *r)
-{
+static void say_arms(struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
 
     r->n_arms = ab->n_arms;
@@ -32,19 +30,16 @@ static void say_arms(struct zr_ab_report *r)
 
 /* --- fingerprint and mechanism ---------------------------------------------------------------- */
 
-static const char *value_or(const char *value)
-{
+static const char *value_or(const char *value) {
     return *value ? value : "(not there)";
 }
 
-static bool refused(const struct zr_ab_difference *d)
-{
+static bool refused(const struct zr_ab_difference *d) {
     return d->status == ZR_AB_UNDECLARED || d->status == ZR_AB_UNLIKE;
 }
 
 /* In a factorial many arms differ from the first in the same thing. */
-static bool told_before(const struct zr_ab_differences *d, size_t i)
-{
+static bool told_before(const struct zr_ab_differences *d, size_t i) {
     for (size_t k = 0; k < i; k++)
         if (d->at[k].status == d->at[i].status && d->at[k].arm != d->at[k].than && d->at[i].arm != d->at[i].than &&
             !strcmp(d->at[k].what, d->at[i].what) && !strcmp(d->at[k].value, d->at[i].value) &&
@@ -53,8 +48,7 @@ static bool told_before(const struct zr_ab_differences *d, size_t i)
     return false;
 }
 
-static void say_finding(struct zr_ab_report *r, const struct zr_ab_difference *d)
-{
+static void say_finding(struct zr_ab_report *r, const struct zr_ab_difference *d) {
     r->finding = zr_ab_more(r->finding, r->n_findings + 1, sizeof(*r->finding));
     struct zr_ab_report_finding *f = &r->finding[r->n_findings++];
     const char *arm = r->arm[d->arm].label, *than = r->arm[d->than].label;
@@ -74,8 +68,7 @@ static void say_finding(struct zr_ab_report *r, const struct zr_ab_difference *d
 }
 
 /* What is refused first. */
-static void say_fingerprint(struct zr_ab_report *r)
-{
+static void say_fingerprint(struct zr_ab_report *r) {
     const struct zr_ab_differences *d = &r->an->differences;
 
     for (int pass = 0; pass < 2; pass++)
@@ -88,8 +81,7 @@ static void say_fingerprint(struct zr_ab_report *r)
                                      "alike";
 }
 
-static void say_mechanisms(struct zr_ab_report *r)
-{
+static void say_mechanisms(struct zr_ab_report *r) {
     r->mechanism = zr_ab_more(NULL, r->an->n_mechanisms, sizeof(*r->mechanism));
     r->n_mechanisms = r->an->n_mechanisms;
     for (size_t m = 0; m < r->n_mechanisms; m++) {
@@ -110,8 +102,7 @@ static void say_mechanisms(struct zr_ab_report *r)
 
 /* --- metrics ---------------------------------------------------------------------------------- */
 
-static void say_cell(struct zr_ab_report *r, size_t metric, size_t arm, struct zr_ab_report_cell *cell)
-{
+static void say_cell(struct zr_ab_report *r, size_t metric, size_t arm, struct zr_ab_report_cell *cell) {
     const struct zr_ab_metric *m = &r->ab->metric[metric];
     const struct zr_ab_comparison *c = &r->an->row[metric].arm[arm];
     char text[ZR_AB_WORD], more[2 * ZR_AB_WORD];
@@ -130,8 +121,7 @@ static void say_cell(struct zr_ab_report *r, size_t metric, size_t arm, struct z
 }
 
 /* Nothing to tell: not measured, or zero in every run. The primary metric is always told. */
-static bool is_dull(const struct zr_ab *ab, const struct zr_ab_row *row)
-{
+static bool is_dull(const struct zr_ab *ab, const struct zr_ab_row *row) {
     if (row->primary || !row->measured)
         return !row->primary;
     for (size_t arm = 0; arm < ab->n_arms; arm++)
@@ -141,8 +131,7 @@ static bool is_dull(const struct zr_ab *ab, const struct zr_ab_row *row)
 }
 
 /* The primary metric first. */
-static void say_metrics(struct zr_ab_report *r)
-{
+static void say_metrics(struct zr_ab_report *r) {
     r->metric = zr_ab_more(NULL, r->ab->n_metrics, sizeof(*r->metric));
     for (int pass = 0; pass < 2; pass++)
         for (size_t m = 0; m < r->ab->n_metrics; m++) {
@@ -165,29 +154,25 @@ static void say_metrics(struct zr_ab_report *r)
                         "0.01.";
 }
 
-const char *zr_ab_report_prefix(const struct zr_ab_report_line *line)
-{
+const char *zr_ab_report_prefix(const struct zr_ab_report_line *line) {
     return strcmp(line->kind, "note") ? "" : "note: ";
 }
 
 /* --- verdict ---------------------------------------------------------------------------------- */
 
-static void say_line(struct zr_ab_report *r, const char *kind, const char *text)
-{
+static void say_line(struct zr_ab_report *r, const char *kind, const char *text) {
     r->line = zr_ab_more(r->line, r->n_lines + 1, sizeof(*r->line));
     r->line[r->n_lines++] = (struct zr_ab_report_line){kind, text};
 }
 
-static const char *hash_of_output(const struct zr_ab *ab)
-{
+static const char *hash_of_output(const struct zr_ab *ab) {
     for (size_t i = 0; i < ab->n_runs; i++)
         if (zr_ab_counts(&ab->run[i]))
             return zr_pairs_get(&ab->run[i].fingerprint, "output");
     return NULL;
 }
 
-static void say_verdict(struct zr_ab_report *r)
-{
+static void say_verdict(struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
     const struct zr_ab_analysis *an = r->an;
     bool compared = an->verdict && !ab->n_factors;
@@ -215,8 +200,7 @@ static void say_verdict(struct zr_ab_report *r)
     }
 }
 
-static const char *machine_text(struct zr_ab_report *r)
-{
+static const char *machine_text(struct zr_ab_report *r) {
     char *out = zr_ab_text("%s", "");
 
     for (size_t i = 0; i < r->ab->machine.n; i++) {
@@ -228,8 +212,7 @@ static const char *machine_text(struct zr_ab_report *r)
     return keep(r, out);
 }
 
-void zr_ab_report_build(struct zr_ab_report *r, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
+void zr_ab_report_build(struct zr_ab_report *r, const struct zr_ab *ab, const struct zr_ab_analysis *an) {
     *r = (struct zr_ab_report){.ab = ab, .an = an, .footnote = ""};
     r->command = keep(r, zr_ab_quoted(ab->command));
     r->started = ab->started ? ab->started : "";
@@ -246,8 +229,7 @@ void zr_ab_report_build(struct zr_ab_report *r, const struct zr_ab *ab, const st
     say_verdict(r);
 }
 
-void zr_ab_report_clear(struct zr_ab_report *r)
-{
+void zr_ab_report_clear(struct zr_ab_report *r) {
     for (size_t i = 0; i < r->n_owned; i++)
         free(r->owned[i]);
     free(r->owned);

@@ -56,23 +56,20 @@ static const char style[] =
     "0}summary{cursor:pointer}"
     "@media print{body{max-width:none}figure{break-inside:avoid}}";
 
-static void arm_name(FILE *f, const struct zr_ab_report *r, size_t arm)
-{
+static void arm_name(FILE *f, const struct zr_ab_report *r, size_t arm) {
     fprintf(f, "<span class=\"arm arm%zu\">", arm % 8);
     zr_html_text(f, r->arm[arm].name);
     fputs("</span>", f);
 }
 
 /* <TAG>text</TAG>, TAG with its attributes. */
-static void element(FILE *f, const char *tag, const char *text)
-{
+static void element(FILE *f, const char *tag, const char *text) {
     fprintf(f, "<%s>", tag);
     zr_html_text(f, text);
     fprintf(f, "</%.*s>", (int)strcspn(tag, " "), tag);
 }
 
-static void head(FILE *f, const struct zr_ab_report *r)
-{
+static void head(FILE *f, const struct zr_ab_report *r) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
           "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>zeroute ab: ",
           f);
@@ -94,8 +91,7 @@ static void head(FILE *f, const struct zr_ab_report *r)
     fputs("</table></div>\n", f);
 }
 
-static void verdict(FILE *f, const struct zr_ab_report *r)
-{
+static void verdict(FILE *f, const struct zr_ab_report *r) {
     fprintf(f, "<section class=\"verdict%s\" id=\"verdict\"><strong>%s</strong>", r->an->verdict ? "" : " none",
             r->headline);
     for (size_t i = 0; i < r->n_lines; i++) {
@@ -106,20 +102,17 @@ static void verdict(FILE *f, const struct zr_ab_report *r)
     fputs("</section>\n", f);
 }
 
-static void tag(FILE *f, const char *text, bool bad)
-{
+static void tag(FILE *f, const char *text, bool bad) {
     if (*text)
         element(f, bad ? "span class=\"tag bad\"" : "span class=\"tag\"", text);
 }
 
-static void row(FILE *f, bool bad)
-{
+static void row(FILE *f, bool bad) {
     fputs(bad ? "<tr class=\"refused\">" : "<tr>", f);
 }
 
 /* The whole fingerprint of each arm, by its first run: what the findings do not name is the same. */
-static void all_facts(FILE *f, const struct zr_ab_report *r)
-{
+static void all_facts(FILE *f, const struct zr_ab_report *r) {
     const struct zr_ab_run *first[ZR_AB_ARMS] = {NULL};
     struct zr_pairs names = {0};
 
@@ -150,8 +143,7 @@ static void all_facts(FILE *f, const struct zr_ab_report *r)
     zr_pairs_clear(&names);
 }
 
-static void fingerprint(FILE *f, const struct zr_ab_report *r)
-{
+static void fingerprint(FILE *f, const struct zr_ab_report *r) {
     fputs("<h2>Fingerprint</h2>", f);
     element(f, "p", r->fingerprint);
     fputs("<div class=\"wide\"><table>", f);
@@ -174,8 +166,7 @@ static void fingerprint(FILE *f, const struct zr_ab_report *r)
     all_facts(f, r);
 }
 
-static void mechanisms(FILE *f, const struct zr_ab_report *r)
-{
+static void mechanisms(FILE *f, const struct zr_ab_report *r) {
     if (!r->n_mechanisms)
         return;
     fputs("<h2>Mechanism (median per run)</h2><div class=\"wide\"><table><tr><th></th>", f);
@@ -199,8 +190,7 @@ static void mechanisms(FILE *f, const struct zr_ab_report *r)
     fputs("</table></div>\n", f);
 }
 
-static void figure_row(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m, size_t arm)
-{
+static void figure_row(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m, size_t arm) {
     const struct zr_ab_report_cell *c = &m->cell[arm];
 
     fprintf(f, "<tr%s><td>", arm ? "" : " class=\"first\"");
@@ -226,8 +216,7 @@ static void figure_row(FILE *f, const struct zr_ab_report *r, const struct zr_ab
             c->change_interval, c->p, c->outcome);
 }
 
-static void figures(FILE *f, const struct zr_ab_report *r)
-{
+static void figures(FILE *f, const struct zr_ab_report *r) {
     fputs("<h2>Figures</h2><div class=\"wide\"><table><tr><th>metric</th><th>arm</th><th class=\"n\">median</th>"
           "<th class=\"n\">95 % interval</th><th class=\"n\">change</th><th class=\"n\">95 % interval</th>"
           "<th class=\"n\">p</th><th></th></tr>\n",
@@ -238,8 +227,7 @@ static void figures(FILE *f, const struct zr_ab_report *r)
     fprintf(f, "</table></div><p class=\"soft\">%s</p>\n", r->footnote);
 }
 
-static void plots(FILE *f, const struct zr_ab_report *r)
-{
+static void plots(FILE *f, const struct zr_ab_report *r) {
     fputs("<h2>Run by run</h2><p class=\"key\">", f);
     for (size_t a = 0; a < r->n_arms; a++) {
         fprintf(f, "<b class=\"arm%zu\">", a % 8);
@@ -262,8 +250,7 @@ static void plots(FILE *f, const struct zr_ab_report *r)
 }
 
 /* The run of an arm whose wall time is nearest to the median, among those that were sampled. */
-static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
-{
+static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm) {
     size_t wall = zr_ab_metric_index(ab, "wall");
     const struct zr_ab_run *best = NULL;
 
@@ -277,8 +264,7 @@ static const struct zr_ab_run *typical(const struct zr_ab *ab, const struct zr_a
     return best;
 }
 
-static void memory(FILE *f, const struct zr_ab_report *r)
-{
+static void memory(FILE *f, const struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
     const struct zr_ab_analysis *an = r->an;
     double seconds = 0, bytes = 0;
@@ -309,8 +295,7 @@ static void memory(FILE *f, const struct zr_ab_report *r)
     fputs("</div>\n", f);
 }
 
-void zr_ab_report_html(FILE *f, const struct zr_ab_report *r)
-{
+void zr_ab_report_html(FILE *f, const struct zr_ab_report *r) {
     head(f, r);
     verdict(f, r);
     fingerprint(f, r);

@@ -5,29 +5,25 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void named_interval(json_t *j, const char *name, struct zr_interval i)
-{
+static void named_interval(json_t *j, const char *name, struct zr_interval i) {
     json_t *named = zr_json_array(j, name);
     zr_json_real(named, NULL, i.low);
     zr_json_real(named, NULL, i.high);
 }
 
-static void named_pairs(json_t *j, const char *name, const struct zr_pairs *p)
-{
+static void named_pairs(json_t *j, const char *name, const struct zr_pairs *p) {
     json_t *named = zr_json_object(j, name);
     for (size_t i = 0; i < p->n; i++)
         zr_json_text(named, p->at[i].name, p->at[i].value);
 }
 
-static void named_texts(json_t *j, const char *name, char *const *list, size_t n)
-{
+static void named_texts(json_t *j, const char *name, char *const *list, size_t n) {
     json_t *named = zr_json_array(j, name);
     for (size_t i = 0; i < n; i++)
         zr_json_text(named, NULL, list[i]);
 }
 
-static void design(json_t *j, const struct zr_ab *ab)
-{
+static void design(json_t *j, const struct zr_ab *ab) {
     json_t *arms = zr_json_array(j, "arms");
     for (size_t a = 0; a < ab->n_arms; a++) {
         char *settings = zr_ab_settings(&ab->arm[a]);
@@ -58,8 +54,7 @@ static void design(json_t *j, const struct zr_ab *ab)
     }
 }
 
-static void samples(json_t *j, const struct zr_ab_run *run)
-{
+static void samples(json_t *j, const struct zr_ab_run *run) {
     static const char *const names[] = {"t", "gpu_active", "mem_available", "rss", "vram", "imports"};
 
     json_t *samples = zr_json_object(j, "samples");
@@ -73,8 +68,7 @@ static void samples(json_t *j, const struct zr_ab_run *run)
     }
 }
 
-static void runs(json_t *j, const struct zr_ab *ab)
-{
+static void runs(json_t *j, const struct zr_ab *ab) {
     json_t *runs = zr_json_array(j, "runs");
     for (size_t r = 0; r < ab->n_runs; r++) {
         const struct zr_ab_run *run = &ab->run[r];
@@ -97,8 +91,7 @@ static void runs(json_t *j, const struct zr_ab *ab)
     }
 }
 
-static void comparison(json_t *j, const struct zr_ab_comparison *c, bool base)
-{
+static void comparison(json_t *j, const struct zr_ab_comparison *c, bool base) {
     json_t *item = zr_json_object(j, NULL);
     zr_json_count(item, "runs", c->n);
     zr_json_real(item, "median", c->median);
@@ -118,8 +111,7 @@ static void comparison(json_t *j, const struct zr_ab_comparison *c, bool base)
     }
 }
 
-static void analysed_metrics(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
+static void analysed_metrics(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an) {
     json_t *metrics = zr_json_object(j, "metrics");
     for (size_t m = 0; m < ab->n_metrics; m++) {
         if (!an->row[m].measured)
@@ -134,8 +126,7 @@ static void analysed_metrics(json_t *j, const struct zr_ab *ab, const struct zr_
     }
 }
 
-static void analysed_differences(json_t *j, const struct zr_ab_analysis *an)
-{
+static void analysed_differences(json_t *j, const struct zr_ab_analysis *an) {
     json_t *differences = zr_json_array(j, "differences");
     for (size_t i = 0; i < an->differences.n; i++) {
         const struct zr_ab_difference *d = &an->differences.at[i];
@@ -152,8 +143,7 @@ static void analysed_differences(json_t *j, const struct zr_ab_analysis *an)
     }
 }
 
-static void analysed_mechanisms(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
+static void analysed_mechanisms(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an) {
     json_t *mechanisms = zr_json_array(j, "mechanisms");
     for (size_t m = 0; m < an->n_mechanisms; m++) {
         const struct zr_ab_moved *one = &an->mechanism[m];
@@ -169,8 +159,7 @@ static void analysed_mechanisms(json_t *j, const struct zr_ab *ab, const struct 
     }
 }
 
-static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an)
-{
+static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an) {
     json_t *effects = zr_json_array(j, "effects");
     for (size_t e = 0; e < an->n_effects; e++) {
         json_t *item = zr_json_object(effects, NULL);
@@ -187,8 +176,7 @@ static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_
 }
 
 /* The sentences of the other reports; their figures are those of the analysis. */
-static void said(json_t *document, const struct zr_ab_report *r)
-{
+static void said(json_t *document, const struct zr_ab_report *r) {
     json_t *report = zr_json_object(document, "report");
 
     zr_json_text(report, "headline", r->headline);
@@ -203,8 +191,7 @@ static void said(json_t *document, const struct zr_ab_report *r)
     zr_json_text(report, "machine", r->machine);
 }
 
-void zr_ab_report_json(FILE *f, const struct zr_ab_report *r)
-{
+void zr_ab_report_json(FILE *f, const struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
     const struct zr_ab_analysis *an = r->an;
     char seed[24];

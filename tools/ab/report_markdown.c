@@ -5,8 +5,7 @@
 #include <string.h>
 
 /* A text inside a table. */
-static void cell(FILE *f, const char *text)
-{
+static void cell(FILE *f, const char *text) {
     for (; *text; text++) {
         if (*text == '|' || *text == '\\')
             fputc('\\', f);
@@ -14,8 +13,7 @@ static void cell(FILE *f, const char *text)
     }
 }
 
-static void verdict(FILE *f, const struct zr_ab_report *r)
-{
+static void verdict(FILE *f, const struct zr_ab_report *r) {
     fprintf(f, "### zeroute ab: %s\n\n", r->an->verdict ? "verdict" : "no verdict");
     for (size_t i = 0; i < r->n_lines; i++) {
         const char *bold = strcmp(r->line[i].kind, "primary") ? "" : "**";
@@ -24,8 +22,7 @@ static void verdict(FILE *f, const struct zr_ab_report *r)
 }
 
 /* The row of names, and the row that makes it a table. */
-static void table_head(FILE *f, const struct zr_ab_report *r, const char *first, bool settings)
-{
+static void table_head(FILE *f, const struct zr_ab_report *r, const char *first, bool settings) {
     fprintf(f, "\n| %s", first);
     for (size_t a = 0; a < r->n_arms; a++) {
         fputs(" | ", f);
@@ -42,8 +39,7 @@ static void table_head(FILE *f, const struct zr_ab_report *r, const char *first,
     fputs(" |\n", f);
 }
 
-static void metrics(FILE *f, const struct zr_ab_report *r)
-{
+static void metrics(FILE *f, const struct zr_ab_report *r) {
     table_head(f, r, "median (95 % interval)", true);
     for (size_t i = 0; i < r->n_metrics; i++) {
         const struct zr_ab_report_metric *m = &r->metric[i];
@@ -68,8 +64,7 @@ static void metrics(FILE *f, const struct zr_ab_report *r)
         fprintf(f, "\n%s\n", zr_shown(r->footnote));
 }
 
-static void mechanisms(FILE *f, const struct zr_ab_report *r)
-{
+static void mechanisms(FILE *f, const struct zr_ab_report *r) {
     if (!r->n_mechanisms)
         return;
     table_head(f, r, "mechanism, median per run", false);
@@ -81,8 +76,7 @@ static void mechanisms(FILE *f, const struct zr_ab_report *r)
     }
 }
 
-void zr_ab_report_markdown(FILE *f, const struct zr_ab_report *r)
-{
+void zr_ab_report_markdown(FILE *f, const struct zr_ab_report *r) {
     verdict(f, r);
     fprintf(f, "\n`%s`, %s, runs:", zr_shown(r->command), zr_shown(r->order));
     for (size_t a = 0; a < r->n_arms; a++)

@@ -6,8 +6,7 @@
 
 enum { INDENT = 14 }; /* of what belongs to a finding */
 
-static void head(FILE *f, const struct zr_ab_report *r)
-{
+static void head(FILE *f, const struct zr_ab_report *r) {
     fprintf(f, "zeroute ab: %s\n", zr_shown(r->command));
     for (size_t a = 0; a < r->n_arms; a++)
         fprintf(f, "  %-2s  %s, %zu run%s\n", r->arm[a].label, zr_shown(r->arm[a].setting), r->arm[a].runs,
@@ -15,8 +14,7 @@ static void head(FILE *f, const struct zr_ab_report *r)
     fprintf(f, "  %s\n", zr_shown(r->order));
 }
 
-static void fingerprint(FILE *f, const struct zr_ab_report *r)
-{
+static void fingerprint(FILE *f, const struct zr_ab_report *r) {
     fprintf(f, "\nFingerprint: %s\n", zr_shown(r->fingerprint));
     for (size_t i = 0; i < r->n_findings; i++) {
         const struct zr_ab_report_finding *one = &r->finding[i];
@@ -27,8 +25,7 @@ static void fingerprint(FILE *f, const struct zr_ab_report *r)
     }
 }
 
-static void mechanisms(FILE *f, const struct zr_ab_report *r)
-{
+static void mechanisms(FILE *f, const struct zr_ab_report *r) {
     int column = r->n_arms > 4 ? 10 : 12;
 
     if (!r->n_mechanisms)
@@ -47,13 +44,11 @@ static void mechanisms(FILE *f, const struct zr_ab_report *r)
 }
 
 /* Width of the column "change": a factorial has none. */
-static int change_width(const struct zr_ab_report *r)
-{
+static int change_width(const struct zr_ab_report *r) {
     return r->ab->n_factors ? 0 : 9;
 }
 
-static void columns(FILE *f, const struct zr_ab_report *r, const char *first, int width)
-{
+static void columns(FILE *f, const struct zr_ab_report *r, const char *first, int width) {
     bool changes = change_width(r) > 0;
 
     fprintf(f, "\n  %-*.*s %-2s %10s  %*s  %-24s %8s\n", width, width, first, "", "median", change_width(r),
@@ -61,8 +56,7 @@ static void columns(FILE *f, const struct zr_ab_report *r, const char *first, in
 }
 
 static void arm_line(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m, size_t arm,
-                     const char *first, int width)
-{
+                     const char *first, int width) {
     const struct zr_ab_report_cell *c = &m->cell[arm];
 
     fprintf(f, "  %-*.*s %-2.2s %10s  %*s  %-24s", width, width, first, r->arm[arm].label, c->median, change_width(r),
@@ -74,8 +68,7 @@ static void arm_line(FILE *f, const struct zr_ab_report *r, const struct zr_ab_r
 }
 
 /* By setting, in full: this is the table that a reader came for. */
-static void primary(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m)
-{
+static void primary(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m) {
     int width = 16;
 
     for (size_t a = 0; a < r->n_arms; a++)
@@ -87,8 +80,7 @@ static void primary(FILE *f, const struct zr_ab_report *r, const struct zr_ab_re
         arm_line(f, r, m, a, r->arm[a].setting, width);
 }
 
-static void others(FILE *f, const struct zr_ab_report *r, size_t from)
-{
+static void others(FILE *f, const struct zr_ab_report *r, size_t from) {
     int width = 25;
 
     columns(f, r, "other metrics", width);
@@ -104,8 +96,7 @@ static void others(FILE *f, const struct zr_ab_report *r, size_t from)
         fprintf(f, "  %s\n", zr_shown(r->footnote));
 }
 
-void zr_ab_report_terminal(FILE *f, const struct zr_ab_report *r)
-{
+void zr_ab_report_terminal(FILE *f, const struct zr_ab_report *r) {
     bool has_primary = r->n_metrics && r->metric[0].primary;
 
     head(f, r);

@@ -8,13 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static double known(uint64_t v)
-{
+static double known(uint64_t v) {
     return v == ZR_ABSENT ? NAN : (double)v;
 }
 
-static void see_card(struct zr_ab_watch *w, const char *pdev, double gtt)
-{
+static void see_card(struct zr_ab_watch *w, const char *pdev, double gtt) {
     size_t i = 0;
 
     while (i < w->n_cards && strcmp(w->card[i].pdev, pdev))
@@ -29,8 +27,7 @@ static void see_card(struct zr_ab_watch *w, const char *pdev, double gtt)
     w->card[i].peak = fmax(w->card[i].peak, gtt);
 }
 
-static bool of_the_stack(const char *name)
-{
+static bool of_the_stack(const char *name) {
     static const char *const prefixes[] = {"libze_",    "libsycl",   "libur_", "libpi_", "libumf",  "libigc",
                                            "libigdgmm", "libigdfcl", "libccl", "libc10", "libtorch"};
 
@@ -41,8 +38,7 @@ static bool of_the_stack(const char *name)
 }
 
 /* Without the preload, /proc/PID/maps tells which libraries are loaded. */
-static void see_libraries(struct zr_ab_watch *w, pid_t pid)
-{
+static void see_libraries(struct zr_ab_watch *w, pid_t pid) {
     char path[64], *text, *rest, *line;
 
     snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
@@ -59,8 +55,7 @@ static void see_libraries(struct zr_ab_watch *w, pid_t pid)
 }
 
 /* One process and all below it, added to the sample. */
-static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth, bool libraries)
-{
+static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth, bool libraries) {
     struct zr_process_memory m;
     char path[64], *children;
 
@@ -90,8 +85,7 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
 }
 
 /* fmax and fmin take the number where the other is NaN. */
-static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s)
-{
+static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s) {
     if (!w->sample) {
         w->sample = zr_ab_more(NULL, ZR_AB_SAMPLES, sizeof(*w->sample));
         w->most = (struct zr_ab_sample){0, NAN, NAN, NAN, NAN, NAN};
@@ -113,8 +107,7 @@ static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s)
     w->sample[w->n++] = *s;
 }
 
-void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries)
-{
+void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries) {
     struct zr_ab_sample s = {t, NAN, NAN, NAN, NAN, NAN};
     struct zr_meminfo m;
 
@@ -134,8 +127,7 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
     keep(w, &s);
 }
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -143,16 +135,14 @@ static double now(void)
 }
 
 /* Room for what the rest of the machine does meanwhile: 2 % of its memory, and 16 MiB of GPU pages. */
-static bool at_baseline(const struct zr_ab_running *how, const struct zr_meminfo *m)
-{
+static bool at_baseline(const struct zr_ab_running *how, const struct zr_meminfo *m) {
     double active = known(m->gpu_active), available = known(m->available), total = known(m->total);
 
     return !(active > how->base_active + 16 * 1048576.0) &&
            !(available < how->base_available - fmax(0.02 * total, 64 * 1048576.0));
 }
 
-bool zr_ab_settle(struct zr_ab_running *how, double *waited)
-{
+bool zr_ab_settle(struct zr_ab_running *how, double *waited) {
     double start = now();
     struct zr_meminfo m;
 

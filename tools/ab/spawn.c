@@ -9,8 +9,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static void prepend_path(const char *name, const char *path)
-{
+static void prepend_path(const char *name, const char *path) {
     const char *old = getenv(name);
     char *both = old && *old ? zr_ab_text("%s:%s", path, old) : zr_ab_text("%s", path);
 
@@ -18,8 +17,7 @@ static void prepend_path(const char *name, const char *path)
     free(both);
 }
 
-void zr_ab_environment(const struct zr_ab_arm *arm)
-{
+void zr_ab_environment(const struct zr_ab_arm *arm) {
     setenv("ZEROUTE_ARM", arm->name, 1);
     for (size_t i = 0; i < arm->n_items; i++) {
         if (arm->items[i].kind == ZR_AB_ENV)
@@ -30,8 +28,7 @@ void zr_ab_environment(const struct zr_ab_arm *arm)
 }
 
 /* Settings come from the arm alone: what the user's environment sets would be an undeclared difference. */
-static void preload_environment(const struct zr_ab_arm *arm, const char *library)
-{
+static void preload_environment(const struct zr_ab_arm *arm, const char *library) {
     unsetenv("ZEROUTE_CONF_FILE");
     if (arm->none) {
         unsetenv("ZEROUTE_CONF");
@@ -47,8 +44,7 @@ static void preload_environment(const struct zr_ab_arm *arm, const char *library
 }
 
 /* Splits as a shell would, without expanding anything; ended by NULL. */
-static char **split_words(const char *s)
-{
+static char **split_words(const char *s) {
     char **words = zr_ab_more(NULL, strlen(s) / 2 + 2, sizeof(*words));
     size_t n = 0;
 
@@ -69,8 +65,7 @@ static char **split_words(const char *s)
     return words;
 }
 
-char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned)
-{
+char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned) {
     *owned = NULL;
     for (size_t i = 0; i < ab->arm[arm].n_items; i++)
         if (ab->arm[arm].items[i].kind == ZR_AB_CMD)
@@ -79,8 +74,7 @@ char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned)
 }
 
 static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
-                  int err, int report)
-{
+                  int err, int report) {
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -98,8 +92,7 @@ static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_
 }
 
 pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
-                  int err, int *error)
-{
+                  int err, int *error) {
     int report[2];
 
     *error = 0;

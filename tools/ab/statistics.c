@@ -7,13 +7,11 @@
 
 #define EXACT_LIMIT 80
 
-static uint64_t rotate_left(uint64_t x, int k)
-{
+static uint64_t rotate_left(uint64_t x, int k) {
     return (x << k) | (x >> (64 - k));
 }
 
-void zr_random_seed(struct zr_random *r, uint64_t seed)
-{
+void zr_random_seed(struct zr_random *r, uint64_t seed) {
     for (int i = 0; i < 4; i++) { /* splitmix64 */
         uint64_t z = (seed += 0x9e3779b97f4a7c15u);
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -22,8 +20,7 @@ void zr_random_seed(struct zr_random *r, uint64_t seed)
     }
 }
 
-static uint64_t next(struct zr_random *r)
-{
+static uint64_t next(struct zr_random *r) {
     uint64_t *s = r->s, out = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
 
     s[2] ^= s[0];
@@ -35,33 +32,28 @@ static uint64_t next(struct zr_random *r)
     return out;
 }
 
-static double unit(struct zr_random *r)
-{
+static double unit(struct zr_random *r) {
     return (double)(next(r) >> 11) * 0x1p-53;
 }
 
 /* Multiplication instead of division: the bias is n / 2^32, far below what any figure here shows. */
-size_t zr_random_below(struct zr_random *r, size_t n)
-{
+size_t zr_random_below(struct zr_random *r, size_t n) {
     return (size_t)((next(r) >> 32) * (uint64_t)n >> 32);
 }
 
-double zr_random_normal(struct zr_random *r)
-{
+double zr_random_normal(struct zr_random *r) {
     double u = 1.0 - unit(r), v = unit(r);
 
     return sqrt(-2.0 * log(u)) * cos(2.0 * M_PI * v);
 }
 
-static int by_value(const void *x, const void *y)
-{
+static int by_value(const void *x, const void *y) {
     double a = *(const double *)x, b = *(const double *)y;
 
     return (a > b) - (a < b);
 }
 
-static double *sorted_copy(const double *v, size_t n)
-{
+static double *sorted_copy(const double *v, size_t n) {
     double *copy = malloc((n ? n : 1) * sizeof(*copy));
 
     if (!copy)
@@ -72,8 +64,7 @@ static double *sorted_copy(const double *v, size_t n)
     return copy;
 }
 
-static double quantile_of_sorted(const double *v, size_t n, double q)
-{
+static double quantile_of_sorted(const double *v, size_t n, double q) {
     double at = q * (double)(n - 1);
     size_t i = (size_t)at;
 
@@ -82,8 +73,7 @@ static double quantile_of_sorted(const double *v, size_t n, double q)
     return v[i] + (at - (double)i) * (v[i + 1] - v[i]);
 }
 
-double zr_quantile(const double *v, size_t n, double q)
-{
+double zr_quantile(const double *v, size_t n, double q) {
     if (n == 0)
         return NAN;
     double *copy = sorted_copy(v, n), result = quantile_of_sorted(copy, n, q);
@@ -91,13 +81,11 @@ double zr_quantile(const double *v, size_t n, double q)
     return result;
 }
 
-double zr_median(const double *v, size_t n)
-{
+double zr_median(const double *v, size_t n) {
     return zr_quantile(v, n, 0.5);
 }
 
-double zr_spread(const double *v, size_t n)
-{
+double zr_spread(const double *v, size_t n) {
     if (n == 0)
         return NAN;
     double m = zr_median(v, n), *off = malloc(n * sizeof(*off)), result;
@@ -111,8 +99,7 @@ double zr_spread(const double *v, size_t n)
     return result;
 }
 
-double zr_deviation(const double *v, size_t n)
-{
+double zr_deviation(const double *v, size_t n) {
     double mean = 0, sum = 0;
 
     if (n < 2)
@@ -124,14 +111,12 @@ double zr_deviation(const double *v, size_t n)
     return sqrt(sum / (double)(n - 1));
 }
 
-double zr_normal_below(double z)
-{
+double zr_normal_below(double z) {
     return 0.5 * erfc(-z * M_SQRT1_2);
 }
 
 /* Bisection on the distribution: exact to the last bits, and needs no table. */
-double zr_normal_quantile(double p)
-{
+double zr_normal_quantile(double p) {
     double low = -40, high = 40;
 
     if (!(p > 0))
@@ -151,8 +136,7 @@ double zr_normal_quantile(double p)
 /* --- bootstrap -------------------------------------------------------------------------------- */
 
 /* The source is sorted: drawing indices and counting them gives the median in linear time. */
-static double resampled_median(const double *sorted, size_t n, unsigned *count, struct zr_random *r)
-{
+static double resampled_median(const double *sorted, size_t n, unsigned *count, struct zr_random *r) {
     size_t low = (n - 1) / 2, high = n / 2, seen = 0;
     double at_low = 0;
     bool have_low = false;
@@ -172,8 +156,7 @@ static double resampled_median(const double *sorted, size_t n, unsigned *count, 
     return sorted[n - 1];
 }
 
-static struct zr_interval middle_95(double *draws, size_t n)
-{
+static struct zr_interval middle_95(double *draws, size_t n) {
     struct zr_interval out = {NAN, NAN};
 
     for (size_t i = 0; i < n; i++)
@@ -185,8 +168,7 @@ static struct zr_interval middle_95(double *draws, size_t n)
     return out;
 }
 
-struct zr_interval zr_bootstrap_median(const double *v, size_t n, uint64_t seed)
-{
+struct zr_interval zr_bootstrap_median(const double *v, size_t n, uint64_t seed) {
     struct zr_interval out = {NAN, NAN};
     double *draws = malloc(ZR_AB_RESAMPLES * sizeof(*draws)), *sorted = sorted_copy(v, n);
     unsigned *count = malloc((n + 1) * sizeof(*count));
@@ -206,8 +188,7 @@ struct zr_interval zr_bootstrap_median(const double *v, size_t n, uint64_t seed)
 }
 
 void zr_bootstrap_compare(const double *a, size_t na, const double *b, size_t nb, uint64_t seed,
-                          struct zr_interval *difference, struct zr_interval *change)
-{
+                          struct zr_interval *difference, struct zr_interval *change) {
     struct zr_random r;
 
     *difference = *change = (struct zr_interval){NAN, NAN};
@@ -242,14 +223,12 @@ struct ranked {
     bool of_b;
 };
 
-static int by_ranked_value(const void *x, const void *y)
-{
+static int by_ranked_value(const void *x, const void *y) {
     return by_value(&((const struct ranked *)x)->value, &((const struct ranked *)y)->value);
 }
 
 /* Twice the rank, so that the mean rank of a tie is a whole number. Returns sum of t^3 - t over ties. */
-static double double_ranks(const struct ranked *v, size_t n, unsigned *rank)
-{
+static double double_ranks(const struct ranked *v, size_t n, unsigned *rank) {
     double ties = 0;
 
     for (size_t i = 0, j; i < n; i = j) {
@@ -267,8 +246,7 @@ static double double_ranks(const struct ranked *v, size_t n, unsigned *rank)
  * ways[k * width + s]: how many sets of k values have doubled ranks that add up to s. Counts reach
  * 1e23 and are kept as doubles; their relative error stays below 1e-13.
  */
-static double exact_p(const unsigned *rank, size_t n, size_t nb, unsigned sum_b)
-{
+static double exact_p(const unsigned *rank, size_t n, size_t nb, unsigned sum_b) {
     size_t width = n * (n + 1) + 1;
     double *ways = calloc((nb + 1) * width, sizeof(*ways)), all = 0, far = 0;
     double mean = (double)nb * (double)(n + 1), off = fabs((double)sum_b - mean);
@@ -296,8 +274,7 @@ static double exact_p(const unsigned *rank, size_t n, size_t nb, unsigned sum_b)
     return far / all;
 }
 
-double zr_mann_whitney(const double *a, size_t na, const double *b, size_t nb, double *u)
-{
+double zr_mann_whitney(const double *a, size_t na, const double *b, size_t nb, double *u) {
     size_t n = na + nb;
 
     if (u)
@@ -332,8 +309,7 @@ double zr_mann_whitney(const double *a, size_t na, const double *b, size_t nb, d
     return p < 1 ? p : 1;
 }
 
-double zr_cliff_delta(const double *a, size_t na, const double *b, size_t nb)
-{
+double zr_cliff_delta(const double *a, size_t na, const double *b, size_t nb) {
     double more = 0;
 
     for (size_t i = 0; i < na; i++)
@@ -343,8 +319,7 @@ double zr_cliff_delta(const double *a, size_t na, const double *b, size_t nb)
 }
 
 /* The customary bounds of Romano and others (2006). */
-const char *zr_cliff_word(double delta)
-{
+const char *zr_cliff_word(double delta) {
     double d = fabs(delta);
 
     return d < 0.147 ? "negligible" : d < 0.33 ? "small" : d < 0.474 ? "medium" : "large";
@@ -352,8 +327,7 @@ const char *zr_cliff_word(double delta)
 
 /* --- several metrics, trends, and how many runs ----------------------------------------------- */
 
-void zr_holm(double *p, size_t n)
-{
+void zr_holm(double *p, size_t n) {
     size_t tested = 0;
     double floor_p = 0;
     bool *seen = calloc(n ? n : 1, sizeof(*seen));
@@ -376,8 +350,7 @@ void zr_holm(double *p, size_t n)
     free(seen);
 }
 
-double zr_drift(const double *v, size_t n)
-{
+double zr_drift(const double *v, size_t n) {
     double s = 0, ties = 0;
 
     if (n < 8)
@@ -400,16 +373,14 @@ double zr_drift(const double *v, size_t n)
 }
 
 /* On normal noise the rank test is 3/pi as efficient as the t test. */
-double zr_runs_needed(double noise, double effect, double alpha, double power)
-{
+double zr_runs_needed(double noise, double effect, double alpha, double power) {
     double z = zr_normal_quantile(1 - alpha / 2) + zr_normal_quantile(power);
     double n = 2 * z * z * (noise / effect) * (noise / effect) * M_PI / 3;
 
     return fmax(ceil(n), ZR_AB_MIN_RUNS);
 }
 
-double zr_smallest_seen(double noise, size_t n, double alpha, double power)
-{
+double zr_smallest_seen(double noise, size_t n, double alpha, double power) {
     double z = zr_normal_quantile(1 - alpha / 2) + zr_normal_quantile(power);
 
     return noise * z * sqrt(2 * M_PI / 3 / (double)n);

@@ -8,8 +8,7 @@
 
 enum { WIDTH = 460, HEIGHT = 220, LEFT = 74, RIGHT = 12, TOP = 12, BOTTOM = 34 };
 
-void zr_html_text(FILE *f, const char *s)
-{
+void zr_html_text(FILE *f, const char *s) {
     char *harmless = zr_harmless(s, ZR_FOR_HTML);
     fputs(harmless, f);
     free(harmless);
@@ -19,19 +18,16 @@ struct axis {
     double low, high;
 };
 
-static double x_at(struct axis a, double v)
-{
+static double x_at(struct axis a, double v) {
     return LEFT + (v - a.low) / (a.high - a.low) * (WIDTH - LEFT - RIGHT);
 }
 
-static double y_at(struct axis a, double v)
-{
+static double y_at(struct axis a, double v) {
     return HEIGHT - BOTTOM - (v - a.low) / (a.high - a.low) * (HEIGHT - TOP - BOTTOM);
 }
 
 /* 1, 2 or 5 times a power of ten; for bytes, of a unit that people read. */
-static double round_step(double range, enum zr_ab_unit unit)
-{
+static double round_step(double range, enum zr_ab_unit unit) {
     double step = range / 4, scale = 1;
 
     while (unit == ZR_AB_BYTES && step / scale >= 1024)
@@ -41,15 +37,13 @@ static double round_step(double range, enum zr_ab_unit unit)
     return (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10) * ten * scale;
 }
 
-static void open_drawing(FILE *f, const char *label)
-{
+static void open_drawing(FILE *f, const char *label) {
     fprintf(f, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
     zr_html_text(f, label);
     fputs("\">", f);
 }
 
-static void y_axis(FILE *f, struct axis y, enum zr_ab_unit unit)
-{
+static void y_axis(FILE *f, struct axis y, enum zr_ab_unit unit) {
     double step = round_step(y.high - y.low, unit);
     char text[ZR_AB_WORD];
 
@@ -63,8 +57,7 @@ static void y_axis(FILE *f, struct axis y, enum zr_ab_unit unit)
     }
 }
 
-static void x_axis(FILE *f, struct axis x, bool whole, const char *name)
-{
+static void x_axis(FILE *f, struct axis x, bool whole, const char *name) {
     double step = round_step(x.high - x.low, ZR_AB_PLAIN);
 
     if (whole)
@@ -78,8 +71,7 @@ static void x_axis(FILE *f, struct axis x, bool whole, const char *name)
             LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, name);
 }
 
-void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric)
-{
+void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric) {
     const struct zr_ab_metric *m = &ab->metric[metric];
     struct axis x = {INFINITY, -INFINITY}, y = {INFINITY, -INFINITY};
     char text[ZR_AB_WORD];
@@ -131,8 +123,7 @@ static const struct {
                           {"vram", "device memory (fdinfo)"},
                           {"imports", "imports (fdinfo)"}};
 
-static double series_value(const struct zr_ab_sample *s, enum series which, double available, double active)
-{
+static double series_value(const struct zr_ab_sample *s, enum series which, double available, double active) {
     switch (which) {
     case ACTIVE:
         return s->gpu_active - active;
@@ -147,8 +138,7 @@ static double series_value(const struct zr_ab_sample *s, enum series which, doub
     }
 }
 
-double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, double base_active)
-{
+double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, double base_active) {
     double most = 0;
 
     for (size_t i = 0; i < run->n_samples; i++)
@@ -160,8 +150,7 @@ double zr_svg_memory_most(const struct zr_ab_run *run, double base_available, do
 }
 
 void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active, double most_seconds,
-                   double most_bytes)
-{
+                   double most_bytes) {
     struct axis x = {0, most_seconds > 0 ? most_seconds : 1}, y = {0, most_bytes > 0 ? most_bytes * 1.08 : 1};
 
     open_drawing(f, "memory over time");

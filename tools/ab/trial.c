@@ -18,23 +18,20 @@
 
 volatile sig_atomic_t zr_ab_interrupted;
 
-void zr_ab_metrics_add(struct zr_ab *ab)
-{
+void zr_ab_metrics_add(struct zr_ab *ab) {
 #define ZR_METRIC(id, name, unit, better, fields, help) zr_ab_metric_add(ab, name, ZR_AB_##unit, ZR_AB_##better, help);
 #include "ab/metrics.def"
 #undef ZR_METRIC
 }
 
-static double now(void)
-{
+static double now(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command)
-{
+bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command) {
     int status = 0;
 
     if (!command)
@@ -64,8 +61,7 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
  * rare. The wall time does not depend on any of it, for poll wakes at the end of the command.
  */
 static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_t pid, double start, bool libraries,
-                    int *status, struct rusage *used)
-{
+                    int *status, struct rusage *used) {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     double next = start, next_processes = start, end;
     bool told = false;
@@ -104,14 +100,12 @@ static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_
 
 /* --- what follows from the samples ------------------------------------------------------------ */
 
-static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value)
-{
+static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name, double value) {
     run->value[zr_ab_metric_index(ab, name)] = value;
 }
 
 static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
-                         double base_available, const struct rusage *used)
-{
+                         double base_available, const struct rusage *used) {
     double rss = fmax(w->most.rss, 1024.0 * (double)used->ru_maxrss);
     double active = w->most.gpu_active - base_active, drop = base_available - w->most.mem_available;
     const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
@@ -137,8 +131,7 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
 
 /* --- output ----------------------------------------------------------------------------------- */
 
-static char *whole(int fd, size_t *size)
-{
+static char *whole(int fd, size_t *size) {
     struct stat st;
     char *text;
     ssize_t n = -1;
@@ -153,8 +146,7 @@ static char *whole(int fd, size_t *size)
     return text;
 }
 
-static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struct zr_ab_run *run, int out, int err)
-{
+static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struct zr_ab_run *run, int out, int err) {
     size_t n_out, n_err;
     char *text = whole(out, &n_out), *errors = whole(err, &n_err), hash[65];
 
@@ -185,8 +177,7 @@ static void take_output(struct zr_ab *ab, const struct zr_ab_running *how, struc
 }
 
 /* Firmware of the cards, where debugfs may be read: "wanted 70.29.2, found 70.44.1" tells the version. */
-static void firmware(struct zr_ab_run *run)
-{
+static void firmware(struct zr_ab_run *run) {
     static const char *const parts[] = {"guc", "huc", "gsc"};
 
     for (int card = 0; card < 16; card++)
@@ -208,8 +199,7 @@ static void firmware(struct zr_ab_run *run)
 
 /* What is known from outside: kernel, command and, without the preload, the libraries. */
 static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w,
-                                char *const *argv)
-{
+                                char *const *argv) {
     char path[512], *kernel, *command = zr_ab_quoted(argv);
 
     zr_root_path(path, sizeof(path), "/proc/sys/kernel/osrelease");
@@ -244,14 +234,12 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, c
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-static double seconds(struct timeval t)
-{
+static double seconds(struct timeval t) {
     return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
 }
 
 static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_ab_run *run, struct zr_ab_watch *w,
-                         const struct rusage *used, const char *name)
-{
+                         const struct rusage *used, const char *name) {
     bool outside = zr_ab_from_outside(&ab->arm[run->arm]);
     double base_active = how->base_active, base_available = how->base_available;
 
@@ -271,8 +259,7 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
     run->n_samples = w->n;
 }
 
-bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup)
-{
+bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup) {
     char name[ZR_RUN_NAME], **owned, *const *argv = zr_ab_command(ab, arm, &owned);
     struct zr_ab_watch w = {0};
     struct rusage used = {0};

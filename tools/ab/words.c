@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *scaled(char *out, double v, double step, const char *const *units, size_t n)
-{
+static char *scaled(char *out, double v, double step, const char *const *units, size_t n) {
     size_t i = 0;
 
     while (i + 1 < n && fabs(v) >= step * 0.99995) {
@@ -18,8 +17,7 @@ static char *scaled(char *out, double v, double step, const char *const *units, 
     return out;
 }
 
-static char *seconds_text(char *out, double v)
-{
+static char *seconds_text(char *out, double v) {
     static const char *const small[] = {"ns", "us", "ms", "s"};
 
     if (v == 0)
@@ -30,8 +28,7 @@ static char *seconds_text(char *out, double v)
     return out;
 }
 
-char *zr_ab_number(char *out, enum zr_ab_unit unit, double v)
-{
+char *zr_ab_number(char *out, enum zr_ab_unit unit, double v) {
     static const char *const bytes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
     if (!isfinite(v))
@@ -54,8 +51,7 @@ char *zr_ab_number(char *out, enum zr_ab_unit unit, double v)
     return out;
 }
 
-char *zr_ab_percent(char *out, double change)
-{
+char *zr_ab_percent(char *out, double change) {
     double p = 100 * change;
 
     if (!isfinite(change))
@@ -64,8 +60,7 @@ char *zr_ab_percent(char *out, double change)
     return out;
 }
 
-char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i)
-{
+char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i) {
     char low[ZR_AB_WORD], high[ZR_AB_WORD];
 
     if (!isfinite(i.low) || !isfinite(i.high))
@@ -74,8 +69,7 @@ char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i)
     return out;
 }
 
-char *zr_ab_p_text(char *out, double p)
-{
+char *zr_ab_p_text(char *out, double p) {
     if (!isfinite(p))
         return strcpy(out, "-");
     if (p < 0.0001)
@@ -85,8 +79,7 @@ char *zr_ab_p_text(char *out, double p)
 }
 
 /* With different outputs a shorter time is not called faster: the output may be wrong. */
-const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output)
-{
+const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output) {
     bool less = o == ZR_AB_LESS;
 
     if (o == ZR_AB_NOT_TESTED)
@@ -102,23 +95,20 @@ const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome 
     return less ? "less" : "more";
 }
 
-bool zr_ab_outputs_alike(const struct zr_ab_analysis *an)
-{
+bool zr_ab_outputs_alike(const struct zr_ab_analysis *an) {
     for (size_t i = 0; i < an->differences.n; i++)
         if (!strncmp(an->differences.at[i].what, "output", 6))
             return false;
     return true;
 }
 
-static const char *goodness(const struct zr_ab_metric *m, enum zr_ab_outcome o)
-{
+static const char *goodness(const struct zr_ab_metric *m, enum zr_ab_outcome o) {
     if (m->better == ZR_AB_NEITHER)
         return "";
     return (m->better == ZR_AB_LOWER) == (o == ZR_AB_LESS) ? ", better" : ", worse";
 }
 
-static char *needs(const struct zr_ab_comparison *c)
-{
+static char *needs(const struct zr_ab_comparison *c) {
     const char *near = c->p_corrected < 0.05 ? ", a verdict needs less than 0.01" : "";
 
     if (!(c->needed > 0))
@@ -126,8 +116,7 @@ static char *needs(const struct zr_ab_comparison *c)
     return zr_ab_text("%s (would need about %.0f runs per arm to see %.3g %%)", near, c->needed, 100 * c->seen);
 }
 
-void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparison *c, char *change, char *interval)
-{
+void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparison *c, char *change, char *interval) {
     char low[ZR_AB_WORD], high[ZR_AB_WORD];
 
     if (isfinite(c->change)) {
@@ -141,8 +130,7 @@ void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparis
     }
 }
 
-char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm)
-{
+char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm) {
     const struct zr_ab_metric *m = &ab->metric[metric];
     const struct zr_ab_comparison *c = &an->row[metric].arm[arm];
     const char *base = ab->arm[0].name, *name = ab->arm[arm].name;
@@ -181,8 +169,7 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
                       change, interval, p, zr_cliff_word(c->delta), c->delta);
 }
 
-char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm)
-{
+char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm) {
     char *out = NULL;
 
     for (size_t m = 0; m < ab->n_metrics; m++) {
@@ -206,8 +193,7 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
     return whole;
 }
 
-static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e)
-{
+static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e) {
     char *out = zr_ab_text("%s", "");
 
     for (size_t f = 0; f < ab->n_factors; f++) {
@@ -221,8 +207,7 @@ static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e)
     return out;
 }
 
-char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect)
-{
+char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect) {
     const struct zr_effect *e = &an->effect[effect];
     const struct zr_ab_metric *m = &ab->metric[an->primary];
     char estimate[ZR_AB_WORD], interval[ZR_AB_WORD], p[ZR_AB_WORD], share[ZR_AB_WORD];
@@ -243,36 +228,31 @@ char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis 
 
 /* --- names of enumerations, as they stand in the JSON ----------------------------------------- */
 
-const char *zr_ab_unit_name(enum zr_ab_unit u)
-{
+const char *zr_ab_unit_name(enum zr_ab_unit u) {
     static const char *const names[] = {"seconds", "bytes", "count", "ratio", ""};
 
     return names[u];
 }
 
-const char *zr_ab_better_name(enum zr_ab_better b)
-{
+const char *zr_ab_better_name(enum zr_ab_better b) {
     static const char *const names[] = {"lower", "higher", "neither"};
 
     return names[b];
 }
 
-const char *zr_ab_status_name(enum zr_ab_status s)
-{
+const char *zr_ab_status_name(enum zr_ab_status s) {
     static const char *const names[] = {"declared", "consequence", "allowed", "undeclared", "unlike"};
 
     return names[s];
 }
 
-const char *zr_ab_outcome_name(enum zr_ab_outcome o)
-{
+const char *zr_ab_outcome_name(enum zr_ab_outcome o) {
     static const char *const names[] = {"not tested", "no difference", "unclear", "less", "more"};
 
     return names[o];
 }
 
-char *zr_ab_quoted(char *const *argv)
-{
+char *zr_ab_quoted(char *const *argv) {
     char *out = zr_ab_text("%s", "");
 
     for (; argv && *argv; argv++) {

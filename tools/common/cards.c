@@ -8,8 +8,7 @@
 
 enum { INTEL = 0x8086, MEMORY_BAR = 2 };
 
-static enum zr_family family_of(unsigned device)
-{
+static enum zr_family family_of(unsigned device) {
     if ((device & 0xff00) == 0xe200)
         return ZR_FAMILY_BATTLEMAGE;
     if ((device & 0xff00) == 0x5600 || (device & 0xfff0) == 0x4f80)
@@ -17,15 +16,13 @@ static enum zr_family family_of(unsigned device)
     return ZR_FAMILY_OTHER;
 }
 
-static char *text_of(const char *node, const char *file)
-{
+static char *text_of(const char *node, const char *file) {
     char path[1024];
 
     return zr_read_whole(zr_root_path(path, sizeof path, "/sys/class/drm/%s/device/%s", node, file), NULL);
 }
 
-static uint64_t number_of(const char *node, const char *file, uint64_t otherwise)
-{
+static uint64_t number_of(const char *node, const char *file, uint64_t otherwise) {
     char *text = text_of(node, file);
     uint64_t n = text ? strtoull(text, NULL, 0) : otherwise;
 
@@ -33,8 +30,7 @@ static uint64_t number_of(const char *node, const char *file, uint64_t otherwise
     return n;
 }
 
-static void value_of(const char *text, const char *key, char *out, size_t size)
-{
+static void value_of(const char *text, const char *key, char *out, size_t size) {
     const char *at = text ? strstr(text, key) : NULL;
 
     *out = '\0';
@@ -45,8 +41,7 @@ static void value_of(const char *text, const char *key, char *out, size_t size)
 }
 
 /* Each line of "resource" is start, end and flags of one BAR. */
-static uint64_t bar_of(const char *node)
-{
+static uint64_t bar_of(const char *node) {
     char *text = text_of(node, "resource"), *line = text;
     uint64_t start, end, bytes = ZR_ABSENT;
 
@@ -61,8 +56,7 @@ static uint64_t bar_of(const char *node)
     return bytes;
 }
 
-static bool read_card(const char *node, struct zr_card *card)
-{
+static bool read_card(const char *node, struct zr_card *card) {
     char *uevent = text_of(node, "uevent");
 
     value_of(uevent, "PCI_SLOT_NAME=", card->pdev, sizeof card->pdev);
@@ -76,13 +70,11 @@ static bool read_card(const char *node, struct zr_card *card)
     return card->vendor == INTEL;
 }
 
-static int by_name(const void *a, const void *b)
-{
+static int by_name(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-unsigned zr_cards_list(struct zr_card *cards, unsigned count)
-{
+unsigned zr_cards_list(struct zr_card *cards, unsigned count) {
     char path[512], nodes[ZR_CARDS_MAX * 4][32];
     unsigned found = 0, listed = 0;
     struct dirent *entry;
@@ -103,8 +95,7 @@ unsigned zr_cards_list(struct zr_card *cards, unsigned count)
     return listed;
 }
 
-bool zr_card_has_small_bar(const struct zr_card *card)
-{
+bool zr_card_has_small_bar(const struct zr_card *card) {
     if (card->family == ZR_FAMILY_OTHER || card->bar == ZR_ABSENT)
         return false;
     if (card->vram != ZR_ABSENT)

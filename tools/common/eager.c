@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 /* Under which of its names, in the driver's own order, the key is set. */
-static const char *key_set(const char **name)
-{
+static const char *key_set(const char **name) {
     static const char *const names[] = {"NEO_L0_EnableDeferBacking", "NEO_EnableDeferBacking", "EnableDeferBacking"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -19,8 +18,7 @@ static const char *key_set(const char **name)
     return NULL;
 }
 
-bool zr_eager_environment(char *kept, size_t size)
-{
+bool zr_eager_environment(char *kept, size_t size) {
     const char *name = "", *key = key_set(&name), *master = getenv("NEOReadDebugKeys");
 
     *kept = '\0';

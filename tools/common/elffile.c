@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool zr_elf_open(struct zr_elf_file *elf, const char *path)
-{
+bool zr_elf_open(struct zr_elf_file *elf, const char *path) {
     struct stat st;
     void *map = MAP_FAILED;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -28,36 +27,31 @@ bool zr_elf_open(struct zr_elf_file *elf, const char *path)
     return true;
 }
 
-void zr_elf_close(struct zr_elf_file *elf)
-{
+void zr_elf_close(struct zr_elf_file *elf) {
     if (elf->data)
         munmap((void *)(uintptr_t)elf->data, elf->size);
     *elf = (struct zr_elf_file){NULL, 0};
 }
 
 /* A piece of the file, copied out so that alignment does not matter; false outside the file. */
-static bool take(const struct zr_elf_file *elf, uint64_t offset, void *to, size_t size)
-{
+static bool take(const struct zr_elf_file *elf, uint64_t offset, void *to, size_t size) {
     if (offset > elf->size || size > elf->size - offset)
         return false;
     memcpy(to, elf->data + offset, size);
     return true;
 }
 
-static bool header_of(const struct zr_elf_file *elf, Elf64_Ehdr *header)
-{
+static bool header_of(const struct zr_elf_file *elf, Elf64_Ehdr *header) {
     return elf->data && take(elf, 0, header, sizeof *header) && !memcmp(header->e_ident, ELFMAG, SELFMAG) &&
            header->e_ident[EI_CLASS] == ELFCLASS64 && header->e_phentsize == sizeof(Elf64_Phdr);
 }
 
-static bool segment_of(const struct zr_elf_file *elf, const Elf64_Ehdr *header, unsigned index, Elf64_Phdr *segment)
-{
+static bool segment_of(const struct zr_elf_file *elf, const Elf64_Ehdr *header, unsigned index, Elf64_Phdr *segment) {
     return index < header->e_phnum &&
            take(elf, header->e_phoff + (uint64_t)index * sizeof *segment, segment, sizeof *segment);
 }
 
-static bool find_segment(const struct zr_elf_file *elf, uint32_t type, Elf64_Phdr *segment)
-{
+static bool find_segment(const struct zr_elf_file *elf, uint32_t type, Elf64_Phdr *segment) {
     Elf64_Ehdr header;
 
     if (!header_of(elf, &header))
@@ -69,8 +63,7 @@ static bool find_segment(const struct zr_elf_file *elf, uint32_t type, Elf64_Phd
     return false;
 }
 
-static bool offset_of(const struct zr_elf_file *elf, uint64_t address, uint64_t *offset)
-{
+static bool offset_of(const struct zr_elf_file *elf, uint64_t address, uint64_t *offset) {
     Elf64_Ehdr header;
     Elf64_Phdr load;
 
@@ -85,15 +78,13 @@ static bool offset_of(const struct zr_elf_file *elf, uint64_t address, uint64_t 
     return false;
 }
 
-static const char *string_at(const struct zr_elf_file *elf, uint64_t offset)
-{
+static const char *string_at(const struct zr_elf_file *elf, uint64_t offset) {
     if (offset >= elf->size || !memchr(elf->data + offset, '\0', elf->size - offset))
         return NULL;
     return (const char *)elf->data + offset;
 }
 
-void zr_elf_build_id(const struct zr_elf_file *elf, char *out, size_t size)
-{
+void zr_elf_build_id(const struct zr_elf_file *elf, char *out, size_t size) {
     Elf64_Ehdr header;
     Elf64_Phdr notes;
 
@@ -124,14 +115,12 @@ void zr_elf_build_id(const struct zr_elf_file *elf, char *out, size_t size)
 }
 
 /* One entry of the dynamic section after the other; false at the end. */
-static bool dynamic_entry(const struct zr_elf_file *elf, const Elf64_Phdr *dynamic, unsigned index, Elf64_Dyn *entry)
-{
+static bool dynamic_entry(const struct zr_elf_file *elf, const Elf64_Phdr *dynamic, unsigned index, Elf64_Dyn *entry) {
     return (index + UINT64_C(1)) * sizeof *entry <= dynamic->p_filesz &&
            take(elf, dynamic->p_offset + index * sizeof *entry, entry, sizeof *entry) && entry->d_tag != DT_NULL;
 }
 
-static bool dynamic_value(const struct zr_elf_file *elf, const Elf64_Phdr *dynamic, int64_t tag, uint64_t *value)
-{
+static bool dynamic_value(const struct zr_elf_file *elf, const Elf64_Phdr *dynamic, int64_t tag, uint64_t *value) {
     Elf64_Dyn entry;
 
     for (unsigned i = 0; dynamic_entry(elf, dynamic, i, &entry); i++) {
@@ -143,8 +132,7 @@ static bool dynamic_value(const struct zr_elf_file *elf, const Elf64_Phdr *dynam
     return false;
 }
 
-bool zr_elf_needs(const struct zr_elf_file *elf, const char *name)
-{
+bool zr_elf_needs(const struct zr_elf_file *elf, const char *name) {
     Elf64_Phdr dynamic;
     Elf64_Dyn entry;
     uint64_t strings;
@@ -161,8 +149,7 @@ bool zr_elf_needs(const struct zr_elf_file *elf, const char *name)
     return false;
 }
 
-bool zr_elf_imports(const struct zr_elf_file *elf, const char *name)
-{
+bool zr_elf_imports(const struct zr_elf_file *elf, const char *name) {
     Elf64_Phdr dynamic;
     Elf64_Sym symbol;
     uint64_t strings, symbols;
@@ -187,8 +174,7 @@ bool zr_elf_imports(const struct zr_elf_file *elf, const char *name)
     return false;
 }
 
-bool zr_elf_mentions(const struct zr_elf_file *elf, const char *string)
-{
+bool zr_elf_mentions(const struct zr_elf_file *elf, const char *string) {
     size_t length = strlen(string) + 1;
     const unsigned char *at = elf->data;
 
@@ -200,8 +186,7 @@ bool zr_elf_mentions(const struct zr_elf_file *elf, const char *string)
     return false;
 }
 
-void zr_elf_number_after(const struct zr_elf_file *elf, const char *prefix, char *out, size_t size)
-{
+void zr_elf_number_after(const struct zr_elf_file *elf, const char *prefix, char *out, size_t size) {
     const unsigned char *at = elf->data ? memmem(elf->data, elf->size, prefix, strlen(prefix)) : NULL;
     size_t n = 0;
 
@@ -213,8 +198,7 @@ void zr_elf_number_after(const struct zr_elf_file *elf, const char *prefix, char
     out[n] = '\0';
 }
 
-void zr_elf_driver_version(const struct zr_elf_file *elf, char *out, size_t size)
-{
+void zr_elf_driver_version(const struct zr_elf_file *elf, char *out, size_t size) {
     const unsigned char *at = elf->data, *end = elf->data + elf->size;
 
     *out = '\0';

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix)
-{
+uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix) {
     uint64_t sum = 0;
     for (size_t i = 0; i < s->field_count; i++)
         if (strncmp(s->field[i].name, prefix, strlen(prefix)) == 0 &&
@@ -13,8 +12,7 @@ uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix)
     return sum;
 }
 
-void zr_json_card_use(json_t *object, const struct zr_card_use *use)
-{
+void zr_json_card_use(json_t *object, const struct zr_card_use *use) {
     zr_json_amount(object, "vram_total_bytes", use->vram.total);
     zr_json_amount(object, "vram_resident_bytes", use->vram.resident);
     zr_json_amount(object, "gtt_total_bytes", use->gtt.total);

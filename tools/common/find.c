@@ -9,8 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool zr_find_file(const char *name, char *out, size_t size)
-{
+bool zr_find_file(const char *name, char *out, size_t size) {
     static const char *const places[] = {"", "../lib/zeroute/", "../lib/", "../lib64/", "../lib/x86_64-linux-gnu/"};
     char self[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -34,8 +33,7 @@ bool zr_find_file(const char *name, char *out, size_t size)
 }
 
 /* Its own name is in the library, whatever the file is called. */
-static bool is_ours(const char *path, char *why, size_t size)
-{
+static bool is_ours(const char *path, char *why, size_t size) {
     struct zr_elf_file elf;
     bool ours = zr_elf_open(&elf, path) && zr_elf_mentions(&elf, "libzeroute.so");
     zr_elf_close(&elf);
@@ -44,8 +42,7 @@ static bool is_ours(const char *path, char *why, size_t size)
     return ours;
 }
 
-bool zr_check_library(const char *path, char *why, size_t size)
-{
+bool zr_check_library(const char *path, char *why, size_t size) {
     Elf64_Ehdr h;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -66,8 +63,7 @@ bool zr_check_library(const char *path, char *why, size_t size)
 }
 
 /* Why nothing can be preloaded into this ELF file; NULL if it can. */
-static const char *elf_obstacle(int fd)
-{
+static const char *elf_obstacle(int fd) {
     Elf64_Ehdr h;
     if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG) != 0)
         return NULL;
@@ -85,8 +81,7 @@ static const char *elf_obstacle(int fd)
     return "is statically linked";
 }
 
-const char *zr_preload_obstacle(const char *program)
-{
+const char *zr_preload_obstacle(const char *program) {
     const char *path = getenv("PATH");
     char file[4096];
     snprintf(file, sizeof file, "%s", program);

@@ -8,8 +8,7 @@
 #include <string.h>
 
 /* Length of the valid UTF-8 sequence at s, 0 if there is none. */
-static size_t utf8(const unsigned char *s)
-{
+static size_t utf8(const unsigned char *s) {
     size_t n = s[0] < 0x80                    ? 1
                : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
                : s[0] >= 0xe0 && s[0] <= 0xef ? 3
@@ -25,8 +24,7 @@ static size_t utf8(const unsigned char *s)
 }
 
 /* Control characters of ASCII and Unicode, line and paragraph separators, and what turns the direction of writing. */
-static bool steers(const unsigned char *s, size_t n)
-{
+static bool steers(const unsigned char *s, size_t n) {
     if (n == 1)
         return s[0] < ' ' || s[0] == 0x7f;
     if (n == 2)
@@ -38,8 +36,7 @@ static bool steers(const unsigned char *s, size_t n)
 }
 
 /* What stands for a character, or NULL: itself. */
-static const char *instead(const unsigned char *s, size_t n, enum zr_for where)
-{
+static const char *instead(const unsigned char *s, size_t n, enum zr_for where) {
     if (n == 0)
         return "\xef\xbf\xbd"; /* U+FFFD */
     if (where == ZR_FOR_JSON && n == 1)
@@ -67,8 +64,7 @@ static const char *instead(const unsigned char *s, size_t n, enum zr_for where)
     return steers(s, n) ? "?" : NULL;
 }
 
-char *zr_harmless(const char *text, enum zr_for where)
-{
+char *zr_harmless(const char *text, enum zr_for where) {
     const unsigned char *s = (const unsigned char *)text;
     char *out = malloc(6 * strlen(text) + 1), *to = out;
     if (!out)
@@ -83,8 +79,7 @@ char *zr_harmless(const char *text, enum zr_for where)
     return out;
 }
 
-const char *zr_shown(const char *text)
-{
+const char *zr_shown(const char *text) {
     static char *kept[32];
     static unsigned turn;
     char **at = &kept[turn++ % (sizeof kept / sizeof *kept)];

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-char *zr_root_path(char *out, size_t size, const char *format, ...)
-{
+char *zr_root_path(char *out, size_t size, const char *format, ...) {
     const char *root = getenv("ZEROUTE_ROOT");
     int used = snprintf(out, size, "%s", root ? root : "");
     va_list args;
@@ -25,8 +24,7 @@ char *zr_root_path(char *out, size_t size, const char *format, ...)
     return out;
 }
 
-char *zr_read_whole(const char *path, size_t *length)
-{
+char *zr_read_whole(const char *path, size_t *length) {
     size_t have = 0, room = 4096;
     char *text = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -64,8 +62,7 @@ char *zr_read_whole(const char *path, size_t *length)
 }
 
 /* "NAME:   123 kB" or "NAME: 123 MiB" or "NAME: 123"; the value in bytes. */
-static bool amount_of(const char *text, uint64_t *out)
-{
+static bool amount_of(const char *text, uint64_t *out) {
     static const struct {
         const char *unit;
         unsigned shift;
@@ -93,8 +90,7 @@ static bool amount_of(const char *text, uint64_t *out)
 }
 
 /* Each line of a text is handed out in turn, cut at its end; NULL after the last. */
-static char *next_line(char **rest)
-{
+static char *next_line(char **rest) {
     char *line = *rest, *end;
 
     if (!line || !*line)
@@ -110,8 +106,7 @@ static char *next_line(char **rest)
 }
 
 /* The value of "key:value" when the line has that key. */
-static const char *value_of(const char *line, const char *key)
-{
+static const char *value_of(const char *line, const char *key) {
     size_t length = strlen(key);
 
     if (strncmp(line, key, length) || line[length] != ':')
@@ -122,8 +117,7 @@ static const char *value_of(const char *line, const char *key)
     return line;
 }
 
-bool zr_meminfo_read(struct zr_meminfo *out)
-{
+bool zr_meminfo_read(struct zr_meminfo *out) {
     static const char *const told[] = {"Buffers",     "Cached",     "SwapCached",    "AnonPages", "Slab",
                                        "KernelStack", "PageTables", "SecPageTables", "Percpu",    "Hugetlb",
                                        "MemFree",     "GPUReclaim", "GPUActive"};
@@ -164,8 +158,7 @@ bool zr_meminfo_read(struct zr_meminfo *out)
     return true;
 }
 
-int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_meminfo *now)
-{
+int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_meminfo *now) {
     int64_t drop = (int64_t)(baseline->available - now->available);
 
     if (baseline->gpu_reclaim != ZR_ABSENT && now->gpu_reclaim != ZR_ABSENT)
@@ -180,14 +173,12 @@ struct client {
     char id[32];
 };
 
-static void add_absent(uint64_t *sum, uint64_t bytes)
-{
+static void add_absent(uint64_t *sum, uint64_t bytes) {
     *sum = *sum == ZR_ABSENT ? bytes : *sum + bytes;
 }
 
 /* xe names its regions vram0, vram1, gtt, system, stolen; i915 local0, system0, stolen-local0. */
-static struct zr_region *region_named(struct zr_card_use *card, const char *name, size_t length)
-{
+static struct zr_region *region_named(struct zr_card_use *card, const char *name, size_t length) {
     while (length && isdigit((unsigned char)name[length - 1]))
         length--;
     if ((length == 4 && !strncmp(name, "vram", 4)) || (length == 5 && !strncmp(name, "local", 5)))
@@ -199,8 +190,7 @@ static struct zr_region *region_named(struct zr_card_use *card, const char *name
     return NULL;
 }
 
-static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pdev, const char *driver)
-{
+static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pdev, const char *driver) {
     struct zr_card_use *card;
 
     for (unsigned i = 0; i < out->card_count; i++) {
@@ -217,14 +207,12 @@ static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pd
     return card;
 }
 
-static void copy_value(char *to, size_t size, const char *value)
-{
+static void copy_value(char *to, size_t size, const char *value) {
     if (value)
         snprintf(to, size, "%s", value);
 }
 
-static void add_regions(struct zr_card_use *card, char *text)
-{
+static void add_regions(struct zr_card_use *card, char *text) {
     char *rest = text, *line;
 
     while ((line = next_line(&rest))) {
@@ -245,8 +233,7 @@ static void add_regions(struct zr_card_use *card, char *text)
 
 /* Two descriptors of one client carry the same numbers: the pair of card and client id tells them
  * apart. A kernel without client ids gets every descriptor counted. */
-static bool seen_before(struct client **seen, size_t *count, const char *pdev, const char *id)
-{
+static bool seen_before(struct client **seen, size_t *count, const char *pdev, const char *id) {
     struct client *more;
 
     if (!*id)
@@ -265,8 +252,7 @@ static bool seen_before(struct client **seen, size_t *count, const char *pdev, c
     return false;
 }
 
-static void add_descriptor(struct zr_process_memory *out, struct client **seen, size_t *count, const char *path)
-{
+static void add_descriptor(struct zr_process_memory *out, struct client **seen, size_t *count, const char *path) {
     char pdev[32] = "", driver[16] = "", id[32] = "";
     char *text = zr_read_whole(path, NULL), *copy, *rest, *line;
     struct zr_card_use *card;
@@ -289,8 +275,7 @@ static void add_descriptor(struct zr_process_memory *out, struct client **seen, 
     free(text);
 }
 
-static void read_descriptors(pid_t pid, struct zr_process_memory *out)
-{
+static void read_descriptors(pid_t pid, struct zr_process_memory *out) {
     char folder[4096], path[4400];
     struct client *seen = NULL;
     size_t count = 0;
@@ -313,8 +298,7 @@ static void read_descriptors(pid_t pid, struct zr_process_memory *out)
 
 /* --- cgroup and the process itself ----------------------------------------------------------- */
 
-static uint64_t number_in(const char *path)
-{
+static uint64_t number_in(const char *path) {
     char *text = zr_read_whole(path, NULL);
     uint64_t n = ZR_ABSENT;
 
@@ -326,8 +310,7 @@ static uint64_t number_in(const char *path)
 
 /* A process in a container names its group relative to a root that is mounted elsewhere: the group
  * is looked for below the mount, then at the mount itself. */
-static bool cgroup_file(char *path, size_t size, const char *mount, const char *group, const char *file)
-{
+static bool cgroup_file(char *path, size_t size, const char *mount, const char *group, const char *file) {
     zr_root_path(path, size, "/sys/fs/cgroup%s%s/%s", mount, strcmp(group, "/") ? group : "", file);
     if (!access(path, R_OK))
         return true;
@@ -336,8 +319,7 @@ static bool cgroup_file(char *path, size_t size, const char *mount, const char *
 }
 
 static void read_cgroup_at(struct zr_process_memory *out, const char *mount, const char *group, const char *current,
-                           const char *limit)
-{
+                           const char *limit) {
     char path[4096];
 
     if (cgroup_file(path, sizeof path, mount, group, current))
@@ -349,8 +331,7 @@ static void read_cgroup_at(struct zr_process_memory *out, const char *mount, con
         out->cgroup_limit = ZR_ABSENT;
 }
 
-static void read_cgroup(pid_t pid, struct zr_process_memory *out)
-{
+static void read_cgroup(pid_t pid, struct zr_process_memory *out) {
     char path[4096];
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cgroup", (int)pid), NULL);
     char *rest = text, *line;
@@ -376,8 +357,7 @@ static void read_cgroup(pid_t pid, struct zr_process_memory *out)
     free(text);
 }
 
-bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out)
-{
+bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out) {
     char path[4096];
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/status", (int)pid), NULL);
     char *rest = text, *line;
@@ -400,8 +380,7 @@ bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out)
 
 /* --- arithmetic ------------------------------------------------------------------------------ */
 
-bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out)
-{
+bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out) {
     double mean_x = 0, mean_y = 0, xx = 0, xy = 0, rest = 0;
 
     for (unsigned i = 0; i < n; i++) {

@@ -16,23 +16,20 @@
  * The child stays in our process group, so the terminal's own signals reach it without us; only
  * what was sent to us alone is passed on.
  */
-static void forward(const siginfo_t *info, pid_t child)
-{
+static void forward(const siginfo_t *info, pid_t child) {
     bool sent_by_somebody = info->si_code == SI_USER || info->si_code == SI_QUEUE || info->si_code == SI_TKILL;
     if (info->si_signo == SIGCONT || sent_by_somebody)
         kill(child, info->si_signo);
 }
 
 /* Where the child stops we stop too, so that the shell sees it; where we go on it goes on. */
-static void stop_with(pid_t child)
-{
+static void stop_with(pid_t child) {
     kill(getpid(), SIGSTOP);
     kill(child, SIGCONT);
 }
 
 static void child_starts(char *const *argv, const sigset_t *mask, const struct sigaction *chld, pid_t parent,
-                         int report)
-{
+                         int report) {
     sigaction(SIGCHLD, chld, NULL);
     /* As if we were one process: SIGKILL to us kills the program. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -45,8 +42,7 @@ static void child_starts(char *const *argv, const sigset_t *mask, const struct s
     _exit(n == sizeof e ? ZR_EXIT_NOT_FOUND : ZR_EXIT_OWN);
 }
 
-int zr_launch(char *const *argv, int *exec_error)
-{
+int zr_launch(char *const *argv, int *exec_error) {
     int pipe_fd[2], status = 0;
     sigset_t all, before;
     struct sigaction act = {.sa_handler = SIG_DFL}, chld;
@@ -91,8 +87,7 @@ int zr_launch(char *const *argv, int *exec_error)
     return status;
 }
 
-int zr_end_like(int status)
-{
+int zr_end_like(int status) {
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     int signal_number = WTERMSIG(status);

@@ -6,8 +6,7 @@
 
 static char *last;
 
-void zr_complain(const char *command, const char *fmt, ...)
-{
+void zr_complain(const char *command, const char *fmt, ...) {
     va_list ap;
     char *text;
     fflush(stdout);
@@ -21,7 +20,6 @@ void zr_complain(const char *command, const char *fmt, ...)
     fprintf(stderr, "zeroute%s%s: %s\n", *command ? " " : "", command, last);
 }
 
-const char *zr_last_complaint(void)
-{
+const char *zr_last_complaint(void) {
     return last ? last : "";
 }

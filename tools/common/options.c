@@ -11,15 +11,13 @@
 enum { OPTIONS_MAX = 160 };
 enum { COLUMN = 22, WIDTH = 100 }; /* of --help: where the explanations begin, and where they end */
 
-static bool has_short_form(const struct zr_option *o)
-{
+static bool has_short_form(const struct zr_option *o) {
     return o->id < ZR_LONG && isalnum(o->id);
 }
 
 /* --- --help ----------------------------------------------------------------------------------- */
 
-static void print_option(const struct zr_option *o)
-{
+static void print_option(const struct zr_option *o) {
     char head[128];
     bool optional = o->argument && o->argument[0] == '[';
     int n = has_short_form(o) ? snprintf(head, sizeof head, "-%c, ", o->id) : 0;
@@ -37,8 +35,7 @@ static void print_option(const struct zr_option *o)
 }
 
 /* The lines of `text`, each behind `first` or, from the second on, behind as many spaces. */
-static void print_lines(const char *first, const char *text)
-{
+static void print_lines(const char *first, const char *text) {
     for (int line = 0; *text; line++) {
         int n = (int)strcspn(text, "\n");
         if (line)
@@ -49,8 +46,7 @@ static void print_lines(const char *first, const char *text)
     }
 }
 
-static void print_help(const struct zr_command *c)
-{
+static void print_help(const struct zr_command *c) {
     static const struct zr_option help = {'h', "help", NULL, "show this help and exit"};
     print_lines("Usage: ", c->usage);
     putchar('\n');
@@ -70,14 +66,12 @@ static void print_help(const struct zr_command *c)
 
 /* --- parsing ---------------------------------------------------------------------------------- */
 
-int zr_wrong(const struct zr_command *c, const char *what)
-{
+int zr_wrong(const struct zr_command *c, const char *what) {
     zr_complain(c->name, "%s; see 'zeroute %s --help'", what, c->name);
     return ZR_EXIT_ERROR;
 }
 
-static const struct zr_option *find(const struct zr_command *c, int id)
-{
+static const struct zr_option *find(const struct zr_command *c, int id) {
     for (const struct zr_option *o = c->options; o->name; o++)
         if (o->id == id)
             return o;
@@ -85,13 +79,11 @@ static const struct zr_option *find(const struct zr_command *c, int id)
 }
 
 /* The option that getopt_long has just read, as it was typed. */
-static const char *typed(char **argv)
-{
+static const char *typed(char **argv) {
     return argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
 }
 
-static int not_understood(const struct zr_command *c, int code, char **argv)
-{
+static int not_understood(const struct zr_command *c, int code, char **argv) {
     const struct zr_option *o = find(c, optopt);
     const char *word = typed(argv);
     char text[256];
@@ -108,14 +100,12 @@ static int not_understood(const struct zr_command *c, int code, char **argv)
 }
 
 /* getopt_long takes abbreviations; a later option could make them mean something else, so they are refused. */
-static bool is_abbreviated(const struct option *found, char **argv)
-{
+static bool is_abbreviated(const struct option *found, char **argv) {
     return strcspn(typed(argv) + 2, "=") != strlen(found->name);
 }
 
 /* "[FILE.json]" also takes the next word if it ends in .json. */
-static const char *next_word(const struct zr_option *o, int argc, char **argv)
-{
+static const char *next_word(const struct zr_option *o, int argc, char **argv) {
     const char *kind = o->argument ? strchr(o->argument, '.') : NULL;
     const char *dot = optind < argc && argv[optind][0] != '-' ? strrchr(argv[optind], '.') : NULL;
     if (o->argument[0] != '[' || !kind || !dot || strlen(kind) != strlen(dot) + 1 || strncmp(kind, dot, strlen(dot)))
@@ -123,8 +113,7 @@ static const char *next_word(const struct zr_option *o, int argc, char **argv)
     return argv[optind++];
 }
 
-static void describe(const struct zr_command *c, struct option *longs, char *shorts)
-{
+static void describe(const struct zr_command *c, struct option *longs, char *shorts) {
     size_t n = 0;
     if (c->program)
         *shorts++ = '+';
@@ -144,8 +133,7 @@ static void describe(const struct zr_command *c, struct option *longs, char *sho
 
 /* -1: go on; otherwise the exit code. */
 static int one_option(const struct zr_command *c, int code, const struct option *found, int argc, char **argv,
-                      zr_take_option *take, void *to)
-{
+                      zr_take_option *take, void *to) {
     const struct zr_option *o = find(c, code);
     if (code == 'h') {
         print_help(c);
@@ -157,8 +145,7 @@ static int one_option(const struct zr_command *c, int code, const struct option 
     return take(to, o, value) ? -1 : ZR_EXIT_ERROR;
 }
 
-static int check_operands(const struct zr_command *c, int given)
-{
+static int check_operands(const struct zr_command *c, int given) {
     char what[160];
     if (c->program || (given >= c->least && given <= c->most))
         return -1;
@@ -167,8 +154,7 @@ static int check_operands(const struct zr_command *c, int given)
     return zr_wrong(c, what);
 }
 
-bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at)
-{
+bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at) {
     struct option longs[OPTIONS_MAX];
     char shorts[3 * OPTIONS_MAX];
     int code, index = -1, end = -1;
@@ -187,16 +173,14 @@ bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_optio
 
 /* --- values ----------------------------------------------------------------------------------- */
 
-bool zr_option_bad(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected)
-{
+bool zr_option_bad(const struct zr_command *c, const struct zr_option *o, const char *value, const char *expected) {
     zr_complain(c->name, "bad value '%s' of --%s: expected %s; see 'zeroute %s --help'", value, o->name, expected,
                 c->name);
     return false;
 }
 
 bool zr_option_number(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t least,
-                      uint64_t most, uint64_t *out)
-{
+                      uint64_t most, uint64_t *out) {
     char *end, expected[80];
     errno = 0;
     unsigned long long n = strtoull(value, &end, 10);
@@ -209,8 +193,8 @@ bool zr_option_number(const struct zr_command *c, const struct zr_option *o, con
     return zr_option_bad(c, o, value, expected);
 }
 
-bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const char *value, double least, double *out)
-{
+bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const char *value, double least,
+                    double *out) {
     char *end, expected[80];
     double n = strtod(value, &end);
     if (end != value && !*end && isfinite(n) && n >= least) {
@@ -221,13 +205,11 @@ bool zr_option_real(const struct zr_command *c, const struct zr_option *o, const
     return zr_option_bad(c, o, value, expected);
 }
 
-bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out)
-{
+bool zr_option_bytes(const struct zr_command *c, const struct zr_option *o, const char *value, uint64_t *out) {
     return zr_text_parse_bytes(value, out) || zr_option_bad(c, o, value, "a size such as 2GiB");
 }
 
-bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value, const char *choices)
-{
+bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, const char *value, const char *choices) {
     size_t n = strlen(value);
     char expected[200];
     for (const char *at = choices; *at; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
@@ -237,8 +219,7 @@ bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, con
     return zr_option_bad(c, o, value, expected);
 }
 
-bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid)
-{
+bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid) {
     char *end, what[160];
     errno = 0;
     long n = strtol(text, &end, 10);

@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool zr_preload_find(const char *command, char *path, size_t size)
-{
+bool zr_preload_find(const char *command, char *path, size_t size) {
     char why[1200];
     const char *given = getenv("ZEROUTE_LIB");
     if (given && *given) {
@@ -37,8 +36,7 @@ bool zr_preload_find(const char *command, char *path, size_t size)
     return true;
 }
 
-bool zr_preload_set(const char *path)
-{
+bool zr_preload_set(const char *path) {
     const char *others = getenv("LD_PRELOAD");
     if (!others || !*others)
         return setenv("LD_PRELOAD", path, 1) == 0;
@@ -48,8 +46,7 @@ bool zr_preload_set(const char *path)
     return good;
 }
 
-bool zr_simulate(const char *command, const char *spec, char *root, size_t size)
-{
+bool zr_simulate(const char *command, const char *spec, char *root, size_t size) {
     char path[1024], why[480];
     const char *card = *spec ? spec : getenv("ZE_SIMGPU");
     *root = '\0';
@@ -76,8 +73,7 @@ bool zr_simulate(const char *command, const char *spec, char *root, size_t size)
     return true;
 }
 
-static void remove_tree(int parent, const char *name)
-{
+static void remove_tree(int parent, const char *name) {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *e;
@@ -92,14 +88,12 @@ static void remove_tree(int parent, const char *name)
     unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-void zr_simulate_end(const char *root)
-{
+void zr_simulate_end(const char *root) {
     if (*root)
         remove_tree(AT_FDCWD, root);
 }
 
-void zr_run_name(char *run, size_t size)
-{
+void zr_run_name(char *run, size_t size) {
     uint32_t r = 0;
     const char *outer = getenv("ZEROUTE_RUN");
     if (getrandom(&r, sizeof r, 0) != sizeof r)
@@ -111,8 +105,7 @@ void zr_run_name(char *run, size_t size)
     setenv("ZEROUTE_RUN", run, 1);
 }
 
-bool zr_run_owns(const struct zeroute_process *p, const char *run)
-{
+bool zr_run_owns(const struct zeroute_process *p, const char *run) {
     size_t n = strlen(run);
     return strncmp(p->run_id, run, n) == 0 && (p->run_id[n] == '\0' || p->run_id[n] == '.');
 }

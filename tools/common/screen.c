@@ -6,8 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-bool zr_screen_size(FILE *out, size_t *width, size_t *height)
-{
+bool zr_screen_size(FILE *out, size_t *width, size_t *height) {
     struct winsize w;
     const char *term = getenv("TERM");
     if (!term || strcmp(term, "dumb") == 0 || !isatty(fileno(out)) || ioctl(fileno(out), TIOCGWINSZ, &w) ||
@@ -19,8 +18,7 @@ bool zr_screen_size(FILE *out, size_t *width, size_t *height)
 }
 
 /* A line up to the edge; sequences that colour it take no room, and none is left unfinished. */
-static void put_line(FILE *out, const char *line, size_t length, size_t width)
-{
+static void put_line(FILE *out, const char *line, size_t length, size_t width) {
     size_t column = 0;
     bool cut = false;
     for (size_t i = 0; i < length; i++) {
@@ -40,8 +38,7 @@ static void put_line(FILE *out, const char *line, size_t length, size_t width)
     fputs("\033[K", out);
 }
 
-void zr_screen_show(FILE *out, const char *text, size_t width, size_t height)
-{
+void zr_screen_show(FILE *out, const char *text, size_t width, size_t height) {
     size_t lines = 0, left = 0;
     for (const char *p = text; *p; p++)
         lines += *p == '\n';

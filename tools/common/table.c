@@ -15,8 +15,7 @@ struct zr_table {
     char **cells; /* the heads first */
 };
 
-struct zr_table *zr_table_new(const char *first, ...)
-{
+struct zr_table *zr_table_new(const char *first, ...) {
     struct zr_table *t = calloc(1, sizeof *t);
     if (!t || !(t->cells = calloc(COLUMNS, sizeof *t->cells)))
         abort();
@@ -31,8 +30,7 @@ struct zr_table *zr_table_new(const char *first, ...)
     return t;
 }
 
-void zr_table_row(struct zr_table *t, ...)
-{
+void zr_table_row(struct zr_table *t, ...) {
     char **grown = realloc(t->cells, (t->rows + 1) * t->columns * sizeof *grown);
     if (!grown)
         abort();
@@ -45,13 +43,11 @@ void zr_table_row(struct zr_table *t, ...)
     t->rows++;
 }
 
-size_t zr_table_rows(const struct zr_table *t)
-{
+size_t zr_table_rows(const struct zr_table *t) {
     return t->rows - 1;
 }
 
-static size_t terminal_width(FILE *out)
-{
+static size_t terminal_width(FILE *out) {
     struct winsize w;
     int fd = fileno(out); /* -1: in memory */
     if (fd >= 0 && isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
@@ -60,8 +56,7 @@ static size_t terminal_width(FILE *out)
 }
 
 /* Columns on the screen, not bytes: continuation bytes of UTF-8 take none. */
-static size_t width_of(const char *s)
-{
+static size_t width_of(const char *s) {
     size_t n = 0;
     for (; *s; s++)
         n += (*s & 0xc0) != 0x80;
@@ -69,8 +64,7 @@ static size_t width_of(const char *s)
 }
 
 /* The bytes of its first so many columns: no character is cut. */
-static size_t bytes_of(const char *s, size_t columns)
-{
+static size_t bytes_of(const char *s, size_t columns) {
     size_t n = 0, seen = 0;
     for (; s[n]; n++)
         if ((s[n] & 0xc0) != 0x80 && seen++ == columns)
@@ -78,13 +72,11 @@ static size_t bytes_of(const char *s, size_t columns)
     return n;
 }
 
-static void pad(FILE *out, size_t n)
-{
+static void pad(FILE *out, size_t n) {
     fprintf(out, "%*s", (int)n, "");
 }
 
-void zr_table_print(struct zr_table *t, FILE *out, bool colour)
-{
+void zr_table_print(struct zr_table *t, FILE *out, bool colour) {
     size_t width[COLUMNS] = {0}, screen = terminal_width(out), before_last = 0;
     for (size_t r = 0; r < t->rows; r++)
         for (size_t c = 0; c < t->columns; c++) {
@@ -121,28 +113,23 @@ void zr_table_print(struct zr_table *t, FILE *out, bool colour)
     free(t);
 }
 
-bool zr_colour(FILE *out)
-{
+bool zr_colour(FILE *out) {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
     return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-const char *zr_bold(bool colour)
-{
+const char *zr_bold(bool colour) {
     return colour ? "\033[1m" : "";
 }
 
-const char *zr_dim(bool colour)
-{
+const char *zr_dim(bool colour) {
     return colour ? "\033[2m" : "";
 }
 
-const char *zr_red(bool colour)
-{
+const char *zr_red(bool colour) {
     return colour ? "\033[31m" : "";
 }
 
-const char *zr_plain(bool colour)
-{
+const char *zr_plain(bool colour) {
     return colour ? "\033[0m" : "";
 }

@@ -7,8 +7,7 @@
 #include <string.h>
 
 /* In the unit in which it has up to three digits before the point; `last` is the largest that there is. */
-static const char *scaled(char *out, uint64_t n, double factor, double most, const char *const *unit, unsigned last)
-{
+static const char *scaled(char *out, uint64_t n, double factor, double most, const char *const *unit, unsigned last) {
     double in_unit = (double)n;
     unsigned u = 0;
     while (in_unit >= most && u < last) {
@@ -26,22 +25,19 @@ static const char *scaled(char *out, uint64_t n, double factor, double most, con
     return out;
 }
 
-const char *zr_text_bytes(char *out, uint64_t bytes)
-{
+const char *zr_text_bytes(char *out, uint64_t bytes) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes == ZR_ABSENT || bytes == 0)
         return strcpy(out, bytes ? "-" : "0");
     return scaled(out, bytes, 1024, 1023.995, unit, 6);
 }
 
-const char *zr_text_time(char *out, uint64_t ns)
-{
+const char *zr_text_time(char *out, uint64_t ns) {
     static const char *const unit[] = {"ns", "us", "ms", "s"};
     return scaled(out, ns, 1000, 999.5, unit, 3);
 }
 
-const char *zr_text_count(char *out, uint64_t n)
-{
+const char *zr_text_count(char *out, uint64_t n) {
     char digits[24];
     int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)n);
     char *to = out;
@@ -54,8 +50,7 @@ const char *zr_text_count(char *out, uint64_t n)
     return out;
 }
 
-const char *zr_text_age(char *out, uint64_t ns)
-{
+const char *zr_text_age(char *out, uint64_t ns) {
     uint64_t s = ns / 1000000000u;
     if (s < 60)
         snprintf(out, ZR_TEXT_SIZE, "%us", (unsigned)s);
@@ -68,8 +63,7 @@ const char *zr_text_age(char *out, uint64_t ns)
     return out;
 }
 
-bool zr_text_parse_bytes(const char *text, uint64_t *out)
-{
+bool zr_text_parse_bytes(const char *text, uint64_t *out) {
     struct zr_amount amount;
 
     if (!zr_parse_amount(text, strlen(text), &amount) || !amount.set || amount.percent_x100)
@@ -78,8 +72,7 @@ bool zr_text_parse_bytes(const char *text, uint64_t *out)
     return true;
 }
 
-void zr_text_wrap(FILE *to, int indent, int width, const char *text)
-{
+void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
     int at = indent;
     while (*text) {
         int word = (int)strcspn(text, " \n");

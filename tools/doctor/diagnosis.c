@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-static const struct zr_remedy *remedy_of(const struct zr_diagnosis *d, bool in_force)
-{
+static const struct zr_remedy *remedy_of(const struct zr_diagnosis *d, bool in_force) {
     for (unsigned i = 0; i < ZR_REMEDIES; i++) {
         if (in_force ? d->remedies[i].in_force : d->remedies[i].smallest)
             return &d->remedies[i];
@@ -11,8 +10,7 @@ static const struct zr_remedy *remedy_of(const struct zr_diagnosis *d, bool in_f
     return NULL;
 }
 
-static void add_mirror(struct zr_diagnosis *d)
-{
+static void add_mirror(struct zr_diagnosis *d) {
     const struct zr_remedy *remedy = remedy_of(d, false);
     const struct zr_remedy *force = remedy_of(d, true);
     struct zr_finding *f;
@@ -46,8 +44,7 @@ static void add_mirror(struct zr_diagnosis *d)
     }
 }
 
-static void add_unreadable(const struct zr_case *c, struct zr_diagnosis *d)
-{
+static void add_unreadable(const struct zr_case *c, struct zr_diagnosis *d) {
     static const char todo[] = "run zeroute doctor as the same user, or as root";
     const struct {
         const char *what;
@@ -70,8 +67,7 @@ static void add_unreadable(const struct zr_case *c, struct zr_diagnosis *d)
         d->cannot_tell = true;
 }
 
-void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out)
-{
+void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out) {
     memset(out, 0, sizeof *out);
     zr_links_find(c, out->links);
     zr_mirror_find(c, out->links, &out->mirror);
@@ -82,8 +78,7 @@ void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out)
     zr_findings_sort(&out->findings);
 }
 
-int zr_diagnosis_code(const struct zr_diagnosis *d)
-{
+int zr_diagnosis_code(const struct zr_diagnosis *d) {
     if (d->findings.count && d->findings.list[0].severity >= ZR_WARNING)
         return ZR_EXIT_FINDING;
     return d->cannot_tell || d->mirror.state == ZR_MIRROR_UNKNOWN ? ZR_EXIT_NO_VERDICT : ZR_EXIT_DONE;

@@ -35,8 +35,7 @@ static const struct zr_command command = {
 
 /* --- gathering ------------------------------------------------------------------------------- */
 
-static void read_command(struct zr_case *c)
-{
+static void read_command(struct zr_case *c) {
     char path[256];
     size_t length = 0;
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
@@ -50,8 +49,7 @@ static void read_command(struct zr_case *c)
 }
 
 /* The counters and texts that the answer needs, from the process's segment. */
-static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s)
-{
+static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s) {
     static const struct {
         const char *field;
         size_t offset, size;
@@ -82,8 +80,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         }
 }
 
-static void read_counted(struct zr_case *c)
-{
+static void read_counted(struct zr_case *c) {
     struct zeroute_list *list = zeroute_list_new();
 
     c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
@@ -104,16 +101,14 @@ static void read_counted(struct zr_case *c)
     zeroute_list_free(list);
 }
 
-static void add_region(struct zr_region *sum, const struct zr_region *more)
-{
+static void add_region(struct zr_region *sum, const struct zr_region *more) {
     if (more->total != ZR_ABSENT)
         sum->total = (sum->total == ZR_ABSENT ? 0 : sum->total) + more->total;
     if (more->resident != ZR_ABSENT)
         sum->resident = (sum->resident == ZR_ABSENT ? 0 : sum->resident) + more->resident;
 }
 
-static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use)
-{
+static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use) {
     struct zr_card_use *card = NULL;
 
     for (unsigned i = 0; i < sum->card_count; i++) {
@@ -133,8 +128,7 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
 }
 
 /* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
-static void read_machine(struct zr_case *c)
-{
+static void read_machine(struct zr_case *c) {
     char path[256];
     struct dirent *entry;
     DIR *listing = opendir(zr_root_path(path, sizeof path, "/proc"));
@@ -153,8 +147,7 @@ static void read_machine(struct zr_case *c)
         closedir(listing);
 }
 
-static bool gather(struct zr_case *c, pid_t pid)
-{
+static bool gather(struct zr_case *c, pid_t pid) {
     memset(c, 0, sizeof *c);
     c->pid = pid;
     c->kernel = zr_kernel_version();
@@ -178,8 +171,7 @@ static bool gather(struct zr_case *c, pid_t pid)
 
 /* --- the command ----------------------------------------------------------------------------- */
 
-static int show_facts(void)
-{
+static int show_facts(void) {
     for (unsigned i = 0; i < ZR_FACTS; i++) {
         const struct zr_fact *f = &zr_facts[i];
 
@@ -194,16 +186,14 @@ struct options {
     bool json, facts;
 };
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     (void)value;
     *(option->id == 'j' ? &o->json : &o->facts) = true;
     return true;
 }
 
-int zr_cmd_doctor(int argc, char **argv)
-{
+int zr_cmd_doctor(int argc, char **argv) {
     static struct zr_case c;
     struct zr_diagnosis d;
     struct options o = {0};

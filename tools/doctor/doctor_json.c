@@ -3,8 +3,7 @@
 
 #include "common/common.h"
 
-static void stack(json_t *j, const struct zr_case *c)
-{
+static void stack(json_t *j, const struct zr_case *c) {
     static const char *const bindings[] = {"unknown", "shared", "static"};
 
     json_t *libraries = zr_json_array(j, "libraries");
@@ -25,8 +24,7 @@ static void stack(json_t *j, const struct zr_case *c)
     zr_json_text(j, "loader_binding", bindings[c->stack.binding]);
 }
 
-static void memory(json_t *j, const struct zr_case *c)
-{
+static void memory(json_t *j, const struct zr_case *c) {
     json_t *host = zr_json_object(j, "host");
     if (c->meminfo_there) {
         zr_json_amount(host, "mem_total_bytes", c->meminfo.total);
@@ -49,8 +47,7 @@ static void memory(json_t *j, const struct zr_case *c)
     }
 }
 
-static void mirror(json_t *j, const struct zr_diagnosis *d)
-{
+static void mirror(json_t *j, const struct zr_diagnosis *d) {
     json_t *mirror = zr_json_object(j, "mirror");
     zr_json_text(mirror, "state", zr_mirror_names[d->mirror.state]);
     zr_json_amount(mirror, "bytes", d->mirror.bytes);
@@ -78,8 +75,7 @@ static void mirror(json_t *j, const struct zr_diagnosis *d)
     }
 }
 
-static void findings(json_t *j, const struct zr_diagnosis *d)
-{
+static void findings(json_t *j, const struct zr_diagnosis *d) {
     json_t *findings = zr_json_array(j, "findings");
     for (size_t i = 0; i < d->findings.count; i++) {
         const struct zr_finding *f = &d->findings.list[i];
@@ -95,8 +91,7 @@ static void findings(json_t *j, const struct zr_diagnosis *d)
     }
 }
 
-void zr_doctor_json(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d)
-{
+void zr_doctor_json(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d) {
 
     json_t *document = zr_json_document(1);
     if (c->pid) {

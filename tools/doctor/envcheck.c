@@ -17,13 +17,11 @@ static const struct {
 
 enum { KNOWN = sizeof known / sizeof *known };
 
-static unsigned least(unsigned a, unsigned b)
-{
+static unsigned least(unsigned a, unsigned b) {
     return a < b ? a : b;
 }
 
-unsigned zr_env_distance(const char *a, const char *b, unsigned limit)
-{
+unsigned zr_env_distance(const char *a, const char *b, unsigned limit) {
     enum { LONGEST = 96 };
     size_t m = strlen(a), n = strlen(b);
     unsigned rows[3][LONGEST + 1];
@@ -53,8 +51,7 @@ unsigned zr_env_distance(const char *a, const char *b, unsigned limit)
 }
 
 /* The nearest known name, or NULL if none is near enough to be meant. */
-static const char *nearest_name(const char *name)
-{
+static const char *nearest_name(const char *name) {
     unsigned best = (unsigned)strlen(name) / 5;
     const char *nearest = NULL;
 
@@ -71,15 +68,13 @@ static const char *nearest_name(const char *name)
 }
 
 /* The driver takes its keys with a prefix too. */
-static const char *without_prefix(const char *name)
-{
+static const char *without_prefix(const char *name) {
     if (!strncmp(name, "NEO_L0_", 7))
         return name + 7;
     return !strncmp(name, "NEO_", 4) ? name + 4 : name;
 }
 
-static int index_of(const char *name)
-{
+static int index_of(const char *name) {
     for (int i = 0; i < KNOWN; i++) {
         if (!strcmp(known[i].name, name))
             return i;
@@ -92,8 +87,7 @@ static int index_of(const char *name)
 }
 
 /* Whether a variable is meant for the stack at all, by how its name starts. */
-static bool is_of_the_stack(const char *name)
-{
+static bool is_of_the_stack(const char *name) {
     static const char *const starts[] = {"SYCL_", "UR_", "ZE_", "ZES_", "ZET_",          "ZEL_",     "UMF_",
                                          "CCL_",  "NEO", "Neo", "neo",  "ONEAPI_DEVICE", "ZEROUTE_", "PYTORCH_"};
 
@@ -105,8 +99,7 @@ static bool is_of_the_stack(const char *name)
 }
 
 /* Only the driver has names in mixed case without a prefix. */
-static bool looks_like_a_key(const char *name)
-{
+static bool looks_like_a_key(const char *name) {
     bool lower = false, upper = false;
 
     for (const char *c = name; *c; c++) {
@@ -119,8 +112,7 @@ static bool looks_like_a_key(const char *name)
 }
 
 /* Whether some library that is in use carries the name; *readable tells whether any could be read. */
-static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *readable)
-{
+static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *readable) {
     *readable = false;
     for (int i = 0; i < ZR_PARTS; i++) {
         const struct zr_library *library = &stack->parts[i];
@@ -135,8 +127,7 @@ static bool is_mentioned(const struct zr_stack *stack, const char *name, bool *r
     return false;
 }
 
-static bool reader_is_loaded(const struct zr_stack *stack, enum reader reader)
-{
+static bool reader_is_loaded(const struct zr_stack *stack, enum reader reader) {
     switch (reader) {
     case RUNTIME:
         return stack->parts[ZR_PART_SYCL].there && *stack->parts[ZR_PART_SYCL].file &&
@@ -155,15 +146,13 @@ static bool reader_is_loaded(const struct zr_stack *stack, enum reader reader)
     return false;
 }
 
-static bool keys_are_read(const struct zr_environ *from)
-{
+static bool keys_are_read(const struct zr_environ *from) {
     const char *value = zr_environ_get(from, "NEOReadDebugKeys");
 
     return value && atoll(value) != 0;
 }
 
-static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader, struct zr_env_report *out)
-{
+static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader, struct zr_env_report *out) {
     static const char restrict_p2p[] = "SYCL_UR_L0_RESTRICT_USM_RESIDENCY_TO_P2P";
     bool readable;
 
@@ -198,8 +187,7 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
     return true;
 }
 
-void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to)
-{
+void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to) {
     for (const char *s = NULL; (s = zr_environ_next(&stack->environ, s));) {
         struct zr_env_report found = {0};
         size_t length = strcspn(s, "=");

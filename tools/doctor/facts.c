@@ -9,8 +9,7 @@ const struct zr_fact zr_facts[ZR_FACTS] = {
 #undef ZR_FACT
 };
 
-struct zr_version zr_version_of(const char *text)
-{
+struct zr_version zr_version_of(const char *text) {
     struct zr_version version = {0, {0}};
     char *end;
 
@@ -24,8 +23,7 @@ struct zr_version zr_version_of(const char *text)
     return version;
 }
 
-int zr_version_compare(struct zr_version a, struct zr_version b)
-{
+int zr_version_compare(struct zr_version a, struct zr_version b) {
     for (unsigned i = 0; i < 4; i++) {
         if (a.n[i] != b.n[i])
             return a.n[i] < b.n[i] ? -1 : 1;
@@ -33,13 +31,11 @@ int zr_version_compare(struct zr_version a, struct zr_version b)
     return 0;
 }
 
-bool zr_version_from(struct zr_version version, const char *least)
-{
+bool zr_version_from(struct zr_version version, const char *least) {
     return version.count && zr_version_compare(version, zr_version_of(least)) >= 0;
 }
 
-bool zr_fact_holds(enum zr_fact_id id, struct zr_version version)
-{
+bool zr_fact_holds(enum zr_fact_id id, struct zr_version version) {
     const struct zr_fact *fact = &zr_facts[id];
 
     if (!version.count)

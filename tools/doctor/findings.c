@@ -7,8 +7,7 @@
 
 const char *const zr_severity_names[] = {"note", "warning", "error"};
 
-static char *text_of(const char *format, va_list args)
-{
+static char *text_of(const char *format, va_list args) {
     char *text = NULL;
 
     if (vasprintf(&text, format, args) < 0)
@@ -17,8 +16,7 @@ static char *text_of(const char *format, va_list args)
 }
 
 struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity severity, const char *id, const char *what,
-                                  ...)
-{
+                                  ...) {
     struct zr_finding *more = realloc(to->list, (to->count + 1) * sizeof *more);
     va_list args;
 
@@ -33,8 +31,7 @@ struct zr_finding *zr_finding_add(struct zr_findings *to, enum zr_severity sever
     return more;
 }
 
-void zr_finding_says(char **text, const char *format, ...)
-{
+void zr_finding_says(char **text, const char *format, ...) {
     va_list args;
 
     free(*text);
@@ -44,8 +41,7 @@ void zr_finding_says(char **text, const char *format, ...)
 }
 
 /* An insertion sort: few, and equals keep their order. */
-void zr_findings_sort(struct zr_findings *findings)
-{
+void zr_findings_sort(struct zr_findings *findings) {
     for (size_t i = 1; i < findings->count; i++) {
         struct zr_finding moved = findings->list[i];
         size_t j = i;
@@ -56,8 +52,7 @@ void zr_findings_sort(struct zr_findings *findings)
     }
 }
 
-void zr_findings_free(struct zr_findings *findings)
-{
+void zr_findings_free(struct zr_findings *findings) {
     for (size_t i = 0; i < findings->count; i++) {
         free(findings->list[i].what);
         free(findings->list[i].seen);

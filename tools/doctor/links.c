@@ -10,8 +10,7 @@ const char *const zr_link_names[ZR_LINKS] = {"deferred backing", "export to othe
 const char *const zr_mirror_names[] = {"none", "there", "unexplained", "unknown"};
 
 /* Device bytes of the process on all cards; the preload's count where the kernel tells none. */
-static uint64_t vram_of(const struct zr_case *c)
-{
+static uint64_t vram_of(const struct zr_case *c) {
     uint64_t sum = 0;
     bool told = false;
 
@@ -26,26 +25,22 @@ static uint64_t vram_of(const struct zr_case *c)
     return c->counted.found ? c->counted.allocated : ZR_ABSENT;
 }
 
-unsigned zr_case_cards(const struct zr_case *c)
-{
+unsigned zr_case_cards(const struct zr_case *c) {
     return c->pid ? c->memory.card_count : c->card_count;
 }
 
-bool zr_case_env_on(const struct zr_case *c, const char *name)
-{
+bool zr_case_env_on(const struct zr_case *c, const char *name) {
     const char *value = zr_environ_get(&c->stack.environ, name);
 
     return value && *value && strcmp(value, "0") && strcasecmp(value, "false") && strcasecmp(value, "off");
 }
 
-static void say(struct zr_link *link, enum zr_answer answer, const char *why)
-{
+static void say(struct zr_link *link, enum zr_answer answer, const char *why) {
     link->answer = answer;
     snprintf(link->why, sizeof link->why, "%s", why);
 }
 
-static bool any_battlemage(const struct zr_case *c, bool *known)
-{
+static bool any_battlemage(const struct zr_case *c, bool *known) {
     *known = c->card_count > 0;
     for (unsigned i = 0; i < c->card_count; i++) {
         if (c->cards[i].family == ZR_FAMILY_BATTLEMAGE)
@@ -54,8 +49,7 @@ static bool any_battlemage(const struct zr_case *c, bool *known)
     return false;
 }
 
-static void find_backing(const struct zr_case *c, struct zr_link *link)
-{
+static void find_backing(const struct zr_case *c, struct zr_link *link) {
     char name[64];
     const char *key = zr_environ_key(&c->stack.environ, "EnableDeferBacking", name, sizeof name);
     const char *version = c->stack.parts[ZR_PART_DRIVER].version;
@@ -95,8 +89,7 @@ static void find_backing(const struct zr_case *c, struct zr_link *link)
     }
 }
 
-static uint64_t imports_of(const struct zr_case *c)
-{
+static uint64_t imports_of(const struct zr_case *c) {
     uint64_t sum = 0;
 
     for (unsigned i = 0; i < c->memory.card_count; i++) {
@@ -106,8 +99,7 @@ static uint64_t imports_of(const struct zr_case *c)
     return sum;
 }
 
-static void find_export(const struct zr_case *c, struct zr_link *link)
-{
+static void find_export(const struct zr_case *c, struct zr_link *link) {
     const struct zr_counted *counted = &c->counted;
     unsigned cards = zr_case_cards(c);
     char imports[32];
@@ -148,8 +140,7 @@ static void find_export(const struct zr_case *c, struct zr_link *link)
     }
 }
 
-static void find_kernel(const struct zr_case *c, struct zr_link *link)
-{
+static void find_kernel(const struct zr_case *c, struct zr_link *link) {
     if (!c->kernel.count) {
         say(link, ZR_UNKNOWN, "the kernel's release cannot be read");
         return;
@@ -158,8 +149,7 @@ static void find_kernel(const struct zr_case *c, struct zr_link *link)
     snprintf(link->why, sizeof link->why, "kernel %u.%u (reported from 6.18 on)", c->kernel.n[0], c->kernel.n[1]);
 }
 
-void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS])
-{
+void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
     find_backing(c, &links[ZR_LINK_BACKING]);
     find_export(c, &links[ZR_LINK_EXPORT]);
     find_kernel(c, &links[ZR_LINK_KERNEL]);
@@ -170,8 +160,7 @@ static const uint64_t noise = UINT64_C(256) << 20;
 
 /* Host bytes that may be mirrors: GPUActive against the process's own start where it is known, else
  * memory that nobody owns. */
-static uint64_t lost_bytes(const struct zr_case *c, const char **by)
-{
+static uint64_t lost_bytes(const struct zr_case *c, const char **by) {
     const struct zr_counted *counted = &c->counted;
 
     if (c->meminfo.gpu_active != ZR_ABSENT) {
@@ -184,8 +173,7 @@ static uint64_t lost_bytes(const struct zr_case *c, const char **by)
     return c->meminfo.unaccounted;
 }
 
-void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out)
-{
+void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
     uint64_t vram = vram_of(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
     const char *by;

@@ -9,8 +9,7 @@
 
 enum { NARROWEST = 60, WIDEST = 110 };
 
-static unsigned page_width(FILE *to)
-{
+static unsigned page_width(FILE *to) {
     struct winsize w;
 
     if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &w) || !w.ws_col)
@@ -18,14 +17,12 @@ static unsigned page_width(FILE *to)
     return w.ws_col < NARROWEST ? NARROWEST : w.ws_col > WIDEST ? WIDEST : w.ws_col;
 }
 
-static void title(FILE *to, bool colour, const char *text)
-{
+static void title(FILE *to, bool colour, const char *text) {
     fprintf(to, "\n%s%s%s\n", zr_bold(colour), text, zr_plain(colour));
 }
 
 /* A path in the room that is left; its end is what tells. */
-static void cut_front(FILE *to, size_t room, const char *path)
-{
+static void cut_front(FILE *to, size_t room, const char *path) {
     size_t length;
 
     path = zr_shown(path);
@@ -40,15 +37,13 @@ static void cut_front(FILE *to, size_t room, const char *path)
     }
 }
 
-static const char *binding_text(const struct zr_stack *s)
-{
+static const char *binding_text(const struct zr_stack *s) {
     return s->binding == ZR_LOADER_STATIC   ? ", carries a static loader"
            : s->binding == ZR_LOADER_SHARED ? ", imports the shared loader"
                                             : "";
 }
 
-static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned width)
-{
+static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned width) {
     bool any = false;
 
     title(to, colour, c->pid ? "Stack" : "Stack that a program started from here would find");
@@ -70,8 +65,7 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
 }
 
 /* Those that are not as they are by default. */
-static void show_settings(FILE *to, const char *list)
-{
+static void show_settings(FILE *to, const char *list) {
     bool any = false;
 
     for (size_t i = 0; i < zr_setting_count; i++) {
@@ -92,8 +86,7 @@ static void show_settings(FILE *to, const char *list)
     fprintf(to, "%s\n", any ? "" : " all settings as by default");
 }
 
-static void show_memory(FILE *to, const struct zr_case *c, bool colour)
-{
+static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
     char a[32], b[32], x[32], y[32];
 
     title(to, colour, "Memory");
@@ -126,8 +119,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour)
     }
 }
 
-static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
-{
+static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
     static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED", "cannot tell"};
 
     title(to, colour, "Host mirror");
@@ -140,8 +132,7 @@ static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, uns
     }
 }
 
-static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d)
-{
+static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d) {
     bool wanted = zr_case_cards(c) > 0 || d->mirror.state != ZR_MIRROR_NONE;
 
     for (unsigned i = 0; i < ZR_REMEDIES; i++)
@@ -149,8 +140,7 @@ static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d
     return wanted;
 }
 
-static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
-{
+static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
     title(to, colour, "What ends a mirror on this stack");
     for (unsigned i = 0; i < ZR_REMEDIES; i++) {
         const struct zr_remedy *r = &d->remedies[i];
@@ -166,16 +156,14 @@ static void show_remedies(FILE *to, const struct zr_diagnosis *d, bool colour, u
     }
 }
 
-static void show_line(FILE *to, const char *head, const char *text, unsigned width)
-{
+static void show_line(FILE *to, const char *head, const char *text, unsigned width) {
     if (!text)
         return;
     fprintf(to, "           %-8s", head);
     zr_text_wrap(to, 19, (int)width, text);
 }
 
-static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width)
-{
+static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
     title(to, colour, "Findings");
     if (!d->findings.count)
         fprintf(to, "  none\n");
@@ -195,8 +183,7 @@ static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, u
     }
 }
 
-void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d)
-{
+void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d) {
     static const char *const verdicts[] = {"nothing to do", "something to do", "cannot tell"};
     bool colour = zr_colour(to);
     unsigned width = page_width(to);

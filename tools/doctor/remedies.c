@@ -28,22 +28,19 @@ static const struct zr_remedy table[ZR_REMEDIES] = {
                true, false, false, false},
 };
 
-static bool key_is(const struct zr_case *c, const char *key, long long wanted)
-{
+static bool key_is(const struct zr_case *c, const char *key, long long wanted) {
     char name[64];
     const char *value = zr_environ_key(&c->stack.environ, key, name, sizeof name);
 
     return value && atoll(value) == wanted && zr_case_env_on(c, "NEOReadDebugKeys");
 }
 
-static bool setting_is(const struct zr_case *c, const char *setting)
-{
+static bool setting_is(const struct zr_case *c, const char *setting) {
     return c->counted.found && strstr(c->counted.settings, setting);
 }
 
 /* Cards on which the process really holds memory. */
-static unsigned cards_in_use(const struct zr_case *c)
-{
+static unsigned cards_in_use(const struct zr_case *c) {
     unsigned used = 0;
 
     for (unsigned i = 0; i < c->memory.card_count; i++) {
@@ -54,8 +51,7 @@ static unsigned cards_in_use(const struct zr_case *c)
     return used;
 }
 
-static void find_offered(const struct zr_case *c, struct zr_remedy *r)
-{
+static void find_offered(const struct zr_case *c, struct zr_remedy *r) {
     const struct zr_stack *stack = &c->stack;
     bool sycl = stack->parts[ZR_PART_SYCL].there;
     bool v2 = stack->parts[ZR_PART_UR_V2].there, v1 = stack->parts[ZR_PART_UR_V1].there;
@@ -76,8 +72,7 @@ static void find_offered(const struct zr_case *c, struct zr_remedy *r)
     r[OWNER].offered = true;
 }
 
-static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
-{
+static void find_in_force(const struct zr_case *c, struct zr_remedy *r) {
     const char *mask = zr_environ_get(&c->stack.environ, "ZE_AFFINITY_MASK");
     const char *resident = zr_environ_get(&c->stack.environ, "UR_L0_USM_RESIDENT");
 
@@ -92,8 +87,7 @@ static void find_in_force(const struct zr_case *c, struct zr_remedy *r)
 
 /* The least change that holds. Exports by IPC are not ended by anything that ends peer residency. */
 void zr_remedies_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS],
-                      struct zr_remedy remedies[ZR_REMEDIES])
-{
+                      struct zr_remedy remedies[ZR_REMEDIES]) {
     bool ipc =
         c->counted.found ? c->counted.ipc_exports > 0 : c->memory.dmabuf_fds > 0 || c->stack.parts[ZR_PART_CCL].there;
 

@@ -26,15 +26,13 @@ static const char *const files[ZR_PARTS] = {
 
 /* --- the environment ------------------------------------------------------------------------- */
 
-const char *zr_environ_next(const struct zr_environ *from, const char *last)
-{
+const char *zr_environ_next(const struct zr_environ *from, const char *last) {
     const char *next = last ? last + strlen(last) + 1 : from->text;
 
     return next && next < from->text + from->length ? next : NULL;
 }
 
-const char *zr_environ_get(const struct zr_environ *from, const char *name)
-{
+const char *zr_environ_get(const struct zr_environ *from, const char *name) {
     size_t length = strlen(name);
 
     for (const char *s = NULL; (s = zr_environ_next(from, s));) {
@@ -44,8 +42,7 @@ const char *zr_environ_get(const struct zr_environ *from, const char *name)
     return NULL;
 }
 
-const char *zr_environ_key(const struct zr_environ *from, const char *key, char *name, size_t size)
-{
+const char *zr_environ_key(const struct zr_environ *from, const char *key, char *name, size_t size) {
     static const char *const prefixes[] = {"NEO_L0_", "NEO_", ""};
 
     for (size_t i = 0; i < 3; i++) {
@@ -59,8 +56,7 @@ const char *zr_environ_key(const struct zr_environ *from, const char *key, char 
     return NULL;
 }
 
-static void take_own_environ(struct zr_environ *to)
-{
+static void take_own_environ(struct zr_environ *to) {
     for (char **s = environ; s && *s; s++) {
         size_t length = strlen(*s) + 1;
         char *more = realloc(to->text, to->length + length);
@@ -75,16 +71,14 @@ static void take_own_environ(struct zr_environ *to)
 
 /* --- one library ----------------------------------------------------------------------------- */
 
-static const char *base_of(const char *path)
-{
+static const char *base_of(const char *path) {
     const char *slash = strrchr(path, '/');
 
     return slash ? slash + 1 : path;
 }
 
 /* The part whose name the file's name starts with, followed by nothing or by a version. */
-static int part_of(const char *path)
-{
+static int part_of(const char *path) {
     const char *base = base_of(path);
 
     for (int i = 0; i < ZR_PARTS; i++) {
@@ -97,8 +91,7 @@ static int part_of(const char *path)
 }
 
 /* "libze_loader.so.1.28.2" -> "1.28.2". A bare ".so" or ".so.1" tells no version. */
-static void version_from_name(const char *path, char *out, size_t size)
-{
+static void version_from_name(const char *path, char *out, size_t size) {
     const char *so = strstr(base_of(path), ".so.");
 
     *out = '\0';
@@ -107,8 +100,7 @@ static void version_from_name(const char *path, char *out, size_t size)
 }
 
 /* "intel_sycl_rt-2026.2.0.dist-info" beside the library's folder tells the release of a wheel. */
-static void version_from_wheel(const char *file, const char *wheel, char *out, size_t size)
-{
+static void version_from_wheel(const char *file, const char *wheel, char *out, size_t size) {
     char folder[1100];
     char *lib;
     DIR *python;
@@ -144,8 +136,7 @@ static void version_from_wheel(const char *file, const char *wheel, char *out, s
         closedir(python);
 }
 
-static void inspect(struct zr_library *library, enum zr_part part)
-{
+static void inspect(struct zr_library *library, enum zr_part part) {
     struct zr_elf_file elf;
 
     version_from_name(library->path, library->version, sizeof library->version);
@@ -173,8 +164,7 @@ static void inspect(struct zr_library *library, enum zr_part part)
     zr_elf_close(&elf);
 }
 
-bool zr_library_mentions(const struct zr_library *library, const char *string)
-{
+bool zr_library_mentions(const struct zr_library *library, const char *string) {
     struct zr_elf_file elf;
     bool found;
 
@@ -185,8 +175,7 @@ bool zr_library_mentions(const struct zr_library *library, const char *string)
     return found;
 }
 
-static void add(struct zr_stack *stack, const char *path, const char *file)
-{
+static void add(struct zr_stack *stack, const char *path, const char *file) {
     int part = part_of(path);
 
     if (part < 0 || stack->parts[part].there)
@@ -199,13 +188,11 @@ static void add(struct zr_stack *stack, const char *path, const char *file)
 
 /* --- what follows from the libraries --------------------------------------------------------- */
 
-static bool is_on(const char *value)
-{
+static bool is_on(const char *value) {
     return value && strcmp(value, "0") && strcasecmp(value, "false") && strcasecmp(value, "off");
 }
 
-static void choose_adapter(struct zr_stack *stack)
-{
+static void choose_adapter(struct zr_stack *stack) {
     const char *set_by_user = zr_environ_get(&stack->environ, "SYCL_UR_USE_LEVEL_ZERO_V2");
     const char *set_for_loader = zr_environ_get(&stack->environ, "UR_LOADER_USE_LEVEL_ZERO_V2");
     bool v1 = stack->parts[ZR_PART_UR_V1].there, v2 = stack->parts[ZR_PART_UR_V2].there;
@@ -224,8 +211,7 @@ static void choose_adapter(struct zr_stack *stack)
     }
 }
 
-static void find_binding(struct zr_stack *stack)
-{
+static void find_binding(struct zr_stack *stack) {
     const struct zr_library *adapter = &stack->parts[stack->adapter == 2   ? ZR_PART_UR_V2
                                                      : stack->adapter == 1 ? ZR_PART_UR_V1
                                                                            : ZR_PART_PI];
@@ -238,8 +224,7 @@ static void find_binding(struct zr_stack *stack)
     zr_elf_close(&elf);
 }
 
-static void conclude(struct zr_stack *stack)
-{
+static void conclude(struct zr_stack *stack) {
     stack->loader = zr_version_of(stack->parts[ZR_PART_LOADER].version);
     stack->driver = zr_version_of(stack->parts[ZR_PART_DRIVER].version);
     stack->ccl = zr_version_of(stack->parts[ZR_PART_CCL].version);
@@ -256,8 +241,7 @@ static void conclude(struct zr_stack *stack)
 /* --- a process ------------------------------------------------------------------------------- */
 
 /* In a container the path means something else: the process's own root first. A root for tests may hold /proc alone. */
-static bool find_file(char *out, size_t size, pid_t pid, const char *path)
-{
+static bool find_file(char *out, size_t size, pid_t pid, const char *path) {
     zr_root_path(out, size, "/proc/%d/root%s", (int)pid, path);
     if (!access(out, R_OK))
         return true;
@@ -268,8 +252,7 @@ static bool find_file(char *out, size_t size, pid_t pid, const char *path)
     return !access(out, R_OK);
 }
 
-static void add_mapping(struct zr_stack *stack, pid_t pid, char *line)
-{
+static void add_mapping(struct zr_stack *stack, pid_t pid, char *line) {
     char file[1024];
     char *path = strchr(line, '/');
     char *gone = path ? strstr(path, " (deleted)") : NULL;
@@ -286,8 +269,7 @@ static void add_mapping(struct zr_stack *stack, pid_t pid, char *line)
     add(stack, path, gone ? "" : file);
 }
 
-void zr_stack_of_process(struct zr_stack *out, pid_t pid)
-{
+void zr_stack_of_process(struct zr_stack *out, pid_t pid) {
     char path[512];
     char *maps, *line, *next;
 
@@ -312,8 +294,7 @@ void zr_stack_of_process(struct zr_stack *out, pid_t pid)
 
 /* --- the machine ----------------------------------------------------------------------------- */
 
-static void add_folder(struct zr_stack *stack, const char *folder)
-{
+static void add_folder(struct zr_stack *stack, const char *folder) {
     char path[1024];
     DIR *listing;
     struct dirent *entry;
@@ -334,8 +315,7 @@ static void add_folder(struct zr_stack *stack, const char *folder)
         closedir(listing);
 }
 
-static void add_folders(struct zr_stack *stack, const char *list)
-{
+static void add_folders(struct zr_stack *stack, const char *list) {
     while (list && *list) {
         char folder[1024];
         size_t length = strcspn(list, ":");
@@ -346,8 +326,7 @@ static void add_folders(struct zr_stack *stack, const char *list)
     }
 }
 
-void zr_stack_of_machine(struct zr_stack *out)
-{
+void zr_stack_of_machine(struct zr_stack *out) {
     static const char *const prefixes[] = {"VIRTUAL_ENV", "CONDA_PREFIX", "CMPLR_ROOT"};
     char folder[1024];
 
@@ -366,14 +345,12 @@ void zr_stack_of_machine(struct zr_stack *out)
     conclude(out);
 }
 
-void zr_stack_free(struct zr_stack *stack)
-{
+void zr_stack_free(struct zr_stack *stack) {
     free(stack->environ.text);
     stack->environ.text = NULL;
 }
 
-struct zr_version zr_kernel_version(void)
-{
+struct zr_version zr_kernel_version(void) {
     char path[512];
     char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/sys/kernel/osrelease"), NULL);
     struct zr_version version = zr_version_of(text ? text : "");

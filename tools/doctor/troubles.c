@@ -10,8 +10,7 @@
 /* --- the preload and its hooks --------------------------------------------------------------- */
 
 /* Why calls may pass us by, from what is loaded. */
-static const char *likely_bypass(const struct zr_case *c, const char **todo)
-{
+static const char *likely_bypass(const struct zr_case *c, const char **todo) {
     *todo = "run the program from its start under zeroute run";
     if (*c->counted.hooks)
         return c->counted.hooks;
@@ -32,8 +31,7 @@ static const char *likely_bypass(const struct zr_case *c, const char **todo)
     return "the memory was allocated before zeroute saw the loader, or by another interface";
 }
 
-static void check_preload(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_preload(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_counted *counted = &c->counted;
     uint64_t vram = ZR_ABSENT;
     struct zr_finding *f;
@@ -64,8 +62,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to)
 
 /* --- versions that do not go together -------------------------------------------------------- */
 
-static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact, const char *needs)
-{
+static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact, const char *needs) {
     bool guarded = c->stack.parts[ZR_PART_PRELOAD].there && !strstr(c->counted.settings, "guard:off") &&
                    zr_version_from(c->stack.loader, "1.16");
     struct zr_finding *f = zr_finding_add(to, guarded ? ZR_NOTE : ZR_ERROR, "loader-gap",
@@ -79,8 +76,7 @@ static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum
     f->source = zr_facts[fact].source;
 }
 
-static void check_loader(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_loader(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_stack *s = &c->stack;
 
     if (!s->loader.count || !s->runtime.count)
@@ -99,8 +95,7 @@ static void check_loader(const struct zr_case *c, struct zr_findings *to)
 }
 
 /* Adapter v2 with an old UMF needs a link that is missing beside many a loader. */
-static void check_umf(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_umf(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_library *umf = &c->stack.parts[ZR_PART_UMF], *loader = &c->stack.parts[ZR_PART_LOADER];
     char link[1100];
     char *slash;
@@ -121,8 +116,7 @@ static void check_umf(const struct zr_case *c, struct zr_findings *to)
     f->source = zr_facts[ZR_FACT_UMF_UNVERSIONED].source;
 }
 
-static bool list_has(const char *list, const char *version)
-{
+static bool list_has(const char *list, const char *version) {
     size_t length = strlen(version);
 
     for (const char *at = list; at && (at = strstr(at, version)); at++) {
@@ -132,8 +126,7 @@ static bool list_has(const char *list, const char *version)
     return false;
 }
 
-static void check_skiplists(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_skiplists(const struct zr_case *c, struct zr_findings *to) {
     static const struct {
         const char *variable;
         enum zr_part part;
@@ -155,8 +148,7 @@ static void check_skiplists(const struct zr_case *c, struct zr_findings *to)
 
 /* --- cards ----------------------------------------------------------------------------------- */
 
-static void check_cards(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_cards(const struct zr_case *c, struct zr_findings *to) {
     struct zr_finding *f;
     char a[32], b[32];
     bool alchemist = false;
@@ -193,8 +185,7 @@ static void check_cards(const struct zr_case *c, struct zr_findings *to)
     }
 }
 
-static const struct zr_card *card_named(const struct zr_case *c, const char *pdev)
-{
+static const struct zr_card *card_named(const struct zr_case *c, const char *pdev) {
     for (unsigned i = 0; i < c->card_count; i++) {
         if (!strcmp(c->cards[i].pdev, pdev))
             return &c->cards[i];
@@ -202,8 +193,7 @@ static const struct zr_card *card_named(const struct zr_case *c, const char *pde
     return NULL;
 }
 
-static void check_spill(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_spill(const struct zr_case *c, struct zr_findings *to) {
     for (unsigned i = 0; i < c->memory.card_count; i++) {
         const struct zr_card_use *use = &c->memory.cards[i];
         const struct zr_card *card = card_named(c, use->pdev);
@@ -223,8 +213,7 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to)
 
 /* --- IPC ------------------------------------------------------------------------------------- */
 
-static void check_ipc(const struct zr_case *c, struct zr_findings *to)
-{
+static void check_ipc(const struct zr_case *c, struct zr_findings *to) {
     const char *cache = zr_environ_get(&c->stack.environ, "CCL_ZE_CACHE_OPEN_IPC_HANDLES");
     struct zr_finding *f;
 
@@ -251,8 +240,7 @@ static void check_ipc(const struct zr_case *c, struct zr_findings *to)
 
 /* --- the environment ------------------------------------------------------------------------- */
 
-static void add_variable(void *to, const struct zr_env_report *what)
-{
+static void add_variable(void *to, const struct zr_env_report *what) {
     struct zr_finding *f;
 
     if (what->trouble == ZR_ENV_MISSPELT) {
@@ -266,8 +254,7 @@ static void add_variable(void *to, const struct zr_env_report *what)
     }
 }
 
-void zr_troubles_find(const struct zr_case *c, struct zr_findings *to)
-{
+void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_preload(c, to);
     check_loader(c, to);
     check_umf(c, to);

@@ -15,15 +15,13 @@
 volatile sig_atomic_t zr_mirror_interrupted;
 static volatile sig_atomic_t under_way; /* the worker */
 
-static void interrupt(int signal_number)
-{
+static void interrupt(int signal_number) {
     zr_mirror_interrupted = signal_number;
     if (under_way)
         kill(under_way, SIGKILL);
 }
 
-void zr_mirror_catch(void)
-{
+void zr_mirror_catch(void) {
     struct sigaction act = {.sa_handler = interrupt};
 
     sigaction(SIGINT, &act, NULL);
@@ -32,8 +30,7 @@ void zr_mirror_catch(void)
 }
 
 /* The command itself, to be started again. Through an ld-linux that was called by hand the link names that instead. */
-static void own_path(char *out, size_t size)
-{
+static void own_path(char *out, size_t size) {
     ssize_t length = readlink("/proc/self/exe", out, size - 1);
     const char *base;
 
@@ -44,8 +41,7 @@ static void own_path(char *out, size_t size)
 }
 
 /* "NAME=VALUE NAME=VALUE" into the environment. */
-static void set_variables(const char *list)
-{
+static void set_variables(const char *list) {
     char text[512], *rest = text, *one;
 
     if (!list)
@@ -62,8 +58,7 @@ static void set_variables(const char *list)
 }
 
 /* SYCL sees the first cards by this; Level Zero's route limits its context instead. */
-static void limit_cards(unsigned cards)
-{
+static void limit_cards(unsigned cards) {
     char mask[256];
     size_t used = 0;
 
@@ -73,8 +68,7 @@ static void limit_cards(unsigned cards)
     setenv("ZE_AFFINITY_MASK", mask, 0);
 }
 
-static void start_worker(const struct zr_mirror_plan *plan, const char *library)
-{
+static void start_worker(const struct zr_mirror_plan *plan, const char *library) {
     bool native = !strcmp(plan->route, "native");
     char self[4096], conf[256], share[8], cards[8], count[8], step[24], keep[24], kept[128];
     char *argv[] = {self, (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards, count, step, keep,
@@ -103,8 +97,7 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
     _exit(127);
 }
 
-static void take_line(struct zr_mirror_result *r, char *text)
-{
+static void take_line(struct zr_mirror_result *r, char *text) {
     text[strcspn(text, "\n")] = '\0';
     if (!strncmp(text, "stop ", 5)) {
         snprintf(r->stopped, sizeof r->stopped, "%.199s", text + 5);
@@ -123,8 +116,7 @@ static void take_line(struct zr_mirror_result *r, char *text)
     }
 }
 
-void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result)
-{
+void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result) {
     char library[4096], text[1024];
     int ends[2], status = 0;
     pid_t worker;

@@ -63,8 +63,7 @@ struct options {
 };
 
 /* "1,2,4". Returns false if it is not such a list. */
-static bool take_cards(struct options *o, const char *list)
-{
+static bool take_cards(struct options *o, const char *list) {
     for (o->card_count = 0; *list && o->card_count < COLUMNS; o->card_count++) {
         char *end;
         unsigned long n = strtoul(list, &end, 10);
@@ -77,8 +76,7 @@ static bool take_cards(struct options *o, const char *list)
     return o->card_count > 0 && !*list;
 }
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     uint64_t n;
 
@@ -121,8 +119,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
 
 /* --- the simulated GPU, with a /proc of its own ---------------------------------------------- */
 
-static bool start_sim(const struct options *o, char *root, size_t size)
-{
+static bool start_sim(const struct options *o, char *root, size_t size) {
     char spec[512];
     unsigned most = 1;
 
@@ -134,15 +131,13 @@ static bool start_sim(const struct options *o, char *root, size_t size)
 
 /* --- running --------------------------------------------------------------------------------- */
 
-static void tell(const struct options *o, const struct zr_mirror_plan *plan)
-{
+static void tell(const struct options *o, const struct zr_mirror_plan *plan) {
     if (isatty(2) && o->all)
         fprintf(stderr, "\r\033[K%s, %u cards ...", plan->label, plan->cards);
 }
 
 /* Without a SYCL runtime the rest of the rows would say so again and again: one is enough. */
-static unsigned run_all(const struct options *o, struct zr_mirror_result *results)
-{
+static unsigned run_all(const struct options *o, struct zr_mirror_result *results) {
     unsigned done = 0;
     bool no_sycl = false;
 
@@ -168,8 +163,7 @@ static unsigned run_all(const struct options *o, struct zr_mirror_result *result
     return done;
 }
 
-static unsigned run_each(const struct options *o, struct zr_mirror_result *results)
-{
+static unsigned run_each(const struct options *o, struct zr_mirror_result *results) {
     unsigned done = 0;
 
     for (unsigned k = 0; k < o->card_count && !zr_mirror_interrupted; k++) {
@@ -188,8 +182,7 @@ static unsigned run_each(const struct options *o, struct zr_mirror_result *resul
     return done;
 }
 
-static int code_of(const struct options *o, const struct zr_mirror_result *results, unsigned count)
-{
+static int code_of(const struct options *o, const struct zr_mirror_result *results, unsigned count) {
     static const int codes[] = {[ZR_NOT_MIRRORED] = 0, [ZR_MIRRORED] = 1, [ZR_CANNOT_TELL] = ZR_EXIT_NO_VERDICT};
     int code = 0;
 
@@ -201,8 +194,7 @@ static int code_of(const struct options *o, const struct zr_mirror_result *resul
     return code;
 }
 
-int zr_cmd_mirror_test(int argc, char **argv)
-{
+int zr_cmd_mirror_test(int argc, char **argv) {
     struct options o = {.plan = {.label = "",
                                  .route = "native",
                                  .residency = "default",

@@ -38,8 +38,7 @@ static ze_command_list_handle_t lists[ZR_CARDS_MAX];
 static unsigned device_count;
 static unsigned char *staging;
 
-static bool failed(const char *call, ze_result_t result, char *why, size_t size)
-{
+static bool failed(const char *call, ze_result_t result, char *why, size_t size) {
     if (result == ZE_RESULT_SUCCESS)
         return false;
     snprintf(why, size, "%s: error 0x%x%s", call, (unsigned)result,
@@ -50,8 +49,7 @@ static bool failed(const char *call, ze_result_t result, char *why, size_t size)
     return true;
 }
 
-static bool resolve(char *why, size_t size)
-{
+static bool resolve(char *why, size_t size) {
     void *loader = dlopen("libze_loader.so.1", RTLD_NOW | RTLD_LOCAL), *symbol;
 
     if (!loader) {
@@ -71,8 +69,7 @@ static bool resolve(char *why, size_t size)
 }
 
 /* The first driver with graphics cards; drivers of other kinds may stand before it. */
-static bool find_cards(char *why, size_t size)
-{
+static bool find_cards(char *why, size_t size) {
     ze_driver_handle_t drivers[8];
     uint32_t count = 8;
 
@@ -98,8 +95,7 @@ static bool find_cards(char *why, size_t size)
     return device_count > 0;
 }
 
-static void describe(struct zr_mirror_route *route)
-{
+static void describe(struct zr_mirror_route *route) {
     ze_driver_properties_t of_driver = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};
     ze_device_properties_t of_device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
 
@@ -123,8 +119,7 @@ static void describe(struct zr_mirror_route *route)
 }
 
 /* As Unified Runtime does after every device allocation: resident on the owner and on every peer that can reach it. */
-static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *why, size_t size)
-{
+static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *why, size_t size) {
     for (unsigned i = 0; i < device_count; i++) {
         ze_bool_t reaches = i == owner;
 
@@ -137,8 +132,7 @@ static bool share_with_peers(unsigned owner, void *block, uint64_t bytes, char *
     return true;
 }
 
-static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
-{
+static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     ze_ipc_mem_handle_t handle;
     void *block = NULL;
@@ -164,24 +158,20 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     return block;
 }
 
-static size_t end_size(uint64_t bytes)
-{
+static size_t end_size(uint64_t bytes) {
     return bytes / 2 < ENDS ? (size_t)bytes / 2 : ENDS;
 }
 
-static bool copy(unsigned card, void *to, const void *from, size_t size)
-{
+static bool copy(unsigned card, void *to, const void *from, size_t size) {
     return ze.zeCommandListAppendMemoryCopy(lists[card], to, from, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS;
 }
 
-static void fill(unsigned char *to, size_t size, unsigned seed)
-{
+static void fill(unsigned char *to, size_t size, unsigned seed) {
     for (size_t i = 0; i < size; i++)
         to[i] = (unsigned char)(i * 31 + seed * 17 + (i >> 8));
 }
 
-static bool write_ends(unsigned card, void *block, uint64_t bytes, unsigned seed)
-{
+static bool write_ends(unsigned card, void *block, uint64_t bytes, unsigned seed) {
     size_t size = end_size(bytes);
 
     if (!staging || !lists[card])
@@ -190,8 +180,7 @@ static bool write_ends(unsigned card, void *block, uint64_t bytes, unsigned seed
     return copy(card, block, staging, size) && copy(card, (char *)block + bytes - size, staging, size);
 }
 
-static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same)
-{
+static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned seed, bool *same) {
     size_t size = end_size(bytes);
 
     if (!staging || !lists[card])
@@ -205,8 +194,7 @@ static bool verify_ends(unsigned card, void *block, uint64_t bytes, unsigned see
 }
 
 /* A group of engines that copy and nothing else, where there is one: copies then need no kernel. */
-static uint32_t copy_group(ze_device_handle_t device)
-{
+static uint32_t copy_group(ze_device_handle_t device) {
     ze_command_queue_group_properties_t groups[8];
     uint32_t count = 8;
 
@@ -223,8 +211,7 @@ static uint32_t copy_group(ze_device_handle_t device)
     return 0;
 }
 
-static void open_lists(void)
-{
+static void open_lists(void) {
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
@@ -239,8 +226,7 @@ static void open_lists(void)
     }
 }
 
-bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
-{
+bool zr_mirror_open_native(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size) {
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
 
     if (!resolve(why, size) || !find_cards(why, size))

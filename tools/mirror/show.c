@@ -7,8 +7,7 @@
 #include <string.h>
 
 /* "1.00 +- 0.01", "1.00" with two points, "-" when it was not measured. */
-static const char *slope_text(char *out, size_t size, bool there, const struct zr_line *line)
-{
+static const char *slope_text(char *out, size_t size, bool there, const struct zr_line *line) {
     double slope = fabs(line->slope) < 0.005 ? 0 : line->slope; /* no -0.00 */
 
     if (!there)
@@ -22,33 +21,28 @@ static const char *slope_text(char *out, size_t size, bool there, const struct z
 
 enum { SIGNED_SIZE = ZR_TEXT_SIZE + 1 };
 
-static const char *signed_bytes(char *out, int64_t bytes)
-{
+static const char *signed_bytes(char *out, int64_t bytes) {
     if (bytes < 0)
         *out = '-';
     zr_text_bytes(out + (bytes < 0), (uint64_t)(bytes < 0 ? -bytes : bytes));
     return out;
 }
 
-static const char *growth_text(char *out, uint64_t now, uint64_t start)
-{
+static const char *growth_text(char *out, uint64_t now, uint64_t start) {
     return now == ZR_ABSENT || start == ZR_ABSENT ? "-" : signed_bytes(out, (int64_t)(now - start));
 }
 
-static const char *drop_text(char *out, const struct zr_meminfo *start, const struct zr_meminfo *now)
-{
+static const char *drop_text(char *out, const struct zr_meminfo *start, const struct zr_meminfo *now) {
     bool there = start->available != ZR_ABSENT && now->available != ZR_ABSENT;
     return there ? signed_bytes(out, zr_meminfo_drop(start, now)) : "-";
 }
 
-static const struct zr_line *best_line(const struct zr_mirror_result *r, bool *there)
-{
+static const struct zr_line *best_line(const struct zr_mirror_result *r, bool *there) {
     *there = r->by_active || r->by_available;
     return r->by_active ? &r->active : &r->available;
 }
 
-void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
-{
+void zr_mirror_show(FILE *to, const struct zr_mirror_result *r) {
     const struct zr_mirror_plan *plan = &r->plan;
     const struct zr_mirror_step *start = &r->step[0];
     bool colour = zr_colour(to);
@@ -90,8 +84,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r)
 /* --- the table of --all ---------------------------------------------------------------------- */
 
 static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *results, unsigned count, const char *label,
-                                              unsigned cards)
-{
+                                              unsigned cards) {
     for (unsigned i = 0; i < count; i++) {
         if (!strcmp(results[i].plan.label, label) && results[i].plan.cards == cards)
             return &results[i];
@@ -99,8 +92,7 @@ static const struct zr_mirror_result *cell_of(const struct zr_mirror_result *res
     return NULL;
 }
 
-static const char *cell_text(char *out, size_t size, const struct zr_mirror_result *cell)
-{
+static const char *cell_text(char *out, size_t size, const struct zr_mirror_result *cell) {
     bool there = false;
     const struct zr_line *line = cell ? best_line(cell, &there) : NULL;
 
@@ -114,8 +106,7 @@ static const char *cell_text(char *out, size_t size, const struct zr_mirror_resu
     return out;
 }
 
-static bool is_first_of_label(const struct zr_mirror_result *results, unsigned i)
-{
+static bool is_first_of_label(const struct zr_mirror_result *results, unsigned i) {
     for (unsigned k = 0; k < i; k++) {
         if (!strcmp(results[k].plan.label, results[i].plan.label))
             return false;
@@ -123,8 +114,7 @@ static bool is_first_of_label(const struct zr_mirror_result *results, unsigned i
     return true;
 }
 
-static unsigned columns_of(const struct zr_mirror_result *results, unsigned count, unsigned *cards)
-{
+static unsigned columns_of(const struct zr_mirror_result *results, unsigned count, unsigned *cards) {
     unsigned found = 0;
 
     for (unsigned i = 0; i < count; i++) {
@@ -139,8 +129,7 @@ static unsigned columns_of(const struct zr_mirror_result *results, unsigned coun
 }
 
 /* Each reason once, with the first cell that has it. */
-static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
-{
+static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown) {
     for (unsigned i = 0; i < count; i++) {
         unsigned others = 0;
         bool told = false;
@@ -163,8 +152,7 @@ static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsig
     }
 }
 
-void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown)
-{
+void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown) {
     unsigned cards[4], columns = columns_of(results, count, cards), width = 0;
     bool colour = !markdown && zr_colour(to);
     char text[48];
@@ -201,8 +189,7 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-static void line(json_t *j, const char *key, bool there, const struct zr_line *of)
-{
+static void line(json_t *j, const char *key, bool there, const struct zr_line *of) {
     if (!there)
         return;
     json_t *named = zr_json_object(j, key);
@@ -210,8 +197,7 @@ static void line(json_t *j, const char *key, bool there, const struct zr_line *o
     zr_json_real(named, "error", of->error);
 }
 
-static void one(json_t *j, const struct zr_mirror_result *r)
-{
+static void one(json_t *j, const struct zr_mirror_result *r) {
     json_t *item = zr_json_object(j, NULL);
     if (*r->plan.label)
         zr_json_text(item, "setting", r->plan.label);
@@ -246,8 +232,7 @@ static void one(json_t *j, const struct zr_mirror_result *r)
         zr_json_text(item, "stopped", r->stopped);
 }
 
-void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count)
-{
+void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count) {
 
     json_t *document = zr_json_document(1);
     json_t *measurements = zr_json_array(document, "measurements");

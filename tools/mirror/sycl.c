@@ -58,8 +58,7 @@ static const struct runtime *runtime;
 static struct vector devices;
 static struct object context;
 
-static bool resolve(char *why, size_t size)
-{
+static bool resolve(char *why, size_t size) {
     void *library = NULL;
 
     for (size_t i = 0; i < sizeof runtimes / sizeof *runtimes && !library; i++) {
@@ -83,8 +82,7 @@ static bool resolve(char *why, size_t size)
 }
 
 /* A runtime without adapter v2 takes v1 when v2 is requested, silently: the row would carry the wrong name. */
-static bool lacks_v2(void)
-{
+static bool lacks_v2(void) {
     const char *requested = getenv("SYCL_UR_USE_LEVEL_ZERO_V2");
     char *maps = requested && !strcmp(requested, "1") ? zr_read_whole("/proc/self/maps", NULL) : NULL;
     bool lacks = maps && !strstr(maps, "libur_adapter_level_zero_v2.so");
@@ -93,8 +91,7 @@ static bool lacks_v2(void)
     return lacks;
 }
 
-static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size)
-{
+static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t bytes, char *why, size_t size) {
     static const struct code_location where = {"", "", 0, 0};
     void *block = sycl.aligned_alloc_device(512, bytes, devices.begin + card * runtime->device_size, &context, &where);
 
@@ -104,8 +101,7 @@ static void *allocate(const struct zr_mirror_plan *plan, unsigned card, uint64_t
     return block;
 }
 
-bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size)
-{
+bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_route *route, char *why, size_t size) {
     struct vector platforms = {0};
     unsigned found;
 

@@ -7,8 +7,7 @@ const char *const zr_share_names[] = {"peer", "ipc", "none"};
 const char *const zr_verdict_names[] = {"not mirrored", "mirrored", "cannot tell"};
 
 /* Less than a tenth of a byte per byte is the driver's own book-keeping; a slope must also stand out from its error. */
-static enum zr_verdict verdict_of(const struct zr_line *line)
-{
+static enum zr_verdict verdict_of(const struct zr_line *line) {
     double error = isnan(line->error) ? 0 : line->error;
 
     if (line->slope > 0.1 && line->slope > 3 * error)
@@ -16,8 +15,7 @@ static enum zr_verdict verdict_of(const struct zr_line *line)
     return fabs(line->slope) + 2 * error < 0.1 ? ZR_NOT_MIRRORED : ZR_CANNOT_TELL;
 }
 
-static void fit(struct zr_mirror_result *r)
-{
+static void fit(struct zr_mirror_result *r) {
     double x[ZR_STEPS_MAX + 1] = {0}, active[ZR_STEPS_MAX + 1] = {0}, drop[ZR_STEPS_MAX + 1] = {0};
     bool has_active = true, has_available = true;
 
@@ -34,8 +32,7 @@ static void fit(struct zr_mirror_result *r)
     r->by_available = has_available && zr_line_fit(x, drop, r->count, &r->available);
 }
 
-void zr_mirror_judge(struct zr_mirror_result *r)
-{
+void zr_mirror_judge(struct zr_mirror_result *r) {
     const struct zr_line *line;
     double apart, allowed;
 

@@ -13,16 +13,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static void print_amount(FILE *to, uint64_t bytes)
-{
+static void print_amount(FILE *to, uint64_t bytes) {
     if (bytes == ZR_ABSENT)
         fputs(" -", to);
     else
         fprintf(to, " %" PRIu64, bytes);
 }
 
-static void print_step(FILE *to, const struct zr_mirror_step *step)
-{
+static void print_step(FILE *to, const struct zr_mirror_step *step) {
     const uint64_t amounts[] = {step->device,           step->host.total, step->host.available, step->host.gpu_active,
                                 step->host.gpu_reclaim, step->rss,        step->imports,        step->vram};
 
@@ -33,8 +31,7 @@ static void print_step(FILE *to, const struct zr_mirror_step *step)
     fflush(to);
 }
 
-bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step)
-{
+bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step) {
     uint64_t *const amounts[] = {
         &step->device,           &step->host.total, &step->host.available, &step->host.gpu_active,
         &step->host.gpu_reclaim, &step->rss,        &step->imports,        &step->vram};
@@ -61,8 +58,7 @@ bool zr_mirror_parse_step(const char *line, struct zr_mirror_step *step)
     return true;
 }
 
-static void sample(struct zr_mirror_step *step, uint64_t device_bytes)
-{
+static void sample(struct zr_mirror_step *step, uint64_t device_bytes) {
     struct zr_process_memory memory;
 
     memset(step, 0, sizeof *step);
@@ -83,8 +79,7 @@ static void sample(struct zr_mirror_step *step, uint64_t device_bytes)
 }
 
 /* Whether one more step could take the machine below what is to be kept. */
-static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t size)
-{
+static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t size) {
     struct zr_meminfo now;
     char left[32], keep[32];
 
@@ -99,8 +94,7 @@ static bool too_little_left(const struct zr_mirror_plan *plan, char *why, size_t
     return true;
 }
 
-static void stop(const char *why)
-{
+static void stop(const char *why) {
     printf("stop %s\n", why);
     fflush(stdout);
 }
@@ -112,8 +106,7 @@ struct block {
 };
 
 static const char *check_data(const struct zr_mirror_route *route, const struct zr_mirror_plan *plan,
-                              const struct block *blocks, unsigned count)
-{
+                              const struct block *blocks, unsigned count) {
     unsigned checked = 0;
 
     for (unsigned i = 0; i < count; i++) {
@@ -128,8 +121,7 @@ static const char *check_data(const struct zr_mirror_route *route, const struct 
     return count && checked == count ? "intact" : "unchecked";
 }
 
-static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *route)
-{
+static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *route) {
     struct block blocks[ZR_STEPS_MAX];
     uint64_t on_card[ZR_CARDS_MAX] = {0}, device = 0;
     struct zr_mirror_step step;
@@ -165,8 +157,7 @@ static void walk(const struct zr_mirror_plan *plan, struct zr_mirror_route *rout
 }
 
 /* zeroute mirror-worker ROUTE SHARE CARDS COUNT STEP KEEP */
-int zr_cmd_mirror_worker(int argc, char **argv)
-{
+int zr_cmd_mirror_worker(int argc, char **argv) {
     struct zr_mirror_plan plan = {.label = ""};
     struct zr_mirror_route route = {.vram = ZR_ABSENT};
     struct rlimit files;

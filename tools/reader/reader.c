@@ -41,8 +41,7 @@ struct memory {
     _Alignas(16) char bytes[];
 };
 
-static void *keep(struct zeroute_snapshot *s, size_t size)
-{
+static void *keep(struct zeroute_snapshot *s, size_t size) {
     struct memory *m = calloc(1, sizeof *m + size);
     if (!m)
         return NULL;
@@ -51,8 +50,7 @@ static void *keep(struct zeroute_snapshot *s, size_t size)
     return m->bytes;
 }
 
-static const char *keep_text(struct zeroute_snapshot *s, const char *text, size_t length)
-{
+static const char *keep_text(struct zeroute_snapshot *s, const char *text, size_t length) {
     char *copy = keep(s, length + 1);
     if (!copy)
         return "";
@@ -60,8 +58,7 @@ static const char *keep_text(struct zeroute_snapshot *s, const char *text, size_
     return copy;
 }
 
-void zeroute_snapshot_free(struct zeroute_snapshot *s)
-{
+void zeroute_snapshot_free(struct zeroute_snapshot *s) {
     if (!s)
         return;
     struct memory *m = s->memory;
@@ -77,16 +74,14 @@ void zeroute_snapshot_free(struct zeroute_snapshot *s)
 
 /* --- histograms ------------------------------------------------------------------------------- */
 
-uint64_t zeroute_bucket_floor(unsigned bucket)
-{
+uint64_t zeroute_bucket_floor(unsigned bucket) {
     if (bucket == 0)
         return 0;
     unsigned octave = (bucket - 1) / 4 + 4;
     return (uint64_t)(4 + (bucket - 1) % 4) << (octave - 2);
 }
 
-static uint64_t percentile(const uint64_t *buckets, uint64_t total, uint64_t max, unsigned percent)
-{
+static uint64_t percentile(const uint64_t *buckets, uint64_t total, uint64_t max, unsigned percent) {
     if (!total)
         return 0;
     if (total == 1)
@@ -103,8 +98,7 @@ static uint64_t percentile(const uint64_t *buckets, uint64_t total, uint64_t max
 }
 
 /* at[0] is the histogram, with its sum in `value`; the derived fields follow it. */
-static void derive(struct zeroute_field *at, uint64_t max)
-{
+static void derive(struct zeroute_field *at, uint64_t max) {
     uint64_t total = 0;
     for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++)
         total += at->buckets[b];
@@ -115,8 +109,7 @@ static void derive(struct zeroute_field *at, uint64_t max)
     at[5].value = max;
 }
 
-static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
-{
+static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at) {
     static const struct {
         const char *name, *unit, *help;
         enum zeroute_type type;
@@ -142,8 +135,7 @@ static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at)
 /* --- the file --------------------------------------------------------------------------------- */
 
 /* Folder by folder, where the kernel cannot do it at once. */
-static int open_step_by_step(int from, const char *path, int flags)
-{
+static int open_step_by_step(int from, const char *path, int flags) {
     char part[256];
     int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
     while (fd >= 0 && *path) {
@@ -159,8 +151,7 @@ static int open_step_by_step(int from, const char *path, int flags)
     return fd;
 }
 
-static int open_below(int from, const char *path, int flags)
-{
+static int open_below(int from, const char *path, int flags) {
 #ifdef SYS_openat2
     struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int fd = (int)syscall(SYS_openat2, from, path, &how, sizeof how);
@@ -174,8 +165,7 @@ static int open_below(int from, const char *path, int flags)
  * /proc/<pid>/root is another's file system, and a link in it leads out of it, wherever its owner likes: none is
  * followed.
  */
-int zeroute_open(const char *path, int flags)
-{
+int zeroute_open(const char *path, int flags) {
     static const char root[] = "/root/";
     const char *rest = strncmp(path, "/proc/", 6) == 0 ? strstr(path, root) : NULL;
     char part[64];
@@ -194,8 +184,7 @@ int zeroute_open(const char *path, int flags)
 }
 
 /* Our own /dev/shm may be a link; no other is. */
-static int open_directory_of(const struct zeroute_process *p)
-{
+static int open_directory_of(const struct zeroute_process *p) {
     char directory[sizeof p->path];
     const char *slash = strrchr(p->path, '/');
     snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
@@ -204,8 +193,7 @@ static int open_directory_of(const struct zeroute_process *p)
     return zeroute_open(directory, O_RDONLY | O_DIRECTORY);
 }
 
-int zeroute_open_listed(const struct zeroute_process *p, int *directory)
-{
+int zeroute_open_listed(const struct zeroute_process *p, int *directory) {
     struct stat st;
     int in = open_directory_of(p);
     int fd =
@@ -224,8 +212,7 @@ int zeroute_open_listed(const struct zeroute_process *p, int *directory)
     return fd;
 }
 
-static bool read_at(int fd, void *out, size_t size, uint64_t offset)
-{
+static bool read_at(int fd, void *out, size_t size, uint64_t offset) {
     char *to = out;
     while (size) {
         ssize_t n = pread(fd, to, size, (off_t)offset);
@@ -240,8 +227,7 @@ static bool read_at(int fd, void *out, size_t size, uint64_t offset)
     return true;
 }
 
-static void *load(int fd, uint64_t offset, uint64_t size, uint64_t most)
-{
+static void *load(int fd, uint64_t offset, uint64_t size, uint64_t most) {
     char *m = size && size <= most ? malloc(size) : NULL;
     if (m && !read_at(fd, m, size, offset)) {
         free(m);
@@ -250,22 +236,19 @@ static void *load(int fd, uint64_t offset, uint64_t size, uint64_t most)
     return m;
 }
 
-static uint64_t word(const char *base, uint64_t size, uint64_t offset)
-{
+static uint64_t word(const char *base, uint64_t size, uint64_t offset) {
     uint64_t n = 0;
     if (offset + sizeof n <= size)
         memcpy(&n, base + offset, sizeof n);
     return n;
 }
 
-static bool shards_fit(const struct zeroute_segment_header *h, uint32_t count)
-{
+static bool shards_fit(const struct zeroute_segment_header *h, uint32_t count) {
     return count <= MOST_SHARDS && count <= MOST_BYTES / h->shard_size &&
            count <= (h->file_size - h->shards_offset) / h->shard_size;
 }
 
-static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_t why_size)
-{
+static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_t why_size) {
     struct stat st;
     memset(h, 0, sizeof *h);
     if (fstat(fd, &st)) {
@@ -321,29 +304,25 @@ struct image {
     uint64_t given_up; /* CLOCK_THREAD_CPUTIME_ID: nothing is read after it */
 };
 
-static uint64_t clock_ns(clockid_t clock)
-{
+static uint64_t clock_ns(clockid_t clock) {
     struct timespec t;
     clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static uint64_t now_ns(void)
-{
+static uint64_t now_ns(void) {
     return clock_ns(CLOCK_MONOTONIC);
 }
 
 /* With the reason in errno: a segment that takes longer than any process needs. */
-static bool takes_too_long(const struct image *m)
-{
+static bool takes_too_long(const struct image *m) {
     if (clock_ns(CLOCK_THREAD_CPUTIME_ID) < m->given_up)
         return false;
     errno = ETIME;
     return true;
 }
 
-static struct zeroute_segment_field field_at(const struct image *m, unsigned i)
-{
+static struct zeroute_segment_field field_at(const struct image *m, unsigned i) {
     struct zeroute_segment_field f;
     memcpy(&f, m->table + (size_t)i * m->h->field_size, sizeof f);
     return f;
@@ -352,8 +331,7 @@ static struct zeroute_segment_field field_at(const struct image *m, unsigned i)
 /*
  * The seqlock's side of a reader, for what a shard's generation guards. Not for ever: the writer may be dead, or busy.
  */
-static bool read_group(struct image *m, uint64_t at)
-{
+static bool read_group(struct image *m, uint64_t at) {
     uint64_t before = 0, after = 0;
     for (unsigned i = 0; i == 0 || before != after || before & 1; i++) {
         if (i && now_ns() > m->deadline) {
@@ -370,13 +348,11 @@ static bool read_group(struct image *m, uint64_t at)
     return true;
 }
 
-static uint64_t shard_at(const struct image *m, unsigned n)
-{
+static uint64_t shard_at(const struct image *m, unsigned n) {
     return m->h->shards_offset + n * m->h->shard_size;
 }
 
-static bool find_histograms(struct image *m)
-{
+static bool find_histograms(struct image *m) {
     for (unsigned i = 0; i < m->h->field_count; i++) {
         struct zeroute_segment_field f = field_at(m, i);
         if (f.type == ZEROUTE_HISTOGRAM)
@@ -387,8 +363,7 @@ static bool find_histograms(struct image *m)
 }
 
 /* The counters that no generation guards: each is right by itself. */
-static bool sum_counters(struct image *m)
-{
+static bool sum_counters(struct image *m) {
     const struct zeroute_segment_header *h = m->h;
     for (unsigned n = 0; n < m->shards; n++) {
         const char *shard = (const char *)m->shard;
@@ -407,8 +382,7 @@ static bool sum_counters(struct image *m)
 }
 
 /* Whether a shard has folded since its number of folds was added to this sum. */
-static bool folded_since(const struct image *m, uint64_t folds, bool *good)
-{
+static bool folded_since(const struct image *m, uint64_t folds, bool *good) {
     for (unsigned n = 0; *good && n < m->shards; n++) {
         uint64_t now = 0;
         *good = read_at(m->fd, &now, sizeof now, shard_at(m, n) + m->h->shard_folds);
@@ -418,8 +392,7 @@ static bool folded_since(const struct image *m, uint64_t folds, bool *good)
 }
 
 /* Whether there are shards now that were not read, and may have folded. */
-static bool more_shards(struct image *m, bool *good)
-{
+static bool more_shards(struct image *m, bool *good) {
     uint32_t now = 0;
     *good = read_at(m->fd, &now, sizeof now, offsetof(struct zeroute_segment_header, shard_count));
     if (!*good || now <= m->shards || !shards_fit(m->h, now))
@@ -432,8 +405,7 @@ static bool more_shards(struct image *m, bool *good)
  * What shards have booked, and the totals that they fold into, which agree if no shard folds in between. A process too
  * busy for that is off by no more than what its threads have not folded.
  */
-static bool sum_bookings(struct image *m)
-{
+static bool sum_bookings(struct image *m) {
     const struct zeroute_segment_header *h = m->h;
     bool good = true, agree = false;
     for (unsigned attempt = 0; good && !agree && (attempt == 0 || now_ns() < m->deadline); attempt++) {
@@ -456,8 +428,7 @@ static bool sum_bookings(struct image *m)
     return good;
 }
 
-static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64_t offset, uint64_t room)
-{
+static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64_t offset, uint64_t room) {
     struct zeroute_segment_text head, again;
     if (room <= sizeof head || room > MOST_TEXT - m->texts)
         return "";
@@ -478,8 +449,7 @@ static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64
 }
 
 /* Sum of one series over all shards, or in the globals. */
-static uint64_t series(const struct image *m, const struct zeroute_segment_field *f, uint16_t place, uint32_t offset)
-{
+static uint64_t series(const struct image *m, const struct zeroute_segment_field *f, uint16_t place, uint32_t offset) {
     const char *base = place == ZEROUTE_GLOBAL ? m->globals : (const char *)m->sum;
     uint64_t sum = 0, size = place == ZEROUTE_GLOBAL ? m->h->globals_size : m->h->shard_size;
     for (uint32_t i = 0; i < f->count && i < MOST_WORDS; i++)
@@ -488,20 +458,17 @@ static uint64_t series(const struct image *m, const struct zeroute_segment_field
 }
 
 /* What was folded, and what was not yet; signed. */
-static int64_t folded(const struct image *m, const struct zeroute_segment_field *f, uint32_t unfolded)
-{
+static int64_t folded(const struct image *m, const struct zeroute_segment_field *f, uint32_t unfolded) {
     return (int64_t)(word(m->globals, m->h->globals_size, f->total) + series(m, f, ZEROUTE_SHARDS, unfolded));
 }
 
 /* More freed than allocated is nothing, not 18 EB. */
-static uint64_t never_below_zero(int64_t n)
-{
+static uint64_t never_below_zero(int64_t n) {
     return n > 0 ? (uint64_t)n : 0;
 }
 
 /* False: it is absent. */
-static bool gauge(const struct image *m, const struct zeroute_segment_field *f, uint64_t *value)
-{
+static bool gauge(const struct image *m, const struct zeroute_segment_field *f, uint64_t *value) {
     *value = series(m, f, f->place, f->offset);
     if (f->total)
         *value = never_below_zero(folded(m, f, f->offset));
@@ -512,8 +479,7 @@ static bool gauge(const struct image *m, const struct zeroute_segment_field *f, 
     return true;
 }
 
-static uint64_t peak(const struct image *m, const struct zeroute_segment_field *f)
-{
+static uint64_t peak(const struct image *m, const struct zeroute_segment_field *f) {
     int64_t value = (int64_t)word(m->globals, m->h->globals_size, f->offset);
     if (f->total) {
         int64_t since = folded(m, f, f->high);
@@ -523,8 +489,7 @@ static uint64_t peak(const struct image *m, const struct zeroute_segment_field *
 }
 
 static bool histogram(const struct image *m, struct zeroute_snapshot *s, const struct zeroute_segment_field *f,
-                      uint64_t max, struct zeroute_field *out)
-{
+                      uint64_t max, struct zeroute_field *out) {
     uint64_t *buckets = keep(s, ZEROUTE_BUCKETS * sizeof *buckets);
     if (!buckets)
         return false;
@@ -538,8 +503,7 @@ static bool histogram(const struct image *m, struct zeroute_snapshot *s, const s
     return true;
 }
 
-static bool add_fields(struct image *m, struct zeroute_snapshot *s)
-{
+static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
     const struct zeroute_segment_header *h = m->h;
     size_t seen = 0; /* histograms */
     s->field = calloc((size_t)h->field_count * (1 + DERIVED) + 1, sizeof *s->field);
@@ -587,8 +551,7 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s)
  * What the process holds is reserved from the driver. The two are read one after the other, and a process that frees
  * in between would seem to hold more than there is.
  */
-static void raise_reserved(struct zeroute_snapshot *s)
-{
+static void raise_reserved(struct zeroute_snapshot *s) {
     static const char reserved[] = "reserved_bytes.all.", allocated[] = "allocated_bytes.all.";
     unsigned found = 0;
     for (size_t i = 0; i < s->field_count && found < MOST_RESERVED; i++) {
@@ -604,8 +567,7 @@ static void raise_reserved(struct zeroute_snapshot *s)
     }
 }
 
-static bool add_facts(struct zeroute_snapshot *s, const char *text)
-{
+static bool add_facts(struct zeroute_snapshot *s, const char *text) {
     size_t lines = 1;
     for (const char *p = text; *p && lines < MOST_FACTS; p++)
         lines += *p == '\n';
@@ -625,8 +587,7 @@ static bool add_facts(struct zeroute_snapshot *s, const char *text)
     return true;
 }
 
-static void identity(struct zeroute_process *p, const struct zeroute_segment_header *h)
-{
+static void identity(struct zeroute_process *p, const struct zeroute_segment_header *h) {
     p->pid_inside = (int)h->pid;
     p->uid = h->uid;
     p->pid_namespace = h->pid_namespace;
@@ -640,8 +601,7 @@ static void identity(struct zeroute_process *p, const struct zeroute_segment_hea
     memcpy(p->rank, h->rank, sizeof p->rank);
 }
 
-static void activity(struct zeroute_snapshot *s, const struct image *m)
-{
+static void activity(struct zeroute_snapshot *s, const struct image *m) {
     if (m->activity > m->h->clock_ticks && m->h->clock_hz)
         s->last_activity_ns =
             m->h->created_ns + (uint64_t)((double)(m->activity - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
@@ -649,8 +609,7 @@ static void activity(struct zeroute_snapshot *s, const struct image *m)
 
 static void index_names(struct zeroute_snapshot *s);
 
-static bool read_image(struct image *m, struct zeroute_snapshot *s)
-{
+static bool read_image(struct image *m, struct zeroute_snapshot *s) {
     const struct zeroute_segment_header *h = m->h;
     m->group = (h->shard_group < h->shard_size ? h->shard_group : h->shard_size) / 8 * 8;
     m->deadline = now_ns() + RETRY_NS;
@@ -677,8 +636,7 @@ static bool read_image(struct image *m, struct zeroute_snapshot *s)
     return true;
 }
 
-static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
-{
+static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size) {
     struct zeroute_segment_header h;
     struct image m = {.fd = fd, .h = &h};
     if (!header_of(fd, &h, why, why_size))
@@ -707,15 +665,13 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size)
     return NULL;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_of_fd(int fd, char *why, size_t why_size)
-{
+struct zeroute_snapshot *zeroute_snapshot_of_fd(int fd, char *why, size_t why_size) {
     errno = 0;
     return snapshot(fd, why, why_size);
 }
 
 /* Closes it. */
-static struct zeroute_snapshot *snapshot_of_opened(int fd, char *why, size_t why_size)
-{
+static struct zeroute_snapshot *snapshot_of_opened(int fd, char *why, size_t why_size) {
     if (fd < 0) {
         snprintf(why, why_size, "cannot be opened: %s", strerror(errno));
         return NULL;
@@ -725,16 +681,14 @@ static struct zeroute_snapshot *snapshot_of_opened(int fd, char *why, size_t why
     return s;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size)
-{
+struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size) {
     struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open(path, O_RDONLY), why, why_size);
     if (s)
         snprintf(s->process.path, sizeof s->process.path, "%s", path);
     return s;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size)
-{
+struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size) {
     if (!p->readable) {
         snprintf(why, why_size, "%s", p->why);
         return NULL;
@@ -753,8 +707,7 @@ struct names {
     uint32_t at[]; /* of the field, from 1 */
 };
 
-static uint32_t *place_of(struct names *n, const struct zeroute_field *field, const char *name)
-{
+static uint32_t *place_of(struct names *n, const struct zeroute_field *field, const char *name) {
     uint64_t hash = 14695981039346656037u;
     for (const char *c = name; *c; c++)
         hash = (hash ^ (unsigned char)*c) * 1099511628211u;
@@ -765,8 +718,7 @@ static uint32_t *place_of(struct names *n, const struct zeroute_field *field, co
 }
 
 /* Without it all is found as well, and takes longer. */
-static void index_names(struct zeroute_snapshot *s)
-{
+static void index_names(struct zeroute_snapshot *s) {
     size_t room = 64;
     while (room < 2 * s->field_count)
         room *= 2;
@@ -783,8 +735,7 @@ static void index_names(struct zeroute_snapshot *s)
     s->names = n;
 }
 
-const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name)
-{
+const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name) {
     struct names *n = s->names;
     uint32_t at = n ? *place_of(n, s->field, name) : 0;
     if (at)
@@ -795,14 +746,12 @@ const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const
     return NULL;
 }
 
-uint64_t zeroute_value(const struct zeroute_snapshot *s, const char *name, uint64_t absent)
-{
+uint64_t zeroute_value(const struct zeroute_snapshot *s, const char *name, uint64_t absent) {
     const struct zeroute_field *f = zeroute_find(s, name);
     return f ? f->value : absent;
 }
 
-const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key)
-{
+const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key) {
     for (size_t i = 0; i < s->fact_count; i++)
         if (strcmp(s->fact[i].key, key) == 0)
             return s->fact[i].value;
@@ -811,8 +760,7 @@ const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key)
 
 /* --- adding up -------------------------------------------------------------------------------- */
 
-static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field *from, size_t n)
-{
+static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field *from, size_t n) {
     struct zeroute_field *grown = realloc(sum->field, (sum->field_count + n + 1) * sizeof *sum->field);
     if (!grown)
         return false;
@@ -836,8 +784,7 @@ static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field
     return true;
 }
 
-static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field *to, const struct zeroute_field *from)
-{
+static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field *to, const struct zeroute_field *from) {
     uint64_t *b = keep(sum, ZEROUTE_BUCKETS * sizeof *b);
     if (!b)
         return false;
@@ -849,8 +796,7 @@ static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field 
     return true;
 }
 
-uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b)
-{
+uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b) {
     static const struct {
         const char *name;
         bool most;
@@ -865,8 +811,7 @@ uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b)
     return a + b;
 }
 
-bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other)
-{
+bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
     for (size_t i = 0; i < other->field_count; i++) {
         const struct zeroute_field *from = &other->field[i];
         struct zeroute_field *to = (struct zeroute_field *)(uintptr_t)zeroute_find(sum, from->name);

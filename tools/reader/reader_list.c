@@ -26,8 +26,7 @@ struct search {
     char boot_id[40];
 };
 
-static void read_line(const char *path, char *out, size_t size)
-{
+static void read_line(const char *path, char *out, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
     if (fd >= 0)
@@ -36,8 +35,7 @@ static void read_line(const char *path, char *out, size_t size)
     out[strcspn(out, "\n")] = '\0';
 }
 
-static uint64_t namespace_of(const char *pid, const char *kind)
-{
+static uint64_t namespace_of(const char *pid, const char *kind) {
     char path[64], link[64];
     snprintf(path, sizeof path, "/proc/%.16s/ns/%.16s", pid, kind);
     ssize_t n = readlink(path, link, sizeof link - 1);
@@ -47,8 +45,7 @@ static uint64_t namespace_of(const char *pid, const char *kind)
 }
 
 /* Start time in clock ticks since boot, 0 when there is no such process. */
-static uint64_t start_time_of(const char *pid)
-{
+static uint64_t start_time_of(const char *pid) {
     char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%.16s/stat", pid);
     read_line(path, text, sizeof text);
@@ -62,8 +59,7 @@ static uint64_t start_time_of(const char *pid)
 }
 
 /* The process's number in its innermost namespace. */
-static int inner_pid(const char *pid)
-{
+static int inner_pid(const char *pid) {
     char path[64], line[256];
     int inner = 0;
     snprintf(path, sizeof path, "/proc/%.16s/status", pid);
@@ -80,15 +76,13 @@ static int inner_pid(const char *pid)
  * Is there such a process, and is it the one? One that could not read its own start time (no
  * descriptor was free) is known by its number alone; whether it has the segment is looked up later.
  */
-static bool is_it(const char *pid, uint64_t start_time)
-{
+static bool is_it(const char *pid, uint64_t start_time) {
     uint64_t now = start_time_of(pid);
     return now && (!start_time || now == start_time);
 }
 
 /* The process of a segment as we see it: its pid here, or 0. */
-static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
-{
+static int find_process(const struct zeroute_process *p, uint64_t own_namespace) {
     char pid[16];
     if (p->pid_namespace == own_namespace) {
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
@@ -113,8 +107,7 @@ static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
  * Real, effective, saved or file-system id. What may not be looked at is taken to own it; a segment of root is,
  * whatever the process has become since.
  */
-static bool owns(int pid, unsigned uid)
-{
+static bool owns(int pid, unsigned uid) {
     char path[64], line[256];
     unsigned id[4] = {uid, uid, uid, uid};
     snprintf(path, sizeof path, "/proc/%d/status", pid);
@@ -128,8 +121,7 @@ static bool owns(int pid, unsigned uid)
 }
 
 /* Who holds the writer's lock: its pid here, 0 if it cannot be seen from here, -1 if nobody does. */
-static int holder(int fd)
-{
+static int holder(int fd) {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     if (fcntl(fd, F_GETLK, &l) || l.l_type == F_UNLCK)
         return -1;
@@ -140,8 +132,7 @@ static int holder(int fd)
  * After exec the pid and the start time are the same, and the segment is a finished program's: the
  * new one does not have it mapped. What may not be looked at is taken to have it.
  */
-static bool maps_it(int pid, const struct zeroute_process *p, int fd)
-{
+static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
     char path[64], *line = NULL, name[64];
     struct statfs system;
     size_t size = 0;
@@ -165,8 +156,7 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd)
 }
 
 /* Is the holder of the lock the process that the segment says it is of? What may not be looked at is by its number. */
-static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_namespace)
-{
+static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_namespace) {
     char text[16];
     snprintf(text, sizeof text, "%d", pid);
     if (!start_time_of(text))
@@ -174,8 +164,7 @@ static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_nam
     return is_it(text, p->start_time) && inner_pid(text) == p->pid_inside;
 }
 
-static enum zeroute_state forged(struct zeroute_process *p, const char *why)
-{
+static enum zeroute_state forged(struct zeroute_process *p, const char *why) {
     snprintf(p->why, sizeof p->why, "forged: %s", why);
     p->readable = false;
     p->pid = 0;
@@ -187,8 +176,7 @@ static enum zeroute_state forged(struct zeroute_process *p, const char *why)
  * called dead.
  */
 static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id, uint64_t own_namespace,
-                                const char *own_boot)
-{
+                                const char *own_boot) {
     if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
         return ZEROUTE_FINISHED;
     int held_by = holder(fd);
@@ -217,8 +205,7 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
 }
 
 /* What is in the file. Whoever it belongs to and whatever it says: nothing is believed that the system does not say. */
-static void examine(const struct search *s, struct zeroute_process *p, int fd)
-{
+static void examine(const struct search *s, struct zeroute_process *p, int fd) {
     struct zeroute_segment_header h;
     ssize_t n = pread(fd, &h, sizeof h, 0);
     if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC || h.layout != ZEROUTE_SEGMENT_LAYOUT) {
@@ -250,8 +237,7 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd)
 }
 
 /* False: it is gone. */
-static bool look_at(const struct search *s, struct zeroute_process *p, int directory, const char *name)
-{
+static bool look_at(const struct search *s, struct zeroute_process *p, int directory, const char *name) {
     struct stat st;
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
     if ((fd < 0 ? fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
@@ -276,8 +262,7 @@ static bool look_at(const struct search *s, struct zeroute_process *p, int direc
     return true;
 }
 
-static bool is_new(struct search *s, const struct stat *st)
-{
+static bool is_new(struct search *s, const struct stat *st) {
     for (size_t i = 0; i < s->seen_count; i++)
         if (s->seen[i].device == st->st_dev && s->seen[i].inode == st->st_ino)
             return false;
@@ -290,8 +275,7 @@ static bool is_new(struct search *s, const struct stat *st)
 }
 
 /* NULL: it cannot be read, or was seen under another name. Our own may be a link. */
-static DIR *open_directory(struct search *s, const char *directory)
-{
+static DIR *open_directory(struct search *s, const char *directory) {
     bool own = strcmp(directory, ZEROUTE_SEGMENT_DIR) == 0;
     int fd =
         own ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : zeroute_open(directory, O_RDONLY | O_DIRECTORY);
@@ -302,8 +286,7 @@ static DIR *open_directory(struct search *s, const char *directory)
     return d;
 }
 
-static void scan(struct search *s, const char *directory)
-{
+static void scan(struct search *s, const char *directory) {
     DIR *d = open_directory(s, directory);
     struct dirent *e;
     size_t prefix = strlen(ZEROUTE_SEGMENT_PREFIX);
@@ -334,8 +317,7 @@ static void scan(struct search *s, const char *directory)
  * Other mount namespaces, each once: a container's /dev/shm is reached through any of its
  * processes.
  */
-static void scan_containers(struct search *s)
-{
+static void scan_containers(struct search *s) {
     char path[64];
     uint64_t own = namespace_of("self", "mnt"), last = own;
     DIR *d = opendir("/proc");
@@ -354,8 +336,7 @@ static void scan_containers(struct search *s)
         closedir(d);
 }
 
-static int by_age(const void *a, const void *b)
-{
+static int by_age(const void *a, const void *b) {
     const struct zeroute_process *p = a, *q = b;
     if (p->created_ns != q->created_ns)
         return p->created_ns < q->created_ns ? -1 : 1;
@@ -363,8 +344,7 @@ static int by_age(const void *a, const void *b)
 }
 
 /* Of two that say to be of one process, and are as good in all else, the one that it holds is its own. */
-static void compare_claims(struct zeroute_list *list)
-{
+static void compare_claims(struct zeroute_list *list) {
     for (size_t i = 0; i < list->count; i++)
         for (size_t o = 0; list->process[i].held && o < list->count; o++) {
             struct zeroute_process *p = &list->process[o];
@@ -373,8 +353,7 @@ static void compare_claims(struct zeroute_list *list)
         }
 }
 
-struct zeroute_list *zeroute_list_new(void)
-{
+struct zeroute_list *zeroute_list_new(void) {
     struct search s = {.list = calloc(1, sizeof *s.list)};
     if (!s.list)
         return NULL;
@@ -389,16 +368,14 @@ struct zeroute_list *zeroute_list_new(void)
     return s.list;
 }
 
-void zeroute_list_free(struct zeroute_list *list)
-{
+void zeroute_list_free(struct zeroute_list *list) {
     if (!list)
         return;
     free(list->process);
     free(list);
 }
 
-enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd)
-{
+enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd) {
     struct search s = {0};
     struct zeroute_process again = {.pid_inside = p->pid_inside, .uid = p->uid, .inode = p->inode};
     s.own_namespace = namespace_of("self", "pid");

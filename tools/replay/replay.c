@@ -13,12 +13,9 @@
 enum { MOST_PASSES = 1000 };
 
 /* A driver that costs nothing: addresses that are never used, and counts. */
-static struct {
-    uint64_t next, held, peak, calls;
-} driver;
+static struct { uint64_t next, held, peak, calls; } driver;
 
-static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held)
-{
+static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size_t held) {
     struct zr_block *b = zr_block_new();
 
     if (!b)
@@ -37,22 +34,19 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static void driver_free(const struct zr_block *b)
-{
+static void driver_free(const struct zr_block *b) {
     driver.held -= b->held;
     driver.calls++;
 }
 
-static struct zr_block *segment_alloc(void *key, size_t size, int *code)
-{
+static struct zr_block *segment_alloc(void *key, size_t size, int *code) {
     struct zr_block *b = driver_alloc(key, size, size);
 
     *code = b ? 0 : ZR_NO_MEMORY;
     return b;
 }
 
-static void segment_free(void *key, struct zr_block *b)
-{
+static void segment_free(void *key, struct zr_block *b) {
     (void)key;
     driver_free(b);
     zr_block_recycle(zr_map_take((void *)b->base));
@@ -75,16 +69,14 @@ struct allocator {
     struct zr_key key;
 };
 
-static double now_ns(void)
-{
+static double now_ns(void) {
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static bool get(struct allocator *a, size_t size, void **out)
-{
+static bool get(struct allocator *a, size_t size, void **out) {
     size_t held = zr_cache_round(size);
     struct zr_block *b;
     bool grew;
@@ -98,8 +90,7 @@ static bool get(struct allocator *a, size_t size, void **out)
     return b;
 }
 
-static bool put(struct allocator *a, void *p)
-{
+static bool put(struct allocator *a, void *p) {
     struct zr_block *b;
     uint64_t word;
     size_t size;
@@ -110,8 +101,7 @@ static bool put(struct allocator *a, void *p)
     return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_CACHED) && zr_cache_put(b);
 }
 
-static bool run(const struct zr_trace *t, struct allocator *a, void **at)
-{
+static bool run(const struct zr_trace *t, struct allocator *a, void **at) {
     const struct zr_trace_event *end = t->event + t->events;
 
     for (const struct zr_trace_event *e = t->event; e < end; e++) {
@@ -128,8 +118,7 @@ static bool run(const struct zr_trace *t, struct allocator *a, void **at)
 }
 
 /* One pass, from an empty program to an empty program: what the trace leaves allocated is freed afterwards. */
-static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, struct pass *out)
-{
+static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, struct pass *out) {
     uint64_t calls = driver.calls;
     double start;
 
@@ -149,8 +138,7 @@ static bool run_pass(const struct zr_trace *t, struct allocator *a, void **at, s
 }
 
 static void print_json(const struct options *o, const struct zr_trace *t, const struct pass *pass, double ns,
-                       uint64_t held)
-{
+                       uint64_t held) {
 
     json_t *document = zr_json_document(1);
     zr_json_text(document, "file", o->file);
@@ -177,8 +165,7 @@ static void print_json(const struct options *o, const struct zr_trace *t, const 
 }
 
 static void print_text(const struct options *o, const struct zr_trace *t, const struct pass *pass, double ns,
-                       uint64_t held)
-{
+                       uint64_t held) {
     char live_text[ZR_TEXT_SIZE], held_text[ZR_TEXT_SIZE];
 
     printf("events            %zu (%" PRIu64 " allocations, %" PRIu64 " frees)\n", t->events, t->allocations, t->frees);
@@ -224,8 +211,7 @@ static const struct zr_command command = {
                 "zeroute replay --make tensors | zeroute replay - --json",
 };
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     uint64_t n;
 
@@ -249,8 +235,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
     }
 }
 
-static bool load(const struct options *o, struct zr_trace *t)
-{
+static bool load(const struct options *o, struct zr_trace *t) {
     FILE *in = strcmp(o->file, "-") == 0 ? stdin : fopen(o->file, "r");
     char why[160];
     bool good;
@@ -270,8 +255,7 @@ static bool load(const struct options *o, struct zr_trace *t)
     return good;
 }
 
-static int replay(const struct options *o, const struct zr_trace *t)
-{
+static int replay(const struct options *o, const struct zr_trace *t) {
     struct allocator a = {.key = {.device = &driver}};
     const struct zr_pool_backing backing = {&a.key, segment_alloc, segment_free};
     struct pass *pass = calloc(o->passes, sizeof *pass);
@@ -301,8 +285,7 @@ static int replay(const struct options *o, const struct zr_trace *t)
     return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
 }
 
-int zr_cmd_replay(int argc, char **argv)
-{
+int zr_cmd_replay(int argc, char **argv) {
     struct options o = {.passes = 5, .seed = 1};
     struct zr_trace t;
     int at;

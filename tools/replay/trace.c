@@ -22,8 +22,7 @@ struct reader {
     uint64_t live;
 };
 
-static struct id *find_id(struct reader *r, uint64_t id)
-{
+static struct id *find_id(struct reader *r, uint64_t id) {
     size_t at = id * 0x9e3779b97f4a7c15u >> 20 & (r->id_room - 1);
 
     while (r->ids[at].state && r->ids[at].id != id)
@@ -31,8 +30,7 @@ static struct id *find_id(struct reader *r, uint64_t id)
     return &r->ids[at];
 }
 
-static bool grow_ids(struct reader *r)
-{
+static bool grow_ids(struct reader *r) {
     struct id *old = r->ids;
     size_t room = r->id_room;
 
@@ -50,8 +48,7 @@ static bool grow_ids(struct reader *r)
     return true;
 }
 
-static bool add_event(struct reader *r, uint32_t slot, uint64_t bytes)
-{
+static bool add_event(struct reader *r, uint32_t slot, uint64_t bytes) {
     struct zr_trace *t = r->trace;
 
     if (t->events == r->event_room) {
@@ -67,8 +64,7 @@ static bool add_event(struct reader *r, uint32_t slot, uint64_t bytes)
     return true;
 }
 
-static bool new_slot(struct reader *r, uint32_t *slot)
-{
+static bool new_slot(struct reader *r, uint32_t *slot) {
     if (r->free_count) {
         *slot = r->free_slots[--r->free_count];
         return true;
@@ -91,8 +87,7 @@ static bool new_slot(struct reader *r, uint32_t *slot)
 }
 
 /* A decimal number that ends at a comma or at the end of the line; *at moves behind it. */
-static bool number(const char **at, uint64_t *out)
-{
+static bool number(const char **at, uint64_t *out) {
     const char *p = *at;
     uint64_t n = 0;
 
@@ -115,8 +110,7 @@ static bool number(const char **at, uint64_t *out)
 /* More than any card has, and as much as the allocator takes for a size: beyond it every allocation fails. */
 #define MOST_LIVE ((uint64_t)1 << 45)
 
-static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes)
-{
+static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes) {
     struct zr_trace *t = r->trace;
     struct id *known;
     uint32_t slot;
@@ -140,8 +134,7 @@ static const char *allocate(struct reader *r, uint64_t id, uint64_t bytes)
     return NULL;
 }
 
-static const char *release(struct reader *r, uint64_t id, size_t line)
-{
+static const char *release(struct reader *r, uint64_t id, size_t line) {
     struct zr_trace *t = r->trace;
     struct id *known = r->id_room ? find_id(r, id) : NULL;
 
@@ -160,8 +153,7 @@ static const char *release(struct reader *r, uint64_t id, size_t line)
 }
 
 /* What is wrong with a line, or NULL. */
-static const char *one_line(struct reader *r, const char *text, size_t line)
-{
+static const char *one_line(struct reader *r, const char *text, size_t line) {
     uint64_t id, bytes = 0, stream, time;
     char op = text[0];
 
@@ -183,8 +175,7 @@ static const char *one_line(struct reader *r, const char *text, size_t line)
     return op == 'a' ? allocate(r, id, bytes) : release(r, id, line);
 }
 
-static size_t commas_in(const char *text)
-{
+static size_t commas_in(const char *text) {
     size_t n = 0;
 
     while ((text = strchr(text, ',')) != NULL)
@@ -192,8 +183,7 @@ static size_t commas_in(const char *text)
     return n;
 }
 
-bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
-{
+bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size) {
     struct reader r = {.trace = t};
     const char *wrong = NULL;
     char text[256];
@@ -240,8 +230,7 @@ bool zr_trace_read(struct zr_trace *t, FILE *in, char *why, size_t size)
     return !wrong && !ferror(in) && t->events != 0;
 }
 
-void zr_trace_free(struct zr_trace *t)
-{
+void zr_trace_free(struct zr_trace *t) {
     free(t->event);
     t->event = NULL;
 }
@@ -253,28 +242,24 @@ struct maker {
     uint64_t random, id, time;
 };
 
-static uint64_t draw(struct maker *m, uint64_t below)
-{
+static uint64_t draw(struct maker *m, uint64_t below) {
     m->random = m->random * 6364136223846793005u + 1442695040888963407u;
     return (m->random >> 33) % below;
 }
 
-static uint64_t make(struct maker *m, uint64_t bytes)
-{
+static uint64_t make(struct maker *m, uint64_t bytes) {
     fprintf(m->out, "a,%" PRIu64 ",%" PRIu64 ",0,%" PRIu64 "\n", ++m->id, bytes ? bytes : 1, m->time += 3);
     return m->id;
 }
 
-static void drop(struct maker *m, uint64_t id)
-{
+static void drop(struct maker *m, uint64_t id) {
     fprintf(m->out, "f,%" PRIu64 ",,0,%" PRIu64 "\n", id, m->time += 2);
 }
 
 enum { LAYERS = 12, WIDTH = 640, HEADS = 10, STEPS = 6, SAVED = 8, GRADIENTS = 4 };
 
 /* Weights for good; activations from the forward to the backward pass; sequences of another length each step. */
-static void make_tensors(struct maker *m)
-{
+static void make_tensors(struct maker *m) {
     static const unsigned weights[] = {3, 1, 4, 4};
     const uint64_t square = (uint64_t)WIDTH * WIDTH * 4;
 
@@ -324,8 +309,7 @@ static void make_tensors(struct maker *m)
 }
 
 /* What PyTorch requests below its own cache: now and then a segment, all freed by empty_cache. */
-static void make_segments(struct maker *m)
-{
+static void make_segments(struct maker *m) {
     enum { MOST = 400 };
     const uint64_t mib = (uint64_t)1 << 20;
     uint64_t live[MOST];
@@ -349,8 +333,7 @@ static void make_segments(struct maker *m)
     }
 }
 
-bool zr_trace_make(FILE *out, const char *shape, uint64_t seed)
-{
+bool zr_trace_make(FILE *out, const char *shape, uint64_t seed) {
     struct maker m = {.out = out, .random = seed * 2 + 1};
     bool tensors = strcmp(shape, "tensors") == 0;
 

@@ -52,8 +52,7 @@ static const struct zr_command command = {
 };
 
 /* An option for every setting, shown as --cache-limit; --cache_limit is understood, too. */
-static void describe(void)
-{
+static void describe(void) {
     static char text[SETTINGS_MAX][256], hyphens[SETTINGS_MAX][32], presets[1024];
     struct zr_option *next = option_table + OWN;
     int n = snprintf(presets, sizeof presets, "several settings at once:");
@@ -72,13 +71,11 @@ static void describe(void)
     }
 }
 
-static void bad_setting(const char *why, void *where)
-{
+static void bad_setting(const char *why, void *where) {
     zr_complain("run", "%s: %s", (const char *)where, why);
 }
 
-static char *read_file(const char *path)
-{
+static char *read_file(const char *path) {
     FILE *f = fopen(path, "re");
     char *text = f ? calloc(1, 65536) : NULL;
     size_t n = text ? fread(text, 1, 65535, f) : 0;
@@ -92,8 +89,7 @@ static char *read_file(const char *path)
 }
 
 /* What the environment sets; the weakest first. */
-static bool environment(struct options *o)
-{
+static bool environment(struct options *o) {
     static char from_variable[] = "ZEROUTE_CONF";
     char *file = getenv("ZEROUTE_CONF_FILE");
     const char *text = getenv("ZEROUTE_CONF");
@@ -111,8 +107,7 @@ static bool environment(struct options *o)
     return (!text || zr_settings_parse(&o->config, text, bad_setting, from_variable)) && good;
 }
 
-static bool set_preset(struct options *o, const char *name)
-{
+static bool set_preset(struct options *o, const char *name) {
     static char from_option[] = "--preset";
     char item[128];
     snprintf(item, sizeof item, "preset:%.100s", name);
@@ -122,8 +117,7 @@ static bool set_preset(struct options *o, const char *name)
     return false;
 }
 
-static bool set_setting(struct options *o, const struct zr_setting *s, const char *value)
-{
+static bool set_setting(struct options *o, const struct zr_setting *s, const char *value) {
     char why[640];
     if (strchr(value, ',')) {
         zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, s->name);
@@ -135,8 +129,7 @@ static bool set_setting(struct options *o, const struct zr_setting *s, const cha
     return false;
 }
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     if (o->presets_only)
         return option->id != PRESET || set_preset(o, value);
@@ -162,8 +155,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
 }
 
 /* Presets in a first pass of their own, for options are stronger wherever they stand. Returns as zr_options. */
-static bool parse(struct options *o, int argc, char **argv, int *at)
-{
+static bool parse(struct options *o, int argc, char **argv, int *at) {
     describe();
     o->presets_only = true;
     if (!zr_options(&command, argc, argv, take, o, at))
@@ -184,8 +176,7 @@ static bool parse(struct options *o, int argc, char **argv, int *at)
  * backing:eager has to be there before the driver is loaded; what the user set himself is kept, and
  * named.
  */
-static void eager_backing(void)
-{
+static void eager_backing(void) {
     char kept[256];
     if (!zr_eager_environment(kept, sizeof kept))
         zr_complain("run", "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
@@ -193,8 +184,7 @@ static void eager_backing(void)
 
 /* --- what is shown at the end ----------------------------------------------------------------- */
 
-static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count)
-{
+static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count) {
     bool to_stdout = strcmp(path, "-") == 0;
     FILE *f = to_stdout ? stdout : fopen(path, "we");
     bool good = f != NULL;
@@ -210,8 +200,7 @@ static bool write_json(const char *path, struct zeroute_snapshot *const *s, size
     return good;
 }
 
-static void summarise(struct zeroute_snapshot **s, size_t count)
-{
+static void summarise(struct zeroute_snapshot **s, size_t count) {
     bool colour = zr_colour(stderr);
     fflush(stdout);
     if (count == 0) {
@@ -228,8 +217,7 @@ static void summarise(struct zeroute_snapshot **s, size_t count)
     zr_summary(stderr, s[0], colour);
 }
 
-static bool report(const struct options *o, const char *run, bool nested)
-{
+static bool report(const struct options *o, const char *run, bool nested) {
     struct zeroute_list *list = zeroute_list_new();
     size_t count = 0;
     char why[256];
@@ -259,8 +247,7 @@ static bool report(const struct options *o, const char *run, bool nested)
 }
 
 /* Fails before the program runs rather than after it. */
-static bool can_write(const char *path)
-{
+static bool can_write(const char *path) {
     if (!path || strcmp(path, "-") == 0)
         return true;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -273,8 +260,7 @@ static bool can_write(const char *path)
 }
 
 /* Sets up our environment for the program. */
-static bool prepare(const struct options *o, char *root, size_t size)
-{
+static bool prepare(const struct options *o, char *root, size_t size) {
     char settings[8192], library[1024];
     if (!can_write(o->json) || !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
         (o->sim && !zr_simulate("run", o->sim, root, size)))
@@ -290,8 +276,7 @@ static bool prepare(const struct options *o, char *root, size_t size)
     return true;
 }
 
-static int not_executed(const struct options *o, int error)
-{
+static int not_executed(const struct options *o, int error) {
     zr_complain("run", "cannot execute %s: %s", o->program[0], error == ENOENT ? "not found" : strerror(error));
     if (o->json)
         write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
@@ -299,8 +284,7 @@ static int not_executed(const struct options *o, int error)
 }
 
 /* Returns the exit code, or -1 with the wait status of the program in *status. */
-static int run_program(const struct options *o, int *status)
-{
+static int run_program(const struct options *o, int *status) {
     char run[ZR_RUN_NAME], root[512] = "";
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     int code = ZR_EXIT_OWN, exec_error;
@@ -317,8 +301,7 @@ static int run_program(const struct options *o, int *status)
     return code;
 }
 
-int zr_cmd_run(int argc, char **argv)
-{
+int zr_cmd_run(int argc, char **argv) {
     struct options *o = calloc(1, sizeof *o);
     int at, status, code = ZR_EXIT_OWN;
     if (!o)

@@ -14,8 +14,7 @@
 #define FANOUT ((size_t)1 << LEVEL)
 static struct sim_backing **index_root[FANOUT];
 
-static struct sim_backing **entry_of(uintptr_t address, bool create)
-{
+static struct sim_backing **entry_of(uintptr_t address, bool create) {
     uintptr_t unit = address / SIM_UNIT;
     if (unit >> (2 * LEVEL))
         return NULL;
@@ -25,15 +24,13 @@ static struct sim_backing **entry_of(uintptr_t address, bool create)
     return *leaf ? &(*leaf)[unit & (FANOUT - 1)] : NULL;
 }
 
-struct sim_backing *sim_backing_at(uintptr_t address)
-{
+struct sim_backing *sim_backing_at(uintptr_t address) {
     struct sim_backing **entry = entry_of(address, false);
     struct sim_backing *backing = entry ? *entry : NULL;
     return backing && address - backing->base < backing->size ? backing : NULL;
 }
 
-void sim_backing_index(struct sim_backing *backing, struct sim_backing *value)
-{
+void sim_backing_index(struct sim_backing *backing, struct sim_backing *value) {
     for (uintptr_t at = backing->span; at < backing->span + backing->span_size; at += SIM_UNIT) {
         struct sim_backing **entry = entry_of(at, value != NULL);
         if (entry)
@@ -41,8 +38,7 @@ void sim_backing_index(struct sim_backing *backing, struct sim_backing *value)
     }
 }
 
-bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing *backing)
-{
+bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing *backing) {
     size_t align = alignment > SIM_UNIT ? alignment : SIM_UNIT;
     size_t wanted = sim_round(size + shift, SIM_UNIT), total = wanted + align;
     if (wanted < size || total < wanted)
@@ -63,8 +59,7 @@ bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing
 }
 
 /* Without a descriptor to spare the memory is anonymous: usable, but not exportable. */
-static bool back(struct sim_backing *backing)
-{
+static bool back(struct sim_backing *backing) {
     void *base = (void *)backing->base;
     if (backing->kind == SIM_DEVICE || backing->kind == SIM_PHYSICAL) {
         backing->fd = memfd_create("simgpu", MFD_CLOEXEC);
@@ -80,13 +75,11 @@ static bool back(struct sim_backing *backing)
 }
 
 /* Host memory has no device; what another process gave us is charged to that one. */
-static bool is_in_vram(const struct sim_backing *backing)
-{
+static bool is_in_vram(const struct sim_backing *backing) {
     return backing->device && backing->kind != SIM_IMPORTED && backing->kind != SIM_VIRTUAL;
 }
 
-static bool take_vram(struct sim_backing *backing)
-{
+static bool take_vram(struct sim_backing *backing) {
     if (!is_in_vram(backing))
         return true;
     unsigned card = backing->device->card;
@@ -97,15 +90,13 @@ static bool take_vram(struct sim_backing *backing)
     return sim_config.spill && sim_machine_take(card, backing->size, true, &backing->spilled);
 }
 
-static void give_vram(struct sim_backing *backing)
-{
+static void give_vram(struct sim_backing *backing) {
     if (is_in_vram(backing))
         sim_machine_give(backing->device->card, backing->size, backing->spilled);
 }
 
 ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
-                            size_t alignment, int fd, struct sim_backing **out)
-{
+                            size_t alignment, int fd, struct sim_backing **out) {
     static uint64_t ids;
     struct sim_backing *backing = calloc(1, sizeof(*backing));
     if (!backing)
@@ -139,8 +130,7 @@ ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context, str
     return ZE_RESULT_SUCCESS;
 }
 
-static void unmap(struct sim_backing *backing)
-{
+static void unmap(struct sim_backing *backing) {
     if (backing->span)
         munmap((void *)backing->span, backing->span_size);
     if (backing->fd >= 0)
@@ -148,8 +138,7 @@ static void unmap(struct sim_backing *backing)
     free(backing);
 }
 
-void sim_backing_free(struct sim_backing *backing)
-{
+void sim_backing_free(struct sim_backing *backing) {
     sim_unexport(backing);
     sim_backing_index(backing, NULL);
     give_vram(backing);
@@ -159,8 +148,7 @@ void sim_backing_free(struct sim_backing *backing)
         unmap(backing);
 }
 
-struct sim_backing *sim_pin(const void *p, size_t size, bool *gone)
-{
+struct sim_backing *sim_pin(const void *p, size_t size, bool *gone) {
     *gone = false;
     pthread_mutex_lock(&sim.memory);
     struct sim_backing *backing = sim_backing_at((uintptr_t)p);
@@ -176,8 +164,7 @@ struct sim_backing *sim_pin(const void *p, size_t size, bool *gone)
     return backing;
 }
 
-void sim_unpin(struct sim_backing *backing)
-{
+void sim_unpin(struct sim_backing *backing) {
     if (!backing)
         return;
     pthread_mutex_lock(&sim.memory);

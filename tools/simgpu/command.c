@@ -15,8 +15,7 @@ struct sim_list {
 };
 
 static ze_result_t new_list(ze_context_handle_t context, ze_device_handle_t device, uint32_t ordinal,
-                            struct sim_list **out)
-{
+                            struct sim_list **out) {
     struct sim_list *list = calloc(1, sizeof(*list));
     if (!list)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -29,8 +28,7 @@ static ze_result_t new_list(ze_context_handle_t context, ze_device_handle_t devi
 }
 
 ze_result_t sim_zeCommandListCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                    const ze_command_list_desc_t *desc, ze_command_list_handle_t *out)
-{
+                                    const ze_command_list_desc_t *desc, ze_command_list_handle_t *out) {
     struct sim_list *list;
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -43,8 +41,7 @@ ze_result_t sim_zeCommandListCreate(ze_context_handle_t context, ze_device_handl
 }
 
 ze_result_t sim_zeCommandListCreateImmediate(ze_context_handle_t context, ze_device_handle_t device,
-                                             const ze_command_queue_desc_t *desc, ze_command_list_handle_t *out)
-{
+                                             const ze_command_queue_desc_t *desc, ze_command_list_handle_t *out) {
     struct sim_list *list;
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -63,15 +60,13 @@ ze_result_t sim_zeCommandListCreateImmediate(ze_context_handle_t context, ze_dev
     return ZE_RESULT_SUCCESS;
 }
 
-static void clear(struct sim_list *list)
-{
+static void clear(struct sim_list *list) {
     for (size_t i = 0; i < list->count; i++)
         sim_command_drop(list->commands[i]);
     list->count = 0;
 }
 
-ze_result_t sim_zeCommandListDestroy(ze_command_list_handle_t handle)
-{
+ze_result_t sim_zeCommandListDestroy(ze_command_list_handle_t handle) {
     struct sim_list *list = (struct sim_list *)handle;
     if (!list)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -83,13 +78,11 @@ ze_result_t sim_zeCommandListDestroy(ze_command_list_handle_t handle)
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandListClose(ze_command_list_handle_t handle)
-{
+ze_result_t sim_zeCommandListClose(ze_command_list_handle_t handle) {
     return handle ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-ze_result_t sim_zeCommandListReset(ze_command_list_handle_t handle)
-{
+ze_result_t sim_zeCommandListReset(ze_command_list_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     clear((struct sim_list *)handle);
@@ -98,8 +91,7 @@ ze_result_t sim_zeCommandListReset(ze_command_list_handle_t handle)
 
 /* Room behind the command for its pattern or offsets and for the events it waits for. */
 static struct sim_command *new_command(enum sim_command_kind kind, const void *extra, size_t size,
-                                       ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits)
-{
+                                       ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
     size_t padded = sim_round(size, sizeof(void *));
     struct sim_command *command = calloc(1, sizeof(*command) + padded + wait_count * sizeof(struct sim_event *));
     if (!command)
@@ -119,21 +111,18 @@ static struct sim_command *new_command(enum sim_command_kind kind, const void *e
     return command;
 }
 
-static void set_operand(struct sim_command *command, int which, const void *p, size_t size)
-{
+static void set_operand(struct sim_command *command, int which, const void *p, size_t size) {
     command->operand[which] = (struct sim_operand){.at = (uintptr_t)p, .size = size};
 }
 
-static void set_cost(struct sim_command *command, size_t bytes)
-{
+static void set_cost(struct sim_command *command, size_t bytes) {
     command->cost = sim_config.copy_cost;
     if (sim_config.copy_rate)
         command->cost += (uint64_t)((double)bytes * 1e9 / (double)sim_config.copy_rate);
 }
 
 /* Takes the command over. */
-static ze_result_t append(struct sim_list *list, struct sim_command *command)
-{
+static ze_result_t append(struct sim_list *list, struct sim_command *command) {
     if (!command)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     if (list->queue) {
@@ -155,15 +144,13 @@ static ze_result_t append(struct sim_list *list, struct sim_command *command)
     return ZE_RESULT_SUCCESS;
 }
 
-static ze_result_t check_waits(uint32_t count, ze_event_handle_t *waits)
-{
+static ze_result_t check_waits(uint32_t count, ze_event_handle_t *waits) {
     return count && !waits ? ZE_RESULT_ERROR_INVALID_SIZE : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t sim_zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, void *target, const void *source,
                                               size_t size, ze_event_handle_t signal, uint32_t wait_count,
-                                              ze_event_handle_t *waits)
-{
+                                              ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!target || !source)
@@ -184,8 +171,7 @@ ze_result_t sim_zeCommandListAppendMemoryCopy(ze_command_list_handle_t handle, v
 ze_result_t sim_zeCommandListAppendMemoryCopyFromContext(ze_command_list_handle_t handle, void *target,
                                                          ze_context_handle_t context, const void *source, size_t size,
                                                          ze_event_handle_t signal, uint32_t wait_count,
-                                                         ze_event_handle_t *waits)
-{
+                                                         ze_event_handle_t *waits) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return sim_zeCommandListAppendMemoryCopy(handle, target, source, size, signal, wait_count, waits);
@@ -193,8 +179,7 @@ ze_result_t sim_zeCommandListAppendMemoryCopyFromContext(ze_command_list_handle_
 
 ze_result_t sim_zeCommandListAppendMemoryFill(ze_command_list_handle_t handle, void *target, const void *pattern,
                                               size_t pattern_size, size_t size, ze_event_handle_t signal,
-                                              uint32_t wait_count, ze_event_handle_t *waits)
-{
+                                              uint32_t wait_count, ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!target || !pattern)
@@ -210,8 +195,7 @@ ze_result_t sim_zeCommandListAppendMemoryFill(ze_command_list_handle_t handle, v
     return append((struct sim_list *)handle, command);
 }
 
-static size_t region_end(const ze_copy_region_t *region, size_t pitch, size_t slice)
-{
+static size_t region_end(const ze_copy_region_t *region, size_t pitch, size_t slice) {
     size_t depth = region->depth ? region->depth : 1;
     if (!region->width || !region->height)
         return 0;
@@ -224,8 +208,7 @@ ze_result_t sim_zeCommandListAppendMemoryCopyRegion(ze_command_list_handle_t han
                                                     const void *source, const ze_copy_region_t *from,
                                                     uint32_t source_pitch, uint32_t source_slice,
                                                     ze_event_handle_t signal, uint32_t wait_count,
-                                                    ze_event_handle_t *waits)
-{
+                                                    ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!target || !source || !to || !from)
@@ -255,8 +238,7 @@ ze_result_t sim_zeCommandListAppendMemoryCopyRegion(ze_command_list_handle_t han
 
 ze_result_t sim_zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t handle, uint64_t *target,
                                                         ze_event_handle_t signal, uint32_t wait_count,
-                                                        ze_event_handle_t *waits)
-{
+                                                        ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!target)
@@ -273,8 +255,7 @@ ze_result_t sim_zeCommandListAppendWriteGlobalTimestamp(ze_command_list_handle_t
 
 /* Commands run in order, so a barrier is only its events. */
 ze_result_t sim_zeCommandListAppendBarrier(ze_command_list_handle_t handle, ze_event_handle_t signal,
-                                           uint32_t wait_count, ze_event_handle_t *waits)
-{
+                                           uint32_t wait_count, ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (check_waits(wait_count, waits))
@@ -285,30 +266,26 @@ ze_result_t sim_zeCommandListAppendBarrier(ze_command_list_handle_t handle, ze_e
 ze_result_t sim_zeCommandListAppendMemoryRangesBarrier(ze_command_list_handle_t handle, uint32_t count,
                                                        const size_t *sizes, const void **ranges,
                                                        ze_event_handle_t signal, uint32_t wait_count,
-                                                       ze_event_handle_t *waits)
-{
+                                                       ze_event_handle_t *waits) {
     if (count && (!sizes || !ranges))
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     return sim_zeCommandListAppendBarrier(handle, signal, wait_count, waits);
 }
 
-ze_result_t sim_zeCommandListAppendSignalEvent(ze_command_list_handle_t handle, ze_event_handle_t event)
-{
+ze_result_t sim_zeCommandListAppendSignalEvent(ze_command_list_handle_t handle, ze_event_handle_t event) {
     if (!event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return sim_zeCommandListAppendBarrier(handle, event, 0, NULL);
 }
 
 ze_result_t sim_zeCommandListAppendWaitOnEvents(ze_command_list_handle_t handle, uint32_t count,
-                                                ze_event_handle_t *events)
-{
+                                                ze_event_handle_t *events) {
     if (!events)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     return sim_zeCommandListAppendBarrier(handle, NULL, count, events);
 }
 
-ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle, ze_event_handle_t event)
-{
+ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle, ze_event_handle_t event) {
     if (!handle || !event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     struct sim_command *command = new_command(SIM_RESET, NULL, 0, NULL, 0, NULL);
@@ -320,8 +297,7 @@ ze_result_t sim_zeCommandListAppendEventReset(ze_command_list_handle_t handle, z
 ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(ze_command_list_handle_t handle, uint32_t count,
                                                          ze_event_handle_t *events, void *target, const size_t *offsets,
                                                          ze_event_handle_t signal, uint32_t wait_count,
-                                                         ze_event_handle_t *waits)
-{
+                                                         ze_event_handle_t *waits) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!events || !target)
@@ -344,8 +320,7 @@ ze_result_t sim_zeCommandListAppendQueryKernelTimestamps(ze_command_list_handle_
     return append((struct sim_list *)handle, command);
 }
 
-ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handle, const void *p, size_t size)
-{
+ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handle, const void *p, size_t size) {
     (void)size;
     return !handle ? ZE_RESULT_ERROR_INVALID_NULL_HANDLE
            : !p    ? ZE_RESULT_ERROR_INVALID_NULL_POINTER
@@ -353,8 +328,7 @@ ze_result_t sim_zeCommandListAppendMemoryPrefetch(ze_command_list_handle_t handl
 }
 
 ze_result_t sim_zeCommandListAppendMemAdvise(ze_command_list_handle_t handle, ze_device_handle_t device, const void *p,
-                                             size_t size, ze_memory_advice_t advice)
-{
+                                             size_t size, ze_memory_advice_t advice) {
     (void)size;
     (void)advice;
     return !handle || !device ? ZE_RESULT_ERROR_INVALID_NULL_HANDLE
@@ -364,8 +338,7 @@ ze_result_t sim_zeCommandListAppendMemAdvise(ze_command_list_handle_t handle, ze
 
 ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t handle, void (*function)(void *), void *data,
                                                 void *extensions, ze_event_handle_t signal, uint32_t wait_count,
-                                                ze_event_handle_t *waits)
-{
+                                                ze_event_handle_t *waits) {
     (void)extensions;
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -380,8 +353,7 @@ ze_result_t sim_zeCommandListAppendHostFunction(ze_command_list_handle_t handle,
 }
 
 static ze_result_t run_lists(struct sim_queue *queue, uint32_t count, ze_command_list_handle_t *lists,
-                             struct sim_fence *fence)
-{
+                             struct sim_fence *fence) {
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (uint32_t i = 0; i < count && !result; i++) {
         const struct sim_list *list = (struct sim_list *)lists[i];
@@ -393,8 +365,7 @@ static ze_result_t run_lists(struct sim_queue *queue, uint32_t count, ze_command
 }
 
 ze_result_t sim_zeCommandQueueExecuteCommandLists(ze_command_queue_handle_t queue, uint32_t count,
-                                                  ze_command_list_handle_t *lists, ze_fence_handle_t fence)
-{
+                                                  ze_command_list_handle_t *lists, ze_fence_handle_t fence) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!lists)
@@ -406,8 +377,7 @@ ze_result_t sim_zeCommandQueueExecuteCommandLists(ze_command_queue_handle_t queu
 
 ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(ze_command_list_handle_t handle, uint32_t count,
                                                             ze_command_list_handle_t *lists, ze_event_handle_t signal,
-                                                            uint32_t wait_count, ze_event_handle_t *waits)
-{
+                                                            uint32_t wait_count, ze_event_handle_t *waits) {
     struct sim_list *list = (struct sim_list *)handle;
     if (!list)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -423,8 +393,7 @@ ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(ze_command_list_hand
     return result;
 }
 
-ze_result_t sim_zeCommandListHostSynchronize(ze_command_list_handle_t handle, uint64_t timeout)
-{
+ze_result_t sim_zeCommandListHostSynchronize(ze_command_list_handle_t handle, uint64_t timeout) {
     struct sim_list *list = (struct sim_list *)handle;
     if (!list)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -433,8 +402,7 @@ ze_result_t sim_zeCommandListHostSynchronize(ze_command_list_handle_t handle, ui
 
 /* What newer runtimes ask a list about itself. */
 #define GETTER(function, type, expression)                                                                             \
-    ze_result_t function(ze_command_list_handle_t handle, type *out)                                                   \
-    {                                                                                                                  \
+    ze_result_t function(ze_command_list_handle_t handle, type *out) {                                                 \
         const struct sim_list *list = (struct sim_list *)handle;                                                       \
         if (!list)                                                                                                     \
             return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;                                                                \

@@ -29,8 +29,7 @@ static const struct setting settings[] = {
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
-void sim_say(const char *format, ...)
-{
+void sim_say(const char *format, ...) {
     char line[512] = "simgpu: ";
     size_t used = strlen(line);
     va_list arguments;
@@ -45,15 +44,13 @@ void sim_say(const char *format, ...)
     (void)ignored;
 }
 
-uint64_t sim_now(void)
-{
+uint64_t sim_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void sim_spend(uint64_t ns)
-{
+void sim_spend(uint64_t ns) {
     if (ns == 0)
         return;
     uint64_t until = sim_now() + ns;
@@ -67,8 +64,7 @@ void sim_spend(uint64_t ns)
         __builtin_ia32_pause();
 }
 
-int sim_second(void)
-{
+int sim_second(void) {
     Dl_info info;
     if (!dladdr((void *)&sim_config, &info) || !info.dli_fname)
         return 0;
@@ -89,8 +85,7 @@ static const struct unit byte_units[] = {
 static const struct unit time_units[] = {{"", 1}, {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
 static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
 
-static bool parse_number(const char *text, const struct unit *units, double *out)
-{
+static bool parse_number(const char *text, const struct unit *units, double *out) {
     char *end;
     if (*text < '0' || *text > '9')
         return false;
@@ -104,14 +99,12 @@ static bool parse_number(const char *text, const struct unit *units, double *out
     return false;
 }
 
-static bool parse_flag(const char *text, bool *out)
-{
+static bool parse_flag(const char *text, bool *out) {
     *out = strcmp(text, "on") == 0;
     return *out || strcmp(text, "off") == 0;
 }
 
-static bool parse_kernel(const char *text, unsigned *out)
-{
+static bool parse_kernel(const char *text, unsigned *out) {
     unsigned major, minor;
     if (sscanf(text, "%u.%u", &major, &minor) != 2 || minor > 99)
         return false;
@@ -119,8 +112,7 @@ static bool parse_kernel(const char *text, unsigned *out)
     return true;
 }
 
-static bool parse_one_fault(char *text, struct sim_fault *fault)
-{
+static bool parse_one_fault(char *text, struct sim_fault *fault) {
     char *code = strchr(text, '='), *end;
     if (!code || code == text)
         return false;
@@ -141,8 +133,7 @@ static bool parse_one_fault(char *text, struct sim_fault *fault)
 }
 
 /* FUNCTION@N=CODE[+FUNCTION@N=CODE]... */
-static bool parse_faults(const char *text, struct sim_fault *faults)
-{
+static bool parse_faults(const char *text, struct sim_fault *faults) {
     char copy[1024];
     unsigned used = 0;
     memset(faults, 0, sizeof(*faults) * SIM_FAULTS);
@@ -160,8 +151,7 @@ static bool parse_faults(const char *text, struct sim_fault *faults)
     return true;
 }
 
-static bool parse(const struct setting *setting, const char *text)
-{
+static bool parse(const struct setting *setting, const char *text) {
     double number;
     const struct unit *units = setting->kind == SIM_BYTES  ? byte_units
                                : setting->kind == SIM_TIME ? time_units
@@ -187,8 +177,7 @@ static bool parse(const struct setting *setting, const char *text)
     }
 }
 
-static void expected(const struct setting *setting, char *out, size_t size)
-{
+static void expected(const struct setting *setting, char *out, size_t size) {
     static const char *const words[] = {
         [SIM_BYTES] = "a size in its range, such as 16GiB",
         [SIM_TIME] = "a time, such as 20us",
@@ -203,16 +192,14 @@ static void expected(const struct setting *setting, char *out, size_t size)
         snprintf(out, size, "%s", words[setting->kind]);
 }
 
-static void known_names(char *out, size_t size)
-{
+static void known_names(char *out, size_t size) {
     size_t used = 0;
     for (size_t i = 0; i < SETTINGS && used < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", settings[i].name);
 }
 
 /* One `name:value`; false, with the reason, when it is no good. The default is in force then. */
-static bool set(const char *name, const char *text, char *why, size_t size)
-{
+static bool set(const char *name, const char *text, char *why, size_t size) {
     char words[320];
     for (size_t i = 0; i < SETTINGS; i++) {
         if (strcmp(settings[i].name, name) != 0)
@@ -231,8 +218,7 @@ static bool set(const char *name, const char *text, char *why, size_t size)
 }
 
 /* Takes the whole text; tells of every bad item, or of the first where nobody listens. */
-static bool load(const char *text, const char *variable, char *why, size_t size)
-{
+static bool load(const char *text, const char *variable, char *why, size_t size) {
     char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
     bool good = true;
     for (size_t i = 0; i < SETTINGS; i++)
@@ -253,14 +239,12 @@ static bool load(const char *text, const char *variable, char *why, size_t size)
     return good;
 }
 
-void sim_config_load(void)
-{
+void sim_config_load(void) {
     char why[480];
     const char *variable = sim_second() && getenv("ZE_SIMGPU2") ? "ZE_SIMGPU2" : "ZE_SIMGPU";
     load(getenv(variable), variable, why, sizeof(why));
 }
 
-bool sim_config_check(const char *spec, char *why, size_t size)
-{
+bool sim_config_check(const char *spec, char *why, size_t size) {
     return load(spec, NULL, why, size);
 }

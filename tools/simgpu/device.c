@@ -9,8 +9,7 @@
 #define DEVICE_ID 0xe20b /* what a B580 says, so that runtimes choose as they would for one */
 
 /* ZE_AFFINITY_MASK="0,2": only these cards, in order of their numbers; of "2.1" the card counts. */
-static uint32_t affinity_mask(void)
-{
+static uint32_t affinity_mask(void) {
     const char *at = getenv("ZE_AFFINITY_MASK");
     uint32_t all = (1u << sim_config.devices) - 1, mask = 0;
     while (at && *at) {
@@ -24,8 +23,7 @@ static uint32_t affinity_mask(void)
     return mask ? mask : all;
 }
 
-void sim_devices_init(void)
-{
+void sim_devices_init(void) {
     uint32_t visible = affinity_mask();
     for (unsigned card = 0; card < sim_config.devices; card++) {
         struct sim_device *device = &sim.cards[card];
@@ -44,16 +42,14 @@ void sim_devices_init(void)
     }
 }
 
-uint32_t sim_visible_cards(void)
-{
+uint32_t sim_visible_cards(void) {
     uint32_t mask = 0;
     for (unsigned i = 0; i < sim.visible_count; i++)
         mask |= 1u << sim.visible[i];
     return mask;
 }
 
-ze_result_t sim_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices)
-{
+ze_result_t sim_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices) {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
@@ -65,8 +61,7 @@ ze_result_t sim_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_devic
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count, ze_device_handle_t *devices)
-{
+ze_result_t sim_zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count, ze_device_handle_t *devices) {
     struct sim_device *device = sim_device(handle);
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -79,8 +74,7 @@ ze_result_t sim_zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t handle, ze_device_handle_t *root)
-{
+ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t handle, ze_device_handle_t *root) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!root)
@@ -89,13 +83,11 @@ ze_result_t sim_zeDeviceGetRootDevice(ze_device_handle_t handle, ze_device_handl
     return ZE_RESULT_SUCCESS;
 }
 
-unsigned sim_bus(const struct sim_device *device)
-{
+unsigned sim_bus(const struct sim_device *device) {
     return 3 + (sim_config.alike ? 0 : device->card);
 }
 
-static void fill_uuid(const struct sim_device *device, uint8_t *id)
-{
+static void fill_uuid(const struct sim_device *device, uint8_t *id) {
     memset(id, 0, ZE_MAX_DEVICE_UUID_SIZE);
     memcpy(id, "\x86\x80\x0b\xe2", 4);
     id[4] = sim_second() ? 2 : 1;
@@ -104,14 +96,12 @@ static void fill_uuid(const struct sim_device *device, uint8_t *id)
 }
 
 /* Of one region. A tile has its part of the card's memory. */
-static uint64_t total_of(const struct sim_device *device)
-{
+static uint64_t total_of(const struct sim_device *device) {
     return sim_config.vram / sim_config.regions / (device->tile >= 0 ? sim_config.tiles : 1);
 }
 
 /* The free-memory queries that runtimes chain to device and memory properties. */
-static void fill_memory_extensions(const struct sim_device *device, void *first)
-{
+static void fill_memory_extensions(const struct sim_device *device, void *first) {
     for (struct sim_next *next = first; next; next = next->next) {
         if ((uint32_t)next->stype == SIM_STYPE_USABLE_MEMORY) {
             uint64_t usable = sim_machine_free(device->card);
@@ -126,8 +116,7 @@ static void fill_memory_extensions(const struct sim_device *device, void *first)
     }
 }
 
-ze_result_t sim_zeDeviceGetProperties(ze_device_handle_t handle, ze_device_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetProperties(ze_device_handle_t handle, ze_device_properties_t *p) {
     const struct sim_device *device = sim_device(handle);
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -155,8 +144,7 @@ ze_result_t sim_zeDeviceGetProperties(ze_device_handle_t handle, ze_device_prope
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle, ze_device_compute_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle, ze_device_compute_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -171,8 +159,7 @@ ze_result_t sim_zeDeviceGetComputeProperties(ze_device_handle_t handle, ze_devic
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetModuleProperties(ze_device_handle_t handle, ze_device_module_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetModuleProperties(ze_device_handle_t handle, ze_device_module_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -189,8 +176,7 @@ ze_result_t sim_zeDeviceGetModuleProperties(ze_device_handle_t handle, ze_device
 
 /* Group 0 computes and copies, group 1 only copies. */
 ze_result_t sim_zeDeviceGetCommandQueueGroupProperties(ze_device_handle_t handle, uint32_t *count,
-                                                       ze_command_queue_group_properties_t *p)
-{
+                                                       ze_command_queue_group_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
@@ -209,8 +195,7 @@ ze_result_t sim_zeDeviceGetCommandQueueGroupProperties(ze_device_handle_t handle
 }
 
 ze_result_t sim_zeDeviceGetMemoryProperties(ze_device_handle_t handle, uint32_t *count,
-                                            ze_device_memory_properties_t *p)
-{
+                                            ze_device_memory_properties_t *p) {
     const struct sim_device *device = sim_device(handle);
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -229,8 +214,7 @@ ze_result_t sim_zeDeviceGetMemoryProperties(ze_device_handle_t handle, uint32_t 
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle, ze_device_memory_access_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle, ze_device_memory_access_properties_t *p) {
     const uint32_t all = ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC; /* nothing concurrent */
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -243,8 +227,8 @@ ze_result_t sim_zeDeviceGetMemoryAccessProperties(ze_device_handle_t handle, ze_
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *count, ze_device_cache_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *count,
+                                           ze_device_cache_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
@@ -258,8 +242,7 @@ ze_result_t sim_zeDeviceGetCacheProperties(ze_device_handle_t handle, uint32_t *
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle, ze_device_image_properties_t *p)
-{
+ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle, ze_device_image_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -271,8 +254,7 @@ ze_result_t sim_zeDeviceGetImageProperties(ze_device_handle_t handle, ze_device_
 }
 
 ze_result_t sim_zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle,
-                                                    ze_device_external_memory_properties_t *p)
-{
+                                                    ze_device_external_memory_properties_t *p) {
     const uint32_t types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -283,14 +265,12 @@ ze_result_t sim_zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle,
     return ZE_RESULT_SUCCESS;
 }
 
-static bool connected(ze_device_handle_t a, ze_device_handle_t b)
-{
+static bool connected(ze_device_handle_t a, ze_device_handle_t b) {
     return sim_device(a)->card == sim_device(b)->card || (sim_config.peers && !sim.peerless);
 }
 
 ze_result_t sim_zeDeviceGetP2PProperties(ze_device_handle_t handle, ze_device_handle_t peer,
-                                         ze_device_p2p_properties_t *p)
-{
+                                         ze_device_p2p_properties_t *p) {
     if (!handle || !peer)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -299,8 +279,7 @@ ze_result_t sim_zeDeviceGetP2PProperties(ze_device_handle_t handle, ze_device_ha
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceCanAccessPeer(ze_device_handle_t handle, ze_device_handle_t peer, ze_bool_t *value)
-{
+ze_result_t sim_zeDeviceCanAccessPeer(ze_device_handle_t handle, ze_device_handle_t peer, ze_bool_t *value) {
     if (!handle || !peer)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!value)
@@ -309,13 +288,11 @@ ze_result_t sim_zeDeviceCanAccessPeer(ze_device_handle_t handle, ze_device_handl
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDeviceGetStatus(ze_device_handle_t handle)
-{
+ze_result_t sim_zeDeviceGetStatus(ze_device_handle_t handle) {
     return handle ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-ze_result_t sim_zeDeviceGetGlobalTimestamps(ze_device_handle_t handle, uint64_t *host, uint64_t *device)
-{
+ze_result_t sim_zeDeviceGetGlobalTimestamps(ze_device_handle_t handle, uint64_t *host, uint64_t *device) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!host || !device)
@@ -324,8 +301,7 @@ ze_result_t sim_zeDeviceGetGlobalTimestamps(ze_device_handle_t handle, uint64_t 
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDevicePciGetPropertiesExt(ze_device_handle_t handle, ze_pci_ext_properties_t *p)
-{
+ze_result_t sim_zeDevicePciGetPropertiesExt(ze_device_handle_t handle, ze_pci_ext_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -336,8 +312,7 @@ ze_result_t sim_zeDevicePciGetPropertiesExt(ze_device_handle_t handle, ze_pci_ex
 }
 
 ze_result_t sim_zeDeviceGetVectorWidthPropertiesExt(ze_device_handle_t handle, uint32_t *count,
-                                                    struct sim_vector_width *p)
-{
+                                                    struct sim_vector_width *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)

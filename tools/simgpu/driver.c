@@ -8,14 +8,12 @@
 
 struct sim_state sim = {.memory = PTHREAD_MUTEX_INITIALIZER, .progress = PTHREAD_MUTEX_INITIALIZER};
 
-static bool is_debug_key(const char *name, const char *value)
-{
+static bool is_debug_key(const char *name, const char *value) {
     const char *keys = getenv("NEOReadDebugKeys"), *key = getenv(name);
     return keys && strcmp(keys, "1") == 0 && key && strcmp(key, value) == 0;
 }
 
-static void start(void)
-{
+static void start(void) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -28,15 +26,13 @@ static void start(void)
     sim_modules_init();
 }
 
-void sim_start(void)
-{
+void sim_start(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
 }
 
 /* Each large block is a file of its own: the soft limit of descriptors must not end that at 1024. */
-static void raise_descriptor_limit(void)
-{
+static void raise_descriptor_limit(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
@@ -45,8 +41,7 @@ static void raise_descriptor_limit(void)
 }
 
 /* What zeInit fixes for the life of the process: debug keys of the environment, the machine. */
-static void initialize(void)
-{
+static void initialize(void) {
     sim.eager = is_debug_key("EnableDeferBacking", "0");
     sim.peerless = is_debug_key("ForceZeDeviceCanAccessPerReturnValue", "0");
     raise_descriptor_limit();
@@ -55,8 +50,7 @@ static void initialize(void)
     atomic_store(&sim.ready, true);
 }
 
-ze_result_t sim_zeInit(ze_init_flags_t flags)
-{
+ze_result_t sim_zeInit(ze_init_flags_t flags) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (flags & ~3u)
         return ZE_RESULT_ERROR_INVALID_ENUMERATION;
@@ -65,8 +59,7 @@ ze_result_t sim_zeInit(ze_init_flags_t flags)
     return flags == ZE_INIT_FLAG_VPU_ONLY ? ZE_RESULT_ERROR_UNINITIALIZED : ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDriverGet(uint32_t *count, ze_driver_handle_t *drivers)
-{
+ze_result_t sim_zeDriverGet(uint32_t *count, ze_driver_handle_t *drivers) {
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     if (!atomic_load(&sim.ready))
@@ -78,8 +71,7 @@ ze_result_t sim_zeDriverGet(uint32_t *count, ze_driver_handle_t *drivers)
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers, const struct sim_init_desc *desc)
-{
+ze_result_t sim_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers, const struct sim_init_desc *desc) {
     if (!count || !desc)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     if (!(desc->flags & 1)) {
@@ -90,8 +82,7 @@ ze_result_t sim_zeInitDrivers(uint32_t *count, ze_driver_handle_t *drivers, cons
     return result ? result : sim_zeDriverGet(count, drivers);
 }
 
-ze_result_t sim_zeDriverGetApiVersion(ze_driver_handle_t driver, ze_api_version_t *version)
-{
+ze_result_t sim_zeDriverGetApiVersion(ze_driver_handle_t driver, ze_api_version_t *version) {
     (void)driver;
     if (!version)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -100,15 +91,13 @@ ze_result_t sim_zeDriverGetApiVersion(ze_driver_handle_t driver, ze_api_version_
 }
 
 /* MAJOR.MINOR.BUILD as the real driver packs it: 8, 8 and 16 bits. */
-static uint32_t packed_version(void)
-{
+static uint32_t packed_version(void) {
     unsigned part[3] = {0, 0, 0};
     sscanf(sim_config.version, "%u.%u.%u", &part[0], &part[1], &part[2]);
     return (part[0] & 0xff) << 24 | (part[1] & 0xff) << 16 | (part[2] & 0xffff);
 }
 
-static void fill_driver_extension(struct sim_next *next)
-{
+static void fill_driver_extension(struct sim_next *next) {
     if ((uint32_t)next->stype == SIM_STYPE_DDI_HANDLES)
         *(uint32_t *)(next + 1) = sim_config.ddi_handles ? 1 : 0;
     else if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)
@@ -116,8 +105,7 @@ static void fill_driver_extension(struct sim_next *next)
             ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE;
 }
 
-ze_result_t sim_zeDriverGetProperties(ze_driver_handle_t driver, ze_driver_properties_t *properties)
-{
+ze_result_t sim_zeDriverGetProperties(ze_driver_handle_t driver, ze_driver_properties_t *properties) {
     (void)driver;
     if (!properties)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -129,8 +117,7 @@ ze_result_t sim_zeDriverGetProperties(ze_driver_handle_t driver, ze_driver_prope
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDriverGetIpcProperties(ze_driver_handle_t driver, ze_driver_ipc_properties_t *properties)
-{
+ze_result_t sim_zeDriverGetIpcProperties(ze_driver_handle_t driver, ze_driver_ipc_properties_t *properties) {
     (void)driver;
     if (!properties)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -154,8 +141,7 @@ static const struct extension extensions[] = {
 };
 
 ze_result_t sim_zeDriverGetExtensionProperties(ze_driver_handle_t driver, uint32_t *count,
-                                               ze_driver_extension_properties_t *properties)
-{
+                                               ze_driver_extension_properties_t *properties) {
     (void)driver;
     if (!count)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -172,8 +158,7 @@ ze_result_t sim_zeDriverGetExtensionProperties(ze_driver_handle_t driver, uint32
     return ZE_RESULT_SUCCESS;
 }
 
-static ze_result_t version_string(ze_driver_handle_t driver, char *out, size_t *size)
-{
+static ze_result_t version_string(ze_driver_handle_t driver, char *out, size_t *size) {
     (void)driver;
     if (!out)
         *size = strlen(sim_config.version) + 1;
@@ -182,8 +167,7 @@ static ze_result_t version_string(ze_driver_handle_t driver, char *out, size_t *
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **address)
-{
+ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **address) {
     (void)driver;
     if (!name || !address)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -198,8 +182,7 @@ ze_result_t sim_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, c
     return function ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeDriverGetLastErrorDescription(ze_driver_handle_t driver, const char **text)
-{
+ze_result_t sim_zeDriverGetLastErrorDescription(ze_driver_handle_t driver, const char **text) {
     (void)driver;
     if (!text)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -207,8 +190,7 @@ ze_result_t sim_zeDriverGetLastErrorDescription(ze_driver_handle_t driver, const
     return ZE_RESULT_SUCCESS;
 }
 
-ze_context_handle_t sim_zeDriverGetDefaultContext(ze_driver_handle_t driver)
-{
+ze_context_handle_t sim_zeDriverGetDefaultContext(ze_driver_handle_t driver) {
     (void)driver;
     return (ze_context_handle_t)sim.driver.default_context;
 }

@@ -17,14 +17,12 @@ struct sim_event_pool {
     struct sim_event_slot *slots;
 };
 
-static size_t pool_bytes(uint32_t count)
-{
+static size_t pool_bytes(uint32_t count) {
     return sim_round(count * sizeof(struct sim_event_slot), 4096);
 }
 
 static ze_result_t pool_new(struct sim_context *context, uint32_t count, uint32_t flags, int fd,
-                            ze_event_pool_handle_t *out)
-{
+                            ze_event_pool_handle_t *out) {
     struct sim_event_pool *pool = calloc(1, sizeof(*pool));
     if (!pool)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -45,8 +43,7 @@ static ze_result_t pool_new(struct sim_context *context, uint32_t count, uint32_
 }
 
 ze_result_t sim_zeEventPoolCreate(ze_context_handle_t context, const ze_event_pool_desc_t *desc, uint32_t count,
-                                  ze_device_handle_t *devices, ze_event_pool_handle_t *out)
-{
+                                  ze_device_handle_t *devices, ze_event_pool_handle_t *out) {
     int fd = -1;
     (void)count;
     (void)devices;
@@ -69,8 +66,7 @@ ze_result_t sim_zeEventPoolCreate(ze_context_handle_t context, const ze_event_po
     return result;
 }
 
-ze_result_t sim_zeEventPoolDestroy(ze_event_pool_handle_t handle)
-{
+ze_result_t sim_zeEventPoolDestroy(ze_event_pool_handle_t handle) {
     struct sim_event_pool *pool = (struct sim_event_pool *)handle;
     if (!pool)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -86,8 +82,7 @@ struct pool_handle {
     uint32_t count, flags;
 };
 
-ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle, ze_ipc_event_pool_handle_t *out)
-{
+ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle, ze_ipc_event_pool_handle_t *out) {
     const struct sim_event_pool *pool = (struct sim_event_pool *)handle;
     if (!pool)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -101,15 +96,13 @@ ze_result_t sim_zeEventPoolGetIpcHandle(ze_event_pool_handle_t handle, ze_ipc_ev
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventPoolPutIpcHandle(ze_context_handle_t context, ze_ipc_event_pool_handle_t handle)
-{
+ze_result_t sim_zeEventPoolPutIpcHandle(ze_context_handle_t context, ze_ipc_event_pool_handle_t handle) {
     (void)handle;
     return context ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
 ze_result_t sim_zeEventPoolOpenIpcHandle(ze_context_handle_t context, ze_ipc_event_pool_handle_t handle,
-                                         ze_event_pool_handle_t *out)
-{
+                                         ze_event_pool_handle_t *out) {
     struct pool_handle data;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -125,13 +118,11 @@ ze_result_t sim_zeEventPoolOpenIpcHandle(ze_context_handle_t context, ze_ipc_eve
     return result;
 }
 
-ze_result_t sim_zeEventPoolCloseIpcHandle(ze_event_pool_handle_t handle)
-{
+ze_result_t sim_zeEventPoolCloseIpcHandle(ze_event_pool_handle_t handle) {
     return sim_zeEventPoolDestroy(handle);
 }
 
-ze_result_t sim_zeEventPoolGetContextHandle(ze_event_pool_handle_t handle, ze_context_handle_t *out)
-{
+ze_result_t sim_zeEventPoolGetContextHandle(ze_event_pool_handle_t handle, ze_context_handle_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -140,8 +131,7 @@ ze_result_t sim_zeEventPoolGetContextHandle(ze_event_pool_handle_t handle, ze_co
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventPoolGetFlags(ze_event_pool_handle_t handle, ze_event_pool_flags_t *out)
-{
+ze_result_t sim_zeEventPoolGetFlags(ze_event_pool_handle_t handle, ze_event_pool_flags_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -150,8 +140,7 @@ ze_result_t sim_zeEventPoolGetFlags(ze_event_pool_handle_t handle, ze_event_pool
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc_t *desc, ze_event_handle_t *out)
-{
+ze_result_t sim_zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc_t *desc, ze_event_handle_t *out) {
     struct sim_event_pool *pool = (struct sim_event_pool *)handle;
     if (!pool)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -173,21 +162,18 @@ ze_result_t sim_zeEventCreate(ze_event_pool_handle_t handle, const ze_event_desc
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventDestroy(ze_event_handle_t handle)
-{
+ze_result_t sim_zeEventDestroy(ze_event_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     free((struct sim_event *)handle);
     return ZE_RESULT_SUCCESS;
 }
 
-void sim_event_set(struct sim_event *event, bool signalled)
-{
+void sim_event_set(struct sim_event *event, bool signalled) {
     atomic_store(&event->slot->signalled, signalled);
 }
 
-bool sim_wait_changed(uint64_t deadline, bool poll)
-{
+bool sim_wait_changed(uint64_t deadline, bool poll) {
     uint64_t now = sim_now(), until = deadline;
     if (now >= deadline)
         return false;
@@ -202,14 +188,12 @@ bool sim_wait_changed(uint64_t deadline, bool poll)
     return true;
 }
 
-uint64_t sim_deadline(uint64_t timeout)
-{
+uint64_t sim_deadline(uint64_t timeout) {
     uint64_t now = sim_now();
     return timeout > UINT64_MAX - now ? UINT64_MAX : now + timeout;
 }
 
-ze_result_t sim_zeEventHostSignal(ze_event_handle_t handle)
-{
+ze_result_t sim_zeEventHostSignal(ze_event_handle_t handle) {
     struct sim_event *event = (struct sim_event *)handle;
     if (!event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -221,23 +205,20 @@ ze_result_t sim_zeEventHostSignal(ze_event_handle_t handle)
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventHostReset(ze_event_handle_t handle)
-{
+ze_result_t sim_zeEventHostReset(ze_event_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     sim_event_set((struct sim_event *)handle, false);
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventQueryStatus(ze_event_handle_t handle)
-{
+ze_result_t sim_zeEventQueryStatus(ze_event_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return atomic_load(&((struct sim_event *)handle)->slot->signalled) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-ze_result_t sim_zeEventHostSynchronize(ze_event_handle_t handle, uint64_t timeout)
-{
+ze_result_t sim_zeEventHostSynchronize(ze_event_handle_t handle, uint64_t timeout) {
     struct sim_event *event = (struct sim_event *)handle;
     if (!event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -250,15 +231,13 @@ ze_result_t sim_zeEventHostSynchronize(ze_event_handle_t handle, uint64_t timeou
     return done ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-void sim_event_times(struct sim_event *event, ze_kernel_timestamp_result_t *out)
-{
+void sim_event_times(struct sim_event *event, ze_kernel_timestamp_result_t *out) {
     const struct sim_event_slot *slot = event->slot;
     out->global = (ze_kernel_timestamp_data_t){slot->start, slot->end};
     out->context = out->global;
 }
 
-ze_result_t sim_zeEventQueryKernelTimestamp(ze_event_handle_t handle, ze_kernel_timestamp_result_t *out)
-{
+ze_result_t sim_zeEventQueryKernelTimestamp(ze_event_handle_t handle, ze_kernel_timestamp_result_t *out) {
     struct sim_event *event = (struct sim_event *)handle;
     if (!event)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -272,8 +251,7 @@ ze_result_t sim_zeEventQueryKernelTimestamp(ze_event_handle_t handle, ze_kernel_
     return done ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-ze_result_t sim_zeEventGetEventPool(ze_event_handle_t handle, ze_event_pool_handle_t *out)
-{
+ze_result_t sim_zeEventGetEventPool(ze_event_handle_t handle, ze_event_pool_handle_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -282,8 +260,7 @@ ze_result_t sim_zeEventGetEventPool(ze_event_handle_t handle, ze_event_pool_hand
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventGetSignalScope(ze_event_handle_t handle, ze_event_scope_flags_t *out)
-{
+ze_result_t sim_zeEventGetSignalScope(ze_event_handle_t handle, ze_event_scope_flags_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -292,8 +269,7 @@ ze_result_t sim_zeEventGetSignalScope(ze_event_handle_t handle, ze_event_scope_f
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeEventGetWaitScope(ze_event_handle_t handle, ze_event_scope_flags_t *out)
-{
+ze_result_t sim_zeEventGetWaitScope(ze_event_handle_t handle, ze_event_scope_flags_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -302,8 +278,7 @@ ze_result_t sim_zeEventGetWaitScope(ze_event_handle_t handle, ze_event_scope_fla
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeFenceCreate(ze_command_queue_handle_t queue, const ze_fence_desc_t *desc, ze_fence_handle_t *out)
-{
+ze_result_t sim_zeFenceCreate(ze_command_queue_handle_t queue, const ze_fence_desc_t *desc, ze_fence_handle_t *out) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
@@ -317,16 +292,14 @@ ze_result_t sim_zeFenceCreate(ze_command_queue_handle_t queue, const ze_fence_de
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeFenceDestroy(ze_fence_handle_t handle)
-{
+ze_result_t sim_zeFenceDestroy(ze_fence_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     free((struct sim_fence *)handle);
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeFenceHostSynchronize(ze_fence_handle_t handle, uint64_t timeout)
-{
+ze_result_t sim_zeFenceHostSynchronize(ze_fence_handle_t handle, uint64_t timeout) {
     struct sim_fence *fence = (struct sim_fence *)handle;
     if (!fence)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -339,15 +312,13 @@ ze_result_t sim_zeFenceHostSynchronize(ze_fence_handle_t handle, uint64_t timeou
     return done ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-ze_result_t sim_zeFenceQueryStatus(ze_fence_handle_t handle)
-{
+ze_result_t sim_zeFenceQueryStatus(ze_fence_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return atomic_load(&((struct sim_fence *)handle)->signalled) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-ze_result_t sim_zeFenceReset(ze_fence_handle_t handle)
-{
+ze_result_t sim_zeFenceReset(ze_fence_handle_t handle) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     atomic_store(&((struct sim_fence *)handle)->signalled, false);

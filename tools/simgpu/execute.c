@@ -5,27 +5,23 @@
 
 static atomic_ulong faults;
 
-uint64_t sim_faults(void)
-{
+uint64_t sim_faults(void) {
     return atomic_load(&faults);
 }
 
 /* The memory under the operand was freed before the command ran: a real card would fault. */
-static void fault(const struct sim_operand *operand)
-{
+static void fault(const struct sim_operand *operand) {
     if (atomic_fetch_add(&faults, 1) == 0)
         sim_say("a command used %zu bytes at %#lx that were freed before it ran", operand->size,
                 (unsigned long)operand->at);
 }
 
-void sim_context_gone(void)
-{
+void sim_context_gone(void) {
     if (atomic_fetch_add(&faults, 1) == 0)
         sim_say("memory was freed through a context that is gone");
 }
 
-static void fill_bytes(char *to, size_t size, const char *pattern, size_t pattern_size)
-{
+static void fill_bytes(char *to, size_t size, const char *pattern, size_t pattern_size) {
     if (pattern_size == 1) {
         memset(to, *pattern, size);
         return;
@@ -39,8 +35,7 @@ static void fill_bytes(char *to, size_t size, const char *pattern, size_t patter
     }
 }
 
-static void copy_region(const struct sim_command *command)
-{
+static void copy_region(const struct sim_command *command) {
     const ze_copy_region_t *to = &command->to, *from = &command->from;
     for (uint32_t z = 0; z < (to->depth ? to->depth : 1); z++) {
         for (uint32_t y = 0; y < to->height; y++) {
@@ -53,8 +48,7 @@ static void copy_region(const struct sim_command *command)
     }
 }
 
-static void move_bytes(const struct sim_command *command)
-{
+static void move_bytes(const struct sim_command *command) {
     switch (command->kind) {
     case SIM_COPY:
         memmove(command->target, command->source, command->operand[0].size);
@@ -81,8 +75,7 @@ static void move_bytes(const struct sim_command *command)
     }
 }
 
-void sim_execute(const struct sim_command *command)
-{
+void sim_execute(const struct sim_command *command) {
     if (command->kind == SIM_RESET) {
         sim_event_set(command->subject, false);
         return;

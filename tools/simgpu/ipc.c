@@ -18,8 +18,7 @@ struct handle {
 };
 _Static_assert(sizeof(struct handle) <= ZE_MAX_IPC_HANDLE_SIZE, "the handle's size is given");
 
-int sim_open_fd_of(int pid, int fd)
-{
+int sim_open_fd_of(int pid, int fd) {
     char path[64];
     if (pid == getpid())
         return fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -27,8 +26,7 @@ int sim_open_fd_of(int pid, int fd)
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-static uint64_t inode_of(int fd, size_t *size)
-{
+static uint64_t inode_of(int fd, size_t *size) {
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0)
         return 0;
@@ -36,8 +34,7 @@ static uint64_t inode_of(int fd, size_t *size)
     return status.st_ino;
 }
 
-ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p, ze_ipc_mem_handle_t *out)
-{
+ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p, ze_ipc_mem_handle_t *out) {
     struct sim_block block;
     size_t ignored;
     if (!context)
@@ -63,23 +60,20 @@ ze_result_t sim_zeMemGetIpcHandle(ze_context_handle_t context, const void *p, ze
 }
 
 ze_result_t sim_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, const void *p, void *extensions,
-                                                ze_ipc_mem_handle_t *out)
-{
+                                                ze_ipc_mem_handle_t *out) {
     (void)extensions;
     return sim_zeMemGetIpcHandle(context, p, out);
 }
 
 /* The descriptor belongs to the buffer, so there is nothing to give back; extra puts succeed. */
-ze_result_t sim_zeMemPutIpcHandle(ze_context_handle_t context, ze_ipc_mem_handle_t handle)
-{
+ze_result_t sim_zeMemPutIpcHandle(ze_context_handle_t context, ze_ipc_mem_handle_t handle) {
     (void)handle;
     return context ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
 /* Takes the descriptor over. */
 static ze_result_t map_import(struct sim_context *context, struct sim_device *device, int fd, unsigned owner,
-                              size_t offset, size_t size, void **out)
-{
+                              size_t offset, size_t size, void **out) {
     struct sim_backing *backing;
     size_t whole = 0;
     inode_of(fd, &whole);
@@ -108,8 +102,7 @@ static ze_result_t map_import(struct sim_context *context, struct sim_device *de
     return result;
 }
 
-ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd, void **out)
-{
+ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device, int fd, void **out) {
     size_t whole = 0;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (copy < 0)
@@ -119,8 +112,7 @@ ze_result_t sim_import_fd(struct sim_context *context, struct sim_device *device
 }
 
 /* A descriptor of our own with the right file behind it was sent to us; else take the sender's. */
-static int open_handle(const struct handle *handle)
-{
+static int open_handle(const struct handle *handle) {
     size_t ignored;
     int fd = -1;
     if (inode_of((int)handle->fd, &ignored) == handle->inode)
@@ -135,8 +127,7 @@ static int open_handle(const struct handle *handle)
 }
 
 ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t opaque,
-                                   ze_ipc_memory_flags_t flags, void **out)
-{
+                                   ze_ipc_memory_flags_t flags, void **out) {
     struct handle handle;
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -152,8 +143,7 @@ ze_result_t sim_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle
 }
 
 /* As Intel's driver: by the way of zeMemFree, which takes what was not imported too, by any pointer into it. */
-ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p)
-{
+ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p) {
     struct sim_block block;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -169,8 +159,7 @@ ze_result_t sim_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p)
 }
 
 ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t context, ze_ipc_mem_handle_t opaque,
-                                                       uint64_t *fd)
-{
+                                                       uint64_t *fd) {
     struct handle handle;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -182,8 +171,7 @@ ze_result_t sim_zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t conte
 }
 
 ze_result_t sim_zeMemGetIpcHandleFromFileDescriptorExp(ze_context_handle_t context, uint64_t fd,
-                                                       ze_ipc_mem_handle_t *out)
-{
+                                                       ze_ipc_mem_handle_t *out) {
     size_t size = 0;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;

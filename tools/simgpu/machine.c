@@ -42,33 +42,28 @@ static unsigned first_card;
 static int owner; /* the process that attached: not a child of its fork */
 
 /* A program may close descriptors that are not its own: then it is alone with its own books. */
-static void lock(void)
-{
+static void lock(void) {
     if (lock_fd >= 0)
         while (flock(lock_fd, LOCK_EX) != 0 && errno == EINTR)
             continue;
 }
 
-static void unlock(void)
-{
+static void unlock(void) {
     if (lock_fd >= 0)
         flock(lock_fd, LOCK_UN);
 }
 
-static struct flock record_lock(unsigned i)
-{
+static struct flock record_lock(unsigned i) {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = i + 1, .l_len = 1};
 }
 
-static bool is_alive(unsigned i)
-{
+static bool is_alive(unsigned i) {
     struct flock probe = record_lock(i);
     return fcntl(lock_fd, F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
 }
 
 /* Machine lock held. Give back what dead processes held; true: there was one. */
-static bool bury_the_dead(void)
-{
+static bool bury_the_dead(void) {
     bool any = false;
     for (unsigned i = 0; lock_fd >= 0 && i < machine->records; i++) {
         struct record *record = &machine->record[i];
@@ -81,8 +76,7 @@ static bool bury_the_dead(void)
     return any;
 }
 
-static uint64_t host_bytes_used(void)
-{
+static uint64_t host_bytes_used(void) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < machine->records; i++) {
         sum += machine->record[i].mirror;
@@ -92,8 +86,7 @@ static uint64_t host_bytes_used(void)
     return sum;
 }
 
-static void publish_host(void)
-{
+static void publish_host(void) {
     if (root)
         sim_procfs_write_meminfo(root, &machine->host, host_bytes_used());
 }
@@ -108,23 +101,20 @@ static uint32_t stale; /* cards, a bit each; memory lock */
 static uint64_t last_write;
 static bool writer_runs;
 
-static void write_card(unsigned card)
-{
+static void write_card(unsigned card) {
     sim_procfs_write_card(root, mine->client, first_card + card, &mine->usage[first_card + card]);
     stale &= ~(1u << card);
     last_write = sim_now();
 }
 
-static void write_stale(void)
-{
+static void write_stale(void) {
     for (unsigned card = 0; root && card < SIM_CARDS; card++) {
         if (stale >> card & 1)
             write_card(card);
     }
 }
 
-static void *write_later(void *unused)
-{
+static void *write_later(void *unused) {
     (void)unused;
     for (bool more = true; more;) {
         sim_spend(SOON);
@@ -136,8 +126,7 @@ static void *write_later(void *unused)
     return NULL;
 }
 
-static void publish_card(unsigned card, bool at_once)
-{
+static void publish_card(unsigned card, bool at_once) {
     pthread_t thread;
     if (!root)
         return;
@@ -155,8 +144,7 @@ static void publish_card(unsigned card, bool at_once)
         write_card(card);
 }
 
-static struct machine *map_file(const char *path)
-{
+static struct machine *map_file(const char *path) {
     struct stat status;
     lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (lock_fd < 0)
@@ -175,8 +163,7 @@ static struct machine *map_file(const char *path)
     return map == MAP_FAILED ? NULL : map;
 }
 
-static void take_record(void)
-{
+static void take_record(void) {
     for (unsigned i = 0; i < PROCESSES && !mine; i++) {
         struct flock hold = record_lock(i);
         if (machine->record[i].pid == 0 && (lock_fd < 0 || fcntl(lock_fd, F_OFD_SETLK, &hold) == 0)) {
@@ -192,8 +179,7 @@ static void take_record(void)
     }
 }
 
-void sim_machine_attach(void)
-{
+void sim_machine_attach(void) {
     static char root_path[4000];
     char path[4096];
     const char *given = getenv("ZEROUTE_ROOT");
@@ -228,8 +214,7 @@ void sim_machine_attach(void)
     unlock();
 }
 
-__attribute__((destructor)) static void leave(void)
-{
+__attribute__((destructor)) static void leave(void) {
     if (!mine || getpid() != owner)
         return;
     pthread_mutex_lock(&sim.memory);
@@ -246,16 +231,14 @@ __attribute__((destructor)) static void leave(void)
     pthread_mutex_unlock(&sim.memory);
 }
 
-static uint64_t vram_used(unsigned card)
-{
+static uint64_t vram_used(unsigned card) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < machine->records; i++)
         sum += machine->record[i].usage[first_card + card].vram;
     return sum;
 }
 
-bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled)
-{
+bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled) {
     struct sim_usage *usage = &mine->usage[first_card + card];
     bool fits = true;
     lock();
@@ -275,8 +258,7 @@ bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled)
     return fits;
 }
 
-void sim_machine_give(unsigned card, size_t bytes, bool spilled)
-{
+void sim_machine_give(unsigned card, size_t bytes, bool spilled) {
     struct sim_usage *usage = &mine->usage[first_card + card];
     lock();
     if (spilled) {
@@ -289,8 +271,7 @@ void sim_machine_give(unsigned card, size_t bytes, bool spilled)
     unlock();
 }
 
-void sim_machine_mirror(int64_t bytes)
-{
+void sim_machine_mirror(int64_t bytes) {
     lock();
     bury_the_dead();
     mine->mirror += (uint64_t)bytes;
@@ -299,8 +280,7 @@ void sim_machine_mirror(int64_t bytes)
     unlock();
 }
 
-void sim_machine_import(unsigned card, bool same_card, int64_t bytes)
-{
+void sim_machine_import(unsigned card, bool same_card, int64_t bytes) {
     struct sim_usage *usage = &mine->usage[first_card + card];
     lock();
     *(same_card ? &usage->shared : &usage->gtt) += (uint64_t)bytes;
@@ -308,8 +288,7 @@ void sim_machine_import(unsigned card, bool same_card, int64_t bytes)
     unlock();
 }
 
-uint64_t sim_machine_free(unsigned card)
-{
+uint64_t sim_machine_free(unsigned card) {
     pthread_mutex_lock(&sim.memory);
     lock();
     uint64_t used = vram_used(card);
@@ -319,8 +298,7 @@ uint64_t sim_machine_free(unsigned card)
 }
 
 /* vram.N, system.N, gtt.N of this process on card N; mirror; faults; calls.FUNCTION (count:on). */
-uint64_t sim_query(const char *what)
-{
+uint64_t sim_query(const char *what) {
     const char *dot = strchr(what, '.');
     unsigned card = dot ? (unsigned)atoi(dot + 1) : 0;
     uint64_t value = UINT64_MAX;

@@ -5,8 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool wants_own_buffer(const void *extensions)
-{
+static bool wants_own_buffer(const void *extensions) {
     for (const struct sim_next *next = extensions; next; next = next->next) {
         if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC)
             return true;
@@ -14,8 +13,7 @@ static bool wants_own_buffer(const void *extensions)
     return false;
 }
 
-static const ze_external_memory_import_fd_t *import_of(const void *extensions)
-{
+static const ze_external_memory_import_fd_t *import_of(const void *extensions) {
     for (const struct sim_next *next = extensions; next; next = next->next) {
         if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
             return (const void *)next;
@@ -23,16 +21,14 @@ static const ze_external_memory_import_fd_t *import_of(const void *extensions)
     return NULL;
 }
 
-size_t sim_max_alloc(void)
-{
+size_t sim_max_alloc(void) {
     if (sim_config.max_alloc)
         return sim_config.max_alloc;
     return sim_config.spill ? 4 * sim_config.vram : sim_config.vram;
 }
 
 /* As Intel's driver: one that relaxes nothing is an error. */
-static ze_result_t check_relaxed(const void *extensions, bool *relaxed)
-{
+static ze_result_t check_relaxed(const void *extensions, bool *relaxed) {
     *relaxed = false;
     for (const struct sim_next *next = extensions; next; next = next->next) {
         const ze_relaxed_allocation_limits_exp_desc_t *desc = (const void *)next;
@@ -46,8 +42,7 @@ static ze_result_t check_relaxed(const void *extensions, bool *relaxed)
 }
 
 /* As Intel's driver: a size that it does not take clears the pointer, other failures leave it. */
-static ze_result_t check_size(size_t size, size_t alignment, bool relaxed, void **out)
-{
+static ze_result_t check_size(size_t size, size_t alignment, bool relaxed, void **out) {
     if (size == 0 || (size > sim_max_alloc() && !relaxed) || size > (size_t)1 << 46) {
         *out = NULL;
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
@@ -59,8 +54,7 @@ static ze_result_t check_size(size_t size, size_t alignment, bool relaxed, void 
 
 /* `extensions` are those of the description that names the kind. */
 static ze_result_t allocate(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
-                            size_t alignment, const void *extensions, void **out)
-{
+                            size_t alignment, const void *extensions, void **out) {
     bool own = wants_own_buffer(extensions), relaxed;
     ze_result_t result = check_relaxed(extensions, &relaxed);
     if (result == ZE_RESULT_SUCCESS)
@@ -82,8 +76,7 @@ static ze_result_t allocate(enum sim_kind kind, struct sim_context *context, str
 }
 
 ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                                 size_t alignment, ze_device_handle_t device, void **out)
-{
+                                 size_t alignment, ze_device_handle_t device, void **out) {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
@@ -95,8 +88,7 @@ ze_result_t sim_zeMemAllocDevice(ze_context_handle_t context, const ze_device_me
 }
 
 ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size,
-                               size_t alignment, void **out)
-{
+                               size_t alignment, void **out) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
@@ -106,8 +98,7 @@ ze_result_t sim_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_al
 
 ze_result_t sim_zeMemAllocShared(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *device_desc,
                                  const ze_host_mem_alloc_desc_t *host_desc, size_t size, size_t alignment,
-                                 ze_device_handle_t device, void **out)
-{
+                                 ze_device_handle_t device, void **out) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!device_desc || !host_desc || !out)
@@ -115,8 +106,7 @@ ze_result_t sim_zeMemAllocShared(ze_context_handle_t context, const ze_device_me
     return allocate(SIM_SHARED, sim_context(context), sim_device(device), size, alignment, device_desc->pNext, out);
 }
 
-bool sim_find(const void *p, struct sim_block *out)
-{
+bool sim_find(const void *p, struct sim_block *out) {
     uintptr_t address = (uintptr_t)p;
     struct sim_backing *backing = sim_backing_at(address);
     if (!backing)
@@ -130,8 +120,7 @@ bool sim_find(const void *p, struct sim_block *out)
     return address - out->base < out->size;
 }
 
-void sim_release(const struct sim_block *block)
-{
+void sim_release(const struct sim_block *block) {
     if (block->backing->slab)
         sim_pool_free(block->backing, block->base);
     else
@@ -146,8 +135,7 @@ struct deferred {
 static struct deferred *deferred_blocks;
 static atomic_int deferred_count;
 
-static bool is_deferred(uintptr_t base)
-{
+static bool is_deferred(uintptr_t base) {
     for (const struct deferred *d = deferred_blocks; d; d = d->next) {
         if (d->block.base == base)
             return true;
@@ -155,8 +143,7 @@ static bool is_deferred(uintptr_t base)
     return false;
 }
 
-static bool defer(const struct sim_block *block)
-{
+static bool defer(const struct sim_block *block) {
     struct deferred *d = malloc(sizeof(*d));
     if (!d)
         return false;
@@ -166,8 +153,7 @@ static bool defer(const struct sim_block *block)
     return true;
 }
 
-void sim_free_deferred(void)
-{
+void sim_free_deferred(void) {
     if (atomic_load(&deferred_count) == 0)
         return;
     pthread_mutex_lock(&sim.memory);
@@ -186,15 +172,13 @@ void sim_free_deferred(void)
 }
 
 /* Memory lock held. Only the very start of a live block that is ours to free. */
-static bool find_to_free(const void *p, struct sim_block *block)
-{
+static bool find_to_free(const void *p, struct sim_block *block) {
     return sim_find(p, block) && block->base == (uintptr_t)p && block->backing->kind != SIM_PHYSICAL &&
            (atomic_load(&deferred_count) == 0 || !is_deferred(block->base));
 }
 
 /* Memory lock held. */
-static void check_context(const struct sim_context *context)
-{
+static void check_context(const struct sim_context *context) {
     const struct sim_context *c = sim.contexts;
     while (c && c != context)
         c = c->next;
@@ -202,8 +186,8 @@ static void check_context(const struct sim_context *context)
         sim_context_gone();
 }
 
-static ze_result_t release(const struct sim_context *context, void *p, ze_driver_memory_free_policy_ext_flags_t policy)
-{
+static ze_result_t release(const struct sim_context *context, void *p,
+                           ze_driver_memory_free_policy_ext_flags_t policy) {
     struct sim_block block;
     sim_spend(sim_config.free_cost);
     pthread_mutex_lock(&sim.memory);
@@ -224,15 +208,13 @@ static ze_result_t release(const struct sim_context *context, void *p, ze_driver
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeMemFree(ze_context_handle_t context, void *p)
-{
+ze_result_t sim_zeMemFree(ze_context_handle_t context, void *p) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return release(sim_context(context), p, 0);
 }
 
-ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *p)
-{
+ze_result_t sim_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *p) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc)
@@ -248,8 +230,7 @@ static const ze_memory_type_t type_of[] = {
     [SIM_IMPORTED] = ZE_MEMORY_TYPE_DEVICE,
 };
 
-static ze_result_t fill_export(struct sim_backing *backing, struct sim_next *first)
-{
+static ze_result_t fill_export(struct sim_backing *backing, struct sim_next *first) {
     for (struct sim_next *next = first; next; next = next->next) {
         if (next->stype != ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD)
             continue;
@@ -262,8 +243,7 @@ static ze_result_t fill_export(struct sim_backing *backing, struct sim_next *fir
 }
 
 ze_result_t sim_zeMemGetAllocProperties(ze_context_handle_t context, const void *p,
-                                        ze_memory_allocation_properties_t *properties, ze_device_handle_t *device)
-{
+                                        ze_memory_allocation_properties_t *properties, ze_device_handle_t *device) {
     struct sim_block block;
     ze_result_t result = ZE_RESULT_SUCCESS;
     if (!context)
@@ -291,8 +271,7 @@ ze_result_t sim_zeMemGetAllocProperties(ze_context_handle_t context, const void 
     return result;
 }
 
-ze_result_t sim_zeMemGetAddressRange(ze_context_handle_t context, const void *p, void **base, size_t *size)
-{
+ze_result_t sim_zeMemGetAddressRange(ze_context_handle_t context, const void *p, void **base, size_t *size) {
     struct sim_block block;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;

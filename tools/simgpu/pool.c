@@ -31,8 +31,7 @@ struct sim_slab {
 };
 
 /* The first bit of that kind; `limit` or more: none below the limit. */
-static unsigned next_bit(const uint64_t *map, unsigned from, unsigned limit, bool one)
-{
+static unsigned next_bit(const uint64_t *map, unsigned from, unsigned limit, bool one) {
     while (from < limit) {
         uint64_t word = (one ? map[from / 64] : ~map[from / 64]) >> (from % 64);
         if (word)
@@ -42,8 +41,7 @@ static unsigned next_bit(const uint64_t *map, unsigned from, unsigned limit, boo
     return from;
 }
 
-static void set_bits(uint64_t *map, unsigned from, unsigned count, bool one)
-{
+static void set_bits(uint64_t *map, unsigned from, unsigned count, bool one) {
     while (count) {
         unsigned here = 64 - from % 64 < count ? 64 - from % 64 : count;
         uint64_t mask = (here == 64 ? ~(uint64_t)0 : ((uint64_t)1 << here) - 1) << (from % 64);
@@ -57,8 +55,7 @@ static void set_bits(uint64_t *map, unsigned from, unsigned count, bool one)
 }
 
 /* The first unit of the free run that ends before `from`. */
-static unsigned run_start(const uint64_t *used, unsigned from)
-{
+static unsigned run_start(const uint64_t *used, unsigned from) {
     while (from) {
         unsigned bits = from % 64 ? from % 64 : 64, base = from - bits;
         uint64_t word = used[base / 64] << (64 - bits);
@@ -69,13 +66,11 @@ static unsigned run_start(const uint64_t *used, unsigned from)
     return 0;
 }
 
-static unsigned class_of(unsigned run)
-{
+static unsigned class_of(unsigned run) {
     return 31 - (unsigned)__builtin_clz(run);
 }
 
-static void set_limit(struct sim_slab *slab, unsigned limit)
-{
+static void set_limit(struct sim_slab *slab, unsigned limit) {
     struct sim_slab **open = slab->pool->open;
     if (slab->run_limit && limit && class_of(slab->run_limit) == class_of(limit)) {
         slab->run_limit = limit;
@@ -99,8 +94,7 @@ static void set_limit(struct sim_slab *slab, unsigned limit)
     }
 }
 
-static void drop_slab(struct sim_slab *slab)
-{
+static void drop_slab(struct sim_slab *slab) {
     struct sim_pool *pool = slab->pool;
     set_limit(slab, 0);
     if (pool->empty == slab)
@@ -111,8 +105,7 @@ static void drop_slab(struct sim_slab *slab)
         free(pool);
 }
 
-static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context, struct sim_device *device)
-{
+static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context, struct sim_device *device) {
     struct sim_pool *pool;
     for (pool = context->pools; pool; pool = pool->next) {
         if (pool->kind == kind && pool->device == device)
@@ -126,8 +119,7 @@ static struct sim_pool *pool_of(enum sim_kind kind, struct sim_context *context,
     return pool;
 }
 
-static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out)
-{
+static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out) {
     struct sim_slab *slab = calloc(1, sizeof(*slab));
     if (!slab)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -146,8 +138,7 @@ static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out)
 }
 
 /* About 30 instructions when the slab's first gap fits. A slab that has no room is listed anew. */
-static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step)
-{
+static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step) {
     unsigned at = next_bit(slab->used, slab->hint, UNITS, false), longest = 0;
     slab->hint = at;
     while (at < UNITS) {
@@ -166,8 +157,7 @@ static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step)
 
 /* Slabs of the block's own class may be too tight: a few are tried. One of a higher class fits, or
  * is listed anew, so the search is short whatever the number of slabs. */
-static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step, unsigned *at)
-{
+static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigned step, unsigned *at) {
     for (unsigned class = class_of(units); class < CLASSES; class ++) {
         int tries = class == class_of(units) || step > 1 ? 8 : INT_MAX;
         for (struct sim_slab *slab = pool->open[class], *next; slab && tries--; slab = next) {
@@ -180,8 +170,7 @@ static struct sim_slab *find_slab(struct sim_pool *pool, unsigned units, unsigne
 }
 
 ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context, struct sim_device *device, size_t size,
-                           size_t alignment, void **out)
-{
+                           size_t alignment, void **out) {
     struct sim_pool *pool = pool_of(kind, context, device);
     unsigned units = (unsigned)((size + SIM_GRAIN - 1) / SIM_GRAIN), at;
     unsigned step = alignment > SIM_GRAIN ? (unsigned)(alignment / SIM_GRAIN) : 1;
@@ -206,8 +195,7 @@ ze_result_t sim_pool_alloc(enum sim_kind kind, struct sim_context *context, stru
     return ZE_RESULT_SUCCESS;
 }
 
-void sim_pool_free(struct sim_backing *backing, uintptr_t base)
-{
+void sim_pool_free(struct sim_backing *backing, uintptr_t base) {
     struct sim_slab *slab = backing->slab;
     struct sim_pool *pool = slab->pool;
     unsigned at = (unsigned)((base - backing->base) / SIM_GRAIN);
@@ -230,8 +218,7 @@ void sim_pool_free(struct sim_backing *backing, uintptr_t base)
         pool->empty = slab;
 }
 
-bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out)
-{
+bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out) {
     struct sim_slab *slab = backing->slab;
     unsigned at = (unsigned)((address - backing->base) / SIM_GRAIN);
     unsigned word = at / 64;
@@ -249,8 +236,7 @@ bool sim_pool_find(struct sim_backing *backing, uintptr_t address, struct sim_bl
     return address - out->base < out->size;
 }
 
-bool sim_pool_trim(struct sim_device *device)
-{
+bool sim_pool_trim(struct sim_device *device) {
     bool any = false;
     for (struct sim_context *context = sim.contexts; context; context = context->next) {
         for (struct sim_pool *pool = context->pools; pool; pool = pool->next) {
@@ -263,8 +249,7 @@ bool sim_pool_trim(struct sim_device *device)
     return any;
 }
 
-void sim_pool_forget(struct sim_context *context)
-{
+void sim_pool_forget(struct sim_context *context) {
     struct sim_pool *pool = context->pools, *next;
     context->pools = NULL;
     for (; pool; pool = next) {

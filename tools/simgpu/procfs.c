@@ -18,8 +18,7 @@ struct text {
 };
 
 static void put(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct text *text, const char *format, ...)
-{
+static void put(struct text *text, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     size_t room = sizeof(text->bytes) - text->used;
@@ -29,8 +28,7 @@ static void put(struct text *text, const char *format, ...)
         text->used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-static void make_folders(char *path)
-{
+static void make_folders(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         mkdir(path, 0755);
@@ -38,8 +36,7 @@ static void make_folders(char *path)
     }
 }
 
-static void write_whole(const char *path, const struct text *text)
-{
+static void write_whole(const char *path, const struct text *text) {
     char temporary[4200];
     snprintf(temporary, sizeof(temporary), "%s.%d.new", path, getpid());
     int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -56,8 +53,7 @@ static void write_whole(const char *path, const struct text *text)
 }
 
 /* As the kernel prints them: the largest unit up to MiB that leaves no remainder. */
-static void put_size(struct text *text, const char *what, const char *region, uint64_t bytes)
-{
+static void put_size(struct text *text, const char *what, const char *region, uint64_t bytes) {
     static const char *const units[] = {"", " KiB", " MiB"};
     unsigned unit = 0;
     while (unit < 2 && bytes != 0 && bytes % 1024 == 0) {
@@ -67,8 +63,7 @@ static void put_size(struct text *text, const char *what, const char *region, ui
     put(text, "drm-%s-%s:\t%" PRIu64 "%s\n", what, region, bytes, units[unit]);
 }
 
-static void put_region(struct text *text, const char *region, uint64_t total, uint64_t shared)
-{
+static void put_region(struct text *text, const char *region, uint64_t total, uint64_t shared) {
     put_size(text, "total", region, total);
     put_size(text, "shared", region, shared);
     put_size(text, "active", region, 0);
@@ -77,8 +72,7 @@ static void put_region(struct text *text, const char *region, uint64_t total, ui
 }
 
 /* Files of the real process that a reader of the root would miss. */
-static void link_own_files(const char *root)
-{
+static void link_own_files(const char *root) {
     static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
     char real[64], link[4200];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -89,8 +83,7 @@ static void link_own_files(const char *root)
     }
 }
 
-static void link_card(const char *root, unsigned card)
-{
+static void link_card(const char *root, unsigned card) {
     char real[64], link[4200];
     snprintf(real, sizeof(real), "/dev/dri/renderD%u", 128 + card);
     snprintf(link, sizeof(link), "%s/proc/%d/fd/%u", root, getpid(), FIRST_FD + card);
@@ -101,8 +94,7 @@ static void link_card(const char *root, unsigned card)
     }
 }
 
-void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage)
-{
+void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage) {
     struct text text = {.used = 0};
     char path[4096];
     put(&text, "pos:\t0\nflags:\t02100002\nmnt_id:\t26\nino:\t%u\n", 500 + card);
@@ -119,8 +111,7 @@ void sim_procfs_write_card(const char *root, unsigned client, unsigned card, con
     }
 }
 
-void sim_procfs_read_host(struct sim_host_memory *host)
-{
+void sim_procfs_read_host(struct sim_host_memory *host) {
     char line[256];
     FILE *file = fopen("/proc/meminfo", "re");
     while (file && fgets(line, sizeof(line), file)) {
@@ -132,8 +123,7 @@ void sim_procfs_read_host(struct sim_host_memory *host)
         fclose(file);
 }
 
-static uint64_t less(uint64_t from, uint64_t what)
-{
+static uint64_t less(uint64_t from, uint64_t what) {
     return from > what ? from - what : 0;
 }
 
@@ -141,8 +131,7 @@ static uint64_t less(uint64_t from, uint64_t what)
  * MemFree and MemAvailable are those of the machine's first process less what is mirrored: what
  * else the real machine does does not disturb a test.
  */
-void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *host, uint64_t used)
-{
+void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *host, uint64_t used) {
     struct text text = {.used = 0};
     char path[4096];
     uint64_t kib = used / 1024;
@@ -164,8 +153,7 @@ void sim_procfs_write_meminfo(const char *root, const struct sim_host_memory *ho
     }
 }
 
-static void remove_folder(const char *root, int pid, const char *name)
-{
+static void remove_folder(const char *root, int pid, const char *name) {
     char path[4096];
     for (unsigned card = 0; card < 2 * SIM_CARDS; card++) {
         snprintf(path, sizeof(path), "%s/proc/%d/%s/%u", root, pid, name, FIRST_FD + card);
@@ -178,8 +166,7 @@ static void remove_folder(const char *root, int pid, const char *name)
     rmdir(path);
 }
 
-void sim_procfs_remove(const char *root, int pid)
-{
+void sim_procfs_remove(const char *root, int pid) {
     static const char *const names[] = {"status", "stat", "cmdline", "comm", "cgroup", "maps", "environ"};
     char path[4096];
     remove_folder(root, pid, "fdinfo");

@@ -32,8 +32,7 @@ struct sim_queue {
 static struct task *under_way;
 static struct sim_queue *queues;
 
-static bool overlaps(const struct sim_command *command, uintptr_t base, size_t size)
-{
+static bool overlaps(const struct sim_command *command, uintptr_t base, size_t size) {
     for (int i = 0; command && i < 2; i++) {
         const struct sim_operand *operand = &command->operand[i];
         if (operand->ours && operand->at < base + size && base < operand->at + operand->size)
@@ -42,8 +41,7 @@ static bool overlaps(const struct sim_command *command, uintptr_t base, size_t s
     return false;
 }
 
-static bool in_use(uintptr_t base, size_t size)
-{
+static bool in_use(uintptr_t base, size_t size) {
     for (const struct task *task = under_way; task; task = task->after) {
         if (overlaps(task->command, base, size))
             return true;
@@ -51,31 +49,27 @@ static bool in_use(uintptr_t base, size_t size)
     return false;
 }
 
-bool sim_in_use(uintptr_t base, size_t size)
-{
+bool sim_in_use(uintptr_t base, size_t size) {
     pthread_mutex_lock(&sim.progress);
     bool used = in_use(base, size);
     pthread_mutex_unlock(&sim.progress);
     return used;
 }
 
-void sim_wait_unused(uintptr_t base, size_t size)
-{
+void sim_wait_unused(uintptr_t base, size_t size) {
     pthread_mutex_lock(&sim.progress);
     while (in_use(base, size))
         pthread_cond_wait(&sim.changed, &sim.progress);
     pthread_mutex_unlock(&sim.progress);
 }
 
-void sim_command_drop(struct sim_command *command)
-{
+void sim_command_drop(struct sim_command *command) {
     if (command && atomic_fetch_sub(&command->references, 1) == 1)
         free(command);
 }
 
 /* Progress lock held. False: the queue was told to stop first. */
-static bool wait_for_events(struct sim_queue *queue, const struct sim_command *command)
-{
+static bool wait_for_events(struct sim_queue *queue, const struct sim_command *command) {
     for (uint32_t i = 0; i < command->wait_count; i++) {
         struct sim_event *event = command->waits[i];
         while (!atomic_load(&event->slot->signalled)) {
@@ -87,8 +81,7 @@ static bool wait_for_events(struct sim_queue *queue, const struct sim_command *c
     return true;
 }
 
-static void finish(struct sim_queue *queue, struct task *task, uint64_t start)
-{
+static void finish(struct sim_queue *queue, struct task *task, uint64_t start) {
     struct sim_command *command = task->command;
     pthread_mutex_lock(&sim.progress);
     if (command && command->signal) {
@@ -112,8 +105,7 @@ static void finish(struct sim_queue *queue, struct task *task, uint64_t start)
     sim_free_deferred();
 }
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     struct sim_queue *queue = argument;
     prctl(PR_SET_NAME, "simgpu queue");
     prctl(PR_SET_TIMERSLACK, 1);
@@ -141,8 +133,7 @@ static void *work(void *argument)
 }
 
 struct sim_queue *sim_queue_new(struct sim_context *context, struct sim_device *device,
-                                const ze_command_queue_desc_t *desc)
-{
+                                const ze_command_queue_desc_t *desc) {
     struct sim_queue *queue = calloc(1, sizeof(*queue));
     if (!queue)
         return NULL;
@@ -160,8 +151,7 @@ struct sim_queue *sim_queue_new(struct sim_context *context, struct sim_device *
 }
 
 /* Commands that can run still do; those that wait for an event are dropped. */
-void sim_queue_free(struct sim_queue *queue)
-{
+void sim_queue_free(struct sim_queue *queue) {
     pthread_mutex_lock(&sim.progress);
     queue->stop = true;
     bool running = queue->running;
@@ -177,8 +167,7 @@ void sim_queue_free(struct sim_queue *queue)
 }
 
 /* Progress lock held. */
-static ze_result_t push(struct sim_queue *queue, struct sim_command *command, struct sim_fence *fence)
-{
+static ze_result_t push(struct sim_queue *queue, struct sim_command *command, struct sim_fence *fence) {
     struct task *task = calloc(1, sizeof(*task));
     if (!task)
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -208,8 +197,7 @@ static ze_result_t push(struct sim_queue *queue, struct sim_command *command, st
 }
 
 /* A command on one card that names a buffer of another exports it, as the real driver does. */
-static void prepare(struct sim_queue *queue, struct sim_command *command)
-{
+static void prepare(struct sim_queue *queue, struct sim_command *command) {
     pthread_mutex_lock(&sim.memory);
     for (int i = 0; i < 2; i++) {
         struct sim_operand *operand = &command->operand[i];
@@ -223,8 +211,7 @@ static void prepare(struct sim_queue *queue, struct sim_command *command)
 }
 
 ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const *commands, size_t count,
-                             struct sim_fence *fence)
-{
+                             struct sim_fence *fence) {
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (size_t i = 0; i < count; i++)
         prepare(queue, commands[i]);
@@ -240,8 +227,7 @@ ze_result_t sim_queue_submit(struct sim_queue *queue, struct sim_command *const 
     return result;
 }
 
-ze_result_t sim_queue_wait(struct sim_queue *queue, uint64_t timeout)
-{
+ze_result_t sim_queue_wait(struct sim_queue *queue, uint64_t timeout) {
     uint64_t deadline = sim_deadline(timeout);
     pthread_mutex_lock(&sim.progress);
     while (queue->pending && sim_wait_changed(deadline, false))
@@ -251,8 +237,7 @@ ze_result_t sim_queue_wait(struct sim_queue *queue, uint64_t timeout)
     return done ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
 }
 
-ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t device)
-{
+ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t device) {
     if (!device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     pthread_mutex_lock(&sim.progress);
@@ -269,8 +254,7 @@ ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t device)
 }
 
 ze_result_t sim_zeCommandQueueCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                     const ze_command_queue_desc_t *desc, ze_command_queue_handle_t *out)
-{
+                                     const ze_command_queue_desc_t *desc, ze_command_queue_handle_t *out) {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
@@ -281,23 +265,20 @@ ze_result_t sim_zeCommandQueueCreate(ze_context_handle_t context, ze_device_hand
     return *out ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-ze_result_t sim_zeCommandQueueDestroy(ze_command_queue_handle_t queue)
-{
+ze_result_t sim_zeCommandQueueDestroy(ze_command_queue_handle_t queue) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     sim_queue_free((struct sim_queue *)queue);
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandQueueSynchronize(ze_command_queue_handle_t queue, uint64_t timeout)
-{
+ze_result_t sim_zeCommandQueueSynchronize(ze_command_queue_handle_t queue, uint64_t timeout) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     return sim_queue_wait((struct sim_queue *)queue, timeout);
 }
 
-ze_result_t sim_zeCommandQueueGetOrdinal(ze_command_queue_handle_t queue, uint32_t *out)
-{
+ze_result_t sim_zeCommandQueueGetOrdinal(ze_command_queue_handle_t queue, uint32_t *out) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -306,8 +287,7 @@ ze_result_t sim_zeCommandQueueGetOrdinal(ze_command_queue_handle_t queue, uint32
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeCommandQueueGetIndex(ze_command_queue_handle_t queue, uint32_t *out)
-{
+ze_result_t sim_zeCommandQueueGetIndex(ze_command_queue_handle_t queue, uint32_t *out) {
     if (!queue)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)

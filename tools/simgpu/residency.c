@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-struct sim_context *sim_context_new(uint32_t cards)
-{
+struct sim_context *sim_context_new(uint32_t cards) {
     struct sim_context *context = calloc(1, sizeof(*context));
     if (!context)
         return NULL;
@@ -19,8 +18,7 @@ struct sim_context *sim_context_new(uint32_t cards)
 }
 
 ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t count,
-                                  ze_device_handle_t *devices, ze_context_handle_t *out)
-{
+                                  ze_device_handle_t *devices, ze_context_handle_t *out) {
     uint32_t cards = 0;
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -34,14 +32,12 @@ ze_result_t sim_zeContextCreateEx(ze_driver_handle_t driver, const ze_context_de
     return *out ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-ze_result_t sim_zeContextCreate(ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out)
-{
+ze_result_t sim_zeContextCreate(ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out) {
     return sim_zeContextCreateEx(driver, desc, 0, NULL, out);
 }
 
 /* Blocks of the context stay valid until they are freed, as with the real driver. */
-ze_result_t sim_zeContextDestroy(ze_context_handle_t handle)
-{
+ze_result_t sim_zeContextDestroy(ze_context_handle_t handle) {
     struct sim_context *context = sim_context(handle);
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -62,25 +58,21 @@ ze_result_t sim_zeContextDestroy(ze_context_handle_t handle)
     return found ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-ze_result_t sim_zeContextGetStatus(ze_context_handle_t handle)
-{
+ze_result_t sim_zeContextGetStatus(ze_context_handle_t handle) {
     return handle ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
-ze_result_t sim_zeContextSystemBarrier(ze_context_handle_t handle, ze_device_handle_t device)
-{
+ze_result_t sim_zeContextSystemBarrier(ze_context_handle_t handle, ze_device_handle_t device) {
     return handle && device ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
 }
 
 /* The three links of the host mirror: deferred backing, an export, a kernel that fills on export. */
-static bool mirrors(const struct sim_backing *backing)
-{
+static bool mirrors(const struct sim_backing *backing) {
     return sim_config.mirror && sim_config.kernel >= 618 && !sim.eager && !backing->spilled &&
            backing->kind != SIM_IMPORTED;
 }
 
-void sim_export(struct sim_backing *backing, int card)
-{
+void sim_export(struct sim_backing *backing, int card) {
     if (!backing->device || (backing->kind == SIM_SHARED || backing->kind == SIM_HOST))
         return;
     if (!backing->exported && mirrors(backing)) {
@@ -100,8 +92,7 @@ void sim_export(struct sim_backing *backing, int card)
     sim_machine_import((unsigned)card, false, (int64_t)backing->size);
 }
 
-void sim_unexport(struct sim_backing *backing)
-{
+void sim_unexport(struct sim_backing *backing) {
     if (backing->mirror) {
         munmap(backing->mirror, backing->size);
         sim_machine_mirror(-(int64_t)backing->size);
@@ -118,8 +109,7 @@ void sim_unexport(struct sim_backing *backing)
     backing->exported = false;
 }
 
-static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t handle, void *p, bool resident)
-{
+static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t handle, void *p, bool resident) {
     struct sim_block block;
     if (!context || !handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -141,21 +131,18 @@ static ze_result_t set_residency(ze_context_handle_t context, ze_device_handle_t
 }
 
 ze_result_t sim_zeContextMakeMemoryResident(ze_context_handle_t context, ze_device_handle_t device, void *p,
-                                            size_t size)
-{
+                                            size_t size) {
     (void)size;
     return set_residency(context, device, p, true);
 }
 
 /* The import on the peer stays until the buffer goes. */
-ze_result_t sim_zeContextEvictMemory(ze_context_handle_t context, ze_device_handle_t device, void *p, size_t size)
-{
+ze_result_t sim_zeContextEvictMemory(ze_context_handle_t context, ze_device_handle_t device, void *p, size_t size) {
     (void)size;
     return set_residency(context, device, p, false);
 }
 
-uint32_t sim_residency(const void *p)
-{
+uint32_t sim_residency(const void *p) {
     struct sim_block block;
     pthread_mutex_lock(&sim.memory);
     uint32_t cards = sim_find(p, &block) ? block.backing->resident : 0;

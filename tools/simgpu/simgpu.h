@@ -192,14 +192,12 @@ void sim_devices_init(void);
 void sim_modules_init(void);
 uint32_t sim_visible_cards(void);                  /* a bit each */
 unsigned sim_bus(const struct sim_device *device); /* PCI */
-static inline struct sim_device *sim_device(ze_device_handle_t handle)
-{
+static inline struct sim_device *sim_device(ze_device_handle_t handle) {
     return (struct sim_device *)handle;
 }
 
 /* --- residency.c: contexts, residency, and the export that it takes --------------------------- */
-static inline struct sim_context *sim_context(ze_context_handle_t handle)
-{
+static inline struct sim_context *sim_context(ze_context_handle_t handle) {
     return (struct sim_context *)handle;
 }
 struct sim_context *sim_context_new(uint32_t cards);
@@ -223,8 +221,7 @@ bool sim_reserve(size_t size, size_t alignment, size_t shift, struct sim_backing
 /* Keep the mapping under [p, p+size) while bytes move. *gone: it was the driver's memory and is freed. */
 struct sim_backing *sim_pin(const void *p, size_t size, bool *gone);
 void sim_unpin(struct sim_backing *backing);
-static inline size_t sim_round(size_t value, size_t to)
-{
+static inline size_t sim_round(size_t value, size_t to) {
     return (value + to - 1) / to * to;
 }
 

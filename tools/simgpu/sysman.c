@@ -15,8 +15,7 @@ static struct memory_module modules[SIM_CARDS][SIM_REGIONS];
 static struct sim_device devices_apart[SIM_CARDS];
 static bool apart;
 
-void sim_modules_init(void)
-{
+void sim_modules_init(void) {
     for (unsigned card = 0; card < SIM_CARDS; card++)
         for (unsigned i = 0; i < SIM_REGIONS; i++) {
             sim_object_init(&modules[card][i].object);
@@ -24,8 +23,7 @@ void sim_modules_init(void)
         }
 }
 
-ze_result_t sim_zesInit(uint32_t flags)
-{
+ze_result_t sim_zesInit(uint32_t flags) {
     if (flags)
         return ZE_RESULT_ERROR_INVALID_ENUMERATION;
     ze_result_t result = sim_zeInit(0);
@@ -34,20 +32,17 @@ ze_result_t sim_zesInit(uint32_t flags)
     return result;
 }
 
-static zes_device_handle_t sysman_device(unsigned card)
-{
+static zes_device_handle_t sysman_device(unsigned card) {
     bool own = __atomic_load_n(&apart, __ATOMIC_ACQUIRE);
     return (zes_device_handle_t)(own ? &devices_apart[card] : &sim.cards[card]);
 }
 
-ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers)
-{
+ze_result_t sim_zesDriverGet(uint32_t *count, zes_driver_handle_t *drivers) {
     return sim_zeDriverGet(count, (ze_driver_handle_t *)drivers);
 }
 
 /* Every card: ZE_AFFINITY_MASK is the core API's. */
-ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count, zes_device_handle_t *devices)
-{
+ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count, zes_device_handle_t *devices) {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
@@ -59,8 +54,7 @@ ze_result_t sim_zesDeviceGet(zes_driver_handle_t driver, uint32_t *count, zes_de
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesDeviceGetProperties(zes_device_handle_t handle, zes_device_properties_t *p)
-{
+ze_result_t sim_zesDeviceGetProperties(zes_device_handle_t handle, zes_device_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -78,8 +72,7 @@ ze_result_t sim_zesDeviceGetProperties(zes_device_handle_t handle, zes_device_pr
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_properties_t *p)
-{
+ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -90,8 +83,7 @@ ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_pr
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t *count, zes_mem_handle_t *out)
-{
+ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t *count, zes_mem_handle_t *out) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!count)
@@ -104,8 +96,7 @@ ze_result_t sim_zesDeviceEnumMemoryModules(zes_device_handle_t handle, uint32_t 
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesMemoryGetProperties(zes_mem_handle_t handle, zes_mem_properties_t *p)
-{
+ze_result_t sim_zesMemoryGetProperties(zes_mem_handle_t handle, zes_mem_properties_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -120,8 +111,7 @@ ze_result_t sim_zesMemoryGetProperties(zes_mem_handle_t handle, zes_mem_properti
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p)
-{
+ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p) {
     if (!handle)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -134,8 +124,7 @@ ze_result_t sim_zesMemoryGetState(zes_mem_handle_t handle, zes_mem_state_t *p)
 
 /* The UUID of the core API, too: the 16 bytes agree. */
 ze_result_t sim_zesDriverGetDeviceByUuidExp(zes_driver_handle_t driver, struct sim_uuid uuid,
-                                            zes_device_handle_t *device, ze_bool_t *on_subdevice, uint32_t *subdevice)
-{
+                                            zes_device_handle_t *device, ze_bool_t *on_subdevice, uint32_t *subdevice) {
     if (!driver)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!device || !on_subdevice || !subdevice)

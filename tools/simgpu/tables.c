@@ -49,8 +49,7 @@ static const struct table tables[] = {
 };
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
-ze_result_t sim_unsupported(void)
-{
+ze_result_t sim_unsupported(void) {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
@@ -58,8 +57,7 @@ ze_result_t sim_unsupported(void)
 static atomic_ulong calls[SLOTS];
 static struct slot *by_number[SLOTS];
 
-static struct slot *slot_named(const char *name, size_t *number)
-{
+static struct slot *slot_named(const char *name, size_t *number) {
     *number = 0;
     for (size_t t = 0; t < TABLES; t++) {
         for (size_t i = 0; i < tables[t].count; i++, ++*number) {
@@ -70,21 +68,18 @@ static struct slot *slot_named(const char *name, size_t *number)
     return NULL;
 }
 
-sim_function sim_function_named(const char *name)
-{
+sim_function sim_function_named(const char *name) {
     size_t number;
     struct slot *slot = slot_named(name, &number);
     return slot && slot->function != (sim_function)sim_unsupported ? slot->function : NULL;
 }
 
-bool sim_is_function(const char *name)
-{
+bool sim_is_function(const char *name) {
     size_t number;
     return slot_named(name, &number) != NULL;
 }
 
-uint64_t sim_calls(const char *name)
-{
+uint64_t sim_calls(const char *name) {
     size_t number;
     return slot_named(name, &number) ? atomic_load(&calls[number]) : 0;
 }
@@ -97,8 +92,7 @@ struct verdict {        /* in rax and rdx */
 };
 struct verdict sim_intercept(uint64_t number) __attribute__((used));
 
-struct verdict sim_intercept(uint64_t number)
-{
+struct verdict sim_intercept(uint64_t number) {
     const struct slot *slot = by_number[number];
     uint64_t nth = atomic_fetch_add(&calls[number], 1) + 1;
     for (unsigned i = 0; i < SIM_FAULTS; i++) {
@@ -137,8 +131,7 @@ __asm__(".text\n"
         "  ret\n");
 extern const char sim_trampolines[] __attribute__((visibility("hidden")));
 
-static bool is_watched(const char *name)
-{
+static bool is_watched(const char *name) {
     for (unsigned i = 0; i < SIM_FAULTS; i++) {
         if (strcmp(sim_config.fail[i].function, name) == 0)
             return true;
@@ -146,8 +139,7 @@ static bool is_watched(const char *name)
     return sim_config.count;
 }
 
-static sim_function entry_of(const struct table *table, size_t i)
-{
+static sim_function entry_of(const struct table *table, size_t i) {
     size_t number = i;
     for (const struct table *t = tables; t != table; t++)
         number += t->count;
@@ -163,8 +155,7 @@ static sim_function entry_of(const struct table *table, size_t i)
 /* --- what the loader asks for ----------------------------------------------------------------- */
 
 /* A caller's table has room for the slots of the version it names, and no more. */
-static ze_result_t fill(ze_api_version_t version, const struct table *table, void *out)
-{
+static ze_result_t fill(ze_api_version_t version, const struct table *table, void *out) {
     sim_function *functions = out;
     if (!out)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
@@ -195,8 +186,7 @@ enum {
 #define SIM_TABLE(layer, table)                                                                                        \
     __attribute__((visibility("default")))                                                                             \
     ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out);                                 \
-    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out)                                  \
-    {                                                                                                                  \
+    ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out) {                                \
         return fill(version, &tables[TABLE_##layer##_##table], out);                                                   \
     }
 #define SIM_CALL(since, function)
@@ -220,8 +210,7 @@ struct layer {
 };
 static struct layer core, tools, sysman;
 
-static void fill_layer(struct layer *layer, const char *name)
-{
+static void fill_layer(struct layer *layer, const char *name) {
     unsigned used = 0;
     layer->version = ZE_MAKE_VERSION(1, 17);
     layer->valid = 1;
@@ -235,14 +224,12 @@ static void fill_layer(struct layer *layer, const char *name)
     }
 }
 
-void sim_tables_init(void)
-{
+void sim_tables_init(void) {
     fill_layer(&core, "ze");
     fill_layer(&tools, "zet");
     fill_layer(&sysman, "zes");
 }
 
-void sim_object_init(struct sim_object *object)
-{
+void sim_object_init(struct sim_object *object) {
     *object = (struct sim_object){.core = &core, .tools = &tools, .sysman = &sysman};
 }

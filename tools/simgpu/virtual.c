@@ -29,20 +29,17 @@ struct sim_physical {
     bool destroyed; /* goes with its last mapping */
 };
 
-static size_t page_size(size_t size)
-{
+static size_t page_size(size_t size) {
     return size >= SIM_UNIT ? SIM_UNIT : SIM_PAGE;
 }
 
-static int protection(ze_memory_access_attribute_t access)
-{
+static int protection(ze_memory_access_attribute_t access) {
     return access == ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE  ? PROT_READ | PROT_WRITE
            : access == ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY ? PROT_READ
                                                            : PROT_NONE;
 }
 
-static struct mapping *mapping_at(const struct sim_backing *backing, uintptr_t address)
-{
+static struct mapping *mapping_at(const struct sim_backing *backing, uintptr_t address) {
     for (struct mapping *m = backing->virtual->mappings; m; m = m->next) {
         if (address - m->at < m->size)
             return m;
@@ -50,8 +47,7 @@ static struct mapping *mapping_at(const struct sim_backing *backing, uintptr_t a
     return NULL;
 }
 
-bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out)
-{
+bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim_block *out) {
     const struct mapping *m = mapping_at(backing, address);
     if (!m)
         return false;
@@ -59,24 +55,21 @@ bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim
     return true;
 }
 
-static void drop_physical(struct sim_physical *physical)
-{
+static void drop_physical(struct sim_physical *physical) {
     if (physical->mapped || !physical->destroyed)
         return;
     sim_backing_free(physical->backing);
     free(physical);
 }
 
-static void drop_mapping(struct mapping *mapping)
-{
+static void drop_mapping(struct mapping *mapping) {
     mapping->physical->mapped--;
     drop_physical(mapping->physical);
     free(mapping);
 }
 
 /* Memory lock held. The reservation that holds the whole range. */
-static struct sim_backing *reservation_of(const void *p, size_t size)
-{
+static struct sim_backing *reservation_of(const void *p, size_t size) {
     struct sim_backing *backing = sim_backing_at((uintptr_t)p);
     if (!backing || backing->kind != SIM_VIRTUAL || size > backing->size ||
         (uintptr_t)p - backing->base > backing->size - size)
@@ -85,8 +78,7 @@ static struct sim_backing *reservation_of(const void *p, size_t size)
 }
 
 ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device_handle_t device, size_t size,
-                                          size_t *out)
-{
+                                          size_t *out) {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!out)
@@ -96,8 +88,7 @@ ze_result_t sim_zeVirtualMemQueryPageSize(ze_context_handle_t context, ze_device
 }
 
 /* The hint is not followed: any address will do. */
-ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hint, size_t size, void **out)
-{
+ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hint, size_t size, void **out) {
     (void)hint;
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -123,8 +114,7 @@ ze_result_t sim_zeVirtualMemReserve(ze_context_handle_t context, const void *hin
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zeVirtualMemFree(ze_context_handle_t context, const void *p, size_t size)
-{
+ze_result_t sim_zeVirtualMemFree(ze_context_handle_t context, const void *p, size_t size) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -147,8 +137,7 @@ ze_result_t sim_zeVirtualMemFree(ze_context_handle_t context, const void *p, siz
 }
 
 ze_result_t sim_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handle_t device,
-                                    ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out)
-{
+                                    ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out) {
     if (!context || !device)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc || !out)
@@ -173,8 +162,7 @@ ze_result_t sim_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handl
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t handle)
-{
+ze_result_t sim_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t handle) {
     struct sim_physical *physical = (struct sim_physical *)handle;
     if (!context || !physical)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -186,8 +174,7 @@ ze_result_t sim_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_me
 }
 
 ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t context, ze_physical_mem_handle_t handle,
-                                           struct sim_physical_properties *out)
-{
+                                           struct sim_physical_properties *out) {
     const struct sim_physical *physical = (struct sim_physical *)handle;
     if (!context || !physical)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -198,8 +185,7 @@ ze_result_t sim_zePhysicalMemGetProperties(ze_context_handle_t context, ze_physi
     return ZE_RESULT_SUCCESS;
 }
 
-static ze_result_t check_range(const void *p, size_t size)
-{
+static ze_result_t check_range(const void *p, size_t size) {
     if (size == 0 || size % page_size(size))
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     if ((uintptr_t)p % page_size(size))
@@ -207,8 +193,7 @@ static ze_result_t check_range(const void *p, size_t size)
     return ZE_RESULT_SUCCESS;
 }
 
-static bool overlaps_mapping(const struct sim_backing *backing, uintptr_t at, size_t size)
-{
+static bool overlaps_mapping(const struct sim_backing *backing, uintptr_t at, size_t size) {
     for (const struct mapping *m = backing->virtual->mappings; m; m = m->next) {
         if (m->at < at + size && at < m->at + m->size)
             return true;
@@ -218,8 +203,7 @@ static bool overlaps_mapping(const struct sim_backing *backing, uintptr_t at, si
 
 /* Memory lock held. */
 static ze_result_t map(void *p, size_t size, struct sim_physical *physical, size_t offset,
-                       ze_memory_access_attribute_t access)
-{
+                       ze_memory_access_attribute_t access) {
     struct sim_backing *backing = reservation_of(p, size);
     if (!backing || offset > physical->size || size > physical->size - offset ||
         overlaps_mapping(backing, (uintptr_t)p, size))
@@ -243,8 +227,7 @@ static ze_result_t map(void *p, size_t size, struct sim_physical *physical, size
 }
 
 ze_result_t sim_zeVirtualMemMap(ze_context_handle_t context, const void *p, size_t size,
-                                ze_physical_mem_handle_t handle, size_t offset, ze_memory_access_attribute_t access)
-{
+                                ze_physical_mem_handle_t handle, size_t offset, ze_memory_access_attribute_t access) {
     struct sim_physical *physical = (struct sim_physical *)handle;
     if (!context || !physical)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
@@ -264,8 +247,7 @@ ze_result_t sim_zeVirtualMemMap(ze_context_handle_t context, const void *p, size
 }
 
 /* Every mapping that lies in the range goes; the reservation has no hole afterwards. */
-static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to)
-{
+static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to) {
     struct mapping **at = &virtual->mappings;
     while (*at) {
         struct mapping *m = *at;
@@ -279,8 +261,7 @@ static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to)
     }
 }
 
-ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, size_t size)
-{
+ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, size_t size) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -297,8 +278,7 @@ ze_result_t sim_zeVirtualMemUnmap(ze_context_handle_t context, const void *p, si
 }
 
 ze_result_t sim_zeVirtualMemSetAccessAttribute(ze_context_handle_t context, const void *p, size_t size,
-                                               ze_memory_access_attribute_t access)
-{
+                                               ze_memory_access_attribute_t access) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p)
@@ -320,8 +300,7 @@ ze_result_t sim_zeVirtualMemSetAccessAttribute(ze_context_handle_t context, cons
 
 /* One attribute for the whole reservation, as the real driver keeps it. */
 ze_result_t sim_zeVirtualMemGetAccessAttribute(ze_context_handle_t context, const void *p, size_t size,
-                                               ze_memory_access_attribute_t *access, size_t *out)
-{
+                                               ze_memory_access_attribute_t *access, size_t *out) {
     if (!context)
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!p || !access || !out)

@@ -43,8 +43,7 @@ static const struct zr_command command = {
                 "zeroute diff report.json#a report.json#b",
 };
 
-static bool take_flag(void *to, const struct zr_option *option, const char *value)
-{
+static bool take_flag(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     (void)value;
     *(option->id == 'a' ? &o->all : &o->json) = true;
@@ -52,8 +51,7 @@ static bool take_flag(void *to, const struct zr_option *option, const char *valu
 }
 
 /* Of several processes: together, but of latencies the longest. */
-static void add_number(struct zr_pairs *p, const char *name, double value)
-{
+static void add_number(struct zr_pairs *p, const char *name, double value) {
     const char *old = zr_pairs_get(p, name);
     double before = old ? strtod(old, NULL) : 0;
     size_t n = strlen(name);
@@ -72,8 +70,7 @@ static void add_number(struct zr_pairs *p, const char *name, double value)
 }
 
 /* The number of a figure, which zeroute ab writes as text; NaN: it is none. */
-static double number_of(const json_t *value)
-{
+static double number_of(const json_t *value) {
     const char *text = json_string_value(value);
     char *end;
     if (!text)
@@ -82,25 +79,21 @@ static double number_of(const json_t *value)
     return end != text && !*end ? number : NAN;
 }
 
-static void take(struct record *r, json_t *fingerprint, json_t *figures)
-{
+static void take(struct record *r, json_t *fingerprint, json_t *figures) {
     const char *key;
     json_t *value;
-    json_object_foreach(fingerprint, key, value)
-    {
+    json_object_foreach(fingerprint, key, value) {
         if (json_is_string(value))
             zr_ab_fact(&r->fingerprint, key, json_string_value(value));
     }
-    json_object_foreach(figures, key, value)
-    {
+    json_object_foreach(figures, key, value) {
         if (isfinite(number_of(value)))
             add_number(&r->figures, key, number_of(value));
     }
 }
 
 /* The run of a comparison that `which` names: a number, an arm, or "" for the first. */
-static json_t *find_run(const json_t *root, const char *which)
-{
+static json_t *find_run(const json_t *root, const char *which) {
     json_t *runs = json_object_get(root, "runs"), *arms = json_object_get(root, "arms");
     for (size_t i = 0; i < json_array_size(runs); i++) {
         json_t *run = json_array_get(runs, i);
@@ -123,8 +116,7 @@ static json_t *find_run(const json_t *root, const char *which)
     return NULL;
 }
 
-static char *load_record(struct record *r, json_t *root, const char *which)
-{
+static char *load_record(struct record *r, json_t *root, const char *which) {
     json_t *processes = json_object_get(root, "processes"), *run;
 
     if (json_object_get(root, "runs")) {
@@ -152,8 +144,7 @@ static char *load_record(struct record *r, json_t *root, const char *which)
                                          "or zeroute ab --json");
 }
 
-static bool load(struct record *r, const char *text)
-{
+static bool load(struct record *r, const char *text) {
     const char *hash = strrchr(text, '#');
     char *file = hash ? strndup(text, (size_t)(hash - text)) : strdup(text), *why = NULL;
     json_t *root = file ? zr_json_read(file, &why) : NULL;
@@ -175,8 +166,7 @@ static bool load(struct record *r, const char *text)
 /* --- what is shown ---------------------------------------------------------------------------- */
 
 /* What only zeroute ab notes, from outside: no difference against a run that was not watched so. */
-static void drop_outside(struct record *r)
-{
+static void drop_outside(struct record *r) {
     static const char *const names[] = {"command", "kernel", "output*", "card.dri*"};
     struct zr_pairs kept = {0};
 
@@ -192,15 +182,13 @@ static void drop_outside(struct record *r)
     r->fingerprint = kept;
 }
 
-static bool worth_showing(const char *name)
-{
+static bool worth_showing(const char *name) {
     size_t n = strlen(name);
 
     return !(n > 7 && !strcmp(name + n - 7, ".sum_ns")); /* follows from the others */
 }
 
-static void show_figures(const struct record *r, bool all)
-{
+static void show_figures(const struct record *r, bool all) {
     struct zr_pairs names = {0};
     bool head = false;
 
@@ -226,8 +214,7 @@ static void show_figures(const struct record *r, bool all)
     zr_pairs_clear(&names);
 }
 
-static void show(const struct record *r, const struct zr_ab_differences *d, bool all)
-{
+static void show(const struct record *r, const struct zr_ab_differences *d, bool all) {
     printf("first   %s\nsecond  %s\n\n", zr_shown(r[0].name), zr_shown(r[1].name));
     if (d->n == 0)
         puts("The fingerprints are the same.");
@@ -240,8 +227,7 @@ static void show(const struct record *r, const struct zr_ab_differences *d, bool
     show_figures(r, all);
 }
 
-static void show_json(const struct record *r, const struct zr_ab_differences *d)
-{
+static void show_json(const struct record *r, const struct zr_ab_differences *d) {
     struct zr_pairs names = {0};
 
     json_t *document = zr_json_document(1);
@@ -273,8 +259,7 @@ static void show_json(const struct record *r, const struct zr_ab_differences *d)
     zr_pairs_clear(&names);
 }
 
-static int compare(struct record *r, const struct options *o)
-{
+static int compare(struct record *r, const struct options *o) {
     struct zr_ab_differences d = {0};
 
     for (int i = 0; i < 2; i++)
@@ -290,8 +275,7 @@ static int compare(struct record *r, const struct options *o)
     return code;
 }
 
-int zr_cmd_diff(int argc, char **argv)
-{
+int zr_cmd_diff(int argc, char **argv) {
     struct record r[2] = {0};
     struct options o = {0};
     int at, code = ZR_EXIT_ERROR;

@@ -12,8 +12,7 @@
 #define OLD_SECONDS 600
 
 /* Another's is left to them: root asks for it. What is not root's own cannot be removed by others anyway. */
-static bool is_ours(const struct zeroute_process *p, bool all_users)
-{
+static bool is_ours(const struct zeroute_process *p, bool all_users) {
     return all_users || p->uid == geteuid();
 }
 
@@ -21,15 +20,13 @@ static bool is_ours(const struct zeroute_process *p, bool all_users)
  * A file that never became a segment and that nobody holds: its maker died in the first
  * millisecond.
  */
-static bool is_abandoned(const struct zeroute_process *p, const struct stat *st)
-{
+static bool is_abandoned(const struct zeroute_process *p, const struct stat *st) {
     return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() &&
            time(NULL) - st->st_mtime > OLD_SECONDS && strncmp(p->why, "not ready", 9) == 0;
 }
 
 /* Its file as the list has found it, no other. -1: it has gone, or may not be opened. */
-static int open_dead(const struct zeroute_process *p, int *directory, struct stat *st)
-{
+static int open_dead(const struct zeroute_process *p, int *directory, struct stat *st) {
     int fd = zeroute_open_listed(p, directory);
     if (fd < 0)
         return -1;
@@ -46,8 +43,7 @@ static int open_dead(const struct zeroute_process *p, int *directory, struct sta
  * By its name in the folder in which it was found, which stays the same one whatever becomes of the path. In a folder
  * that is not its own a user cannot exchange what another has put there.
  */
-static bool remove_dead(const struct zeroute_process *p, int fd, int directory)
-{
+static bool remove_dead(const struct zeroute_process *p, int fd, int directory) {
     bool good = unlinkat(directory, strrchr(p->path, '/') + 1, 0) == 0;
     int saved = errno;
     close(fd);
@@ -56,8 +52,7 @@ static bool remove_dead(const struct zeroute_process *p, int fd, int directory)
     return good;
 }
 
-bool zr_gc_remove(const struct zeroute_process *p, bool all_users)
-{
+bool zr_gc_remove(const struct zeroute_process *p, bool all_users) {
     struct stat st;
     int directory, fd = is_ours(p, all_users) ? open_dead(p, &directory, &st) : -1;
     return fd >= 0 && remove_dead(p, fd, directory);
@@ -67,8 +62,7 @@ bool zr_gc_remove(const struct zeroute_process *p, bool all_users)
  * How long a process has been finished is in no file. The time stamp of its segment stands in for
  * it: the first command that finds it finished sets it.
  */
-static void remove_old(const struct zeroute_process *p)
-{
+static void remove_old(const struct zeroute_process *p) {
     struct stat st;
     int directory, fd = open_dead(p, &directory, &st);
     if (fd < 0)
@@ -85,8 +79,7 @@ static void remove_old(const struct zeroute_process *p)
     close(directory);
 }
 
-void zr_gc_old(void)
-{
+void zr_gc_old(void) {
     struct zeroute_list *list = zeroute_list_new();
     for (size_t i = 0; list && i < list->count; i++)
         if (is_ours(&list->process[i], false) && list->process[i].state != ZEROUTE_LIVE)
@@ -116,8 +109,7 @@ static const struct zr_command command = {
                 "zeroute gc --dry-run",
 };
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     (void)value;
     *(option->id == 'n' ? &o->dry_run : option->id == 'a' ? &o->all_users : &o->json) = true;
@@ -125,8 +117,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
 }
 
 /* Removes everything that is dead, or only looks for it; returns how many there were. */
-static size_t remove_all(const struct options *o, json_t *removed, int *code)
-{
+static size_t remove_all(const struct options *o, json_t *removed, int *code) {
     struct zeroute_list *list = zeroute_list_new();
     size_t count = 0;
     for (size_t i = 0; list && i < list->count; i++) {
@@ -157,8 +148,7 @@ static size_t remove_all(const struct options *o, json_t *removed, int *code)
     return count;
 }
 
-int zr_cmd_gc(int argc, char **argv)
-{
+int zr_cmd_gc(int argc, char **argv) {
     struct options o = {0};
     int at, code = ZR_EXIT_DONE;
     if (!zr_options(&command, argc, argv, take, &o, &at))

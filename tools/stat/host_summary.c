@@ -10,8 +10,7 @@ struct figures {
     struct zr_process_memory process; /* of a live one */
 };
 
-static void gather(struct figures *f, const struct zeroute_snapshot *s)
-{
+static void gather(struct figures *f, const struct zeroute_snapshot *s) {
     struct zr_meminfo now;
 
     memset(f, 0, sizeof *f);
@@ -30,8 +29,7 @@ static void gather(struct figures *f, const struct zeroute_snapshot *s)
     f->cgroup = f->process.cgroup_current;
 }
 
-static void show_change(FILE *out, const char *name, uint64_t now, uint64_t start)
-{
+static void show_change(FILE *out, const char *name, uint64_t now, uint64_t start) {
     char a[32], b[32];
 
     if (now == ZR_ABSENT)
@@ -42,8 +40,7 @@ static void show_change(FILE *out, const char *name, uint64_t now, uint64_t star
                 zr_text_bytes(b, now > start ? now - start : start - now));
 }
 
-void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
-{
+void zr_summary_host(FILE *out, const struct zeroute_snapshot *s) {
     const struct zeroute_field *backing = zeroute_find(s, "backing.in_force");
     struct figures f;
     char a[32], b[32];
@@ -68,8 +65,7 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "backing: %s\n", zr_shown(backing->text));
 }
 
-void zr_json_host(json_t *object, const struct zeroute_snapshot *s)
-{
+void zr_json_host(json_t *object, const struct zeroute_snapshot *s) {
     struct figures f;
     json_t *host = zr_json_object(object, "host");
 

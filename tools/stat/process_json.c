@@ -2,8 +2,7 @@
 #include "stat/stat.h"
 
 /* The raw buckets: [lowest ns, calls] for each that is not empty. */
-static void histogram(json_t *fields, const struct zeroute_field *f)
-{
+static void histogram(json_t *fields, const struct zeroute_field *f) {
     char name[160];
     snprintf(name, sizeof name, "%s.buckets", f->name);
     json_t *buckets = zr_json_array(fields, name);
@@ -16,8 +15,7 @@ static void histogram(json_t *fields, const struct zeroute_field *f)
     }
 }
 
-void zr_json_fields(json_t *object, const struct zeroute_snapshot *s)
-{
+void zr_json_fields(json_t *object, const struct zeroute_snapshot *s) {
     json_t *fields = zr_json_object(object, "fields");
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
@@ -33,8 +31,7 @@ void zr_json_fields(json_t *object, const struct zeroute_snapshot *s)
         zr_json_text(fingerprint, s->fact[i].key, s->fact[i].value);
 }
 
-void zr_json_process(json_t *array, const struct zeroute_snapshot *s)
-{
+void zr_json_process(json_t *array, const struct zeroute_snapshot *s) {
     static const char *const state[] = {"live", "finished", "unknown"};
     const struct zeroute_process *p = &s->process;
     json_t *o = zr_json_object(array, NULL);

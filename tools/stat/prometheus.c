@@ -7,16 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void outside(FILE *out, const char *text)
-{
+static void outside(FILE *out, const char *text) {
     char *harmless = zr_harmless(text, ZR_FOR_METRIC);
     fputs(harmless, out);
     free(harmless);
 }
 
 /* zeroute_ in front, dots as underscores, nanoseconds as seconds, _total behind counters. */
-static void metric_name(char *out, size_t size, const struct zeroute_field *f)
-{
+static void metric_name(char *out, size_t size, const struct zeroute_field *f) {
     size_t length = strlen(f->name), ns = 0;
     if (length > 3 && strcmp(f->name + length - 3, "_ns") == 0)
         ns = 3;
@@ -27,8 +25,7 @@ static void metric_name(char *out, size_t size, const struct zeroute_field *f)
             *p = '_';
 }
 
-static void sample(FILE *out, const char *metric, const struct zeroute_process *p, const struct zeroute_field *f)
-{
+static void sample(FILE *out, const char *metric, const struct zeroute_process *p, const struct zeroute_field *f) {
     static const char *const state[] = {"live", "finished", "unknown"};
     size_t length = strlen(f->name);
     fprintf(out, "%s{pid=\"%d\",since=\"%llu.%03llu\",state=\"%s\",command=\"", metric, p->pid ? p->pid : p->pid_inside,
@@ -45,21 +42,18 @@ static void sample(FILE *out, const char *metric, const struct zeroute_process *
         fprintf(out, "\"} %llu\n", (unsigned long long)f->value);
 }
 
-static bool is_number(const struct zeroute_field *f)
-{
+static bool is_number(const struct zeroute_field *f) {
     return f->type == ZEROUTE_COUNTER || f->type == ZEROUTE_GAUGE || f->type == ZEROUTE_PEAK;
 }
 
-static bool seen_before(struct zeroute_snapshot *const *s, size_t n, const char *name)
-{
+static bool seen_before(struct zeroute_snapshot *const *s, size_t n, const char *name) {
     for (size_t i = 0; i < n; i++)
         if (zeroute_find(s[i], name))
             return true;
     return false;
 }
 
-void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count)
-{
+void zr_prometheus(FILE *out, struct zeroute_snapshot *const *s, size_t count) {
     for (size_t i = 0; i < count; i++) {
         for (size_t f = 0; f < s[i]->field_count; f++) {
             const struct zeroute_field *field = &s[i]->field[f];

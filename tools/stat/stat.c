@@ -45,8 +45,7 @@ static const struct zr_command command = {
                 "zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'",
 };
 
-static void collect(struct processes *p)
-{
+static void collect(struct processes *p) {
     char why[256];
     *p = (struct processes){.list = zeroute_list_new()};
     if (!p->list)
@@ -64,8 +63,7 @@ static void collect(struct processes *p)
     }
 }
 
-static void discard(struct processes *p)
-{
+static void discard(struct processes *p) {
     for (size_t i = 0; i < p->count; i++)
         zeroute_snapshot_free(p->snapshot[i]);
     free(p->snapshot);
@@ -73,8 +71,7 @@ static void discard(struct processes *p)
 }
 
 /* The job of a process: its launcher's, or else its `zeroute run`. NULL when it belongs to none. */
-static const char *job_of(const struct zeroute_snapshot *s)
-{
+static const char *job_of(const struct zeroute_snapshot *s) {
     if (*s->process.job_id)
         return s->process.job_id;
     return *s->process.run_id ? s->process.run_id : NULL;
@@ -88,22 +85,19 @@ struct job {
     size_t ended; /* of its processes */
 };
 
-static bool belongs(size_t i, const struct job *job)
-{
+static bool belongs(size_t i, const struct job *job) {
     const struct zeroute_snapshot *s = job->p->snapshot[i];
     const char *its = job_of(s);
     return its && strcmp(its, job->name) == 0 && s->process.uid == job->uid;
 }
 
-static bool is_current(const char *field)
-{
+static bool is_current(const char *field) {
     size_t n = strlen(field);
     return n > 8 && strcmp(field + n - 8, ".current") == 0;
 }
 
 /* While a rank runs, those that have ended hold nothing: their last figures are no part of now. */
-static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool job_runs)
-{
+static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool job_runs) {
     char why[256];
     struct zeroute_snapshot *own = zeroute_snapshot_new(&s->process, why, sizeof why);
     for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED && i < own->field_count; i++)
@@ -112,8 +106,7 @@ static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool 
     return own;
 }
 
-static void add_up(struct job *j)
-{
+static void add_up(struct job *j) {
     size_t members = 0;
     for (size_t i = 0; i < j->p->count; i++)
         if (belongs(i, j)) {
@@ -137,8 +130,7 @@ static void add_up(struct job *j)
 
 /* Adds up every job of two or more processes; calls `show` with the sum and its members. */
 static void for_each_job(FILE *out, const struct processes *p,
-                         void (*show)(FILE *out, const struct job *job, void *data), void *data)
-{
+                         void (*show)(FILE *out, const struct job *job, void *data), void *data) {
     for (size_t i = 0; i < p->count; i++) {
         struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
         bool first = j.name != NULL;
@@ -153,8 +145,7 @@ static void for_each_job(FILE *out, const struct processes *p,
     }
 }
 
-static void job_json(FILE *out, const struct job *job, void *data)
-{
+static void job_json(FILE *out, const struct job *job, void *data) {
     json_t *item = zr_json_object(data, NULL);
     (void)out;
     zr_json_text(item, "job", job->name);
@@ -165,8 +156,7 @@ static void job_json(FILE *out, const struct job *job, void *data)
     zr_json_fields(item, job->sum);
 }
 
-static void job_line(FILE *out, const struct job *job, void *data)
-{
+static void job_line(FILE *out, const struct job *job, void *data) {
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE], ended[48] = "";
     bool over = job->ended == job->sum->processes;
     (void)data;
@@ -182,14 +172,12 @@ static void job_line(FILE *out, const struct job *job, void *data)
                 zr_text_bytes(c, zeroute_value(job->sum, "reserved_bytes.all.current", 0)));
 }
 
-static void job_page(FILE *out, const struct job *job, void *data)
-{
+static void job_page(FILE *out, const struct job *job, void *data) {
     fprintf(out, "\njob %s: ", zr_shown(job->name));
     zr_summary(out, job->sum, *(bool *)data);
 }
 
-static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colour)
-{
+static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     struct zr_table *t = zr_table_new("field", ">value", "unit", "help", (char *)NULL);
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
@@ -205,8 +193,7 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
     zr_table_print(t, out, colour);
 }
 
-static void print_unreadable(const struct processes *p, FILE *out)
-{
+static void print_unreadable(const struct processes *p, FILE *out) {
     for (size_t i = 0; p->list && i < p->list->count; i++) {
         const struct zeroute_process *one = &p->list->process[i];
         if (!one->readable)
@@ -214,8 +201,7 @@ static void print_unreadable(const struct processes *p, FILE *out)
     }
 }
 
-static void print_json(FILE *out, const struct processes *p, bool with_jobs, bool one_line)
-{
+static void print_json(FILE *out, const struct processes *p, bool with_jobs, bool one_line) {
     json_t *document = zr_json_document(1);
     json_t *processes = zr_json_array(document, "processes");
     for (size_t i = 0; i < p->count; i++)
@@ -241,8 +227,7 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs, boo
  * Leaves only the process that was named: by its pid here, else by its pid in its container;
  * the newest.
  */
-static int choose(struct processes *p, int pid)
-{
+static int choose(struct processes *p, int pid) {
     struct zeroute_snapshot *best = NULL;
     for (int inside = 0; !best && inside < 2; inside++)
         for (size_t i = 0; i < p->count; i++) {
@@ -274,8 +259,7 @@ static int choose(struct processes *p, int pid)
 }
 
 /* The living first, then the finished, the newest of each first. */
-static int by_life(const void *a, const void *b)
-{
+static int by_life(const void *a, const void *b) {
     const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
     const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
     bool p_ended = p->process.state == ZEROUTE_FINISHED;
@@ -286,8 +270,7 @@ static int by_life(const void *a, const void *b)
 }
 
 /* The living first, what holds most of each first. */
-static int by_use(const void *a, const void *b)
-{
+static int by_use(const void *a, const void *b) {
     const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
     const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
     uint64_t p_use = zeroute_value(p, "reserved_bytes.all.current", 0);
@@ -298,8 +281,7 @@ static int by_use(const void *a, const void *b)
 }
 
 /* For a page that fits a screen; returns how many finished ones were left out. */
-static size_t shorten(struct processes *p, bool watched)
-{
+static size_t shorten(struct processes *p, bool watched) {
     size_t ended = 0, left_out = 0, kept = 0;
     if (p->count)
         qsort(p->snapshot, p->count, sizeof *p->snapshot, watched ? by_use : by_life);
@@ -315,8 +297,7 @@ static size_t shorten(struct processes *p, bool watched)
     return left_out;
 }
 
-static int show(FILE *out, bool colour, const struct options *o)
-{
+static int show(FILE *out, bool colour, const struct options *o) {
     struct processes p;
     int code = 0;
     collect(&p);
@@ -363,15 +344,13 @@ static int show(FILE *out, bool colour, const struct options *o)
 
 static volatile sig_atomic_t interrupted;
 
-static void interrupt(int signal)
-{
+static void interrupt(int signal) {
     (void)signal;
     interrupted = 1;
 }
 
 /* One look: drawn over the last one on a screen, else behind it. */
-static int look(const struct options *o)
-{
+static int look(const struct options *o) {
     size_t width, height, size = 0;
     char *page = NULL;
     if (o->json || o->prometheus || !zr_screen_size(stdout, &width, &height))
@@ -386,8 +365,7 @@ static int look(const struct options *o)
     return code;
 }
 
-static int watch(const struct options *o)
-{
+static int watch(const struct options *o) {
     struct sigaction act = {.sa_handler = interrupt};
     int code = 0;
     sigaction(SIGINT, &act, NULL);
@@ -404,8 +382,7 @@ static int watch(const struct options *o)
     return code;
 }
 
-static bool take(void *to, const struct zr_option *option, const char *value)
-{
+static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     switch (option->id) {
     case 'a':
@@ -426,8 +403,7 @@ static bool take(void *to, const struct zr_option *option, const char *value)
     }
 }
 
-int zr_cmd_stat(int argc, char **argv)
-{
+int zr_cmd_stat(int argc, char **argv) {
     struct options o = {0};
     int at;
     if (!zr_options(&command, argc, argv, take, &o, &at))

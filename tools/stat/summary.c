@@ -8,14 +8,12 @@
 
 #define MOST_ENTRIES 256 /* more than there are; a segment may say anything */
 
-static uint64_t value(const struct zeroute_snapshot *s, const char *name)
-{
+static uint64_t value(const struct zeroute_snapshot *s, const char *name) {
     return zeroute_value(s, name, 0);
 }
 
 /* The part of "calls.<entry>.<way>" between the dots. */
-static bool entry_of(const char *field, char *entry, size_t size)
-{
+static bool entry_of(const char *field, char *entry, size_t size) {
     const char *from = field + 6, *to = strrchr(field, '.');
     if (strncmp(field, "calls.", 6) != 0 || to <= from || (size_t)(to - from) >= size)
         return false;
@@ -24,8 +22,7 @@ static bool entry_of(const char *field, char *entry, size_t size)
     return true;
 }
 
-static uint64_t calls_of(const struct zeroute_snapshot *s, const char *entry)
-{
+static uint64_t calls_of(const struct zeroute_snapshot *s, const char *entry) {
     uint64_t sum = 0;
     char name[96];
     for (size_t i = 0; i < s->field_count; i++)
@@ -35,8 +32,7 @@ static uint64_t calls_of(const struct zeroute_snapshot *s, const char *entry)
 }
 
 /* "plt 3, dlsym 4": the ways by which calls came. */
-static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *out, size_t size)
-{
+static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *out, size_t size) {
     size_t used = 0;
     char name[96];
     out[0] = '\0';
@@ -50,8 +46,7 @@ static void ways_of(const struct zeroute_snapshot *s, const char *entry, char *o
     }
 }
 
-static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
-{
+static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     struct zr_table *t =
         zr_table_new("entry point", ">calls", ">failed", ">time", ">p50", ">p99", ">max", "seen by", (char *)NULL);
     char name[96], before[96] = "", latency[128], ways[64];
@@ -83,8 +78,7 @@ static void entries(FILE *out, const struct zeroute_snapshot *s, bool colour)
 }
 
 static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, const char *label, const char *field,
-                       const char *blocks)
-{
+                       const char *blocks) {
     static const char *const part[] = {"current", "peak", "allocated", "freed"};
     char name[128], cell[4][ZR_TEXT_SIZE], count[ZR_TEXT_SIZE] = "";
     uint64_t any = 0;
@@ -105,8 +99,7 @@ static void memory_row(struct zr_table *t, const struct zeroute_snapshot *s, con
         zr_table_row(t, label, cell[0], cell[1], cell[2], cell[3], count);
 }
 
-static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour)
-{
+static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     struct zr_table *t = zr_table_new("memory", ">now", ">peak", ">allocated", ">freed", ">blocks", (char *)NULL);
     memory_row(t, s, "device memory in use", "allocated_bytes.all", "allocation.all");
     memory_row(t, s, "  reserved from the driver", "reserved_bytes.all", NULL);
@@ -131,8 +124,7 @@ static void memory(FILE *out, const struct zeroute_snapshot *s, bool colour)
 }
 
 /* What is worth a line only when it happened. */
-static void events(FILE *out, const struct zeroute_snapshot *s)
-{
+static void events(FILE *out, const struct zeroute_snapshot *s) {
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE];
     uint64_t hits = value(s, "cache.hits"), misses = value(s, "cache.misses");
     fputc('\n', out);
@@ -157,8 +149,7 @@ static void events(FILE *out, const struct zeroute_snapshot *s)
         fprintf(out, "invalid frees refused: %s\n", zr_text_count(a, invalid));
 }
 
-static void callers(FILE *out, const struct zeroute_snapshot *s)
-{
+static void callers(FILE *out, const struct zeroute_snapshot *s) {
     unsigned n = 0;
     for (size_t i = 0; i < s->field_count; i++) {
         const char *name = s->field[i].name;
@@ -177,8 +168,7 @@ static void callers(FILE *out, const struct zeroute_snapshot *s)
 }
 
 /* The preset in force, if it is one, and the settings that are not at their default. */
-static void print_settings(FILE *out, const char *text)
-{
+static void print_settings(FILE *out, const char *text) {
     struct zr_config *c = calloc(2, sizeof *c);
     char now[4096], preset[4096];
     bool any = false;
@@ -206,8 +196,7 @@ static void print_settings(FILE *out, const char *text)
     free(c);
 }
 
-void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
-{
+void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     static const char *const state[] = {"running", "finished", "not visible from here"};
     const struct zeroute_process *p = &s->process;
     const struct zeroute_field *route = zeroute_find(s, "route.in_force");
@@ -230,8 +219,7 @@ void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour)
     callers(out, s);
 }
 
-void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour)
-{
+void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, bool colour) {
     static const char *const state[] = {"live", "finished", "unknown"};
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);

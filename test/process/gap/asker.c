@@ -7,14 +7,12 @@
 void *gap_open(const char *path);
 void *gap_ask(void *loader, const char *name);
 
-void *gap_open(const char *path)
-{
+void *gap_open(const char *path) {
     return dlopen(path, RTLD_NOW | RTLD_LOCAL);
 }
 
 /* volatile: the return address that dlsym sees must lie in this library. */
-void *gap_ask(void *loader, const char *name)
-{
+void *gap_ask(void *loader, const char *name) {
     void *volatile f = dlsym(loader, name);
 
     return f;
