@@ -1,22 +1,103 @@
-/* The map of record/: the record of what was allocated and freed (the setting `trace`). Called by policy/ alone. */
+/*
+ * The map of record/: the record of what happens to memory (the settings `record` and `stacks`), in the format of
+ * include/zeroute/record.h. Called by policy/ alone. Grouped by the file that defines it.
+ */
 #ifndef ZEROUTE_RECORD_H
 #define ZEROUTE_RECORD_H
 
 #include "base/base.h"
 
+#include <zeroute/record.h>
+
 #pragma GCC visibility push(hidden)
 
-/* --- trace.c ------------------------------------------------------------------------------------------------------ */
+/* --- write.c: the file, its chunks, events ------------------------------------------------------------------------ */
 static inline bool zr_recording(void) {
-    return zr_config.trace != NULL;
+    return zr_config.record != NULL;
 }
-/* The process got a block of a device: after it was given out. */
-void zr_record_alloc(const void *id, uint64_t bytes, unsigned device);
-/* It gives one back: before that takes effect. */
-void zr_record_free(const void *id, unsigned device);
+void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned card, const void *address,
+                     uint64_t size, uint64_t aux, unsigned flags, uint32_t code);
+/*
+ * Appends an event; time, stack, duration, entry and via are filled in. The flags of a FAIL are who refused. A number
+ * that is no card's, or a kind of memory that is on none, means no card. No lock; about 100 ns without a stack.
+ */
+static inline void zr_record(enum zeroute_record_type type, enum zr_kind kind, unsigned card, const void *address,
+                             uint64_t size, uint64_t aux, unsigned flags, uint32_t code) {
+    if (unlikely(zr_recording()))
+        zr_record_event(type, kind, card, address, size, aux, flags, code);
+}
+/* A call on this card begins: the duration of the thread's next event counts from here. True: tell its memory. */
+bool zr_record_begin(unsigned card);
+/* Who refused with this code, if it was not the limit. */
+enum zeroute_record_refuser zr_record_refuser(uint32_t code);
+/* The free that this thread has recorded last has been carried out. */
+void zr_record_freed(void);
+/* A card and its memory, once. */
+void zr_record_card(unsigned card, uint64_t memory);
 void zr_record_fork_child(void);
-/* Writes what is left. */
+void zr_record_thread_end(void);
 void zr_record_process_end(void);
+
+/* Private to record/: room for a record of this many bytes, 8 a word; NULL: none, counted as lost. Then store it. */
+void *zr_record_room(size_t bytes, enum zeroute_record_type type, uint32_t id);
+void zr_record_store(void);
+void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size);
+void zr_record_lost_stack(void);
+uint64_t zr_record_time(void);
+
+/* --- stack.c: stacks and modules, each stored once (private to record/) ------------------------------------------- */
+/* The id of the calling thread's stack; 0: none. */
+uint32_t zr_stack(void);
+/* The id of this hash in the table of stacks or code objects, *fresh when it is new; 0: the table is full. */
+uint32_t zr_stack_id(uint64_t hash, bool *fresh);
+static inline uint64_t zr_stack_mix(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+void zr_stack_fork_child(void);
+
+/* --- native.c: native frames (private to record/) ----------------------------------------------------------------- */
+/*
+ * Return addresses of the calling thread, innermost first, without those of this library at the inner end. About 10 ns
+ * a frame that was met before, microseconds for a new one. *cut: there are more, or they cannot be unwound.
+ */
+size_t zr_native_frames(uint64_t *out, size_t most, uint8_t *cut);
+/* Libraries were unloaded: other code may lie where they were. */
+void zr_native_forget(void);
+
+/* --- python.c: frames of CPython (private to record/) ------------------------------------------------------------- */
+/* The calling thread's frames, innermost first. Without the GIL: they do not change while the thread is in C. */
+size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t *cut);
+void zr_python_again(void);
+void zr_python_fork_child(void);
+
+/* --- live.c: what is live by caller and size, and why memory was short -------------------------------------------- */
+enum { ZR_LIVE_GROUPS = 64 };
+struct zr_library;
+struct zr_live {
+    uint64_t blocks, bytes;
+    unsigned groups;
+    struct zr_live_group {
+        const struct zr_library *caller;
+        unsigned power; /* blocks of 2^power bytes and more, up to the next power */
+        uint64_t blocks, bytes;
+    } group[ZR_LIVE_GROUPS];
+};
+void zr_live_add(struct zr_live *l, const struct zr_library *caller, uint64_t bytes);
+/* At the end of the process: left.* in the segment. */
+void zr_live_left(struct zr_live *l);
+
+enum zr_cause { ZR_CAUSE_LIMIT, ZR_CAUSE_FLOOR, ZR_CAUSE_DRIVER };
+struct zr_shortage {
+    const struct zr_library *caller; /* NULL: the SYCL runtime's pool */
+    enum zr_entry entry;
+    uint32_t code;
+    int card;                             /* -1: host memory */
+    uint64_t bytes, cached, limit, total; /* requested; in the cache; 0: no limit; the card's memory, 0: not known */
+    uint64_t others; /* of the card, what other processes have and the driver for itself; 0: the kernel does not say */
+};
+/* Who refused what to whom, what was live, and what to try: on stderr, and oom.* in the segment. */
+void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr_live *live);
 
 #pragma GCC visibility pop
 

@@ -1,6 +1,7 @@
 /*
  * entries.def and tables.def agree with the installed Level Zero header, as far as that goes: Debian 12's has API 1.4.
  */
+#include "base/base.h"
 #include "driver/ze_compat.h"
 #include "suite.h"
 
@@ -44,9 +45,22 @@
     K(zeDeviceGetSubDevices, Device, ze_device_dditable_t, pfnGetSubDevices)                                           \
     K(zeDeviceGetProperties, Device, ze_device_dditable_t, pfnGetProperties)                                           \
     K(zeDeviceGetMemoryProperties, Device, ze_device_dditable_t, pfnGetMemoryProperties)                               \
+    K(zeDriverGet, Driver, ze_driver_dditable_t, pfnGet)                                                               \
     K(zeDriverGetExtensionFunctionAddress, Driver, ze_driver_dditable_t, pfnGetExtensionFunctionAddress)               \
     K(zesDeviceEnumMemoryModules, SysmanDevice, zes_device_dditable_t, pfnEnumMemoryModules)                           \
     K(zesMemoryGetState, Memory, zes_memory_dditable_t, pfnGetState)                                                   \
+    K(zeImageCreate, Image, ze_image_dditable_t, pfnCreate)                                                            \
+    K(zeImageViewCreateExp, ImageExp, ze_image_exp_dditable_t, pfnViewCreateExp)                                       \
+    K(zeImageDestroy, Image, ze_image_dditable_t, pfnDestroy)                                                          \
+    K(zeModuleCreate, Module, ze_module_dditable_t, pfnCreate)                                                         \
+    K(zeModuleDestroy, Module, ze_module_dditable_t, pfnDestroy)                                                       \
+    K(zeEventPoolCreate, EventPool, ze_event_pool_dditable_t, pfnCreate)                                               \
+    K(zeEventPoolDestroy, EventPool, ze_event_pool_dditable_t, pfnDestroy)                                             \
+    K(zeCommandListCreate, CommandList, ze_command_list_dditable_t, pfnCreate)                                         \
+    K(zeCommandListCreateImmediate, CommandList, ze_command_list_dditable_t, pfnCreateImmediate)                       \
+    K(zeCommandListDestroy, CommandList, ze_command_list_dditable_t, pfnDestroy)                                       \
+    K(zeCommandQueueCreate, CommandQueue, ze_command_queue_dditable_t, pfnCreate)                                      \
+    K(zeCommandQueueDestroy, CommandQueue, ze_command_queue_dditable_t, pfnDestroy)                                    \
     K(zeInit, Global, ze_global_dditable_t, pfnInit)
 
 /* What came later: declared by us, because the installed header may lack it. */
@@ -59,6 +73,7 @@ static const char *const later[] = {
     "zeMemSetAtomicAccessAttributeExp",
     "zeMemGetAtomicAccessAttributeExp",
     "zePhysicalMemGetProperties",
+    "zeImageViewCreateExt",
     "zeInitDrivers",
     "zesInit",
 };
@@ -68,6 +83,20 @@ START_TEST(our_parameters_are_those_of_the_header) {
     ck_assert_msg(__builtin_types_compatible_p(__typeof__(name), ours_##name), "%s differs", #name);
     KNOWN(K)
 #undef K
+}
+END_TEST
+
+/* Slots of a running driver's tables are written from the end of entries.def. */
+START_TEST(what_frees_stands_after_what_allocates) {
+    ck_assert_int_gt(ZR_E_zeMemFree, ZR_E_zeMemAllocDevice);
+    ck_assert_int_gt(ZR_E_zeMemFree, ZR_E_zeMemAllocShared);
+    ck_assert_int_gt(ZR_E_zeMemFree, ZR_E_zeMemAllocHost);
+    ck_assert_int_gt(ZR_E_zeMemFreeExt, ZR_E_zeMemAllocDevice);
+    ck_assert_int_gt(ZR_E_zeMemCloseIpcHandle, ZR_E_zeMemOpenIpcHandle);
+    ck_assert_int_gt(ZR_E_zeVirtualMemFree, ZR_E_zeVirtualMemReserve);
+    ck_assert_int_gt(ZR_E_zeVirtualMemUnmap, ZR_E_zeVirtualMemMap);
+    ck_assert_int_gt(ZR_E_zePhysicalMemDestroy, ZR_E_zePhysicalMemCreate);
+    ck_assert_int_gt(ZR_E_zeContextDestroy, ZR_E_zeContextCreate);
 }
 END_TEST
 
@@ -108,6 +137,7 @@ int main(void) {
     TCase *t = tcase_create("header");
 
     tcase_add_test(t, our_parameters_are_those_of_the_header);
+    tcase_add_test(t, what_frees_stands_after_what_allocates);
     tcase_add_test(t, our_places_are_those_of_the_header);
     tcase_add_test(t, every_entry_point_is_in_the_header_or_known_to_be_later);
     suite_add_tcase(s, t);

@@ -53,7 +53,7 @@ static void segment_free(void *key, struct zr_block *b) {
 }
 
 struct options {
-    const char *file, *make;
+    const char *file, *make, *settings;
     bool json, whole;
     unsigned passes;
     uint64_t seed;
@@ -179,7 +179,7 @@ static void print_text(const struct options *o, const struct zr_trace *t, const 
            (double)held / (double)(t->peak_live ? t->peak_live : 1));
 }
 
-enum { WHOLE = ZR_LONG, PASSES, JSON, MAKE, SEED };
+enum { WHOLE = ZR_LONG, PASSES, JSON, MAKE, SEED, SETTINGS };
 
 static const struct zr_option option_table[] = {
     {WHOLE, "whole", NULL,
@@ -187,6 +187,9 @@ static const struct zr_option option_table[] = {
      "the "
      "SYCL runtime's pool"},
     {PASSES, "passes", "N", "run the trace N times, at least 2 (default 5)"},
+    {SETTINGS, "settings", "LIST",
+     "of a record: what these would have done, each a preset or a setting, several joined by +: "
+     "observe,cache:on+limit:8GiB"},
     {JSON, "json", NULL, "print JSON"},
     {MAKE, "make", "SHAPE",
      "write a synthetic trace on stdout: tensors of a program without a cache of its own, or the segments that PyTorch "
@@ -197,17 +200,22 @@ static const struct zr_option option_table[] = {
 
 static const struct zr_command command = {
     .name = "replay",
-    .usage = "zeroute replay [--whole] [--passes N] [--json] FILE\n"
+    .usage = "zeroute replay [--settings LIST] [--json] RECORD\n"
+             "zeroute replay [--whole] [--passes N] [--json] FILE\n"
              "zeroute replay --make tensors|segments [--seed N]",
-    .about = "Runs the caching allocator over a recorded sequence of allocations, several times, against a driver that "
-             "costs nothing, and says how fast it was, how often it called the driver, and how much it reserved. FILE "
-             "is CSV: op,id,bytes,stream,time_us (op: a allocates, f frees); - is standard input. "
-             "'zeroute run --trace FILE' records one.",
+    .about =
+        "Of a record ('zeroute record'): says what happened, what a replay with the same settings makes of it, and "
+        "what other settings would have done: the peak of reserved memory, driver calls, hits in the cache, and "
+        "allocations that a limit refuses. "
+        "Of a CSV file (op,id,bytes,stream,time_us; op: a allocates, f frees; - is standard input): runs the "
+        "caching allocator over it several times, against a driver that costs nothing, and says how fast it was, "
+        "how often it called the driver, and how much it reserved.",
     .options = option_table,
     .notes = "Exit code: 0 done, 2 an error or wrong usage.\n",
     .operands = "one file",
     .most = 1,
-    .examples = "zeroute replay training.csv\n"
+    .examples = "zeroute replay train.zr --settings observe,reroute,limit:8GiB\n"
+                "zeroute replay training.csv\n"
                 "zeroute replay --make tensors | zeroute replay - --json",
 };
 
@@ -226,6 +234,9 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         return true;
     case JSON:
         o->json = true;
+        return true;
+    case SETTINGS:
+        o->settings = value;
         return true;
     case MAKE:
         o->make = value;
@@ -285,6 +296,68 @@ static int replay(const struct options *o, const struct zr_trace *t) {
     return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
 }
 
+/* --- records ------------------------------------------------------------------------------------ */
+
+static void show_outcome(json_t *list, const char *settings, const struct zr_outcome *o) {
+    char reserved[ZR_TEXT_SIZE];
+
+    if (!list) {
+        printf("%-32.60s %13s %13" PRIu64 " %10" PRIu64 " %8" PRIu64 "\n", settings,
+               zr_text_bytes(reserved, o->peak_reserved), o->driver_calls, o->hits, o->refused);
+        return;
+    }
+    json_t *item = zr_json_object(list, NULL);
+    zr_json_text(item, "settings", settings);
+    zr_json_count(item, "peak_reserved_bytes", o->peak_reserved);
+    zr_json_count(item, "driver_calls", o->driver_calls);
+    zr_json_count(item, "hits", o->hits);
+    zr_json_count(item, "refused", o->refused);
+}
+
+static bool what_if(const struct zr_recorded *r, json_t *list, const char *settings, const char *name) {
+    struct zr_outcome outcome;
+    char why[256];
+
+    if (!zr_what_if(r, settings, &outcome, why, sizeof why)) {
+        zr_complain("replay", "%s: %s", name, why);
+        return false;
+    }
+    show_outcome(list, name, &outcome);
+    return true;
+}
+
+static int replay_record(const struct options *o) {
+    json_t *document = o->json ? zr_json_document(1) : NULL, *list = NULL;
+    char *settings = strdup(o->settings ? o->settings : ""), *rest = settings, *one, why[256];
+    struct zr_recorded r;
+    bool good = settings && zr_recorded_load(&r, o->file, why, sizeof why);
+
+    if (!good) {
+        zr_complain("replay", "%s: %s", o->file, why);
+        free(settings);
+        return ZR_EXIT_ERROR;
+    }
+    if (r.lost)
+        zr_complain("replay", "%s: %" PRIu64 " events were lost: figures are too low", o->file, r.lost);
+    if (o->json) {
+        zr_json_text(document, "file", o->file);
+        zr_json_text(document, "settings", r.settings);
+        zr_json_count(document, "steps", r.steps);
+        list = zr_json_array(document, "outcomes");
+    } else {
+        printf("%-32s %13s %13s %10s %8s\n", "settings", "peak reserved", "driver calls", "hits", "refused");
+    }
+    show_outcome(list, "recorded", &r.recorded);
+    good = what_if(&r, list, "", "the same, replayed");
+    while (good && (one = strsep(&rest, ",")))
+        good = !*one || what_if(&r, list, one, one);
+    if (o->json)
+        good &= zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
+    zr_recorded_free(&r);
+    free(settings);
+    return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
+}
+
 int zr_cmd_replay(int argc, char **argv) {
     struct options o = {.passes = 5, .seed = 1};
     struct zr_trace t;
@@ -298,6 +371,10 @@ int zr_cmd_replay(int argc, char **argv) {
     if (o.make)
         return zr_trace_make(stdout, o.make, o.seed) ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
     o.file = argv[at];
+    if (zr_is_record(o.file))
+        return replay_record(&o);
+    if (o.settings)
+        return zr_wrong(&command, "--settings needs a record, and this is none: 'zeroute record' makes one");
     int result = load(&o, &t) ? replay(&o, &t) : ZR_EXIT_ERROR;
     zr_trace_free(&t);
     return result;

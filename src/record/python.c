@@ -1,0 +1,267 @@
+/*
+ * Frames of CPython, read from the interpreter's own structures.
+ *
+ * The frames of a thread do not change while it is inside a C function, and this runs in one: so they are read without
+ * the GIL, which could deadlock in the middle of a runtime. Where they lie differs in each minor version: only known
+ * ones are read, and the layout is checked once, through the kernel, before it is trusted.
+ */
+#include "base/dl.h"
+#include "record/record.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "record/python.def"
+
+static const struct layout {
+    uint8_t minor;
+#define ZR_OFFSET(name, ...) int16_t name;
+    ZR_PYTHON_OFFSETS(ZR_OFFSET)
+#undef ZR_OFFSET
+} layouts[] = {
+#define ZR_PYTHON(minor, ...) {minor, __VA_ARGS__},
+    ZR_PYTHON_LAYOUTS(ZR_PYTHON)
+#undef ZR_PYTHON
+};
+
+enum { NOT_LOOKED, ABSENT, UNCHECKED, TRUSTED, REFUSED, MOST_SHIMS = 16 };
+static uint32_t state; /* atomic */
+static const struct layout *l;
+static const char *(*version)(void);
+static void *(*attached)(void);   /* the state of this thread while it has the GIL */
+static void *(*registered)(void); /* and without it */
+static uintptr_t code_type, text_type, bytes_type;
+
+static uintptr_t word(uintptr_t at) {
+    return *(const uintptr_t *)at;
+}
+
+/* --- code objects ------------------------------------------------------------------------------------------------- */
+
+/* UTF-8 of a str, cut at a character. */
+static size_t copy_text(uintptr_t text, char *out, size_t most) {
+    size_t length = word(text + 16), n = 0;
+    uint32_t bits = *(const uint32_t *)(text + 32), kind = bits >> 2 & 7;
+    const uint8_t *data = (const uint8_t *)text + (bits & 64 ? l->ascii_size : l->compact_size);
+
+    if (!(bits & 32)) /* not compact: made by old C code, never by the compiler */
+        return 0;
+    for (size_t i = 0; i < length && n + 4 <= most; i++) {
+        uint32_t c = kind == 1 ? data[i] : kind == 2 ? ((const uint16_t *)(const void *)data)[i] : 0;
+
+        if (kind == 4)
+            c = ((const uint32_t *)(const void *)data)[i];
+        if (c < 0x80) {
+            out[n++] = (char)c;
+            continue;
+        }
+        if (c >= 0x10000) {
+            out[n++] = (char)(0xf0 | c >> 18);
+            out[n++] = (char)(0x80 | (c >> 12 & 63));
+        } else if (c >= 0x800) {
+            out[n++] = (char)(0xe0 | c >> 12);
+        }
+        out[n++] = c >= 0x800 ? (char)(0x80 | (c >> 6 & 63)) : (char)(0xc0 | c >> 6);
+        out[n++] = (char)(0x80 | (c & 63));
+    }
+    return n;
+}
+
+/* Once for a code object: the object may go, and its address be another's. */
+static ZR_COLD void store_code(uintptr_t code, uint32_t id) {
+    char file[1024], name[512];
+    size_t file_size = copy_text(word(code + (uintptr_t)l->filename), file, sizeof file);
+    size_t name_size = copy_text(word(code + (uintptr_t)l->qualname), name, sizeof name);
+    uintptr_t table = word(code + (uintptr_t)l->linetable);
+    size_t whole = word(table + 16), size = whole < ZEROUTE_RECORD_TEXT_MOST ? whole : ZEROUTE_RECORD_TEXT_MOST;
+    struct zeroute_record_code *c = zr_record_room(sizeof *c + file_size + name_size + size, ZEROUTE_RECORD_CODE, id);
+
+    if (!c)
+        return;
+    c->first_line = *(const uint32_t *)(code + (uintptr_t)l->firstlineno);
+    c->file_size = (uint16_t)file_size;
+    c->name_size = (uint16_t)name_size;
+    c->table_size = (uint32_t)size;
+    c->table_cut = size < whole;
+    memcpy(c + 1, file, file_size);
+    memcpy((char *)(c + 1) + file_size, name, name_size);
+    memcpy((char *)(c + 1) + file_size + name_size, (const char *)table + 32, size);
+    zr_record_store();
+}
+
+static uint32_t id_of(uintptr_t code) {
+    uint64_t hash = zr_stack_mix(zr_stack_mix(2, code), word(code + (uintptr_t)l->linetable));
+    bool fresh;
+    uint32_t id;
+
+    hash = zr_stack_mix(zr_stack_mix(hash, word(code + (uintptr_t)l->qualname)),
+                        *(const uint32_t *)(code + (uintptr_t)l->firstlineno));
+    id = zr_stack_id(hash, &fresh);
+    if (unlikely(fresh))
+        store_code(code, id);
+    return id;
+}
+
+/* --- the layout --------------------------------------------------------------------------------------------------- */
+
+/* What is said of Python, in the record and, where its frames cannot be read, on stderr. */
+static ZR_COLD void say(const char *why) {
+    const char *name = version();
+    char text[256];
+
+    snprintf(text, sizeof text, "Python %.*s%s%s%s", (int)strcspn(name, " "), name, why ? ": " : "", why ? why : "",
+             why ? "; native frames are recorded" : "");
+    zr_record_text(ZEROUTE_TEXT_PYTHON, text, strlen(text));
+    if (why)
+        zr_warn("record: %s", text);
+    __atomic_store_n(&state, why ? REFUSED : TRUSTED, __ATOMIC_RELEASE);
+}
+
+static uintptr_t find(const char *name) {
+    return (uintptr_t)zr_real_dlsym(RTLD_DEFAULT, name);
+}
+
+/* Threads that come at once find the same. */
+static ZR_COLD void look(void) {
+    const unsigned long *number = (const unsigned long *)find("Py_Version");
+    const char *runtime = (const char *)find("_PyRuntime");
+    const struct layout *known = NULL;
+
+    version = (const char *(*)(void))find("Py_GetVersion");
+    if (!version) {
+        __atomic_store_n(&state, ABSENT, __ATOMIC_RELEASE);
+        return;
+    }
+    for (size_t i = 0; number && i < sizeof layouts / sizeof *layouts; i++)
+        if (*number >> 24 == 3 && (*number >> 16 & 255) == layouts[i].minor)
+            known = &layouts[i];
+    if (!known) {
+        say("its frames are not known, those of 3.11 to 3.13 are");
+        return;
+    }
+    /* "xdebugpy", the version, and whether there is no GIL: from 3.13 on. */
+    if (known->minor >= 13 && runtime && (memcmp(runtime, "xdebugpy", 8) != 0 || runtime[16])) {
+        say("its frames are not known, as it is a build without the GIL");
+        return;
+    }
+    attached = known->minor < 12 ? NULL
+                                 : (void *(*)(void))find(known->minor < 13 ? "_PyThreadState_UncheckedGet"
+                                                                           : "PyThreadState_GetUnchecked");
+    registered = (void *(*)(void))find("PyGILState_GetThisThreadState");
+    code_type = find("PyCode_Type");
+    text_type = find("PyUnicode_Type");
+    bytes_type = find("PyBytes_Type");
+    l = known;
+    __atomic_store_n(&state, UNCHECKED, __ATOMIC_RELEASE);
+}
+
+/* A word of our own memory, if it is there. */
+static bool probe(uintptr_t at, void *to, size_t size) {
+    struct iovec local = {to, size}, remote = {(void *)at, size};
+
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)size;
+}
+
+static bool has_type(uintptr_t object, uintptr_t wanted) {
+    uintptr_t type = 0;
+
+    return probe(object + 8, &type, sizeof type) && type == wanted;
+}
+
+/* Everything that will be read of this thread's innermost frame. */
+static bool is_right(uintptr_t thread, uintptr_t frame) {
+    uintptr_t code = 0, file = 0, name = 0, table = 0, instruction = 0;
+    unsigned long tid = 0;
+
+    return probe(thread + (uintptr_t)l->native_thread_id, &tid, sizeof tid) &&
+           tid == (unsigned long)syscall(SYS_gettid) && probe(frame + (uintptr_t)l->code, &code, sizeof code) &&
+           has_type(code &= ~(uintptr_t)7, code_type) && probe(code + (uintptr_t)l->filename, &file, sizeof file) &&
+           has_type(file, text_type) && probe(code + (uintptr_t)l->qualname, &name, sizeof name) &&
+           has_type(name, text_type) && probe(code + (uintptr_t)l->linetable, &table, sizeof table) &&
+           has_type(table, bytes_type) && probe(frame + (uintptr_t)l->instruction, &instruction, sizeof instruction) &&
+           instruction - code - (uintptr_t)l->code_adaptive + 2 < 1 << 24;
+}
+
+/* --- walking ------------------------------------------------------------------------------------------------------ */
+
+static uintptr_t innermost(uintptr_t thread) {
+    uintptr_t frame = word(thread + (uintptr_t)l->frame);
+
+    return l->in_cframe < 0 || !frame ? frame : word(frame + (uintptr_t)l->in_cframe);
+}
+
+/* A frame that stands for a call from C, from 3.12 on. */
+static bool is_shim(uintptr_t frame) {
+    return l->entry < 0 && *(const uint8_t *)(frame + (uintptr_t)l->owner) >= 3;
+}
+
+/* Nothing is read directly before this has found everything in its place. */
+static ZR_COLD bool check(uintptr_t thread) {
+    uintptr_t frame = 0;
+    uint8_t owner = 0;
+    bool read = probe(thread + (uintptr_t)l->frame, &frame, sizeof frame);
+
+    if (read && frame && l->in_cframe >= 0)
+        read = probe(frame + (uintptr_t)l->in_cframe, &frame, sizeof frame);
+    for (int i = 0; read && frame && l->entry < 0 && i < MOST_SHIMS; i++) {
+        read = probe(frame + (uintptr_t)l->owner, &owner, sizeof owner);
+        if (owner < 3)
+            break;
+        read = read && probe(frame + (uintptr_t)l->previous, &frame, sizeof frame);
+    }
+    if (read && !frame)
+        return false; /* next time */
+    say(read && is_right(thread, frame) ? NULL : "its frames do not lie where this version has them");
+    return __atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED;
+}
+
+size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t *cut) {
+    uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+    uintptr_t thread, frame, code;
+    size_t count = 0;
+
+    if (unlikely(now == NOT_LOOKED))
+        look();
+    if (now == ABSENT || now == REFUSED || __atomic_load_n(&state, __ATOMIC_ACQUIRE) < UNCHECKED)
+        return 0;
+    thread = attached ? (uintptr_t)attached() : 0;
+    if (!thread && registered)
+        thread = (uintptr_t)registered();
+    if (!thread || (unlikely(now != TRUSTED) && !check(thread)))
+        return 0;
+    for (frame = innermost(thread); frame; frame = word(frame + (uintptr_t)l->previous)) {
+        if (is_shim(frame)) {
+            if (count)
+                out[count - 1].where |= ZEROUTE_PYTHON_ENTRY;
+            continue;
+        }
+        code = word(frame + (uintptr_t)l->code) & ~(uintptr_t)7;
+        if (!code || word(code + 8) != code_type)
+            continue;
+        if (count == most) {
+            *cut = 1;
+            break;
+        }
+        intptr_t offset = (intptr_t)(word(frame + (uintptr_t)l->instruction) - code) - l->code_adaptive;
+        out[count].code = id_of(code);
+        out[count].where = offset < 0 ? 0 : (uint32_t)offset & ~ZEROUTE_PYTHON_ENTRY;
+        if (l->entry >= 0 && *(const uint8_t *)(frame + (uintptr_t)l->entry))
+            out[count].where |= ZEROUTE_PYTHON_ENTRY;
+        count++;
+    }
+    return count;
+}
+
+/* Libraries were loaded: Python may be among them. */
+void zr_python_again(void) {
+    uint32_t absent = ABSENT;
+
+    __atomic_compare_exchange_n(&state, &absent, NOT_LOOKED, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+void zr_python_fork_child(void) {
+    state = NOT_LOOKED;
+}

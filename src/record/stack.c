@@ -1,0 +1,136 @@
+/*
+ * Stacks, code objects and modules: each is stored in the record once.
+ *
+ * One lock-free table of hashes tells what was stored already. A hash of 64 bits is taken for the thing itself; its
+ * place in the table is its id.
+ */
+#include "record/record.h"
+
+#include <elf.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SLOTS = 1 << 18, PROBES = 64 };
+static uint64_t *table;     /* atomic: of hashes, 0 for a free place */
+static uint64_t generation; /* atomic: of the libraries that were stored */
+
+uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
+    uint64_t *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE), *expected = NULL;
+
+    *fresh = false;
+    if (unlikely(!t)) {
+        t = zr_pages(SLOTS * sizeof *t);
+        if (!t)
+            return 0;
+        if (!__atomic_compare_exchange_n(&table, &expected, t, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            zr_pages_back(t, SLOTS * sizeof *t);
+            t = expected;
+        }
+    }
+    hash |= hash == 0;
+    for (unsigned i = 0; i < PROBES; i++) {
+        unsigned slot = ((unsigned)(hash >> 32) + i) & (SLOTS - 1);
+        uint64_t there = __atomic_load_n(&t[slot], __ATOMIC_RELAXED);
+
+        if (!there && __atomic_compare_exchange_n(&t[slot], &there, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            *fresh = true;
+            return slot + 1;
+        }
+        if (there == hash)
+            return slot + 1;
+    }
+    return 0;
+}
+
+/* --- modules ------------------------------------------------------------------------------------------------------ */
+
+/* What was stored once is not stored again while it lies where it was. */
+static bool store_module(const struct zr_elf *elf, void *unused) {
+    struct zeroute_record_module m = {.time = zr_record_time(),
+                                      .start = elf->start,
+                                      .end = elf->end,
+                                      .bias = elf->bias,
+                                      .build_id_size = elf->build_id_size},
+                                 *to;
+    char program[PATH_MAX] = "";
+    const char *path = elf->path;
+    uint64_t hash = zr_stack_mix(elf->start, elf->end);
+    bool fresh;
+    uint32_t id;
+
+    (void)unused;
+    if (!*path)
+        path = readlink("/proc/self/exe", program, sizeof program - 1) > 0 ? program : "";
+    memcpy(m.build_id, elf->build_id, sizeof m.build_id);
+    for (const char *p = path; *p; p++)
+        hash = zr_stack_mix(hash, (uint8_t)*p);
+    for (unsigned i = 0; i < elf->build_id_size; i++)
+        hash = zr_stack_mix(hash, elf->build_id[i]);
+    id = zr_stack_id(hash, &fresh);
+    to = fresh ? zr_record_room(sizeof m + strlen(path) + 1, ZEROUTE_RECORD_MODULE, id) : NULL;
+    if (to) {
+        m.head = to->head;
+        *to = m;
+        strcpy((char *)(to + 1), path);
+        zr_record_store();
+    }
+    return false;
+}
+
+/* Before a new stack: libraries that have come since. */
+static void store_modules(void) {
+    uint64_t now = zr_elf_generation();
+
+    if (__atomic_exchange_n(&generation, now, __ATOMIC_RELAXED) == now)
+        return;
+    zr_native_forget();
+    zr_python_again();
+    zr_elf_each(store_module, NULL);
+}
+
+/* --- stacks ------------------------------------------------------------------------------------------------------- */
+
+uint32_t zr_stack(void) {
+    uint64_t native[ZEROUTE_RECORD_NATIVE_MOST], hash = 1;
+    struct zeroute_record_python python[ZEROUTE_RECORD_PYTHON_MOST];
+    struct zeroute_record_stack s = {0}, *to;
+    bool fresh;
+    uint32_t id;
+
+    s.native = (uint16_t)zr_native_frames(native, ZEROUTE_RECORD_NATIVE_MOST, &s.native_cut);
+    for (unsigned i = 0; i < s.native; i++)
+        hash = zr_stack_mix(hash, native[i]);
+    if (zr_config.stacks == ZR_STACKS_PYTHON) {
+        s.python = (uint16_t)zr_python_frames(python, ZEROUTE_RECORD_PYTHON_MOST, &s.python_cut);
+        for (unsigned i = 0; i < s.python; i++)
+            hash = zr_stack_mix(hash, (uint64_t)python[i].code << 32 | python[i].where);
+    }
+    if (!s.native && !s.python)
+        return 0;
+    id = zr_stack_id(hash, &fresh);
+    if (likely(!fresh)) {
+        if (!id)
+            zr_record_lost_stack();
+        return id;
+    }
+    zr_thread_attend(); /* not below dl_iterate_phdr: both take locks of the dynamic linker */
+    store_modules();
+    s.time = zr_record_time();
+    to = zr_record_room(sizeof s + s.native * sizeof *native + s.python * sizeof *python, ZEROUTE_RECORD_STACK, id);
+    if (!to)
+        return id;
+    s.head = to->head;
+    *to = s;
+    memcpy(to + 1, native, s.native * sizeof *native);
+    memcpy((char *)(to + 1) + s.native * sizeof *native, python, s.python * sizeof *python);
+    zr_record_store();
+    return id;
+}
+
+void zr_stack_fork_child(void) {
+    table = NULL; /* nothing is stored in the child's file yet; its parent's table costs it no memory of its own */
+    generation = 0;
+}

@@ -1,0 +1,498 @@
+/*
+ * The file of a record: chunks that are mapped, each written by one thread alone.
+ *
+ * A thread appends to its chunk and then stores how much is used: no lock, and what was stored is in the file even if
+ * the process is killed. Pages are allocated before they are mapped, so that a full disk is an error and no SIGBUS. The
+ * file is open only while a chunk is mapped: a program may close descriptors that it does not know.
+ */
+#include "record/record.h"
+#include "stats/stats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CHUNK = 64 << 10, HEADER = 4096, MOST_TEXT = 4096, MARK_MOST = 255 };
+
+enum { NOT_BEGUN, RUNNING, STOPPED };
+static uint32_t state;                       /* atomic */
+static struct zeroute_record_header *header; /* mapped for as long as the process lives */
+static char path[PATH_MAX];
+static struct statx our_file; /* to know its descriptor again */
+static uint64_t end_of_file;  /* atomic */
+static uint32_t thread_count; /* atomic */
+static uint64_t cards;        /* atomic: bit n: card n was recorded */
+static struct zr_lock lock;   /* of the beginning */
+
+uint64_t zr_record_time(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* --- appending ---------------------------------------------------------------------------------------------------- */
+
+static bool next_chunk(void);
+
+static void lose(void) {
+    struct zeroute_record_header *h = __atomic_load_n(&header, __ATOMIC_ACQUIRE);
+
+    if (h)
+        __atomic_fetch_add(&h->lost_events, 1, __ATOMIC_RELAXED);
+}
+
+void zr_record_lost_stack(void) {
+    __atomic_fetch_add(&header->lost_stacks, 1, __ATOMIC_RELAXED);
+}
+
+void *zr_record_room(size_t bytes, enum zeroute_record_type type, uint32_t id) {
+    struct zeroute_record_chunk *c = zr_thread.record.chunk;
+    size_t size = (bytes + 7) & ~(size_t)7;
+    struct zeroute_record_head *head;
+
+    if (unlikely(!c || CHUNK - c->used < size)) {
+        if (!next_chunk())
+            return NULL;
+        c = zr_thread.record.chunk;
+    }
+    head = (void *)((char *)c + c->used);
+    head->type = (uint16_t)type;
+    head->words = (uint16_t)(size / 8);
+    head->id = id;
+    return head;
+}
+
+void zr_record_store(void) {
+    struct zeroute_record_chunk *c = zr_thread.record.chunk;
+    const struct zeroute_record_head *head = (void *)((char *)c + c->used);
+
+    __atomic_store_n(&c->used, c->used + head->words * 8u, __ATOMIC_RELEASE);
+}
+
+static bool begin(void);
+
+static bool is_running(void) {
+    uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+
+    return likely(now == RUNNING) || (now == NOT_BEGUN && begin());
+}
+
+static uint32_t between(uint64_t start, uint64_t end) {
+    return end - start < UINT32_MAX ? (uint32_t)(end - start) : UINT32_MAX;
+}
+
+/* A handler of signals may come between, and then its event is lost. */
+static void record(struct zeroute_record_event *e, const char *text, size_t length) {
+    struct zeroute_record_event *to = NULL;
+    int saved = errno;
+
+    if (zr_thread.record.busy) {
+        lose();
+        return;
+    }
+    zr_thread.record.busy = true;
+    atomic_signal_fence(memory_order_seq_cst);
+    if (likely(is_running())) {
+        e->time = zr_record_time();
+        if (e->head.type != ZEROUTE_EVENT_RESERVE && zr_thread.record.began) {
+            e->duration = between(zr_thread.record.began, e->time);
+            zr_thread.record.began = 0;
+        }
+        e->head.id = zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack();
+        to = zr_record_room(sizeof *e + length, (enum zeroute_record_type)e->head.type, e->head.id);
+    }
+    if (likely(to)) {
+        e->head = to->head;
+        *to = *e;
+        memcpy(to + 1, text, length);
+        zr_record_store();
+        zr_thread.record.freed = e->head.type == ZEROUTE_EVENT_FREE ? to : zr_thread.record.freed;
+    } else {
+        lose();
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+    zr_thread.record.busy = false;
+    errno = saved;
+}
+
+void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned card, const void *address,
+                     uint64_t size, uint64_t aux, unsigned flags, uint32_t code) {
+    bool on_card = card < 64 && (kind < ZR_KINDS_ON_DEVICE || kind == ZR_KIND_IMPORTED);
+    struct zeroute_record_event e = {.head.type = (uint16_t)type,
+                                     .address = (uintptr_t)address,
+                                     .size = size,
+                                     .aux = aux,
+                                     .code = code,
+                                     .entry = zr_thread.called_entry,
+                                     .via = zr_thread.called_via,
+                                     .kind = (uint8_t)kind,
+                                     .card = on_card ? (uint8_t)card : (uint8_t)ZEROUTE_RECORD_NO_CARD};
+
+    if (type == ZEROUTE_EVENT_FAIL)
+        e.refuser = (uint8_t)flags;
+    else
+        e.flags = (uint8_t)flags;
+    if (e.flags & ZEROUTE_FLAG_PIECE) { /* a pool's own call to the driver may have come between */
+        e.entry = type == ZEROUTE_EVENT_ALLOC ? ZR_E_pool_malloc : ZR_E_pool_free;
+        e.via = ZR_VIA_POOL;
+    }
+    record(&e, "", 0);
+}
+
+bool zr_record_begin(unsigned card) {
+    zr_thread.record.began = zr_record_time();
+    return card < 64 && !(__atomic_load_n(&cards, __ATOMIC_RELAXED) >> card & 1);
+}
+
+enum zeroute_record_refuser zr_record_refuser(uint32_t code) {
+    for (unsigned i = 0; i < zr_config.inject.count; i++)
+        if (zr_config.inject.rule[i].code == code)
+            return ZEROUTE_REFUSED_BY_INJECT;
+    return ZEROUTE_REFUSED_BY_DRIVER;
+}
+
+void zr_record_freed(void) {
+    struct zeroute_record_event *e = zr_thread.record.freed;
+
+    if (e)
+        __atomic_store_n(&e->duration, between(e->time, zr_record_time()), __ATOMIC_RELAXED);
+    zr_thread.record.freed = NULL;
+}
+
+void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size) {
+    struct zeroute_record_text *t;
+
+    if (size > ZEROUTE_RECORD_TEXT_MOST)
+        size = ZEROUTE_RECORD_TEXT_MOST;
+    t = zr_record_room(sizeof *t + size, ZEROUTE_RECORD_TEXT, id);
+    if (!t)
+        return;
+    t->size = (uint32_t)size;
+    memcpy(t + 1, text, size);
+    zr_record_store();
+}
+
+void zr_record_card(unsigned card, uint64_t memory) {
+    uint64_t bit = UINT64_C(1) << card;
+    struct zeroute_record_card *c;
+    int saved = errno;
+
+    if (zr_thread.record.busy || !is_running() || __atomic_fetch_or(&cards, bit, __ATOMIC_RELAXED) & bit)
+        return;
+    zr_thread.record.busy = true;
+    c = zr_record_room(sizeof *c, ZEROUTE_RECORD_CARD, card);
+    if (c) {
+        c->memory = memory;
+        zr_record_store();
+    }
+    zr_thread.record.busy = false;
+    errno = saved;
+}
+
+__attribute__((visibility("default"))) void zeroute_mark(const char *text) {
+    struct zeroute_record_event e = {.head.type = ZEROUTE_EVENT_MARK, .card = ZEROUTE_RECORD_NO_CARD};
+    char copy[MARK_MOST + 1] = "";
+
+    if (!text || zr_exiting())
+        return;
+    zr_fork_check();
+    zr_config_load();
+    if (!zr_recording())
+        return;
+    memcpy(copy, text, strnlen(text, MARK_MOST));
+    record(&e, copy, strlen(copy) + 1);
+}
+
+/* --- chunks ------------------------------------------------------------------------------------------------------- */
+
+static bool stop(const char *why) {
+    if (__atomic_exchange_n(&state, STOPPED, __ATOMIC_ACQ_REL) != STOPPED)
+        zr_warn("record: %s: %s; nothing more is recorded", path, why);
+    return false;
+}
+
+/* Pages of the file, or NULL with errno. Beyond RLIMIT_FSIZE the kernel would send a signal. */
+static void *map_part(int fd, uint64_t offset, size_t size) {
+    struct rlimit most;
+    void *p;
+
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && offset + size > most.rlim_cur) {
+        errno = EFBIG;
+        return NULL;
+    }
+    do
+        errno = posix_fallocate(fd, (off_t)offset, (off_t)size);
+    while (errno == EINTR);
+    if (errno)
+        return NULL;
+    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)offset);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, size, MADV_DONTFORK); /* a child must not write to it */
+    return p;
+}
+
+/* By statx: fstat is a function of libc's own only from glibc 2.33 on. "": of the descriptor. */
+static bool look_at(int fd, const char *name, struct statx *x) {
+    return statx(fd, name, *name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH, STATX_TYPE | STATX_INO, x) == 0;
+}
+
+static bool is_same(const struct statx *a, const struct statx *b) {
+    return a->stx_ino == b->stx_ino && a->stx_dev_major == b->stx_dev_major && a->stx_dev_minor == b->stx_dev_minor;
+}
+
+static bool is_our_file(int fd) {
+    struct statx x;
+
+    return look_at(fd, "", &x) && is_same(&x, &our_file);
+}
+
+static void describe_thread(uint32_t number) {
+    struct zeroute_record_thread *t = zr_record_room(sizeof *t, ZEROUTE_RECORD_THREAD, number);
+
+    t->tid = (uint32_t)syscall(SYS_gettid);
+    prctl(PR_GET_NAME, t->name);
+    zr_record_store();
+}
+
+/* About 20 us, once in a thousand events. */
+static ZR_COLD bool next_chunk(void) {
+    uint64_t offset = __atomic_fetch_add(&end_of_file, CHUNK, __ATOMIC_RELAXED);
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    bool gone = fd < 0 || !is_our_file(fd);
+    bool is_new = !zr_thread.record.number;
+    struct zeroute_record_chunk *c = gone ? NULL : map_part(fd, offset, CHUNK);
+    int error = errno;
+
+    if (fd >= 0)
+        close(fd);
+    if (!c)
+        return stop(gone ? "it is gone, or cannot be opened any more" : strerror(error));
+    zr_thread_attend();
+    zr_record_thread_end();
+    if (is_new)
+        zr_thread.record.number = __atomic_add_fetch(&thread_count, 1, __ATOMIC_RELAXED);
+    *c = (struct zeroute_record_chunk){
+        .thread = zr_thread.record.number, .used = sizeof *c, .sequence = zr_thread.record.chunks++};
+    __atomic_store_n(&c->magic, ZEROUTE_CHUNK_MAGIC, __ATOMIC_RELEASE);
+    zr_thread.record.chunk = c;
+    if (is_new)
+        describe_thread(zr_thread.record.number);
+    return true;
+}
+
+void zr_record_thread_end(void) {
+    int saved = errno;
+
+    if (zr_thread.record.chunk)
+        munmap(zr_thread.record.chunk, CHUNK);
+    zr_thread.record.chunk = NULL;
+    zr_thread.record.freed = NULL;
+    errno = saved;
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+/* Field 22 of its stat; 0: there is no such process. */
+static uint64_t start_of(uint32_t pid) {
+    char name[40], text[1024];
+    const char *p;
+
+    snprintf(name, sizeof name, "/proc/%u/stat", pid);
+    zr_read_file(name, text, sizeof text);
+    p = strrchr(text, ')');
+    for (int i = 0; p && i < 20; i++)
+        p = strchr(p + 1, ' ');
+    return p ? zr_number(p) : 0;
+}
+
+/* The setting's file, %p being the process id, and where the process was when it began: it may go elsewhere. */
+static bool name_file(void) {
+    const char *from = zr_config.record;
+    size_t n = 0;
+
+    if (*from != '/' && getcwd(path, sizeof path)) {
+        n = strlen(path);
+        path[n++] = '/';
+    }
+    for (; *from && n < sizeof path - 32; from++)
+        if (from[0] == '%' && from[1] == 'p') {
+            n += (size_t)snprintf(path + n, 24, "%d", (int)getpid());
+            from++;
+        } else {
+            path[n++] = *from;
+        }
+    path[n] = '\0';
+    return !*from;
+}
+
+/* Whether `path` holds the record of another process of this run, or of one that lives; what is older is removed. */
+static bool is_taken(const char **why) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct zeroute_record_header old = {0};
+    struct statx opened, named;
+    bool taken = false;
+    ssize_t n;
+
+    if (fd < 0) {
+        *why = errno == ENOENT ? NULL : strerror(errno);
+        return *why != NULL;
+    }
+    taken = flock(fd, LOCK_EX | LOCK_NB) != 0; /* of two processes that find an old record one removes it */
+    n = pread(fd, &old, sizeof old, 0);
+    if (!look_at(fd, "", &opened) || !S_ISREG(opened.stx_mode) || (n > 0 && old.magic != ZEROUTE_RECORD_MAGIC))
+        *why = "it exists and is no record";
+    else if (n > 0)
+        taken |= (header->run_id[0] && strncmp(old.run_id, header->run_id, sizeof old.run_id) == 0) ||
+                 start_of(old.pid) == old.process_start;
+    if (!taken && !*why && look_at(AT_FDCWD, path, &named) && is_same(&named, &opened))
+        unlink(path);
+    close(fd);
+    return taken || *why;
+}
+
+/* The file was made as FILE.PID; it gets its proper name if that is free. */
+static const char *take_name(char *own) {
+    const char *why = NULL;
+
+    for (int i = 0; i < 16; i++) {
+        if (syscall(SYS_renameat2, AT_FDCWD, own, AT_FDCWD, path, 1 /* RENAME_NOREPLACE */) == 0)
+            return NULL;
+        if (errno == EINVAL && access(path, F_OK) != 0 && rename(own, path) == 0) /* not every file system knows it */
+            return NULL;
+        if (is_taken(&why))
+            break;
+    }
+    if (why)
+        unlink(own);
+    else
+        strcpy(path, own);
+    return why;
+}
+
+static void fill_header(struct zeroute_record_header *h) {
+    const char *run = secure_getenv("ZEROUTE_RUN");
+    struct timespec real;
+
+    clock_gettime(CLOCK_REALTIME, &real);
+    *h = (struct zeroute_record_header){.magic = ZEROUTE_RECORD_MAGIC,
+                                        .major = ZEROUTE_RECORD_MAJOR,
+                                        .minor = ZEROUTE_RECORD_MINOR,
+                                        .header_size = HEADER,
+                                        .chunk_size = CHUNK,
+                                        .pid = (uint32_t)getpid(),
+                                        .process_start = start_of((uint32_t)getpid()),
+                                        .start_time = zr_record_time(),
+                                        .start_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec,
+                                        .flags = zr_reserved_is_allocated() ? ZEROUTE_RECORD_RESERVED_SAME : 0,
+                                        .stacks = zr_config.stacks == ZR_STACKS_OFF      ? ZEROUTE_STACKS_OFF
+                                                  : zr_config.stacks == ZR_STACKS_NATIVE ? ZEROUTE_STACKS_NATIVE
+                                                                                         : ZEROUTE_STACKS_PYTHON};
+    snprintf(h->version, sizeof h->version, "%s", ZEROUTE_VERSION);
+    snprintf(h->run_id, sizeof h->run_id, "%s", run ? run : "");
+}
+
+static bool make_file(void) {
+    char own[PATH_MAX];
+    const char *why = NULL;
+    int fd;
+
+    if (!name_file())
+        return stop("the name is too long");
+    snprintf(own, sizeof own, "%s.%d", path, (int)getpid());
+    fd = open(own, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return stop(strerror(errno));
+    header = map_part(fd, 0, HEADER);
+    if (!header || !look_at(fd, "", &our_file)) {
+        why = strerror(errno);
+        unlink(own);
+    } else {
+        fill_header(header);
+        why = take_name(own);
+    }
+    close(fd);
+    end_of_file = HEADER;
+    return !why || stop(why);
+}
+
+static void record_names(enum zeroute_record_text_id id, const char *const *names, size_t count) {
+    char text[MOST_TEXT] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < count && used < sizeof text - 128; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s", names[i]) + 1;
+    zr_record_text(id, text, used);
+}
+
+static void record_process(void) {
+    static const char *const launchers[] = {
+        "RANK",         "LOCAL_RANK",   "WORLD_SIZE",    "PMI_RANK",    "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK",
+        "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT",     "TORCHELASTIC_RUN_ID"};
+    char text[MOST_TEXT] = "";
+    size_t used = zr_read_file("/proc/self/cmdline", text, sizeof text);
+
+    zr_record_text(ZEROUTE_TEXT_COMMAND, text, used);
+    used = 0;
+    zr_settings_print(&zr_config, text, sizeof text);
+    zr_record_text(ZEROUTE_TEXT_SETTINGS, text, strlen(text));
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *value = secure_getenv(launchers[i]);
+
+        if (value && strlen(value) < 256)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s=%s", launchers[i], value) + 1;
+    }
+    zr_record_text(ZEROUTE_TEXT_VARIABLES, text, used);
+    record_names(ZEROUTE_TEXT_ENTRIES, zr_entry_name, ZR_ENTRIES);
+    record_names(ZEROUTE_TEXT_VIAS, zr_via_name, ZR_VIAS);
+    if (getcwd(text, sizeof text))
+        zr_record_text(ZEROUTE_TEXT_DIRECTORY, text, strlen(text));
+}
+
+/* Once in a process, at its first event. Others wait for it. */
+static ZR_COLD bool begin(void) {
+    uint32_t expected = NOT_BEGUN;
+    bool made = false;
+
+    zr_fork_arm();
+    zr_lock(&lock);
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_BEGUN)
+        made = make_file();
+    if (made) {
+        record_process();
+        __atomic_compare_exchange_n(&state, &expected, RUNNING, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    }
+    zr_unlock(&lock);
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+void zr_record_process_end(void) {
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != NOT_BEGUN && header)
+        __atomic_store_n(&header->end_time, zr_record_time(), __ATOMIC_RELAXED);
+}
+
+/* The child gets a file of its own. What was mapped is not there any more. */
+void zr_record_fork_child(void) {
+    lock = (struct zr_lock){0};
+    state = NOT_BEGUN;
+    header = NULL;
+    thread_count = 0;
+    cards = 0;
+    memset(&zr_thread.record, 0, sizeof zr_thread.record);
+    zr_stack_fork_child();
+    zr_python_fork_child();
+}

@@ -1,0 +1,259 @@
+#!/bin/bash
+# The setting `record`: what a run on the simulated GPU did is in the file, whatever happens, and a record never harms
+# the program. test/record/record.py is a reader of its own.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+to=$(mktemp -d) || exit 1
+trap 'rm -rf "$to"' EXIT
+export ZES_ENABLE_SYSMAN=1
+
+run() { # run FILE SETTINGS PROGRAM ARGS...
+    local file=$1 settings=$2 program=$3
+    shift 3
+    LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$settings,record:$file" \
+        ZE_SIMGPU=devices:2,count:on ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so "$B/test/process/$program" "$@"
+}
+holds() { # holds FILE EXPRESSION: of the record r
+    python3 - "$1" "$2" <<'END'
+import sys
+sys.path.insert(0, "test/record")
+from record import *
+r = Record(sys.argv[1])
+if not eval(sys.argv[2]):
+    print(f"not so: {sys.argv[2]}")
+    print(f"peak, left, odd: {r.peak()}; {len(r.events)} events, {len(r.stack)} stacks, lost {r.lost_events}")
+    for e in r.events[:40]:
+        print(e)
+    sys.exit(1)
+END
+}
+
+said() { grep '^zeroute: record:' <<<"$out"; } # what is said of the record in $out
+
+# Threads hand each other addresses as fast as they can: each is got and given back in turn all the same.
+threads() { # threads SETTINGS
+    run "$to/threads" "$1" at_once 4 2000 || return
+    holds "$to/threads" 'r.count("ALLOC") > 1000 and r.peak()[0] > 0 and r.peak()[1:] == (0, 0)' &&
+        holds "$to/threads" 'not r.lost_events and not r.lost_stacks' &&
+        holds "$to/threads" 'len(r.threads) == 5 and r.end > r.start and {e.stack for e in r.events} <= {0, *r.stack}'
+}
+promise "a run of many threads adds up, blocks kept" threads cache:on,stacks:native
+promise "a run of many threads adds up, nothing kept" threads cache:off,stacks:off
+promise "a run of many threads adds up, with refusals" threads cache:on,limit:64MiB,cache_limit:0
+
+reserved() {
+    run "$to/reserved" cache:on at_once 2 2000 || return
+    holds "$to/reserved" 'r.count("RESERVE") > 100 and sum(e.flags & HIT for e in r.events) > 100' || return
+    holds "$to/reserved" 'not r.flags & 1' || return
+    run "$to/reserved" cache:off at_once 2 200 || return
+    holds "$to/reserved" 'r.count("RESERVE") == 0 and r.flags & 1'
+}
+promise "memory that is reserved is told apart where something is cached" reserved
+
+refused() {
+    run "$to/refused" "cache:on,cache_limit:0,inject:zeMemFree@1=0x78000006+zeMemFreeExt@1=0x78000006" \
+        account refused_and_freed || return
+    holds "$to/refused" 'r.count("BACK") == 2 and r.peak()[1:] == (0, 0)'
+}
+promise "a block that could not be freed is there until it is" refused
+failed() { # failed REFUSER SETTINGS
+    run "$to/failed" "$2" at_once 2 1000 || return
+    holds "$to/failed" "r.count('FAIL', refuser='$1') > 0 and all(e.code for e in r.events if e.type == 'FAIL')"
+}
+promise "what the limit refuses says so" failed limit cache:on,limit:64MiB
+promise "what was injected says so" failed inject cache:off,inject:zeMemAllocDevice@3=0x70000003
+promise "what zeroute refuses says so" failed zeroute cache:on
+kinds() {
+    run "$to/kinds" cache:on,cache_idle:60s,limit:64MiB account makes_room || return
+    holds "$to/kinds" 'r.count("ALLOC", size=40 << 20) >= 4 and r.peak()[2] == 0' &&
+        holds "$to/kinds" 'r.count("ALLOC", kind="physical") and r.count("ALLOC", kind="imported")' &&
+        holds "$to/kinds" 'r.count("TRIM") and r.count("EXPORT") and r.count("CONTEXT") and r.cards[0] > 0'
+}
+promise "physical memory, trims, contexts and cards are recorded" kinds
+peers() {
+    run "$to/peers" cache:off,residency:owner residency peer || return
+    holds "$to/peers" 'any(e.flags & SKIPPED for e in r.events)' &&
+        holds "$to/peers" 'any(not e.flags & PEER for e in r.events if e.type == "RESIDENT")'
+}
+promise "residency is recorded, and what was skipped" peers
+
+killed() {
+    run "$to/killed" cache:off at_once 2 100000000 &
+    local pid=$!
+    for _ in {1..300}; do
+        [ "$(stat -c %s "$to/killed" 2>/dev/null || echo 0)" -gt 300000 ] && break
+        sleep 0.1
+    done
+    kill -KILL "$(pgrep -P $pid)"
+    wait $pid 2>/dev/null
+    holds "$to/killed" 'r.end == 0 and len(r.events) > 4000 and r.peak()[2] == 0'
+}
+promise "a process that is killed loses nothing that was stored" killed
+full() { # a disk of 1 MiB
+    mkdir -p "$to/disk" || return
+    unshare -Urm true 2>/dev/null || { echo "no user namespaces"; return 77; }
+    export -f run
+    export B to
+    out=$(unshare -Urm bash -c 'mount -t tmpfs -o size=1m none "$to/disk" &&
+        run "$to/disk/a" cache:on at_once 2 20000 && cp "$to/disk/a" "$to/full"' 2>&1) || return
+    same "$(said)" "zeroute: record: $to/disk/a: No space left on device; nothing more is recorded" || return
+    holds "$to/full" 'r.lost_events > 1000 and len(r.events) > 1000'
+}
+promise "a full disk is told once and harms nothing" full
+nowhere() {
+    out=$(run "$to/no/such/folder" cache:on at_once 2 500 2>&1) || return
+    same "$(said)" "zeroute: record: $to/no/such/folder: No such file or directory; nothing more is recorded"
+}
+promise "so is a folder that is not there" nowhere
+other() {
+    echo precious >"$to/other"
+    out=$(run "$to/other" cache:on at_once 2 500 2>&1) || return
+    same "$(said)" "zeroute: record: $to/other: it exists and is no record; nothing more is recorded" &&
+        same "$(cat "$to/other") $(find "$to" -name 'other*' | wc -l)" "precious 1"
+}
+promise "a file that is no record is not overwritten" other
+
+forked() { # forked NAME: the child has a file of its own
+    rm -rf "$to/fork" && mkdir "$to/fork" && run "$to/fork/$1" cache:on keep_child child_exits || return
+    same "$(find "$to/fork" -type f | wc -l)" 2 || return
+    for f in "$to"/fork/*; do
+        holds "$f" 'r.count("ALLOC") == 1 and r.count("FREE") == 1 and r.peak()[2] == 0' || return
+    done
+}
+promise "a child of fork has a record of its own, by %p" forked %p.zr
+promise "a child of fork has a record of its own, by the process id behind the name" forked one.zr
+at_once() {
+    rm -rf "$to/many" && mkdir "$to/many" || return
+    local pids=()
+    for i in {1..16}; do
+        ZEROUTE_RUN=one run "$to/many/zr" cache:on at_once 2 300 &
+        pids+=($!)
+    done
+    for i in "${pids[@]}"; do wait "$i" || return; done
+    same "$(find "$to/many" -type f | wc -l)" 16 || return
+    for f in "$to"/many/*; do holds "$f" 'r.peak()[1:] == (0, 0) and r.run_id == "one"' || return; done
+}
+promise "16 processes that start at once have a record each" at_once
+again() {
+    rm -rf "$to/again" && mkdir "$to/again" || return
+    run "$to/again/zr" cache:on at_once 2 300 && run "$to/again/zr" cache:on at_once 2 100 || return
+    same "$(find "$to/again" -type f | wc -l)" 1 && holds "$to/again/zr" 'r.texts["command"].endswith("100\0")'
+}
+promise "a record of an earlier run is replaced" again
+elsewhere() {
+    rm -rf "$to/fork" && mkdir "$to/fork" || return
+    B=$(realpath "$B")
+    (cd "$to/fork" && LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=route:native,record:here.zr ZE_SIMGPU=count:on \
+        ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "$B/test/process/cache" freed_blocks_are_reused) || return
+    holds "$to/fork/here.zr" 'r.count("ALLOC") > 1000'
+}
+promise "a name without a folder is where the program was" elsewhere
+
+frames() { # a stack is what libgcc's unwinder finds in the same place
+    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=stats:off,record:$to/frames "$B/test/process/frames" >"$to/out" ||
+        return
+    holds "$to/frames" "([list(r.stack[e.stack][0][1:]) for e in r.events if e.type == 'MARK'] ==
+        [[int(a, 16) for a in line.split()] for line in open('$to/out')])" && same "$(wc -l <"$to/out")" 9
+}
+promise "native frames are those that libgcc finds" frames
+limited() {
+    out=$(ulimit -f 512 && LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=stats:off,record:$to/limited python3 -c '
+import ctypes
+mark = ctypes.CDLL(None).zeroute_mark
+for i in range(20000): mark(b"again")' 2>&1) || return
+    same "$(said)" "zeroute: record: $to/limited: File too large; nothing more is recorded" || return
+    holds "$to/limited" 'r.lost_events > 1000 and len(r.events) > 1000 and r.lost_events + len(r.events) == 20000'
+}
+promise "a limit on the size of files harms nothing" limited
+# --- zeroute record and zeroute replay
+Z=$PWD/$B/zeroute work=$PWD/$B/test/process/record
+code() { # code WANTED COMMAND...: its exit code, and what it says in $to/said
+    local wanted=$1 got=0
+    shift
+    "$@" >"$to/out" 2>"$to/said" || got=$?
+    same "$got" "$wanted" || { cat "$to/said"; return 1; }
+}
+clean() {
+    code 0 "$Z" record -o "$to/clean" --fail-on-leak --fail-on-growth --sim -- "$work" clean 50 || return
+    holds "$to/clean" "r.peak() == ($(sed -E 's/peak ([0-9]+) .*/\1/' "$to/out"), 0, 0)"
+}
+promise "a program without a leak passes, and the record's peak is the program's own" clean
+leaking() {
+    code 1 "$Z" record -o "$to/leak" --fail-on-leak --sim -- "$work" leak 50 || return
+    grep -q "leak: 2.07 MiB in 3 blocks were never freed" "$to/said" || return
+    code 0 "$Z" record -o "$to/leak" --fail-on-leak=3MiB --fail-on-growth --json "$to/json" --sim -- "$work" leak 50 &&
+        grep -q '"left_blocks": 3' "$to/json"
+}
+promise "a leak ends with 1, and what is allowed does not" leaking
+growing() {
+    code 1 "$Z" record -o "$to/grow" --fail-on-growth --sim -- "$work" grow 100 &&
+        grep -q "memory in use grew over the whole run" "$to/said"
+}
+promise "growth ends with 1" growing
+passes() {
+    code 3 "$Z" record -o "$to/none" --fail-on-leak --sim -- true || return
+    code 0 "$Z" record -o "$to/none" --sim -- true || return
+    code 5 "$Z" record -o "$to/none" --fail-on-leak --sim -- sh -c 'exit 5' || return
+    code 127 "$Z" record -o "$to/none" --sim -- /no/such/program || return
+    code 125 "$Z" record -o "$to/no/such/folder" --sim -- true || return
+    code 125 "$Z" record -o "$to/other" --sim -- true || return
+    same "$(cat "$to/other")" precious
+}
+promise "the program's exit code passes, and what cannot be recorded is not run" passes
+together() { # every process of a run is looked at
+    code 1 "$Z" record -o "$to/both" --fail-on-leak --sim -- sh -c "'$work' clean 2; '$work' leak 2; '$work' clean 2" ||
+        return
+    same "$(find "$to" -name 'both*' | wc -l)" 3
+}
+promise "every process of a run has its record, and is looked at" together
+
+same_outcome() { # same_outcome PRESET PROGRAM...: the replay of the recorded settings is within 1 %
+    local preset=$1
+    shift
+    code 0 "$Z" record -o "$to/replayed" --stacks off --preset "$preset" --sim -- "$@" || return
+    "$Z" replay --json "$to/replayed" >"$to/json" || return
+    python3 - "$to/json" <<'END'
+import json, sys
+then, now = json.load(open(sys.argv[1]))["outcomes"]
+print(then, now)
+sys.exit(any(abs(then[k] - now[k]) > 0.01 * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits")))
+END
+}
+promise "a replay agrees with the run, nothing cached" same_outcome observe "$work" clean 100
+promise "a replay agrees with the run, blocks cached" same_outcome reroute "$work" clean 100
+promise "a replay agrees with the run, with a leak" same_outcome reroute "$work" leak 100
+table() {
+    code 0 "$Z" replay "$to/replayed" --settings observe,limit:8MiB,cache:on+cache_limit:4MiB || return
+    same "$(wc -l <"$to/out")" 6 || return
+    grep -qE "^limit:8MiB +7\.[0-9]+ MiB +[0-9]+ +[0-9]+ +[1-9][0-9]*$" "$to/out" || { cat "$to/out"; return 1; }
+    code 2 "$Z" replay "$to/replayed" --settings limit:much &&
+        grep -q "limit:much: bad value 'much' of limit" "$to/said"
+}
+promise "other settings are a table, and a limit refuses in it" table
+
+alike() { # the program notices nothing, under every setting
+    local name conf alone
+    alone=$("$Z" run --no-summary --preset observe --sim -- "$work" clean "${ZEROUTE_RECORD_STEPS:-100}") || return
+    while read -r name conf; do
+        [[ $name == \#* || -z $name ]] && continue
+        for stacks in native off; do
+            same "$(ZEROUTE_CONF=$conf "$Z" record -o "$to/alike" --stacks $stacks --sim -- "$work" clean \
+                "${ZEROUTE_RECORD_STEPS:-100}")" "$alone" || return
+            holds "$to/alike" 'r.peak()[2] == 0 and not r.lost_events and r.count("FREE") == r.count("ALLOC")' || return
+        done
+    done <test/settings
+}
+promise "the program notices nothing of a record, under every setting" alike
+
+marked() {
+    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=record:$to/marked python3 -c '
+import ctypes
+mark = ctypes.CDLL(None).zeroute_mark
+mark(b"step 1")
+mark(b"x" * 400)
+mark(None)' || return
+    holds "$to/marked" '[e.text for e in r.events if e.type == "MARK"] == ["step 1", "x" * 255]'
+}
+promise "a mark is a line in time" marked
+kept

@@ -1,0 +1,122 @@
+#!/bin/bash
+# What `zeroute report` writes, against the events of the record: the page in a browser, the exports, text and JSON.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+B=${B:-build}
+# shellcheck source=test/promise.sh
+. test/promise.sh
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+check="python3 test/process/report_check.py"
+zeroute="$B/zeroute"
+
+has_browser() {
+    python3 -c 'import sys; sys.path.insert(0, "test/process"); import browser; sys.exit(not browser.find())' ||
+        { echo "no browser here"; return 77; }
+}
+
+# A record as a program leaves it: on the simulated GPU, with a cache, pools, failures and trims.
+recorded() {
+    "$zeroute" run --sim --preset reroute --no-summary --record "$dir/real" --stacks native -- \
+        "$B/test/process/memory" >"$dir/log" 2>&1 && [ -s "$dir/real" ]
+}
+
+all_forms() { # RECORD
+    "$zeroute" report --csv "$1" >"$1.csv" && "$zeroute" report --json "$1" >"$1.json" &&
+        "$zeroute" report --torch-snapshot "$1" && "$zeroute" report --perfetto "$1" &&
+        "$zeroute" report --no-open "$1"
+}
+page() {
+    has_browser || return
+    $check page "$1.html" "$1.csv" "$1.json"
+}
+
+side_by_side() {
+    has_browser || return
+    "$B/test/process/make_record" "$dir/other" 5000
+    "$zeroute" report --json "$dir/made" "$dir/other" >"$dir/ranks.json" &&
+        "$zeroute" report -o "$dir/ranks.html" "$dir/made" "$dir/other" &&
+        $check ranks "$dir/ranks.html" "$dir/ranks.json"
+}
+
+# A process that allocated nothing has a record, too.
+nothing_is_shown_as_nothing() {
+    "$B/test/process/make_record" "$dir/empty" 0
+    all_forms "$dir/empty" &&
+        "$zeroute" report --text "$dir/empty" | grep -q "no device memory was allocated" || return 1
+    has_browser || return
+    $check opens "$dir/empty.html"
+}
+
+folded_stacks_sum_up() {
+    for weight in peak leaks allocations; do
+        sum=$("$zeroute" report --flamegraph=$weight "$dir/made" | awk '{ n += $NF } END { printf "%.0f", n }')
+        key=peak.bytes
+        [ $weight != leaks ] || key=never_freed.bytes
+        [ $weight != allocations ] || key=counts.alloc
+        wanted=$(python3 -c "import json, sys
+x = json.load(open(sys.argv[1]))['processes'][0]
+for k in '$key'.split('.'): x = x[k]
+print(x)" "$dir/made.json")
+        same "$sum" "$wanted" || return 1
+    done
+}
+
+text_fits_the_terminal() {
+    for record in made other; do
+        "$zeroute" report --text "$dir/$record" >"$dir/text" || return 1
+        grep -q '^Peak ' "$dir/text" && grep -q '^Never freed ' "$dir/text" &&
+            grep -q '^Live at the peak' "$dir/text" || { echo "something is missing"; cat "$dir/text"; return 1; }
+        ! LC_ALL=C.UTF-8 awk 'length > 80 { print; long = 1 } END { exit !long }' "$dir/text" || return 1
+    done
+}
+
+wrong_usage_is_told() {
+    "$zeroute" report 2>"$dir/err"
+    same $? 2 || return 1
+    "$zeroute" report "$dir/nothing" 2>"$dir/err"
+    same $? 2 && grep -q 'No such file' "$dir/err" || return 1
+    "$zeroute" report Makefile 2>"$dir/err"
+    same $? 2 && grep -q 'is not a record' "$dir/err" || return 1
+    "$zeroute" report --text --json "$dir/made" 2>"$dir/err"
+    same $? 2 && grep -q 'one form of output at a time' "$dir/err" || return 1
+    "$zeroute" report --torch-snapshot "$dir/made" "$dir/other" 2>"$dir/err"
+    same $? 2 || return 1
+    "$zeroute" report --json "$dir/nothing" 2>/dev/null | grep -q '"format": 1'
+}
+
+# What a record says is shown, and never obeyed: no markup, no escape sequence, no path.
+hostile_names_are_harmless() {
+    python3 - "$dir/made" "$dir/hostile" <<'PYTHON' || return 1
+import sys
+data = open(sys.argv[1], "rb").read()
+# Of the same length, so that the file stays as it is.
+data = data.replace(b"/home/user/model/layers.py", b"</script><img src=x>.\x1b[2J\xff")
+data = data.replace(b"step 1", b"\x1b]0;x\x07").replace(b"train.py\0--steps", b"</style><b onx=1")
+open(sys.argv[2], "wb").write(data)
+PYTHON
+    all_forms "$dir/hostile" || return 1
+    "$zeroute" report --text "$dir/hostile" >"$dir/text"
+    ! grep -q $'\x1b' "$dir/text" "$dir/hostile.html" "$dir/hostile.csv" || { echo "an escape sequence"; return 1; }
+    ! grep -q '<img\|<b onx' "$dir/hostile.html" || { echo "markup"; return 1; }
+    $check torch "$dir/hostile.pickle" "$dir/hostile.csv" && page "$dir/hostile"
+}
+
+promise "a record is made by the program itself" recorded
+"$B/test/process/make_record" "$dir/made" 30000
+for record in made real; do
+    [ -s "$dir/$record" ] || continue
+    promise "$record: every form is written" all_forms "$dir/$record"
+    promise "$record: PyTorch's viewer can go through the snapshot" \
+        $check torch "$dir/$record.pickle" "$dir/$record.csv"
+    promise "$record: trace events have the peaks and the blocks" \
+        $check perfetto "$dir/$record.perfetto.json" "$dir/$record.csv"
+    promise "$record: the page in a browser says what the events say" page "$dir/$record"
+done
+promise "processes stand side by side" side_by_side
+promise "nothing is shown as nothing" nothing_is_shown_as_nothing
+promise "folded stacks sum up" folded_stacks_sum_up
+promise "the text fits a terminal of 80 columns" text_fits_the_terminal
+promise "wrong usage is told" wrong_usage_is_told
+promise "hostile names are harmless" hostile_names_are_harmless
+kept
