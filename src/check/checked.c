@@ -1,0 +1,297 @@
+/*
+ * What policy/ tells us: blocks that are given out and freed, frees that no block begins at, contexts that go, and the
+ * end of the process.
+ */
+#include "check/check.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
+    GRAIN = 512, /* the least alignment of Intel's driver, */
+    LISTED = 3,  /* blocks that a finding about many names */
+    TRIM_MS = 1000,
+    CONTEXT_MS = 1000,
+    HOST_FLAGS = 0xf, /* those that the specification names */
+    MOST_LOG2 = 44
+};
+
+static bool checks(enum zr_value what) {
+    return zr_config.check == what || zr_config.check == ZR_CHECK_ALL;
+}
+
+/* --- blocks of a SYCL runtime ------------------------------------------------------------------------------------- */
+
+/*
+ * A runtime that pools its small blocks would hide them: its variable switches that off. It is read when the adapter is
+ * loaded, so it must be there before main. A look at the environment, for every process.
+ */
+static const char pool_off[] = "UR_L0_DISABLE_USM_ALLOCATOR";
+
+static bool is_asked(const char *conf) {
+    for (const char *p = conf; p && (p = strstr(p, "check")); p += 5)
+        if ((p[5] == ':' || p[5] == '=') && strncmp(p + 6, "none", 4) != 0)
+            return true;
+    return false;
+}
+
+__attribute__((constructor)) static void before_main(void) {
+    if (is_asked(secure_getenv("ZEROUTE_CONF")))
+        setenv(pool_off, "1", 0);
+}
+
+/* Once, with the first block. */
+static void say_how(void) {
+    static uint32_t said;
+    const char *set = getenv(pool_off);
+
+    if (likely(__atomic_load_n(&said, __ATOMIC_RELAXED)) || __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+        return;
+    zr_text(ZR_T_CHECK, set && strcmp(set, "0") != 0
+                            ? "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen"
+                            : "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1");
+}
+
+/* --- in and out --------------------------------------------------------------------------------------------------- */
+
+/* Nothing is chained to it that gives it a meaning we do not know. */
+static bool is_plain(enum zr_kind kind, const void *desc) {
+    if (!desc || ((const ze_base_desc_t *)desc)->pNext)
+        return false;
+    return kind != ZR_KIND_HOST || !(((const ze_host_mem_alloc_desc_t *)desc)->flags & ~HOST_FLAGS);
+}
+
+static bool is_memory(enum zr_kind kind) {
+    return kind == ZR_KIND_DEVICE || kind == ZR_KIND_HOST || kind == ZR_KIND_SHARED;
+}
+
+size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *desc, size_t size) {
+    if (!checks(ZR_CHECK_GUARD) || !is_memory(kind) || (kind != ZR_KIND_HOST && !device) || !is_plain(kind, desc) ||
+        !size || size >> MOST_LOG2)
+        return size;
+    return (size + ZONE + GRAIN - 1) & ~(size_t)(GRAIN - 1);
+}
+
+void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, const void *desc,
+                   void (*release)(const struct zr_block *b)) {
+    int saved = errno;
+    struct zr_checked *c;
+
+    if (!b || !is_memory(b->key.kind) || zr_exiting() || !(c = zr_worker_new()))
+        return;
+    c->block = b;
+    c->base = b->base;
+    c->size = b->size;
+    c->held = b->held;
+    c->context = b->key.context;
+    c->device = b->key.kind == ZR_KIND_HOST ? NULL : device;
+    c->hook = call->hook;
+    c->account = b->key.account;
+    c->kind = b->key.kind;
+    c->chained = !is_plain(b->key.kind, desc) || (b->key.kind != ZR_KIND_HOST && !device);
+    zr_origin_here(&c->born);
+    zr_worker_start(release);
+    say_how();
+    zr_check_count(ZR_CHECKED_BLOCKS, 1);
+    __atomic_store_n(&b->checked, c, __ATOMIC_RELEASE);
+    zr_worker_born(c);
+    zr_handles_look();
+    errno = saved;
+}
+
+/* What is known of a block; NULL: nothing. */
+static struct zr_checked *known(const struct zr_block *b) {
+    struct zr_checked *c = __atomic_load_n(&b->checked, __ATOMIC_ACQUIRE);
+
+    return c && c->block == b && c->base == b->base ? c : NULL;
+}
+
+void zr_check_forget(const struct zr_block *b) {
+    struct zr_checked *c = is_memory(b->key.kind) ? known(b) : NULL;
+
+    if (c)
+        zr_worker_take(c);
+}
+
+static void report_context(const struct zr_checked *c, ze_context_handle_t context) {
+    struct zr_account_of t = {.used = 0};
+
+    if (zr_found_is_told()) {
+        zr_tell(&t, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
+                (void *)context);
+        zr_tell_block(&t, c);
+        zr_tell_origin(&t, "allocated", &c->born);
+        zr_tell_origin(&t, "freed", &c->freed);
+    }
+    zr_found(ZR_FOUND_WRONG_CONTEXT, &t);
+}
+
+/* What is to be done with a block that is freed. */
+static uint8_t wanted(const struct zr_checked *c) {
+    uint64_t most = zr_config.check_quarantine.set ? zr_config.check_quarantine.bytes : UINT64_C(256) << 20;
+    uint8_t zone = c->held > c->size ? ZR_WANT_ZONE : 0;
+
+    if (c->outlived)
+        return 0;
+    if (!checks(ZR_CHECK_FREE))
+        return zone;
+    if (c->chained || zr_block_flags(c->block) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED))
+        zr_check_count(ZR_CHECKED_PASSED_SHARED, 1);
+    else if (c->held > most)
+        zr_check_count(ZR_CHECKED_PASSED_SIZE, 1);
+    else
+        return zone | ZR_WANT_POISON;
+    return zone;
+}
+
+bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking) {
+    struct zr_checked *c = known(b);
+    int saved = errno;
+    bool ours;
+
+    if (!c)
+        return false;
+    zr_origin_here(&c->freed);
+    c->freed_ms = zr_now_ms();
+    if (context != c->context && call->hook == c->hook)
+        report_context(c, context);
+    if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
+        zr_handles_freed(c);
+    zr_handles_look();
+    c->want = wanted(c);
+    ours = zr_worker_free(c, blocking);
+    errno = saved;
+    return ours;
+}
+
+uint64_t zr_check_drain(unsigned account, const void *context) {
+    int saved = errno;
+    uint64_t bytes = zr_worker_drain(account, context, context ? CONTEXT_MS : TRIM_MS, false);
+
+    errno = saved;
+    return bytes;
+}
+
+bool zr_check_now(uint32_t ms) {
+    return zr_worker_check(ms);
+}
+
+/* --- frees that no block begins at -------------------------------------------------------------------------------- */
+
+/* A copy of what is known of the block that was at this address last. False: nothing. */
+static bool recall(const void *ptr, const struct zr_block *around, struct zr_checked *out) {
+    const struct zr_checked *c = around ? known(around) : NULL;
+
+    zr_lock(&zr_check_lock);
+    for (const struct zr_checked *old = zr_check_gone.newest; !c && old; old = old->older)
+        if (old->base == (uintptr_t)ptr)
+            c = old;
+    if (c)
+        *out = *c;
+    zr_unlock(&zr_check_lock);
+    return c != NULL;
+}
+
+void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word) {
+    struct zr_checked c;
+    bool is_known = recall(ptr, around, &c), live = around && zr_word_state(word) == ZR_BLOCK_LIVE;
+    size_t offset = is_known ? (uintptr_t)ptr - c.base : 0;
+    enum zr_finding what = live || offset ? ZR_FOUND_INTERIOR_FREE
+                           : is_known     ? ZR_FOUND_DOUBLE_FREE
+                                          : ZR_FOUND_FOREIGN_FREE;
+    struct zr_account_of t = {.used = 0};
+    struct zr_origin here;
+
+    if (!zr_found_is_told()) {
+        zr_found(what, &t);
+        return;
+    }
+    zr_origin_here(&here);
+    if (what == ZR_FOUND_INTERIOR_FREE)
+        zr_tell(&t, "%p was freed, which is %zu bytes into a block%s\n", ptr, offset,
+                live ? "" : " that is free already");
+    else if (what == ZR_FOUND_DOUBLE_FREE)
+        zr_tell(&t, "a block of %zu bytes was freed twice\n", c.size);
+    else
+        zr_tell(&t, "%p was freed, where no allocation begins\n", ptr);
+    if (is_known) {
+        zr_tell_block(&t, &c);
+        zr_tell_origin(&t, "allocated", &c.born);
+        zr_tell_origin(&t, live ? "freed" : "freed", &c.freed);
+    }
+    zr_tell_origin(&t, is_known && !live ? "then freed" : "freed", &here);
+    zr_found(what, &t);
+}
+
+/* --- blocks that are still there ---------------------------------------------------------------------------------- */
+
+struct live {
+    size_t blocks;
+    uint64_t bytes;
+    struct zr_checked largest[LISTED];
+};
+
+/* Of a context, or all (NULL), that were not reported before. */
+static void look_at_live(const void *context, uint32_t hook, struct live *l) {
+    zr_lock(&zr_check_lock);
+    for (struct zr_checked *c = zr_check_live.oldest; c; c = c->newer) {
+        struct zr_checked one = *c;
+
+        if (c->outlived || !c->block || (context && ((const void *)c->context != context || c->hook != hook)))
+            continue;
+        c->outlived = true;
+        c->armed = false;
+        l->blocks++;
+        l->bytes += c->size;
+        for (unsigned i = 0; i < LISTED; i++)
+            if (one.size > l->largest[i].size) {
+                struct zr_checked smaller = l->largest[i];
+
+                l->largest[i] = one;
+                one = smaller;
+            }
+    }
+    zr_unlock(&zr_check_lock);
+}
+
+static void report_live(enum zr_finding what, const char *when, const struct live *l) {
+    struct zr_account_of t = {.used = 0};
+
+    if (zr_found_is_told()) {
+        zr_tell(&t, "%zu blocks, %llu bytes, were still allocated %s%s\n", l->blocks, (unsigned long long)l->bytes,
+                when, l->blocks > LISTED ? "; the largest:" : "");
+        for (unsigned i = 0; i < LISTED && l->largest[i].base; i++) {
+            zr_tell_block(&t, &l->largest[i]);
+            zr_tell_origin(&t, "allocated", &l->largest[i].born);
+        }
+    }
+    zr_found(what, &t);
+}
+
+void zr_check_context_ends(const struct zr_call *call, const void *context) {
+    struct live l = {.blocks = 0};
+
+    look_at_live(context, call->hook, &l);
+    if (l.blocks)
+        report_live(ZR_FOUND_CONTEXT_LIVE, "when their context was destroyed", &l);
+}
+
+void zr_check_process_end(void) {
+    struct live l = {.blocks = 0};
+
+    if (!zr_checking())
+        return;
+    zr_handles_end();
+    look_at_live(NULL, 0, &l);
+    if (l.blocks)
+        report_live(ZR_FOUND_LEAK, "at the end of the process", &l);
+    zr_found_summary();
+}
+
+void zr_check_fork_child(void) {
+    zr_worker_fork_child();
+    zr_found_fork_child();
+    zr_handles_fork_child();
+}

@@ -1,0 +1,57 @@
+#!/bin/bash
+# check on Intel's driver: every error is found with its offsets, a legal program is left alone.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+build=${B:-build}
+# shellcheck source=test/promise.sh
+. test/promise.sh
+
+# on CARDS CONF PART: the program's output and errors in $out
+on() {
+    out=$(LD_PRELOAD=$PWD/$build/libzeroute.so ZEROUTE_CONF=$2 timeout 60 test/bed --on intel --cards "$1" \
+        "$build/test/process/check" "$3" 2>&1) && return
+    echo "$out"
+    return 1
+}
+shown() { "$@" || { echo "$out"; return 1; }; }
+has() { grep -qF "$1" <<<"$out" && grep -q '#0 check+0x' <<<"$out"; }
+quiet() { ! grep -v 'may be missed$' <<<"$out" | grep -q 'check: '; }
+finds() { on "$1" check:all,check_wait:20s "$2" && shown has "$3"; }
+silent() { on "$1" "$2" "$3" && shown quiet; }
+
+test/bed --on intel true
+if [ $? = 77 ]; then
+    exit 77
+fi
+while IFS='|' read -r part words; do
+    promise "$part is found" finds 1 "$part" "$words"
+done <<'END'
+write_after_free|bytes 128 to 135 of a freed block of 4096 bytes
+write_after_free_large|bytes 3145733 to 3145733 of a freed block of 5242880 bytes
+write_after_free_host|bytes 77 to 77 of a freed block of 4096 bytes
+overrun|bytes 1000 to 1002 of a block of 1000 bytes
+underrun|bytes -4 to -1 before the start of a block of 960 bytes
+double_free|a block of 4096 bytes was freed twice
+interior_free|which is 64 bytes into a block
+foreign_free|where no allocation begins
+wrong_context|which is not its own
+context_live|1 blocks, 4096 bytes, were still allocated when their context
+leak|1 blocks, 4096 bytes, were still allocated at the end
+ipc_freed_open|a block of 2097152 bytes was freed while process
+ipc_freed_open|was freed by process
+ipc_unclosed|a handle was opened 2 times and closed 1 times
+END
+promise "on two cards, too" finds 2 write_after_free 'bytes 128 to 135 of a freed block of 4096 bytes'
+for cards in 1 2; do
+    for part in clean in_flight waits_for_us blocking forks threads ipc_clean; do
+        promise "$part on $cards cards is left alone" silent $cards check:all $part
+    done
+done
+# Half an hour of everything at random (prog_soak.c): no error is found where there is none.
+soaked() {
+    test/bed --on sim --cards 2 "$build/zeroute" run --check all --check-wait 500ms --fail-on-error --no-summary \
+        --discard -- "$build/test/process/soak" "${SOAK_SECONDS:-1800}" 4 1 2>&1
+}
+if [ -n "${LONG:-}" ] && [ -x "$build/test/process/soak" ]; then
+    promise "a soak of half an hour" soaked
+fi
+kept

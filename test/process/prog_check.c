@@ -1,0 +1,394 @@
+/*
+ * One memory error per part, and legal programs that look like errors. Under check each error is reported, and a legal
+ * program runs as without it. A part prints the offsets and addresses that a report must name.
+ */
+#include "sim.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+static struct gpu gpu;
+static ze_command_list_handle_t list; /* synchronous */
+
+static void begin(void) {
+    gpu = first_gpu();
+    list = immediate(&gpu, 0, true);
+}
+
+static void end(void) {
+    OK(zeCommandListDestroy(list));
+    OK(zeContextDestroy(gpu.context));
+}
+
+/* The device writes. */
+static void write_bytes(void *p, long offset, size_t length) {
+    static const unsigned char value = 0x5a;
+
+    OK(zeCommandListAppendMemoryFill(list, (char *)p + offset, &value, 1, length, NULL, 0, NULL));
+}
+
+static void read_bytes(unsigned char *to, const void *p, size_t length) {
+    OK(zeCommandListAppendMemoryCopy(list, to, p, length, NULL, 0, NULL));
+}
+
+/* --- errors ------------------------------------------------------------------------------------------------------- */
+
+static void write_after_free(void) {
+    begin();
+    void *beside = on_card(&gpu, 0, 1000), *p = on_card(&gpu, 0, 4096), *behind = on_card(&gpu, 0, 1000);
+    OK(zeMemFree(gpu.context, p));
+    write_bytes(p, 128, 8);
+    OK(zeMemFree(gpu.context, beside));
+    OK(zeMemFree(gpu.context, behind));
+    printf("block %p\n", p);
+    end();
+}
+
+static void write_after_free_large(void) {
+    begin();
+    void *p = on_card(&gpu, 0, 5 * MIB);
+    OK(zeMemFree(gpu.context, p));
+    write_bytes(p, 3 * MIB + 5, 1);
+    end();
+}
+
+static void write_after_free_host(void) {
+    begin();
+    void *p = NULL;
+    OK(zeMemAllocHost(gpu.context, &host_desc, 4096, 0, &p));
+    OK(zeMemFree(gpu.context, p));
+    ((volatile char *)p)[77] = 1;
+    end();
+}
+
+static void overrun(void) {
+    begin();
+    void *p = on_card(&gpu, 0, 1000);
+    write_bytes(p, 0, 1003);
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+static void underrun(void) {
+    begin();
+    char *before = on_card(&gpu, 0, 960), *p = on_card(&gpu, 0, 960);
+    write_bytes(p > before ? p : before, -4, 4);
+    OK(zeMemFree(gpu.context, p));
+    OK(zeMemFree(gpu.context, before));
+    end();
+}
+
+static void double_free(void) {
+    begin();
+    void *p = on_card(&gpu, 0, 4096);
+    OK(zeMemFree(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
+    end();
+}
+
+static void interior_free(void) {
+    begin();
+    char *p = on_card(&gpu, 0, 4096);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p + 64));
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+static void foreign_free(void) {
+    static char nothing[64];
+    begin();
+    void *p = on_card(&gpu, 0, 4096);
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, nothing));
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+static void wrong_context(void) {
+    begin();
+    struct gpu other = gpu;
+    use_driver(&other, gpu.driver);
+    void *p = on_card(&gpu, 0, 4096);
+    OK(zeMemFree(other.context, p));
+    OK(zeContextDestroy(other.context));
+    end();
+}
+
+static void context_live(void) {
+    begin();
+    on_card(&gpu, 0, 4096);
+    end();
+}
+
+static void leak(void) {
+    begin();
+    on_card(&gpu, 0, 4096);
+}
+
+static void many(void) {
+    begin();
+    for (int i = 0; i < 14; i++) {
+        void *p = on_card(&gpu, 0, 1000);
+        write_bytes(p, 1000, 1);
+        OK(zeMemFree(gpu.context, p));
+    }
+    end();
+}
+
+/* --- two processes ------------------------------------------------------------------------------------------------ */
+
+/* Forked before Level Zero is touched: the parent exports, the child opens. Bytes through the pipes are their turns. */
+static int to_child[2], to_parent[2];
+static int importer;
+
+static void turn(int fd) {
+    EXPECT(write(fd, "", 1) == 1);
+}
+
+static void await_turn(int fd) {
+    char c;
+    EXPECT(read(fd, &c, 1) == 1);
+}
+
+/* Returns the block, or in the child what it has opened `opens` times. */
+static void *share(unsigned opens, ze_ipc_mem_handle_t *handle) {
+    void *p = NULL;
+    EXPECT(pipe(to_child) == 0 && pipe(to_parent) == 0);
+    importer = fork() == 0;
+    begin();
+    if (!importer) {
+        p = on_card(&gpu, 0, 2 * MIB);
+        OK(zeMemGetIpcHandle(gpu.context, p, handle));
+        EXPECT(write(to_child[1], handle, sizeof *handle) == (ssize_t)sizeof *handle);
+        await_turn(to_parent[0]);
+        return p;
+    }
+    EXPECT(read(to_child[0], handle, sizeof *handle) == (ssize_t)sizeof *handle);
+    for (unsigned i = 0; i < opens; i++)
+        OK(zeMemOpenIpcHandle(gpu.context, gpu.card[0], *handle, 0, &p));
+    turn(to_parent[1]);
+    return p;
+}
+
+static void join(void) {
+    int status = 0;
+    EXPECT(wait(&status) > 0 && status == 0);
+}
+
+static void ipc_freed_open(void) {
+    ze_ipc_mem_handle_t handle;
+    unsigned char byte = 0;
+    void *p = share(1, &handle);
+    if (!importer) {
+        write_bytes(p, 0, 1);
+        OK(zeMemFree(gpu.context, p));
+        turn(to_child[1]);
+        join();
+    } else {
+        await_turn(to_child[0]);
+        read_bytes(&byte, p, 1);
+        EXPECT(byte == 0x5a); /* what the importer reads is not changed */
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+    }
+    end();
+}
+
+static void ipc_unclosed(void) {
+    ze_ipc_mem_handle_t handle;
+    void *p = share(2, &handle);
+    if (importer) {
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+        exit(0);
+    }
+    join();
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+static void ipc_clean(void) {
+    ze_ipc_mem_handle_t handle;
+    void *p = share(1, &handle);
+    if (!importer) {
+        join();
+
+        OK(zeMemFree(gpu.context, p));
+    } else {
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+    }
+    end();
+}
+
+/* --- legal programs ----------------------------------------------------------------------------------------------- */
+
+/* Everything that is done above, done right; with every kind of memory and every kind of free. */
+static void clean(void) {
+    unsigned char bytes[4096];
+    begin();
+    for (unsigned round = 0; round < 20; round++) {
+        void *p[4] = {on_card(&gpu, 0, 1000), on_card(&gpu, gpu.cards - 1, 4096), NULL, NULL}, *base = NULL;
+        size_t size = 0;
+        OK(zeMemAllocHost(gpu.context, &host_desc, 3000, 0, &p[2]));
+        OK(zeMemAllocShared(gpu.context, &device_desc, &host_desc, 5000, 0, gpu.card[0], &p[3]));
+        write_bytes(p[0], 0, 1000);
+        memset(p[2], 1, 3000);
+        memset(p[3], 2, 5000);
+        read_bytes(bytes, p[0], 1000);
+        for (int i = 0; i < 1000; i++)
+            EXPECT(bytes[i] == 0x5a);
+        OK(zeMemGetAddressRange(gpu.context, (char *)p[0] + 999, &base, &size));
+        EXPECT(base == p[0] && size == 1000);
+        OK(zeMemGetAddressRange(gpu.context, p[3], &base, &size));
+        EXPECT(base == p[3] && size == 5000);
+        EXPECT(zeMemGetAddressRange(gpu.context, (char *)p[0] + 1001, &base, &size) != ZE_RESULT_SUCCESS ||
+               base != p[0]);
+        OK(zeMemFree(gpu.context, p[0]));
+        EXPECT(zeMemGetAddressRange(gpu.context, p[0], &base, &size) != ZE_RESULT_SUCCESS);
+        OK(free_with(&gpu, p[1], round % 3));
+        OK(free_with(&gpu, p[2], 0));
+        OK(zeMemFree(gpu.context, p[3]));
+    }
+    end();
+}
+
+/* The free comes before the command that uses the block is done: what v1 adapters let programs do. */
+static void in_flight(void) {
+    enum { SIZE = 1 << 20 };
+    static unsigned char out[SIZE];
+    begin();
+    ze_command_list_handle_t later = immediate(&gpu, 0, false);
+    ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
+    void *p = on_card(&gpu, 0, SIZE), *q = on_card(&gpu, 0, SIZE);
+    write_bytes(p, 0, SIZE);
+    OK(zeCommandListAppendMemoryCopy(later, q, p, SIZE, done, 1, &go));
+    OK(zeMemFree(gpu.context, p));
+    OK(zeEventHostSignal(go));
+    OK(zeEventHostSynchronize(done, UINT64_MAX));
+    read_bytes(out, q, SIZE);
+    for (int i = 0; i < SIZE; i++)
+        EXPECT(out[i] == 0x5a);
+    OK(zeMemFree(gpu.context, q));
+    OK(zeCommandListDestroy(later));
+    end();
+}
+
+/* A list waits for what this very thread does after the free; the block itself is not in use. */
+static void waits_for_us(void) {
+    begin();
+    ze_command_list_handle_t later = immediate(&gpu, 0, false);
+    ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
+    void *q = on_card(&gpu, 0, 4 * MIB); /* of its own, not in a slab with others: BLOCKING waits for the slab */
+    static const unsigned char one = 1;
+    OK(zeCommandListAppendMemoryFill(later, q, &one, 1, 4 * MIB, done, 1, &go));
+    for (int i = 0; i < 12; i++) {
+        void *p = on_card(&gpu, 0, 4096);
+        OK(i % 2 ? zeMemFree(gpu.context, p) : free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE));
+    }
+    OK(zeEventHostSignal(go));
+    OK(zeEventHostSynchronize(done, UINT64_MAX));
+    OK(zeMemFree(gpu.context, q));
+    OK(zeCommandListDestroy(later));
+    end();
+}
+
+static ze_event_handle_t signalled;
+static void *signal_later(void *ms) {
+    pause_ms((long)(intptr_t)ms);
+    OK(zeEventHostSignal(signalled));
+    return NULL;
+}
+
+/* A free that blocks returns when the reader is done, and not before. */
+static void blocking(void) {
+    enum { SIZE = 1 << 20 };
+    static unsigned char out[SIZE];
+    pthread_t thread;
+    begin();
+    ze_command_list_handle_t later = immediate(&gpu, 0, false);
+    ze_event_handle_t done = new_event(&gpu);
+    void *p = on_card(&gpu, 0, SIZE), *q = on_card(&gpu, 0, SIZE);
+    signalled = new_event(&gpu);
+    write_bytes(p, 0, SIZE);
+    OK(zeCommandListAppendMemoryCopy(later, q, p, SIZE, done, 1, &signalled));
+    EXPECT(pthread_create(&thread, NULL, signal_later, (void *)(intptr_t)200) == 0);
+    OK(free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE));
+    OK(zeEventQueryStatus(done));
+    read_bytes(out, q, SIZE);
+    for (int i = 0; i < SIZE; i++)
+        EXPECT(out[i] == 0x5a);
+    pthread_join(thread, NULL);
+    OK(zeMemFree(gpu.context, q));
+    OK(zeCommandListDestroy(later));
+    end();
+}
+
+/* The quarantine goes before the program is told that memory is short. */
+static void full_card(void) {
+    begin();
+    uint64_t room = usable_memory(gpu.card[0]);
+    for (int i = 0; i < 6; i++) {
+        void *p = on_card(&gpu, 0, (size_t)(room / 4 * 3));
+        OK(zeMemFree(gpu.context, p));
+    }
+    EXPECT(usable_memory(gpu.card[0]) >= room / 10 * 9);
+    end();
+}
+
+static void forks(void) {
+    begin();
+    void *p = on_card(&gpu, 0, 4096);
+    OK(zeMemFree(gpu.context, p));
+    int pid = fork(), status = 0;
+    if (pid == 0)
+        exit(0);
+    EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+    p = on_card(&gpu, 0, 4096);
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+static void *work(void *unused) {
+    struct gpu own = gpu;
+    for (int i = 0; i < 60; i++) {
+        void *p = on_card(&own, 0, 512 + (size_t)i * 100), *q = on_card(&own, 0, 70000);
+        OK(zeMemFree(own.context, p));
+        OK(free_with(&own, q, (uint32_t)i % 3));
+    }
+    return unused;
+}
+
+static void threads(void) {
+    pthread_t thread[4];
+    begin();
+    for (int i = 0; i < 4; i++)
+        EXPECT(pthread_create(&thread[i], NULL, work, NULL) == 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(thread[i], NULL);
+    end();
+}
+
+int main(int argc, char **argv) {
+    static const struct part parts[] = {PART(write_after_free),
+                                        PART(write_after_free_large),
+                                        PART(write_after_free_host),
+                                        PART(overrun),
+                                        PART(underrun),
+                                        PART(double_free),
+                                        PART(interior_free),
+                                        PART(foreign_free),
+                                        PART(wrong_context),
+                                        PART(context_live),
+                                        PART(leak),
+                                        PART(many),
+                                        PART(ipc_freed_open),
+                                        PART(ipc_unclosed),
+                                        PART(ipc_clean),
+                                        PART(clean),
+                                        PART(in_flight),
+                                        PART(waits_for_us),
+                                        PART(blocking),
+                                        PART(full_card),
+                                        PART(forks),
+                                        PART(threads),
+                                        {NULL, NULL}};
+    return run_part(parts, argc, argv);
+}

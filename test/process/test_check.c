@@ -1,0 +1,208 @@
+/*
+ * check: each error of prog_check.c is found, with its offsets and the stacks of whoever allocated and freed the block;
+ * a legal program that looks like one is left alone, and runs as without.
+ */
+#include "child.h"
+#include "suite.h"
+
+/* Long enough for a loaded machine: what was not waited for may be missed. */
+#define ALL "ZEROUTE_CONF=check:all,check_wait:20s"
+
+static struct child *run(const char *conf, const char *part) {
+    const char *settings[] = {sim_driver(), conf, "ZE_SIMGPU=devices:2,vram:128MiB", NULL};
+    const char *argv[] = {"check", part, NULL};
+
+    return child_run(settings, argv);
+}
+
+static struct {
+    const char *part, *field;
+    uint64_t errors;
+    const char *said[3]; /* in this order */
+} errors[] = {
+    {"write_after_free",
+     "write_after_free",
+     1,
+     {"bytes 128 to 135 of a freed block of 4096 bytes", "allocated", "freed"}},
+    {"write_after_free_large", "write_after_free", 1, {"bytes 3145733 to 3145733 of a freed block of 5242880 bytes"}},
+    {"write_after_free_host", "write_after_free", 1, {"bytes 77 to 77 of a freed block of 4096 bytes", "host memory"}},
+    {"overrun", "overrun", 1, {"bytes 1000 to 1002 of a block of 1000 bytes", "allocated", "freed"}},
+    {"underrun", "underrun", 1, {"bytes -4 to -1 before the start of a block of 960 bytes"}},
+    {"double_free", "double_free", 1, {"a block of 4096 bytes was freed twice", "  freed ", "then freed"}},
+    {"interior_free", "interior_free", 1, {"64 bytes into a block", "allocated", "freed"}},
+    {"foreign_free", "foreign_free", 1, {"where no allocation begins", "freed"}},
+    {"wrong_context", "wrong_context", 1, {"which is not its own", "allocated", "freed"}},
+    {"context_live", "context_with_live_blocks", 1, {"1 blocks, 4096 bytes", "allocated"}},
+    {"leak", "leak", 0, {"1 blocks, 4096 bytes, were still allocated at the end of the process", "allocated"}},
+};
+
+/* The program itself is on the stack of every finding. */
+START_TEST(every_error_is_found_with_its_offsets_and_stacks) {
+    struct child *c = run(ALL, errors[_i].part);
+    const char *p = c->out;
+
+    child_ok(c);
+    for (int i = 0; i < 3 && errors[_i].said[i]; i++) {
+        ck_assert_msg((p = strstr(p, errors[_i].said[i])) != NULL, "not said: %s\n%s", errors[_i].said[i], c->out);
+        ck_assert_msg(strstr(p, "#0 check+0x") != NULL, "no stack\n%s", c->out);
+    }
+    ck_assert_uint_eq(child_count(c, "check.%s", errors[_i].field), 1);
+    ck_assert_uint_eq(child_count(c, "check.errors"), errors[_i].errors);
+    ck_assert_ptr_nonnull(strstr(zeroute_find(c->s, "check.error.1")->text, errors[_i].said[0]));
+    child_free(c);
+}
+END_TEST
+
+/* Both processes report, each names the other, and the importer has read what it should. */
+START_TEST(a_block_freed_while_another_process_has_it_open_is_reported_on_both_sides) {
+    struct child *c = run(ALL, "ipc_freed_open");
+    const char *mine, *theirs;
+
+    child_ok(c);
+    mine = strstr(c->out, "a block of 2097152 bytes was freed while process ");
+    theirs = strstr(c->out, " was freed by process ");
+    ck_assert_msg(mine && theirs, "%s", c->out);
+    ck_assert_ptr_nonnull(strstr(c->out, "other side process "));
+    ck_assert_uint_eq(child_count(c, "check.ipc_freed_while_open"), 1);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(a_handle_opened_twice_and_closed_once_is_reported) {
+    struct child *c = run(ALL, "ipc_unclosed");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "a handle was opened 2 times and closed 1 times"), "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+static const char *const legal[] = {"clean",     "in_flight", "waits_for_us", "blocking",
+                                    "full_card", "forks",     "threads",      "ipc_clean"};
+
+START_TEST(a_legal_program_runs_as_without_and_nothing_is_reported) {
+    static const char *const values[] = {"free", "guard", "ipc", "all"};
+
+    for (unsigned i = 0; i < sizeof values / sizeof *values; i++) {
+        char conf[64];
+        struct child *c;
+
+        if (strcmp(legal[_i], "in_flight") == 0 && values[i][0] != 'f' && values[i][0] != 'a')
+            continue; /* legal where a free leaves the block alone until the device is done with it */
+        snprintf(conf, sizeof conf, "ZEROUTE_CONF=check:%s,check_wait:20ms", values[i]);
+        c = run(conf, legal[_i]);
+        child_ok(c);
+        ck_assert_msg(!strstr(c->out, "check: ") || strstr(c->out, "errors that follow a free at once may be missed") ||
+                          strstr(c->out, "unverified"),
+                      "%s: %s", conf, c->out);
+        ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+        ck_assert_uint_eq(child_count(c, "check.leak"), 0);
+        ck_assert_uint_eq(child_count(c, "reserved_bytes.all.current"), 0);
+        child_free(c);
+    }
+}
+END_TEST
+
+START_TEST(ten_are_told_and_the_rest_counted) {
+    struct child *c = run(ALL, "many");
+    unsigned told = 0;
+
+    child_ok(c);
+    for (const char *p = c->out; (p = strstr(p, "check: overrun:")); p++)
+        told++;
+    ck_assert_uint_eq(told, 10);
+    ck_assert_ptr_nonnull(strstr(c->out, "14 errors, 10 of them told in full"));
+    ck_assert_uint_eq(child_count(c, "check.overrun"), 14);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(every_freed_block_is_poisoned_and_verified) {
+    struct child *c = run(ALL, "clean");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "check.blocks"), 80);
+    ck_assert_uint_eq(child_count(c, "check.poisoned"), 80);
+    ck_assert_uint_eq(child_count(c, "check.verified"), 80);
+    ck_assert_uint_eq(child_count(c, "check.unverified"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(the_quarantine_goes_before_memory_is_short) {
+    struct child *c = run("ZEROUTE_CONF=check:all,check_wait:20s,check_quarantine:64GiB", "full_card");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "check.poisoned"), 6);
+    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_the_quarantine_cannot_hold_passes_and_is_counted) {
+    struct child *c = run("ZEROUTE_CONF=check:all,check_quarantine:1MiB", "full_card");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "check.not_checked.size"), 6);
+    ck_assert_uint_eq(child_count(c, "check.poisoned"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(run_ends_with_66_where_an_error_was_found) {
+    static const struct {
+        const char *part;
+        int code;
+    } cases[] = {{"overrun", 66}, {"clean", 0}, {"leak", 0}};
+
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *settings[] = {"LD_PRELOAD=", NULL};
+        const char *argv[] = {build_path("zeroute"),
+                              "run",
+                              "--sim",
+                              "--check",
+                              "all",
+                              "--check-wait",
+                              "20s",
+                              "--fail-on-error",
+                              "--discard",
+                              "--",
+                              build_path("test/process/check"),
+                              cases[i].part,
+                              NULL};
+        struct child *c = child_run(settings, argv);
+
+        ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == cases[i].code, "%s: %#x: %s", cases[i].part,
+                      (unsigned)c->status, c->out);
+        child_free(c);
+    }
+}
+END_TEST
+
+START_TEST(without_the_setting_there_is_no_worker_and_no_field) {
+    struct child *c = run("ZEROUTE_CONF=preset:observe", "clean");
+
+    child_ok(c);
+    ck_assert_ptr_null(zeroute_find(c->s, "check.blocks"));
+    child_free(c);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("check");
+    TCase *t = tcase_create("check");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, every_error_is_found_with_its_offsets_and_stacks, 0, sizeof errors / sizeof *errors);
+    tcase_add_loop_test(t, a_legal_program_runs_as_without_and_nothing_is_reported, 0, sizeof legal / sizeof *legal);
+    tcase_add_test(t, a_block_freed_while_another_process_has_it_open_is_reported_on_both_sides);
+    tcase_add_test(t, a_handle_opened_twice_and_closed_once_is_reported);
+    tcase_add_test(t, ten_are_told_and_the_rest_counted);
+    tcase_add_test(t, every_freed_block_is_poisoned_and_verified);
+    tcase_add_test(t, the_quarantine_goes_before_memory_is_short);
+    tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
+    tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
+    tcase_add_test(t, without_the_setting_there_is_no_worker_and_no_field);
+    suite_add_tcase(s, t);
+    return run_suite(s);
+}
