@@ -8,12 +8,27 @@
 #include "driver/driver.h"
 
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
 struct zr_loaded zr_loaded[ZR_LOADED];
 uintptr_t zr_table_set[ZR_LOADED];
+struct zr_lock zr_loaded_lock;
 bool zr_touched;
+
+void zr_missed(const char *format, ...) {
+    char text[900] = "not seen: ";
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(text + 10, sizeof text - 10, format, ap);
+    va_end(ap);
+    if (zr_stats_open())
+        zr_text(ZR_T_HOOKS, text);
+    zr_warn("Level Zero calls are %s", text);
+}
 
 /* --- which library is it ------------------------------------------------------------------------------------------ */
 
@@ -44,27 +59,47 @@ static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
     return ZR_LOADED_OTHER;
 }
 
-/* A driver's handle is its loader's own: a reference of ours would keep it from being unloaded. */
-static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle) {
-    __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
-    for (int n = 0; n < ZR_LOADED; n++) {
-        uintptr_t none = 0;
-        uintptr_t base = __atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE);
+/* With the lock held: whoever still calls through a hook of this library calls into nothing. */
+static void forget(int n) {
+    for (int s = 0; s < ZR_LOADED; s++)
+        if (zr_table_set[s] == zr_loaded[n].base) {
+            memset(zr_original[ZR_HOOK_TABLE + s], 0, sizeof *zr_original);
+            __atomic_store_n(&zr_table_set[s], 0, __ATOMIC_RELEASE);
+        }
+    memset(zr_original[ZR_HOOK_DLSYM + n], 0, sizeof *zr_original);
+    memset(zr_original[ZR_HOOK_HANDLE + n], 0, sizeof *zr_original);
+    memset(&zr_loaded[n], 0, sizeof zr_loaded[n]);
+}
 
-        if (!base &&
-            __atomic_compare_exchange_n(&zr_loaded[n].base, &none, f->start, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            base = f->start;
-        else if (!base)
-            base = none;
-        if (base != f->start)
-            continue;
-        __atomic_store_n(&zr_loaded[n].kind, kind, __ATOMIC_RELEASE);
+/*
+ * A library is known by its file: loaded again elsewhere, or where another one was, what was known of the one that is
+ * gone is dropped. A driver's handle is its loader's own: a reference of ours would keep it from being unloaded.
+ */
+static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle) {
+    uint64_t file = zr_hash(f->path);
+    int n = -1;
+
+    __atomic_store_n(&zr_touched, true, __ATOMIC_RELAXED);
+    zr_lock(&zr_loaded_lock);
+    for (int i = 0; i < ZR_LOADED; i++) {
+        struct zr_loaded *l = &zr_loaded[i];
+
+        if (l->base && (l->base == f->start) != (l->file == file))
+            forget(i);
+        if (l->base == f->start || (n < 0 && !l->base))
+            n = i;
+    }
+    if (n >= 0) {
+        zr_loaded[n].file = file;
+        zr_loaded[n].kind = kind;
         if (handle)
             __atomic_store_n(&zr_loaded[n].handle, handle, __ATOMIC_RELEASE);
-        return n;
+        __atomic_store_n(&zr_loaded[n].base, f->start, __ATOMIC_RELEASE);
     }
-    zr_warn("more than %d Level Zero libraries in one process: calls to %s are not seen", ZR_LOADED, f->path);
-    return -1;
+    zr_unlock(&zr_loaded_lock);
+    if (n < 0)
+        zr_missed("calls to %s, because the process has more than %d Level Zero libraries", f->soname, ZR_LOADED);
+    return n;
 }
 
 enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number) {
@@ -153,9 +188,14 @@ zr_function zr_next(const char *name, const void *caller) {
     return ZR_FUNCTION(p);
 }
 
-static int library_of_set(unsigned set) {
-    uintptr_t base = __atomic_load_n(&zr_table_set[set], __ATOMIC_ACQUIRE);
+int zr_loaded_below(uint32_t hook) {
+    uintptr_t base;
 
+    if (hook >= ZR_HOOK_HANDLE)
+        return (int)hook - ZR_HOOK_HANDLE;
+    if (hook < ZR_HOOK_TABLE)
+        return -1;
+    base = __atomic_load_n(&zr_table_set[hook - ZR_HOOK_TABLE], __ATOMIC_ACQUIRE);
     for (int n = 0; n < ZR_LOADED; n++)
         if (base && __atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) == base)
             return n;
@@ -165,7 +205,7 @@ static int library_of_set(unsigned set) {
 zr_function zr_function_below(uint32_t hook, const char *name) {
     int saved = errno;
     void *p = NULL;
-    int n = hook >= ZR_HOOK_TABLE ? library_of_set(hook - ZR_HOOK_TABLE) : (int)hook - ZR_HOOK_DLSYM;
+    int n = hook >= ZR_HOOK_TABLE ? zr_loaded_below(hook) : (int)hook - ZR_HOOK_DLSYM;
 
     if (hook == ZR_HOOK_PLT)
         return zr_next(name, zr_thread.hook.caller);
@@ -185,6 +225,15 @@ zr_function zr_find_original(uint32_t hook, unsigned entry) {
         return f;
     }
     return zr_next("zeInit", zr_thread.hook.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
+}
+
+static bool is_driver(const struct zr_elf *elf, void *unused) {
+    (void)unused;
+    return zr_is_driver_name(elf->soname);
+}
+
+bool zr_driver_is_loaded(void) {
+    return zr_elf_each(is_driver, NULL);
 }
 
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */

@@ -151,6 +151,17 @@ static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, u
     zr_unlock(&lock);
 }
 
+/* Where it is on the bus, so that the kernel's figures find it. */
+static void name_card(struct zr_call *call, ze_device_handle_t device) {
+    typedef ze_result_t (*get_pci)(ze_device_handle_t, ze_pci_ext_properties_t *);
+    get_pci get = (get_pci)zr_function_below(call->hook, "zeDevicePciGetPropertiesExt");
+    ze_pci_ext_properties_t p = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
+
+    if (get && get(device, &p) == ZE_RESULT_SUCCESS)
+        zr_drm_name(look(device), (uint64_t)p.address.domain << 16 | (uint64_t)p.address.bus << 8 |
+                                      p.address.device << 3 | p.address.function);
+}
+
 /* How many of the list before this one say the same of themselves. */
 static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i) {
     unsigned rank = 0;
@@ -187,6 +198,9 @@ void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_devi
         if (said[i] && look(devices[i]) == ZR_UNKNOWN_DEVICE)
             learn(devices[i], card_of(call, devices[i], uuid[i], rank_in(uuid, i)), false);
     zr_unlock(&lock);
+    for (uint32_t i = 0; i < count; i++)
+        if (said[i])
+            name_card(call, devices[i]);
 }
 
 uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {

@@ -17,9 +17,10 @@
 enum {
     ZR_LOADED = 8, /* loaders and drivers that can be told apart */
     ZR_HOOK_PLT = 0,
-    ZR_HOOK_DLSYM = 1,                         /* + n: library n was asked by name */
-    ZR_HOOK_TABLE = ZR_HOOK_DLSYM + ZR_LOADED, /* + n: in table set n */
-    ZR_HOOKS = ZR_HOOK_TABLE + ZR_LOADED
+    ZR_HOOK_DLSYM = 1,                          /* + n: library n was asked by name */
+    ZR_HOOK_TABLE = ZR_HOOK_DLSYM + ZR_LOADED,  /* + n: in table set n */
+    ZR_HOOK_HANDLE = ZR_HOOK_TABLE + ZR_LOADED, /* + n: in the tables behind the handles of driver n */
+    ZR_HOOKS = ZR_HOOK_HANDLE + ZR_LOADED
 };
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
@@ -33,6 +34,7 @@ enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_LAYER, ZR_LOA
 struct zr_loaded {
     uintptr_t base; /* where it begins; 0: the place is free */
     uintptr_t end;  /* of a loader: it is pinned, and known by its address from then on */
+    uint64_t file;  /* a hash of its path */
     enum zr_loaded_kind kind;
     void *handle;
     zr_function getter[ZR_TABLES];
@@ -41,6 +43,8 @@ extern struct zr_loaded zr_loaded[ZR_LOADED];
 extern zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
 /* The library that a set of table hooks belongs to, by its start. */
 extern uintptr_t zr_table_set[ZR_LOADED];
+/* Guards the places of libraries and sets, and stores into tables that are not ours. */
+extern struct zr_lock zr_loaded_lock;
 /* Something of Level Zero has come our way. */
 extern bool zr_touched;
 
@@ -49,8 +53,13 @@ extern bool zr_touched;
  * all numbers are taken. `handle` is one that found the address, or NULL. About 20 us.
  */
 enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number);
-/* Whether a file of this name is a driver. */
+/* The number of the library below a table's or a handle's hook; -1: there is none, or it is another hook. */
+int zr_loaded_below(uint32_t hook);
+/* Says which calls pass us by, and after a semicolon what to do: in the segment at once, and as a warning. */
+void zr_missed(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Whether a file of this name is a driver, and whether one is loaded. */
 bool zr_is_driver_name(const char *file);
+bool zr_driver_is_loaded(void);
 /* A function without a hook of ours, of the library below this hook; NULL when it has none. About 1 us. */
 zr_function zr_function_below(uint32_t hook, const char *name);
 /* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
@@ -93,6 +102,7 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry) {
     t->inside = call->entered = true;
     zr_fork_check();
     zr_config_load();
+    zr_control_check();
     zr_count_call(entry, (enum zr_via)t->hook.via);
     call->library = zr_library_of(call->caller);
     zr_count_caller_call(call->library);

@@ -10,13 +10,17 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/zes_api.h>
 
-enum { ZR_TABLE_SLOTS = 32 }; /* no function table is longer */
+enum { ZR_TABLE_SLOTS = 64 }; /* no function table of API 1.17 is longer */
 
 enum zr_table {
-#define ZR_TABLE(table, getter) ZR_TABLE_##table,
+#define ZR_TABLE(table, ...) ZR_TABLE_##table,
 #include "base/tables.def"
     ZR_TABLES
 };
+
+/* Which table of tables in a handle: ze_handle_t's pCore, pTools, pSysman, pRuntime (1.13). */
+enum zr_layer { ZR_LAYER_CORE, ZR_LAYER_TOOLS, ZR_LAYER_SYSMAN, ZR_LAYER_RUNTIME, ZR_LAYERS };
+enum { ZR_STYPE_DRIVER_DDI_HANDLES = 0x20027, ZR_DRIVER_HAS_DDI_HANDLES = 1 };
 
 /* Physical memory of the host (since 1.10). */
 enum { ZR_PHYSICAL_MEM_FLAG_ON_HOST = 1 << 1 };
@@ -27,6 +31,12 @@ struct zr_ze_usable_memory {
     uint32_t stype;
     void *next;
     uint64_t bytes;
+};
+
+struct zr_ze_flags {
+    uint32_t stype;
+    void *next;
+    uint32_t flags;
 };
 
 /* The common beginning of every descriptor and of every structure in a pNext chain. */

@@ -1,9 +1,9 @@
 /*
- * dlsym: what a process gets when it asks for a Level Zero function by name.
+ * dlsym: what a process gets when it asks for a Level Zero function by name. And dlopen, for deep.c.
  *
- * The function itself is assembly: a name that is none of ours leaves it by a jump, with the caller's
- * return address still on the stack, so that RTLD_NEXT is answered from the caller's place in the order
- * whatever the optimiser does. For other names it calls zr_dlsym_answer and returns what that decided.
+ * The functions themselves are assembly: a name that is none of ours leaves by a jump, with the caller's return
+ * address still on the stack, so that RTLD_NEXT is answered from the caller's place in the order, and dlopen searches
+ * the caller's own path, whatever the optimiser does. For other names zr_dlsym_answer decides what is returned.
  *
  * Our own ze* exports are hidden versions: a caller that was linked against the loader binds to them, and
  * dlsym never finds them. So a program that probes with dlsym finds what it would find without us.
@@ -34,39 +34,44 @@ struct decision zr_dlsym_answer(void *handle, const char *name, const void *call
     "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
     "    popq %rdi\n"                                                                                                  \
     "    .cfi_adjust_cfa_offset -8\n"
+/* zr_NAME: the body decides, and from its label 2 on the real function is jumped to. */
+#define HOOK(name, body)                                                                                               \
+    __asm__(".text\n"                                                                                                  \
+            ".p2align 4\n"                                                                                             \
+            ".globl zr_" name "\n"                                                                                     \
+            ".type zr_" name ", @function\n"                                                                           \
+            "zr_" name ":\n"                                                                                           \
+            "    .cfi_startproc\n"                                                                                     \
+            "    endbr64\n" body "2:  movq zr_" name "_real(%rip), %rax\n"                                             \
+            "    testq %rax, %rax\n"                                                                                   \
+            "    je 3f\n"                                                                                              \
+            "    jmp *%rax\n"                                                                                          \
+            "3:\n" SAVE "    call zr_" name "_resolve\n" RESTORE "    jmp *%rax\n"                                     \
+            "    .cfi_endproc\n"                                                                                       \
+            ".size zr_" name ", .-zr_" name "\n"                                                                       \
+            ".globl zr_" name "_old\n"                                                                                 \
+            ".type zr_" name "_old, @function\n"                                                                       \
+            ".set zr_" name "_old, zr_" name "\n"                                                                      \
+            ".symver zr_" name ", " name "@@GLIBC_2.34\n"                                                              \
+            ".symver zr_" name "_old, " name "@GLIBC_2.2.5\n")
 
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".globl zr_dlsym\n"
-        ".type zr_dlsym, @function\n"
-        "zr_dlsym:\n"
-        "    .cfi_startproc\n"
-        "    endbr64\n"
-        "    testq %rsi, %rsi\n"
-        "    je 2f\n"
-        "    movzbl (%rsi), %eax\n"
-        "    cmpb $'z', %al\n" /* ze*, zes* */
-        "    je 1f\n"
-        "    cmpb $'u', %al\n" /* umf*, ur* */
-        "    je 1f\n"
-        "    cmpb $'_', %al\n" /* _ZN4sycl* */
-        "    jne 2f\n"
-        "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
-        "    call zr_dlsym_answer\n" RESTORE "    testq %rdx, %rdx\n"
-        "    je 2f\n"
-        "    ret\n"
-        "2:  movq zr_dlsym_real(%rip), %rax\n"
-        "    testq %rax, %rax\n"
-        "    je 3f\n"
-        "    jmp *%rax\n"
-        "3:\n" SAVE "    call zr_dlsym_resolve\n" RESTORE "    jmp *%rax\n"
-        "    .cfi_endproc\n"
-        ".size zr_dlsym, .-zr_dlsym\n"
-        ".globl zr_dlsym_old\n"
-        ".type zr_dlsym_old, @function\n"
-        ".set zr_dlsym_old, zr_dlsym\n"
-        ".symver zr_dlsym, dlsym@@GLIBC_2.34\n"
-        ".symver zr_dlsym_old, dlsym@GLIBC_2.2.5\n");
+HOOK("dlsym", "    testq %rsi, %rsi\n"
+              "    je 2f\n"
+              "    cmpb $0, zr_deep_seen(%rip)\n"
+              "    jne 1f\n"
+              "    movzbl (%rsi), %eax\n"
+              "    cmpb $'z', %al\n" /* ze*, zes* */
+              "    je 1f\n"
+              "    cmpb $'u', %al\n" /* umf*, ur* */
+              "    je 1f\n"
+              "    cmpb $'_', %al\n" /* _ZN4sycl* */
+              "    jne 2f\n"
+              "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
+              "    call zr_dlsym_answer\n" RESTORE "    testq %rdx, %rdx\n"
+              "    je 2f\n"
+              "    ret\n");
+HOOK("dlopen", "    testl $8, %esi\n" /* RTLD_DEEPBIND */
+               "    je 2f\n" SAVE "    call zr_deep_open\n" RESTORE);
 
 static int find(const char *const *names, int count, const char *name) {
     for (int i = 0; i < count; i++)
@@ -130,6 +135,8 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void 
                                                                            const void *caller) {
     struct decision d = {NULL, 0};
 
+    if (__atomic_load_n(&zr_deep_seen, __ATOMIC_RELAXED) && !zr_exiting())
+        zr_deep_look();
     if (name[0] == 'z' && name[1] == 'e' && !zr_exiting()) {
         int saved = errno;
 

@@ -18,6 +18,8 @@ static get_handles real_get;
 static open_handles real_open;
 static call_back real_call_back;
 static map_to_host real_map;
+static ze_result_t (*real_import)(ze_driver_handle_t, void *, size_t);
+static ze_result_t (*real_release)(ze_driver_handle_t, void *);
 
 static bool ours_to_see(ze_result_t result) {
     return result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting();
@@ -31,7 +33,7 @@ static ze_result_t on_get(ze_context_handle_t context, const void *ptr, uint32_t
     ze_result_t result = real_get(context, visible(ptr), count, handles);
 
     if (ours_to_see(result) && handles)
-        zr_registry_exported(ptr);
+        zr_registry_exported(ptr, handles);
     return result;
 }
 
@@ -42,7 +44,7 @@ static ze_result_t on_open(ze_context_handle_t context, ze_device_handle_t devic
     if (ours_to_see(result)) {
         struct zr_call call = {.hook = ZR_HOOK_PLT};
 
-        result = zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out);
+        result = zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, handles, out);
     }
     return result;
 }
@@ -63,6 +65,22 @@ static ze_result_t on_map(ze_context_handle_t context, const void *ptr, void **o
     return result;
 }
 
+/* Its pages are pinned until it is released. */
+static ze_result_t on_import(ze_driver_handle_t driver, void *ptr, size_t size) {
+    struct zr_call call = {.hook = ZR_HOOK_PLT};
+    ze_result_t result = real_import(driver, ptr, size);
+    if (ours_to_see(result))
+        zr_registry_note(&call, ZR_KIND_POINTER, 0, NULL, ptr, size, ZR_BLOCK_HANDLE);
+    return result;
+}
+
+static ze_result_t on_release(ze_driver_handle_t driver, void *ptr) {
+    ze_result_t result = real_release(driver, ptr);
+    if (ours_to_see(result))
+        zr_registry_gone(zr_map_take(ptr));
+    return result;
+}
+
 static const struct {
     const char *name;
     void **real; /* atomic */
@@ -70,7 +88,9 @@ static const struct {
 } extensions[] = {{"zexMemGetIpcHandles", (void **)&real_get, ZR_POINTER(on_get)},
                   {"zexMemOpenIpcHandles", (void **)&real_open, ZR_POINTER(on_open)},
                   {"zexMemFreeRegisterCallbackExt", (void **)&real_call_back, ZR_POINTER(on_call_back)},
-                  {"zeIntelMemMapDeviceMemToHost", (void **)&real_map, ZR_POINTER(on_map)}};
+                  {"zeIntelMemMapDeviceMemToHost", (void **)&real_map, ZR_POINTER(on_map)},
+                  {"zexDriverImportExternalPointer", (void **)&real_import, ZR_POINTER(on_import)},
+                  {"zexDriverReleaseImportedPointer", (void **)&real_release, ZR_POINTER(on_release)}};
 
 static void exchange_extension(const char *name, void **out) {
     for (unsigned i = 0; i < sizeof extensions / sizeof *extensions; i++) {

@@ -334,7 +334,3 @@ static zr_function exported(enum gap gap) {
 
 EXPORT(zeDeviceGetRootDevice, (ze_device_handle_t device, ze_device_handle_t *root), (device, root))
 EXPORT(zeCommandListHostSynchronize, (ze_command_list_handle_t list, uint64_t timeout), (list, timeout))
-EXPORT(zeImageViewCreateExt,
-       (ze_context_handle_t context, ze_device_handle_t device, const void *desc, ze_image_handle_t image,
-        ze_image_handle_t *view),
-       (context, device, desc, image, view))

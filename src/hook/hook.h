@@ -16,12 +16,40 @@
 extern const zr_function zr_hook_function[ZR_HOOKS][ZR_ENTRIES_ZE];
 
 /* --- tables.c: function tables and their getters ------------------------------------------------------------------ */
+struct zr_place {
+    uint8_t table;
+    uint8_t index;
+    uint32_t since; /* the API version */
+};
+extern const struct zr_place zr_place[ZR_ENTRIES_ZE];
+/* The member of table `t` that is this entry point, if the table's version has it. */
+static inline void **zr_slot(void **table, unsigned t, uint32_t version, unsigned entry) {
+    const struct zr_place *p = &zr_place[entry];
+
+    return p->table == t && p->since <= version && table[p->index] ? &table[p->index] : NULL;
+}
 typedef ze_result_t (*zr_getter)(ze_api_version_t version, void **table);
 extern const char *const zr_getter_name[ZR_TABLES];
 extern const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES];
 /* A hook of via "table" in front of one function; the function itself when all places are taken. */
 zr_function zr_hook_table(unsigned entry, zr_function original);
 void zr_tables_fork_child(void);
+
+/* --- deep.c: callers that are bound past us (RTLD_DEEPBIND) ------------------------------------------------------- */
+/* Something was opened deep-bound: dlsym calls zr_deep_look(), which redirects its slots and those of loaders. */
+extern bool zr_deep_seen;
+void zr_deep_open(const char *file, int mode);
+void zr_deep_look(void);
+/* Of dlsym.c. */
+void *zr_dlopen(const char *file, int mode);
+void *zr_dlsym(void *handle, const char *name);
+#define ZR_DEEP "; unset UR_ADAPTERS_DEEP_BIND, or open the loader before"
+
+/* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
+#define ZR_ENTRY(...)
+#define ZR_MAKES(name, table, index, minor, parameters, arguments) ze_result_t zr_made_##name parameters;
+#include "base/entries.def"
+#undef ZR_ENTRY
 
 /* --- guard.c: functions that the installed loader lacks ----------------------------------------------------------- */
 /* True: *answer is what dlsym returns for this name. */

@@ -1,4 +1,5 @@
 /* Beginning and end: the table of modules, and what is said of a process that used a driver and never came our way. */
+#include "check/check.h"
 #include "hook/hook.h"
 #include "policy/policy.h"
 #include "record/record.h"
@@ -14,38 +15,33 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_libraries_fork_child},
     {.fork_child = zr_fingerprint_fork_child},
     {.fork_child = zr_host_fork_child},
-    {.fork_child = zr_record_fork_child, .process_end = zr_record_process_end},
+    {.fork_child = zr_claim_fork_child},
+    {.fork_child = zr_record_fork_child, .thread_end = zr_record_thread_end, .process_end = zr_record_process_end},
+    {.fork_child = zr_check_fork_child, .process_end = zr_check_process_end},
     {.fork_child = zr_cache_fork_child, .thread_end = zr_cache_thread_end},
     {.fork_child = zr_pool_fork_child},
     {.fork_child = zr_device_fork_child},
     {.fork_child = zr_limit_fork_child},
+    {.fork_child = zr_shortage_fork_child, .process_end = zr_shortage_process_end},
     {.fork_child = zr_sycl_fork_child},
     {.fork_child = zr_tables_fork_child},
     {.thread_end = zr_stats_thread_end},
 };
 
-/* A program with rights its user has not: calls go straight down, as at its end. Costs every process two stores. */
+/* A program with rights its user has not: calls go straight down, as at its end. Costs every process three stores. */
 __attribute__((constructor(101))) static void begin(void) {
     zr_exiting_now = getauxval(AT_SECURE) != 0;
+    zr_control_handler = zr_policy_request;
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
-static bool is_driver(const struct zr_elf *elf, void *unused) {
-    (void)unused;
-    return zr_is_driver_name(elf->soname);
-}
-
 static void report_missed_calls(void) {
-    if (zr_elf_each(is_driver, NULL) && zr_stats_open()) {
-        zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened deep-bound (RTLD_DEEPBIND)");
-        zr_warn(
-            "Level Zero was used and not seen: its loader was opened deep-bound (RTLD_DEEPBIND), past every preload; "
-            "with UR_ADAPTERS_DEEP_BIND unset, or the loader opened before, it is seen");
-    } else if (zr_elf_elsewhere(zr_is_driver_name) && zr_stats_open()) {
-        zr_text(ZR_T_HOOKS, "not seen: the Level Zero loader was opened in a namespace of its own (dlmopen)");
-        zr_warn("Level Zero was used and not seen: its loader was opened in a namespace of its own (dlmopen), where "
-                "there is no preload");
-    }
+    bool here = zr_driver_is_loaded();
+
+    if (here || zr_elf_elsewhere(zr_is_driver_name))
+        zr_missed("calls through the Level Zero loader, which was opened %s",
+                  here ? "deep-bound (RTLD_DEEPBIND)" ZR_DEEP
+                       : "in a namespace of its own (dlmopen), where there is no preload; open it by dlopen");
 }
 
 /*

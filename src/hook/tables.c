@@ -13,22 +13,16 @@
 #include "hook/hook.h"
 
 const char *const zr_getter_name[ZR_TABLES] = {
-#define ZR_TABLE(table, getter) #getter,
+#define ZR_TABLE(table, getter, ...) #getter,
 #include "base/tables.def"
 };
 
-static const struct place {
-    uint8_t table;
-    uint8_t index;
-    uint32_t since;
-} place[ZR_ENTRIES_ZE] = {
+const struct zr_place zr_place[ZR_ENTRIES_ZE] = {
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
     [ZR_E_##name] = {ZR_TABLE_##table, (index), 1 << 16 | (minor)},
 #include "base/entries.def"
 #undef ZR_ENTRY
 };
-
-static struct zr_lock lock;
 
 static bool is_ours(unsigned entry, zr_function f) {
     for (unsigned hook = 0; hook < ZR_HOOKS; hook++)
@@ -37,13 +31,11 @@ static bool is_ours(unsigned entry, zr_function f) {
     return false;
 }
 
-/* The member of the table that is this entry point, if the caller's version of the table has it. */
+/* The same, if it has no hook yet. */
 static void **member(void **table, unsigned t, uint32_t version, unsigned entry) {
-    const struct place *p = &place[entry];
+    void **slot = zr_slot(table, t, version, entry);
 
-    if (p->table != t || p->since > version || !table[p->index] || is_ours(entry, ZR_FUNCTION(table[p->index])))
-        return NULL;
-    return &table[p->index];
+    return slot && !is_ours(entry, ZR_FUNCTION(*slot)) ? slot : NULL;
 }
 
 static bool fits(unsigned set, unsigned entry, zr_function f) {
@@ -73,7 +65,7 @@ static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version) {
 static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table) {
     int set;
 
-    zr_lock(&lock);
+    zr_lock(&zr_loaded_lock);
     set = set_for(base, table, t, version);
     for (unsigned e = 0; set >= 0 && e < ZR_ENTRIES_ZE; e++) {
         void **m = member(table, t, version, e);
@@ -83,13 +75,13 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
         __atomic_store_n(&zr_original[ZR_HOOK_TABLE + set][e], ZR_FUNCTION(*m), __ATOMIC_RELEASE);
         *m = ZR_POINTER(zr_hook_function[ZR_HOOK_TABLE + set][e]);
     }
-    zr_unlock(&lock);
+    zr_unlock(&zr_loaded_lock);
     if (set < 0)
-        zr_warn("more than %d sets of Level Zero functions in one process: calls to one are not seen", ZR_LOADED);
+        zr_missed("calls through one table, because the process has more than %d sets of tables", ZR_LOADED);
 }
 
 void zr_tables_fork_child(void) {
-    lock = (struct zr_lock){0};
+    zr_loaded_lock = (struct zr_lock){0};
 }
 
 zr_function zr_hook_table(unsigned entry, zr_function original) {
@@ -98,9 +90,9 @@ zr_function zr_hook_table(unsigned entry, zr_function original) {
 
     if (zr_loaded_of(ZR_POINTER(original), NULL, &n), n < 0)
         return original;
-    table[place[entry].index] = ZR_POINTER(original);
-    exchange(zr_loaded[n].base, place[entry].table, UINT32_MAX, table);
-    return ZR_FUNCTION(table[place[entry].index]);
+    table[zr_place[entry].index] = ZR_POINTER(original);
+    exchange(zr_loaded[n].base, zr_place[entry].table, UINT32_MAX, table);
+    return ZR_FUNCTION(table[zr_place[entry].index]);
 }
 
 static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t version, void **table) {
@@ -127,7 +119,7 @@ static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, 
         return get((zr_getter)__atomic_load_n(&zr_loaded[n].getter[ZR_TABLE_##table], __ATOMIC_ACQUIRE), n,            \
                    ZR_TABLE_##table, version, out);                                                                    \
     }
-#define ZR_TABLE(table, getter)                                                                                        \
+#define ZR_TABLE(table, getter, ...)                                                                                   \
     ze_result_t zr_plt_##getter(ze_api_version_t version, void **out);                                                 \
     __attribute__((visibility("default"))) ze_result_t zr_plt_##getter(ze_api_version_t version, void **out) {         \
         return get_next(ZR_TABLE_##table, version, out, __builtin_return_address(0));                                  \
@@ -138,6 +130,6 @@ static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, 
 
 #define GETTER_AT(n, table) [n][ZR_TABLE_##table] = get##n##_##table,
 const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES] = {
-#define ZR_TABLE(table, getter) ZR_EACH_LOADED(GETTER_AT, table)
+#define ZR_TABLE(table, ...) ZR_EACH_LOADED(GETTER_AT, table)
 #include "base/tables.def"
 };

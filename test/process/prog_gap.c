@@ -29,7 +29,7 @@ static bool has_hook(const char *name) {
 #define ZR_ENTRY(name, ...) #name,
 #include "base/entries.def"
 #undef ZR_ENTRY
-#define ZR_TABLE(table, getter) #getter,
+#define ZR_TABLE(table, getter, ...) #getter,
 #include "base/tables.def"
 #undef ZR_TABLE
     };

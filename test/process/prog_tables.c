@@ -10,7 +10,7 @@
 static const struct {
     const char *table, *getter;
 } tables[] = {
-#define ZR_TABLE(table, getter) {#table, #getter},
+#define ZR_TABLE(table, getter, ...) {#table, #getter},
 #include "base/tables.def"
 #undef ZR_TABLE
 };

@@ -1,0 +1,163 @@
+/*
+ * The tables behind handles (ZE_extension_driver_ddi_handles): each object of such a driver begins with pointers to its
+ * function tables. With two drivers in a process newer loaders call through them, past the tables of tables.c.
+ *
+ * A program may hold handles of the loader's that look the same, so only those are looked at that a driver itself
+ * returns to its loader. The tables are the driver's memory, one set for all objects or one per context. They are
+ * hooked in place if the driver says that it has them, and they are of version 1, valid, and equal in every slot of
+ * ours to the function tables that the driver hands out.
+ */
+#include "hook/hook.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct layer {
+    uint32_t version;
+    uint8_t valid;
+    void **table[];
+};
+struct object {
+    struct layer *layer[ZR_LAYERS];
+};
+
+static const struct {
+    enum zr_layer layer;
+    uint8_t position;
+} where[ZR_TABLES] = {
+#define ZR_TABLE(table, getter, layer, position) {ZR_LAYER_##layer, (position)},
+#include "base/tables.def"
+};
+
+/* The kernel reads the mask before it refuses the first argument: EFAULT, or EINVAL. Nothing is changed. */
+static bool is_readable(const void *p, size_t bytes) {
+    int saved = errno;
+    bool good = p && (uintptr_t)p % sizeof(void *) == 0;
+
+    for (unsigned end = 0; end < 2 && good; end++)
+        good = syscall(SYS_rt_sigprocmask, -1, (const char *)p + end * (bytes - 8), NULL, 8) == 0 || errno != EFAULT;
+    errno = saved;
+    return good;
+}
+
+/* The driver's function table as it hands it out: copied perhaps from one that has our hooks. False: it has none. */
+static bool own_table(int n, unsigned t, uint32_t version, void **own) {
+    enum { NEWEST = 1 << 16 | 17 }; /* whose tables fit into ZR_TABLE_SLOTS */
+    zr_getter getter = (zr_getter)__atomic_load_n(&zr_loaded[n].getter[t], __ATOMIC_ACQUIRE);
+
+    memset(own, 0, ZR_TABLE_SLOTS * sizeof *own);
+    return getter && getter((ze_api_version_t)(version < NEWEST ? version : NEWEST), own) == ZE_RESULT_SUCCESS;
+}
+
+static bool has_tables(int n, ze_driver_handle_t driver) {
+    enum { GET_PROPERTIES = 2 }; /* its place in the table */
+    struct zr_ze_flags tables = {.stype = ZR_STYPE_DRIVER_DDI_HANDLES};
+    ze_driver_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES, .pNext = &tables};
+    void *own[ZR_TABLE_SLOTS];
+
+    return own_table(n, ZR_TABLE_Driver, 1 << 16, own) && own[GET_PROPERTIES] &&
+           ((ze_result_t(*)(ze_driver_handle_t, void *))ZR_FUNCTION(own[GET_PROPERTIES]))(driver, &properties) ==
+               ZE_RESULT_SUCCESS &&
+           tables.flags & ZR_DRIVER_HAS_DDI_HANDLES;
+}
+
+/*
+ * A table behind an object: looked at first (*todo: it has slots without a hook), then written, from the end of
+ * entries.def. False: it is neither missing nor the driver's own; its pages cannot be written.
+ */
+static bool visit(int n, const struct object *o, unsigned t, bool write, bool *todo) {
+    struct layer *l = o->layer[where[t].layer];
+    void *own[ZR_TABLE_SLOTS], **table = NULL;
+    size_t bytes = sizeof(void *);
+    bool good = true;
+    int was = 0;
+
+    if (l &&
+        !(is_readable(l, sizeof *l + (where[t].position + 1) * sizeof *l->table) && l->version >> 16 == 1 && l->valid))
+        return false;
+    if (l && own_table(n, t, l->version, own))
+        table = l->table[where[t].position];
+    if (!table)
+        return t != ZR_TABLE_Mem;
+    for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
+        if (zr_place[e].table == t && zr_place[e].since <= l->version && zr_place[e].index * sizeof(void *) >= bytes)
+            bytes = (zr_place[e].index + 1) * sizeof(void *);
+    if (!is_readable(table, bytes))
+        return false;
+    zr_lock(&zr_loaded_lock);
+    if (write)
+        was = zr_pages_protect(table, bytes, -1);
+    for (unsigned e = ZR_ENTRIES_ZE; good && was >= 0 && e-- > 0;) {
+        void **slot = zr_slot(table, t, l->version, e), *original = own[zr_place[e].index];
+        void *hook = ZR_POINTER(zr_hook_function[ZR_HOOK_HANDLE + n][e]);
+
+        if (!slot || *slot == hook)
+            continue;
+        if (original != hook)
+            __atomic_store_n(&zr_original[ZR_HOOK_HANDLE + n][e], ZR_FUNCTION(original), __ATOMIC_RELEASE);
+        good = *todo = *slot == ZR_POINTER(zr_original[ZR_HOOK_HANDLE + n][e]);
+        if (write && good)
+            __atomic_store_n(slot, hook, __ATOMIC_RELEASE);
+    }
+    if (write && was >= 0)
+        zr_pages_protect(table, bytes, was);
+    zr_unlock(&zr_loaded_lock);
+    return good && was >= 0;
+}
+
+static void look(int n, ze_driver_handle_t driver, const struct object *o) {
+    bool known = true, good = true, todo = false;
+    struct zr_elf elf = {.soname = "a driver"};
+
+    if (!is_readable(o, sizeof *o) || !has_tables(n, driver))
+        return;
+    for (unsigned t = 0; known && t < ZR_TABLES; t++)
+        known = visit(n, o, t, false, &todo);
+    for (unsigned t = 1; known && todo && good && t <= ZR_TABLES; t++)
+        good = visit(n, o, ZR_TABLES - t, true, &todo);
+    if (known && good)
+        return;
+    zr_elf_find((void *)zr_loaded[n].base, &elf);
+    zr_missed(
+        "what the loader calls through the handles of %s, as it does beside a second driver: their tables %s; set "
+        "ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0",
+        elf.soname, known ? "cannot be written" : "are not as this version of zeroute knows them");
+}
+
+/* Nobody is seen to create the default context, and its getter returns no code: the driver is asked for it. */
+static void seen(uint32_t hook, ze_driver_handle_t driver, void *object) {
+    enum { GET_DEFAULT_CONTEXT = 8, SINCE = 1 << 16 | 14 };
+    int n = zr_loaded_below(hook);
+    void *own[ZR_TABLE_SLOTS];
+
+    if (n < 0 || zr_loaded[n].kind != ZR_LOADED_DRIVER || zr_exiting())
+        return;
+    look(n, driver, object);
+    if (object == driver && own_table(n, ZR_TABLE_Driver, SINCE, own) && own[GET_DEFAULT_CONTEXT])
+        look(n, driver, ((void *(*)(ze_driver_handle_t))ZR_FUNCTION(own[GET_DEFAULT_CONTEXT]))(driver));
+}
+
+static void drivers_seen(uint32_t hook, const uint32_t *count, ze_driver_handle_t *drivers) {
+    for (uint32_t i = 0; count && drivers && i < *count; i++)
+        seen(hook, drivers[i], drivers[i]);
+}
+
+#define MADE(name, parameters, arguments, look_at)                                                                     \
+    ze_result_t zr_made_##name parameters {                                                                            \
+        uint32_t hook = zr_thread.hook.number;                                                                         \
+        ze_result_t result = zr_on_##name arguments;                                                                   \
+        if (result == ZE_RESULT_SUCCESS)                                                                               \
+            look_at;                                                                                                   \
+        return result;                                                                                                 \
+    }
+MADE(zeDriverGet, (uint32_t * count, ze_driver_handle_t *all), (count, all), drivers_seen(hook, count, all))
+MADE(zeInitDrivers, (uint32_t * count, ze_driver_handle_t *all, void *desc), (count, all, desc),
+     drivers_seen(hook, count, all))
+MADE(zeContextCreate, (ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out),
+     (driver, desc, out), seen(hook, driver, *out))
+MADE(zeContextCreateEx,
+     (ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t count, ze_device_handle_t *devices,
+      ze_context_handle_t *out),
+     (driver, desc, count, devices, out), seen(hook, driver, *out))

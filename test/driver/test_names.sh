@@ -1,0 +1,63 @@
+#!/bin/bash
+# Every function that may allocate, free, export or import memory, in the headers that are installed, in the newest ones
+# and in Intel's driver, is in the tables of src/ or in doc/architecture.md with the reason why it is left alone.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+like='Alloc|Free|Malloc|Reserve|Import|Export|Ipc|Resident|Evict|Create|HostPointer'
+like="$like|VirtualMem|PhysicalMem|TempMem|MemMap|^ze(x|xp|Intel)?Mem"
+
+in_tables() {
+    sed -n 's/^ZR_\(ENTRY\|PASS\|MAKES\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
+    grep -oE '"ze[A-Za-z]+"' src/hook/extension.c | tr -d '"'
+}
+left_alone() {
+    sed -n '/^## Functions that are left alone/,/^## [^F]/p' doc/architecture.md | grep -oE '`ze[A-Za-z0-9*]+`' |
+        tr -d '`'
+}
+# unknown: of the names on stdin those that are like an allocation and in neither list
+unknown() {
+    local name pattern tables patterns
+    tables=$(in_tables)
+    patterns=$(left_alone)
+    while read -r name; do
+        grep -qx "$name" <<<"$tables" && continue
+        for pattern in $patterns; do
+            # shellcheck disable=SC2053
+            [[ $name != $pattern ]] || continue 2
+        done
+        echo "$name"
+    done < <(grep -E "$like" | grep -v 'ProcAddrTable$' | sort -u)
+}
+none_is_unknown() { # none_is_unknown NAMES
+    local bad
+    [ "$(grep -cE "$like" <<<"$1")" -gt 10 ] || { echo "no names were found"; return 1; }
+    bad=$(unknown <<<"$1")
+    same "$bad" ''
+}
+of_header() { grep -oE '^ze[A-Z][A-Za-z0-9]*\($' "$1" | tr -d '('; }
+
+installed=$(echo '#include <level_zero/ze_api.h>' | ${CC:-cc} -M -xc - | tr ' \\' '\n\n' |
+    grep -m 1 'ze_api\.h$')
+promise "the installed headers have no allocation that we do not know" none_is_unknown "$(of_header "$installed")"
+newest() {
+    local folder
+    folder=$(test/driver/fetch.sh headers) || return $?
+    none_is_unknown "$(of_header "$folder/level_zero/ze_api.h")"
+}
+promise "the newest headers have no allocation that we do not know" newest
+driver() {
+    local folder file
+    folder=$(test/driver/fetch.sh driver) || return $?
+    file=$folder/lib/libze_intel_gpu.so.1
+    [ -f "$file" ] || file=$(ldconfig -p | awk '/libze_intel_gpu\.so\.1 .*x86-64/ && !n++ { print $NF }')
+    none_is_unknown "$(
+        grep -aoE 'ze(x|xp|Intel)[A-Z][A-Za-z0-9]{4,}' "$file"
+        readelf --dyn-syms -W "$file" | awk '$7 != "UND" { print $8 }' | grep -E '^ze[A-Zx]'
+    )"
+}
+promise "Intel's driver has no allocation that we do not know" driver
+notices() { same "$(unknown <<<"zeMemAllocOfTomorrow")" zeMemAllocOfTomorrow; }
+promise "a new name is noticed" notices
+kept
