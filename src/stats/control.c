@@ -1,0 +1,56 @@
+/* Requests of the process's user: read from the segment at a call, carried out by whoever makes it, answered there. */
+#include "stats/stats.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t nothing;
+const uint32_t *zr_control_word = &nothing;
+zr_carry_out *zr_control_handler;
+static struct zeroute_segment_control *control;
+static _Atomic bool busy; /* a thread is carrying one out */
+
+void zr_control_open(struct zeroute_segment_control *c) {
+    control = c;
+    atomic_store(&busy, false);
+    __atomic_store_n(&zr_control_word, c ? &c->request : &nothing, __ATOMIC_RELEASE);
+}
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* What the page holds may be anything, and may change while it is read: a copy of it is looked at. */
+static void carry_out(uint32_t number) {
+    char text[sizeof control->text], reply[sizeof control->reply] = "";
+    bool done;
+
+    memcpy(text, control->text, sizeof text);
+    text[sizeof text - 1] = '\0';
+    done = zr_control_handler && zr_control_handler(text, reply, sizeof reply);
+    memcpy(control->reply, reply, sizeof reply);
+    control->code = done ? ZEROUTE_CARRIED_OUT : ZEROUTE_REFUSED;
+    control->answered_ns = now_ns();
+    __atomic_store_n(&control->answer, number, __ATOMIC_RELEASE);
+}
+
+/* Calls to the driver meanwhile are ours, not the program's. */
+ZR_COLD void zr_control_serve(void) {
+    bool inside = zr_thread.inside;
+    int saved = errno;
+    uint32_t number;
+
+    if (atomic_exchange(&busy, true))
+        return;
+    zr_thread.inside = true;
+    number = __atomic_exchange_n(&control->request, 0, __ATOMIC_ACQUIRE);
+    if (number)
+        carry_out(number);
+    zr_thread.inside = inside;
+    atomic_store(&busy, false);
+    errno = saved;
+}

@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# zeroute top in a real terminal (tmux) at three sizes, compared with golden screens; its keys; one look for scripts.
+# UPDATE=1 writes the golden screens anew: look at them before they are committed.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. test/promise.sh
+command -v tmux >/dev/null || { echo "tmux is missing: ./setup test installs it"; exit 77; }
+. test/watch/machine.sh
+export LC_ALL=C.UTF-8 TMUX_TMPDIR=$dir TERM=xterm-256color
+gold=test/watch/screens
+
+# What differs from run to run: name and time of the machine, memory of the host, PIDs, times of calls, histories.
+normal() {
+    sed -E 's/^(zeroute top)  [^ ]+  [0-9:]+/\1  HOST  TIME/; s/^(host +)[^,]*,/\1MEMORY,/; s/[▁▂▃▄▅▆▇█]+//g
+        s/^ *[0-9]+ ( *[0-9 ] ) /    PID \1 /; s/ +[0-9.]+(ns|us|ms|s) / TIME /; s|/[^ ]*/run_work|run_work|; s/ +$//'
+}
+# Each session has a server of its own: the last one may be about to end.
+tmux() { command tmux -L "top$session" -f /dev/null "$@"; }
+session=0
+screen() { tmux capture-pane -p; }
+# start WIDTH HEIGHT OPTIONS...
+start() {
+    local width=$1 height=$2
+    shift 2
+    tmux new-session -d -x "$width" -y "$height" "$Z top --interval 0.3 $*; echo ended; sleep 60"
+    until_true 15 eval "screen | grep -q 'q quit'"
+}
+stop() { tmux kill-server; }
+keys() { tmux send-keys "$@"; }
+# The screen shows this in the end.
+shows() { until_true 10 eval "screen | grep -qE -- '$1'" || { echo "no '$1' in:"; screen; return 1; }; }
+golden() {
+    until_true 10 eval "screen | normal | cmp -s - $gold/$1" || {
+        [ -n "${UPDATE:-}" ] && mkdir -p $gold && screen | normal >"$gold/$1" && return 0
+        diff <(screen | normal) "$gold/$1"
+    }
+}
+a_screen_of() {
+    local width=$1 height=$2 code session=$1
+    start "$width" "$height" || return 1
+    shows 'job slurm' && sleep 1 && golden "${width}x$height"
+    code=$?
+    stop
+    return $code
+}
+keys_do_what_they_say() {
+    local code session=keys
+    start 80 24 || return 1
+    keys Space && shows '\[-\]' && shows '3  *230M' && keys Space && shows '\[\+\]' &&
+        keys F5 && shows '0  *200M' && keys F5 && shows '\[\+\]' &&
+        keys / && keys -l vllm && keys Enter && shows "only those with .vllm" && ! screen | grep -q 'slurm' &&
+        keys / && keys Escape && shows 'job slurm' &&
+        keys P && shows 'PID\^' && keys M && shows 'IN-USEv' && keys I && shows 'IN-USE\^' && keys I &&
+        keys h && shows 'zeroute top: keys' && keys q && shows 'q quit' &&
+        keys Down Down Enter && shows 'device memory in use, the last' && shows '^settings' &&
+        keys End && shows '^doctor' &&
+        screen | grep -q zeMemAllocDevice && keys q &&
+        shows 'q quit' && tmux resize-window -x 132 -y 30 && shows 'HOST' && keys q && shows '^ended'
+    code=$?
+    [ $code = 0 ] || screen
+    stop
+    return $code
+}
+it_works_without_colours_and_utf8() {
+    local code session=plain
+    tmux new-session -d -x 80 -y 24 "env TERM=vt100 LC_ALL=C NO_COLOR=1 $Z top --interval 0.3; sleep 60"
+    shows 'job slurm' && ! screen | LC_ALL=C grep -q '[^ -~]'
+    code=$?
+    stop
+    return $code
+}
+one_look_for_scripts() {
+    COLUMNS=100 "$Z" top --once | normal >"$dir/once" && grep -q 'job slurm:81.0' "$dir/once" &&
+        same "$("$Z" top --once --flat | grep -c run_work)" 5 &&
+        same "$("$Z" top --once --filter vllm | grep -c run_work)" 1 &&
+        "$Z" top --json | python3 -c '
+import json, sys
+m = json.load(sys.stdin)
+assert m["format"] == 1 and len(m["processes"]) == 5 and len(m["jobs"]) == 1
+assert m["jobs"][0]["allocated_bytes"] == (200 + 210 + 220 + 230) << 20, m["jobs"]
+assert [p["rank"] for p in m["processes"] if "rank" in p] and m["processes"][0]["local_rank"] == "0"'
+}
+without_a_terminal_it_says_what_to_do() {
+    "$Z" top </dev/null >"$dir/out" 2>&1
+    [ $? = 2 ] && grep -q -- '--once' "$dir/out"
+}
+it_costs_little() {
+    local before after
+    "$Z" top --json --interval 0.5 >/dev/null &
+    local pid=$!
+    sleep 2
+    before=$(awk '{ print $14 + $15 }' /proc/$pid/stat)
+    sleep 4
+    after=$(awk '{ print $14 + $15 }' /proc/$pid/stat)
+    kill $pid
+    echo "$((after - before)) ticks of 10 ms in 4 s"
+    [ $((after - before)) -lt 40 ]
+}
+
+for rank in 0 1 2 3; do
+    SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank SLURM_LOCALID=$rank \
+        worker keep $((200 + 10 * rank)) wait
+    workers_ready $((rank + 1))
+done
+POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=vllm worker keep 700 wait
+workers_ready 5
+sleep 0.3 # the simulated kernel writes its figures within 5 ms
+promise "at 80x24 as it was" a_screen_of 80 24
+promise "at 132x40 as it was" a_screen_of 132 40
+promise "at 60x15 as it was" a_screen_of 60 15
+promise "keys do what they say" keys_do_what_they_say
+promise "it works without colours and without UTF-8" it_works_without_colours_and_utf8
+promise "one look for scripts" one_look_for_scripts
+promise "without a terminal it says what to do" without_a_terminal_it_says_what_to_do
+promise "it costs little" it_costs_little
+kept

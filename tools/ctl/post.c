@@ -1,0 +1,150 @@
+/*
+ * A request in the segment of a process, and its answer (zeroute_segment_control in zeroute/segment.h). The file is
+ * the one that the list has found, by its inode, and belongs to the process's user: nobody else may ask.
+ */
+#include "ctl/ctl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t zr_post_clock(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void pause_ns(long ns) {
+    struct timespec t = {.tv_nsec = ns};
+    nanosleep(&t, NULL);
+}
+
+__attribute__((format(printf, 2, 3))) static void fail(struct zr_post *p, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(p->reply, sizeof p->reply, format, arguments);
+    va_end(arguments);
+    p->state = ZR_POST_FAILED;
+}
+
+/* The file that was listed, for writing. */
+static int open_for_writing(const struct zeroute_process *p) {
+    char path[64];
+    int fd = zeroute_open_listed(p, NULL), again;
+    if (fd < 0)
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    again = open(path, O_RDWR | O_CLOEXEC);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    return again;
+}
+
+/* Maps the page of requests. False, said in the reply, if there is none. */
+static bool map_control(struct zr_post *p) {
+    struct zeroute_segment_header h;
+    struct stat st;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (fstat(p->fd, &st) || pread(p->fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC ||
+        h.layout != ZEROUTE_SEGMENT_LAYOUT) {
+        fail(p, "its segment cannot be read");
+        return false;
+    }
+    if (h.header_size < sizeof h || h.control_size < sizeof *p->control) {
+        fail(p, "it runs an older version of zeroute, which takes no requests");
+        return false;
+    }
+    if (h.control_offset % page || h.control_offset > (uint64_t)st.st_size ||
+        (uint64_t)st.st_size - h.control_offset < h.control_size) {
+        fail(p, "its segment is damaged");
+        return false;
+    }
+    p->map_size = sizeof *p->control;
+    p->map = mmap(NULL, p->map_size, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)h.control_offset);
+    if (p->map == MAP_FAILED) {
+        p->map = NULL;
+        fail(p, "its segment cannot be mapped: %s", strerror(errno));
+        return false;
+    }
+    p->control = p->map;
+    return true;
+}
+
+/* Requesters take turns. */
+static bool take_turn(struct zr_post *p, uint64_t deadline_ns) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_REQUEST_BYTE, .l_len = 1};
+    while (fcntl(p->fd, F_SETLK, &lock)) {
+        if ((errno != EAGAIN && errno != EACCES) || zr_post_clock() > deadline_ns) {
+            fail(p, "another zeroute ctl is waiting for it");
+            return false;
+        }
+        pause_ns(1000000);
+    }
+    return true;
+}
+
+void zr_post(struct zr_post *p, const char *request, uint64_t deadline_ns) {
+    p->state = ZR_POST_WAITS;
+    p->map = NULL;
+    p->fd = -1;
+    if (p->process.state != ZEROUTE_LIVE) {
+        fail(p, "it has ended");
+        return;
+    }
+    if (geteuid() != p->process.uid && geteuid() != 0) {
+        fail(p, "it belongs to user %u: only that user may change it", p->process.uid);
+        return;
+    }
+    if (!p->process.readable || (p->fd = open_for_writing(&p->process)) < 0) {
+        fail(p, "its segment cannot be opened: %.128s", p->process.readable ? strerror(errno) : p->process.why);
+        return;
+    }
+    if (!map_control(p) || !take_turn(p, deadline_ns))
+        return;
+    /* Of a requester that was killed; the process may be at it right now. */
+    __atomic_store_n(&p->control->request, 0, __ATOMIC_SEQ_CST);
+    do
+        p->number = (uint32_t)(zr_post_clock() * 2654435761u ^ (uint32_t)getpid()) | 1;
+    while (p->number == __atomic_load_n(&p->control->answer, __ATOMIC_ACQUIRE));
+    memset(p->control->text, 0, sizeof p->control->text);
+    memcpy(p->control->text, request, strnlen(request, sizeof p->control->text - 1));
+    __atomic_store_n(&p->control->request, p->number, __ATOMIC_RELEASE);
+}
+
+bool zr_post_answered(struct zr_post *p) {
+    if (p->state != ZR_POST_WAITS)
+        return true;
+    if (__atomic_load_n(&p->control->answer, __ATOMIC_ACQUIRE) != p->number)
+        return false;
+    memcpy(p->reply, p->control->reply, sizeof p->reply);
+    p->reply[sizeof p->reply - 1] = '\0';
+    p->done = p->control->code == ZEROUTE_CARRIED_OUT;
+    p->answered_ns = p->control->answered_ns;
+    p->state = ZR_POST_ANSWERED;
+    return true;
+}
+
+void zr_post_end(struct zr_post *p) {
+    uint32_t mine = p->number;
+    /* One that has begun is waited for: it will take effect, and that is to be said. */
+    if (p->state == ZR_POST_WAITS) {
+        if (__atomic_compare_exchange_n(&p->control->request, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+            p->state = ZR_POST_WITHDRAWN;
+        for (int i = 0; i < 5000 && !zr_post_answered(p); i++)
+            pause_ns(1000000);
+        if (p->state == ZR_POST_WAITS)
+            fail(p, "it has begun and not finished");
+    }
+    if (p->map)
+        munmap(p->map, p->map_size);
+    if (p->fd >= 0)
+        close(p->fd);
+    p->map = NULL;
+    p->fd = -1;
+}

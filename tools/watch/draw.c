@@ -1,0 +1,388 @@
+/* The model as lines of text: title, cards, and a table of jobs and processes. Nothing here knows of a terminal. */
+#include "watch/top.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- lines ------------------------------------------------------------------------------------------------------- */
+
+static void add(struct zr_lines *l, enum zr_style style, char *text) {
+    if (l->count == l->room) {
+        l->room = l->room ? 2 * l->room : 64;
+        l->at = realloc(l->at, l->room * sizeof *l->at);
+    }
+    if (!l->at || !text)
+        abort();
+    l->at[l->count++] = (struct zr_screen_line){text, style};
+}
+
+void zr_lines_add(struct zr_lines *l, enum zr_style style, const char *format, ...) {
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0)
+        text = NULL;
+    va_end(arguments);
+    add(l, style, text);
+}
+
+void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        add(l, style, strndup(text, n));
+        text += n + (text[n] == '\n');
+    }
+}
+
+void zr_lines_free(struct zr_lines *l) {
+    for (size_t i = 0; i < l->count; i++)
+        free(l->at[i].text);
+    free(l->at);
+    *l = (struct zr_lines){0};
+}
+
+/* --- cells ------------------------------------------------------------------------------------------------------- */
+
+const char *zr_short_bytes(char *out, uint64_t bytes) {
+    static const char unit[] = "BKMGTPE";
+    double n = (double)bytes;
+    unsigned u = 0;
+    if (bytes == ZR_ABSENT || !bytes)
+        return strcpy(out, bytes ? "-" : "0");
+    for (; n >= 999.5 && u < sizeof unit - 2; u++)
+        n /= 1024;
+    snprintf(out, ZR_TEXT_SIZE, u == 0 || n >= 99.95 ? "%.0f%c" : n >= 9.995 ? "%.1f%c" : "%.2f%c", n, unit[u]);
+    return out;
+}
+
+static const char *short_count(char *out, double n) {
+    static const char unit[] = " kMGT";
+    unsigned u = 0;
+    if (n < 0.05)
+        return strcpy(out, "0");
+    for (; n >= 999.5 && u < sizeof unit - 2; u++)
+        n /= 1000;
+    snprintf(out, ZR_TEXT_SIZE, n < 9.95 ? "%.1f" : "%.0f", n);
+    if (u)
+        snprintf(out + strlen(out), 2, "%c", unit[u]);
+    return out;
+}
+
+static const char *short_time(char *out, uint64_t ns) {
+    static const char *const unit[] = {"ns", "us", "ms", "s"};
+    double n = (double)ns;
+    unsigned u = 0;
+    if (!ns)
+        return strcpy(out, "-");
+    for (; n >= 999.5 && u < 3; u++)
+        n /= 1000;
+    snprintf(out, ZR_TEXT_SIZE, n < 9.95 && u ? "%.1f%s" : "%.0f%s", n, unit[u]);
+    return out;
+}
+
+#define CELL(name) static const char *name(char *out, const struct zr_row *r)
+CELL(cell_pid) {
+    const struct zeroute_process *p = &r->process->process;
+    if (r->job)
+        snprintf(out, ZR_TEXT_SIZE, "%s", r->open ? "[-]" : "[+]");
+    else
+        snprintf(out, ZR_TEXT_SIZE, "%d", p->pid ? p->pid : p->pid_inside);
+    return out;
+}
+CELL(cell_rank) {
+    if (r->job)
+        snprintf(out, ZR_TEXT_SIZE, "x%zu", r->job->count);
+    else
+        snprintf(out, ZR_TEXT_SIZE, "%.5s", zr_shown(r->process->id.rank));
+    return out;
+}
+CELL(cell_allocated) {
+    return zr_short_bytes(out, r->process->allocated);
+}
+CELL(cell_reserved) {
+    return zr_short_bytes(out, r->process->reserved);
+}
+CELL(cell_peak) {
+    return zr_short_bytes(out, r->process->peak);
+}
+CELL(cell_host) {
+    return zr_short_bytes(out, r->process->host_usm);
+}
+CELL(cell_mirror) {
+    return zr_short_bytes(out, r->process->mirror);
+}
+CELL(cell_hits) {
+    if (r->process->hit_rate < 0)
+        return strcpy(out, "-");
+    snprintf(out, ZR_TEXT_SIZE, "%.0f%%", 100 * r->process->hit_rate);
+    return out;
+}
+CELL(cell_allocations) {
+    return short_count(out, r->process->allocations_rate);
+}
+CELL(cell_driver) {
+    return short_count(out, r->process->driver_rate);
+}
+CELL(cell_p99) {
+    return short_time(out, r->process->p99_ns);
+}
+CELL(cell_failures) {
+    return short_count(out, (double)r->process->failures);
+}
+
+static double amount(uint64_t n) {
+    return n == ZR_ABSENT ? -1 : (double)n;
+}
+static int pid_of(const struct zr_row *r) {
+    return r->process->process.pid ? r->process->process.pid : r->process->process.pid_inside;
+}
+#define KEY(name, value)                                                                                               \
+    static double name(const struct zr_row *r) {                                                                       \
+        return value;                                                                                                  \
+    }
+KEY(key_pid, pid_of(r))
+KEY(key_rank, strtod(r->process->id.rank, NULL))
+KEY(key_allocated, amount(r->process->allocated))
+KEY(key_reserved, amount(r->process->reserved))
+KEY(key_peak, amount(r->process->peak))
+KEY(key_host, amount(r->process->host_usm))
+KEY(key_mirror, amount(r->process->mirror))
+KEY(key_hits, r->process->hit_rate)
+KEY(key_allocations, r->process->allocations_rate)
+KEY(key_driver, r->process->driver_rate)
+KEY(key_p99, amount(r->process->p99_ns))
+KEY(key_failures, amount(r->process->failures))
+
+static const struct column {
+    const char *name;
+    int width;   /* a space in front included */
+    size_t from; /* shown on screens so wide */
+    const char *(*cell)(char *out, const struct zr_row *r);
+    double (*key)(const struct zr_row *r);
+} columns[] = {
+    {"PID", 7, 0, cell_pid, key_pid},
+    {"RANK", 6, 0, cell_rank, key_rank},
+    {"IN-USE", 8, 0, cell_allocated, key_allocated},
+    {"RESV", 7, 60, cell_reserved, key_reserved},
+    {"PEAK", 7, 0, cell_peak, key_peak},
+    {"HOST", 7, 110, cell_host, key_host},
+    {"MIRROR", 8, 80, cell_mirror, key_mirror},
+    {"HIT", 6, 68, cell_hits, key_hits},
+    {"ALLOC/S", 9, 70, cell_allocations, key_allocations},
+    {"DRV/S", 7, 76, cell_driver, key_driver},
+    {"P99", 7, 110, cell_p99, key_p99},
+    {"FAIL", 6, 96, cell_failures, key_failures},
+};
+#define COLUMNS (sizeof columns / sizeof *columns)
+
+unsigned zr_column_count(void) {
+    return COLUMNS;
+}
+
+const char *zr_column_name(unsigned column) {
+    return columns[column].name;
+}
+
+unsigned zr_column_find(const char *name) {
+    unsigned i = 0;
+    while (i < COLUMNS && strcasecmp(columns[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* --- rows -------------------------------------------------------------------------------------------------------- */
+
+bool zr_top_is_open(const struct zr_top_view *v, const char *job) {
+    for (unsigned i = 0; i < v->open_count; i++)
+        if (strcmp(v->open[i], job) == 0)
+            return true;
+    return false;
+}
+
+void zr_top_fold(struct zr_top_view *v, const char *job) {
+    for (unsigned i = 0; i < v->open_count; i++)
+        if (strcmp(v->open[i], job) == 0) {
+            memmove(v->open[i], v->open[v->open_count - 1], sizeof v->open[i]);
+            v->open_count--;
+            return;
+        }
+    if (v->open_count < ZR_TOP_OPEN)
+        snprintf(v->open[v->open_count++], sizeof v->open[0], "%s", job);
+}
+
+static const struct zr_top_view *sorted_by; /* for qsort */
+
+static int by_column(const void *a, const void *b) {
+    const struct zr_row *r = a, *s = b;
+    double x = columns[sorted_by->column].key(r), y = columns[sorted_by->column].key(s);
+    if (x != y)
+        return (x < y) == sorted_by->up ? -1 : 1;
+    return pid_of(r) - pid_of(s);
+}
+
+/* Ranks of an unfolded job stand in their order. */
+static int by_rank(const void *a, const void *b) {
+    double x = key_rank(a), y = key_rank(b);
+    return x != y ? (x < y ? -1 : 1) : pid_of(a) - pid_of(b);
+}
+
+static bool contains(const char *text, const char *part) {
+    return strcasestr(text, part) != NULL;
+}
+
+static bool is_shown(const struct zr_top_view *v, const struct zr_process_view *p) {
+    char pid[16];
+    snprintf(pid, sizeof pid, "%d", p->process.pid);
+    return !*v->filter || contains(p->process.command, v->filter) || contains(p->id.job, v->filter) ||
+           contains(p->id.job_name, v->filter) || contains(p->id.pod, v->filter) ||
+           contains(p->id.container, v->filter) || contains(p->id.space, v->filter) || strcmp(pid, v->filter) == 0;
+}
+
+static bool any_is_shown(const struct zr_top_view *v, const struct zr_job_view *j) {
+    for (size_t i = 0; i < j->count; i++)
+        if (is_shown(v, j->process[i]))
+            return true;
+    return false;
+}
+
+/* The processes of a job behind its line. */
+static size_t put_members(struct zr_row *to, const struct zr_top_view *v, const struct zr_job_view *j) {
+    size_t n = 0;
+    for (size_t i = 0; i < j->count; i++)
+        if (is_shown(v, j->process[i]))
+            to[n++] = (struct zr_row){.process = j->process[i], .child = true};
+    qsort(to, n, sizeof *to, by_rank);
+    return n;
+}
+
+struct zr_row *zr_rows(const struct zr_top_view *v, const struct zr_job_view *jobs, size_t count, size_t *rows) {
+    size_t processes = 0, tops = 0, n = 0;
+    for (size_t i = 0; i < count; i++)
+        processes += jobs[i].count;
+    struct zr_row *top = calloc(processes + 1, sizeof *top), *all = calloc(2 * processes + 1, sizeof *all);
+    if (!top || !all)
+        abort();
+    for (size_t i = 0; i < count; i++) {
+        const struct zr_job_view *j = &jobs[i];
+        if (v->tree && j->count > 1 && any_is_shown(v, j))
+            top[tops++] = (struct zr_row){.job = j, .process = &j->sum, .open = zr_top_is_open(v, j->name)};
+        for (size_t p = 0; p < j->count && (!v->tree || j->count == 1); p++)
+            if (is_shown(v, j->process[p]))
+                top[tops++] = (struct zr_row){.process = j->process[p]};
+    }
+    sorted_by = v;
+    if (tops)
+        qsort(top, tops, sizeof *top, by_column);
+    for (size_t i = 0; i < tops; i++) {
+        all[n++] = top[i];
+        if (top[i].job && top[i].open)
+            n += put_members(all + n, v, top[i].job);
+    }
+    free(top);
+    *rows = n;
+    return all;
+}
+
+/* --- the table --------------------------------------------------------------------------------------------------- */
+
+void zr_draw_head(struct zr_lines *l, const struct zr_top_view *v) {
+    char text[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (v->width >= columns[i].from)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%*s%s", columns[i].width - (i == v->column),
+                                     columns[i].name, i == v->column ? (v->up ? "^" : "v") : "");
+    snprintf(text + used, sizeof text - used, "  COMMAND");
+    zr_lines_add(l, ZR_STYLE_HEAD, "%s", text);
+}
+
+void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
+    const struct zr_identity *id = &r->process->id;
+    char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < COLUMNS; i++)
+        if (v->width >= columns[i].from)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%*s", columns[i].width, columns[i].cell(cell, r));
+    enum zr_style style = r->process->failures || r->process->refused ? ZR_STYLE_ALERT
+                          : r->job                                    ? ZR_STYLE_JOB
+                                                                      : ZR_STYLE_PLAIN;
+    if (*id->pod || *id->container)
+        snprintf(where, sizeof where, "[%s%s%s%s%s] ", id->space, *id->space ? "/" : "", id->pod,
+                 *id->pod && *id->container ? "/" : "", id->container);
+    if (r->job)
+        zr_lines_add(l, style, "%s  job %s%s%s%s", text, zr_shown(r->job->name), *id->job_name ? " (" : "",
+                     zr_shown(id->job_name), *id->job_name ? ")" : "");
+    else
+        zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
+                     zr_shown(r->process->process.command));
+}
+
+/* --- the machine ------------------------------------------------------------------------------------------------- */
+
+void zr_sparkline(char *out, size_t size, const struct zr_history *h, size_t width, uint64_t most, bool utf8) {
+    static const char *const bars[] = {" ",      "\u2581", "\u2582", "\u2583", "\u2584",
+                                       "\u2585", "\u2586", "\u2587", "\u2588"};
+    static const char ascii[] = " .:-=+*%#";
+    unsigned first = h->count > width ? h->count - (unsigned)width : 0;
+    size_t used = 0;
+    for (unsigned i = first; i < h->count; i++)
+        most = zr_history_at(h, i) > most ? zr_history_at(h, i) : most;
+    *out = '\0';
+    for (unsigned i = first; i < h->count && used + 4 < size; i++) {
+        uint64_t value = zr_history_at(h, i);
+        unsigned level = value && most ? 1 + (unsigned)((double)value / (double)most * 7.0) : 0;
+        used += (size_t)snprintf(out + used, size - used, utf8 ? "%s" : "%.1s", utf8 ? bars[level] : &ascii[level]);
+    }
+}
+
+static void bar(char *out, size_t width, double ours, double others) {
+    size_t a = (size_t)((double)width * (ours > 1 ? 1 : ours) + 0.5);
+    size_t b = (size_t)((double)width * (ours + others > 1 ? 1 : ours + others) + 0.5);
+    for (size_t i = 0; i < width; i++)
+        out[i] = i < a ? '|' : i < b ? ':' : ' ';
+    out[width] = '\0';
+}
+
+static void draw_card(struct zr_lines *l, const struct zr_card_view *c, const struct zr_top_view *v) {
+    char total[ZR_TEXT_SIZE], used[ZR_TEXT_SIZE], ours[ZR_TEXT_SIZE], others[ZR_TEXT_SIZE], gtt[ZR_TEXT_SIZE];
+    char line[64], history[1024], head[256];
+    size_t width = v->width < 72 ? 6 : v->width < 100 ? 12 : 24;
+    double all = c->vram == ZR_ABSENT || !c->vram ? (double)(c->ours + c->others + 1) : (double)c->vram;
+    bar(line, width, (double)c->ours / all, (double)c->others / all);
+    snprintf(head, sizeof head, "%-12s [%s] %5s/%-5s ours %5s others %5s GTT %5s ", zr_shown(c->pdev), line,
+             zr_short_bytes(used, c->ours + c->others), zr_short_bytes(total, c->vram), zr_short_bytes(ours, c->ours),
+             zr_short_bytes(others, c->others), zr_short_bytes(gtt, c->gtt));
+    zr_sparkline(history, sizeof history, &c->used, v->width > strlen(head) ? v->width - strlen(head) : 0,
+                 c->vram == ZR_ABSENT ? 0 : c->vram, v->utf8);
+    zr_lines_add(l, c->vram != ZR_ABSENT && c->ours + c->others > c->vram ? ZR_STYLE_ALERT : ZR_STYLE_PLAIN, "%s%s",
+                 head, history);
+}
+
+void zr_draw_machine(struct zr_lines *l, const struct zr_model *m, const struct zr_top_view *v) {
+    char name[65] = "", when[16] = "", available[ZR_TEXT_SIZE], total[ZR_TEXT_SIZE], mirror[ZR_TEXT_SIZE];
+    char history[1024], head[160];
+    time_t seconds = (time_t)(m->wall_ns / 1000000000u);
+    struct tm local;
+    gethostname(name, sizeof name - 1);
+    if (localtime_r(&seconds, &local))
+        strftime(when, sizeof when, "%H:%M:%S", &local);
+    zr_lines_add(l, ZR_STYLE_TITLE, "zeroute top  %s  %s  %zu process%s%s%s%s", zr_shown(name), when, m->process_count,
+                 m->process_count == 1 ? "" : "es", *v->filter ? ", only those with '" : "", zr_shown(v->filter),
+                 *v->filter ? "'" : "");
+    snprintf(head, sizeof head, "host         %s available of %s, mirror %s%s",
+             zr_short_bytes(available, m->host.available), zr_short_bytes(total, m->host.total),
+             zr_short_bytes(mirror, m->mirror), m->mirror == ZR_ABSENT ? " (this kernel has no GPUActive) " : " ");
+    zr_sparkline(history, sizeof history, &m->mirror_history, v->width > strlen(head) ? v->width - strlen(head) : 0, 0,
+                 v->utf8);
+    zr_lines_add(l, ZR_STYLE_PLAIN, "%s%s", head, history);
+    for (unsigned i = 0; i < m->card_count; i++)
+        draw_card(l, &m->card[i], v);
+    if (m->unreadable)
+        zr_lines_add(l, ZR_STYLE_ALERT, "%u process%s cannot be read: %s", m->unreadable,
+                     m->unreadable == 1 ? "" : "es", zr_shown(m->unreadable_why));
+    zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
+}

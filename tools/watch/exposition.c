@@ -1,0 +1,144 @@
+/*
+ * The Prometheus text format: families with help and type, then their series, by group. What is zero says nothing and
+ * is left out; counters of processes that have ended stay in the sum of their group.
+ */
+#include "watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void head(FILE *out, const char *name, const char *type, const char *help) {
+    char *harmless = zr_harmless(help, ZR_FOR_METRIC);
+    fprintf(out, "# HELP zeroute_%s %s\n# TYPE zeroute_%s %s\n", name, harmless, name, type);
+    free(harmless);
+}
+
+/* name{group,series,extra} */
+static void name_of(FILE *out, const char *name, const char *suffix, const char *group, const char *series,
+                    const char *extra) {
+    bool any = *group || *series || *extra;
+    fprintf(out, "zeroute_%s%s%s%s%s%s%s%s%s ", name, suffix, any ? "{" : "", group, *group && *series ? "," : "",
+            series, (*group || *series) && *extra ? "," : "", extra, any ? "}" : "");
+}
+
+static void histogram(FILE *out, const struct zr_metric *f, const char *group, const struct zr_series *s) {
+    uint64_t below = 0;
+    char le[40];
+    for (unsigned b = 0; b <= ZR_LE; b++) {
+        below += s->bucket[b];
+        if (b < ZR_LE)
+            snprintf(le, sizeof le, "le=\"%.9g\"", (double)zr_le_ns(b) / 1e9);
+        else
+            snprintf(le, sizeof le, "le=\"+Inf\"");
+        name_of(out, f->name, "_bucket", group, s->labels, le);
+        fprintf(out, "%llu\n", (unsigned long long)below);
+    }
+    name_of(out, f->name, "_sum", group, s->labels, "");
+    fprintf(out, "%.9f\n", (double)s->value / 1e9);
+    name_of(out, f->name, "_count", group, s->labels, "");
+    fprintf(out, "%llu\n", (unsigned long long)below);
+}
+
+static void sample(FILE *out, const struct zr_metric *f, const char *group, const struct zr_series *s) {
+    if (f->type == ZR_METRIC_HISTOGRAM) {
+        histogram(out, f, group, s);
+        return;
+    }
+    name_of(out, f->name, "", group, s->labels, "");
+    if (f->nanoseconds)
+        fprintf(out, "%.9f\n", (double)s->value / 1e9);
+    else
+        fprintf(out, "%llu\n", (unsigned long long)s->value);
+}
+
+/* All series of one family stand together. */
+static void family(FILE *out, const struct zr_model *m, const struct zr_figures *sums, unsigned number) {
+    static const char *const type[] = {"counter", "gauge", "histogram"};
+    const struct zr_metric *f = &zr_metric[number];
+    bool begun = false;
+    for (size_t g = 0; g < m->group_count; g++)
+        for (size_t i = 0; i < sums[g].count; i++) {
+            if (sums[g].at[i].family != number)
+                continue;
+            if (!begun)
+                head(out, f->name, type[f->type], f->help);
+            begun = true;
+            sample(out, f, m->group[g].labels, &sums[g].at[i]);
+        }
+}
+
+/* --- the machine -------------------------------------------------------------------------------------------- */
+
+static void one(FILE *out, const char *name, const char *help, const char *labels, uint64_t value) {
+    if (value == ZR_ABSENT)
+        return;
+    head(out, name, "gauge", help);
+    name_of(out, name, "", labels, "", "");
+    fprintf(out, "%llu\n", (unsigned long long)value);
+}
+
+static void cards(FILE *out, const struct zr_model *m) {
+    static const struct {
+        const char *name, *help, *extra;
+        size_t offset;
+    } part[] = {
+        {"card_vram_bytes", "VRAM of the card.", "", offsetof(struct zr_card_view, vram)},
+        {"card_vram_used_bytes", "VRAM in use, as the kernel counts it.", "by=\"zeroute\"",
+         offsetof(struct zr_card_view, ours)},
+        {"card_vram_used_bytes", "", "by=\"others\"", offsetof(struct zr_card_view, others)},
+        {"card_gtt_bytes", "Host memory that the card maps for processes under zeroute.", "",
+         offsetof(struct zr_card_view, gtt)},
+    };
+    for (size_t p = 0; p < sizeof part / sizeof *part; p++) {
+        bool begun = !*part[p].help;
+        for (unsigned i = 0; i < m->card_count; i++) {
+            char device[80] = "";
+            uint64_t value;
+            memcpy(&value, (const char *)&m->card[i] + part[p].offset, sizeof value);
+            if (value == ZR_ABSENT)
+                continue;
+            if (!begun)
+                head(out, part[p].name, "gauge", part[p].help);
+            begun = true;
+            zr_label(device, sizeof device, "device", m->card[i].pdev);
+            name_of(out, part[p].name, "", device, part[p].extra, "");
+            fprintf(out, "%llu\n", (unsigned long long)value);
+        }
+    }
+}
+
+static void machine(FILE *out, const struct zr_model *m) {
+    char labels[64] = "";
+    zr_label(labels, sizeof labels, "version", ZEROUTE_VERSION);
+    one(out, "build_info", "The version of zeroute; always 1.", labels, 1);
+    head(out, "processes", "gauge", "Running processes under zeroute.");
+    for (size_t g = 0; g < m->group_count; g++)
+        if (m->group[g].processes) {
+            name_of(out, "processes", "", m->group[g].labels, "", "");
+            fprintf(out, "%u\n", m->group[g].processes);
+        }
+    one(out, "processes_unreadable", "Processes whose statistics cannot be read.", "", m->unreadable);
+    one(out, "processes_unseen", "Processes that use a device past every hook.", "", m->unseen);
+    one(out, "host_gpu_active_bytes", "GPUActive of the machine: host pages in use by GPUs.", "", m->host.gpu_active);
+    one(out, "host_mirror_bytes", "GPUActive less host USM: host memory behind device memory.", "", m->mirror);
+    one(out, "host_memory_available_bytes", "MemAvailable of the machine.", "", m->host.available);
+    cards(out, m);
+    head(out, "sample_duration_seconds", "gauge", "How long the last look at all processes took.");
+    fprintf(out, "zeroute_sample_duration_seconds %.9f\n", (double)m->sample_ns / 1e9);
+}
+
+void zr_exposition(FILE *out, const struct zr_model *m) {
+    struct zr_figures *sums = calloc(m->group_count, sizeof *sums);
+    if (!sums)
+        return;
+    for (size_t g = 0; g < m->group_count; g++) {
+        zr_figures_add(&sums[g], &m->group[g].live, true);
+        zr_figures_add(&sums[g], &m->group[g].ended, false);
+    }
+    machine(out, m);
+    for (unsigned f = 0; f < zr_metric_count; f++)
+        family(out, m, sums, f);
+    for (size_t g = 0; g < m->group_count; g++)
+        zr_figures_free(&sums[g]);
+    free(sums);
+}

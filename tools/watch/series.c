@@ -1,0 +1,231 @@
+/* Fields of a segment as series of metrics, by the table metrics.def; series of several processes added up. */
+#include "watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STARS = 2 };
+
+/* Of a line of the table (metrics.def). */
+enum kind { COUNTER, GAUGE, HISTOGRAM, RANKED, ALWAYS };
+
+static struct rule {
+    const char *field, *family_name;
+    enum kind kind;
+    const char *labels, *help;
+    unsigned family;
+} rules[] = {
+#define ZR_METRIC(field, family, kind, labels, help) {field, family, kind, labels, help, 0},
+#include "watch/metrics.def"
+#undef ZR_METRIC
+};
+
+struct zr_metric zr_metric[ZR_FAMILIES_MOST];
+unsigned zr_metric_count;
+
+struct part {
+    const char *at;
+    size_t length;
+};
+
+uint64_t zr_le_ns(unsigned bucket) {
+    return bucket < ZR_LE ? UINT64_C(256) << 2 * bucket : UINT64_MAX;
+}
+
+/* --- families ----------------------------------------------------------------------------------------- */
+
+/* ZR_FAMILIES_MOST: there is no room for one more. */
+static unsigned family_of(const char *name, const char *help, enum zr_metric_type type, bool nanoseconds) {
+    unsigned i = 0;
+    while (i < zr_metric_count && strcmp(zr_metric[i].name, name) != 0)
+        i++;
+    if (i == zr_metric_count && i < ZR_FAMILIES_MOST) {
+        struct zr_metric *f = &zr_metric[zr_metric_count++];
+        snprintf(f->name, sizeof f->name, "%s", name);
+        snprintf(f->help, sizeof f->help, "%s", help);
+        f->type = type;
+        f->nanoseconds = nanoseconds;
+    }
+    return i;
+}
+
+static void load_rules(void) {
+    static const enum zr_metric_type type[] = {ZR_METRIC_COUNTER, ZR_METRIC_GAUGE, ZR_METRIC_HISTOGRAM, ZR_METRIC_GAUGE,
+                                               ZR_METRIC_COUNTER};
+    if (zr_metric_count)
+        return;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (*rules[i].family_name)
+            rules[i].family = family_of(rules[i].family_name, rules[i].help, type[rules[i].kind], false);
+}
+
+/* A field that the table does not know: its own name, with what Prometheus expects behind it. */
+static unsigned family_of_unknown(const struct zeroute_field *f) {
+    char name[96], help[160];
+    size_t length = strlen(f->name);
+    bool ns = length > 3 && strcmp(f->name + length - 3, "_ns") == 0, counter = f->type == ZEROUTE_COUNTER;
+    snprintf(name, sizeof name, "%.*s%s%s", (int)(ns ? length - 3 : length), f->name, ns ? "_seconds" : "",
+             counter ? "_total" : "");
+    for (char *p = name; *p; p++)
+        if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9')))
+            *p = '_';
+    snprintf(help, sizeof help, "%s", f->help && *f->help ? f->help : "a field of the statistics");
+    return family_of(name, help, counter ? ZR_METRIC_COUNTER : ZR_METRIC_GAUGE, ns);
+}
+
+/* --- fields ------------------------------------------------------------------------------------------- */
+
+/* A star stands for one character or more, as few as will do; the last one for the rest. */
+static bool fits(const char *pattern, const char *name, struct part *star) {
+    for (; *pattern && *pattern != '*'; pattern++, name++)
+        if (*pattern != *name)
+            return false;
+    if (!*pattern)
+        return !*name;
+    star->at = name;
+    for (star->length = 1; name[star->length - 1]; star->length++)
+        if (pattern[1] ? fits(pattern + 1, name + star->length, star + 1) : !name[star->length])
+            return true;
+    return false;
+}
+
+static const struct rule *rule_of(const char *name, struct part *star) {
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        if (fits(rules[i].field, name, star))
+            return &rules[i];
+    return NULL;
+}
+
+void zr_label(char *labels, size_t size, const char *name, const char *value) {
+    size_t used = strlen(labels);
+    char *harmless;
+    if (!*value)
+        return;
+    harmless = zr_harmless(value, ZR_FOR_METRIC);
+    /* One that does not fit as a whole is left out: half of an escape would spoil the page. */
+    if (used + strlen(name) + strlen(harmless) + 5 < size)
+        snprintf(labels + used, size - used, "%s%s=\"%s\"", used ? "," : "", name, harmless);
+    free(harmless);
+}
+
+static void fill_in(char *labels, size_t size, const char *pattern, const struct part *star,
+                    const struct zr_device_names *devices) {
+    while (*pattern) {
+        size_t n = strcspn(pattern, "="), all = strcspn(pattern, ",");
+        char name[32], value[128];
+        const char *from = pattern + n + 1;
+        snprintf(name, sizeof name, "%.*s", (int)n, pattern);
+        if (*from != '$') {
+            snprintf(value, sizeof value, "%.*s", (int)(all - n - 1), from);
+        } else {
+            const struct part *p = &star[from[1] == '2'];
+            unsigned long number = from[1] == 'd' ? strtoul(p->at, NULL, 10) : 0;
+            snprintf(value, sizeof value, "%.*s", (int)p->length, p->at);
+            if (from[1] == 'd' && devices && number < devices->count)
+                snprintf(value, sizeof value, "%s", devices->name[number]);
+        }
+        zr_label(labels, size, name, value);
+        pattern += all + (pattern[all] == ',');
+    }
+}
+
+/* --- sums --------------------------------------------------------------------------------------------- */
+
+static struct zr_series *series_of(struct zr_figures *f, unsigned family, const char *labels) {
+    for (size_t i = 0; i < f->count; i++)
+        if (f->at[i].family == family && strcmp(f->at[i].labels, labels) == 0)
+            return &f->at[i];
+    if (f->count == f->room) {
+        size_t room = f->room ? 2 * f->room : 32;
+        struct zr_series *more = realloc(f->at, room * sizeof *more);
+        if (!more)
+            return NULL;
+        f->at = more;
+        f->room = room;
+    }
+    struct zr_series *s = &f->at[f->count];
+    *s = (struct zr_series){.family = family, .labels = strdup(labels)};
+    if (s->labels && zr_metric[family].type == ZR_METRIC_HISTOGRAM)
+        s->bucket = calloc(ZR_LE + 1, sizeof *s->bucket);
+    if (!s->labels || (zr_metric[family].type == ZR_METRIC_HISTOGRAM && !s->bucket)) {
+        free(s->labels);
+        return NULL;
+    }
+    f->count++;
+    return s;
+}
+
+static void take_histogram(struct zr_series *s, const struct zeroute_field *f) {
+    unsigned le = 0;
+    s->value += f->value;
+    for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++) {
+        uint64_t below = b + 1 < ZEROUTE_BUCKETS ? zeroute_bucket_floor(b + 1) : UINT64_MAX;
+        while (le < ZR_LE && below > zr_le_ns(le))
+            le++;
+        s->bucket[le] += f->buckets[b];
+    }
+}
+
+static void take_field(struct zr_figures *figures, const struct zeroute_field *f, const struct zr_device_names *devices,
+                       const char *rank) {
+    struct part star[STARS + 1];
+    const struct rule *r = rule_of(f->name, star);
+    char labels[320] = "";
+    if (r && (!*r->family_name || (r->kind == HISTOGRAM) != (f->type == ZEROUTE_HISTOGRAM)))
+        return;
+    if (!r && f->type == ZEROUTE_HISTOGRAM)
+        return;
+    unsigned family = r ? r->family : family_of_unknown(f);
+    if (family == ZR_FAMILIES_MOST)
+        return;
+    if (r)
+        fill_in(labels, sizeof labels, r->labels, star, devices);
+    if (r && r->kind == RANKED && rank)
+        zr_label(labels, sizeof labels, "rank", rank);
+    struct zr_series *s = series_of(figures, family, labels);
+    if (s && f->type == ZEROUTE_HISTOGRAM)
+        take_histogram(s, f);
+    else if (s)
+        s->value += f->value;
+}
+
+void zr_figures_take(struct zr_figures *figures, const struct zeroute_snapshot *s,
+                     const struct zr_device_names *devices, const char *rank) {
+    load_rules();
+    for (size_t i = 0; i < s->field_count; i++) {
+        const struct zeroute_field *f = &s->field[i];
+        bool any = f->type == ZEROUTE_HISTOGRAM ? f->buckets && i + 1 < s->field_count && s->field[i + 1].value
+                                                : f->type != ZEROUTE_TEXT && f->value && f->value != ZEROUTE_ABSENT;
+        if (any)
+            take_field(figures, f, devices, rank);
+    }
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const struct zeroute_field *f = rules[i].kind == ALWAYS ? zeroute_find(s, rules[i].field) : NULL;
+        if (f && !f->value)
+            take_field(figures, f, devices, rank);
+    }
+}
+
+void zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges) {
+    for (size_t i = 0; i < other->count; i++) {
+        const struct zr_series *o = &other->at[i];
+        struct zr_series *s;
+        if (zr_metric[o->family].type == ZR_METRIC_GAUGE && !gauges)
+            continue;
+        s = series_of(f, o->family, o->labels);
+        if (!s)
+            continue;
+        s->value += o->value;
+        for (unsigned b = 0; s->bucket && o->bucket && b <= ZR_LE; b++)
+            s->bucket[b] += o->bucket[b];
+    }
+}
+
+void zr_figures_free(struct zr_figures *f) {
+    for (size_t i = 0; i < f->count; i++) {
+        free(f->at[i].labels);
+        free(f->at[i].bucket);
+    }
+    free(f->at);
+    *f = (struct zr_figures){0};
+}
