@@ -14,7 +14,7 @@ ab() {
     echo "(exit code $?)"
 }
 
-echo "The mirror is gone under the other path, but residency moved with it: no verdict about the path."
+echo "The mirror is gone under the other path, but residency changed with it: no verdict about the path."
 ab --a route:native --b route:sycl
 echo
 echo "Residency alone: the difference, with its size."

@@ -36,18 +36,28 @@
 #define MOST_TABLE ((uint64_t)2 << 20)  /* bytes of the table of fields */
 #define MOST_TEXT ((uint64_t)1 << 20)   /* room of all texts */
 
+/* Memory of a snapshot, freed as a whole: pieces, many of them names, come from chunks. */
+#define CHUNK ((size_t)32 << 10)
 struct memory {
     struct memory *next;
+    size_t used, room;
     _Alignas(16) char bytes[];
 };
 
 static void *keep(struct zeroute_snapshot *s, size_t size) {
-    struct memory *m = calloc(1, sizeof *m + size);
-    if (!m)
-        return NULL;
-    m->next = s->memory;
-    s->memory = m;
-    return m->bytes;
+    struct memory *m = s->memory;
+    size = (size + 15) & ~(size_t)15;
+    if (!m || m->room - m->used < size) {
+        size_t room = size > CHUNK / 4 ? size : CHUNK;
+        m = calloc(1, sizeof *m + room);
+        if (!m)
+            return NULL;
+        m->room = room;
+        m->next = s->memory;
+        s->memory = m;
+    }
+    m->used += size;
+    return m->bytes + m->used - size;
 }
 
 static const char *keep_text(struct zeroute_snapshot *s, const char *text, size_t length) {
@@ -248,6 +258,17 @@ static bool shards_fit(const struct zeroute_segment_header *h, uint32_t count) {
            count <= (h->file_size - h->shards_offset) / h->shard_size;
 }
 
+/* An older one ends earlier: what it lacks is 0. */
+static bool read_header(int fd, struct zeroute_segment_header *h) {
+    uint32_t size = h->header_size;
+    if (size < offsetof(struct zeroute_segment_header, control_size) ||
+        !read_at(fd, h, size < sizeof *h ? size : sizeof *h, 0))
+        return false;
+    if (size < sizeof *h)
+        h->control_size = 0;
+    return true;
+}
+
 static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_t why_size) {
     struct stat st;
     memset(h, 0, sizeof *h);
@@ -262,9 +283,9 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
     } else if (h->magic != ZEROUTE_SEGMENT_MAGIC) {
         snprintf(why, why_size, "not a segment of zeroute");
     } else if (h->layout != ZEROUTE_SEGMENT_LAYOUT) {
-        snprintf(why, why_size, "layout %u, written by another version of zeroute; this one reads layout %u only",
-                 h->layout, ZEROUTE_SEGMENT_LAYOUT);
-    } else if (h->header_size < sizeof *h || !read_at(fd, h, sizeof *h, 0)) {
+        snprintf(why, why_size, "layout %u, written by %s zeroute; this one reads layout %u", h->layout,
+                 h->layout > ZEROUTE_SEGMENT_LAYOUT ? "a newer" : "an older", ZEROUTE_SEGMENT_LAYOUT);
+    } else if (!read_header(fd, h)) {
         snprintf(why, why_size, "truncated: %lld bytes", (long long)st.st_size);
     } else if ((uint64_t)st.st_size < h->file_size || h->file_size < h->shards_offset || h->shard_size == 0 ||
                h->shard_size > MOST_SHARD || h->shard_size % sizeof(uint64_t) || !shards_fit(h, h->shard_count) ||
@@ -512,7 +533,7 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
     for (unsigned i = 0; i < h->field_count; i++) {
         struct zeroute_segment_field f = field_at(m, i);
         struct zeroute_field *out = &s->field[s->field_count];
-        if (takes_too_long(m))
+        if (i % 32 == 0 && takes_too_long(m))
             return false;
         *out = (struct zeroute_field){
             .name = keep_text(s, f.name, strnlen(f.name, sizeof f.name)),
@@ -602,9 +623,11 @@ static void identity(struct zeroute_process *p, const struct zeroute_segment_hea
 }
 
 static void activity(struct zeroute_snapshot *s, const struct image *m) {
-    if (m->activity > m->h->clock_ticks && m->h->clock_hz)
-        s->last_activity_ns =
-            m->h->created_ns + (uint64_t)((double)(m->activity - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz);
+    if (m->activity <= m->h->clock_ticks || !m->h->clock_hz)
+        return;
+    double ns = (double)(m->activity - m->h->clock_ticks) * 1e9 / (double)m->h->clock_hz;
+    if (ns < 1e18) /* 30 years: no clock of this world */
+        s->last_activity_ns = m->h->created_ns + (uint64_t)ns;
 }
 
 static void index_names(struct zeroute_snapshot *s);
@@ -744,6 +767,11 @@ const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const
         if (strcmp(s->field[i].name, name) == 0)
             return &s->field[i];
     return NULL;
+}
+
+size_t zeroute_fields(const struct zeroute_snapshot *s, const struct zeroute_field **fields) {
+    *fields = s->field;
+    return s->field_count;
 }
 
 uint64_t zeroute_value(const struct zeroute_snapshot *s, const char *name, uint64_t absent) {

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +213,10 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd) {
         /* Named, with the reason; the pid in its name is all there is to judge it by. */
         zeroute_snapshot_free(zeroute_snapshot_of_fd(fd, p->why, sizeof p->why));
         p->state = holder(fd) >= 0 ? ZEROUTE_LIVE : ZEROUTE_UNKNOWN;
+        /* Its maker was killed before it was whole: named in it, in our namespace, and gone. */
+        if (p->state == ZEROUTE_UNKNOWN && n == (ssize_t)sizeof h && h.magic == 0 && (int)h.pid == p->pid_inside &&
+            h.pid_namespace == s->own_namespace && kill((pid_t)h.pid, 0) != 0 && errno == ESRCH)
+            p->state = ZEROUTE_FINISHED;
         return;
     }
     h.boot_id[sizeof h.boot_id - 1] = '\0';
