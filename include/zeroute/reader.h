@@ -135,6 +135,8 @@ uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b);
  */
 bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other);
 
+/* All fields, for callers that do not know the layout of the snapshot; returns how many there are. */
+size_t zeroute_fields(const struct zeroute_snapshot *s, const struct zeroute_field **fields);
 const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name);
 uint64_t zeroute_value(const struct zeroute_snapshot *s, const char *name, uint64_t absent);
 const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key);

@@ -1,5 +1,6 @@
 /*
- * The segment: one file per process, /dev/shm/zeroute.<pid>.<nonce>, written by that process alone.
+ * The segment: one file per process, /dev/shm/zeroute.<pid>.<nonce>, written by that process alone but for
+ * zeroute_segment_control.
  *
  * Contract. Everything a reader needs is found through the header's offsets and sizes: a reader
  * must use header_size, field_size and the offsets as it finds them, and skip types it does not
@@ -137,7 +138,34 @@ struct zeroute_segment_header {
      * folded between its own reading and theirs. Less than a batch of a shard (32 MiB, 64 blocks) is not folded.
      */
     uint32_t shard_folds;
-    uint32_t reserved;
+    uint32_t control_size;   /* 0, or header_size ends before it: the process takes no requests */
+    uint64_t control_offset; /* of a zeroute_segment_control */
+    uint64_t claims;         /* offset in the globals of 16 zeroute_segment_claim; 0: there are none */
 };
+
+/* What the writer holds of a card under limit:auto, or is about to take, so that others leave it. */
+struct zeroute_segment_claim {
+    uint64_t card;           /* its PCI address plus one: domain << 16 | bus << 8 | device << 3 | function; 0: none */
+    uint64_t blocks, unseen; /* bytes in blocks, and bytes that are in no block */
+};
+
+/*
+ * Requests of the process's own user, the one part of the file that others write (zeroute ctl). Requesters take turns
+ * by a POSIX write lock on ZEROUTE_SEGMENT_REQUEST_BYTE. One writes `text`, then a new number into `request`, by one
+ * atomic store. The next call of the process into Level Zero or SYCL exchanges it for 0, carries the request out,
+ * writes code, reply and time, and last the number into `answer`. A requester that waits no longer exchanges its number
+ * for 0: the request is withdrawn, unless the process was faster.
+ */
+#define ZEROUTE_SEGMENT_REQUEST_BYTE 1
+struct zeroute_segment_control {
+    uint32_t request;
+    uint32_t answer;
+    uint32_t code; /* enum zeroute_answer */
+    uint32_t reserved;
+    uint64_t answered_ns; /* CLOCK_REALTIME: when it took effect */
+    char text[512];       /* "set limit 12GiB", "trim", "mark TEXT"; NUL-terminated */
+    char reply[1024];     /* what is in force now, or why not */
+};
+enum zeroute_answer { ZEROUTE_CARRIED_OUT = 0, ZEROUTE_REFUSED = 1 };
 
 #endif

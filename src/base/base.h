@@ -41,10 +41,17 @@ enum zr_entry {
 
 /* --- entries.c ---------------------------------------------------------------------------------------------------- */
 extern const char *const zr_entry_name[ZR_ENTRIES];
+extern const char *const zr_via_name[ZR_VIAS];
 
 /* --- config.c: the settings in force ------------------------------------------------------------------------------ */
-/* All zero before zr_config_load(), constant after it. */
-extern struct zr_config zr_config;
+/*
+ * zr_config.NAME: all zero before zr_config_load(). What it names never changes: a change puts another in its place.
+ * Copy a structure (a limit) once and look at the copy, or its parts may be of two settings.
+ */
+extern struct zr_settings *zr_config_in_force; /* atomic */
+#define zr_config (*__atomic_load_n(&zr_config_in_force, __ATOMIC_ACQUIRE))
+/* What the process was started with. */
+extern struct zr_settings zr_config_at_start;
 /* Reads environment and file. At the first touch of Level Zero, never before. Idempotent, any thread. */
 void zr_config_read(void);
 extern bool zr_config_loaded; /* atomic */
@@ -52,6 +59,11 @@ static inline void zr_config_load(void) {
     if (unlikely(!__atomic_load_n(&zr_config_loaded, __ATOMIC_ACQUIRE)))
         zr_config_read();
 }
+/*
+ * Changes one setting of the running process, checked as any is. False: the settings are as they were, `why` says why.
+ * One thread at a time. Each value is kept for good, because others may be looking at it: 512 different ones at most.
+ */
+bool zr_config_change(const char *name, const char *value, char *why, size_t size);
 void zr_config_fork_child(void);
 
 /* --- backing.c: backing:eager ------------------------------------------------------------------------------------- */
@@ -99,6 +111,11 @@ void *zr_pages(size_t bytes);
 void zr_pages_back(void *pages, size_t bytes);
 /* A zeroed piece of a page, for good, aligned to 64 bytes; NULL when mmap fails. Takes a lock. */
 void *zr_piece(size_t bytes);
+/*
+ * With -1, makes memory of others writable and returns the protection it had, with which a second call restores it. -1:
+ * these bytes do not lie in one mapping, are code, or may not be written.
+ */
+int zr_pages_protect(void *start, size_t bytes, int protection);
 void zr_pages_fork_child(void);
 
 /* --- file.c: small files of the system ---------------------------------------------------------------------------- */
@@ -106,14 +123,28 @@ void zr_pages_fork_child(void);
 size_t zr_read_file(const char *path, char *out, size_t size);
 /* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
 size_t zr_read_system(const char *path, char *out, size_t size);
+/* FNV-1a. */
+static inline uint64_t zr_hash(const char *text) {
+    uint64_t hash = 14695981039346656037u;
+
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    return hash;
+}
+/* Calls see() for each entry of such a folder, dots left out, until it returns false, or so often. Without malloc. */
+void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg);
 /* A decimal number after blanks; UINT64_MAX: there is none. */
 uint64_t zr_number(const char *s);
 
 /* --- elf.c: loaded libraries -------------------------------------------------------------------------------------- */
 struct zr_elf {
-    uintptr_t start, end; /* of its segments */
-    char soname[128];     /* DT_SONAME, else the file's name; the program's own name for the program */
-    char path[4096];      /* empty for the program */
+    uintptr_t start, end;  /* of its segments */
+    uintptr_t bias;        /* address in memory less address in the file's own terms */
+    const uint8_t *unwind; /* .eh_frame_hdr, or NULL */
+    uint32_t build_id_size;
+    uint8_t build_id[36];
+    char soname[128]; /* DT_SONAME, else the file's name; the program's own name for the program */
+    char path[4096];  /* empty for the program */
 };
 /* The library that holds this address. False: none. Some microseconds. */
 bool zr_elf_find(const void *address, struct zr_elf *out);
@@ -130,8 +161,9 @@ void *zr_real_dlsym(void *handle, const char *name);
 /* Asked of a loaded library, or of the one that holds an address; NULL: it is not loaded, or has no such symbol. */
 void *zr_dlsym_in(const char *path, const char *name);
 void *zr_dlsym_from(const void *address, const char *name);
-/* The address that the hook of dlsym jumps to. Resolves it if need be. */
+/* The addresses that the hooks of dlsym and dlopen jump to. Resolve them if need be. */
 void *zr_dlsym_resolve(void);
+void *zr_dlopen_resolve(void);
 
 #pragma GCC visibility pop
 

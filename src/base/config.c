@@ -2,10 +2,16 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct zr_config zr_config;
+enum { MOST_CHANGES = 512 };
+
+struct zr_settings zr_config_at_start;
+struct zr_settings *zr_config_in_force = &zr_config_at_start;
+static struct zr_settings *made[MOST_CHANGES]; /* by changes */
+static unsigned made_count;
 static struct zr_lock lock;
 bool zr_config_loaded;
 
@@ -31,6 +37,8 @@ static void load(void) {
         load_file(file);
     if (text)
         zr_settings_parse(&zr_config, text, warn, where);
+    if (zr_config.check > ZR_CHECK_NONE)
+        zr_config.cache = false; /* every block is one of the driver's, and none is used again at once */
     zr_backing_apply();
 }
 
@@ -46,6 +54,37 @@ void zr_config_read(void) {
     }
     zr_unlock(&lock);
     errno = saved;
+}
+
+/* One that was made before: a setting that goes back and forth costs no memory. */
+static struct zr_settings *alike(const struct zr_settings *s) {
+    if (memcmp(s, &zr_config_at_start, sizeof *s) == 0)
+        return &zr_config_at_start;
+    for (unsigned i = 0; i < made_count; i++)
+        if (memcmp(s, made[i], sizeof *s) == 0)
+            return made[i];
+    return NULL;
+}
+
+bool zr_config_change(const char *name, const char *value, char *why, size_t size) {
+    struct zr_settings *next = made_count < MOST_CHANGES ? zr_pages(sizeof *next) : NULL, *before;
+
+    snprintf(why, size, next ? "" : "it was changed too often, or there is no memory; restart the process");
+    if (next)
+        memcpy(next, &zr_config, sizeof *next);
+    if (!next || !zr_setting_set(next, name, strlen(name), value, strlen(value), why, size)) {
+        zr_pages_back(next, next ? sizeof *next : 0);
+        return false;
+    }
+    before = alike(next);
+    if (before) {
+        zr_pages_back(next, sizeof *next);
+        next = before;
+    } else {
+        made[made_count++] = next;
+    }
+    __atomic_store_n(&zr_config_in_force, next, __ATOMIC_RELEASE);
+    return true;
 }
 
 /* What was read stays; a thread that was reading is not here any more. */

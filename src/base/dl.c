@@ -4,8 +4,9 @@
 
 #include <errno.h>
 
-/* Written by whoever comes first; whoever comes second stores the same value. The hook of dlsym jumps to it. */
+/* Written by whoever comes first; whoever comes second stores the same value. The hooks jump there. */
 void *zr_dlsym_real __attribute__((visibility("hidden")));
+void *zr_dlopen_real __attribute__((visibility("hidden")));
 
 /* Not as a tail call: the function that is called must see a return address of ours. */
 static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name) {
@@ -46,6 +47,15 @@ void *zr_real_dlsym(void *handle, const char *name) {
     void *real = __atomic_load_n(&zr_dlsym_real, __ATOMIC_ACQUIRE);
 
     return call_dlsym(real ? real : zr_dlsym_resolve(), handle, name);
+}
+
+ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlopen_resolve(void) {
+    int saved = errno;
+    void *f = zr_real_dlsym(RTLD_NEXT, "dlopen");
+
+    __atomic_store_n(&zr_dlopen_real, f, __ATOMIC_RELEASE);
+    errno = saved;
+    return f;
 }
 
 void *zr_dlsym_in(const char *path, const char *name) {

@@ -12,6 +12,7 @@ __asm__(".symver dlopen, dlopen@GLIBC_2.2.5\n"
         ".symver dlclose, dlclose@GLIBC_2.2.5\n"
         ".symver dlerror, dlerror@GLIBC_2.2.5\n"
         ".symver dlvsym, dlvsym@GLIBC_2.2.5\n"
+        ".symver dlinfo, dlinfo@GLIBC_2.3.3\n"
         ".symver dladdr, dladdr@GLIBC_2.2.5\n");
 
 /*

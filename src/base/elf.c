@@ -40,6 +40,24 @@ static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW
     snprintf(elf->soname, sizeof elf->soname, "%s", soname);
 }
 
+static void read_build_id(struct zr_elf *elf, const char *at, const ElfW(Phdr) * p) {
+    size_t align = p->p_align == 8 ? 8 : 4;
+
+    for (const char *end = at + p->p_memsz; at + sizeof(ElfW(Nhdr)) <= end;) {
+        ElfW(Nhdr) n;
+        memcpy(&n, at, sizeof n);
+        const char *name = at + sizeof n, *desc = name + (n.n_namesz + align - 1) / align * align;
+        if (desc + n.n_descsz > end)
+            return;
+        if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
+            elf->build_id_size = n.n_descsz < sizeof elf->build_id ? n.n_descsz : (uint32_t)sizeof elf->build_id;
+            memcpy(elf->build_id, desc, elf->build_id_size);
+            return;
+        }
+        at = desc + (n.n_descsz + align - 1) / align * align;
+    }
+}
+
 /* False: it does not hold this address, which is 0 for any. */
 static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address) {
     const ElfW(Phdr) *dynamic = NULL;
@@ -47,12 +65,19 @@ static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintpt
 
     elf->start = UINTPTR_MAX;
     elf->end = 0;
+    elf->bias = info->dlpi_addr;
+    elf->build_id_size = 0;
+    elf->unwind = NULL;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uintptr_t start = info->dlpi_addr + p->p_vaddr;
 
         if (p->p_type == PT_DYNAMIC)
             dynamic = p;
+        if (p->p_type == PT_GNU_EH_FRAME)
+            elf->unwind = (const uint8_t *)start;
+        if (p->p_type == PT_NOTE && !elf->build_id_size)
+            read_build_id(elf, (const char *)start, p);
         if (p->p_type != PT_LOAD)
             continue;
         elf->start = start < elf->start ? start : elf->start;

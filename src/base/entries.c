@@ -1,5 +1,7 @@
 #include "base/base.h"
 
+const char *const zr_via_name[ZR_VIAS] = {"plt", "dlsym", "table", "handle", "sycl", "pool"};
+
 const char *const zr_entry_name[ZR_ENTRIES] = {
 #define ZR_ENTRY(name, ...) #name,
 #include "base/entries.def"

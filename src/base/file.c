@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 size_t zr_read_file(const char *path, char *out, size_t size) {
@@ -20,14 +22,37 @@ size_t zr_read_file(const char *path, char *out, size_t size) {
     return have;
 }
 
+/* The path as it is on this machine; empty: too long. */
+static const char *rooted(const char *path, char full[512]) {
+    const char *root = strncmp(path, "/proc", 5) && strncmp(path, "/sys", 4) ? NULL : secure_getenv("ZEROUTE_ROOT");
+    if (snprintf(full, 512, "%s%s", root ? root : "", path) >= 512)
+        full[0] = '\0';
+    return full;
+}
+
 size_t zr_read_system(const char *path, char *out, size_t size) {
-    const char *root = secure_getenv("ZEROUTE_ROOT");
     char full[512];
 
-    out[0] = '\0';
-    if ((size_t)snprintf(full, sizeof full, "%s%s", root ? root : "", path) >= sizeof full)
-        return 0;
-    return zr_read_file(full, out, size);
+    return zr_read_file(rooted(path, full), out, size);
+}
+
+void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg) {
+    struct { /* linux_dirent64 */
+        uint64_t inode, offset;
+        uint16_t length;
+        char type, name[];
+    } * e;
+    _Alignas(8) char list[4096], full[512];
+    int folder = open(rooted(path, full), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool more = folder >= 0;
+    long n;
+    while (more && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0)
+        for (long at = 0; more && at < n; at += e->length) {
+            e = (void *)(list + at);
+            more = e->name[0] == '.' || (most-- && see(e->name, arg));
+        }
+    if (folder >= 0)
+        close(folder);
 }
 
 uint64_t zr_number(const char *s) {

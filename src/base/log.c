@@ -25,22 +25,26 @@ static bool said_before(const char *line, size_t length) {
     return true; /* 64 different complaints are enough */
 }
 
-/* Silent where the library is to be as good as absent. Names from outside are not to steer a terminal. */
+/*
+ * Silent where the library is to be as good as absent. Names from outside are not to steer a terminal; a message may
+ * go on in lines that are indented.
+ */
 void zr_warn(const char *fmt, ...) {
-    char line[1024] = "zeroute: ";
+    char line[1100] = "zeroute: ";
     int saved = errno;
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(line + 9, sizeof line - 10, fmt, ap);
     va_end(ap);
     for (char *p = line + 9; *p; p++)
-        if ((unsigned char)*p < ' ' || *p == 127 || (p[-1] == '\xc2' && (unsigned char)*p < 0xa0))
+        if (((unsigned char)*p < ' ' && !(p[0] == '\n' && p[1] == ' ')) || *p == 127 ||
+            (p[-1] == '\xc2' && (unsigned char)*p < 0xa0))
             *p = '?';
     size_t length = strlen(line);
     if (!getauxval(AT_SECURE) && !said_before(line, length)) {
         line[length] = '\n';
-        if (write(2, line, length + 1) < 0)
-            length = 0; /* nobody to tell */
+        ssize_t told = write(2, line, length + 1);
+        (void)told; /* or there is nobody to tell */
     }
     errno = saved;
 }

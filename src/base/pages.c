@@ -1,9 +1,12 @@
 #include "base/base.h"
 
 #include <errno.h>
-
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { HUGE_PAGE = 2 << 20, CHUNK = 256 << 10, LINE = 64 };
 
@@ -66,6 +69,40 @@ void *zr_piece(size_t bytes) {
     }
     zr_unlock(&piece_lock);
     return p;
+}
+
+/* Of the mapping that holds all these bytes; -1: there is none. */
+static int protection_of(uintptr_t start, uintptr_t end) {
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = -1;
+    char text[8192], kind[3]; /* a line has a path of at most 4096 bytes */
+    unsigned long low, high;
+    size_t have = 0;
+    ssize_t n;
+
+    while (fd >= 0 && found < 0 && (n = read(fd, text + have, sizeof text - 1 - have)) > 0) {
+        char *line = text, *next;
+
+        text[have + (size_t)n] = '\0';
+        for (; (next = strchr(line, '\n')); line = next + 1)
+            if (sscanf(line, "%lx-%lx %3c", &low, &high, kind) == 3 && low <= start && end <= high)
+                found = (kind[0] == 'r') * PROT_READ | (kind[1] == 'w') * PROT_WRITE | (kind[2] == 'x') * PROT_EXEC;
+        have = strlen(line);
+        memmove(text, line, have);
+    }
+    if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+int zr_pages_protect(void *start, size_t bytes, int protection) {
+    uintptr_t at = (uintptr_t)start, page = at & ~(uintptr_t)4095;
+    int saved = errno, was = protection < 0 ? protection_of(at, at + bytes) : protection;
+
+    if (was >= 0 && !(was & PROT_WRITE) &&
+        ((was & PROT_EXEC) || mprotect((void *)page, at + bytes - page, protection < 0 ? was | PROT_WRITE : was) != 0))
+        was = -1;
+    errno = saved;
+    return was;
 }
 
 void zr_pages_fork_child(void) {

@@ -9,7 +9,7 @@
 #include <strings.h>
 
 #define ZR_SETTING(name, type, def, values, help)                                                                      \
-    {#name, def, values, help, ZR_TYPE_##type, offsetof(struct zr_config, name)},
+    {#name, def, values, help, ZR_TYPE_##type, offsetof(struct zr_settings, name)},
 const struct zr_setting zr_settings[] = {
 #include "base/settings.def"
 };
@@ -46,6 +46,14 @@ static bool is(const char *s, size_t length, const char *word) {
     return strlen(word) == length && memcmp(s, word, length) == 0;
 }
 
+/* cache-limit is cache_limit. */
+static bool is_name(const char *s, size_t length, const char *word) {
+    for (size_t i = 0; i < length; i++)
+        if (s[i] != word[i] && (s[i] != '-' || word[i] != '_'))
+            return false;
+    return !word[length];
+}
+
 static bool is_any_case(const char *s, size_t length, const char *word) {
     return strlen(word) == length && strncasecmp(s, word, length) == 0;
 }
@@ -65,7 +73,7 @@ static void trim(const char **s, size_t *length) {
 
 const struct zr_setting *zr_setting_find(const char *name, size_t length) {
     for (size_t i = 0; i < zr_setting_count; i++)
-        if (is(name, length, zr_settings[i].name))
+        if (is_name(name, length, zr_settings[i].name))
             return &zr_settings[i];
     return NULL;
 }
@@ -120,7 +128,8 @@ static bool with_unit(const char *s, size_t length, const struct unit *units, ui
     for (; units->name; units++)
         if (is_any_case(s, length, units->name)) {
             n = n * units->factor / 1000000;
-            *out = (uint64_t)n;
+            if (n <= INT64_MAX)
+                *out = (uint64_t)n;
             return n <= INT64_MAX;
         }
     return false;
@@ -210,7 +219,7 @@ static bool parse_inject(const char *s, size_t length, struct zr_inject_list *ou
     return list.count > 0;
 }
 
-static bool set_text(struct zr_config *c, const char **out, const char *s, size_t length) {
+static bool set_text(struct zr_settings *c, const char **out, const char *s, size_t length) {
     if (!length || c->text_used + length + 1 > sizeof c->text)
         return false;
     char *copy = c->text + c->text_used;
@@ -221,7 +230,7 @@ static bool set_text(struct zr_config *c, const char **out, const char *s, size_
     return true;
 }
 
-static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, size_t length) {
+static bool set(struct zr_settings *c, const struct zr_setting *k, const char *s, size_t length) {
     void *at = (char *)c + k->offset;
     bool none = is(s, length, "none");
     switch (k->type) {
@@ -238,7 +247,8 @@ static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, 
         *(bool *)at = length == 2;
         return true;
     case ZR_TYPE_AMOUNT: {
-        struct zr_amount a = {.set = is(s, length, "0") && strstr(k->values, "|0|")};
+        struct zr_amount a = {.is_auto = is(s, length, "auto") && strstr(k->values, "|auto|")};
+        a.set = a.is_auto || (is(s, length, "0") && strstr(k->values, "|0|"));
         if (!none && !a.set && !zr_parse_amount(s, length, &a))
             return false;
         if (a.percent_x100 && !strstr(k->values, "PERCENT"))
@@ -262,51 +272,62 @@ static bool set(struct zr_config *c, const struct zr_setting *k, const char *s, 
     return false;
 }
 
-static void set_default(struct zr_config *c, const struct zr_setting *k) {
+static void set_default(struct zr_settings *c, const struct zr_setting *k) {
     set(c, k, k->fallback, strlen(k->fallback));
 }
 
-void zr_settings_default(struct zr_config *c) {
+void zr_settings_default(struct zr_settings *c) {
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < zr_setting_count; i++)
         set_default(c, &zr_settings[i]);
 }
 
-bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
+/* "unknown WHAT 'x': did you mean 'y'?", or all there are. `names` is the first of `count` names, `stride` apart. */
+static void unknown(const char *what, struct zr_nearest *n, const void *names, size_t count, size_t stride,
+                    struct out o) {
+    put(&o, "unknown %s '%.*s': ", what, (int)(n->length > 64 ? 64 : n->length), n->word);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = *(const char *const *)((const char *)names + i * stride);
+        zr_nearest_try(n, name, strlen(name));
+    }
+    if (n->best)
+        put(&o, "did you mean '%s'?", n->best);
+    for (size_t i = 0; i < count && !n->best; i++)
+        put(&o, "%s%s", i ? ", " : "expected one of ", *(const char *const *)((const char *)names + i * stride));
+}
+
+bool zr_setting_set(struct zr_settings *c, const char *name, size_t name_length, const char *value, size_t value_length,
                     char *why, size_t why_size) {
     trim(&name, &name_length);
     trim(&value, &value_length);
     const struct zr_setting *k = zr_setting_find(name, name_length);
+    struct zr_nearest n = {.word = name, .length = name_length};
+    struct out o = {why, why_size, 0};
     if (!k) {
-        struct out o = {why, why_size, 0};
-        put(&o, "unknown setting '%.*s': expected one of ", (int)(name_length > 64 ? 64 : name_length), name);
-        for (size_t i = 0; i < zr_setting_count; i++)
-            put(&o, "%s%s", i ? ", " : "", zr_settings[i].name);
+        unknown("setting", &n, &zr_settings->name, zr_setting_count, sizeof *zr_settings, o);
         return false;
     }
     if (!set(c, k, value, value_length)) {
-        snprintf(why, why_size, "bad value '%.*s' of %s: expected %s", (int)(value_length > 200 ? 200 : value_length),
-                 value, k->name, k->values);
+        n = (struct zr_nearest){.word = value, .length = value_length};
+        zr_nearest_try_list(&n, k->values);
+        put(&o, "bad value '%.*s' of %s: expected %s", (int)(value_length > 200 ? 200 : value_length), value, k->name,
+            k->values);
+        if (n.best)
+            put(&o, "; did you mean '%.*s'?", (int)n.best_length, n.best);
         return false;
     }
     return true;
 }
 
-void zr_preset_set(struct zr_config *c, const struct zr_preset *p) {
+void zr_preset_set(struct zr_settings *c, const struct zr_preset *p) {
     for (size_t i = 0; i < zr_setting_count; i++)
-        if (strcmp(zr_settings[i].name, "stats") != 0 && strcmp(zr_settings[i].name, "trace") != 0)
+        if (strcmp(zr_settings[i].name, "stats") != 0 && strcmp(zr_settings[i].name, "record") != 0 &&
+            strcmp(zr_settings[i].name, "stacks") != 0)
             set_default(c, &zr_settings[i]);
     zr_settings_parse(c, p->settings, NULL, NULL);
 }
 
-static void unknown_preset(const char *name, size_t length, char *why, size_t size) {
-    struct out o = {why, size, 0};
-    put(&o, "unknown preset '%.*s': expected one of ", (int)(length > 64 ? 64 : length), name);
-    for (size_t i = 0; i < zr_preset_count; i++)
-        put(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
-}
-
-static bool parse_item(struct zr_config *c, const char *s, size_t length, void (*bad)(const char *, void *),
+static bool parse_item(struct zr_settings *c, const char *s, size_t length, void (*bad)(const char *, void *),
                        void *data) {
     char why[640];
     size_t name_length = 0;
@@ -331,7 +352,8 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length, void (
             if (p)
                 zr_preset_set(c, p);
             else
-                unknown_preset(value, value_length, why, sizeof why);
+                unknown("preset", &(struct zr_nearest){.word = value, .length = value_length}, &zr_presets->name,
+                        zr_preset_count, sizeof *zr_presets, (struct out){why, sizeof why, 0});
         } else {
             good = zr_setting_set(c, key, key_length, value, value_length, why, sizeof why);
         }
@@ -341,7 +363,7 @@ static bool parse_item(struct zr_config *c, const char *s, size_t length, void (
     return good;
 }
 
-bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data) {
+bool zr_settings_parse(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data), void *data) {
     bool good = true;
     while (*text) {
         size_t length = strcspn(text, ",");
@@ -351,7 +373,7 @@ bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const 
     return good;
 }
 
-bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
+bool zr_settings_parse_lines(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data),
                              void *data) {
     bool good = true;
     while (*text) {
@@ -372,6 +394,8 @@ static void put_amount(struct out *o, const struct zr_amount *a) {
 
     if (!a->set)
         put(o, "none");
+    else if (a->is_auto)
+        put(o, "auto");
     else if (a->percent_x100)
         put(o, rest ? "%u.%02u%%" : "%u%%", a->percent_x100 / 100, rest);
     else if (!n)
@@ -392,7 +416,7 @@ static void put_time(struct out *o, uint64_t ns) {
     put(o, "%llu%s", (unsigned long long)(ns / u->factor), u->name);
 }
 
-static void put_value(struct out *o, const struct zr_config *c, const struct zr_setting *k) {
+static void put_value(struct out *o, const struct zr_settings *c, const struct zr_setting *k) {
     const void *at = (const char *)c + k->offset;
     const struct zr_inject_list *list = at;
 
@@ -422,7 +446,7 @@ static void put_value(struct out *o, const struct zr_config *c, const struct zr_
     }
 }
 
-size_t zr_settings_print(const struct zr_config *c, char *out, size_t size) {
+size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size) {
     struct out o = {out, size, 0};
 
     for (size_t i = 0; i < zr_setting_count; i++) {

@@ -21,6 +21,7 @@ struct zr_amount {
     bool set;
     uint32_t percent_x100; /* 0: bytes counts */
     uint64_t bytes;
+    bool is_auto; /* neither: what is left */
 };
 
 #define ZR_INJECT_MAX 16
@@ -41,7 +42,7 @@ struct zr_inject_list {
 #define ZR_CTYPE_TEXT const char *
 #define ZR_CTYPE_INJECT struct zr_inject_list
 
-struct zr_config {
+struct zr_settings {
 #define ZR_SETTING(name, type, def, values, help) ZR_CTYPE_##type name;
 #include "base/settings.def"
     char text[4096]; /* holds the TEXT settings */
@@ -51,7 +52,7 @@ struct zr_config {
 struct zr_setting {
     const char *name, *fallback, *values, *help;
     enum zr_setting_type type;
-    size_t offset; /* in struct zr_config */
+    size_t offset; /* in struct zr_settings */
 };
 extern const struct zr_setting zr_settings[];
 extern const size_t zr_setting_count;
@@ -64,25 +65,37 @@ extern const size_t zr_preset_count;
 
 const struct zr_setting *zr_setting_find(const char *name, size_t length);
 const struct zr_preset *zr_preset_find(const char *name, size_t length);
-void zr_settings_default(struct zr_config *c);
+void zr_settings_default(struct zr_settings *c);
 /* Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was expected. */
-bool zr_setting_set(struct zr_config *c, const char *name, size_t name_length, const char *value, size_t value_length,
+bool zr_setting_set(struct zr_settings *c, const char *name, size_t name_length, const char *value, size_t value_length,
                     char *why, size_t why_size);
-/* Sets a whole preset: its settings, and the default of every setting but stats and trace. */
-void zr_preset_set(struct zr_config *c, const struct zr_preset *p);
+/* Sets a whole preset: its settings, and the default of every setting but stats, record and stacks. */
+void zr_preset_set(struct zr_settings *c, const struct zr_preset *p);
 /*
  * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and
  * skipped; false if there was one.
  */
-bool zr_settings_parse(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data), void *data);
+bool zr_settings_parse(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data), void *data);
 /* The same for the lines of a file; a # starts a comment. */
-bool zr_settings_parse_lines(struct zr_config *c, const char *text, void (*bad)(const char *why, void *data),
+bool zr_settings_parse_lines(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data),
                              void *data);
 /* All settings as "key:value,..." in the order of the table; always terminated. Returns the full length. */
-size_t zr_settings_print(const struct zr_config *c, char *out, size_t size);
+size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size);
 /* 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is 1000s. */
 bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out);
 /* 1s, 500ms, 20us, 5ns, 2m: a bare number is seconds. */
 bool zr_parse_time(const char *s, size_t length, uint64_t *ns);
+
+/* --- nearest.c: "did you mean" ------------------------------------------------------------------------------------ */
+/* Set word and length, try every name; then `best` is what was meant, or NULL. Hyphen and underscore are the same. */
+struct zr_nearest {
+    const char *word;
+    size_t length;
+    const char *best;
+    size_t best_length;
+    unsigned distance;
+};
+void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length);
+void zr_nearest_try_list(struct zr_nearest *n, const char *names); /* "on|off"; those in capitals are skipped */
 
 #endif

@@ -16,6 +16,8 @@ struct zr_library;
 struct zr_call;
 struct zr_watch;
 struct zr_practice;
+struct zeroute_record_chunk;
+struct zeroute_record_event;
 
 struct zr_thread {
     struct { /* written by a hook, read at once by the implementation behind it */
@@ -23,12 +25,15 @@ struct zr_thread {
         uint32_t number; /* of the hook */
         uint8_t via;     /* enum zr_via */
     } hook;
+    uint16_t called_entry;  /* the entry point that was counted last, */
+    uint8_t called_via;     /* and its hook: for the record */
     bool inside;            /* in one of our implementations: a nested call goes straight down */
     bool pooled;            /* below a pool of ours, which books what it hands out itself */
     bool attended;          /* zr_thread_attend() has registered the end of this thread */
     bool ended;             /* its end was handled: whatever it still does, it does without a part of its own */
     uint8_t retrying;       /* within ZR_WITH_ROOM: how deep */
     bool limited;           /* the limit has refused the last allocation */
+    bool counted;           /* or has counted it */
     uint32_t refused;       /* the code of the last allocation, for callers between us and whom codes are translated */
     struct zr_watch *watch; /* what reaches Level Zero is noted there, or NULL */
     struct {
@@ -54,6 +59,14 @@ struct zr_thread {
         const struct zr_practice *practice; /* what the runtime does for them, */
         uint32_t epoch;                     /* and when that was so */
     } sycl;
+    struct {
+        struct zeroute_record_chunk *chunk; /* that this thread appends to, or NULL */
+        struct zeroute_record_event *freed; /* its last free, while that is carried out */
+        uintptr_t stack_start, stack_end;   /* the mapping of its stack */
+        uint64_t began, chunks;             /* when the call of its next event began; chunks that it has had */
+        uint32_t number;                    /* in the record, from 1 */
+        bool busy;                          /* an event is being appended */
+    } record;
 };
 
 extern __thread struct zr_thread zr_thread __attribute__((visibility("hidden")));

@@ -136,6 +136,8 @@ static void unfile(struct stripe *s, struct bin **at, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
     struct bin *bin = *at;
 
+    if (unlikely(!bin)) /* never: a cached block has a bin */
+        return;
     if (b->below)
         b->below->above = b->above;
     *(b->above ? &b->above->below : &bin->top) = b->below;

@@ -38,8 +38,10 @@ enum zr_block_flags {
     ZR_BLOCK_WITH_CONTEXT = 1 << 7, /* the runtime would free it with its context: so do we */
     ZR_BLOCK_HOOK = 8,              /* bits 8 to 13: the hook that it came through */
     ZR_BLOCK_DIRECT = 1 << 14,      /* a pool's, handed out as the provider gave it: `owner` is that pool */
+    ZR_BLOCK_LIMITED = 1 << 15,     /* counted against the limit of its device */
     ZR_BLOCK_SKIPPED = 1 << 16      /* << n, n below 15: residency on device n was requested and skipped */
 };
+#define ZR_BLOCK_ORPHANED (1u << 31) /* its context was destroyed */
 
 /* Blocks are interchangeable when their keys are equal. Compared byte by byte: zero a key before filling it in. */
 struct zr_key {
@@ -55,6 +57,7 @@ struct zr_key {
 _Static_assert(sizeof(struct zr_key) == 40, "a key has no padding");
 
 struct zr_segment_of_pool;
+struct zr_checked;
 
 /*
  * Descriptors are type-stable: the memory of one never becomes anything else, so a reader without a lock may look at a
@@ -65,19 +68,25 @@ struct zr_block {
     size_t size;        /* as requested */
     size_t held;        /* as reserved from the driver */
     uint64_t word;      /* atomic: generation << 32 | enum zr_block_state */
-    uint64_t requested; /* atomic, bit n: residency on device n was requested since it was handed out */
+    uint64_t requested; /* atomic, bit n: residency on device n was requested since it was handed out; while free: the
+                           return address of whoever freed it */
     uint32_t flags;     /* atomic: enum zr_block_flags */
     uint32_t stamp;     /* while cached: when it was freed, in milliseconds */
     union {
         struct zr_segment_of_pool *segment; /* the pool's own, or NULL */
-        const void *owner; /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice */
+        const void *owner; /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice;
+                              while cached: its last `caller` */
     };
     struct zr_block *below; /* in its bin, or in a list of spare ones */
 
     struct zr_key key; /* context, account, kind and residents hold for every block; residents is atomic while LIVE */
-    struct zr_block *newer, *older; /* while cached: in its stripe, by the time it was freed */
+    struct zr_block *newer; /* while cached: in its stripe, by the time it was freed */
     union {
-        const void *caller;     /* while LIVE: the return address of whoever allocated it, or NULL */
+        struct zr_block *older;     /* the same */
+        struct zr_checked *checked; /* with the setting `check`, which caches nothing: what check/ knows of it */
+    };
+    union {
+        const void *caller;     /* unless cached: the return address of whoever allocated it, or NULL */
         struct zr_block *above; /* while cached: in its bin */
     };
 };
@@ -237,6 +246,8 @@ size_t zr_pool_usable(struct zr_pool *pool, const void *p);
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep);
 /* The same for every pool of an account (ZR_ACCOUNTS: all). */
 uint64_t zr_pools_trim(unsigned account);
+/* zr_pool_set_limits() for every pool of an account. */
+void zr_pools_set_limits(unsigned account, uint64_t keep, uint32_t idle_ms);
 struct zr_pool_counts {
     uint64_t held, peak_held; /* bytes in segments */
     uint64_t backing_allocs, backing_frees;
@@ -249,6 +260,11 @@ void zr_pool_fork_child(void);
 /* --- among the files of cache/ ------------------------------------------------------------------------------------ */
 /* Milliseconds by the kernel's coarse clock: no system call, about 5 ns. Wraps around: compare differences. */
 static inline uint32_t zr_now_ms(void) {
+#ifdef ZR_VIRTUAL_CLOCK /* in the command, which replays what happened at other times */
+    extern uint32_t zr_virtual_ms;
+
+    return zr_virtual_ms;
+#endif
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);

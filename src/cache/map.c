@@ -75,6 +75,7 @@ static uint64_t *slot_of(struct leaf *leaf, unsigned page) {
 }
 
 static unsigned index_of(uintptr_t a, unsigned level) {
+    level %= LEVELS;
     return a >> level_shift[level] & (level_fan[level] - 1u);
 }
 
@@ -322,7 +323,7 @@ static struct zr_block *last_in_leaf(struct leaf *leaf, uintptr_t from, int end)
 static struct zr_block *nearest_below(uintptr_t a) {
     uintptr_t from = a >> 32 << 32;
     struct root *root = root_of(a);
-    int i = a >> 32 & (FAN - 1);
+    int i = (int)(a >> 32 & (FAN - 1));
     struct leaf *leaf = leaf_of(a);
     struct zr_block *b;
 

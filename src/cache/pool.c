@@ -543,6 +543,11 @@ uint64_t zr_pools_trim(unsigned account) {
     return bytes;
 }
 
+void zr_pools_set_limits(unsigned account, uint64_t keep, uint32_t idle_ms) {
+    for (struct zr_pool *pool = NULL; (pool = next_pool(account, pool));)
+        zr_pool_set_limits(pool, keep, idle_ms);
+}
+
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out) {
     zr_lock(&pool->lock);
     *out = pool->counts;

@@ -4,6 +4,7 @@
  * One driver allocation per block. A request is served from the cache only when every property of it is part of the
  * key; anything else is left to the driver and counted.
  */
+#include "check/check.h"
 #include "policy/policy.h"
 
 enum {
@@ -64,7 +65,8 @@ static bool device_key(const struct zr_alloc *a, struct zr_key *key) {
 static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
     const ze_host_mem_alloc_desc_t *desc = a->desc;
 
-    if (desc->pNext || desc->flags & ~HOST_FLAGS || desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC)
+    if (desc->flags & ~HOST_FLAGS || desc->stype != ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC ||
+        (desc->pNext && !relaxed_only(desc->pNext, &key->extra)))
         return false;
     key->flags = desc->flags;
     return true;
@@ -96,15 +98,33 @@ uint32_t zr_cache_idle(void) {
     return ms == 0 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
+static uint64_t cache_limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
+
 /* cache_limit is a share of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
 static ZR_COLD uint64_t set_cache_limit(unsigned account) {
     struct zr_call own = {.hook = ZR_HOOK_PLT};
     ze_device_handle_t card = account == ZR_HOST_ACCOUNT ? NULL : zr_device_handle(account, &own.hook);
-    uint64_t share = zr_cache_share(&own, card);
+    const struct zr_settings *now;
+    uint64_t share;
 
-    zr_cache_setup(zr_policy_release, zr_cache_idle());
-    zr_cache_set_limit(account, share);
-    return share;
+    do { /* of a setting that changes meanwhile the new value stays, whichever thread is last */
+        now = &zr_config;
+        share = zr_cache_share(&own, card);
+        zr_cache_setup(zr_policy_release, zr_cache_idle());
+        zr_cache_set_limit(account, share);
+        __atomic_store_n(&cache_limits[account], share + 1, __ATOMIC_SEQ_CST);
+    } while (now != &zr_config);
+    return share + 1;
+}
+
+void zr_cache_changed(void) {
+    uint32_t hook;
+
+    for (unsigned account = 0; account < ZR_ACCOUNTS; account++)
+        if (__atomic_load_n(&cache_limits[account], __ATOMIC_SEQ_CST) || zr_device_handle(account, &hook))
+            zr_pools_set_limits(account, set_cache_limit(account) - 1, zr_cache_idle());
+    if (!zr_config.cache)
+        zr_policy_trim(ZR_UNKNOWN_DEVICE);
 }
 
 /*
@@ -113,14 +133,11 @@ static ZR_COLD uint64_t set_cache_limit(unsigned account) {
  * either.
  */
 static size_t reserve_for(const struct zr_key *key, size_t size) {
-    static uint64_t limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
-    uint64_t limit = __atomic_load_n(&limits[key->account], __ATOMIC_RELAXED);
+    uint64_t limit = __atomic_load_n(&cache_limits[key->account], __ATOMIC_RELAXED);
     size_t held = zr_cache_round(size);
 
-    if (unlikely(!limit)) {
-        limit = set_cache_limit(key->account) + 1;
-        __atomic_store_n(&limits[key->account], limit, __ATOMIC_RELAXED);
-    }
+    if (unlikely(!limit))
+        limit = set_cache_limit(key->account);
     if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE && size > zr_limit_of(key->account) / EXACT_PART)
         return size;
     return held < limit ? held : size;
@@ -143,14 +160,15 @@ static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc 
     bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
     ze_result_t result;
 
+    zr_thread.counted = false;
     zr_thread.limited = is_limited(a->kind) && !hopeless && !zr_limit_take(number, size);
     if (unlikely(zr_thread.limited))
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = a->ask(call, a, size, out);
-    if (unlikely(result != ZE_RESULT_SUCCESS) && is_limited(a->kind) && !hopeless)
-        zr_limit_drop(number, size);
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        zr_limit_untake(number, size);
     return result;
 }
 
@@ -173,15 +191,7 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
                                       ask_driver(call, a, number, held, out));
 
     zr_thread.refused = (uint32_t)result;
-    return result == ZE_RESULT_SUCCESS ? result : zr_policy_refused(a->entry, result);
-}
-
-ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result) {
-    if (zr_thread.limited && !zr_thread.retrying) {
-        zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
-        zr_count_failure(entry, (uint32_t)result);
-    }
-    return result;
+    return result == ZE_RESULT_SUCCESS ? result : zr_policy_refused(call, a->entry, number, a->size, result);
 }
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
@@ -191,7 +201,23 @@ static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a
     ze_result_t result = ZR_WITH_ROOM(call, zr_device_number(call, a->device), a->ask(call, a, a->size, out));
 
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, out) : result;
+    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, NULL, out) : result;
+}
+
+/* No memory for its books: nobody will answer for a block that is larger than requested, so it must be of that size. */
+static ZR_COLD ze_result_t unregistered(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t held,
+                                        void **out) {
+    ze_result_t result = ZE_RESULT_SUCCESS;
+
+    zr_limit_untake(number, held);
+    if (held != a->size) {
+        ZR_BELOW(call, zeMemFree)(a->context, *out);
+        held = a->size;
+        result = from_driver(call, a, number, &held, out);
+        if (result == ZE_RESULT_SUCCESS)
+            zr_limit_untake(number, held);
+    }
+    return result;
 }
 
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out) {
@@ -202,8 +228,11 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
     struct zr_key key;
     bool reusable;
 
+    if (unlikely(zr_recording()) && zr_record_begin(number) && a->kind != ZR_KIND_HOST)
+        zr_record_card(number, zr_device_memory(call, a->device));
     if (is_limited(a->kind) && !zr_thread.retrying && unlikely(zr_host_refuses(a->size))) {
         zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        zr_shortage(call, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     reusable = make_key(a, number, out, &key);
@@ -228,13 +257,21 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         if (zr_chain_has(a->desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
             flags |= ZR_BLOCK_EXPORTED;
     }
+    if (zr_checking())
+        held = zr_check_held(a->kind, a->device, a->desc, a->size);
     result = from_driver(call, a, number, &held, out);
     if (likely(result == ZE_RESULT_SUCCESS)) {
+        struct zr_block *b;
+
         key.residents = 0; /* a new block is resident nowhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);
-        if (unlikely(!zr_registry_add(call, &key, *out, a->size, held, flags)) && is_limited(a->kind))
-            zr_limit_drop(number, held);
+        flags |= zr_thread.counted ? ZR_BLOCK_LIMITED : 0;
+        b = zr_registry_add(call, &key, *out, a->size, held, flags);
+        if (unlikely(!b))
+            return unregistered(call, a, number, held, out);
+        if (zr_checking())
+            zr_check_born(call, b, a->device, a->desc, zr_policy_release);
         zr_count_caller_bytes(call->library, a->size);
     }
     return result;
@@ -277,7 +314,7 @@ static ze_result_t take_limit(unsigned number, size_t size) {
  * host memory that another process has exported takes nothing of the device that it is opened for.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
-                               enum zr_entry entry, void **out) {
+                               enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out) {
     enum zr_kind kind = is_on_host(call, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
     unsigned number = zr_device_number(call, device);
     void *start = NULL;
@@ -292,10 +329,13 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
         else
             ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
         *out = NULL;
-        return zr_policy_refused(entry, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+        return zr_policy_refused(call, entry, number, size, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     }
     if (entry != ZR_E_zeMemAllocDevice)
         zr_count(ZR_F_IPC_IMPORTS, 1);
-    zr_registry_note(call, kind, number, context, *out, size, 0);
+    if (zr_checking() && handle)
+        zr_check_imported(*out, handle);
+    zr_registry_note(call, kind, number, context, *out, size,
+                     kind == ZR_KIND_IMPORTED && zr_thread.counted ? ZR_BLOCK_LIMITED : 0);
     return ZE_RESULT_SUCCESS;
 }

@@ -4,8 +4,10 @@
  * zeMemFree vouches that no command uses the block; zeMemFreeExt with BLOCKING or DEFER does not, so such a block goes
  * to the driver.
  */
+#include "check/check.h"
 #include "policy/policy.h"
-#include "record/record.h"
+
+#include <stdio.h>
 
 static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
@@ -38,15 +40,51 @@ void zr_policy_release(const struct zr_block *b) {
     ze_result_t result;
 
     zr_thread.inside = true; /* a call of ours, also from a pool's retry loop: hooks further down pass it on */
+    zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
     result = ask_driver(&call, &r, b->held);
     zr_thread.inside = inside;
-    if (result == ZE_RESULT_SUCCESS && b->key.kind == ZR_KIND_DEVICE) {
-        zr_book_reserved(b->key.account, -(int64_t)b->held);
-        zr_limit_drop(b->key.account, b->held);
-    }
+    if (result == ZE_RESULT_SUCCESS)
+        zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, -(int64_t)b->held);
+    if (result == ZE_RESULT_SUCCESS && b->key.kind == ZR_KIND_DEVICE)
+        zr_limit_leave((struct zr_block *)(uintptr_t)b);
 }
 
-/* --- pointers that no block begins at ----------------------------------------------------------------------------- */
+/* --- frees that are wrong ----------------------------------------------------------------------------------------- */
+
+/* What a descriptor says is read as it is: it may be another block's by now, and is only told. */
+ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b) {
+    static const char *const text[] = {", which no allocation returned", ", which lies within a block", " twice",
+                                       " through another context than its own", " after its context was destroyed"};
+    static bool said[sizeof text / sizeof *text];
+    unsigned which = kind - ZR_F_FREE_INVALID_UNKNOWN;
+    enum zr_block_state state = b ? zr_word_state(zr_block_word(b)) : ZR_BLOCK_NONE;
+    char history[256] = "";
+
+    zr_count(kind, 1);
+    if (zr_checking() || __atomic_exchange_n(&said[which], true, __ATOMIC_RELAXED)) /* check tells more */
+        return;
+    if (b) {
+        const void *allocator = __atomic_load_n(state == ZR_BLOCK_CACHED ? &b->owner : &b->caller, __ATOMIC_RELAXED);
+        const void *freer = (const void *)__atomic_load_n(&b->requested, __ATOMIC_RELAXED);
+
+        char where[16] = "host";
+
+        if (b->key.account != ZR_HOST_ACCOUNT)
+            snprintf(where, sizeof where, "card %u", b->key.account);
+        snprintf(history, sizeof history, " (%zu bytes at %p, %s, allocated by %s%s%s)", b->size, (void *)b->base,
+                 where, zr_library_of(allocator)->name, state == ZR_BLOCK_LIVE ? "" : ", freed before by ",
+                 state == ZR_BLOCK_LIVE ? "" : zr_library_of(freer)->name);
+    }
+    zr_warn("%s freed %p%s%s; free.invalid.* counts such frees", zr_library_of(caller)->name, ptr, text[which],
+            history);
+}
+
+static ze_result_t refuse(const struct request *r) {
+    zr_count_failure(r->ext ? ZR_E_zeMemFreeExt : ZR_E_zeMemFree, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, r->ptr, 0, 0, ZEROUTE_REFUSED_BY_ZEROUTE,
+              ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
 
 static bool driver_knows(struct zr_call *call, const struct request *r) {
     void *base = NULL;
@@ -63,38 +101,50 @@ static bool driver_knows(struct zr_call *call, const struct request *r) {
 static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct request *r) {
     uint64_t word = 0;
     struct zr_block *b = r->ptr ? zr_map_around(r->ptr, &word) : NULL;
-    bool past_us = !b && r->ptr && zr_config.cache && r->context && driver_knows(call, r);
+    bool refuses = zr_config.cache || zr_checking(), past_us;
 
+    if (!b && r->ptr)
+        b = zr_map_look(r->ptr, &word); /* gone, and its descriptor not used again */
+    past_us = !b && r->ptr && r->context && driver_knows(call, r);
     if (!r->ptr)
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
-    else if (b && zr_word_state(word) == ZR_BLOCK_LIVE)
-        zr_count(ZR_F_FREE_INVALID_INTERIOR, 1);
+    else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)r->ptr)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, call->caller, r->ptr, b);
     else if (b && b->base == (uintptr_t)r->ptr)
-        zr_count(ZR_F_FREE_INVALID_TWICE, 1);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, call->caller, r->ptr, b);
     else if (!past_us)
-        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
-    if (!r->ptr || !r->context || !zr_config.cache || past_us)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, call->caller, r->ptr, NULL);
+    if (zr_checking() && r->ptr && !past_us)
+        zr_check_bad_free(r->ptr, b, word);
+    if (!r->ptr || !r->context || !refuses || past_us)
         return ask_driver(call, r, 0);
-    zr_count_failure(r->ext ? ZR_E_zeMemFreeExt : ZR_E_zeMemFree, ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    return refuse(r);
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static bool may_be_cached(const struct request *r, const struct zr_block *b) {
-    return r->may_cache && r->context &&
+    return r->may_cache && r->context && zr_config.cache &&
            (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
 
 /* The block is CACHED, and ours alone. Out of the books first: another thread may reuse it at once. */
-static bool put(struct zr_block *b) {
+static bool put(struct zr_block *b, const void *caller) {
+    const void *owner = b->owner;
+    uint64_t requested = b->requested;
+
     zr_registry_unbook(b);
     zr_residency_remember(b);
+    __atomic_store_n(&b->owner, b->caller, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->requested, (uintptr_t)caller, __ATOMIC_RELAXED);
     if (likely(zr_cache_put(b))) {
         zr_count(ZR_F_CACHE_RETURNED, 1);
         return true;
     }
+    b->caller = b->owner;
+    b->owner = owner;
+    __atomic_store_n(&b->requested, requested, __ATOMIC_RELAXED);
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
     return false;
@@ -102,44 +152,67 @@ static bool put(struct zr_block *b) {
 
 /* The block is NONE, and ours alone. */
 static ze_result_t to_driver(struct zr_call *call, const struct request *r, struct zr_block *b) {
-    ze_result_t result = ask_driver(call, r, b->held);
+    ze_result_t result;
 
-    if (likely(result == ZE_RESULT_SUCCESS))
+    zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    result = ask_driver(call, r, b->held);
+    if (unlikely(zr_recording()))
+        zr_record_freed();
+    if (likely(result == ZE_RESULT_SUCCESS)) {
+        if (likely(b->key.kind != ZR_KIND_VIRTUAL))
+            __atomic_store_n(&b->requested, (uintptr_t)call->caller, __ATOMIC_RELAXED);
         zr_registry_gone(b);
-    else
+    } else {
         zr_registry_back(b);
+    }
     return result;
 }
 
-/* A free is recorded before it takes effect, so that an address is never there twice. */
-static bool record(const struct zr_block *b) {
-    bool recorded = b->key.kind == ZR_KIND_DEVICE && !(zr_block_flags(b) & (ZR_BLOCK_POOLED | ZR_BLOCK_FOREIGN));
+/*
+ * A block of another context than that of the call, where handles of both are of one kind, or of one that is gone: the
+ * driver answers. But Intel's crashes on the handle of a destroyed context: where we cache, it is not asked. True:
+ * refused.
+ */
+static ZR_COLD bool is_refused(struct zr_call *call, struct request *r, const struct zr_block *b) {
+    bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
 
-    if (recorded)
-        zr_record_free((const void *)b->base, b->key.account);
-    return recorded;
+    r->may_cache = false;
+    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, call->caller, r->ptr, b);
+    return orphaned && zr_config.cache && r->context == b->key.context;
 }
 
-static ze_result_t free_block(struct zr_call *call, const struct request *r) {
+/* The block is CACHED, and ours alone: it may go into check's quarantine. */
+static ZR_COLD bool hold_back(const struct zr_call *call, const struct request *r, struct zr_block *b) {
+    bool blocking = r->ext && r->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
+
+    zr_registry_unbook(b);
+    if (zr_check_free(call, r->context, b, blocking))
+        return true;
+    zr_registry_book(b);
+    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
+    return false;
+}
+
+static ze_result_t free_block(struct zr_call *call, struct request *r) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(r->ptr, &word);
-    bool cache, recorded;
-    ze_result_t result;
-    size_t size;
+    bool cache, checked;
 
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
         return free_unknown(call, r);
+    if (unlikely(zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
+                 (b->key.context != r->context && r->context && zr_block_hook(b) == call->hook)) &&
+        is_refused(call, r, b))
+        return refuse(r);
     cache = may_be_cached(r, b);
-    if (unlikely(!zr_block_shift(b, word, cache ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
+    checked = zr_checking() && r->context &&
+              (!r->ext || (r->desc && r->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !r->desc->pNext));
+    if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
         return free_unknown(call, r); /* another thread was faster with the same pointer */
-    size = b->size;
-    recorded = unlikely(zr_recording()) && record(b);
-    if (cache && put(b))
+    zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
+    if ((cache && put(b, call->caller)) || (checked && hold_back(call, r, b)))
         return ZE_RESULT_SUCCESS;
-    result = to_driver(call, r, b);
-    if (unlikely(recorded) && result != ZE_RESULT_SUCCESS)
-        zr_record_alloc(r->ptr, size, b->key.account);
-    return result;
+    return to_driver(call, r, b);
 }
 
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr) {
@@ -150,12 +223,21 @@ ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, vo
     return free_block(call, &r);
 }
 
+static bool is_host(const void *ptr) {
+    struct zr_block *b = zr_map_base(ptr);
+    return b && b->key.kind == ZR_KIND_HOST;
+}
+
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
                                void *ptr) {
     struct request r = {.context = context, .desc = desc, .ptr = ptr, .ext = true};
 
-    /* Without a descriptor, or with another one, the answer is the driver's. */
-    r.may_cache = desc && desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !desc->freePolicy && !desc->pNext;
+    /*
+     * Without a descriptor, or with another one, the answer is the driver's. Adapter v2 frees all host USM so that it
+     * would wait: with reuse:always the program vouches for it.
+     */
+    r.may_cache = desc && desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !desc->pNext &&
+                  (!desc->freePolicy || (zr_config.reuse == ZR_REUSE_ALWAYS && is_host(ptr)));
     if (likely(ptr))
         zr_count(policy_field(desc), 1);
     return free_block(call, &r);
@@ -170,15 +252,9 @@ ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t c
 
 ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t context,
                                        ze_physical_mem_handle_t physical) {
-    struct zr_block *b = zr_map_take(physical);
-    bool recorded = b && b->key.kind == ZR_KIND_PHYSICAL && zr_recording();
-    ze_result_t result;
+    struct zr_block *b = zr_registry_take(physical);
+    ze_result_t result = ZR_DOWN(call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical));
 
-    if (recorded)
-        zr_record_free(physical, b->key.account);
-    result = ZR_DOWN(call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical));
-    if (recorded && result != ZE_RESULT_SUCCESS)
-        zr_record_alloc(physical, b->held, b->key.account);
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_gone(b);
     else
@@ -206,14 +282,20 @@ static bool leave(struct zr_block *b, void *arg) {
         return true;
     if (!(zr_block_flags(b) & ZR_BLOCK_WITH_CONTEXT)) {
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_CACHEABLE, __ATOMIC_RELAXED);
+        zr_block_mark(b, ZR_BLOCK_ORPHANED);
     } else if (zr_block_shift(b, word, ZR_BLOCK_NONE)) { /* it is the block that was looked at */
         r.ptr = (void *)b->base;
-        if (zr_recording())
-            record(b);
+        zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
         to_driver(l->call, &r, b);
     }
     return true;
+}
+
+ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context) {
+    if (result == ZE_RESULT_SUCCESS)
+        zr_record(ZEROUTE_EVENT_CONTEXT, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, *context, 0, 0, 0, 0);
+    return result;
 }
 
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context) {
@@ -221,8 +303,24 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
 
     if (!context)
         return;
+    zr_record(ZEROUTE_EVENT_CONTEXT_GO, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, context, 0, 0, 0, 0);
+    if (zr_checking())
+        zr_check_drain(ZR_ACCOUNTS, context);
     zr_block_each(leave, &l);
+    if (zr_checking())
+        zr_check_context_ends(call, context);
     zr_residency_forget(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
+}
+
+/* The driver has kept it. */
+static bool adopt(struct zr_block *b, void *context) {
+    if (__atomic_load_n(&b->key.context, __ATOMIC_RELAXED) == context)
+        __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_ORPHANED, __ATOMIC_RELAXED);
+    return true;
+}
+
+void zr_policy_context_stays(ze_context_handle_t context) {
+    zr_block_each(adopt, context);
 }

@@ -1,17 +1,18 @@
 /*
  * What the process has of each device, all kinds alike, and the setting `limit`: device memory beyond it is refused,
  * and programs that ask how much there is are told what the limit leaves. Nothing is counted here unless a limit is
- * set.
+ * set; what is counted is marked (ZR_BLOCK_LIMITED), so that a limit may come and go while blocks do.
  */
 #include "policy/policy.h"
 
 #include <string.h>
 
-enum { CARDS = 64 };
+enum { CARDS = 64, TRIES = 6 };
 
 static struct {
-    uint64_t used;  /* atomic */
-    uint64_t limit; /* atomic: of a limit in percent; 0: the card was not asked yet */
+    uint64_t used;   /* atomic */
+    uint64_t memory; /* atomic: of the card; 0: it was not asked yet */
+    uint64_t left;   /* atomic: limit:auto, what others leave to our blocks; 0: not looked yet */
 } account[CARDS];
 
 uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total) {
@@ -26,39 +27,81 @@ static unsigned counted_as(unsigned number) {
 }
 
 /* A part of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
-static ZR_COLD uint64_t find_limit(unsigned number) {
+static ZR_COLD uint64_t find_memory(unsigned number) {
     struct zr_call own = {.hook = ZR_HOOK_PLT};
     ze_device_handle_t card = zr_device_handle(number, &own.hook);
-    uint64_t limit = card ? zr_amount_of(&zr_config.limit, zr_device_memory(&own, card)) : 0;
+    uint64_t memory = card ? zr_device_memory(&own, card) : 0;
 
-    __atomic_store_n(&account[number].limit, limit, __ATOMIC_RELEASE);
-    return limit;
+    __atomic_store_n(&account[number].memory, memory, __ATOMIC_RELEASE);
+    return memory;
+}
+
+static uint64_t memory_of(unsigned number) {
+    uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_ACQUIRE);
+    return likely(memory) ? memory : find_memory(number);
 }
 
 uint64_t zr_limit_of(unsigned number) {
-    uint64_t limit;
+    struct zr_amount limit = zr_config.limit;
+    uint64_t memory, left;
 
     number = counted_as(number);
-    if (likely(!zr_config.limit.set) || number >= CARDS)
+    if (likely(!limit.set) || number >= CARDS)
         return UINT64_MAX;
-    if (!zr_config.limit.percent_x100)
-        return zr_config.limit.bytes;
-    limit = __atomic_load_n(&account[number].limit, __ATOMIC_ACQUIRE);
-    if (unlikely(!limit))
-        limit = find_limit(number);
-    return limit ? limit : UINT64_MAX;
+    if (!limit.percent_x100 && !limit.is_auto)
+        return limit.bytes;
+    memory = memory_of(number);
+    left = limit.is_auto ? __atomic_load_n(&account[number].left, __ATOMIC_RELAXED) : 0;
+    return left ? left : !memory ? UINT64_MAX : limit.is_auto ? memory : zr_amount_of(&limit, memory);
 }
 
 static uint64_t used_of(unsigned number) {
     return number < CARDS ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
+static void drop(unsigned number, uint64_t bytes) {
+    uint64_t used;
+
+    number = counted_as(number);
+    used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&account[number].used, &used, used > bytes ? used - bytes : 0, false,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    if (zr_config.limit.is_auto)
+        zr_claim(number, -(int64_t)bytes);
+}
+
+/*
+ * limit:auto. Announced first, then looked; close to the end old figures will not do. Of two processes that want the
+ * last of a card at once both may find it too much: they withdraw, and try again after pauses of different length.
+ */
+static bool take_left(unsigned number, uint64_t bytes) {
+    uint64_t memory = memory_of(number), used, taken, left;
+    for (int try = 0; try < TRIES; try++) {
+        used = __atomic_add_fetch(&account[number].used, bytes, __ATOMIC_SEQ_CST);
+        taken = zr_claim_and_look(number, used - bytes, (int64_t)bytes, try > 0);
+        left = memory > taken ? memory - taken : 1;
+        __atomic_store_n(&account[number].left, left, __ATOMIC_RELAXED);
+        zr_thread.counted = !memory || (used <= left && (try > 0 || used < left - left / 8));
+        if (zr_thread.counted)
+            return true;
+        drop(number, bytes);
+        if (try > 0)
+            clock_nanosleep(CLOCK_MONOTONIC, 0,
+                            &(struct timespec){.tv_nsec = (long)(zr_ticks() % 1000 + 1) << (7 + try)}, NULL);
+    }
+    return false;
+}
+
 bool zr_limit_take(unsigned number, uint64_t bytes) {
     uint64_t used, limit;
 
     number = counted_as(number);
+    zr_thread.counted = false;
     if (likely(!zr_config.limit.set) || number >= CARDS)
         return true;
+    if (zr_config.limit.is_auto)
+        return take_left(number, bytes);
     limit = zr_limit_of(number);
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
     do {
@@ -66,29 +109,57 @@ bool zr_limit_take(unsigned number, uint64_t bytes) {
             return false;
     } while (!__atomic_compare_exchange_n(&account[number].used, &used, used + bytes, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
+    zr_thread.counted = true;
     return true;
 }
 
-void zr_limit_drop(unsigned number, uint64_t bytes) {
-    uint64_t used;
+void zr_limit_untake(unsigned number, uint64_t bytes) {
+    if (zr_thread.counted)
+        drop(number, bytes);
+    zr_thread.counted = false;
+}
 
-    number = counted_as(number);
-    if (likely(!zr_config.limit.set) || number >= CARDS)
-        return;
-    used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&account[number].used, &used, used > bytes ? used - bytes : 0, false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+void zr_limit_leave(struct zr_block *b) {
+    if (zr_block_flags(b) & ZR_BLOCK_LIMITED &&
+        __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_LIMITED, __ATOMIC_RELAXED) & ZR_BLOCK_LIMITED)
+        drop(b->key.account, b->held);
 }
 
 uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device) {
     uint64_t total = device ? zr_device_memory(call, device) : 0;
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
+    struct zr_amount limit = zr_config.cache_limit;
 
     /* Of memory that nobody reports, such as the host's, a percentage says nothing. */
-    if (!zr_config.cache_limit.set || (zr_config.cache_limit.percent_x100 && !total))
+    if (!limit.set || (limit.percent_x100 && !total))
         return usual;
-    return zr_amount_of(&zr_config.cache_limit, total);
+    return zr_amount_of(&limit, total);
+}
+
+static bool counts(const struct zr_block *b) {
+    uint8_t kind = __atomic_load_n(&b->key.kind, __ATOMIC_RELAXED);
+
+    return (kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL || kind == ZR_KIND_IMPORTED) &&
+           !(zr_block_flags(b) & ZR_BLOCK_FOREIGN) && counted_as(b->key.account) < CARDS;
+}
+
+/* The mark is set once and cleared once, whoever comes first: the walk, the allocation or the free. */
+static bool count(struct zr_block *b, void *unused) {
+    uint64_t word = zr_block_word(b);
+
+    (void)unused;
+    if (zr_word_state(word) == ZR_BLOCK_NONE || !counts(b) ||
+        __atomic_fetch_or(&b->flags, ZR_BLOCK_LIMITED, __ATOMIC_SEQ_CST) & ZR_BLOCK_LIMITED)
+        return true;
+    __atomic_fetch_add(&account[counted_as(b->key.account)].used, b->held, __ATOMIC_RELAXED);
+    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE) /* its free may have looked before it was marked */
+        zr_limit_leave(b);
+    return true;
+}
+
+void zr_limit_changed(void) {
+    if (zr_config.limit.set)
+        zr_block_each(count, NULL);
 }
 
 /* --- what programs are told --------------------------------------------------------------------------------------- */
@@ -98,10 +169,41 @@ static void least(uint64_t *value, uint64_t bound) {
         *value = bound;
 }
 
-void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {
+/*
+ * free_memory:checked: the least of what the driver says and what the kernel and announcements leave. Some drivers
+ * always say 0, or the total: that is replaced. `total` is what the query told; 0: nothing.
+ */
+static void check_free(unsigned number, uint64_t total, uint64_t *free) {
+    static uint64_t zeros; /* atomic: cards whose driver has said 0 when nothing was used */
+    uint64_t driver = free ? *free : 0, memory, blocks, left;
+    if (!free || number >= ZR_DEVICES || (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED && !zr_config.limit.is_auto))
+        return;
+    memory = memory_of(number);
+    blocks = zr_config.limit.is_auto || !zr_stats_open() ? used_of(number) : zr_booked(number);
+    left = blocks + zr_claim_and_look(number, blocks, 0, true);
+    left = memory > left ? memory - left : 0;
+    if (!driver && left && !blocks)
+        __atomic_fetch_or(&zeros, UINT64_C(1) << number, __ATOMIC_RELAXED);
+    total = total ? total : memory;
+    if (driver > total || (driver == total && left < memory) ||
+        (!driver && __atomic_load_n(&zeros, __ATOMIC_RELAXED) >> number & 1)) {
+        zr_count(ZR_F_FREE_REPLACED_CALLS, 1);
+        zr_warn("the driver says that %llu of %llu bytes are free on card %u, which cannot be right: programs are told "
+                "what the kernel leaves",
+                (unsigned long long)driver, (unsigned long long)total, number);
+        *free = left;
+    }
+    least(free, left);
+    if (zr_limit_of(number) != UINT64_MAX && !zr_config.limit.is_auto)
+        least(free, zr_limit_of(number) > used_of(number) ? zr_limit_of(number) - used_of(number) : 0);
+    __atomic_store_n(zr_card(number, ZR_C_FREE_DRIVER), driver, __ATOMIC_RELAXED);
+    __atomic_store_n(zr_card(number, ZR_C_FREE_TOLD), *free, __ATOMIC_RELAXED);
+}
+
+static void report(unsigned number, uint64_t *total, uint64_t *free) {
     bool all = number == ZR_UNKNOWN_DEVICE;
 
-    if (!zr_config.limit.set)
+    if (!zr_config.limit.set || zr_config.limit.is_auto)
         return;
     for (unsigned n = all ? 0 : number; n < (all ? CARDS : number + 1); n++) {
         uint64_t limit = zr_limit_of(n), used = used_of(n);
@@ -111,8 +213,13 @@ void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {
     }
 }
 
+void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {
+    check_free(number, 0, free);
+    report(number, total, free);
+}
+
 void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total) {
-    zr_limit_report(number, left, NULL);
+    report(number, left, NULL);
     least(total, *left);
     if (*left != UINT64_MAX)
         *left -= *total;
@@ -120,17 +227,20 @@ void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total) {
 
 /* A device that has several modules has its limit shared out among them by their size. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free) {
+    struct zr_amount amount = zr_config.limit;
     uint64_t limit = UINT64_MAX, left = UINT64_MAX, size = *total;
     unsigned number;
     uint32_t among;
     bool known = zr_device_of_module(memory, &number, &among);
 
-    if (!zr_config.limit.set)
+    if (among == 1)
+        check_free(number, size, free);
+    if (!amount.set || amount.is_auto)
         return;
     if (known && number == ZR_UNKNOWN_DEVICE)
-        limit = left = zr_amount_of(&zr_config.limit, size * among) / among;
+        limit = left = zr_amount_of(&amount, size * among) / among;
     else
-        zr_limit_report(number, &limit, &left);
+        report(number, &limit, &left);
     if (number != ZR_UNKNOWN_DEVICE && among > 1 && limit != UINT64_MAX) {
         limit /= among;
         left /= among;

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "driver/driver.h"
+#include "record/record.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -30,8 +31,6 @@ struct zr_alloc {
  * would have left there.
  */
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out);
-/* The code of an allocation that failed for good: counted if it was the limit that refused (zr_thread.limited). */
-ze_result_t zr_policy_refused(enum zr_entry entry, ze_result_t result);
 /* zeMemAllocDevice as a caller of Level Zero means it: reused by the rule of the setting `reuse`. */
 ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
@@ -40,6 +39,8 @@ ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t con
 ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
+/* cache, cache_limit or cache_idle is another one: the cache and the pools follow, and what is too much goes back. */
+void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
 bool zr_policy_reuses(const struct zr_call *call);
 /*
@@ -47,7 +48,7 @@ bool zr_policy_reuses(const struct zr_call *call);
  * again, *out is NULL and the answer is OUT_OF_DEVICE_MEMORY.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
-                               enum zr_entry entry, void **out);
+                               enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
 /* zeMemFree, and zeMemFreeExt. */
@@ -58,8 +59,14 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
 ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr);
 ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t context,
                                        ze_physical_mem_handle_t physical);
+/* A context was made, if that is the result, which is returned. */
+ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
 /* Before a context goes: what is cached for it goes back, and so do blocks that a runtime would free with it. */
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
+/* The driver has refused to destroy it. */
+void zr_policy_context_stays(ze_context_handle_t context);
+/* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
+void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b);
 /* Gives a cached block to the driver. */
 void zr_policy_release(const struct zr_block *b);
 
@@ -105,7 +112,12 @@ uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total);
 uint64_t zr_limit_of(unsigned number);
 /* Before the driver is asked for memory; false: it would be more than the limit. Without a limit it costs nothing. */
 bool zr_limit_take(unsigned number, uint64_t bytes);
-void zr_limit_drop(unsigned number, uint64_t bytes);
+/* The last one of this thread, which has come to nothing. */
+void zr_limit_untake(unsigned number, uint64_t bytes);
+/* A block goes back to the driver, whether or not it was counted (ZR_BLOCK_LIMITED). */
+void zr_limit_leave(struct zr_block *b);
+/* The setting is another one: what the process holds by now counts. */
+void zr_limit_changed(void);
 /*
  * After the driver was asked how much memory there is, or is free: with a limit set, both are reported as the limit
  * leaves them. Either may be NULL. ZR_UNKNOWN_DEVICE: as it leaves them on the device that has least.
@@ -119,6 +131,19 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
 uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device);
 void zr_limit_fork_child(void);
 
+/* --- shortage.c: out of memory, and what is left at the end ------------------------------------------------------- */
+/* Says once per cause who asked for how much, who refused, what was held and by whom, and what to try. */
+void zr_shortage(struct zr_call *call, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
+                 ze_result_t code);
+/*
+ * The code of an allocation that failed for good: explained if memory was short, and counted if it was the limit that
+ * refused (zr_thread.limited). Within ZR_WITH_ROOM nothing is final. Returns the code.
+ */
+ze_result_t zr_policy_refused(struct zr_call *call, enum zr_entry entry, unsigned number, uint64_t bytes,
+                              ze_result_t result);
+void zr_shortage_process_end(void);
+void zr_shortage_fork_child(void);
+
 /* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
 /* A block that the driver has just given out, in the map and in the books; NULL: it cannot be helped. A few ns. */
 struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
@@ -129,24 +154,29 @@ void zr_registry_reused(const struct zr_call *call, struct zr_block *b);
 void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
                       const void *base, size_t size, uint32_t flags);
 /*
- * A block leaves the map (zr_map_take) before its free goes down: afterwards another thread may be given the same
+ * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread may be given the same
  * address at once. Then either _gone (the driver took it) or _back (it refused). Both accept NULL.
  */
+struct zr_block *zr_registry_take(const void *ptr);
 void zr_registry_gone(struct zr_block *b);
 void zr_registry_back(struct zr_block *b);
+/* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum zeroute_record_type). */
+void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
 /* What the process has of a block, out of the books or into them again: on a free, or on reuse. */
 void zr_registry_book(const struct zr_block *b);
 void zr_registry_unbook(const struct zr_block *b);
-/* A pool has handed out a piece of a segment, or a block as it was: booked and recorded. */
-void zr_registry_piece(unsigned number, const void *ptr, size_t size);
+/* A pool has handed out a piece of a segment that it had (hit) or got, or a block as it was: booked and recorded. */
+void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
 /* Before it takes one back, for the record; zr_unbook() follows once it has. */
 void zr_registry_piece_leaves(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
-void zr_registry_exported(const void *ptr);
+void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
+/* What was open at ptr was closed. */
+void zr_registry_closed(const void *ptr, struct zr_block *b);
 /* Something hangs on the free of the block that holds ptr: it must reach the driver. */
 void zr_registry_pin(const void *ptr);
 /* Physical memory was mapped into a reserved range, or unmapped. */
-void zr_registry_mapped(const void *ptr, size_t size);
+void zr_registry_mapped(const void *ptr, size_t size, const void *physical);
 void zr_registry_unmapped(const void *ptr, size_t size);
 /* The pointer to ask the driver about: another one where this one is free as far as the process can know. */
 const void *zr_registry_visible(const void *ptr);
@@ -173,6 +203,10 @@ uint64_t zr_residency_expected(const void *context, unsigned number);
 /* A block is freed: this is where it was made resident. */
 void zr_residency_remember(const struct zr_block *b);
 void zr_residency_forget(const void *context);
+
+/* --- request.c: what `zeroute ctl` asks for ----------------------------------------------------------------------- */
+/* A zr_carry_out: "set SETTING VALUE", "trim", "mark TEXT". */
+bool zr_policy_request(const char *request, char *reply, size_t size);
 
 /* --- watch.c: what reaches Level Zero while a thread lets a runtime make one block -------------------------------- */
 enum { ZR_WATCH_DEVICES = 16 };

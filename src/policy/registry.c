@@ -4,8 +4,8 @@
  * A block enters after the driver gave it out, and leaves before the driver takes it back, so an address is never in
  * the map twice.
  */
+#include "check/check.h"
 #include "policy/policy.h"
-#include "record/record.h"
 
 /* --- books -------------------------------------------------------------------------------------------------------- */
 
@@ -18,30 +18,61 @@ static size_t size_of(const struct zr_block *b) {
     return zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
 }
 
+/* In the books or out of them; host USM of an exact power of two, as PyTorch rounds it up, in one of its own, too. */
+static void book(const struct zr_block *b, bool freed) {
+    if (unlikely(!is_booked(b)))
+        return;
+    zr_book_either(b->key.kind, b->key.account, size_of(b), freed);
+    if (b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1)))
+        zr_book_either(ZR_KIND_ROUNDED, 0, b->size, freed);
+}
+
 void zr_registry_book(const struct zr_block *b) {
-    if (likely(is_booked(b)))
-        zr_book(b->key.kind, b->key.account, size_of(b));
+    book(b, false);
 }
 
 void zr_registry_unbook(const struct zr_block *b) {
-    if (likely(is_booked(b)))
-        zr_unbook(b->key.kind, b->key.account, size_of(b));
+    book(b, true);
 }
 
+static bool is_reserved(const struct zr_block *b) {
+    return !zr_reserved_is_allocated() && b->key.kind <= ZR_KIND_HOST && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
+}
+
+/* reserved_bytes, and the rest of what the kernel counts for a device. */
 static void book_reserved(const struct zr_block *b, int64_t sign) {
-    if (!zr_reserved_is_allocated() && b->key.kind < ZR_KINDS_ON_DEVICE && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN))
-        zr_book_reserved(b->key.account, sign * (int64_t)b->held);
+    bool image = b->key.kind == ZR_KIND_IMAGE;
+    if (image || b->key.kind == ZR_KIND_IMPORTED)
+        __atomic_fetch_add(zr_card(b->key.account, image ? ZR_C_IMAGE : ZR_C_IMPORTED),
+                           (uint64_t)(sign * (int64_t)b->held), __ATOMIC_RELAXED);
+    else if (is_reserved(b))
+        zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, sign * (int64_t)b->held);
 }
 
-void zr_registry_piece(unsigned number, const void *ptr, size_t size) {
+void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit) {
     zr_book(ZR_KIND_DEVICE, number, size);
-    if (unlikely(zr_recording()))
-        zr_record_alloc(ptr, size, number);
+    zr_record(ZEROUTE_EVENT_ALLOC, ZR_KIND_DEVICE, number, ptr, size, 0,
+              ZEROUTE_FLAG_PIECE | (hit ? ZEROUTE_FLAG_HIT : 0), 0);
 }
 
 void zr_registry_piece_leaves(unsigned number, const void *ptr) {
-    if (unlikely(zr_recording()))
-        zr_record_free(ptr, number);
+    zr_record(ZEROUTE_EVENT_FREE, ZR_KIND_DEVICE, number, ptr, 0, 0, ZEROUTE_FLAG_PIECE, 0);
+}
+
+/* The context, and above it a hash of what blocks must have alike besides to be reused for each other. */
+static uint64_t reuse_key(const struct zr_block *b) {
+    uint64_t rest =
+        (uintptr_t)b->key.device + b->key.flags + 31u * (b->key.ordinal + 31u * (b->key.extra + 31u * b->key.align));
+
+    return ((uintptr_t)b->key.context & UINT64_MAX >> 16) | rest * UINT64_C(0x9e3779b97f4a7c15) >> 48 << 48;
+}
+
+void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
+    bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
+
+    if (unlikely(zr_recording()) && b->key.kind <= ZR_KIND_IMPORTED && (reserved ? is_reserved(b) : is_booked(b)))
+        zr_record(type, b->key.kind, b->key.account, (const void *)b->base, reserved ? b->held : size_of(b),
+                  reuse_key(b), flags, 0);
 }
 
 /* --- in and out --------------------------------------------------------------------------------------------------- */
@@ -56,10 +87,10 @@ static ZR_COLD bool insert_again(struct zr_block *b) {
     return false;
 }
 
-static void hand_out(const struct zr_block *b) {
+static void hand_out(const struct zr_block *b, unsigned flags) {
     zr_registry_book(b);
-    if (unlikely(zr_recording()) && is_booked(b) && (b->key.kind == ZR_KIND_DEVICE || b->key.kind == ZR_KIND_PHYSICAL))
-        zr_record_alloc((const void *)b->base, size_of(b), b->key.account);
+    zr_registry_record(ZEROUTE_EVENT_ALLOC, b,
+                       flags | (zr_block_flags(b) & ZR_BLOCK_CACHEABLE ? ZEROUTE_FLAG_CACHED : 0));
 }
 
 struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
@@ -71,18 +102,19 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
     /* A handle is no range of memory: it is found by itself alone. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
     zr_block_set_key(b, key);
-    b->caller = call->caller;
+    __atomic_store_n(&b->caller, call->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, flags | call->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b)) && !insert_again(b))
         return NULL;
     book_reserved(b, 1);
-    hand_out(b);
+    zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
+    hand_out(b, 0);
     return b;
 }
 
 void zr_registry_reused(const struct zr_call *call, struct zr_block *b) {
-    b->caller = call->caller;
-    hand_out(b);
+    __atomic_store_n(&b->caller, call->caller, __ATOMIC_RELAXED);
+    hand_out(b, ZEROUTE_FLAG_HIT);
 }
 
 void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
@@ -93,32 +125,59 @@ void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned nu
     zr_registry_add(call, &key, base, size, size, flags);
 }
 
+struct zr_block *zr_registry_take(const void *ptr) {
+    struct zr_block *b = zr_map_take(ptr);
+
+    if (b) {
+        zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
+        zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    }
+    return b;
+}
+
 void zr_registry_gone(struct zr_block *b) {
     if (unlikely(!b))
         return;
+    if (zr_checking())
+        zr_check_forget(b);
     zr_registry_unbook(b);
     book_reserved(b, -1);
     if (b->key.kind == ZR_KIND_VIRTUAL && b->requested)
         zr_unbook(ZR_KIND_MAPPED, 0, b->requested);
-    if ((b->key.kind == ZR_KIND_DEVICE || b->key.kind == ZR_KIND_PHYSICAL || b->key.kind == ZR_KIND_IMPORTED) &&
-        !(zr_block_flags(b) & ZR_BLOCK_FOREIGN))
-        zr_limit_drop(b->key.account, b->held);
+    zr_limit_leave(b);
     zr_block_recycle(b);
 }
 
 void zr_registry_back(struct zr_block *b) {
-    if (b && !zr_map_insert(b))
+    if (!b)
+        return;
+    zr_registry_record(ZEROUTE_EVENT_BACK, b, 0);
+    zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
+    if (!zr_map_insert(b))
         zr_registry_gone(b);
 }
 
 /* --- what happens to blocks --------------------------------------------------------------------------------------- */
 
-void zr_registry_exported(const void *ptr) {
+/* Of physical memory its handle may be exported, whose block is one byte, or an address in a reserved range. */
+void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     struct zr_block *b = zr_map_find(ptr);
+    size_t size = !b || b->key.kind == ZR_KIND_VIRTUAL ? 0 : zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
 
     zr_count(ZR_F_IPC_EXPORTS, 1);
+    zr_record(ZEROUTE_EVENT_EXPORT, b ? b->key.kind : ZR_KIND_DEVICE, b ? b->key.account : ZR_UNKNOWN_DEVICE, ptr, size,
+              0, 0, 0);
     if (b && !(__atomic_fetch_or(&b->flags, ZR_BLOCK_EXPORTED, __ATOMIC_RELAXED) & ZR_BLOCK_EXPORTED))
-        zr_count(ZR_F_IPC_EXPORT_BYTES, b->size);
+        zr_count(ZR_F_IPC_EXPORT_BYTES, size);
+    if (zr_checking() && b && handle)
+        zr_check_exported((const void *)b->base, handle);
+}
+
+void zr_registry_closed(const void *ptr, struct zr_block *b) {
+    zr_count(ZR_F_IPC_CLOSES, 1);
+    if (zr_checking())
+        zr_check_closed(ptr);
+    zr_registry_gone(b);
 }
 
 void zr_registry_pin(const void *ptr) {
@@ -129,9 +188,10 @@ void zr_registry_pin(const void *ptr) {
 }
 
 /* Residency is not requested for a reserved range: the field holds how much is mapped into it. */
-void zr_registry_mapped(const void *ptr, size_t size) {
+void zr_registry_mapped(const void *ptr, size_t size, const void *physical) {
     struct zr_block *b = zr_map_find(ptr);
 
+    zr_record(ZEROUTE_EVENT_MAP, ZR_KIND_MAPPED, 0, ptr, size, (uintptr_t)physical, 0, 0);
     if (!b || b->key.kind != ZR_KIND_VIRTUAL)
         return;
     __atomic_fetch_add(&b->requested, size, __ATOMIC_RELAXED);
@@ -142,6 +202,7 @@ void zr_registry_unmapped(const void *ptr, size_t size) {
     struct zr_block *b = zr_map_find(ptr);
     uint64_t mapped;
 
+    zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
     if (!b || b->key.kind != ZR_KIND_VIRTUAL)
         return;
     mapped = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
@@ -162,7 +223,7 @@ static const char nowhere[64];
 /* Cached blocks, and what was reserved beyond the size that was requested, are no allocation. */
 const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
-    struct zr_block *b = zr_config.cache ? zr_map_around(ptr, &word) : NULL;
+    struct zr_block *b = zr_config.cache || zr_checking() ? zr_map_around(ptr, &word) : NULL;
 
     if (!b || (zr_word_state(word) == ZR_BLOCK_LIVE &&
                (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED)))

@@ -39,7 +39,7 @@ static struct {
 } remembered[REMEMBERED];
 
 static unsigned place_of(const void *context, unsigned number) {
-    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) + number * 37u) % REMEMBERED;
+    return (unsigned)(((uintptr_t)context >> 4 ^ (uintptr_t)context >> 12) + number * (uintptr_t)37) % REMEMBERED;
 }
 
 uint64_t zr_residency_expected(const void *context, unsigned number) {
@@ -125,12 +125,22 @@ bool zr_residency_skips(const struct zr_call *call) {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static ze_result_t skip(const struct zr_call *call, struct zr_block *b, unsigned number, size_t size) {
+static ze_result_t record(enum zeroute_record_type type, const struct zr_block *b, const void *ptr, unsigned number,
+                          size_t size, unsigned flags, ze_result_t result) {
+    unsigned owner = b ? b->key.account : ZEROUTE_RECORD_NO_CARD;
+
+    if (b && type == ZEROUTE_EVENT_RESIDENT && owner != number)
+        flags |= ZEROUTE_FLAG_PEER;
+    zr_record(type, ZR_KIND_DEVICE, number, ptr, size, owner, flags, (uint32_t)result);
+    return result;
+}
+
+static ze_result_t skip(const struct zr_call *call, struct zr_block *b, const void *ptr, unsigned number, size_t size) {
     zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
     zr_count_skipped(call->library, size);
-    return ZE_RESULT_SUCCESS;
+    return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
 }
 
 /* A reused block has what was requested for the block before it: the answer is in the books. */
@@ -155,15 +165,16 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
         zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_CALLS : ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS, 1);
         zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_BYTES : ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES, size);
         if (peer && zr_residency_skips(call))
-            return skip(call, b, number, size);
+            return skip(call, b, ptr, number, size);
         if (is_resident(device, b, number) && context && size) {
             zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
-            return ZE_RESULT_SUCCESS;
+            return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
         }
     }
     /* A driver that defers backing looks for memory only now: on the owner, and for what a peer's import takes. */
     result = ZR_WITH_ROOM(call, peer ? ZR_UNKNOWN_DEVICE : number,
                           ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size)));
+    record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, 0, result);
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
     if (peer) {
@@ -187,11 +198,12 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
     if (skipped && !(__atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit) &&
         (__atomic_fetch_and(&b->flags, ~skipped, __ATOMIC_RELAXED) & skipped)) {
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
-        return ZE_RESULT_SUCCESS;
+        return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
     }
     /* Beforehand: who is answered from the books was so before the driver evicts anything. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+    record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
     if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)
         __atomic_fetch_and(&b->key.residents, ~bit, __ATOMIC_RELAXED);
     return result;

@@ -1,4 +1,5 @@
 /* Out of memory: what is cached goes back to the driver, and the call is tried again. */
+#include "check/check.h"
 #include "policy/policy.h"
 
 /* Other threads may take at once what goes back: several tries, but not without end. */
@@ -8,9 +9,13 @@ uint64_t zr_policy_trim(unsigned number) {
     unsigned account = number == ZR_UNKNOWN_DEVICE ? (unsigned)ZR_ACCOUNTS : number;
     uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
 
+    if (zr_checking())
+        bytes += zr_check_drain(account, NULL);
     if (bytes) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
+        zr_record(ZEROUTE_EVENT_TRIM, ZR_KIND_DEVICE, number, NULL, bytes, 0, 0,
+                  zr_thread.retrying ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_SUCCESS);
     }
     return bytes;
 }

@@ -34,6 +34,8 @@ static void book_shared(struct zr_shard *s, enum zr_kind k, unsigned device, uin
     __atomic_fetch_add(freed ? &c->freed : &c->allocated, bytes, __ATOMIC_RELAXED);
     __atomic_fetch_add(freed ? &c->frees : &c->allocations, 1, __ATOMIC_RELAXED);
     if (k < ZR_KINDS_ON_DEVICE) {
+        if (!freed)
+            __atomic_fetch_add(zr_size_counter(s, bytes), 1, __ATOMIC_RELAXED);
         fold_at_once(ZR_ACCOUNT_DEVICE + device, n, one);
         fold_at_once(ZR_ACCOUNT_ALL, n, one);
     } else {
@@ -64,13 +66,35 @@ static void move_reserved(struct zr_reserved *r, int64_t bytes) {
     zr_raise_to(&r->peak, __atomic_add_fetch(&r->now, bytes, __ATOMIC_RELAXED));
 }
 
+static unsigned described(unsigned device) {
+    device = device < ZR_DEVICES ? device : ZR_DEVICES - 1;
+    if (!zr_device_is_described(ZR_KIND_DEVICE, device))
+        zr_fields_describe_device(device);
+    return device;
+}
+
 void zr_book_reserved(unsigned device, int64_t bytes) {
     if (zr_reserved_is_allocated() || !zr_stats_open())
         return;
-    if (device >= ZR_DEVICES)
-        device = ZR_DEVICES - 1;
-    if (!zr_device_is_described(ZR_KIND_DEVICE, device))
-        zr_fields_describe_device(device);
+    if (device == ZR_RESERVED_HOST) {
+        move_reserved(&zr_segment.globals->reserved[ZR_RESERVED_HOST], bytes);
+        return;
+    }
     move_reserved(&zr_segment.globals->reserved_all, bytes);
-    move_reserved(&zr_segment.globals->reserved[device], bytes);
+    move_reserved(&zr_segment.globals->reserved[described(device)], bytes);
+}
+
+uint64_t zr_booked(unsigned device) {
+    unsigned account = device == ZR_RESERVED_HOST ? (unsigned)ZR_ACCOUNT_KIND : ZR_ACCOUNT_DEVICE + device;
+    int64_t sum = __atomic_load_n(&zr_segment.globals->total[account].bytes, __ATOMIC_RELAXED);
+    if (!zr_reserved_is_allocated())
+        return (uint64_t)__atomic_load_n(&zr_segment.globals->reserved[device].now, __ATOMIC_RELAXED);
+    for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++)
+        sum += __atomic_load_n(&zr_segment_shard(s)->level[account].bytes.level, __ATOMIC_RELAXED);
+    return sum > 0 ? (uint64_t)sum : 0;
+}
+
+uint64_t *zr_card(unsigned device, enum zr_card c) {
+    static uint64_t nobodys[ZR_CARD_FIGURES];
+    return zr_stats_open() ? &zr_segment.globals->cards[described(device)][c] : &nobodys[c];
 }

@@ -85,26 +85,32 @@ static void describe_memory(const struct memory *m) {
     describe(&f, m->prefix, name, m->unit, m->help, ", freed in total");
 }
 
-static void describe_reserved(const char *prefix, size_t at) {
+/* What is reserved for a memory: that memory by another name where nothing is cached. */
+static void describe_held(struct memory *m, const char *name, size_t at) {
     static const struct {
         const char *name, *help;
         uint16_t type;
         size_t offset, minus;
     } part[] = {
-        {"reserved_bytes.all.current", "now", ZEROUTE_GAUGE, offsetof(struct zr_reserved, allocated),
-         offsetof(struct zr_reserved, freed)},
-        {"reserved_bytes.all.peak", "peak", ZEROUTE_PEAK, offsetof(struct zr_reserved, peak), 0},
-        {"reserved_bytes.all.allocated", "allocated in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, allocated),
-         0},
-        {"reserved_bytes.all.freed", "freed in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, freed), 0},
+        {"current", "now", ZEROUTE_GAUGE, offsetof(struct zr_reserved, allocated), offsetof(struct zr_reserved, freed)},
+        {"peak", "peak", ZEROUTE_PEAK, offsetof(struct zr_reserved, peak), 0},
+        {"allocated", "allocated in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, allocated), 0},
+        {"freed", "freed in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, freed), 0},
     };
-
+    char full[64];
+    m->name = name;
+    m->help = "memory reserved from the driver";
+    if (zr_reserved_is_allocated()) {
+        describe_memory(m);
+        return;
+    }
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         struct zeroute_segment_field f = {.type = part[i].type, .place = ZEROUTE_GLOBAL};
 
         f.offset = (uint32_t)(at + part[i].offset);
         f.minus = part[i].minus ? (uint32_t)(at + part[i].minus) : 0;
-        describe(&f, prefix, part[i].name, "bytes", "memory reserved from the driver, ", part[i].help);
+        snprintf(full, sizeof full, "%s.%s", name, part[i].name);
+        describe(&f, m->prefix, full, "bytes", "memory reserved from the driver, ", part[i].help);
     }
 }
 
@@ -115,12 +121,7 @@ static void describe_devices(const char *prefix, unsigned account, size_t cell, 
                        false};
 
     describe_memory(&m);
-    m.name = "reserved_bytes.all";
-    m.help = "memory reserved from the driver";
-    if (zr_reserved_is_allocated())
-        describe_memory(&m);
-    else
-        describe_reserved(prefix, reserved);
+    describe_held(&m, "reserved_bytes.all", reserved);
     m.name = "allocation.all";
     m.unit = "";
     m.help = blocks_help;
@@ -139,6 +140,12 @@ void zr_fields_describe_device(unsigned n) {
     describe_devices(prefix, ZR_ACCOUNT_DEVICE + n, SHARD(on_device) + n * DEVICE_CELLS, ZR_KINDS_ON_DEVICE,
                      GLOBAL(reserved) + n * sizeof(struct zr_reserved), "memory of this device held by the process",
                      "blocks on this device");
+#define ZR_CARD(id, name, help)                                                                                        \
+    describe(&(struct zeroute_segment_field){.type = ZEROUTE_GAUGE,                                                    \
+                                             .place = ZEROUTE_GLOBAL,                                                  \
+                                             .offset = (uint32_t)GLOBAL(cards[n][ZR_C_##id])},                         \
+             prefix, name, "bytes", help, "");
+#include "stats/fields.def"
 }
 
 static void describe_kinds(void) {
@@ -149,11 +156,11 @@ static void describe_kinds(void) {
         const char *name, *unit, *help;
         enum zr_kind kind;
     } elsewhere[] = {
-#define ZR_ACCOUNT(id, name, unit, help) {name, unit, help, ZR_KIND_##id},
+#define ZR_ACCOUNT(id, name, help) {name, "bytes", help, ZR_KIND_##id},
+#define ZR_NUMBER(id, name, help) {name, "", help, ZR_KIND_##id},
 #include "stats/fields.def"
     };
     _Static_assert(sizeof names / sizeof *names == ZR_KINDS_ON_DEVICE, "a name for each kind");
-    _Static_assert(sizeof elsewhere / sizeof *elsewhere == ZR_KINDS - ZR_KINDS_ON_DEVICE, "a name for each kind");
 
     for (size_t k = 0; k < ZR_KINDS_ON_DEVICE; k++)
         describe_memory(&(struct memory){"", names[k], "bytes", help[k], SHARD(on_device) + k * sizeof(struct zr_cell),
@@ -161,16 +168,31 @@ static void describe_kinds(void) {
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
         size_t n = elsewhere[i].kind - ZR_KINDS_ON_DEVICE;
 
-        describe_memory(&(struct memory){"", elsewhere[i].name, elsewhere[i].unit, elsewhere[i].help,
-                                         SHARD(elsewhere) + n * sizeof(struct zr_cell), sizeof(struct zr_cell), 1,
-                                         (unsigned)(ZR_ACCOUNT_KIND + n), false});
+        struct memory m = {"",
+                           elsewhere[i].name,
+                           elsewhere[i].unit,
+                           elsewhere[i].help,
+                           SHARD(elsewhere) + n * sizeof(struct zr_cell),
+                           sizeof(struct zr_cell),
+                           1,
+                           (unsigned)(ZR_ACCOUNT_KIND + n),
+                           !*elsewhere[i].unit};
+
+        if (m.blocks)
+            m.account = NO_ACCOUNT;
+        describe_memory(&m);
+        if (elsewhere[i].kind == ZR_KIND_HOST && !m.blocks)
+            describe_held(&m, "reserved_bytes.host", GLOBAL(reserved[ZR_RESERVED_HOST]));
     }
+    describe(&(struct zeroute_segment_field){.type = ZEROUTE_GAUGE,
+                                             .offset = (uint32_t)(SHARD(fields) + ZR_F_IPC_IMPORTS * sizeof(uint64_t)),
+                                             .minus = (uint32_t)(SHARD(fields) + ZR_F_IPC_CLOSES * sizeof(uint64_t))},
+             "", "ipc.open", "", "IPC handles of other processes that are open now", "");
 }
 
 /* --- entry points, and the plain ones ----------------------------------------------------------------------------- */
 
 static void describe_entry(unsigned e, unsigned first_via, unsigned last_via) {
-    static const char *const vias[] = {"plt", "dlsym", "table", "handle", "sycl", "pool"};
     static const char *const help[] = {"calls through the PLT",
                                        "calls through a pointer from dlsym",
                                        "calls through a function table of the driver",
@@ -178,10 +200,10 @@ static void describe_entry(unsigned e, unsigned first_via, unsigned last_via) {
                                        "calls of the SYCL function",
                                        "calls of the SYCL runtime to its pool"};
     char name[80];
-    _Static_assert(sizeof vias / sizeof *vias == ZR_VIAS && sizeof help / sizeof *help == ZR_VIAS, "one for each via");
+    _Static_assert(sizeof help / sizeof *help == ZR_VIAS, "one for each via");
 
     for (unsigned via = first_via; via <= last_via; via++) {
-        snprintf(name, sizeof name, "calls.%s.%s", zr_entry_name[e], vias[via]);
+        snprintf(name, sizeof name, "calls.%s.%s", zr_entry_name[e], zr_via_name[via]);
         describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS,
                        SHARD(calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), "", help[via]);
     }
@@ -192,6 +214,17 @@ static void describe_entry(unsigned e, unsigned first_via, unsigned last_via) {
     describe_plain(name, ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS,
                    SHARD(latency) + e * sizeof(struct zeroute_segment_histogram), "ns",
                    "time below zeroute; of calls quicker than 2 us about one in 128 is timed and stands for all");
+}
+
+static void describe_sizes(void) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    char name[40];
+
+    for (unsigned n = 0; n < ZR_SIZES; n++) {
+        snprintf(name, sizeof name, "allocation.size.%u%s", 1u << n % 10, unit[n / 10]);
+        describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(sizes) + n * sizeof(uint64_t), "",
+                       "device allocations of this size and more, up to twice as much");
+    }
 }
 
 static void describe_entries(void) {
@@ -220,5 +253,6 @@ void zr_fields_describe(void) {
     describe_plain(name, ZEROUTE_TEXT, ZEROUTE_GLOBAL,                                                                 \
                    GLOBAL(texts) + ZR_T_##id * sizeof zr_segment.globals->texts[0], "", help);
 #include "stats/fields.def"
+    describe_sizes();
     describe_entries();
 }

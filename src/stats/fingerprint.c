@@ -4,16 +4,14 @@
  */
 #include "stats/stats.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
-#define NOTES 24
+#define NOTES 48
 
 extern char **environ;
 
@@ -67,42 +65,15 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
 
 /* --- libraries ---------------------------------------------------------------------------------------------------- */
 
-static void build_id(const struct dl_phdr_info *info, char *out, size_t size) {
-    out[0] = '\0';
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
-        if (p->p_type != PT_NOTE)
-            continue;
-        const char *at = (const char *)(info->dlpi_addr + p->p_vaddr), *end = at + p->p_memsz;
-        size_t align = p->p_align == 8 ? 8 : 4;
-        while (at + sizeof(ElfW(Nhdr)) <= end) {
-            ElfW(Nhdr) n;
-            memcpy(&n, at, sizeof n);
-            const char *name = at + sizeof n;
-            const char *desc = name + (n.n_namesz + align - 1) / align * align;
-            if (desc + n.n_descsz > end)
-                break;
-            if (n.n_type == NT_GNU_BUILD_ID && n.n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
-                for (size_t b = 0; b < n.n_descsz && 2 * b + 3 < size; b++)
-                    snprintf(out + 2 * b, 3, "%02x", (unsigned char)desc[b]);
-                return;
-            }
-            at = desc + (n.n_descsz + align - 1) / align * align;
-        }
-    }
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *data) {
+static bool visit(const struct zr_elf *elf, void *data) {
     struct draft *d = data;
-    const char *path = info->dlpi_name;
-    const char *name = path ? strrchr(path, '/') : NULL;
-    name = name ? name + 1 : path;
-    if (!name || !begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
-        return 0;
-    char key[128], value[4096 + 80], id[64], real[4096];
-    (void)size;
-    build_id(info, id, sizeof id);
-    snprintf(key, sizeof key, "library.%s", name);
+    const char *path = elf->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
+        return false;
+    char key[128], value[4096 + 80], id[80] = "", real[4096];
+    for (unsigned i = 0; i < elf->build_id_size; i++)
+        snprintf(id + 2 * i, 3, "%02x", elf->build_id[i]);
+    snprintf(key, sizeof key, "library.%.100s", name);
     char line[140];
     snprintf(line, sizeof line, "\n%s\t", key);
     if (strstr(d->text, line)) /* a second one of that name: both are listed */
@@ -114,7 +85,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *data) {
     const char *version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
         add(d, "loader.version", version + strlen("libze_loader.so."));
-    return 0;
+    return false;
 }
 
 /* --- cards -------------------------------------------------------------------------------------------------------- */
@@ -182,7 +153,7 @@ static void put_together(struct draft *d) {
         add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
     cards(d);
-    dl_iterate_phdr(visit, d);
+    zr_elf_each(visit, d);
     environment(d);
 }
 

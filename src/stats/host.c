@@ -20,6 +20,7 @@
 
 _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
+static struct zr_lock sampling;
 static _Atomic uint64_t floor_next, floor_bytes, floor_available = ABSENT;
 
 static uint64_t now_ns(void) {
@@ -70,8 +71,55 @@ static uint64_t cgroup_bytes(void) {
     return ABSENT;
 }
 
+/*
+ * Our allocations have grown by more than VRAM has, and the card's host memory has grown instead, beyond what it may
+ * have imported from our other cards: the kernel did not refuse.
+ */
+static void notice_spill(unsigned n, uint64_t booked, uint64_t vram, uint64_t gtt) {
+    static struct { uint64_t booked, vram, gtt; } last[ZR_DEVICES];
+    int64_t more = (int64_t)(booked - last[n].booked), missing = more - (int64_t)(vram - last[n].vram);
+    uint64_t *spilled = zr_card(n, ZR_C_SPILLED);
+    if (more > 0 && more < 16 << 20)
+        return;
+    if (more > 0 && missing >= 16 << 20 && gtt >= last[n].gtt + (uint64_t)missing / 2) {
+        __atomic_store_n(spilled, (*spilled == ABSENT ? 0 : *spilled) + gtt - last[n].gtt, __ATOMIC_RELAXED);
+        zr_warn("card %u is full, and allocations go to host memory that cannot be swapped; the preset safe refuses "
+                "them in time",
+                n);
+    }
+    last[n].booked = booked;
+    last[n].vram = vram;
+    last[n].gtt = gtt;
+}
+
+/* The kernel's figures of our own clients, device by device. What takes long is done the less often. */
+static void sample_cards(void) {
+    static uint64_t next;
+    uint64_t start = now_ns(), all = 0;
+    struct zr_drm d = {0};
+    if (start < next)
+        return;
+    zr_drm_add(&d, NULL);
+    for (unsigned n = 0; n < ZR_DEVICES; n++)
+        all += zr_booked(n);
+    for (unsigned n = 0; n < ZR_DEVICES; n++) {
+        int at = zr_drm_find(&d, n);
+        if (at < 0)
+            continue;
+        uint64_t *card = zr_card(n, 0), booked = zr_booked(n), vram = d.card[at].vram;
+        uint64_t seen = booked + card[ZR_C_IMAGE] + card[ZR_C_IMPORTED];
+        __atomic_store_n(&card[ZR_C_VRAM], vram, __ATOMIC_RELAXED);
+        __atomic_store_n(&card[ZR_C_GTT], d.card[at].gtt, __ATOMIC_RELAXED);
+        __atomic_store_n(&card[ZR_C_UNSEEN], vram > seen ? vram - seen : 0, __ATOMIC_RELAXED);
+        notice_spill(n, booked, vram, d.card[at].gtt > all - booked ? d.card[at].gtt - (all - booked) : 0);
+    }
+    next = now_ns() + (now_ns() - start) * 64;
+}
+
 static void sample(void) {
     char text[4096];
+    if (!zr_lock_try(&sampling))
+        return;
     if (zr_read_system("/proc/meminfo", text, sizeof text)) {
         uint64_t active = kilobytes(text, "GPUActive");
         uint64_t available = kilobytes(text, "MemAvailable");
@@ -81,10 +129,14 @@ static void sample(void) {
             show(ZR_G_HOST_GPU_ACTIVE_START, active);
             show(ZR_G_HOST_MEM_AVAILABLE_START, available);
         }
+        uint64_t before = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + zr_booked(ZR_RESERVED_HOST);
+        show(ZR_G_HOST_MIRROR, active == ABSENT ? ABSENT : active > before ? active - before : 0);
     }
     if (zr_read_system("/proc/self/status", text, sizeof text))
         show(ZR_G_HOST_VMRSS, kilobytes(text, "VmRSS"));
     show(ZR_G_HOST_CGROUP, cgroup_bytes());
+    sample_cards();
+    zr_unlock(&sampling);
 }
 
 void zr_host_start(void) {
@@ -106,6 +158,11 @@ void zr_host_sample(uint64_t next) {
 void zr_host_fork_child(void) {
     atomic_store(&has_start, false);
     atomic_store(&zr_host_due, 0);
+    sampling = (struct zr_lock){0};
+}
+
+void zr_host_floor_changed(void) {
+    atomic_store(&floor_next, 0);
 }
 
 /* --- host_floor --------------------------------------------------------------------------------------------------- */
@@ -134,11 +191,8 @@ bool zr_host_refuses_slow(uint64_t bytes) {
     }
     uint64_t available = atomic_load_explicit(&floor_available, memory_order_relaxed);
     bool refuse = available < atomic_load_explicit(&least, memory_order_relaxed);
-    if (refuse) {
+    if (refuse)
         zr_count(ZR_F_HOST_FLOOR_REFUSED_CALLS, 1);
-        zr_warn(
-            "host memory is below host_floor: device allocations fail with OUT_OF_HOST_MEMORY until more is available");
-    }
     errno = saved;
     return refuse;
 }

@@ -15,13 +15,15 @@
 #define PAGE ((size_t)4096)
 #define PAGES(n) (((n) + PAGE - 1) / PAGE * PAGE)
 #define FIELDS_MAX 1536u /* a multiple of the 128 that are reserved at once */
-#define GLOBALS_AT PAGE
+#define CONTROL_AT PAGE
+#define GLOBALS_AT (CONTROL_AT + PAGE)
 #define FINGERPRINT_AT (GLOBALS_AT + PAGES(sizeof(struct zr_globals)))
 #define FIELDS_AT (FINGERPRINT_AT + ZR_FINGERPRINT_SIZE)
 #define SHARDS_AT (FIELDS_AT + PAGES(FIELDS_MAX * sizeof(struct zeroute_segment_field)))
 #define FILE_SIZE (SHARDS_AT + ZR_SHARDS * sizeof(struct zr_shard))
 
 _Static_assert(sizeof(struct zeroute_segment_header) <= PAGE, "the header is one page");
+_Static_assert(sizeof(struct zeroute_segment_control) <= PAGE, "and so are requests");
 _Static_assert(sizeof(struct zr_shard) % 4096 == 0, "shards are reserved page by page");
 
 struct zr_segment zr_segment = {.fd = -1};
@@ -188,8 +190,11 @@ static void describe_layout(struct zeroute_segment_header *h) {
     h->shard_folds = offsetof(struct zr_shard, folds);
     h->shard_activity = offsetof(struct zr_shard, activity);
     h->buckets = ZEROUTE_BUCKETS;
+    h->claims = offsetof(struct zr_globals, claims);
     h->fingerprint_offset = FINGERPRINT_AT;
     h->fingerprint_size = ZR_FINGERPRINT_SIZE;
+    h->control_offset = CONTROL_AT;
+    h->control_size = sizeof(struct zeroute_segment_control);
 }
 
 bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
@@ -224,9 +229,13 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
     zr_segment.header->clock_ticks = clock_ticks;
     for (int g = 0; g < ZR_GAUGES; g++)
         zr_segment.globals->gauges[g] = ZEROUTE_ABSENT;
+    memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);
+    for (int n = 0; n < ZR_DEVICES; n++)
+        zr_segment.globals->cards[n][ZR_C_IMAGE] = zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;
     zr_fields_describe();
     if (zr_segment.header->field_count == 0)
         return fail("get memory for", path, fd, map);
+    zr_control_open((void *)(map + CONTROL_AT));
     __atomic_store_n(&zr_segment.header->magic, ZEROUTE_SEGMENT_MAGIC, __ATOMIC_RELEASE);
     return true;
 }
@@ -234,6 +243,7 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
 void zr_segment_abandon(void) {
     struct statx x;
     int fd = zr_segment.fd;
+    zr_control_open(NULL);
     if (zr_segment.header)
         munmap(zr_segment.header, FILE_SIZE);
     if (fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_INO, &x) == 0 && x.stx_ino == zr_segment.inode &&

@@ -160,15 +160,13 @@ static bool name_next(uint64_t hash, const char *name, const char *unit, const c
 }
 
 int zr_named(const char *name, const char *unit, const char *help) {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = zr_hash(name);
     unsigned n = 0;
     int saved = errno;
     bool there;
 
     if (!zr_stats_open())
         return -1;
-    for (const char *p = name; *p; p++)
-        hash = (hash ^ (unsigned char)*p) * 1099511628211u;
     zr_lock(&lock);
     while (n < named_count && (named[n].hash != hash || strncmp(named[n].name, name, sizeof named[n].name - 1) != 0))
         n++;

@@ -28,10 +28,16 @@ enum zr_text {
 #include "stats/fields.def"
     ZR_TEXTS
 };
+enum zr_card {
+#define ZR_CARD(id, name, help) ZR_C_##id,
+#include "stats/fields.def"
+    ZR_CARD_FIGURES
+};
 
 #define ZR_DEVICES 16  /* devices beyond are counted with the last */
 #define ZR_DYNAMIC 512 /* fields that get their name at run time */
-#define ZR_SHARDS 256  /* threads beyond share shard 0 */
+#define ZR_TEXT_ROOM 1008
+#define ZR_SHARDS 256 /* threads beyond share shard 0 */
 
 /* What has peaks: all device memory, each device, and each kind of memory that is on no device. */
 enum zr_account {
@@ -56,6 +62,8 @@ struct zr_levels {
     struct zr_level bytes, blocks;
 };
 
+enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
+
 /* Written by its thread alone. The generation is a seqlock's over all that comes before `fields`: odd while booking. */
 struct zr_shard {
     _Alignas(64) uint64_t generation;
@@ -66,6 +74,7 @@ struct zr_shard {
     _Alignas(64) uint64_t fields[ZR_FIELDS];
     uint64_t calls[ZR_VIAS][ZR_ENTRIES];
     uint64_t failures[ZR_ENTRIES];
+    uint64_t sizes[ZR_SIZES]; /* device allocations of 2^n bytes and more, up to the next power */
     uint64_t dynamic[ZR_DYNAMIC];
     uint64_t activity; /* clock at the last call that was timed */
     _Alignas(4096) struct zeroute_segment_histogram latency[ZR_ENTRIES];
@@ -86,11 +95,13 @@ struct zr_reserved {
 struct zr_globals {
     uint64_t unused; /* so that no offset is 0, which stands for none */
     struct zr_total total[ZR_STATS_ACCOUNTS];
-    struct zr_reserved reserved_all, reserved[ZR_DEVICES];
+    struct zr_reserved reserved_all, reserved[ZR_DEVICES + 1]; /* the last is host USM */
     uint64_t gauges[ZR_GAUGES];
+    uint64_t cards[ZR_DEVICES][ZR_CARD_FIGURES];
+    struct zeroute_segment_claim claims[ZR_DEVICES];
     struct {
         struct zeroute_segment_text head;
-        char text[1008];
+        char text[ZR_TEXT_ROOM];
     } texts[ZR_TEXTS];
 };
 
@@ -154,6 +165,8 @@ static inline void zr_count_named(int number, uint64_t n) {
 
 /* calls.<entry>.<via> */
 static inline void zr_count_call(enum zr_entry e, enum zr_via via) {
+    zr_thread.called_entry = (uint16_t)e;
+    zr_thread.called_via = (uint8_t)via;
     zr_add(offsetof(struct zr_shard, calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), 1);
 }
 
@@ -186,6 +199,22 @@ static inline struct zr_shard *zr_segment_shard(unsigned n) {
     return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
 }
 
+/* --- control.c: requests that `zeroute ctl` has written into the segment ------------------------------------------ */
+
+/* Carries out a request: true if it was done. `reply` says what is in force now, or why it was not done. */
+typedef bool zr_carry_out(const char *request, char *reply, size_t size);
+extern zr_carry_out *zr_control_handler; /* of policy/, set before any call */
+extern const uint32_t *zr_control_word;  /* atomic: of the segment, or one that is 0 */
+void zr_control_serve(void);
+/* Where the requests are; NULL: nowhere any more (private to stats/). */
+void zr_control_open(struct zeroute_segment_control *c);
+
+/* At every hook, before the call is decided: a request is carried out here. Two loads. */
+static inline void zr_control_check(void) {
+    if (unlikely(__atomic_load_n(__atomic_load_n(&zr_control_word, __ATOMIC_RELAXED), __ATOMIC_RELAXED)))
+        zr_control_serve();
+}
+
 /* --- fields.c: what the segment says of itself (private to stats/) ------------------------------------------------ */
 
 /* Describes all fields but those of devices and those named at run time. */
@@ -206,11 +235,20 @@ enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
  * for allocated_bytes, and nobody need call zr_book_reserved().
  */
 static inline bool zr_reserved_is_allocated(void) {
-    return !zr_config.cache && (zr_config.route == ZR_ROUTE_NATIVE || zr_config.route == ZR_ROUTE_SYCL);
+    const struct zr_settings *s = &zr_config_at_start; /* the fields are described once */
+
+    return !s->cache && s->check <= ZR_CHECK_NONE && (s->route == ZR_ROUTE_NATIVE || s->route == ZR_ROUTE_SYCL);
 }
 
+enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
 /* reserved_bytes.all and of the device: cached or handed out. On driver calls only: some locked instructions. */
 void zr_book_reserved(unsigned device, int64_t bytes);
+/* What is reserved of a device, now. Adds up all threads: for samples. The segment is open. */
+uint64_t zr_booked(unsigned device);
+/* ipc.open */
+uint64_t zr_ipc_open(void);
+/* A figure of a card, to be changed atomically. */
+uint64_t *zr_card(unsigned device, enum zr_card c);
 
 void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed);
 void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak);
@@ -235,6 +273,12 @@ static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t
     zr_level_move(s, &s->level[account].bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
 }
 
+static inline uint64_t *zr_size_counter(struct zr_shard *s, uint64_t bytes) {
+    unsigned power = 63u - (unsigned)__builtin_clzll(bytes | 1);
+
+    return &s->sizes[power < ZR_SIZES ? power : ZR_SIZES - 1];
+}
+
 static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device) {
     return k < ZR_KINDS_ON_DEVICE ? &s->on_device[device][k] : &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
 }
@@ -255,6 +299,8 @@ static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned devic
     if (likely(k < ZR_KINDS_ON_DEVICE)) {
         struct zr_total *t = &zr_segment.globals->total[ZR_ACCOUNT_ALL];
 
+        if (!freed)
+            zr_relaxed_add(zr_size_counter(s, bytes), 1);
         zr_account_move(s, ZR_ACCOUNT_DEVICE + device, n);
         zr_account_move(s, ZR_ACCOUNT_ALL, n);
         zr_level_move(s, &s->level[ZR_ACCOUNT_ALL].blocks, one, ZR_BATCH_BLOCKS, &t->blocks, &t->peak_blocks);
@@ -419,6 +465,37 @@ void zr_fingerprint_refresh(void);
 void zr_fingerprint_note(const char *key, const char *value);
 void zr_fingerprint_fork_child(void);
 
+/* --- drm.c: what the kernel says of the cards --------------------------------------------------------------------- */
+
+struct zr_drm {
+    unsigned cards, clients;
+    struct {
+        uint64_t pci, vram, gtt; /* domain << 16 | bus << 8 | device << 3 | function */
+    } card[ZR_DEVICES];
+    char folder[40];
+    uint64_t client[256]; /* that were counted: one with several descriptors, or in several processes, counts once */
+};
+/* Adds what a process has on the cards, NULL for our own. About 2 us for each of its descriptors, at most 4096. */
+void zr_drm_add(struct zr_drm *d, const char *pid);
+/* Where a device is in it; -1: nowhere. */
+int zr_drm_find(const struct zr_drm *d, unsigned device);
+/* The driver has told the PCI address of a device. Where it tells one for two devices, neither has any. */
+void zr_drm_name(unsigned device, uint64_t pci);
+#define ZR_NO_ADDRESS UINT64_MAX
+uint64_t zr_drm_address(unsigned device);
+
+/* --- claim.c: what all processes have of a card ------------------------------------------------------------------- */
+
+/* Announces that this process takes so many bytes of a device, or gives them back. */
+void zr_claim(unsigned device, int64_t bytes);
+/*
+ * The same, then returns what is not left to blocks of ours, which are `blocks` before: what is in none of them, and
+ * what other processes have, as the kernel says or as they announced, whichever is more. Of others the kernel is asked
+ * once a second, or now if `fresh`: 2 us for each descriptor of this process, or of all of this user. 0: not known.
+ */
+uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh);
+void zr_claim_fork_child(void);
+
 /* --- host.c: host memory behind device memory --------------------------------------------------------------------- */
 
 extern _Atomic uint64_t zr_host_due;
@@ -427,9 +504,11 @@ void zr_host_start(void);
 /* When zr_ticks() has come to zr_host_due: host figures for readers. About 50 us; `next` is when they are due again. */
 void zr_host_sample(uint64_t next);
 bool zr_host_refuses_slow(uint64_t bytes);
+/* host_floor is another one: it holds from the next allocation on. */
+void zr_host_floor_changed(void);
 void zr_host_fork_child(void);
 
-/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted, and said once. */
+/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted. */
 static inline bool zr_host_refuses(uint64_t bytes) {
     return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
 }

@@ -140,7 +140,7 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
     result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
     if (result != ZE_RESULT_SUCCESS)
         return NULL;
-    zr_registry_exported((const void *)b->base);
+    zr_registry_exported((const void *)b->base, &w->handle);
     zr_practice_use(b->key.context, b->key.account, ask_runtime, w);
     if (!w->made) {
         ZR_DOWN(&call, zeMemPutIpcHandle, 0, (b->key.context, w->handle));

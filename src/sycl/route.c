@@ -164,18 +164,21 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
 }
 
 bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out) {
-    struct zr_call call __attribute__((cleanup(zr_leave)));
+    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
     ze_result_t result;
     void *p = NULL;
 
     *out = NULL;
-    if (unlikely(zr_host_refuses(size)))
-        return true;
     zr_route_enter(&call, practice->seen.hook, caller);
     zr_count_caller_call(call.library);
+    if (unlikely(zr_host_refuses(size))) {
+        zr_shortage(&call, ZR_CAUSE_FLOOR, ZR_E_aligned_alloc_device, practice->number, size,
+                    ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return true;
+    }
     result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, &p));
     if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_policy_refused(ZR_E_aligned_alloc_device, result);
+        zr_policy_refused(&call, ZR_E_aligned_alloc_device, practice->number, size, result);
     *out = result == ZE_RESULT_SUCCESS ? p : NULL;
     return likely(result == ZE_RESULT_SUCCESS) || is_short(result);
 }
@@ -193,10 +196,16 @@ bool zr_route_free(void *ptr, const void *caller) {
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
     const struct zr_practice *practice;
     ze_context_handle_t context;
+    uint64_t word;
     size_t size;
 
-    if (!b || b->base != (uintptr_t)ptr)
+    if (unlikely(!b || b->base != (uintptr_t)ptr)) { /* the runtime answers, and it knows of no block of ours */
+        if (b)
+            zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
+        else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) && zr_block_flags(b) & ZR_BLOCK_SYCL)
+            zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, b);
         return false;
+    }
     /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
     if (zr_exiting())
         return true;

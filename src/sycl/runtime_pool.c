@@ -50,7 +50,7 @@ static struct zr_block *provider_alloc(const struct zr_runtime_pool *p, size_t s
     ze_result_t result = ZR_WITH_ROOM(&call, p->number, provide(p, size, alignment, code, &out));
 
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_policy_refused(ZR_E_pool_malloc, result);
+        zr_policy_refused(&call, ZR_E_pool_malloc, p->number, size, result);
         return NULL;
     }
     b = zr_map_base(out);
@@ -94,8 +94,7 @@ bool zr_runtime_pool_begin(struct zr_runtime_pool *p, const struct zr_umf *umf, 
     struct zr_practice practice;
     struct zr_call call = {.hook = ZR_HOOK_PLT};
 
-    *p = (struct zr_runtime_pool){
-        .umf = *umf, .provider = provider, .pools_up_to = pools_up_to(reuses_up_to), .goes_up_to = reuses_up_to};
+    *p = (struct zr_runtime_pool){.umf = *umf, .provider = provider, .goes_up_to = reuses_up_to};
     /* Only a provider whose blocks are device memory that we see is ours. */
     if (!zr_probe(make_one, p, PAGE, &practice))
         return false;
@@ -162,14 +161,14 @@ int zr_runtime_pool_malloc(struct zr_runtime_pool *p, size_t size, size_t alignm
     bool asked = true;
     int code;
 
-    if (unlikely(size > p->pools_up_to || alignment > PAGE))
+    if (unlikely(size > pools_up_to(p->goes_up_to) || alignment > PAGE))
         code = direct(p, &size, alignment, out);
     else
         code = zr_pool_malloc(p->pool, size, alignment, out, &asked);
     if (unlikely(code != 0))
         return code;
     zr_count(asked ? ZR_F_CACHE_MISSES : ZR_F_CACHE_HITS, 1);
-    zr_registry_piece(p->number, *out, size);
+    zr_registry_piece(p->number, *out, size, !asked);
     return 0;
 }
 
@@ -186,7 +185,7 @@ size_t zr_runtime_pool_usable(struct zr_runtime_pool *p, const void *ptr) {
     return b ? b->size : size;
 }
 
-bool zr_runtime_pool_free(struct zr_runtime_pool *p, void *ptr) {
+bool zr_runtime_pool_free(struct zr_runtime_pool *p, void *ptr, const void *caller) {
     struct zr_block *b;
     size_t size = 0;
 
@@ -196,16 +195,16 @@ bool zr_runtime_pool_free(struct zr_runtime_pool *p, void *ptr) {
         zr_unbook(ZR_KIND_DEVICE, p->number, size);
         return true;
     case ZR_FREED_TWICE:
-        zr_count(ZR_F_FREE_INVALID_TWICE, 1);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, NULL);
         break;
     case ZR_FREED_INTERIOR:
-        zr_count(ZR_F_FREE_INVALID_INTERIOR, 1);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, NULL);
         break;
     case ZR_FREED_UNKNOWN:
         b = direct_block(p, ptr);
         if (b)
             return free_direct(p, b);
-        zr_count(ZR_F_FREE_INVALID_UNKNOWN, 1);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, caller, ptr, NULL);
         break;
     }
     return false;

@@ -146,7 +146,6 @@ struct zr_runtime_pool {
     struct zr_umf umf;
     void *provider;
     struct zr_pool *pool; /* NULL: none of ours */
-    size_t pools_up_to;   /* what is larger goes straight to the provider */
     size_t goes_up_to;    /* what is larger stays when the pool goes: the runtime's own would not have had it */
     uint32_t hook;        /* at which the provider's calls are seen */
     unsigned number;      /* of the device */
@@ -158,7 +157,7 @@ void zr_runtime_pool_end(struct zr_runtime_pool *pool);
 int zr_runtime_pool_malloc(struct zr_runtime_pool *pool, size_t size, size_t alignment, void **out);
 size_t zr_runtime_pool_usable(struct zr_runtime_pool *pool, const void *ptr);
 /* False: not the start of an allocation, nothing was done. */
-bool zr_runtime_pool_free(struct zr_runtime_pool *pool, void *ptr);
+bool zr_runtime_pool_free(struct zr_runtime_pool *pool, void *ptr, const void *caller);
 
 /* --- umf.c, ipc.c ------------------------------------------------------------------------------------------------- */
 void zr_umf_fork_child(void);

@@ -120,12 +120,14 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
     if (zr_exiting()) /* nothing is registered any more */
         return p->ours.umf.alloc(p->ours.provider, size, alignment, &out) ? NULL : out;
     zr_fork_check();
+    zr_control_check();
     zr_count_call(entry, ZR_VIA_POOL);
     if (unlikely(size == 0 || alignment & (alignment - 1)))
         code = UMF_INVALID_ARGUMENT;
-    else if (unlikely(zr_host_refuses(size)))
+    else if (unlikely(zr_host_refuses(size))) {
+        zr_shortage(NULL, ZR_CAUSE_FLOOR, entry, p->ours.number, size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         code = UMF_OUT_OF_HOST_MEMORY;
-    else
+    } else
         code = zr_runtime_pool_malloc(&p->ours, size, alignment, &out);
     zr_count_caller(zr_library_of(caller), likely(code == UMF_SUCCESS) ? size : 0);
     zr_thread.sycl.error = code == ZR_NO_MEMORY ? UMF_OUT_OF_HOST_MEMORY : code;
@@ -185,8 +187,9 @@ static int pool_free(void *pool, void *ptr) {
     if (unlikely(!ptr || zr_exiting()))
         return UMF_SUCCESS;
     zr_fork_check();
+    zr_control_check();
     zr_count_call(ZR_E_pool_free, ZR_VIA_POOL);
-    return zr_runtime_pool_free(&p->ours, ptr) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
+    return zr_runtime_pool_free(&p->ours, ptr, __builtin_return_address(0)) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
 }
 
 static int pool_last_error(void *pool) {

@@ -78,6 +78,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     if (zr_exiting())
         return false;
     zr_fork_check();
+    zr_control_check();
     zr_count_call(entry, ZR_VIA_SYCL);
     if (unlikely(!runtime->ours))
         zr_count(ZR_F_PASSED_RUNTIME, 1);

@@ -40,6 +40,9 @@ ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_
                          .ask = ask_host};
     if (zr_config.cache && !a.reusable)
         zr_count(ZR_F_PASSED_KIND, 1);
+    if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache && call.library->is_adapter))
+        zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
+                "use; reuse:always has it cached");
     return zr_policy_alloc(&call, &a, out);
 }
 
@@ -74,7 +77,7 @@ ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const voi
     ze_result_t result = ZR_DOWN(&call, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
     if (result == ZE_RESULT_SUCCESS && properties && unlikely(properties->pNext) &&
         zr_chain_has(properties, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD))
-        zr_registry_exported(ptr);
+        zr_registry_exported(ptr, NULL);
     return result;
 }
 
@@ -99,7 +102,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr
     ptr = zr_registry_visible(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (context, ptr, handle));
     if (result == ZE_RESULT_SUCCESS)
-        zr_registry_exported(ptr);
+        zr_registry_exported(ptr, handle);
     return result;
 }
 
@@ -111,7 +114,7 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, c
     ptr = zr_registry_visible(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle));
     if (result == ZE_RESULT_SUCCESS)
-        zr_registry_exported(ptr);
+        zr_registry_exported(ptr, handle);
     return result;
 }
 
@@ -120,19 +123,19 @@ ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_hand
     ZR_ENTER(zeMemOpenIpcHandle, (context, device, handle, flags, out));
     ze_result_t result = ZR_WITH_ROOM(&call, zr_device_number(&call, device),
                                       ZR_DOWN(&call, zeMemOpenIpcHandle, 0, (context, device, handle, flags, out)));
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, out)
-                                       : result;
+    return result == ZE_RESULT_SUCCESS
+               ? zr_policy_imported(&call, context, device, ZR_E_zeMemOpenIpcHandle, &handle, out)
+               : result;
 }
 
 ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *ptr) {
     ZR_ENTER(zeMemCloseIpcHandle, (context, ptr));
-    struct zr_block *b = zr_map_take(ptr);
+    struct zr_block *b = zr_registry_take(ptr);
     if (!b)
         ptr = zr_registry_closable(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemCloseIpcHandle, 0, (context, ptr));
     if (result == ZE_RESULT_SUCCESS) {
-        zr_count(ZR_F_IPC_CLOSES, 1);
-        zr_registry_gone(b);
+        zr_registry_closed(ptr, b);
     } else {
         zr_registry_back(b);
     }

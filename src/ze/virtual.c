@@ -14,7 +14,7 @@ ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *s
 
 ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr, size_t size) {
     ZR_ENTER(zeVirtualMemFree, (context, ptr, size));
-    struct zr_block *b = zr_map_take(ptr);
+    struct zr_block *b = zr_registry_take(ptr);
     ze_result_t result = ZR_DOWN(&call, zeVirtualMemFree, size, (context, ptr, size));
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_gone(b);
@@ -32,7 +32,7 @@ ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, 
         ZR_WITH_ROOM(&call, ZR_UNKNOWN_DEVICE,
                      ZR_DOWN(&call, zeVirtualMemMap, size, (context, ptr, size, physical, offset, access)));
     if (result == ZE_RESULT_SUCCESS)
-        zr_registry_mapped(ptr, size);
+        zr_registry_mapped(ptr, size, physical);
     return result;
 }
 

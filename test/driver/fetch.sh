@@ -2,8 +2,10 @@
 # Brings Debian packages into the beds' folder and unpacks them there; nothing is installed.
 #
 #   fetch.sh driver             Intel's driver, its loader, compiler, libc and libstdc++ (unstable)
-#   fetch.sh loader NAME        one libze_loader.so.1; NAME is a row of the table below
+#   fetch.sh loader NAME        one libze_loader.so.1; NAME is a row of test/driver/versions
 #   fetch.sh loaders            the names of that table with the suites they come from
+#   fetch.sh headers            the newest Level Zero headers (unstable)
+#   fetch.sh newest SUITE PACKAGE   the version that the archive has now; nothing is unpacked
 #   fetch.sh libc SUITE         the C library of a suite, for tests on an old glibc
 #
 # Prints the folder (for a loader: the file) on stdout, progress on stderr. Exit code 77: cannot be had
@@ -16,20 +18,12 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
-top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
 beds=${ZEROUTE_BEDS:-$top/build/beds}
 triplet=x86_64-linux-gnu
 
-loader_table() {
-    cat <<'TABLE'
-debian12 bookworm
-debian13 trixie
-unstable unstable
-1.16.1 own
-1.24.1 own
-1.28.2 own
-TABLE
-}
+loader_table() { awk '$1 == "loader" { print $2, $3 }' "$here/versions"; }
 
 say() { echo "fetch: $*" >&2; }
 skip() { say "skipped: $*"; exit 77; }
@@ -109,6 +103,10 @@ unpack() {
             mkdir -p "$dir/include"
             cp -a "$raw/usr/include/drm" "$dir/include/"
             ;;
+        libze-dev)
+            mkdir -p "$dir/include"
+            cp -a "$raw/usr/include/level_zero" "$dir/include/"
+            ;;
         libc6 | libc-gconv-modules-extra | libstdc++6 | libgcc-s1 | zlib1g)
             merge "$raw" "$dir/libc"
             ;;
@@ -148,6 +146,7 @@ bring() {
     exec 9>"$beds/.fetch.lock"
     flock 9
     if [ ! -e "$dir/packages" ]; then
+        [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$* of $suite: not in $beds yet, and nothing is brought offline"
         say "bringing $* of Debian $suite into $dir"
         command -v dpkg-deb >/dev/null || skip "this machine has no dpkg-deb"
         rm -rf "$beds"/.new.*
@@ -219,6 +218,17 @@ case ${1:-} in
 driver) driver ;;
 loader) loader "${2:?loader NAME}" ;;
 loaders) loader_table ;;
+newest)
+    beds=$(mktemp -d)
+    trap 'rm -rf "$beds"' EXIT
+    update "${2:?newest SUITE PACKAGE}"
+    (cd "$beds" && apt_of "$2" download --print-uris "${3:?newest SUITE PACKAGE}" 2>&1) |
+        sed -n "s/^'.*' ${3}_\\([^_]*\\)_[a-z0-9]*\\.deb .*/\\1/p" | sed 's/%3a/:/'
+    ;;
+headers)
+    bring "$beds/headers" unstable alone libze-dev
+    echo "$beds/headers/include"
+    ;;
 libc) libc "${2:?libc SUITE}" ;;
 *)
     sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2

@@ -66,7 +66,7 @@ int xs_gem_create(struct xs_client *client, struct xe_gem_create *create) {
     bo->flags = create->flags;
     bo->owner = (uint8_t)client->card;
     bo->vram = vram;
-    bo->kind = vram ? XS_VRAM : XS_SYSTEM;
+    bo->kind = vram ? XS_VRAM : spilled ? XS_GTT : XS_SYSTEM;
     bo->spilled = spilled;
     if (spilled) {
         xs_host_pages((int64_t)bo->size);
@@ -125,6 +125,8 @@ void xs_bo_unref(struct xs_bo *bo) {
     } else if (bo->vram) {
         xs_vram_give(bo->owner, bo->size);
     }
+    if (bo->vram && bo->kind == XS_VRAM)
+        xs_count(XS_C_gem_free_vram_bytes, bo->size);
     if (bo->spilled)
         xs_host_pages(-(int64_t)bo->size);
     xs_fdinfo_add(&bo->client->info, bo->kind, -(int64_t)bo->size);

@@ -32,6 +32,23 @@ done
 for conf in without $settings route:native,cache:on,cache_host:on route:native,cache:{on,off},limit:384MiB; do
     promise "extensions on intel, $conf" on_bed intel 2 "$conf" "$build/test/driver/extensions"
 done
+# Each answer is as the driver alone gives it. A handle counts with its size, a mapped address with none.
+physical_memory() { # physical_memory CONF
+    local alone under pid
+    alone=$(test/bed --on intel "$build/test/driver/ipc_physical") || return 1
+    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$1 test/bed --on intel "$build/test/driver/ipc_physical" >"$dir/out" &
+    pid=$!
+    wait $pid || return 1
+    under=$(cat "$dir/out")
+    same "$under" "$alone" || return 1
+    same "$("$build/zeroute" stat --json $pid | grep -oE '"ipc.(exports|export_bytes)": [0-9]+' | paste -sd' ')" \
+        '"ipc.exports": 2 "ipc.export_bytes": 2097152'
+}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+for conf in preset:observe route:native,cache:on; do
+    promise "IPC of physical memory, $conf" physical_memory $conf
+done
 for way in plt handle table noload default static; do
     for conf in without route:native,cache:off; do
         promise "bind_$way on intel, $conf" on_bed intel 2 "$conf" "$build/test/process/bind_$way"

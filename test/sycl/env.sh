@@ -11,14 +11,18 @@
 #   ZEROUTE_BED_PYTHON   the Python to build on (python3)
 set -euo pipefail
 
-top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-here=$top/test/sycl
-beds=${ZEROUTE_BEDS:-$top/build/beds}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+beds=${ZEROUTE_BEDS:-$here/../../build/beds}
 
 say() { echo "sycl: $*" >&2; }
 skip() { say "skipped: $*"; exit 77; }
+online() { [ "${ZEROUTE_BED_OFFLINE:-}" != 1 ] || skip "$1 is not in $beds yet, and nothing is brought offline"; }
 
-table() { grep -vE '^(#|$)' "$here/runtimes"; }
+# ZEROUTE_RUNTIME: one more row, of a runtime that is to be tried.
+table() {
+    grep -vE '^(#|$)' "$here/runtimes"
+    [ -z "${ZEROUTE_RUNTIME:-}" ] || echo "$ZEROUTE_RUNTIME"
+}
 
 # able RANGE PYTHON-VERSION
 able() {
@@ -53,6 +57,7 @@ python() {
     if ! [ -e "$venv/ready" ] || ! [ -x "$venv/bin/python3" ]; then
         lock
         if ! [ -e "$venv/ready" ] || ! [ -x "$venv/bin/python3" ]; then
+            online "the Python environment"
             base=$(choose)
             say "making a Python environment on $base in $venv"
             rm -rf "$venv"
@@ -87,6 +92,7 @@ runtime() {
     if ! fits "$dir"; then
         lock
         if ! fits "$dir"; then
+            online "SYCL runtime $version"
             say "bringing SYCL runtime $version with dpctl $dpctl into $dir"
             rm -rf "$beds"/.sycl.*/
             temp=$(mktemp -d "$beds/.sycl.XXXXXX")

@@ -1,0 +1,56 @@
+/* "Did you mean": the name that a mistyped word is most like. */
+#include "base/settings.h"
+
+#include <string.h>
+
+enum { LONGEST = 32 };
+
+static bool same(char a, char b) {
+    return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
+}
+
+static unsigned least(unsigned a, unsigned b) {
+    return a < b ? a : b;
+}
+
+/* Damerau-Levenshtein: letters to insert, delete, replace, or swap with their neighbour. */
+static unsigned distance(const char *a, size_t m, const char *b, size_t n) {
+    unsigned rows[3][LONGEST + 1], *before = rows[0], *last = rows[1], *row = rows[2];
+
+    for (size_t j = 0; j <= n; j++)
+        last[j] = (unsigned)j;
+    for (size_t i = 1; i <= m; i++) {
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= n; j++) {
+            row[j] = least(least(last[j], row[j - 1]) + 1, last[j - 1] + !same(a[i - 1], b[j - 1]));
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]))
+                row[j] = least(row[j], before[j - 2] + 1);
+        }
+        unsigned *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
+    }
+    return last[n];
+}
+
+void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length) {
+    if (!length || n->length > LONGEST || length > LONGEST)
+        return;
+    bool begins = n->length > 2 && n->length < length && !strncmp(n->word, name, n->length);
+    unsigned d = begins ? 1 : distance(n->word, n->length, name, length);
+
+    if (d >= n->length || d > (n->length < 6 ? 1 : n->length / 3) || (n->best && d >= n->distance))
+        return;
+    n->best = name;
+    n->best_length = length;
+    n->distance = d;
+}
+
+void zr_nearest_try_list(struct zr_nearest *n, const char *names) {
+    for (size_t length; *names; names += length + (names[length] == '|')) {
+        length = strcspn(names, "|");
+        if (*names < 'A' || *names > 'Z') /* SIZE stands for a value */
+            zr_nearest_try(n, names, length);
+    }
+}

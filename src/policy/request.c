@@ -1,0 +1,149 @@
+/*
+ * What `zeroute ctl` may ask of a running process: one line for each request and for each setting. What cannot be
+ * changed while blocks are out says why.
+ */
+#include "check/check.h"
+#include "policy/policy.h"
+#include "record/record.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHECK_MS = 1000 };
+
+static const struct change {
+    const char *name;
+    void (*changed)(void); /* what depends on it follows; NULL: it is looked at with every call */
+    const char *why_not;   /* or it stays as it is */
+} changes[] = {
+    {"limit", zr_limit_changed, NULL},
+    {"residency", NULL, NULL},
+    {"cache", zr_cache_changed, NULL},
+    {"cache_limit", zr_cache_changed, NULL},
+    {"cache_idle", zr_cache_changed, NULL},
+    {"host_floor", zr_host_floor_changed, NULL},
+    {"free_memory", NULL, NULL},
+    {"record", NULL, NULL},
+    {"route", NULL, "a block must be freed on the way that it was allocated"},
+    {"backing", NULL, "the driver reads its keys once, when it starts"},
+    {"guard", NULL, "the runtime has asked for its functions when it started"},
+    {"stats", NULL, "the segment that this request was read from is the statistics"},
+};
+
+static const struct change *find(const char *name) {
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        if (strcmp(changes[i].name, name) == 0)
+            return &changes[i];
+    return NULL;
+}
+
+/* "name:value" of the settings in force. */
+static void print_value(const char *name, char *out, size_t size) {
+    char all[1024], *at = all;
+    size_t length = strlen(name);
+
+    zr_settings_print(&zr_config, all, sizeof all);
+    while (at && (strncmp(at, name, length) != 0 || at[length] != ':'))
+        at = (at = strchr(at, ',')) ? at + 1 : NULL;
+    snprintf(out, size, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
+}
+
+/* Readers, the summary and the fingerprint are told. */
+static void publish(const char *before, const char *after) {
+    char text[1000];
+
+    zr_settings_print(&zr_config, text, sizeof text);
+    zr_text(ZR_T_SETTINGS, text);
+    snprintf(text, sizeof text, "%.200s -> %.200s", before, after);
+    zr_text(ZR_T_CHANGED, text);
+    zeroute_mark(text);
+    zr_count(ZR_F_CTL_CHANGES, 1);
+    zr_fingerprint_note("settings.changed", text);
+    zr_fingerprint_refresh();
+}
+
+/* A record goes on in the file that it began in: it can be switched off and on, not moved. */
+static bool moves_record(const char *value) {
+    static const char *file;
+
+    file = file ? file : zr_config.record;
+    return file && strcmp(value, "none") != 0 && strcmp(value, file) != 0;
+}
+
+static bool set(const char *rest, char *reply, size_t size) {
+    char name[64], before[256];
+    size_t length = strcspn(rest, " ");
+    const char *value = rest + length + (rest[length] == ' ');
+    const struct change *c;
+
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), rest);
+    c = find(name);
+    if (c && c->why_not) {
+        snprintf(reply, size, "%s cannot be changed while the process runs: %s", name, c->why_not);
+        return false;
+    }
+    if (!c && zr_setting_find(name, strlen(name))) {
+        snprintf(reply, size, "%s cannot be changed while the process runs", name);
+        return false;
+    }
+    if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 && strcmp(value, "on") == 0) {
+        snprintf(reply, size, "cache was off when the process started: its books have no place for cached memory");
+        return false;
+    }
+    if (strcmp(name, "record") == 0 && moves_record(value)) {
+        snprintf(reply, size, "the record of this process has begun in another file, and cannot be moved");
+        return false;
+    }
+    print_value(name, before, sizeof before);
+    if (strcmp(name, "record") == 0 && strcmp(value, "none") == 0)
+        zeroute_mark("recording was switched off");
+    if (!zr_config_change(name, value, reply, size))
+        return false;
+    if (c && c->changed)
+        c->changed();
+    print_value(name, reply, size);
+    if (strcmp(before, reply) != 0)
+        publish(before, reply);
+    return true;
+}
+
+static bool trim(const char *rest, char *reply, size_t size) {
+    (void)rest;
+    snprintf(reply, size, "%llu bytes returned to the driver", (unsigned long long)zr_policy_trim(ZR_UNKNOWN_DEVICE));
+    return true;
+}
+
+static bool mark(const char *rest, char *reply, size_t size) {
+    zeroute_mark(rest);
+    zr_text(ZR_T_MARK, rest);
+    snprintf(reply, size, "marked: %s", rest);
+    return true;
+}
+
+static bool check(const char *rest, char *reply, size_t size) {
+    bool done = zr_checking() && zr_check_now(CHECK_MS);
+
+    (void)rest;
+    snprintf(reply, size, "%s; %u errors so far",
+             done            ? "red zones and quarantine verified"
+             : zr_checking() ? "not finished in a second"
+                             : "check is off: start the process with check:all",
+             zr_check_errors());
+    return done;
+}
+
+/* Each gets what follows the word. */
+static const struct {
+    const char *word;
+    zr_carry_out *carry_out;
+} requests[] = {{"set", set}, {"trim", trim}, {"mark", mark}, {"check", check}};
+
+bool zr_policy_request(const char *request, char *reply, size_t size) {
+    size_t length = strcspn(request, " ");
+
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
+        if (strlen(requests[i].word) == length && memcmp(requests[i].word, request, length) == 0)
+            return requests[i].carry_out(request + length + (request[length] == ' '), reply, size);
+    snprintf(reply, size, "unknown request: this process knows set, trim, mark and check");
+    return false;
+}

@@ -1,0 +1,114 @@
+/*
+ * What other processes have of a card, and what they have announced: so that several under limit:auto never have more
+ * than there is. Each announces in its segment first and looks at everybody's afterwards: of two that do so at once at
+ * least one sees the other. Segments of this user are trusted, by pread(2), as long as their writer holds its lock;
+ * other processes count by what the kernel says.
+ */
+#include "stats/stats.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PROCESSES = 4096, HELD = 256, OLD_NS = 1000000000, FRESH_NS = 5000000 };
+
+static struct zr_lock lock;
+static struct { /* of the last scan, under the lock */
+    uint64_t pid, pci, vram;
+} held[HELD];
+static unsigned count;
+static uint64_t scanned; /* when */
+
+static bool scan_process(const char *name, void *arg) {
+    struct zr_drm *d = arg;
+    uint64_t pid = zr_number(name);
+    if (pid == UINT64_MAX || pid == (uint64_t)getpid())
+        return true;
+    for (unsigned i = 0; i < d->cards; i++)
+        d->card[i].vram = 0;
+    zr_drm_add(d, name);
+    for (unsigned i = 0; i < d->cards && count < HELD; i++) {
+        held[count].pid = pid;
+        held[count].pci = d->card[i].pci;
+        held[count].vram = d->card[i].vram;
+        count += d->card[i].vram > 0;
+    }
+    return true;
+}
+
+struct sum {
+    uint64_t pci, bytes;
+};
+
+/* Our own file is not opened: closing it would release its lock. */
+static bool add_claims(const char *name, void *arg) {
+    struct flock writer = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    struct zeroute_segment_claim claim[ZR_DEVICES];
+    const char *nonce = strrchr(name, '.');
+    struct zeroute_segment_header h;
+    struct sum *to = arg;
+    struct statx x;
+    char path[300];
+    int fd;
+    if (strncmp(name, ZEROUTE_SEGMENT_PREFIX, strlen(ZEROUTE_SEGMENT_PREFIX)) ||
+        (zr_segment.header && strtoull(nonce + 1, NULL, 16) == zr_segment.header->nonce))
+        return true;
+    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/%s", name);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x) && x.stx_uid == geteuid() &&
+        S_ISREG(x.stx_mode) && pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_SEGMENT_MAGIC &&
+        h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims && !fcntl(fd, F_GETLK, &writer) &&
+        writer.l_type != F_UNLCK &&
+        pread(fd, claim, sizeof claim, (off_t)(h.globals_offset + h.claims)) == sizeof claim)
+        for (unsigned i = 0; i < ZR_DEVICES; i++) {
+            uint64_t more = claim[i].card == to->pci + 1 ? claim[i].blocks + claim[i].unseen : 0;
+            for (unsigned k = 0; more && k < count; k++)
+                if (held[k].pid == h.pid && held[k].pci == to->pci)
+                    more = more > held[k].vram ? more - held[k].vram : 0;
+            to->bytes += more < UINT64_C(1) << 48 ? more : 0;
+        }
+    if (fd >= 0)
+        close(fd);
+    return true;
+}
+
+void zr_claim(unsigned device, int64_t bytes) {
+    if (device < ZR_DEVICES && zr_stats_open())
+        __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes, __ATOMIC_SEQ_CST);
+}
+
+uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh) {
+    uint64_t now = zr_ticks_to_ns(zr_ticks()), unseen = 0;
+    struct sum sum = {.pci = zr_drm_address(device)};
+    struct zr_drm d = {0};
+    int at;
+    zr_drm_add(&d, NULL);
+    at = zr_drm_find(&d, device);
+    if (at < 0)
+        return 0;
+    unseen = d.card[at].vram > blocks ? d.card[at].vram - blocks : 0;
+    if (zr_stats_open()) {
+        __atomic_store_n(&zr_segment.globals->claims[device].card, sum.pci + 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&zr_segment.globals->claims[device].unseen, unseen, __ATOMIC_RELAXED);
+        zr_claim(device, bytes);
+    }
+    zr_lock(&lock);
+    if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS)) {
+        count = 0;
+        zr_each_entry("/proc", PROCESSES, scan_process, &d); /* clients that are ours, too, count for us */
+        scanned = now;
+    }
+    for (unsigned k = 0; k < count; k++)
+        sum.bytes += held[k].pci == sum.pci ? held[k].vram : 0;
+    zr_each_entry(ZEROUTE_SEGMENT_DIR, PROCESSES, add_claims, &sum);
+    zr_unlock(&lock);
+    return sum.bytes + unseen;
+}
+
+void zr_claim_fork_child(void) {
+    lock = (struct zr_lock){0};
+    scanned = 0;
+}

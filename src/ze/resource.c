@@ -1,0 +1,35 @@
+/* Objects that take memory without an allocation call: counted, with their size where it is told, by their handles. */
+#include "policy/policy.h"
+
+static ze_result_t made(struct zr_call *call, enum zr_kind kind, ze_context_handle_t context, ze_device_handle_t device,
+                        const void *handle, uint64_t bytes) {
+    zr_registry_note(call, kind, device ? zr_device_number(call, device) : 0, context, handle, bytes, ZR_BLOCK_HANDLE);
+    return ZE_RESULT_SUCCESS;
+}
+
+static ze_result_t gone(ze_result_t result, struct zr_block *b) {
+    (result == ZE_RESULT_SUCCESS ? zr_registry_gone : zr_registry_back)(b);
+    return result;
+}
+
+static uint64_t image_bytes(struct zr_call *call, ze_image_handle_t image) {
+    typedef ze_result_t (*get_memory)(ze_image_handle_t, ze_image_memory_properties_exp_t *);
+    get_memory get = (get_memory)zr_function_below(call->hook, "zeImageGetMemoryPropertiesExp");
+    ze_image_memory_properties_exp_t p = {.stype = ZE_STRUCTURE_TYPE_IMAGE_MEMORY_EXP_PROPERTIES};
+    return get && get(image, &p) == ZE_RESULT_SUCCESS ? p.size : 0;
+}
+
+#define ZR_ENTRY(...)
+#define ZR_MADE(name, table, index, minor, parameters, arguments, kind, device, bytes)                                 \
+    ze_result_t zr_on_##name parameters {                                                                              \
+        ZR_ENTER(name, arguments);                                                                                     \
+        ze_result_t result = ZR_DOWN(&call, name, 0, arguments);                                                       \
+        return result == ZE_RESULT_SUCCESS ? made(&call, ZR_KIND_##kind, context, device, *out, bytes) : result;       \
+    }
+#define ZR_GONE(name, table, index, minor, parameters, arguments)                                                      \
+    ze_result_t zr_on_##name parameters {                                                                              \
+        ZR_ENTER(name, arguments);                                                                                     \
+        struct zr_block *b = zr_map_take(object);                                                                      \
+        return gone(ZR_DOWN(&call, name, 0, arguments), b);                                                            \
+    }
+#include "base/entries.def"

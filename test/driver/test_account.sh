@@ -1,0 +1,142 @@
+#!/bin/bash
+# What the process holds and what the cards hold, on Intel's driver: every figure equal to the stand-in's own count,
+# to the byte, and to what the program counts itself. And the preset safe: no process, and no four together, take more
+# than a card has, and nobody is told that more is free.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+# shellcheck source=test/promise.sh
+. test/promise.sh
+build=$PWD/${B:-build}
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+test/bed --on intel true
+if [ $? = 77 ]; then
+    exit 77
+fi
+
+random_program() { # CONF SEED
+    ZEROUTE_CONF=$1 XE_STANDIN_COUNTS=$dir/counts test/bed --on intel --cards 2 "$build/zeroute" run --no-summary \
+        --json "$dir/json" -- "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
+    python3 - "$dir/json" "$dir/own" <<'P'
+import json, sys
+fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+own = {line.split()[0]: [int(n) for n in line.split()[1:]] for line in open(sys.argv[2])}
+def both(*kinds):
+    return [sum(own[f"{k}.{card}"][i] for k in kinds for card in (0, 1)) for i in (0, 1)]
+bad = 0
+def same(what, got, expected):
+    global bad
+    if got != expected:
+        bad = 1
+        print(f"{what}: {got}, expected {expected}")
+same("VRAM", sum(fields[f"device.{n}.vram_bytes"] for n in (0, 1)), own["vram"][0])
+for n in (0, 1):
+    card = {k: fields[f"device.{n}.{k}"] for k in ("vram_bytes", "image_bytes", "unseen_bytes")}
+    blocks = fields[f"device.{n}.reserved_bytes.all.current"]
+    same(f"parts of card {n}", blocks + card["image_bytes"] + card["unseen_bytes"], card["vram_bytes"])
+    same(f"images of card {n}", card["image_bytes"], own[f"image.{n}"][0])
+    same(f"blocks of card {n}", fields[f"device.{n}.allocated_bytes.all.current"],
+         own[f"device.{n}"][0] + own[f"shared.{n}"][0])
+for field, kinds in {"image": ("image", "view"), "module": ("module",), "host_pointer": ("pointer",), "event_pool":
+                     ("pool",), "command_list": ("list", "immediate"), "command_queue": ("queue",)}.items():
+    same(field, fields[f"{field}.all.current"], both(*kinds)[1])
+    if f"{field}_bytes.all.current" in fields:
+        same(field + " bytes", fields[f"{field}_bytes.all.current"], both(*kinds)[0])
+same("host USM", fields["allocated_bytes.host.current"], both("host")[0])
+sys.exit(bad)
+P
+}
+for seed in 1 2 3; do
+    promise "a random program, seed $seed: every figure is the stand-in's own" \
+        random_program route:native,cache:off $seed
+done
+promise "a random program with a cache: every figure is the stand-in's own" \
+    random_program route:native,cache:on,cache_host:on 4
+
+# --- limit:auto ------------------------------------------------------------------------------------------------
+# A machine of its own: a card of 2 GiB that spills, as xe does. Other worktrees have processes of the same ids.
+machine() { # machine COMMAND...
+    (
+        export ZEROUTE_ROOT=$dir/machine XE_STANDIN=vram:2GiB,spill:on XE_STANDIN_COUNTS=$dir/machine/counts
+        rm -rf "$ZEROUTE_ROOT" && mkdir "$ZEROUTE_ROOT" && "$@"
+    )
+}
+counted() { awk -v name="$1" '$1 == name { print $2 }' "$XE_STANDIN_COUNTS"; }
+greedy() { LD_PRELOAD=$build/libzeroute.so test/bed --on intel "$build/test/driver/greedy" "$@"; }
+
+four_at_once() { # CONF
+    local i sum=0 held
+    mkfifo "$ZEROUTE_ROOT/end" && exec 8<>"$ZEROUTE_ROOT/end"
+    for i in 1 2 3 4; do
+        ZEROUTE_CONF=$1 START=$ZEROUTE_ROOT/go greedy 20 4 hold <"$ZEROUTE_ROOT/end" 8>&- >"$dir/four$i" 2>/dev/null &
+    done
+    until [ "$(find "$ZEROUTE_ROOT/proc" -path '*/fdinfo/*' 2>/dev/null | wc -l)" -ge 4 ]; do sleep 0.05; done
+    touch "$ZEROUTE_ROOT/go"
+    until [ "$(cat "$dir"/four? | wc -l)" = 4 ]; do sleep 0.05; done
+    echo "$(counted gem_create_spilled) buffers spilled, VRAM $(($(counted gem_create_vram_bytes) - \
+        $(counted gem_free_vram_bytes)))"
+    for i in 1 2 3 4; do
+        read -r held _ <"$dir/four$i"
+        sum=$((sum + held))
+    done
+    held=$(counted gem_create_spilled)
+    exec 8>&-
+    wait
+    echo "$sum bytes in blocks"
+    [ "$held" = 0 ] && [ $sum -gt $((512 << 20)) ]
+}
+# Without it the card overflows: the test can see it.
+overflows() { ! four_at_once route:native,cache:off; }
+promise "four processes under safe take no more than the card has" machine four_at_once preset:safe
+promise "four processes under observe make it spill" machine overflows
+
+# --- free_memory:checked ---------------------------------------------------------------------------------------
+# The simulated driver says nonsense: it is replaced by the truth, which the same program finds without nonsense.
+nonsense() { # nonsense WHAT CONF
+    local truth lie
+    export ZES_ENABLE_SYSMAN=1
+    truth=$(test/bed --on sim "$build/test/driver/free" 1024) || return 1
+    lie=$(ZE_SIMGPU=says_free:$1 ZEROUTE_CONF=$2 test/bed --on sim "$build/zeroute" run --no-summary \
+        --json "$dir/json" -- "$build/test/driver/free" 1024 2>"$dir/err") || return 1
+    [ "$lie" = "$truth" ] || { printf '%s\nexpected\n%s\n' "$lie" "$truth"; return 1; }
+    [ "$(grep -c 'cannot be right' "$dir/err")" -ge 1 ] || { echo "not reported"; return 1; }
+    python3 -c 'import json, sys
+f = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+sys.exit(not f["free_memory.replaced_calls"] or f["device.0.free_memory.told_bytes"] != int(sys.argv[2]))' \
+        "$dir/json" "${truth##* }"
+}
+for what in zero total double; do
+    promise "a driver that says '$what' is free is corrected" nonsense $what route:native,free_memory:checked
+done
+# Intel's driver tells the truth, and is left alone; a process that it does not know of is counted by the kernel.
+told() {
+    local truth now
+    truth=$(test/bed --on intel "$build/test/driver/free" 512) || return 1
+    now=$(ZEROUTE_CONF=preset:safe test/bed --on intel "$build/zeroute" run --no-summary --json "$dir/json" -- \
+        "$build/test/driver/free" 512) || return 1
+    same "$now" "$truth" && grep -q '"free_memory.replaced_calls": 0' "$dir/json"
+}
+same() { [ "$1" = "$2" ] || { echo "$1, expected $2"; return 1; }; }
+promise "the truth is passed on as it is" told
+
+# --- growth ----------------------------------------------------------------------------------------------------
+grows() {
+    local pid told code=0
+    export ZEROUTE_ROOT=$dir/leak
+    mkdir "$ZEROUTE_ROOT"
+    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe test/bed --on intel "$build/test/driver/leak" \
+        >"$dir/leaking" 2>&1 &
+    pid=$!
+    until grep -q ready "$dir/leaking"; do sleep 0.05; done
+    told=$("$build/zeroute" doctor $pid --watch 2s) || code=$?
+    kill $pid
+    wait $pid 2>/dev/null
+    [ $code = 1 ] && grep -q 'device memory that no allocation call shows grows' <<<"$told" || {
+        echo "$told"
+        return 1
+    }
+    ! grep -q 'host USM grows' <<<"$told"
+}
+promise "doctor --watch names what grows while allocations do not" grows
+kept
