@@ -1,12 +1,17 @@
 /* The command: finds the subcommand, and says what there is. */
 #include "ab/ab.h"
 #include "base/settings.h"
+#include "bed/bed.h"
 #include "common/common.h"
+#include "ctl/ctl.h"
 #include "doctor/doctor.h"
 #include "mirror/mirror.h"
+#include "record/recording.h"
 #include "replay/replay.h"
+#include "report/report.h"
 #include "run/run.h"
 #include "stat/stat.h"
+#include "watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,38 +34,54 @@ static bool is_named(const char *typed, const char *name) {
     return *typed == *name;
 }
 
-static void print_name(const char *name, int width) {
+static void print_name(FILE *out, const char *name, int width) {
     char shown[32];
     snprintf(shown, sizeof shown, "%s", name);
     for (char *p = shown; *p; p++)
         if (*p == '_')
             *p = '-';
-    printf("%-*s", width, shown);
+    fprintf(out, "%-*s", width, shown);
 }
 
-static void help(void) {
+static void help(FILE *out) {
     fputs("Usage: zeroute COMMAND [OPTIONS]\n"
           "\n"
-          "Shows where device memory goes in a program that you cannot change, compares ways of\n"
-          "allocating it, and finds and ends the host memory behind it.\n"
+          "Shows where the memory of Intel GPUs, and the host memory behind it, goes in a\n"
+          "program that you cannot change, and stops the waste.\n"
           "\n"
           "Commands:\n",
-          stdout);
+          out);
     for (size_t i = 0; i < COMMANDS; i++) {
         if (!*commands[i].help) /* a part of another command */
             continue;
-        fputs("  ", stdout);
-        print_name(commands[i].name, 14);
-        puts(commands[i].help);
+        fputs("  ", out);
+        print_name(out, commands[i].name, 12);
+        fprintf(out, "%s\n", commands[i].help);
     }
     fputs("\n"
           "Examples:\n"
-          "  zeroute run --preset observe -- python train.py   count, change nothing\n"
-          "  zeroute run --sim -- ./program                    on a simulated GPU\n"
-          "  zeroute stat                                      who holds how much, now\n"
+          "  zeroute doctor                              # what is wrong, and what to do\n"
+          "  zeroute run --preset observe -- ./program   # count, change nothing\n"
+          "  zeroute run --sim -- ./program              # on a simulated GPU\n"
+          "  zeroute stat                                # who holds how much, now\n"
           "\n"
           "See 'zeroute COMMAND --help' and 'man zeroute'.\n",
-          stdout);
+          out);
+}
+
+static int unknown_command(const char *typed) {
+    struct zr_nearest n = {.word = typed, .length = strlen(typed)};
+    char name[32] = "";
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (*commands[i].help)
+            zr_nearest_try(&n, commands[i].name, strlen(commands[i].name));
+    for (size_t i = 0; n.best && n.best[i] && i < sizeof name - 1; i++)
+        name[i] = n.best[i] == '_' ? '-' : n.best[i];
+    if (n.best)
+        zr_complain("", "unknown command '%s': did you mean '%s'?", typed, name);
+    else
+        zr_complain("", "unknown command '%s': see 'zeroute --help'", typed);
+    return ZR_EXIT_ERROR;
 }
 
 /* For completion and docs: one thing to a line, its parts separated by tabs. */
@@ -69,7 +90,7 @@ static int list(const char *what) {
         for (size_t i = 0; i < COMMANDS; i++) {
             if (!*commands[i].help)
                 continue;
-            print_name(commands[i].name, 0);
+            print_name(stdout, commands[i].name, 0);
             printf("\t%s\n", commands[i].help);
         }
     } else if (strcmp(what, "settings") == 0) {
@@ -90,19 +111,19 @@ static int list(const char *what) {
 static int command(int argc, char **argv, const char **name) {
     static char help_option[] = "--help";
     if (argc < 2) {
-        zr_complain("", "no command given: expected one of those that 'zeroute --help' lists");
+        help(stderr);
         return ZR_EXIT_ERROR;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         if (argc <= 2 || argv[2][0] == '-') {
-            help();
+            help(stdout);
             return ZR_EXIT_DONE;
         }
         argv[1] = argv[2];
         argv[2] = help_option;
         argc = 3;
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
-        printf("zeroute %s\n", ZEROUTE_VERSION);
+        zr_print_version(argc > 2 && strcmp(argv[2], "--verbose") == 0);
         return ZR_EXIT_DONE;
     }
     if (strcmp(argv[1], "--list") == 0)
@@ -113,8 +134,7 @@ static int command(int argc, char **argv, const char **name) {
         *name = argv[1];
         return commands[i].function(argc - 1, argv + 1);
     }
-    zr_complain("", "unknown command '%s': expected one of those that 'zeroute --help' lists", argv[1]);
-    return ZR_EXIT_ERROR;
+    return unknown_command(argv[1]);
 }
 
 /* --json without a file: JSON on stdout. That of `run` always takes a file. */

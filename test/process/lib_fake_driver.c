@@ -35,7 +35,7 @@ static uint32_t fill(const char *table, uint32_t (*const *functions)(void), uint
     return 0;
 }
 
-#define ZR_TABLE(table, getter)                                                                                        \
+#define ZR_TABLE(table, getter, ...)                                                                                   \
     EACH(F, table)                                                                                                     \
     uint32_t getter(uint32_t version, void **out);                                                                     \
     uint32_t getter(uint32_t version, void **out) {                                                                    \

@@ -66,7 +66,7 @@ static void misuse(void) {
     EXPECT(frees() == 0);
     OK(zeContextCreate(gpu.driver, &desc, &other));
     OK(zeMemFree(other, on_card(&gpu, 0, MIB)));
-    EXPECT(frees() == 0 && on_card(&gpu, 0, MIB) == p);
+    EXPECT(frees() == 1); /* through another context: the driver answers */
 }
 
 /* Intel's driver frees by zeMemCloseIpcHandle whatever it is given. */

@@ -7,8 +7,11 @@
  *   fork, raw, vfork, spawn   a child of that kind; `fork` and `raw` allocate 2 blocks in it
  *   exec           another image of this program takes over, for the modes that follow
  *   fork2          a fork whose child does nothing with the device
+ *   peer           a block of the first card, made resident on the second
+ *   steady         a thread that asks for a block every few milliseconds, and frees what it gets
  *   busy, calm     two threads that allocate and free until `calm`
  *   threads N      N threads at once, 10 blocks each
+ *   toomuch        asks for a block of 1 MiB, which must be refused
  *   die            kills itself with SIGKILL
  */
 #include <level_zero/ze_api.h>
@@ -70,10 +73,38 @@ static void alloc(long n, bool keep) {
         check(zeMemFree(context, p[i]) == ZE_RESULT_SUCCESS, "free");
 }
 
+static void refused(void) {
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    void *p = NULL;
+    start();
+    ze_result_t result = zeMemAllocDevice(context, &desc, MIB, 0, device, &p);
+    check(result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "refused");
+}
+
 static void *busy(void *unused) {
     (void)unused;
     while (!atomic_load(&stop))
         check(zeMemFree(context, get()) == ZE_RESULT_SUCCESS, "free");
+    return NULL;
+}
+
+static void peer(void) {
+    ze_driver_handle_t driver;
+    ze_device_handle_t two[2] = {NULL, NULL};
+    uint32_t one = 1, count = 2;
+    start();
+    check(zeDriverGet(&one, &driver) == ZE_RESULT_SUCCESS && zeDeviceGet(driver, &count, two) == ZE_RESULT_SUCCESS &&
+              count == 2,
+          "two cards");
+    check(zeContextMakeMemoryResident(context, two[1], get(), MIB) == ZE_RESULT_SUCCESS, "resident");
+}
+
+static void *steady(void *unused) {
+    ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+    (void)unused;
+    for (void *p = NULL;; usleep(5000))
+        if (zeMemAllocDevice(context, &desc, MIB, 0, device, &p) == ZE_RESULT_SUCCESS)
+            check(zeMemFree(context, p) == ZE_RESULT_SUCCESS, "free");
     return NULL;
 }
 
@@ -145,6 +176,12 @@ int main(int argc, char **argv) {
         } else if (strcmp(mode, "closefrom") == 0) {
             for (int fd = 3; fd < 4096; fd++)
                 close(fd);
+        } else if (strcmp(mode, "peer") == 0) {
+            peer();
+        } else if (strcmp(mode, "steady") == 0) {
+            pthread_t thread;
+            start();
+            check(pthread_create(&thread, NULL, steady, NULL) == 0, "thread");
         } else if (strcmp(mode, "busy") == 0) {
             start();
             for (int t = 0; t < 2; t++)
@@ -153,6 +190,8 @@ int main(int argc, char **argv) {
             atomic_store(&stop, true);
             for (int t = 0; t < 2; t++)
                 pthread_join(busy_thread[t], NULL);
+        } else if (strcmp(mode, "toomuch") == 0) {
+            refused();
         } else if (strcmp(mode, "die") == 0) {
             kill(getpid(), SIGKILL);
         } else if (strcmp(mode, "exec") == 0) {

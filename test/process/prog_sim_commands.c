@@ -30,6 +30,33 @@ static void an_immediate_list_is_asynchronous(void) {
     OK(zeMemFree(gpu.context, p));
 }
 
+/* As adapter v2 of the SYCL runtimes uses them: taken again without a reset. */
+static void a_counter_based_event_is_unsignalled_by_the_next_command(void) {
+    struct {
+        uint32_t stype;
+        const void *next;
+        uint32_t flags;
+    } counter = {0x20014, NULL, 1}; /* ze_event_pool_counter_based_exp_desc_t, since 1.9 */
+    ze_event_pool_desc_t pool_desc = {
+        .stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, .pNext = &counter, .flags = 1, .count = 1};
+    ze_event_desc_t event_desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC};
+    ze_command_list_handle_t list = immediate(&gpu, 0, false);
+    ze_event_pool_handle_t pool;
+    ze_event_handle_t done;
+    char *p = on_card(&gpu, 0, 4096), host[4096] = "h";
+    OK(zeEventPoolCreate(gpu.context, &pool_desc, 1, gpu.card, &pool));
+    OK(zeEventCreate(pool, &event_desc, &done));
+    for (int i = 0; i < 2; i++) {
+        OK(zeCommandListAppendMemoryCopy(list, p, host, sizeof(host), done, 0, NULL));
+        GIVES(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
+        OK(zeEventHostSynchronize(done, UINT64_MAX));
+    }
+    OK(zeEventDestroy(done));
+    OK(zeEventPoolDestroy(pool));
+    OK(zeCommandListDestroy(list));
+    OK(zeMemFree(gpu.context, p));
+}
+
 static void a_synchronous_list_waits(void) {
     ze_command_list_handle_t list = immediate(&gpu, 0, true);
     char *p = on_card(&gpu, 0, 64);
@@ -136,6 +163,7 @@ static void wrong_arguments(void) {
 int main(void) {
     gpu = first_gpu();
     an_immediate_list_is_asynchronous();
+    a_counter_based_event_is_unsignalled_by_the_next_command();
     a_synchronous_list_waits();
     lists_run_on_queues_and_signal_fences();
     events_order_queues();

@@ -8,25 +8,32 @@ lib=$B/libzeroute.so
 export LC_ALL=C
 
 defined_names() {
-    sed -n 's/^ZR_\(ENTRY\|PASS\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
-    sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\))/\1/p' src/base/tables.def
+    sed -n 's/^ZR_\(ENTRY\|PASS\|MAKES\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
+    sed -n 's/^ZR_TABLE([A-Za-z]*, \([A-Za-z0-9]*\),.*/\1/p' src/base/tables.def
 }
 exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
+if [ "${1:-}" = --exports ]; then
+    exported | sort
+    exit
+fi
 
-# Every name of the tables is exported as a hidden version, dlsym in two; of the rest only what some table names.
+# Every name of the tables is exported as a hidden version, dlsym and dlopen in two; of the rest only what a table has.
 exports_are_what_the_tables_say() {
     local missing
     [ "$(defined_names | wc -l)" -gt 50 ] || { echo "the tables are not understood"; return 1; }
     missing=$(comm -23 <(defined_names | sed 's/$/@ZEROUTE_0/' | sort) <(exported | sort))
     [ -z "$missing" ] || { echo "missing: $missing"; return 1; }
     local name
-    for name in $(exported | grep -vxE 'dlsym@(@GLIBC_2\.34|GLIBC_2\.2\.5)'); do
+    # zeroute_mark is for programs to find; everything else is a hidden version.
+    for name in $(exported | grep -vxE 'dl(sym|open)@(@GLIBC_2\.34|GLIBC_2\.2\.5)|zeroute_mark@@ZEROUTE_1'); do
         case $name in *@@*) echo "not hidden: $name"; return 1 ;; esac
         case $name in _ZN4sycl* | _ZNK4sycl*) continue ;; esac
         case $name in *@UMF_1.0 | *@UMF_0.11) grep -q "^VERSIONS(${name%@*});" src/sycl/umf.c && continue ;; esac
         grep -qw "${name%@ZEROUTE_0}" src/*/*.def || { echo "in no table: $name"; return 1; }
     done
-    exported | grep -qx 'dlsym@@GLIBC_2.34' && exported | grep -qx 'dlsym@GLIBC_2.2.5'
+    for name in dlsym dlopen; do
+        exported | grep -qx "$name@@GLIBC_2.34" && exported | grep -qx "$name@GLIBC_2.2.5" || return 1
+    done
 }
 
 # The trick of hook/hooks.c holds for version index 2 alone.
@@ -72,6 +79,45 @@ built_as_well() {
     ZEROUTE_TEST_LIBRARY=$PWD/$out/libzeroute.so "$B/test/process/suite_dlsym"
 }
 
+# What is resolved at start and then read-only, and no stack that could be executed.
+it_is_hardened() {
+    local headers dynamic
+    headers=$(readelf -lW "$1") && dynamic=$(readelf -d "$1") || return 1
+    grep -q GNU_RELRO <<<"$headers" || { echo "no relro"; return 1; }
+    grep -qE 'BIND_NOW|FLAGS_1.*NOW' <<<"$dynamic" || { echo "not bound at start"; return 1; }
+    grep -qE 'GNU_STACK .* RW ' <<<"$headers" || { echo "an executable stack, or none named"; return 1; }
+    ! grep -q TEXTREL <<<"$dynamic" || { echo "text relocations"; return 1; }
+}
+
+# Two builds in different folders, the same bytes.
+builds_are_reproducible() {
+    local dir one
+    dir=$(mktemp -d) || return 1
+    for one in "$dir/a" "$dir/another/one"; do
+        mkdir -p "$one" && tar cf - Makefile src tools include | tar xf - -C "$one" &&
+            make -s -j2 -C "$one" B=build CC="${CC:-cc}" CFLAGS='-O1 -g' all >"$dir/log" 2>&1 || {
+            cat "$dir/log"
+            rm -rf "$dir"
+            return 1
+        }
+    done
+    for one in libzeroute.so zeroute libze_simgpu.so; do
+        cmp "$dir/a/build/$one" "$dir/another/one/build/$one" || { rm -rf "$dir"; return 1; }
+    done
+    rm -rf "$dir"
+}
+
+exports_are_the_kept_ones() {
+    diff <(exported | sort) test/process/exports || {
+        echo "if that is meant: test/process/test_library.sh --exports >test/process/exports"
+        return 1
+    }
+}
+
+promise "the preload is hardened" it_is_hardened "$lib"
+promise "the command is hardened" it_is_hardened "$B/zeroute"
+promise "two builds have the same bytes" builds_are_reproducible
+promise "exports are the kept ones" exports_are_the_kept_ones
 promise "exports are what the tables say" exports_are_what_the_tables_say
 promise "exports have version index 2" the_exports_have_version_index_2
 promise "no symbol is newer than glibc 2.28" no_symbol_is_newer_than_glibc_2_28

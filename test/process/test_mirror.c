@@ -271,7 +271,7 @@ START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said) {
 
     ck_assert_int_eq(WEXITSTATUS(c->status), 1);
     ck_assert_msg(strstr(c->out, "0x70000002") != NULL, "%s", c->out);
-    ck_assert_msg(strstr(c->out, "below host_floor") != NULL, "%s", c->out);
+    ck_assert_msg(strstr(c->out, "the setting host_floor refused") != NULL, "%s", c->out);
     ck_assert_uint_eq(child_count(c, "host_floor.refused_calls"), 1);
     ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
     child_free(c);

@@ -19,12 +19,18 @@ ${MAKE:-make} -s -j2 SAN=thread CFLAGS='-O1 -g' PROG_SAN=-fsanitize=thread B="$T
     exit 1
 }
 
+# What at_once frees wrongly, on purpose, is told, and what a limit refuses; nothing else may be.
+quiet() {
+    sed -i '/^zeroute: .* freed 0x.*free\.invalid/d; /^zeroute: out of memory/d; /^  [ a-z]/d' "$log"
+    [ ! -s "$log" ]
+}
+
 # at_once BUILD PRELOAD SETTINGS CARDS: nothing but silence and success.
 at_once() {
     LD_PRELOAD=$2 ZEROUTE_CONF=route:native,$3 ZES_ENABLE_SYSMAN=1 ZE_SIMGPU=devices:$4 \
         ZE_ENABLE_ALT_DRIVERS=$PWD/$1/libze_simgpu.so timeout 100 "$5" 4 "$6" >"$log" 2>&1
     local code=$?
-    [ $code -eq 0 ] && [ ! -s "$log" ] && return
+    quiet && [ $code -eq 0 ] && return
     echo "exit code $code"
     head -n 60 "$log"
     return 1
@@ -49,7 +55,7 @@ under_preset() { # under_preset BUILD PRESET ROUNDS
         ZE_ENABLE_ALT_DRIVERS=$PWD/$1/libze_simgpu.so TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
         timeout 100 "$B/zeroute" run --no-summary --json "$log.json" -- "$1/test/process/at_once" 8 "$3" >"$log" 2>&1
     local code=$?
-    if [ $code -ne 0 ] || [ -s "$log" ]; then
+    if ! quiet || [ $code -ne 0 ]; then
         echo "exit code $code"
         head -n 60 "$log"
         return 1

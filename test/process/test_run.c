@@ -138,12 +138,14 @@ START_TEST(a_bad_setting_is_refused_before_anything_starts) {
         const char *options, *message;
     } bad[] = {
         {"--route fast", "bad value 'fast' of route: expected auto|pool|sycl|native"},
-        {"--limit=lots", "bad value 'lots' of limit: expected none|SIZE|PERCENT"},
+        {"--limit=lots", "bad value 'lots' of limit: expected none|auto|SIZE|PERCENT"},
         {"--preset best", "unknown preset 'best': expected one of observe, reroute, path, mitigate, eager"},
-        {"--rout native", "unknown option '--rout'"},
+        {"--rout native", "unknown option '--rout': did you mean '--route'?"},
+        {"--residency onwer", "expected default|owner; did you mean 'owner'?"},
+        {"--preset mitgate", "unknown preset 'mitgate': did you mean 'mitigate'?"},
         {"--cache", "needs a value"},
         {"--inject zeMemAllocDevice@x=1", "bad value 'zeMemAllocDevice@x=1' of inject"},
-        {"--trace a,b", "expected no comma"},
+        {"--record a,b", "expected no comma"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         bool last = strcmp(bad[i].options, "--cache") == 0;
@@ -319,6 +321,15 @@ START_TEST(help_and_version_are_there_for_every_command) {
         says(commands[i]);
         says("unknown option '--no-such-option'");
     }
+    ck_assert_int_eq(sh("$Z"), 2);
+    says("Usage: zeroute COMMAND");
+    ck_assert_int_eq(sh("$Z stta"), 2);
+    says("unknown command 'stta': did you mean 'stat'?");
+    ck_assert_int_eq(sh("$Z mirrortest"), 2);
+    says("did you mean 'mirror-test'?");
+    ck_assert_int_eq(sh("$Z stat --json --prometheus"), 2);
+    says("--json and --prometheus together: expected one of them");
+    ck_assert_int_eq(sh("$Z run --summary --no-summary true"), 125);
     ck_assert_int_eq(sh("$Z nonsense"), 2);
     says("unknown command 'nonsense'");
     ck_assert_int_eq(sh("$Z stat abc"), 2);
@@ -361,6 +372,50 @@ START_TEST(the_summary_comes_on_request_and_not_into_a_pipe) {
     says("p99");
     ck_assert_ptr_null(strchr(err, '\033'));
     ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* Who refused, with which code, what was held and by whom, what to try: on stderr, in the summary, in the segment. */
+START_TEST(out_of_memory_is_explained_once_with_who_refused_and_what_was_held) {
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --limit 2MiB --json j -- $W keep 2 toomuch toomuch"), 0);
+    says("out of memory: the setting limit refused 1.0 MiB on card 0\n");
+    says("asked by  run_work with zeMemAllocDevice\n");
+    says("answer    0x70000003 (out of device memory)\n");
+    says("held      2.0 MiB by the process, nothing in the cache\n");
+    says("limit     2.0 MiB\n");
+    says("    run_work                       2 x  1.0 MiB to  2.0 MiB    2.0 MiB\n");
+    says("try       raise limit");
+    ck_assert_ptr_null(strstr(strstr(err, "out of memory") + 1, "out of memory")); /* once */
+    ck_assert_int_eq(sh("grep -c '\"oom.limit\": \"out of memory: the setting limit refused' j"), 0);
+    ck_assert_int_eq(number(0, "callers.run_work.bytes"), 2 << 20); /* refused bytes were not got */
+    ck_assert_int_eq(sh("$Z run --sim=vram:2MiB --preset observe --summary -- $W keep 2 toomuch 2>e"), 0);
+    ck_assert_int_eq(sh("grep -c 'out of memory: the driver refused 1.0 MiB on card 0' e"), 0);
+    ck_assert_str_eq(out, "2\n"); /* as it happened, and in the summary */
+    ck_assert_int_eq(sh("grep -q 'failed calls    1: 1 x OUT_OF_DEVICE_MEMORY' e"), 0);
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --limit 1MiB --record r -- $W keep 1 toomuch"), 0);
+    says("record    'zeroute report r' shows what was live, by call stack\n");
+    ck_assert_int_eq(sh("$Z run --sim --host-floor 1000TiB -- $W toomuch"), 0);
+    says("out of memory: the setting host_floor refused 1.0 MiB on card 0\n");
+    says("answer    0x70000002 (out of host memory)");
+    for (const char *line = err; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_int_le((int)strcspn(line, "\n"), 80);
+}
+END_TEST
+
+START_TEST(what_is_never_freed_is_called_a_leak_by_its_caller) {
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --summary --json j -- $W alloc 3 keep 2"), 0);
+    says("leaks           2 blocks, 2.00 MiB (device and host) were never freed:\n");
+    says("    run_work                       2 x  1.0 MiB to  2.0 MiB    2.0 MiB\n");
+    ck_assert_int_eq(number(0, "left.blocks"), 2);
+    ck_assert_int_eq(number(0, "left.bytes"), 2 << 20);
+    ck_assert_int_eq(number(0, "left.runtime_blocks"), 0);
+    ck_assert_int_eq(sh("pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
+                        "[\"pid\"])'); $Z stat $pid | grep leaks && $Z stat --finished | grep \"$pid.*2.00 MiB\""),
+                     0);
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --summary -- $W alloc 3"), 0);
+    ck_assert_ptr_null(strstr(err, "leaks"));
+    ck_assert_int_eq(sh("$Z run --sim --preset observe --summary -- $W keep 1 die"), 128 + SIGKILL);
+    says("leaks           not known: the process was killed");
 }
 END_TEST
 
@@ -526,6 +581,8 @@ int main(void) {
     tcase_add_test(t, a_process_that_never_touches_level_zero_leaves_nothing);
     tcase_add_test(t, the_last_statistics_of_the_program_are_written);
     tcase_add_test(t, the_summary_comes_on_request_and_not_into_a_pipe);
+    tcase_add_test(t, out_of_memory_is_explained_once_with_who_refused_and_what_was_held);
+    tcase_add_test(t, what_is_never_freed_is_called_a_leak_by_its_caller);
     tcase_add_test(t, statistics_survive_a_kill_and_are_shown_as_finished);
     tcase_add_test(t, discard_leaves_no_segment);
     tcase_add_test(t, sixteen_processes_that_start_together_are_all_counted);

@@ -100,10 +100,11 @@ START_TEST(items_of_a_repeated_option_add_up) {
 END_TEST
 
 START_TEST(what_is_not_a_setting_is_refused_by_name) {
-    refuse("rout:native", "unknown setting 'rout:native'");
-    refuse("route:fast", "bad value route:fast: expected auto|pool|sycl|native");
+    refuse("rout:native", "unknown setting 'rout:native': did you mean 'route:native'?");
+    refuse("route:fast", "bad value 'fast' of route: expected auto|pool|sycl|native");
     refuse("limit:lots", "limit");
     refuse("cache_idle:", "cache_idle");
+    refuse("mitigte", "unknown preset 'mitigte': did you mean 'mitigate'?");
     refuse("fast", "unknown setting 'fast'");
     refuse("env:NOVALUE", "expected env:NAME=VALUE");
     refuse("env:=x", "expected env:NAME=VALUE");
@@ -154,7 +155,7 @@ static void refuse_factor(const char *text, const char *expected) {
 START_TEST(a_bad_factor_is_refused) {
     refuse_factor("path=route:native", "one level");
     refuse_factor("route:native|route:sycl", "expected NAME=SETTING|SETTING");
-    refuse_factor("path=route:native|route:quick", "bad value route:quick");
+    refuse_factor("path=route:native|route:quick", "bad value 'quick' of route");
 }
 END_TEST
 

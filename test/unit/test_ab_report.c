@@ -105,7 +105,7 @@ START_TEST(a_file_that_is_no_comparison_is_refused_by_name) {
         const char *text, *expected;
     } bad[] = {
         {"{}", "it is not a comparison"},
-        {"{\"format\": 99}", "its format is 99: expected 2"},
+        {"{\"format\": 99}", "its format is 99: expected 3"},
         {"{\"format\": 2}", "no arms"},
         {"{\"format\":", "line 1: "},
         {"", "line 1: "},
@@ -211,7 +211,7 @@ START_TEST(all_four_reports_say_the_same) {
             ck_assert(shows(text, r.metric[k].name, html));
         for (size_t k = 0; k < r.n_mechanisms; k++)
             ck_assert(shows(text, r.mechanism[k].name, html));
-        for (size_t k = 0; i < 3 && k < r.n_metrics; k++)
+        for (size_t k = 0; i > 0 && i < 3 && k < r.n_metrics; k++) /* the terminal leaves out what is unchanged */
             for (size_t a = 0; a < r.n_arms; a++) {
                 ck_assert(shows(text, r.metric[k].cell[a].median, html));
                 ck_assert(shows(text, r.metric[k].cell[a].change_interval, html));

@@ -16,8 +16,8 @@ static void bad(const char *why, void *data) {
     complaint_count++;
 }
 
-static struct zr_config parse(const char *text) {
-    static struct zr_config c; /* texts lie in it */
+static struct zr_settings parse(const char *text) {
+    static struct zr_settings c; /* texts lie in it */
     complaints[0] = '\0';
     complaint_count = 0;
     zr_settings_default(&c);
@@ -37,19 +37,22 @@ static uint32_t percent_of(const char *text) {
 
 START_TEST(the_defaults_are_those_of_a_bare_preload) {
     char text[2048];
-    struct zr_config c;
+    struct zr_settings c;
     zr_settings_default(&c);
     zr_settings_print(&c, text, sizeof text);
     ck_assert_str_eq(text, "route:auto,cache:on,residency:default,backing:default,guard:on,reuse:runtime,"
-                           "limit:none,cache_limit:none,cache_idle:1s,cache_host:off,"
-                           "peer_callers:none,host_floor:none,stats:on,trace:none,inject:none");
+                           "limit:none,free_memory:default,cache_limit:none,cache_idle:1s,cache_host:off,"
+                           "peer_callers:none,host_floor:none,stats:on,record:none,stacks:native,"
+                           "check:none,check_quarantine:none,check_wait:50ms,inject:none");
 }
 END_TEST
 
 START_TEST(every_setting_of_the_table_parses) {
-    struct zr_config c = parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,limit:12GiB,"
-                               "cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
-                               "host_floor:4GiB,stats:off,trace:/tmp/t.%p,inject:zeMemAllocDevice@3=0x70000003");
+    struct zr_settings c =
+        parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,"
+              "limit:12GiB,cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
+              "host_floor:4GiB,stats:off,record:/tmp/t.%p,stacks:off,"
+              "check:all,check_quarantine:1GiB,check_wait:1s,inject:zeMemAllocDevice@3=0x70000003");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_SYCL);
     ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host);
@@ -61,7 +64,7 @@ START_TEST(every_setting_of_the_table_parses) {
     ck_assert_uint_eq(c.cache_idle, 500000000);
     ck_assert_str_eq(c.peer_callers, "libccl.so+libfoo.so");
     ck_assert_uint_eq(c.host_floor.bytes, 4ull << 30);
-    ck_assert_str_eq(c.trace, "/tmp/t.%p");
+    ck_assert_str_eq(c.record, "/tmp/t.%p");
     ck_assert_uint_eq(c.inject.count, 1);
     ck_assert_str_eq(c.inject.rule[0].call, "zeMemAllocDevice");
     ck_assert_uint_eq(c.inject.rule[0].nth, 3);
@@ -71,8 +74,8 @@ END_TEST
 
 START_TEST(what_is_printed_parses_to_the_same) {
     char once[2048], twice[2048];
-    struct zr_config c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,trace:a b,"
-                               "inject:zeMemFree@1=1+zeMemAllocHost@2=0x70000002,route:pool");
+    struct zr_settings c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,record:a b,"
+                                 "inject:zeMemFree@1=1+zeMemAllocHost@2=0x70000002,route:pool");
     ck_assert_int_eq(complaint_count, 0);
     zr_settings_print(&c, once, sizeof once);
     c = parse(once);
@@ -110,7 +113,7 @@ START_TEST(what_is_no_size_is_refused) {
 END_TEST
 
 START_TEST(a_cache_limit_of_nothing_is_meant) {
-    struct zr_config c = parse("cache_limit:0,limit:0,host_floor:0");
+    struct zr_settings c = parse("cache_limit:0,limit:0,host_floor:0");
     char text[2048];
 
     ck_assert(c.cache_limit.set && c.cache_limit.bytes == 0 && c.cache_limit.percent_x100 == 0);
@@ -140,18 +143,18 @@ START_TEST(times_are_read_as_people_write_them) {
 END_TEST
 
 START_TEST(an_unknown_setting_is_named_and_the_others_still_count) {
-    struct zr_config c = parse("rout:native,cache:off");
+    struct zr_settings c = parse("rout:native,cache:off");
     ck_assert_int_eq(complaint_count, 1);
-    ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': expected one of route, cache"));
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': did you mean 'route'?"));
     ck_assert(!c.cache);
 }
 END_TEST
 
 START_TEST(a_bad_value_is_named_with_what_was_expected_and_the_default_stays) {
-    struct zr_config c = parse("route:nativ,limit:lots,cache:yes,host_floor:50%");
+    struct zr_settings c = parse("route:nativ,limit:lots,cache:yes,host_floor:50%");
     ck_assert_int_eq(complaint_count, 4);
     ck_assert_ptr_nonnull(strstr(complaints, "bad value 'nativ' of route: expected auto|pool|sycl|native"));
-    ck_assert_ptr_nonnull(strstr(complaints, "bad value 'lots' of limit: expected none|SIZE|PERCENT"));
+    ck_assert_ptr_nonnull(strstr(complaints, "bad value 'lots' of limit: expected none|auto|SIZE|PERCENT"));
     ck_assert_ptr_nonnull(strstr(complaints, "bad value '50%' of host_floor: expected none|SIZE"));
     ck_assert_int_eq(c.route, ZR_ROUTE_AUTO);
     ck_assert(!c.limit.set && c.cache && !c.host_floor.set);
@@ -161,13 +164,13 @@ END_TEST
 START_TEST(a_key_without_a_value_is_refused) {
     parse("route");
     ck_assert_ptr_nonnull(strstr(complaints, "'route' has no value: expected key:value"));
-    parse("trace:");
+    parse("record:");
     ck_assert_int_eq(complaint_count, 1);
 }
 END_TEST
 
 START_TEST(inject_takes_several_rules_and_only_calls_that_exist) {
-    struct zr_config c = parse("inject:zeMemAllocDevice@1=0x70000003+zeMemFree@2=1");
+    struct zr_settings c = parse("inject:zeMemAllocDevice@1=0x70000003+zeMemFree@2=1");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_uint_eq(c.inject.count, 2);
     static const char *const wrong[] = {"inject:zeMemAllocDevice",       "inject:zeMemAllocDevice@0=1",
@@ -183,18 +186,18 @@ START_TEST(inject_takes_several_rules_and_only_calls_that_exist) {
 END_TEST
 
 START_TEST(later_settings_are_stronger) {
-    struct zr_config c = parse("cache:on,cache:off,limit:1GiB,limit:none");
+    struct zr_settings c = parse("cache:on,cache:off,limit:1GiB,limit:none");
     ck_assert(!c.cache && !c.limit.set);
 }
 END_TEST
 
 START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records) {
-    struct zr_config c = parse("residency:owner,limit:1GiB,trace:/tmp/t,preset:observe");
+    struct zr_settings c = parse("residency:owner,limit:1GiB,record:/tmp/t,stacks:off,preset:observe");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_NATIVE);
     ck_assert(!c.cache && !c.limit.set);
     ck_assert_int_eq(c.residency, ZR_RESIDENCY_DEFAULT);
-    ck_assert_str_eq(c.trace, "/tmp/t");
+    ck_assert_str_eq(c.record, "/tmp/t");
     parse("preset:nothing");
     ck_assert_ptr_nonnull(strstr(complaints, "unknown preset 'nothing'"));
 }
@@ -207,11 +210,12 @@ START_TEST(each_preset_is_one_step_from_observe) {
                     {"reroute", "route:auto,cache:on"},
                     {"path", "route:sycl,cache:off"},
                     {"mitigate", "route:native,cache:off,residency:owner"},
-                    {"eager", "route:native,cache:off,backing:eager"}};
+                    {"eager", "route:native,cache:off,backing:eager"},
+                    {"safe", "route:native,cache:off,limit:auto,free_memory:checked"}};
     ck_assert_uint_eq(zr_preset_count, sizeof expected / sizeof *expected);
     for (size_t i = 0; i < zr_preset_count; i++) {
         char a[2048], b[2048];
-        struct zr_config c = parse(expected[i].settings);
+        struct zr_settings c = parse(expected[i].settings);
         zr_settings_print(&c, a, sizeof a);
         const struct zr_preset *p = zr_preset_find(expected[i].name, strlen(expected[i].name));
         ck_assert_ptr_nonnull(p);
@@ -223,7 +227,7 @@ START_TEST(each_preset_is_one_step_from_observe) {
 END_TEST
 
 START_TEST(a_file_has_one_setting_to_a_line_and_comments) {
-    struct zr_config c;
+    struct zr_settings c;
     complaint_count = 0;
     zr_settings_default(&c);
     zr_settings_parse_lines(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", bad, NULL);
@@ -238,10 +242,10 @@ START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing) {
     char *text = malloc(20000);
     memset(text, 'x', 19999);
     text[19999] = '\0';
-    memcpy(text, "trace:", 6);
-    struct zr_config c = parse(text);
+    memcpy(text, "record:", 7);
+    struct zr_settings c = parse(text);
     ck_assert_int_eq(complaint_count, 1);
-    ck_assert_ptr_null(c.trace);
+    ck_assert_ptr_null(c.record);
     free(text);
 }
 END_TEST

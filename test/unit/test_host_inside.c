@@ -42,7 +42,7 @@ START_TEST(without_the_setting_nothing_is_refused) {
 END_TEST
 
 START_TEST(below_the_floor_memory_is_refused_and_above_it_given_again) {
-    zr_config.host_floor = (struct zr_amount){true, 0, (uint64_t)4 << 30};
+    zr_config.host_floor = (struct zr_amount){.set = true, .bytes = (uint64_t)4 << 30};
     meminfo(5000);
     ck_assert(!refused());
     meminfo(4000);
@@ -53,7 +53,7 @@ START_TEST(below_the_floor_memory_is_refused_and_above_it_given_again) {
 END_TEST
 
 START_TEST(a_floor_may_be_a_part_of_the_machine) {
-    zr_config.host_floor = (struct zr_amount){true, 2500, 0};
+    zr_config.host_floor = (struct zr_amount){.set = true, .percent_x100 = 2500};
     meminfo(4097);
     ck_assert(!refused());
     meminfo(4095);
@@ -62,7 +62,7 @@ START_TEST(a_floor_may_be_a_part_of_the_machine) {
 END_TEST
 
 START_TEST(a_machine_that_tells_nothing_refuses_nothing) {
-    zr_config.host_floor = (struct zr_amount){true, 0, (uint64_t)4 << 30};
+    zr_config.host_floor = (struct zr_amount){.set = true, .bytes = (uint64_t)4 << 30};
     ck_assert(!refused());
 }
 END_TEST

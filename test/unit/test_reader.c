@@ -103,6 +103,18 @@ START_TEST(a_field_added_tomorrow_is_shown_today) {
 }
 END_TEST
 
+/* Its header ended before the place of requests. */
+START_TEST(a_segment_of_yesterday_is_still_read) {
+    field("old.counter", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
+    shard(0)[8] = 5;
+    header()->header_size = offsetof(struct zeroute_segment_header, control_offset);
+    struct zeroute_snapshot *s = look();
+    ck_assert_msg(s != NULL, "%s", why);
+    ck_assert_uint_eq(zeroute_value(s, "old.counter", 0), 5);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
 START_TEST(a_type_of_tomorrow_is_left_out_and_the_rest_is_shown) {
     field("of.tomorrow", 99, ZEROUTE_SHARDS, 64);
     field("of.today", ZEROUTE_COUNTER, ZEROUTE_SHARDS, 64);
@@ -293,7 +305,7 @@ START_TEST(what_is_no_segment_is_refused_with_the_reason) {
     refused("damaged");
     header()->layout = 2;
     zeroute_snapshot_free(look());
-    refused("layout 2, written by another version of zeroute; this one reads layout 3 only");
+    refused("layout 2, written by an older zeroute; this one reads layout 3");
     header()->magic = 0;
     zeroute_snapshot_free(look());
     refused("not ready");
@@ -497,6 +509,7 @@ int main(void) {
     TCase *t = tcase_create("reader");
     tcase_add_checked_fixture(t, begin, end);
     tcase_add_test(t, a_field_added_tomorrow_is_shown_today);
+    tcase_add_test(t, a_segment_of_yesterday_is_still_read);
     tcase_add_test(t, a_type_of_tomorrow_is_left_out_and_the_rest_is_shown);
     tcase_add_test(t, a_gauge_is_a_difference_and_never_below_zero);
     tcase_add_test(t, what_is_not_folded_yet_is_part_of_the_present_and_of_the_peak);

@@ -3,6 +3,7 @@
 #include "common/common.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +41,22 @@ static void progress(const struct zr_ab_options *o, size_t done, size_t all, siz
     if (done == all)
         fputs("\r\033[K", stderr);
     else
-        fprintf(stderr, "\r\033[K[%zu/%zu] %s%s%s", done + 1, all, o->ab.arm[arm].name, warmup ? ", warm-up" : "",
-                left);
+        fprintf(stderr, "\r\033[K[%zu/%zu] %s%s%s", done + 1, all, zr_shown(o->ab.arm[arm].name),
+                warmup ? ", warm-up" : "", left);
+}
+
+/* Of the runs so far, none that could be watched from inside has touched a device. */
+static bool never_touched_a_gpu(const struct zr_ab *ab) {
+    size_t watched = 0;
+
+    for (size_t r = 0; r < ab->n_runs; r++) {
+        if (zr_ab_from_outside(&ab->arm[ab->run[r].arm]))
+            continue;
+        watched++;
+        if (!ab->run[r].invalid || ab->run[r].status)
+            return false;
+    }
+    return watched > 0;
 }
 
 /* 0: all runs were made, or it was interrupted; else the exit code. */
@@ -72,6 +87,11 @@ static int carry_out(struct zr_ab_options *o) {
             code = ZR_EXIT_ERROR;
         } else if (ab->run[ab->n_runs - 1].status) {
             code = COMMAND_FAILED;
+        } else if (i + 1 == ab->n_arms && never_touched_a_gpu(ab)) {
+            zr_complain("ab",
+                        "the command has not touched a GPU, or was started past the preload (no hook saw a call): "
+                        "there is nothing to compare");
+            code = ZR_EXIT_ERROR;
         }
     }
     progress(o, all, all, 0, false, since);
@@ -88,19 +108,31 @@ static bool can_write(const struct zr_ab_options *o) {
     const char *const files[] = {o->json, o->html, o->markdown};
 
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-        FILE *f = files[i] && *files[i] ? fopen(files[i], "ae") : stdout;
-        if (!f) {
+        if (!files[i] || !*files[i])
+            continue;
+        int fd = open(files[i], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (fd < 0) {
             zr_complain("ab", "cannot write %s: %s", files[i], strerror(errno));
             return false;
         }
-        if (f != stdout)
-            fclose(f);
+        close(fd);
     }
     return true;
 }
 
+/* Hours of runs must not end without the metric that they were made for, either. */
+static bool metrics_are_known(struct zr_ab_options *o) {
+    const char *const *regex = (const char *const *)o->how.regex;
+    char *wrong = o->ab.primary ? zr_ab_unknown_metric(&o->ab, o->ab.primary, regex, o->how.n_regex) : NULL;
+
+    for (size_t i = 0; !wrong && i < o->n_higher + o->n_lower; i++)
+        wrong = zr_ab_unknown_metric(&o->ab, i < o->n_higher ? o->higher[i] : o->lower[i - o->n_higher], regex,
+                                     o->how.n_regex);
+    return zr_ab_right(wrong);
+}
+
 static int run_all(struct zr_ab_options *o, char **argv) {
-    struct sigaction act = {.sa_handler = interrupt};
+    struct sigaction act = {.sa_handler = interrupt}, hup;
     struct zr_ab *ab = &o->ab;
     char root[512] = "", started[32], *line;
     time_t seconds = time(NULL);
@@ -118,8 +150,14 @@ static int run_all(struct zr_ab_options *o, char **argv) {
     free(line);
     ab->planned = o->runs;
     zr_ab_metrics_add(ab);
+    if (!metrics_are_known(o)) {
+        zr_simulate_end(root);
+        return ZR_EXIT_ERROR;
+    }
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    if (sigaction(SIGHUP, NULL, &hup) == 0 && hup.sa_handler != SIG_IGN) /* not under nohup */
+        sigaction(SIGHUP, &act, NULL);
     int code = carry_out(o);
     zr_ab_machine(ab);
     zr_simulate_end(root);
@@ -161,6 +199,7 @@ static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *
     struct zr_ab_report r;
 
     zr_ab_report_build(&r, &o->ab, an);
+    r.verbose = o->verbose;
     if (o->json)
         fine &= write_file(o->json, &r, zr_ab_report_json);
     if (o->html)
@@ -180,7 +219,7 @@ static bool load(struct zr_ab_options *o) {
     o->ab = (struct zr_ab){0};
     if (given.n_arms || given.n_factors || (given.command && given.command[0])) {
         zr_ab_clear(&given);
-        return zr_ab_right(zr_ab_text("--report runs nothing: expected no arms and no command beside it"));
+        return zr_ab_right(zr_ab_text("--report runs nothing: give no arms and no command with it"));
     }
     bool fine = zr_ab_right(zr_ab_load(&o->ab, o->report));
     if (fine && given.primary) {

@@ -18,7 +18,7 @@
 
 int zr_cmd_ab(int argc, char **argv);
 
-#define ZR_AB_FORMAT 2 /* of the JSON; a reader refuses another one */
+#define ZR_AB_FORMAT 3 /* of the JSON; a reader refuses another one */
 #define ZR_AB_ARMS 64
 
 /* --- pairs.c: names with texts, sorted by name --------------------------------------------- */
@@ -36,7 +36,7 @@ void zr_pairs_clear(struct zr_pairs *p);
 /* Names joined by '+', shell patterns allowed: the sum of their values, 0 for what is absent. */
 double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression);
 
-/* Like realloc and asprintf; without memory the process ends. */
+/* --- memory.c: like realloc and asprintf; without memory the process ends ---------------------------------------- */
 void *zr_ab_more(void *old, size_t count, size_t size);
 char *zr_ab_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -105,7 +105,7 @@ struct zr_ab {
     size_t n_metrics;
     struct zr_ab_run *run;
     size_t n_runs;
-    char *primary;
+    char *primary; /* names joined by commas; NULL: by what differs between the arms */
     char **allow;
     size_t n_allow;
     uint64_t seed;
@@ -141,6 +141,15 @@ char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting);
 bool zr_ab_is_setting(const char *name, size_t length);
 /* Nothing inside tells of its runs: without the preload, or with stats:off. */
 bool zr_ab_from_outside(const struct zr_ab_arm *arm);
+
+/* --- primary.c: which metrics the comparison is about ------------------------------------------ */
+/* Names joined by commas: --primary, or what follows from the difference between the arms. */
+const char *zr_ab_primary_names(const struct zr_ab *ab);
+bool zr_ab_is_primary(const struct zr_ab *ab, const char *metric);
+/* What is wrong with these names, to be freed; NULL: each is measured, or may be found in the output. */
+char *zr_ab_unknown_metric(const struct zr_ab *ab, const char *names, const char *const *regex, size_t n_regex);
+/* Metrics of one quantity count once in the correction for several comparisons. */
+const char *zr_ab_quantity(const char *metric);
 
 /* --- fingerprint.c: do the arms differ in what was declared and in nothing else? ----------- */
 enum zr_ab_status { ZR_AB_DECLARED, ZR_AB_CONSEQUENCE, ZR_AB_ALLOWED, ZR_AB_UNDECLARED, ZR_AB_UNLIKE };
@@ -220,7 +229,7 @@ struct zr_ab_analysis {
     char **remark; /* what a reader must know beside the verdict */
     size_t n_remarks;
     size_t counted[ZR_AB_ARMS];
-    size_t primary;
+    size_t primary; /* the first of the primary metrics; n_metrics: not measured */
     bool verdict;
 };
 void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an);
@@ -235,6 +244,8 @@ char *zr_ab_p_text(char *out, double p);
 /* "faster", "more", "no difference beyond noise" ... */
 const char *zr_ab_outcome_word(const struct zr_ab_metric *m, enum zr_ab_outcome o, bool same_output);
 /* A whole sentence, to be freed. */
+/* The verdict in plain words: "Host RAM 84 % lower with residency:owner; wall time unchanged (-1 % .. +2 %)". */
+char *zr_ab_plain_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
 char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
 /* The other metrics that differ, in one line to be freed; NULL: none does. */
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
@@ -284,7 +295,7 @@ struct zr_ab_report_metric {
     struct zr_ab_report_cell cell[ZR_AB_ARMS];
 };
 struct zr_ab_report_line {
-    const char *kind; /* reason, primary, other, note, advice */
+    const char *kind; /* verdict, reason, primary, other, note, advice */
     const char *text;
 };
 
@@ -306,6 +317,7 @@ struct zr_ab_report {
     const char *headline; /* Verdict, No verdict */
     struct zr_ab_report_line *line;
     size_t n_lines;
+    bool verbose; /* the terminal shows what is unchanged, too */
     char **owned;
     size_t n_owned;
 };
@@ -343,7 +355,7 @@ struct zr_ab_running {  /* how runs are made; the same for all of them */
     double base_active, base_available; /* NaN until they could be read */
 };
 
-/* Set by SIGINT and SIGTERM: the run under way is given up, what is done is kept. */
+/* Set by SIGINT, SIGTERM and SIGHUP: the run under way is given up, what is done is kept. */
 extern volatile sig_atomic_t zr_ab_interrupted;
 
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from metrics.def */
@@ -396,7 +408,7 @@ struct zr_ab_options {
     const char *json, *markdown; /* "": on stdout */
     const char **higher, **lower;
     size_t n_higher, n_lower;
-    bool quiet;
+    bool quiet, verbose;
 };
 
 /* As zr_options. */

@@ -111,30 +111,57 @@ static double drift_of(const struct zr_ab *ab, size_t metric, const struct zr_ab
     return p;
 }
 
+/*
+ * Holm's correction over quantities: one is tested once, by the smallest p of its metrics, and all of its metrics are
+ * corrected by the same factor.
+ */
 static void correct(const struct zr_ab *ab, struct zr_ab_analysis *an, bool primary) {
     size_t n = 0, max = ab->n_metrics * ab->n_arms;
-    double *p = zr_ab_more(NULL, max, sizeof(*p));
-    struct zr_ab_comparison **of = zr_ab_more(NULL, max, sizeof(struct zr_ab_comparison *));
+    double *p = zr_ab_more(NULL, max, sizeof(*p)), *least = zr_ab_more(NULL, max, sizeof(*least));
+    struct {
+        const char *quantity;
+        size_t arm;
+    } *of = zr_ab_more(NULL, max, sizeof(*of));
 
-    for (size_t m = 0; m < ab->n_metrics; m++)
-        for (size_t arm = 1; arm < ab->n_arms; arm++)
-            if (an->row[m].primary == primary && !an->row[m].constant) {
-                of[n] = &an->row[m].arm[arm];
-                p[n] = of[n]->p;
-                n++;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t m = 0; m < ab->n_metrics; m++)
+            for (size_t arm = 1; arm < ab->n_arms; arm++) {
+                struct zr_ab_comparison *c = &an->row[m].arm[arm];
+                const char *quantity = zr_ab_quantity(ab->metric[m].name);
+                size_t i = 0;
+                if (an->row[m].primary != primary || an->row[m].constant || isnan(c->p))
+                    continue;
+                while (i < n && (of[i].arm != arm || strcmp(of[i].quantity, quantity) != 0))
+                    i++;
+                if (pass) {
+                    c->p_corrected = fmin(1, least[i] > 0 ? c->p * p[i] / least[i] : c->p);
+                    continue;
+                }
+                if (i == n) {
+                    of[i].quantity = quantity;
+                    of[i].arm = arm;
+                    p[n++] = c->p;
+                }
+                p[i] = least[i] = fmin(p[i], c->p);
             }
-    zr_holm(p, n);
-    for (size_t i = 0; i < n; i++)
-        of[i]->p_corrected = p[i];
+        if (!pass)
+            zr_holm(p, n);
+    }
     free(p);
+    free(least);
     free(of);
+}
+
+/* Zero is outside of the 95 % interval: whatever the ranks say, that is not called noise. */
+static bool excludes_zero(const struct zr_ab_comparison *c) {
+    return c->difference_interval.low > 0 || c->difference_interval.high < 0;
 }
 
 static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool constant) {
     c->outcome = ZR_AB_NOT_TESTED;
     if (ab->n_factors || c->n < ZR_AB_MIN_RUNS || c->n_base < ZR_AB_MIN_RUNS)
         return;
-    if (constant || !(c->p < ZR_AB_ALPHA))
+    if (constant || (!(c->p < ZR_AB_ALPHA) && !excludes_zero(c)))
         c->outcome = ZR_AB_NO_DIFFERENCE;
     else if (!(c->p_corrected < ZR_AB_ALPHA))
         c->outcome = ZR_AB_UNCLEAR;
@@ -147,7 +174,7 @@ static void analyse_metrics(const struct zr_ab *ab, struct zr_ab_analysis *an) {
 
     for (size_t m = 0; m < ab->n_metrics; m++) {
         struct zr_ab_row *row = &an->row[m];
-        row->primary = m == an->primary;
+        row->primary = zr_ab_is_primary(ab, ab->metric[m].name);
         row->constant = is_constant(ab, m);
         for (size_t arm = 0; arm < ab->n_arms; arm++) {
             compare(ab, m, arm, &row->arm[arm]);
@@ -239,15 +266,33 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
         else if (n > 1)
             reason(an,
                    "%s differs from %s in %zu things at once, %s: which one had the effect "
-                   "cannot be told; change one at a time, or use --factor",
+                   "is unknown; change one at a time, or use --factor",
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         free(all);
     }
 }
 
+/* A run that began under one setting and ended under another says nothing about either. */
+static void check_changes(const struct zr_ab *ab, struct zr_ab_analysis *an) {
+    size_t changed = 0;
+    const char *what = NULL;
+
+    for (size_t r = 0; r < ab->n_runs; r++) {
+        const char *one = zr_pairs_get(&ab->run[r].fingerprint, "settings.changed");
+        if (!one || !zr_ab_counts(&ab->run[r]))
+            continue;
+        changed++;
+        what = one;
+    }
+    if (changed)
+        reason(an, "settings were changed by zeroute ctl while %zu run%s going on (the last one: %s)", changed,
+               changed == 1 ? " was" : "s were", what);
+}
+
 static void check_fingerprints(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     size_t undeclared = 0, unlike = 0;
 
+    check_changes(ab, an);
     zr_ab_fingerprints(ab, &an->differences);
     for (size_t i = 0; i < an->differences.n; i++) {
         const struct zr_ab_difference *d = &an->differences.at[i];
@@ -278,12 +323,12 @@ static void check_mechanisms(const struct zr_ab *ab, struct zr_ab_analysis *an) 
             if (!one->arm[arm].moved || one->arm[arm].expected)
                 continue;
             if (one->arm[arm].allowed)
-                remark(an, "%s moved %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
+                remark(an, "%s changed %s as well (%.4g to %.4g): the verdict is about both (--allow %s)",
                        ab->arm[arm].text, one->name, one->median[0], one->median[arm], one->name);
             else
                 reason(an,
-                       "%s moved more than its own mechanism: %s (%s) went from %.4g to %.4g; with "
-                       "--allow %s the verdict is about both",
+                       "%s changed more than it should: %s (%s) went from %.4g to %.4g; with --allow %s the verdict is "
+                       "about both",
                        ab->arm[arm].text, one->name, one->help, one->median[0], one->median[arm], one->name);
         }
 }
@@ -317,27 +362,39 @@ static void check_outputs(const struct zr_ab *ab, struct zr_ab_analysis *an) {
 }
 
 static void check_primary(const struct zr_ab *ab, struct zr_ab_analysis *an) {
-    if (an->primary >= ab->n_metrics) {
-        reason(an, "the primary metric %s was not measured", ab->primary);
-        return;
+    if (an->primary >= ab->n_metrics)
+        reason(an, "the primary metric %s was not measured", zr_ab_primary_names(ab));
+    for (size_t m = 0; m < ab->n_metrics; m++) {
+        const struct zr_ab_row *row = &an->row[m];
+        if (!row->primary)
+            continue;
+        for (size_t arm = 0; arm < ab->n_arms; arm++)
+            if (row->arm[arm].n < ZR_AB_MIN_RUNS && an->counted[arm] >= ZR_AB_MIN_RUNS)
+                reason(an, "the primary metric %s was measured in %zu of %zu runs of %s", ab->metric[m].name,
+                       row->arm[arm].n, an->counted[arm], ab->arm[arm].name);
+        if (row->drifts)
+            remark(an,
+                   "%s drifts over the runs (p = %.2g): interleaving spreads that over the arms, but "
+                   "the machine was not steady",
+                   ab->metric[m].name, row->drift_p);
     }
-    const struct zr_ab_row *row = &an->row[an->primary];
-    for (size_t arm = 0; arm < ab->n_arms; arm++)
-        if (row->arm[arm].n < ZR_AB_MIN_RUNS && an->counted[arm] >= ZR_AB_MIN_RUNS)
-            reason(an, "the primary metric %s was measured in %zu of %zu runs of %s", ab->metric[an->primary].name,
-                   row->arm[arm].n, an->counted[arm], ab->arm[arm].name);
-    if (row->drifts)
-        remark(an,
-               "%s drifts over the runs (p = %.2g): interleaving spreads that over the arms, but "
-               "the machine was not steady",
-               ab->metric[an->primary].name, row->drift_p);
+}
+
+/* The first of the primary metrics. */
+static size_t first_primary(const struct zr_ab *ab) {
+    const char *names = zr_ab_primary_names(ab);
+    char *first = strndup(names, strcspn(names, ","));
+    size_t m = zr_ab_metric_index(ab, first ? first : "");
+
+    free(first);
+    return m;
 }
 
 void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     *an = (struct zr_ab_analysis){0};
     an->row = zr_ab_more(NULL, ab->n_metrics, sizeof(*an->row));
     memset(an->row, 0, ab->n_metrics * sizeof(*an->row));
-    an->primary = zr_ab_metric_index(ab, ab->primary ? ab->primary : "wall");
+    an->primary = first_primary(ab);
     check_runs(ab, an);
     check_declarations(ab, an);
     check_fingerprints(ab, an);

@@ -28,6 +28,7 @@ enum {
     SIM,
     SHOW_OUTPUT,
     QUIET,
+    VERBOSE,
     REPORT,
     JSON,
     HTML,
@@ -44,7 +45,8 @@ static const struct zr_option option_table[] = {
     {WARMUP, "warmup", "N", "rounds before, not counted (default 1)"},
     {ORDER, "order", "ORDER", "abba (default) or random, by the seed"},
     {SEED, "seed", "N", "seed of the order and the bootstrap (default 1)"},
-    {PRIMARY, "primary", "METRIC", "the metric that the verdict is about (default wall)"},
+    {PRIMARY, "primary", "METRIC",
+     "what the verdict is about (default: by what differs between the arms; several with commas)"},
     {METRIC, "metric", "REGEX",
      "measure every 'name: number' of the output whose name matches; with a group in the expression, the number that "
      "the group matches"},
@@ -52,16 +54,17 @@ static const struct zr_option option_table[] = {
     {LOWER, "lower", "METRIC", "less of this metric is better"},
     {SAME_OUTPUT, "same-output", "[FILE]", "require the same output, or the same FILE, in all runs"},
     {ALLOW, "allow", "WHAT",
-     "admit a difference by its name in the report; 'together' admits arms that differ in several settings at once"},
-    {EFFECT, "effect", "PERCENT", "the size to tell the needed runs for"},
+     "accept a difference by its name in the report; 'together' accepts arms that differ in several settings"},
+    {EFFECT, "effect", "PERCENT", "report how many runs a difference of this size would need"},
     {SETUP, "setup", "COMMAND", "shell command once per arm, before all runs"},
-    {PREPARE, "prepare", "COMMAND", "shell command before each run; ZEROUTE_ARM tells the arm"},
+    {PREPARE, "prepare", "COMMAND", "shell command before each run; ZEROUTE_ARM is its arm"},
     {CLEANUP, "cleanup", "COMMAND", "shell command once per arm, after all runs"},
     {SETTLE, "settle", "SECONDS", "how long to wait for memory to be back at its baseline (default 10)"},
     {INTERVAL, "interval", "MS", "time between samples of memory (default 10)"},
     {SIM, "sim", "[SPEC]", "use a simulated GPU"},
     {SHOW_OUTPUT, "show-output", NULL, "pass what the command prints on to stderr"},
     {QUIET, "quiet", NULL, "show no progress"},
+    {VERBOSE, "verbose", NULL, "show what is unchanged, too"},
     {REPORT, "report", "FILE", "report a recorded comparison anew; nothing is run"},
     {JSON, "json", "[FILE.json]", "write everything, the raw values included, as JSON"},
     {HTML, "html", "FILE", "write one self-contained page"},
@@ -96,28 +99,28 @@ static const struct zr_option option_table[] = {
 
 static const struct zr_command command = {
     .name = "ab",
-    .usage = "zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGUMENTS]\n"
-             "zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING [--factor ...] -- COMMAND [ARGUMENTS]\n"
-             "zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]] [--primary METRIC]",
+    .usage = "zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGS]\n"
+             "zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING ... -- COMMAND [ARGS]\n"
+             "zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]]",
     .about = "Runs COMMAND under two or more settings, interleaved, and says what differs, or that nothing does, or "
-             "that it cannot be told because more than the declared setting differed between the runs.",
+             "that no verdict is possible because more than the declared setting differed between the runs.",
     .options = option_table,
     .notes = "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
              "  NAME:VALUE        a setting, for example route:native or residency:owner\n"
              "  PRESET            observe, reroute, path, mitigate or eager\n"
-             "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item follows it\n"
-             "                    (env:ZE_AFFINITY_MASK=0,1), \\, where one would\n"
+             "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item\n"
+             "                    follows (env:ZE_AFFINITY_MASK=0,1), else write \\,\n"
              "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
              "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
              "  none              without the preload, measured from outside: the control\n"
              "\n"
              "Exit code: 0 a verdict, 2 an error, wrong usage, or the command failed, 3 no verdict (it says why).\n",
     .examples = "zeroute ab --a route:native --b route:auto -- python train.py\n"
-                "zeroute ab --primary host.mirror --a residency:default --b residency:owner --same-output \\\n"
-                "    --html report.html -- ./infer\n"
+                "zeroute ab --a observe --b mitigate --same-output --html r.html -- ./infer\n"
                 "zeroute ab --factor 'path=route:native|route:sycl' \\\n"
-                "    --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' -- ./train\n"
-                "zeroute ab --a none --b observe -- ./train           what does observing cost?",
+                "    --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' \\\n"
+                "    -- ./train\n"
+                "zeroute ab --a none --b observe -- ./train    # what does observing cost?",
     .program = true,
 };
 
@@ -268,6 +271,9 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         return true;
     case QUIET:
         o->quiet = true;
+        return true;
+    case VERBOSE:
+        o->verbose = true;
         return true;
     default:
         *text_of(o, option->id) = value ? value : "";

@@ -6,53 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct setting {
-    const char *name, *type, *values;
-};
-
-static const struct setting settings[] = {
-#define ZR_SETTING(name, type, def, values, help) {#name, #type, values},
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help)
-#include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
-};
-#define SETTINGS (sizeof(settings) / sizeof(*settings))
-
-static const struct {
-    const char *name, *settings;
-} presets[] = {
-#define ZR_SETTING(name, type, def, values, help)
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help) {#name, settings},
-#include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
-};
-#define PRESETS (sizeof(presets) / sizeof(*presets))
-
 /* Every arm starts from here, so that an arm changes what its text says and nothing else. */
 static const char base_preset[] = "observe";
 
-static const struct setting *find_setting(const char *name, size_t length) {
-    for (size_t i = 0; i < SETTINGS; i++)
-        if (strlen(settings[i].name) == length && !memcmp(settings[i].name, name, length))
-            return &settings[i];
-    return NULL;
-}
-
 bool zr_ab_is_setting(const char *name, size_t length) {
-    return find_setting(name, length) != NULL;
+    return zr_setting_find(name, length) != NULL;
 }
 
 static const char *preset_settings(const char *name, size_t length) {
-    for (size_t i = 0; i < PRESETS; i++)
-        if (strlen(presets[i].name) == length && !memcmp(presets[i].name, name, length))
-            return presets[i].settings;
-    return NULL;
+    const struct zr_preset *p = zr_preset_find(name, length);
+    return p ? p->settings : "";
 }
 
 /* --- parsing ---------------------------------------------------------------------------------- */
@@ -61,9 +24,9 @@ static bool starts_item(const char *s) {
     size_t word = strcspn(s, ",:");
 
     if (s[word] == ':')
-        return find_setting(s, word) ||
+        return zr_setting_find(s, word) ||
                (word == 3 && (!strncmp(s, "env", 3) || !strncmp(s, "lib", 3) || !strncmp(s, "cmd", 3)));
-    return preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
+    return *preset_settings(s, word) || (word == 4 && !strncmp(s, "none", 4));
 }
 
 /*
@@ -88,23 +51,30 @@ static char *take_text(const char *s, const char **end, bool to_the_end, bool pl
     return out;
 }
 
-static char *check_setting(const struct setting *k, const char *value) {
-    struct zr_config config;
+static char *check_setting(const struct zr_setting *k, const char *value) {
+    struct zr_settings config;
     char why[640];
 
-    if (strcmp(k->type, "CHOICE") && strcmp(k->type, "SWITCH")) {
-        zr_settings_default(&config);
-        return zr_setting_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
-                   ? NULL
-                   : zr_ab_text("%s", why);
-    }
-    for (const char *s = k->values; *s;) {
-        size_t n = strcspn(s, "|");
-        if (strlen(value) == n && !memcmp(s, value, n))
-            return NULL;
-        s += n + (s[n] == '|');
-    }
-    return zr_ab_text("bad value %s:%s: expected %s", k->name, value, k->values);
+    zr_settings_default(&config);
+    return zr_setting_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
+               ? NULL
+               : zr_ab_text("%s", why);
+}
+
+static char *unknown_item(const char *s, size_t word) {
+    struct zr_nearest n = {.word = s, .length = word};
+    int length = (int)strcspn(s, ",");
+
+    for (size_t i = 0; s[word] == ':' && i < zr_setting_count; i++)
+        zr_nearest_try(&n, zr_settings[i].name, strlen(zr_settings[i].name));
+    for (size_t i = 0; s[word] != ':' && i < zr_preset_count; i++)
+        zr_nearest_try(&n, zr_presets[i].name, strlen(zr_presets[i].name));
+    if (n.best)
+        return zr_ab_text("unknown %s '%.*s': did you mean '%s%.*s'?", s[word] == ':' ? "setting" : "preset", length, s,
+                          n.best, length - (int)word, s + word);
+    return zr_ab_text("unknown setting '%.*s': expected SETTING:VALUE, a preset, env:NAME=VALUE, "
+                      "lib:/FOLDER, cmd:COMMAND or none",
+                      length, s);
 }
 
 static void add_item(struct zr_ab_arm *arm, enum zr_ab_kind kind, char *key, char *value) {
@@ -119,14 +89,14 @@ static char *parse_env(struct zr_ab_arm *arm, const char *s, const char **end) {
     if (!equals || equals == text)
         wrong = zr_ab_text("bad variable '%s': expected env:NAME=VALUE", text);
     else
-        add_item(arm, ZR_AB_ENV, strndup(text, (size_t)(equals - text)), zr_ab_text("%s", equals + 1));
+        add_item(arm, ZR_AB_ENV, zr_ab_text("%.*s", (int)(equals - text), text), zr_ab_text("%s", equals + 1));
     free(text);
     return wrong;
 }
 
 static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end) {
     size_t word = strcspn(s, ",:");
-    const struct setting *k = s[word] == ':' ? find_setting(s, word) : NULL;
+    const struct zr_setting *k = s[word] == ':' ? zr_setting_find(s, word) : NULL;
 
     if (k) {
         char *value = take_text(s + word + 1, end, false, true);
@@ -148,8 +118,8 @@ static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end) 
         return zr_ab_text(cmd ? "an empty command: expected cmd:COMMAND ARGS" : "an empty path: expected lib:/FOLDER");
     }
     *end = s + word;
-    if (s[word] != ':' && preset_settings(s, word)) {
-        add_item(arm, ZR_AB_PRESET, strndup(s, word), zr_ab_text("%s", ""));
+    if (s[word] != ':' && *preset_settings(s, word)) {
+        add_item(arm, ZR_AB_PRESET, zr_ab_text("%.*s", (int)word, s), zr_ab_text("%s", ""));
         return NULL;
     }
     if (s[word] != ':' && word == 4 && !strncmp(s, "none", 4)) {
@@ -157,9 +127,7 @@ static char *parse_item(struct zr_ab_arm *arm, const char *s, const char **end) 
         arm->none = true;
         return NULL;
     }
-    return zr_ab_text("unknown setting '%.*s': expected SETTING:VALUE, a preset, env:NAME=VALUE, "
-                      "lib:/FOLDER, cmd:COMMAND or none",
-                      (int)strcspn(s, ","), s);
+    return unknown_item(s, word);
 }
 
 /* May be called again for the same arm: the items add up. */
@@ -198,7 +166,7 @@ char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text) {
 
     if (!equals || equals == text)
         return zr_ab_text("bad factor '%s': expected NAME=SETTING|SETTING", text);
-    factor->name = strndup(text, (size_t)(equals - text));
+    factor->name = zr_ab_text("%.*s", (int)(equals - text), text);
     for (const char *s = equals + 1;; s++) {
         char *level = zr_ab_more(NULL, strlen(s) + 1, 1);
         size_t n = 0;
@@ -248,7 +216,7 @@ static char *value_in(const char *list, const char *setting) {
     for (const char *s = list; *s;) {
         size_t item = strcspn(s, ",");
         if (item > n && !strncmp(s, setting, n) && s[n] == ':')
-            return strndup(s + n + 1, item - n - 1);
+            return zr_ab_text("%.*s", (int)(item - n - 1), s + n + 1);
         s += item + (s[item] == ',');
     }
     return NULL;
@@ -381,11 +349,11 @@ bool zr_ab_from_outside(const struct zr_ab_arm *arm) {
 char *zr_ab_settings(const struct zr_ab_arm *arm) {
     char *out = zr_ab_text("%s", "");
 
-    for (size_t i = 0; i < SETTINGS; i++) {
-        char *value = set_value(arm, settings[i].name);
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        char *value = set_value(arm, zr_settings[i].name);
         if (!value)
             continue;
-        char *longer = zr_ab_text("%s%s%s:%s", out, *out ? "," : "", settings[i].name, value);
+        char *longer = zr_ab_text("%s%s%s:%s", out, *out ? "," : "", zr_settings[i].name, value);
         free(value);
         free(out);
         out = longer;

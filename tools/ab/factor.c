@@ -37,7 +37,7 @@ size_t zr_factorial_effects(const struct zr_design *d, struct zr_effect *e, size
  */
 static void contrast(const struct zr_design *d, const struct zr_effect *e, double *weight) {
     for (size_t cell = 0; cell < d->cells; cell++) {
-        size_t level[ZR_AB_FACTORS];
+        size_t level[ZR_AB_FACTORS] = {0};
         double w = 1;
         cell_levels(d, cell, level);
         for (size_t f = 0; f < d->factors; f++) {

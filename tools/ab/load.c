@@ -16,8 +16,13 @@ static void load_pairs(struct zr_pairs *p, json_t *object) {
     json_t *value;
 
     json_object_foreach(object, key, value) {
+        char number[32];
         if (json_is_string(value))
             zr_pairs_set(p, key, json_string_value(value));
+        else if (json_is_number(value)) {
+            snprintf(number, sizeof(number), "%.17g", json_number_value(value));
+            zr_pairs_set(p, key, number);
+        }
     }
 }
 
@@ -138,7 +143,7 @@ static char *load_document(struct zr_ab *ab, const json_t *root) {
 
     if (isnan(format))
         return zr_ab_text("it is not a comparison: expected a file written by zeroute ab --json");
-    if (format != ZR_AB_FORMAT)
+    if (format != ZR_AB_FORMAT && format != 2) /* in which counters were texts */
         return zr_ab_text("its format is %g: expected %d", format, ZR_AB_FORMAT);
     char *wrong = load_design(ab, root);
     if (wrong)
@@ -146,7 +151,7 @@ static char *load_document(struct zr_ab *ab, const json_t *root) {
     ab->command = load_texts(json_object_get(root, "command"), &n);
     ab->allow = load_texts(json_object_get(root, "allow"), &ab->n_allow);
     ab->seed = seed ? strtoull(seed, NULL, 10) : 0;
-    ab->primary = copy_or(zr_json_get_text(root, "primary"), "wall");
+    ab->primary = copy_or(zr_json_get_text(root, "primary"), "");
     ab->started = copy_or(zr_json_get_text(root, "started"), "");
     ab->repeat = copy_or(zr_json_get_text(root, "repeat"), "");
     ab->effect = isfinite(effect) ? effect : 0;

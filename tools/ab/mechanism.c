@@ -31,23 +31,28 @@ static const struct {
 /* Counters of one arm scatter a little in real programs: less than this is never called a move. */
 static const double least_change = 0.05;
 
-static double measure(const struct zr_ab_run *run, size_t mechanism) {
-    const char *per = mechanisms[mechanism].per;
+/* The sum of its fields, or divided by alternative number `per` of what it is judged by; NaN: nothing to divide by. */
+static double measure(const struct zr_ab_run *run, size_t mechanism, int per) {
+    const char *by = mechanisms[mechanism].per;
     double sum = zr_ab_field_sum(&run->fields, mechanisms[mechanism].fields);
 
-    if (!per)
+    for (int i = 0; per >= 0 && i < per; i++)
+        by += strcspn(by, "|") + 1;
+    if (per < 0)
         return sum;
-    double of = zr_ab_field_sum(&run->fields, per);
-    return of > 0 ? sum / of : sum > 0 ? INFINITY : 0;
+    char *fields = strndup(by, strcspn(by, "|"));
+    double of = fields ? zr_ab_field_sum(&run->fields, fields) : 0;
+    free(fields);
+    return of > 0 ? sum / of : NAN;
 }
 
-static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, size_t *n) {
+static double *values_of(const struct zr_ab *ab, size_t arm, size_t mechanism, int per, size_t *n) {
     double *v = zr_ab_more(NULL, ab->n_runs, sizeof(*v));
 
     *n = 0;
     for (size_t r = 0; r < ab->n_runs && !zr_ab_from_outside(&ab->arm[arm]); r++)
-        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]))
-            v[(*n)++] = measure(&ab->run[r], mechanism);
+        if (ab->run[r].arm == arm && zr_ab_counts(&ab->run[r]) && !isnan(v[*n] = measure(&ab->run[r], mechanism, per)))
+            (*n)++;
     return v;
 }
 
@@ -60,6 +65,23 @@ static bool moved(const double *a, size_t na, const double *b, size_t nb) {
     if (na >= ZR_AB_MIN_RUNS && nb >= ZR_AB_MIN_RUNS)
         return zr_mann_whitney(a, na, b, nb, NULL) < ZR_AB_ALPHA;
     return fabs(zr_cliff_delta(a, na, b, nb)) >= 1;
+}
+
+/* By each of the ways in which it is judged. */
+static bool changed(const struct zr_ab *ab, size_t arm, size_t mechanism) {
+    int ways = 0;
+    bool all = true;
+
+    for (const char *s = mechanisms[mechanism].per; s && *s; s += strcspn(s, "|") + (s[strcspn(s, "|")] == '|'))
+        ways++;
+    for (int way = ways ? 0 : -1; way < ways && all; way++) {
+        size_t na, nb;
+        double *a = values_of(ab, 0, mechanism, way, &na), *b = values_of(ab, arm, mechanism, way, &nb);
+        all = way < 0 || (na && nb) ? moved(a, na, b, nb) : all;
+        free(a);
+        free(b);
+    }
+    return all;
 }
 
 /* What a variable, a library or a command of the user may move is not known. */
@@ -104,20 +126,19 @@ size_t zr_ab_mechanisms(const struct zr_ab *ab, struct zr_ab_moved *out, size_t 
     for (size_t m = 0; m < MECHANISMS && n < max; m++) {
         struct zr_ab_moved *one = &out[n];
         bool anything = false;
-        size_t base_n;
-        double *base = values_of(ab, 0, m, &base_n);
         *one = (struct zr_ab_moved){.name = mechanisms[m].name, .help = mechanisms[m].help};
         for (size_t arm = 0; arm < ab->n_arms; arm++) {
             size_t count;
-            double *v = values_of(ab, arm, m, &count);
+            double *v = values_of(ab, arm, m, -1, &count);
             one->median[arm] = zr_median(v, count);
             anything |= one->median[arm] > 0;
-            one->arm[arm].moved = arm && moved(base, base_n, v, count);
-            one->arm[arm].expected = expected(&ab->arm[0], &ab->arm[arm], one->name);
-            one->arm[arm].allowed = zr_ab_allowed(ab, one->name);
             free(v);
         }
-        free(base);
+        for (size_t arm = 1; anything && arm < ab->n_arms; arm++) {
+            one->arm[arm].moved = changed(ab, arm, m);
+            one->arm[arm].expected = expected(&ab->arm[0], &ab->arm[arm], one->name);
+            one->arm[arm].allowed = zr_ab_allowed(ab, one->name);
+        }
         n += anything; /* what never happened in any arm is not worth a line */
     }
     return n;

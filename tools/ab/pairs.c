@@ -1,32 +1,11 @@
-/* The containers of `zeroute ab`: sorted pairs of texts, growing arrays, and struct zr_ab itself. */
+/* The containers of `zeroute ab`: sorted pairs of texts, and struct zr_ab itself. */
 #include "ab/ab.h"
 
 #include <fnmatch.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-
-void *zr_ab_more(void *old, size_t count, size_t size) {
-    void *p = reallocarray(old, count ? count : 1, size);
-
-    if (!p) {
-        fputs("zeroute ab: out of memory\n", stderr);
-        abort();
-    }
-    return p;
-}
-
-char *zr_ab_text(const char *format, ...) {
-    va_list ap;
-    char *out;
-
-    va_start(ap, format);
-    int n = vasprintf(&out, format, ap);
-    va_end(ap);
-    return n < 0 ? zr_ab_more(NULL, 1, 1) : out;
-}
 
 /* Where name is, or where it belongs. */
 static size_t place_of(const struct zr_pairs *p, const char *name, bool *found) {
@@ -96,7 +75,7 @@ double zr_ab_field_sum(const struct zr_pairs *fields, const char *expression) {
             continue;
         }
         for (size_t i = 0; i < fields->n; i++)
-            if (!fnmatch(pattern, fields->at[i].name, 0))
+            if (fields->at[i].value && !fnmatch(pattern, fields->at[i].name, 0))
                 sum += strtod(fields->at[i].value, NULL);
     }
     free(copy);

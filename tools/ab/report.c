@@ -77,8 +77,7 @@ static void say_fingerprint(struct zr_ab_report *r) {
                 say_finding(r, &d->at[i]);
     r->misleading = r->n_findings && r->finding[0].refused;
     r->fingerprint = r->misleading ? "the runs differ in more than was declared"
-                                   : "the arms differ in what was declared and in nothing else; the runs of each are "
-                                     "alike";
+                                   : "the arms differ in what was declared, and in nothing else";
 }
 
 static void say_mechanisms(struct zr_ab_report *r) {
@@ -96,7 +95,7 @@ static void say_mechanisms(struct zr_ab_report *r) {
             moved |= one->arm[a].moved;
             said->refused |= one->arm[a].moved && !one->arm[a].expected && !one->arm[a].allowed;
         }
-        said->note = !moved ? "" : said->refused ? "moved, NOT BY DECLARATION" : "moved";
+        said->note = !moved ? "" : said->refused ? "changed unexpectedly" : "changed";
     }
 }
 
@@ -148,10 +147,8 @@ static void say_metrics(struct zr_ab_report *r) {
             for (size_t a = 0; a < r->n_arms; a++)
                 say_cell(r, m, a, &said->cell[a]);
         }
-    r->footnote = r->ab->n_factors
-                      ? ""
-                      : "p: Mann-Whitney U; of metrics other than the primary, Holm-corrected. A verdict needs p below "
-                        "0.01.";
+    r->footnote =
+        r->ab->n_factors ? "" : "p: Mann-Whitney U, Holm-corrected over quantities; a verdict needs p below 0.01.";
 }
 
 const char *zr_ab_report_prefix(const struct zr_ab_report_line *line) {
@@ -180,8 +177,15 @@ static void say_verdict(struct zr_ab_report *r) {
     r->headline = an->verdict ? "Verdict" : "No verdict";
     for (size_t i = 0; i < an->n_reasons; i++)
         say_line(r, "reason", an->reason[i]);
+    for (size_t arm = 1; compared && arm < ab->n_arms; arm++) {
+        const char *plain = keep(r, zr_ab_plain_sentence(ab, an, arm));
+        if (plain)
+            say_line(r, "verdict", plain);
+    }
     for (size_t arm = 1; compared && arm < ab->n_arms; arm++)
-        say_line(r, "primary", keep(r, zr_ab_sentence(ab, an, an->primary, arm)));
+        for (size_t m = 0; m < ab->n_metrics; m++)
+            if (an->row[m].primary)
+                say_line(r, "primary", keep(r, zr_ab_sentence(ab, an, m, arm)));
     for (size_t e = 0; an->verdict && e < an->n_effects; e++)
         say_line(r, "primary", keep(r, zr_ab_effect_sentence(ab, an, e)));
     for (size_t arm = 1; compared && arm < ab->n_arms; arm++) {

@@ -17,6 +17,14 @@ static void named_pairs(json_t *j, const char *name, const struct zr_pairs *p) {
         zr_json_text(named, p->at[i].name, p->at[i].value);
 }
 
+/* Counters, as numbers: as in every other document. */
+static void named_numbers(json_t *j, const char *name, const struct zr_pairs *p) {
+    json_t *object = zr_json_object(j, name);
+
+    for (size_t i = 0; i < p->n; i++)
+        zr_json_count(object, p->at[i].name, strtoull(p->at[i].value, NULL, 10));
+}
+
 static void named_texts(json_t *j, const char *name, char *const *list, size_t n) {
     json_t *named = zr_json_array(j, name);
     for (size_t i = 0; i < n; i++)
@@ -86,7 +94,7 @@ static void runs(json_t *j, const struct zr_ab *ab) {
             if (isfinite(run->value[m]))
                 zr_json_real(values, ab->metric[m].name, run->value[m]);
         named_pairs(item, "fingerprint", &run->fingerprint);
-        named_pairs(item, "fields", &run->fields);
+        named_numbers(item, "fields", &run->fields);
         samples(item, run);
     }
 }
@@ -207,7 +215,7 @@ void zr_ab_report_json(FILE *f, const struct zr_ab_report *r) {
     named_texts(document, "command", ab->command, words);
     zr_json_text(document, "seed", seed); /* a text: 64 bits do not fit a JSON number */
     zr_json_text(document, "order", ab->random_order ? "random" : "abba");
-    zr_json_text(document, "primary", ab->primary ? ab->primary : "wall");
+    zr_json_text(document, "primary", zr_ab_primary_names(ab));
     zr_json_real(document, "effect", ab->effect);
     zr_json_count(document, "planned_runs", ab->planned);
     zr_json_flag(document, "same_output", ab->same_output);

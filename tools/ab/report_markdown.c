@@ -16,7 +16,7 @@ static void cell(FILE *f, const char *text) {
 static void verdict(FILE *f, const struct zr_ab_report *r) {
     fprintf(f, "### zeroute ab: %s\n\n", r->an->verdict ? "verdict" : "no verdict");
     for (size_t i = 0; i < r->n_lines; i++) {
-        const char *bold = strcmp(r->line[i].kind, "primary") ? "" : "**";
+        const char *bold = strcmp(r->line[i].kind, "verdict") ? "" : "**";
         fprintf(f, "- %s%s%s%s\n", bold, zr_ab_report_prefix(&r->line[i]), zr_shown(r->line[i].text), bold);
     }
 }

@@ -1,6 +1,8 @@
 /* Numbers, verdicts and names as texts: every report takes its words from here. */
 #include "ab/ab.h"
+#include "base/settings.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,10 +150,9 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
     case ZR_AB_NOT_TESTED:
         return zr_ab_text("%s: %s %s, %s %s", m->name, base, from, name, to);
     case ZR_AB_UNCLEAR:
-        return zr_ab_text("%s: unclear between %s and %s: %s to %s, %s, 95 %% interval %s, p = %s "
-                          "after the correction "
-                          "for several comparisons: more runs will tell",
-                          m->name, base, name, from, to, change, interval, p);
+        return zr_ab_text("%s: probably %s in %s than in %s: %s to %s, %s, 95 %% interval %s, p = %s, a verdict "
+                          "needs less than 0.01: more runs will tell",
+                          m->name, c->delta < 0 ? "less" : "more", name, base, from, to, change, interval, p);
     case ZR_AB_NO_DIFFERENCE: {
         char *more = needs(c);
         out = zr_ab_text("%s: no difference beyond noise between %s and %s: %s to %s, %s, 95 %% interval "
@@ -169,13 +170,115 @@ char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, si
                       change, interval, p, zr_cliff_word(c->delta), c->delta);
 }
 
+/* --- the verdict in plain words --------------------------------------------------------------- */
+
+static const char *plain_name(const char *metric) {
+    static const char *const names[][2] = {{"wall", "wall time"},
+                                           {"cpu", "processor time"},
+                                           {"host.mirror", "host RAM"},
+                                           {"driver.calls", "driver calls"},
+                                           {"failures", "failed calls"},
+                                           {"device.live.peak", "peak device memory"},
+                                           {"device.reserved.peak", "peak reserved memory"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (!strcmp(names[i][0], metric))
+            return names[i][1];
+    return metric;
+}
+
+static const char *rounded(char *out, double change) {
+    double p = 100 * change;
+    snprintf(out, ZR_AB_WORD, fabs(p) < 0.95 && p != 0 ? "%+.1f %%" : "%+.0f %%", p);
+    return out;
+}
+
+static char *clause(const struct zr_ab_metric *m, const struct zr_ab_row *row, size_t arm) {
+    const struct zr_ab_comparison *c = &row->arm[arm];
+    char low[ZR_AB_WORD], high[ZR_AB_WORD], range[2 * ZR_AB_WORD + 8] = "", size[ZR_AB_WORD];
+    const char *name = plain_name(m->name);
+    bool less = c->delta < 0;
+
+    if (row->constant)
+        return zr_ab_text("%s the same (%s)", name, zr_ab_number(low, m->unit, c->median));
+    if (isfinite(c->change_interval.low) && isfinite(c->change_interval.high))
+        snprintf(range, sizeof(range), "%s .. %s", rounded(low, c->change_interval.low),
+                 rounded(high, c->change_interval.high));
+    else
+        zr_ab_interval_text(range, m->unit, c->difference_interval);
+    if (isfinite(c->change))
+        snprintf(size, sizeof(size), fabs(c->change) < 0.0095 ? "%.1f %%" : "%.0f %%", 100 * fabs(c->change));
+    else
+        zr_ab_number(size, m->unit, fabs(c->difference));
+    switch (c->outcome) {
+    case ZR_AB_NOT_TESTED:
+        return zr_ab_text("%s %s to %s", name, zr_ab_number(low, m->unit, row->arm[0].median),
+                          zr_ab_number(high, m->unit, c->median));
+    case ZR_AB_NO_DIFFERENCE:
+        /* Of a wide interval nobody can say that nothing has changed. */
+        return zr_ab_text(c->change_interval.high - c->change_interval.low > 0.2 ? "%s not clearly different (%s)"
+                                                                                 : "%s unchanged (%s)",
+                          name, range);
+    case ZR_AB_UNCLEAR:
+        return zr_ab_text("%s probably %s %s (%s; more runs will tell)", name, size, less ? "lower" : "higher", range);
+    default:
+        return zr_ab_text("%s %s %s", name, size, less ? "lower" : "higher");
+    }
+}
+
+/* "residency:owner" where one setting differs, else the arm as it was given. */
+static char *what_differs(const struct zr_ab_arm *a, const struct zr_ab_arm *b) {
+    char *found = NULL;
+    size_t n = b->none || a->none ? 2 : 0;
+
+    for (size_t i = 0; i < zr_setting_count && n < 2; i++) {
+        char *x = zr_ab_setting_value(a, zr_settings[i].name), *y = zr_ab_setting_value(b, zr_settings[i].name);
+        if (x && y && strcmp(x, y)) {
+            n++;
+            free(found);
+            found = zr_ab_text("%s:%s", zr_settings[i].name, y);
+        }
+        free(x);
+        free(y);
+    }
+    for (size_t i = 0; i < b->n_items; i++)
+        n += b->items[i].kind != ZR_AB_SETTING && b->items[i].kind != ZR_AB_PRESET;
+    if (n == 1 && found)
+        return found;
+    free(found);
+    return zr_ab_text("%s", b->text);
+}
+
+char *zr_ab_plain_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm) {
+    char *with = what_differs(&ab->arm[0], &ab->arm[arm]), *out = NULL;
+
+    for (int pass = 0; pass < 3; pass++)
+        for (size_t m = 0; m < ab->n_metrics; m++) {
+            bool first = m == an->primary, wall = !strcmp(ab->metric[m].name, "wall");
+            const struct zr_ab_row *row = &an->row[m];
+            if (pass == 0 ? !first : pass == 1 ? first || !row->primary : row->primary || !wall)
+                continue;
+            if (!row->measured || row->arm[arm].n == 0)
+                continue;
+            char *one = clause(&ab->metric[m], row, arm);
+            char *longer = out ? zr_ab_text("%s; %s", out, one) : zr_ab_text("%s with %s", one, with);
+            free(one);
+            free(out);
+            out = longer;
+        }
+    free(with);
+    if (out && an->primary < ab->n_metrics &&
+        strcmp(plain_name(ab->metric[an->primary].name), ab->metric[an->primary].name) != 0)
+        *out = (char)toupper((unsigned char)*out);
+    return out;
+}
+
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm) {
     char *out = NULL;
 
     for (size_t m = 0; m < ab->n_metrics; m++) {
         const struct zr_ab_comparison *c = &an->row[m].arm[arm];
         char change[ZR_AB_WORD];
-        if (m == an->primary || (c->outcome != ZR_AB_LESS && c->outcome != ZR_AB_MORE))
+        if (an->row[m].primary || (c->outcome != ZR_AB_LESS && c->outcome != ZR_AB_MORE))
             continue;
         if (isfinite(c->change))
             zr_ab_percent(change, c->change);
@@ -188,7 +291,7 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
     }
     if (!out)
         return NULL;
-    char *whole = zr_ab_text("beside it, in %s against %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
+    char *whole = zr_ab_text("also, in %s compared with %s: %s", ab->arm[arm].name, ab->arm[0].name, out);
     free(out);
     return whole;
 }

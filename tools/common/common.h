@@ -30,11 +30,12 @@ struct zr_command {
     const char *usage;               /* one line for each form */
     const char *about;               /* a paragraph */
     const struct zr_option *options; /* ended by one without a name; -h and --help are added */
-    const char *notes;               /* whole lines between the options and the examples, or NULL */
-    const char *examples;            /* a line each */
-    const char *operands;            /* what is expected: "one process id at most" */
-    int least, most;                 /* operands */
-    bool program;                    /* the first operand begins a command line of its own */
+    const char *notes; /* lines between the options and the examples, or NULL; wrapped unless they begin with a space */
+    const char *examples; /* a line each, at most 78 columns, as a shell runs them */
+    const char *operands; /* what is expected: "one process id at most" */
+    int least, most;      /* operands */
+    const char *one_of;   /* options that rule each other out: "json|markdown;all|pid", or NULL */
+    bool program;         /* the first operand begins a command line of its own */
 };
 
 /* Takes an option with its value, or NULL. Returns false if the value is wrong, which it has said. */
@@ -104,17 +105,26 @@ const char *zr_text_count(char *out, uint64_t n);     /* 1,234,567 */
 const char *zr_text_age(char *out, uint64_t ns);      /* 3m 20s */
 /* A size as the settings have it, "2GiB", "512M". Returns false if it is none. */
 bool zr_text_parse_bytes(const char *text, uint64_t *out);
+size_t zr_text_width(const char *text); /* columns on the screen */
+/* The text in so many columns, its middle left out where it is longer. `out` has room for all of it. */
+const char *zr_text_middle(char *out, const char *text, size_t columns);
 /* Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. */
 void zr_text_wrap(FILE *to, int indent, int width, const char *text);
 
 /* --- table.c ---------------------------------------------------------------------------------- */
 struct zr_table;
-/* Column heads, NULL last; one that begins with > is aligned to the right. */
+/*
+ * Column heads, NULL last. One that begins with > is aligned to the right; where the table is too wide for the screen
+ * the one that begins with ~, or else the first, is cut in the middle of its cells.
+ */
 struct zr_table *zr_table_new(const char *first, ...) __attribute__((sentinel));
 void zr_table_row(struct zr_table *t, ...); /* as many texts as there are columns; copied */
 size_t zr_table_rows(const struct zr_table *t);
-/* Cuts the last column at the width of a terminal; colours if told to. Frees the table. */
+/* As wide as the terminal, or $COLUMNS, at most; colours if told to. Frees the table. */
 void zr_table_print(struct zr_table *t, FILE *out, bool colour);
+void zr_table_free(struct zr_table *t);
+/* The columns of the terminal, or $COLUMNS; 0: unlimited, as in a pipe. */
+size_t zr_columns(FILE *out);
 /* True for a terminal, unless NO_COLOR is set. */
 bool zr_colour(FILE *out);
 /* "\033[1m" and so on, or nothing. */
@@ -122,12 +132,6 @@ const char *zr_bold(bool colour);
 const char *zr_dim(bool colour);
 const char *zr_red(bool colour);
 const char *zr_plain(bool colour);
-
-/* --- screen.c: a page that is shown again and again ------------------------------------------- */
-/* Returns false if nothing can be drawn over: not a terminal, or a dumb one. */
-bool zr_screen_size(FILE *out, size_t *width, size_t *height);
-/* Draws from the top left corner. Lines are cut at the edge; a last line counts those that do not fit. */
-void zr_screen_show(FILE *out, const char *text, size_t width, size_t height);
 
 /* --- find.c: files that belong to the command ------------------------------------------------- */
 /* Finds a file installed with the command, beside it or in ../lib. Returns false with `out` saying where it looked. */
@@ -145,6 +149,7 @@ const char *zr_last_complaint(void);
 
 /* --- launch.c --------------------------------------------------------------------------------- */
 /* Exit codes of `zeroute run` where the program has none: our own failure, cannot be executed, not found. */
+#define ZR_EXIT_FOUND 66 /* with --fail-on-error */
 #define ZR_EXIT_OWN 125
 #define ZR_EXIT_CANNOT 126
 #define ZR_EXIT_NOT_FOUND 127
@@ -301,5 +306,8 @@ unsigned zr_cards_list(struct zr_card *cards, unsigned count);
 
 /* Discrete, and less of its memory is visible than it has: no Resizable BAR. */
 bool zr_card_has_small_bar(const struct zr_card *card);
+
+/* --- version.c: zeroute --version ---------------------------------------------------------------- */
+void zr_print_version(bool verbose);
 
 #endif

@@ -1,4 +1,5 @@
 /* The command line of every command: one table gives parsing, --help and the message for what is not understood. */
+#include "base/settings.h"
 #include "common/common.h"
 
 #include <ctype.h>
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_MAX = 160 };
-enum { COLUMN = 22, WIDTH = 100 }; /* of --help: where the explanations begin, and where they end */
+enum { OPTIONS_MAX = 160, LIST_OPTIONS = -2 };
+enum { COLUMN = 22, WIDTH = 80 }; /* of --help: where the explanations begin, and where they end */
 
 static bool has_short_form(const struct zr_option *o) {
     return o->id < ZR_LONG && isalnum(o->id);
@@ -46,6 +47,19 @@ static void print_lines(const char *first, const char *text) {
     }
 }
 
+/* Lines that begin with a space are a list and stay as they are; others are wrapped. */
+static void print_notes(const char *text) {
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        char *line = strndup(text, n);
+        if (line && *line && *line != ' ')
+            zr_text_wrap(stdout, 0, WIDTH, line);
+        else
+            puts(line ? line : "");
+        free(line);
+    }
+}
+
 static void print_help(const struct zr_command *c) {
     static const struct zr_option help = {'h', "help", NULL, "show this help and exit"};
     print_lines("Usage: ", c->usage);
@@ -58,16 +72,25 @@ static void print_help(const struct zr_command *c) {
     print_option(&help);
     if (c->notes) {
         putchar('\n');
-        fputs(c->notes, stdout);
+        print_notes(c->notes);
     }
     puts("\nExamples:");
     print_lines("  ", c->examples);
 }
 
+/* For completion: one option to a line, with its value and its help behind tabs. */
+static void list_options(const struct zr_command *c) {
+    for (const struct zr_option *o = c->options; o->name; o++)
+        if (o->help)
+            printf("--%s\t%s\t%.*s\n", o->name, o->argument ? o->argument : "", (int)strcspn(o->help, "\n"), o->help);
+    puts("--help\t\tshow this help and exit");
+}
+
 /* --- parsing ---------------------------------------------------------------------------------- */
 
 int zr_wrong(const struct zr_command *c, const char *what) {
-    zr_complain(c->name, "%s; see 'zeroute %s --help'", what, c->name);
+    bool asks = *what && what[strlen(what) - 1] == '?';
+    zr_complain(c->name, "%s%s 'zeroute %s --help'", what, asks ? " See" : "; see", c->name);
     return ZR_EXIT_ERROR;
 }
 
@@ -83,6 +106,18 @@ static const char *typed(char **argv) {
     return argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
 }
 
+static void suggest(const struct zr_command *c, const char *word, char *text, size_t size) {
+    size_t used = strlen(text);
+    struct zr_nearest n = {.word = word + strspn(word, "-")};
+    n.length = strcspn(n.word, "=");
+    for (const struct zr_option *o = c->options; o->name; o++)
+        if (o->help || !o->name[1])
+            zr_nearest_try(&n, o->name, strlen(o->name));
+    zr_nearest_try(&n, "help", 4);
+    if (n.best && word[0] == '-' && word[1] == '-')
+        snprintf(text + used, size - used, ": did you mean '--%s'?", n.best);
+}
+
 static int not_understood(const struct zr_command *c, int code, char **argv) {
     const struct zr_option *o = find(c, optopt);
     const char *word = typed(argv);
@@ -95,7 +130,9 @@ static int not_understood(const struct zr_command *c, int code, char **argv) {
     else if (optopt && !o)
         snprintf(text, sizeof text, "unknown option '-%c'", optopt);
     else
-        snprintf(text, sizeof text, "unknown option '%s'", word);
+        snprintf(text, sizeof text, "unknown option '%.100s'", word);
+    if (code != ':' && !(o && strchr(word, '=')))
+        suggest(c, word, text, sizeof text);
     return zr_wrong(c, text);
 }
 
@@ -113,15 +150,40 @@ static const char *next_word(const struct zr_option *o, int argc, char **argv) {
     return argv[optind++];
 }
 
+/* --cache_limit is understood as --cache-limit. */
+static const char *with_underscores(const char *name) {
+    static char names[OPTIONS_MAX][32];
+    static size_t used;
+    for (size_t i = 0; i < used; i++)
+        if (strlen(names[i]) == strlen(name)) {
+            size_t at = 0;
+            while (name[at] && (names[i][at] == name[at] || (names[i][at] == '_' && name[at] == '-')))
+                at++;
+            if (!name[at])
+                return names[i];
+        }
+    if (used == OPTIONS_MAX || !strchr(name, '-'))
+        return NULL;
+    char *copy = names[used++];
+    snprintf(copy, sizeof names[0], "%s", name);
+    for (char *p = copy; (p = strchr(p, '-'));)
+        *p = '_';
+    return copy;
+}
+
 static void describe(const struct zr_command *c, struct option *longs, char *shorts) {
     size_t n = 0;
     if (c->program)
         *shorts++ = '+';
     shorts = stpcpy(shorts, ":h");
     longs[n++] = (struct option){"help", no_argument, NULL, 'h'};
-    for (const struct zr_option *o = c->options; o->name && n < OPTIONS_MAX - 1; o++) {
+    longs[n++] = (struct option){"list-options", no_argument, NULL, LIST_OPTIONS};
+    for (const struct zr_option *o = c->options; o->name && n < OPTIONS_MAX - 2; o++) {
+        const char *other = with_underscores(o->name);
         int kind = !o->argument ? no_argument : o->argument[0] == '[' ? optional_argument : required_argument;
         longs[n++] = (struct option){o->name, kind, NULL, o->id};
+        if (other)
+            longs[n++] = (struct option){other, kind, NULL, o->id};
         if (!has_short_form(o))
             continue;
         *shorts++ = (char)o->id;
@@ -133,16 +195,44 @@ static void describe(const struct zr_command *c, struct option *longs, char *sho
 
 /* -1: go on; otherwise the exit code. */
 static int one_option(const struct zr_command *c, int code, const struct option *found, int argc, char **argv,
-                      zr_take_option *take, void *to) {
+                      zr_take_option *take, void *to, bool *given) {
     const struct zr_option *o = find(c, code);
     if (code == 'h') {
         print_help(c);
         return ZR_EXIT_DONE;
     }
+    if (code == LIST_OPTIONS) {
+        list_options(c);
+        return ZR_EXIT_DONE;
+    }
     if (!o || (found && is_abbreviated(found, argv)))
         return not_understood(c, o ? '?' : code, argv);
+    given[o - c->options] = true;
     const char *value = o->argument && !optarg ? next_word(o, argc, argv) : optarg;
     return take(to, o, value) ? -1 : ZR_EXIT_ERROR;
+}
+
+/* Options of which one rules out the other; -1: none such were given together. */
+static int check_contradictions(const struct zr_command *c, const bool *given) {
+    char what[160];
+    for (const char *group = c->one_of; group && *group; group += strcspn(group, ";") + (strchr(group, ';') != NULL)) {
+        const char *first = NULL;
+        for (int i = 0; c->options[i].name; i++) {
+            const char *name = c->options[i].name;
+            size_t n = strlen(name);
+            bool member = false;
+            for (const char *at = group; *at && *at != ';'; at += strcspn(at, "|;") + (at[strcspn(at, "|;")] == '|'))
+                member |= strcspn(at, "|;") == n && !strncmp(at, name, n);
+            if (!member || !given[i])
+                continue;
+            if (first) {
+                snprintf(what, sizeof what, "--%s and --%s together: expected one of them", first, name);
+                return zr_wrong(c, what);
+            }
+            first = name;
+        }
+    }
+    return -1;
 }
 
 static int check_operands(const struct zr_command *c, int given) {
@@ -157,14 +247,17 @@ static int check_operands(const struct zr_command *c, int given) {
 bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at) {
     struct option longs[OPTIONS_MAX];
     char shorts[3 * OPTIONS_MAX];
+    bool given[OPTIONS_MAX] = {0};
     int code, index = -1, end = -1;
     describe(c, longs, shorts);
     opterr = 0;
     optind = 0;
     while (end < 0 && (code = getopt_long(argc, argv, shorts, longs, &index)) != -1) {
-        end = one_option(c, code, index < 0 ? NULL : &longs[index], argc, argv, take, to);
+        end = one_option(c, code, index < 0 ? NULL : &longs[index], argc, argv, take, to, given);
         index = -1;
     }
+    if (end < 0)
+        end = check_contradictions(c, given);
     if (end < 0)
         end = check_operands(c, argc - optind);
     *at = end < 0 ? optind : end;
@@ -215,7 +308,13 @@ bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, con
     for (const char *at = choices; *at; at += strcspn(at, "|") + (at[strcspn(at, "|")] == '|'))
         if (strcspn(at, "|") == n && strncmp(at, value, n) == 0)
             return true;
-    snprintf(expected, sizeof expected, "one of %s", choices);
+    struct zr_nearest near = {.word = value, .length = n};
+    zr_nearest_try_list(&near, choices);
+    if (near.best)
+        snprintf(expected, sizeof expected, "one of %s (did you mean '%.*s'?)", choices, (int)near.best_length,
+                 near.best);
+    else
+        snprintf(expected, sizeof expected, "one of %s", choices);
     return zr_option_bad(c, o, value, expected);
 }
 

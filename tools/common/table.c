@@ -1,4 +1,4 @@
-/* Tables on a terminal: columns as wide as they need to be, the last one cut at the edge. */
+/* Tables on a terminal: columns as wide as they need to be, one of them cut where the screen is too narrow. */
 #include "common/common.h"
 
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 
 struct zr_table {
     size_t columns, rows;
+    size_t elastic; /* the column that is cut */
     bool right[COLUMNS];
     char **cells; /* the heads first */
 };
@@ -23,7 +24,9 @@ struct zr_table *zr_table_new(const char *first, ...) {
     va_start(ap, first);
     for (const char *h = first; h && t->columns < COLUMNS; h = va_arg(ap, const char *)) {
         t->right[t->columns] = *h == '>';
-        t->cells[t->columns++] = strdup(h + (*h == '>'));
+        if (*h == '~')
+            t->elastic = t->columns;
+        t->cells[t->columns++] = strdup(h + (*h == '>' || *h == '~'));
     }
     va_end(ap);
     t->rows = 1;
@@ -47,70 +50,74 @@ size_t zr_table_rows(const struct zr_table *t) {
     return t->rows - 1;
 }
 
-static size_t terminal_width(FILE *out) {
+size_t zr_columns(FILE *out) {
     struct winsize w;
     int fd = fileno(out); /* -1: in memory */
+    const char *columns = getenv("COLUMNS");
     if (fd >= 0 && isatty(fd) && ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 20)
         return w.ws_col;
-    return 0;
-}
-
-/* Columns on the screen, not bytes: continuation bytes of UTF-8 take none. */
-static size_t width_of(const char *s) {
-    size_t n = 0;
-    for (; *s; s++)
-        n += (*s & 0xc0) != 0x80;
-    return n;
-}
-
-/* The bytes of its first so many columns: no character is cut. */
-static size_t bytes_of(const char *s, size_t columns) {
-    size_t n = 0, seen = 0;
-    for (; s[n]; n++)
-        if ((s[n] & 0xc0) != 0x80 && seen++ == columns)
-            break;
-    return n;
+    size_t n = columns ? strtoul(columns, NULL, 10) : 0;
+    return n > 20 && n < 10000 ? n : 0;
 }
 
 static void pad(FILE *out, size_t n) {
     fprintf(out, "%*s", (int)n, "");
 }
 
+void zr_table_free(struct zr_table *t) {
+    for (size_t i = 0; i < t->rows * t->columns; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    free(t);
+}
+
+/* Cuts the elastic column so that all of the table fits, down to LEAST columns. */
+static void fit(struct zr_table *t, size_t *width, size_t screen) {
+    enum { LEAST = 12 };
+    size_t all = 0;
+    for (size_t c = 0; c < t->columns; c++)
+        all += width[c] + (c ? 2 : 0);
+    if (!screen || all <= screen || width[t->elastic] <= LEAST)
+        return;
+    size_t over = all - screen, room = width[t->elastic] - LEAST;
+    width[t->elastic] -= over < room ? over : room;
+    for (size_t r = 0; r < t->rows; r++) {
+        char **cell = &t->cells[r * t->columns + t->elastic], *cut = malloc(strlen(*cell) + 8);
+        if (!cut)
+            abort();
+        zr_text_middle(cut, *cell, width[t->elastic]);
+        free(*cell);
+        *cell = cut;
+    }
+}
+
 void zr_table_print(struct zr_table *t, FILE *out, bool colour) {
-    size_t width[COLUMNS] = {0}, screen = terminal_width(out), before_last = 0;
+    size_t width[COLUMNS] = {0};
     for (size_t r = 0; r < t->rows; r++)
         for (size_t c = 0; c < t->columns; c++) {
-            size_t w = width_of(t->cells[r * t->columns + c]);
+            size_t w = zr_text_width(t->cells[r * t->columns + c]);
             width[c] = w > width[c] ? w : width[c];
         }
-    for (size_t c = 0; c + 1 < t->columns; c++)
-        before_last += width[c] + 2;
+    fit(t, width, zr_columns(out));
     for (size_t r = 0; r < t->rows; r++) {
         if (r == 0)
             fputs(zr_dim(colour), out);
         for (size_t c = 0; c < t->columns; c++) {
             const char *cell = t->cells[r * t->columns + c];
-            size_t w = width_of(cell), room = width[c];
-            bool last = c + 1 == t->columns;
+            size_t w = zr_text_width(cell);
             if (c)
                 fputs("  ", out);
             if (t->right[c])
-                pad(out, room - w);
-            if (last && screen > before_last + 8 && w > screen - before_last)
-                fprintf(out, "%.*s...", (int)bytes_of(cell, screen - before_last - 3), cell);
-            else
-                fputs(cell, out);
-            if (!t->right[c] && !last)
-                pad(out, room - w);
+                pad(out, width[c] - w);
+            fputs(cell, out);
+            if (!t->right[c] && c + 1 < t->columns)
+                pad(out, width[c] - w);
         }
         if (r == 0)
             fputs(zr_plain(colour), out);
         fputc('\n', out);
     }
-    for (size_t i = 0; i < t->rows * t->columns; i++)
-        free(t->cells[i]);
-    free(t->cells);
-    free(t);
+    zr_table_free(t);
 }
 
 bool zr_colour(FILE *out) {

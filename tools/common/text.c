@@ -72,6 +72,37 @@ bool zr_text_parse_bytes(const char *text, uint64_t *out) {
     return true;
 }
 
+/* Columns on the screen, not bytes: continuation bytes of UTF-8 take none. */
+size_t zr_text_width(const char *s) {
+    size_t n = 0;
+    for (; *s; s++)
+        n += (*s & 0xc0) != 0x80;
+    return n;
+}
+
+/* The bytes of its first so many columns: no character is cut. */
+static size_t bytes_of(const char *s, size_t columns) {
+    size_t n = 0, seen = 0;
+    for (; s[n]; n++)
+        if ((s[n] & 0xc0) != 0x80 && seen++ == columns)
+            break;
+    return n;
+}
+
+const char *zr_text_middle(char *out, const char *text, size_t columns) {
+    size_t width = zr_text_width(text), left = columns > 3 ? (columns - 3) / 3 : 0;
+    if (width <= columns || columns < 4) {
+        out[0] = '\0';
+        strncat(out, text, bytes_of(text, columns));
+        return out;
+    }
+    size_t right = columns - 3 - left, head = bytes_of(text, left), tail = bytes_of(text, width - right);
+    char *end = mempcpy(out, text, head);
+    end = stpcpy(end, "...");
+    strcpy(end, text + tail);
+    return out;
+}
+
 void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
     int at = indent;
     while (*text) {

@@ -1,6 +1,7 @@
 /* zeroute doctor: what is wrong here, on one page, each with the one thing to do. */
 #include "doctor/doctor.h"
 
+#include "base/settings.h"
 #include "common/common.h"
 
 #include <ctype.h>
@@ -8,28 +9,40 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SIM = ZR_LONG };
 
 static const struct zr_option option_table[] = {
     {'j', "json", NULL, "print everything that was found as JSON"},
     {'f', "facts", NULL, "print what is known about versions, and from where"},
+    {'s', "seconds", "N", "how long to run a command at most (default 10)"},
+    {'w', "watch", "TIME", "look at a process so long, and name what grows"},
+    {SIM, "sim", "[SPEC]", "run the command on a simulated GPU"},
     {0},
 };
 
 static const struct zr_command command = {
     .name = "doctor",
-    .usage = "zeroute doctor [--json] [PID]\n"
+    .usage = "zeroute doctor [--json] [--watch TIME] [PID]\n"
+             "zeroute doctor [--json] [--seconds N] -- COMMAND [ARGUMENTS]\n"
              "zeroute doctor --facts",
-    .about = "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its device memory "
-             "and the host memory behind it: which stack is loaded, which links of the host mirror are there, whether "
-             "host memory is mirrored now, the smallest remedy for this stack and its price, and known trouble. "
-             "Nothing is changed, loaded or run.",
+    .about =
+        "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its device memory "
+        "and the host memory behind it: which stack is loaded, which links of the host mirror are there, whether "
+        "host memory is mirrored now, the smallest remedy for this stack and its price, and known trouble. "
+        "A COMMAND is run under zeroute for a few seconds, looked at when it holds most, and ended. Otherwise nothing "
+        "is changed, loaded or run.",
     .options = option_table,
     .notes = "Exit code: 0 nothing to do, 1 something to do, 2 an error or wrong usage, 3 cannot tell.\n",
-    .operands = "one process id at most",
-    .most = 1,
-    .examples = "zeroute doctor                 the machine, and what a program started here would get\n"
-                "zeroute doctor 4242            a process\n"
-                "sudo zeroute doctor 4242       a process of another user\n"
+    .program = true,
+    .one_of = "facts|json",
+    .examples = "zeroute doctor               # the machine, and what a program would get here\n"
+                "zeroute doctor 4242          # a process\n"
+                "sudo zeroute doctor 4242     # a process of another user\n"
+                "zeroute doctor 4242 --watch 60s  # what grows within a minute\n"
+                "zeroute doctor -- ./program  # a program, run for a few seconds\n"
                 "zeroute doctor --json 4242 | jq .findings",
 };
 
@@ -60,6 +73,17 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->found = true;
     to->calls = zr_total(s, "calls.");
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
+    to->reserved = zeroute_value(s, "reserved_bytes.all.current", 0);
+    to->host_usm = zeroute_value(s, "reserved_bytes.host.current", 0);
+    to->host_rounded = zeroute_value(s, "allocated_bytes.host_power_of_two.current", 0);
+    to->ipc_open = zeroute_value(s, "ipc.open", 0);
+    to->replaced = zeroute_value(s, "free_memory.replaced_calls", 0);
+    for (unsigned n = 0; n < ZR_CARDS_MAX; n++) {
+        char name[48];
+
+        snprintf(name, sizeof name, "device.%u.spilled_bytes", n);
+        to->spilled += zeroute_value(s, name, 0);
+    }
     to->peer_requested_calls = zeroute_value(s, "residency.peer.requested_calls", 0);
     to->peer_skipped_calls = zeroute_value(s, "residency.peer.skipped_calls", 0);
     to->ipc_exports = zeroute_value(s, "ipc.exports", 0);
@@ -147,8 +171,31 @@ static void read_machine(struct zr_case *c) {
         closedir(listing);
 }
 
-static bool gather(struct zr_case *c, pid_t pid) {
+/*
+ * A process on the simulated GPU tells of its cards and its memory below a folder of its own. Only our own processes:
+ * another user's folder may lead anywhere.
+ */
+static void follow_simulation(pid_t pid) {
+    struct zr_environ e = {0};
+    struct stat st;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    if (getenv("ZEROUTE_ROOT") || stat(path, &st) || st.st_uid != geteuid())
+        return;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    e.text = zr_read_whole(path, &e.length);
+    const char *root = e.text ? zr_environ_get(&e, "ZEROUTE_ROOT") : NULL;
+    const char *driver = e.text ? zr_environ_get(&e, "ZE_ENABLE_ALT_DRIVERS") : NULL;
+    if (root && driver && strstr(driver, "libze_simgpu"))
+        setenv("ZEROUTE_ROOT", root, 1);
+    free(e.text);
+}
+
+bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
     memset(c, 0, sizeof *c);
+    if (pid)
+        follow_simulation(pid);
     c->pid = pid;
     c->kernel = zr_kernel_version();
     c->meminfo_there = zr_meminfo_read(&c->meminfo);
@@ -156,6 +203,8 @@ static bool gather(struct zr_case *c, pid_t pid) {
     if (!pid) {
         zr_stack_of_machine(&c->stack);
         read_machine(c);
+        c->driverless = zr_driverless_cards(c->driverless_card, sizeof c->driverless_card);
+        c->node_error = zr_render_node_error(c->node, sizeof c->node);
         c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
         return true;
     }
@@ -167,6 +216,24 @@ static bool gather(struct zr_case *c, pid_t pid) {
     if (c->stack.parts[ZR_PART_PRELOAD].there || c->stack.error)
         read_counted(c);
     return true;
+}
+
+void zr_doctor_findings(FILE *to, pid_t pid) {
+    static struct zr_case c;
+    struct zr_diagnosis d;
+
+    if (!zr_doctor_gather(&c, pid))
+        return;
+    zr_diagnose(&c, &d);
+    for (size_t i = 0; i < d.findings.count; i++) {
+        const struct zr_finding *f = &d.findings.list[i];
+
+        fprintf(to, "%s: %s\n", zr_severity_names[f->severity], zr_shown(f->what));
+        if (f->todo)
+            fprintf(to, "    %s\n", zr_shown(f->todo));
+    }
+    zr_findings_free(&d.findings);
+    zr_stack_free(&c.stack);
 }
 
 /* --- the command ----------------------------------------------------------------------------- */
@@ -184,34 +251,89 @@ static int show_facts(void) {
 
 struct options {
     bool json, facts;
+    double seconds, watch;
+    const char *sim;
 };
 
 static bool take(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
-    (void)value;
+    if (option->id == SIM)
+        o->sim = value ? value : "";
+    if (option->id == SIM)
+        return true;
+    if (option->id == 'w') {
+        uint64_t ns = 0;
+        if (!zr_parse_time(value, strlen(value), &ns) || ns < 100000000u)
+            return zr_option_bad(&command, option, value, "a time such as 60s, at least 100ms");
+        o->watch = (double)ns / 1e9;
+        return true;
+    }
+    if (option->id == 's')
+        return zr_option_real(&command, option, value, 0.1, &o->seconds);
     *(option->id == 'j' ? &o->json : &o->facts) = true;
     return true;
 }
 
+/* Behind -- it is a command; a single number before it is a process. Returns false, which it has said. */
+static bool look(struct zr_case *c, struct zr_diagnosis *d, const struct options *o, int argc, char **argv, int at) {
+    bool command_given = at > 1 && !strcmp(argv[at - 1], "--");
+    pid_t pid = 0;
+
+    if (at < argc && command_given)
+        return zr_doctor_trial(c, d, argv + at, o->seconds);
+    if (at < argc && !zr_operand_pid(&command, argv[at], &pid))
+        return false;
+    if (at + 1 < argc) {
+        zr_wrong(&command, "more than one process id: expected one, or '-- COMMAND'");
+        return false;
+    }
+    if (o->watch > 0 && !pid) {
+        zr_wrong(&command, "--watch needs a process id");
+        return false;
+    }
+    if (zr_doctor_gather(c, pid)) {
+        struct zr_findings grown = {0};
+
+        if (o->watch > 0 && !zr_growth_watch(c, o->watch, &grown))
+            return false;
+        zr_diagnose(c, d);
+        zr_findings_join(&d->findings, &grown);
+        return true;
+    }
+    if (errno == ENOENT || errno == ESRCH)
+        zr_complain("doctor", "no process %d", (int)pid);
+    else
+        zr_complain("doctor", "process %d: %s", (int)pid, strerror(errno));
+    return false;
+}
+
+/* `zeroute doctor 4242 --json`: options may stand behind the process. */
+static void options_first(int argc, char **argv) {
+    if (argc >= 3 && argv[1][0] != '-' && argv[2][0] == '-' && strcmp(argv[2], "--") != 0) {
+        char *pid = argv[1];
+        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+        argv[argc - 1] = pid;
+    }
+}
+
 int zr_cmd_doctor(int argc, char **argv) {
     static struct zr_case c;
-    struct zr_diagnosis d;
-    struct options o = {0};
-    pid_t pid = 0;
+    struct zr_diagnosis d = {0};
+    struct options o = {.seconds = 10};
+    char root[512] = "";
     int at;
 
+    options_first(argc, argv);
     if (!zr_options(&command, argc, argv, take, &o, &at))
         return at;
-    if (at < argc && !zr_operand_pid(&command, argv[at], &pid))
-        return ZR_EXIT_ERROR;
     if (o.facts)
         return show_facts();
-    if (!gather(&c, pid)) {
-        zr_complain("doctor", "process %d: %s", (int)pid,
-                    errno == ENOENT || errno == ESRCH ? "there is none" : strerror(errno));
+    if (o.sim && !zr_simulate("doctor", o.sim, root, sizeof root))
         return ZR_EXIT_ERROR;
-    }
-    zr_diagnose(&c, &d);
+    bool seen = look(&c, &d, &o, argc, argv, at);
+    zr_simulate_end(root);
+    if (!seen)
+        return ZR_EXIT_ERROR;
     (o.json ? zr_doctor_json : zr_doctor_page)(stdout, &c, &d);
     int code = zr_diagnosis_code(&d);
     zr_findings_free(&d.findings);

@@ -7,6 +7,8 @@
 #include "common/common.h"
 
 int zr_cmd_doctor(int argc, char **argv);
+/* What doctor finds about a process, in short, for other pages; nothing if there is nothing. */
+void zr_doctor_findings(FILE *to, pid_t pid);
 
 /* --- facts.c ---------------------------------------------------------------------------------- */
 
@@ -44,6 +46,24 @@ bool zr_version_from(struct zr_version version, const char *least);
 
 /* Whether a fact holds for a version. False when the version is not known. */
 bool zr_fact_holds(enum zr_fact_id id, struct zr_version version);
+
+/* The fact that makes this loader fail with this runtime; ZR_FACTS: they work together, or one is not known. */
+enum zr_fact_id zr_loader_fails(struct zr_version runtime, struct zr_version loader);
+/* The loader to install for this runtime: one that was tried with it. */
+const char *zr_loader_for(struct zr_version runtime);
+
+/* --- package.c -------------------------------------------------------------------------------- */
+/* The version of the package that installed the Level Zero loader at this path; "" if none is known to have. */
+void zr_package_version(const char *path, char *out, size_t size);
+
+/* --- machine.c: why a program finds no GPU ---------------------------------------------------- */
+struct zr_case;
+struct zr_findings;
+/* Intel display devices on the PCI bus that no kernel driver has taken; the first of them. */
+unsigned zr_driverless_cards(char *first, size_t size);
+/* 0 if a render node may be opened; else why the last one may not, ENOENT: there is none. */
+int zr_render_node_error(char *node, size_t size);
+void zr_machine_find(const struct zr_case *c, struct zr_findings *to);
 
 /* --- stack.c ---------------------------------------------------------------------------------- */
 
@@ -169,9 +189,21 @@ void zr_finding_says(char **text, const char *format, ...) __attribute__((format
 
 /* Gravest first. */
 void zr_findings_sort(struct zr_findings *findings);
+/* Moves them, in the order of gravity. */
+void zr_findings_join(struct zr_findings *to, struct zr_findings *more);
 void zr_findings_free(struct zr_findings *findings);
 
 extern const char *const zr_severity_names[];
+
+/* --- growth.c --------------------------------------------------------------------------------- */
+
+/* Accounts that are worth a word whenever they are: spilled memory, rounded pinned memory, answers that were wrong. */
+void zr_accounts_find(const struct zr_case *c, struct zr_findings *to);
+/*
+ * Looks at a process for so many seconds, ten times, and adds what grew while its own allocations did not, with rate.
+ * Returns false when the process ended meanwhile. *c is the last look.
+ */
+bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to);
 
 /* --- diagnosis.c ------------------------------------------------------------------------------ */
 
@@ -189,6 +221,8 @@ struct zr_counted {
     uint64_t peer_requested_calls, peer_skipped_calls, ipc_exports;
     uint64_t too_large_calls; /* failed with UNSUPPORTED_SIZE */
     uint64_t gpu_active_start, mem_available_start;
+    uint64_t reserved, host_usm, host_rounded, ipc_open; /* device and host USM held from the driver; of it rounded */
+    uint64_t spilled, replaced;                          /* bytes that went to host memory; answers about free memory */
     char settings[512];
     char hooks[256];
     char guard[512];   /* functions that the loader lacks and that were called, answered by the guard */
@@ -207,6 +241,10 @@ struct zr_case {
     struct zr_process_memory memory;
     struct zr_card cards[ZR_CARDS_MAX];
     unsigned card_count;
+    unsigned driverless; /* display devices without a kernel driver */
+    char driverless_card[32];
+    int node_error; /* of the machine: why no render node may be opened; 0: one may */
+    char node[64];
     struct zr_version kernel;
     struct zr_counted counted;
 };
@@ -271,6 +309,12 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to);
 unsigned zr_case_cards(const struct zr_case *c);
 /* A switch of the driver or the runtime in the process's environment: set and not zero. */
 bool zr_case_env_on(const struct zr_case *c, const char *name);
+
+/* --- doctor.c, trial.c ------------------------------------------------------------------------ */
+/* Reads everything about a process, or (pid 0) the machine. Returns false with errno set if there is no process. */
+bool zr_doctor_gather(struct zr_case *c, pid_t pid);
+/* Runs a command for so many seconds and diagnoses it when it holds most. Returns false, which it has said. */
+bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds);
 
 /* --- page.c ----------------------------------------------------------------------------------- */
 

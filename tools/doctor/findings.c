@@ -62,3 +62,15 @@ void zr_findings_free(struct zr_findings *findings) {
     free(findings->list);
     *findings = (struct zr_findings){NULL, 0};
 }
+
+void zr_findings_join(struct zr_findings *to, struct zr_findings *more) {
+    for (size_t i = 0; i < more->count; i++) {
+        struct zr_finding *f = zr_finding_add(to, ZR_NOTE, "", "%s", "");
+
+        free(f->what);
+        *f = more->list[i];
+    }
+    free(more->list);
+    *more = (struct zr_findings){0};
+    zr_findings_sort(to);
+}

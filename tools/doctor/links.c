@@ -70,7 +70,7 @@ static void find_backing(const struct zr_case *c, struct zr_link *link) {
         return;
     }
     if (!c->stack.driver.count) {
-        say(link, ZR_UNKNOWN, "no Intel driver is loaded, or its version is not told");
+        say(link, ZR_UNKNOWN, "no Intel driver is loaded, or its version is unknown");
         return;
     }
     if (!zr_fact_holds(ZR_FACT_DEFERS_BACKING, c->stack.driver)) {
@@ -159,17 +159,21 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 static const uint64_t noise = UINT64_C(256) << 20;
 
 /* Host bytes that may be mirrors: GPUActive against the process's own start where it is known, else
- * memory that nobody owns. */
+ * memory that is not attributed to any process. */
 static uint64_t lost_bytes(const struct zr_case *c, const char **by) {
     const struct zr_counted *counted = &c->counted;
 
     if (c->meminfo.gpu_active != ZR_ABSENT) {
         uint64_t start = counted->found && counted->gpu_active_start != ZR_ABSENT ? counted->gpu_active_start : 0;
+        uint64_t grown = c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
 
-        *by = start ? "GPUActive since the process's first device operation" : "GPUActive";
-        return c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
+        /* Host USM that the program asked for is in GPUActive as well, and no mirror. */
+        *by = counted->host_usm ? "GPUActive, less the program's host USM,"
+              : start           ? "GPUActive since the process's first device operation"
+                                : "GPUActive";
+        return grown > counted->host_usm ? grown - counted->host_usm : 0;
     }
-    *by = "memory in use that belongs to no process; this kernel has no GPUActive";
+    *by = "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)";
     return c->meminfo.unaccounted;
 }
 
@@ -194,7 +198,7 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     }
     if (lost == ZR_ABSENT) {
         out->state = ZR_MIRROR_UNKNOWN;
-        snprintf(out->why, sizeof out->why, "/proc/meminfo tells neither GPUActive nor what is lost");
+        snprintf(out->why, sizeof out->why, "/proc/meminfo has neither GPUActive nor the figures to estimate it");
         return;
     }
     zr_text_bytes(a, lost);

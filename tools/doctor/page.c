@@ -13,7 +13,7 @@ static unsigned page_width(FILE *to) {
     struct winsize w;
 
     if (!isatty(fileno(to)) || ioctl(fileno(to), TIOCGWINSZ, &w) || !w.ws_col)
-        return 100;
+        return 80;
     return w.ws_col < NARROWEST ? NARROWEST : w.ws_col > WIDEST ? WIDEST : w.ws_col;
 }
 
@@ -59,9 +59,13 @@ static void show_stack(FILE *to, const struct zr_case *c, bool colour, unsigned 
     }
     if (!any)
         fprintf(to, "  %s\n", c->stack.error ? "not known: the maps cannot be read" : "nothing of Level Zero or SYCL");
-    if (c->stack.adapter)
-        fprintf(to, "  adapter v%d is in use (%s)%s\n", c->stack.adapter, zr_shown(c->stack.adapter_why),
-                binding_text(&c->stack));
+    if (c->stack.adapter) {
+        char line[256];
+        snprintf(line, sizeof line, "adapter v%d is in use (%s)%s", c->stack.adapter, c->stack.adapter_why,
+                 binding_text(&c->stack));
+        fputs("  ", to);
+        zr_text_wrap(to, 2, (int)width, line);
+    }
 }
 
 /* Those that are not as they are by default. */
@@ -83,7 +87,7 @@ static void show_settings(FILE *to, const char *list) {
         fprintf(to, " %s:%s", setting->name, zr_shown(strndupa(at + name + 1, value)));
         any = true;
     }
-    fprintf(to, "%s\n", any ? "" : " all settings as by default");
+    fprintf(to, "%s\n", any ? "" : " all settings at their defaults");
 }
 
 static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
@@ -93,7 +97,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
     for (unsigned i = 0; i < c->memory.card_count; i++) {
         const struct zr_card_use *use = &c->memory.cards[i];
 
-        fprintf(to, "  card %s (%s): VRAM %s, resident %s, imports (GTT) %s\n", use->pdev, use->driver,
+        fprintf(to, "  card %s (%s): VRAM %s, resident %s, GTT %s\n", use->pdev, use->driver,
                 zr_text_bytes(a, use->vram.total), zr_text_bytes(b, use->vram.resident),
                 zr_text_bytes(x, use->gtt.total));
     }
@@ -101,17 +105,21 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
         fprintf(to, "  cards: not known, the descriptors cannot be read\n");
     else if (!c->memory.card_count)
         fprintf(to, "  no card is open%s\n", c->pid ? " in this process" : " in any process that can be read");
+    char line[256] = "";
     if (c->meminfo_there)
-        fprintf(to, "  host: GPUActive %s, MemAvailable %s of %s", zr_text_bytes(a, c->meminfo.gpu_active),
-                zr_text_bytes(b, c->meminfo.available), zr_text_bytes(x, c->meminfo.total));
+        snprintf(line, sizeof line, "GPUActive %s, MemAvailable %s of %s",
+                 c->meminfo.gpu_active == ZR_ABSENT ? "not available" : zr_text_bytes(a, c->meminfo.gpu_active),
+                 zr_text_bytes(b, c->meminfo.available), zr_text_bytes(x, c->meminfo.total));
+    size_t used = strlen(line);
     if (c->pid) {
-        fprintf(to, ", VmRSS %s", zr_text_bytes(a, c->memory.rss));
+        used += (size_t)snprintf(line + used, sizeof line - used, ", VmRSS %s", zr_text_bytes(a, c->memory.rss));
         if (c->memory.cgroup_current != ZR_ABSENT)
-            fprintf(to, ", cgroup %s", zr_text_bytes(y, c->memory.cgroup_current));
+            snprintf(line + used, sizeof line - used, ", cgroup %s", zr_text_bytes(y, c->memory.cgroup_current));
     } else if (c->holders) {
-        fprintf(to, "; %u processes hold cards", c->holders);
+        snprintf(line + used, sizeof line - used, "; %u processes hold cards", c->holders);
     }
-    fputc('\n', to);
+    fputs("  host: ", to);
+    zr_text_wrap(to, 8, (int)page_width(to), line);
     if (c->counted.found) {
         fprintf(to, "  zeroute: %s allocated, %llu calls seen,", zr_text_bytes(a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
@@ -184,7 +192,7 @@ static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, u
 }
 
 void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d) {
-    static const char *const verdicts[] = {"nothing to do", "something to do", "cannot tell"};
+    static const char *const verdicts[] = {"nothing to do", "something to do", "an error", "cannot tell"};
     bool colour = zr_colour(to);
     unsigned width = page_width(to);
 

@@ -145,6 +145,13 @@ static void inspect(struct zr_library *library, enum zr_part part) {
         return;
     }
     zr_elf_build_id(&elf, library->build_id, sizeof library->build_id);
+    if (part == ZR_PART_LOADER) {
+        char package[48];
+
+        zr_package_version(library->path, package, sizeof package);
+        if (*package)
+            snprintf(library->version, sizeof library->version, "%s", package);
+    }
     if (part == ZR_PART_DRIVER || part == ZR_PART_DRIVER_LEGACY) {
         char release[48];
 

@@ -12,16 +12,9 @@
 /* Why calls may pass us by, from what is loaded. */
 static const char *likely_bypass(const struct zr_case *c, const char **todo) {
     *todo = "run the program from its start under zeroute run";
-    if (*c->counted.hooks)
-        return c->counted.hooks;
     if (zr_case_env_on(c, "UR_ADAPTERS_DEEP_BIND")) {
         *todo = "unset UR_ADAPTERS_DEEP_BIND";
         return "UR_ADAPTERS_DEEP_BIND=1 binds the adapters past every preload";
-    }
-    if (c->stack.parts[ZR_PART_NPU].there || c->stack.parts[ZR_PART_VPU].there ||
-        c->stack.parts[ZR_PART_DRIVER_LEGACY].there) {
-        *todo = "set ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0";
-        return "with two drivers the loader calls through tables inside the handles";
     }
     if (!c->stack.parts[ZR_PART_LOADER].there) {
         *todo = "nothing: zeroute sees Level Zero only";
@@ -45,9 +38,17 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
             vram = (vram == ZR_ABSENT ? 0 : vram) + c->memory.cards[i].vram.total;
     }
     if (!counted->found && counted->why_not) {
-        f = zr_finding_add(to, ZR_WARNING, "preload-silent", "zeroute is loaded but tells nothing");
+        f = zr_finding_add(to, ZR_WARNING, "preload-silent", "zeroute is loaded but publishes nothing");
         zr_finding_says(&f->seen, "%s", counted->why_not);
         zr_finding_says(&f->todo, "remove stats:off, or run zeroute as the same user");
+        return;
+    }
+    if (*counted->hooks) {
+        const char *remedy = strrchr(counted->hooks, ';');
+
+        f = zr_finding_add(to, ZR_ERROR, "preload-bypassed", "zeroute is loaded but does not see every call");
+        zr_finding_says(&f->seen, "%.*s", (int)strcspn(counted->hooks, ";"), counted->hooks);
+        zr_finding_says(&f->todo, "%s", remedy && remedy[1] ? remedy + 2 : "take its figures for a part of the whole");
         return;
     }
     /* The runtime's own queues and heaps are a few hundred MiB at most. */
@@ -62,7 +63,7 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
 
 /* --- versions that do not go together -------------------------------------------------------- */
 
-static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact, const char *needs) {
+static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum zr_fact_id fact) {
     bool guarded = c->stack.parts[ZR_PART_PRELOAD].there && !strstr(c->counted.settings, "guard:off") &&
                    zr_version_from(c->stack.loader, "1.16");
     struct zr_finding *f = zr_finding_add(to, guarded ? ZR_NOTE : ZR_ERROR, "loader-gap",
@@ -71,27 +72,21 @@ static void loader_finding(const struct zr_case *c, struct zr_findings *to, enum
 
     zr_finding_says(&f->seen, "%s%s%s%s", zr_facts[fact].what, guarded ? "; zeroute's guard answers for it" : "",
                     c->counted.guard[0] ? ", so far for: " : "", c->counted.guard);
-    zr_finding_says(&f->todo, "install loader %s or later%s", needs,
+    zr_finding_says(&f->todo, "install loader %s or later%s", zr_loader_for(c->stack.runtime),
                     zr_version_from(c->stack.loader, "1.16") ? ", or run under zeroute (guard:on)" : "");
     f->source = zr_facts[fact].source;
 }
 
 static void check_loader(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_stack *s = &c->stack;
+    enum zr_fact_id fact = zr_loader_fails(s->runtime, s->loader);
 
-    if (!s->loader.count || !s->runtime.count)
+    /* A loader that has the function after all, whatever its number. */
+    if (fact == ZR_FACT_LOADER_GRAPH &&
+        zr_library_mentions(&s->parts[ZR_PART_LOADER], "zeCommandListIsGraphCaptureEnabledExt"))
         return;
-    if (zr_fact_holds(ZR_FACT_LOADER_NO_DEVICES, s->loader))
-        loader_finding(c, to, ZR_FACT_LOADER_NO_DEVICES, "1.22");
-    else if (zr_fact_holds(ZR_FACT_LOADER_TRACING_CRASH, s->loader) && zr_version_from(s->runtime, "2025.2"))
-        loader_finding(c, to, ZR_FACT_LOADER_TRACING_CRASH, "1.22");
-    else if (zr_version_from(s->runtime, "2026.1") &&
-             (*s->parts[ZR_PART_LOADER].file
-                  ? !zr_library_mentions(&s->parts[ZR_PART_LOADER], "zeCommandListIsGraphCaptureEnabledExt")
-                  : zr_fact_holds(ZR_FACT_LOADER_GRAPH, s->loader)))
-        loader_finding(c, to, ZR_FACT_LOADER_GRAPH, "1.32");
-    else if (zr_version_from(s->runtime, "2025.3") && zr_fact_holds(ZR_FACT_LOADER_VECTOR_WIDTH, s->loader))
-        loader_finding(c, to, ZR_FACT_LOADER_VECTOR_WIDTH, "1.22");
+    if (fact != ZR_FACTS)
+        loader_finding(c, to, fact);
 }
 
 /* Adapter v2 with an old UMF needs a link that is missing beside many a loader. */
@@ -111,7 +106,7 @@ static void check_umf(const struct zr_case *c, struct zr_findings *to) {
     if (!access(link, F_OK))
         return;
     f = zr_finding_add(to, ZR_ERROR, "umf-loader-link", "UMF %s cannot open the Level Zero loader", umf->version);
-    zr_finding_says(&f->seen, "%s; there is none beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what, loader->path);
+    zr_finding_says(&f->seen, "%s; it is missing beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what, loader->path);
     zr_finding_says(&f->todo, "install the loader's development package, or a runtime from 2025.3 on");
     f->source = zr_facts[ZR_FACT_UMF_UNVERSIONED].source;
 }
@@ -255,6 +250,7 @@ static void add_variable(void *to, const struct zr_env_report *what) {
 }
 
 void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
+    zr_machine_find(c, to);
     check_preload(c, to);
     check_loader(c, to);
     check_umf(c, to);
@@ -262,5 +258,6 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_cards(c, to);
     check_spill(c, to);
     check_ipc(c, to);
+    zr_accounts_find(c, to);
     zr_env_check(&c->stack, add_variable, to);
 }

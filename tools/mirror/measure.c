@@ -88,11 +88,11 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
     if (!native)
         limit_cards(plan->cards);
     if (!strcmp(plan->backing, "eager") && !zr_eager_environment(kept, sizeof kept))
-        printf("stop backing:eager is not possible: %s is set already\n", kept);
+        printf("stop backing:eager is not possible: %s is set already\n", zr_shown(kept));
     zr_preload_set(library);
     fflush(stdout);
     execv(self, argv);
-    printf("stop cannot start %s: %s\n", self, strerror(errno));
+    printf("stop cannot start %s: %s\n", zr_shown(self), strerror(errno));
     fflush(stdout);
     _exit(127);
 }

@@ -92,6 +92,9 @@ bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_rou
 
 /* --- show.c ----------------------------------------------------------------------------------- */
 void zr_mirror_show(FILE *to, const struct zr_mirror_result *result);
+/* --- advice.c: the recommendation behind a verdict, and behind the table of --all --------------- */
+void zr_mirror_advise(FILE *to, const struct zr_mirror_result *r);
+void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsigned count);
 void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown);
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count);
 

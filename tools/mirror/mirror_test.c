@@ -37,13 +37,13 @@ static const struct zr_command command = {
         "GPUActive, the drop of MemAvailable, VmRSS, and what the cards import. Then the slope with its error, and "
         "a verdict. It leaves nothing behind.",
     .options = option_table,
-    .notes =
-        "Exit code: 0 not mirrored, 1 mirrored, 2 an error or wrong usage, 3 cannot tell. With --all: that of the\n"
-        "first row.\n",
-    .examples = "zeroute mirror-test                          as this machine is\n"
-                "zeroute mirror-test --residency owner        with peer residency skipped\n"
-                "zeroute mirror-test --share ipc --cards 1    what an IPC handle costs\n"
-                "zeroute mirror-test --all --markdown         the table for a report\n"
+    .one_of = "json|markdown",
+    .notes = "Exit code: 0 not mirrored, 1 mirrored, 2 an error or wrong usage, 3 cannot tell. With --all: that of the "
+             "first row.\n",
+    .examples = "zeroute mirror-test                        # as this machine is\n"
+                "zeroute mirror-test --residency owner      # with peer residency skipped\n"
+                "zeroute mirror-test --share ipc --cards 1  # what an IPC handle costs\n"
+                "zeroute mirror-test --all --markdown       # the table for a report\n"
                 "zeroute mirror-test --sim --step 64MiB --keep 1GiB",
 };
 

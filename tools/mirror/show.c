@@ -47,13 +47,16 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r) {
     const struct zr_mirror_step *start = &r->step[0];
     bool colour = zr_colour(to);
     char step[ZR_TEXT_SIZE], a[ZR_TEXT_SIZE], b[SIGNED_SIZE], c[SIGNED_SIZE], d[SIGNED_SIZE], e[SIGNED_SIZE];
-    char n[16], active[48], available[48];
+    char n[16], active[48], available[48], text[512];
     struct zr_table *table;
 
-    fprintf(to, "%s%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s%s\n", zr_bold(colour),
-            plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency, plan->backing,
-            zr_share_names[plan->share], plan->count, zr_text_bytes(step, plan->step), plan->variables ? ", " : "",
-            plan->variables ? plan->variables : "", zr_plain(colour));
+    snprintf(text, sizeof text, "%u card%s, route:%s, residency:%s, backing:%s, share %s, %u steps of %s%s%s",
+             plan->cards, plan->cards == 1 ? "" : "s", plan->route, plan->residency, plan->backing,
+             zr_share_names[plan->share], plan->count, zr_text_bytes(step, plan->step), plan->variables ? ", " : "",
+             plan->variables ? plan->variables : "");
+    fputs(zr_bold(colour), to);
+    zr_text_wrap(to, 0, 80, text);
+    fputs(zr_plain(colour), to);
     if (*r->driver || *r->device)
         fprintf(to, "%s, driver %s\n", zr_shown(r->device), zr_shown(r->driver));
     if (r->count) {
@@ -69,16 +72,20 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r) {
                          growth_text(e, s->imports, start->imports));
         }
         zr_table_print(table, to, colour);
-        fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n");
+        fprintf(to, "host columns: growth since step 0; MemAvailable: how much less there is\n"
+                    "no host USM is allocated: GPUActive's growth is mirror, or another program's\n");
     }
     if (*r->stopped && r->count)
         fprintf(to, "stopped early: %s\n", zr_shown(r->stopped));
-    if (r->count)
-        fprintf(to, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s\n",
-                slope_text(active, sizeof active, r->by_active, &r->active),
-                slope_text(available, sizeof available, r->by_available, &r->available), r->data);
+    if (r->count) {
+        snprintf(text, sizeof text, "host bytes per device byte: %s by GPUActive, %s by MemAvailable; data %s",
+                 slope_text(active, sizeof active, r->by_active, &r->active),
+                 slope_text(available, sizeof available, r->by_available, &r->available), r->data);
+        zr_text_wrap(to, 0, 80, text);
+    }
     fprintf(to, "verdict: %s%s%s (%s)\n", r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
             zr_verdict_names[r->verdict], zr_plain(colour), r->why);
+    zr_mirror_advise(to, r);
 }
 
 /* --- the table of --all ---------------------------------------------------------------------- */
@@ -99,7 +106,7 @@ static const char *cell_text(char *out, size_t size, const struct zr_mirror_resu
     if (!cell || cell->count < 3 || !there)
         snprintf(out, size, "-");
     else if (!strcmp(cell->data, "damaged"))
-        snprintf(out, size, "DATA DAMAGED");
+        snprintf(out, size, "DAMAGED");
     else
         snprintf(out, size, "%.2f%s", fabs(line->slope) < 0.005 ? 0 : line->slope,
                  cell->verdict == ZR_CANNOT_TELL ? "?" : "");
@@ -144,11 +151,13 @@ static void show_reasons(FILE *to, const struct zr_mirror_result *results, unsig
         }
         if (told)
             continue;
-        fprintf(to, "%snot available: %s, %u card%s", markdown ? "- " : "", results[i].plan.label,
-                results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s");
+        char text[640], more[32] = "";
+
         if (others)
-            fprintf(to, ", and %u more", others);
-        fprintf(to, ": %s\n", zr_shown(results[i].why));
+            snprintf(more, sizeof more, ", and %u more", others);
+        snprintf(text, sizeof text, "%snot available: %s, %u card%s%s: %s", markdown ? "- " : "", results[i].plan.label,
+                 results[i].plan.cards, results[i].plan.cards == 1 ? "" : "s", more, results[i].why);
+        zr_text_wrap(to, 0, markdown ? 1 << 20 : 80, text);
     }
 }
 
@@ -165,7 +174,7 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
     fprintf(to, "%sHost bytes per device byte%s\n%s%-*s", zr_bold(colour), zr_plain(colour), markdown ? "\n| " : "",
             (int)width, "setting");
     for (unsigned k = 0; k < columns; k++)
-        fprintf(to, "%s%5u %s", markdown ? " | " : "  ", cards[k], cards[k] == 1 ? "card " : "cards");
+        fprintf(to, "%s%u %s", markdown ? " | " : "  ", cards[k], cards[k] == 1 ? "card " : "cards");
     fprintf(to, "%s\n", markdown ? " |" : "");
     if (markdown) {
         fprintf(to, "| ---");
@@ -178,13 +187,15 @@ void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsi
             continue;
         fprintf(to, "%s%-*s", markdown ? "| " : "", (int)width, results[i].plan.label);
         for (unsigned k = 0; k < columns; k++)
-            fprintf(to, "%s%11s", markdown ? " | " : "  ",
+            fprintf(to, "%s%7s", markdown ? " | " : "  ",
                     cell_text(text, sizeof text, cell_of(results, count, results[i].plan.label, cards[k])));
         fprintf(to, "%s\n", markdown ? " |" : "");
     }
     if (markdown)
         fputc('\n', to);
     show_reasons(to, results, count, markdown);
+    if (!markdown)
+        zr_mirror_advise_all(to, results, count);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------ */

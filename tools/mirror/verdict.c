@@ -49,7 +49,7 @@ void zr_mirror_judge(struct zr_mirror_result *r) {
     if (r->verdict == ZR_CANNOT_TELL)
         snprintf(r->why, sizeof r->why, "the slope does not stand out: other load, or too small steps");
     else if (!r->by_active)
-        snprintf(r->why, sizeof r->why, "by MemAvailable alone: this kernel has no GPUActive");
+        snprintf(r->why, sizeof r->why, "by MemAvailable alone: GPUActive is not available (needs kernel 7.1)");
     else if (r->by_available && apart > allowed)
         snprintf(r->why, sizeof r->why,
                  "by GPUActive; MemAvailable says %.2f: other load on the machine, or a loss that "

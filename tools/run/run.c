@@ -14,23 +14,25 @@
 struct options {
     const char *json, *sim; /* sim: "" for the default card */
     int summary;            /* -1: where stderr is a terminal */
-    bool discard;
+    bool discard, verbose, fail_on_error;
     bool presets_only; /* this pass takes presets, the other one everything else */
-    struct zr_config config;
+    struct zr_settings config;
     char **program;
 };
 
-enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, JSON, DISCARD, SETTING };
-enum { OWN = 6, SETTINGS_MAX = 64 };
+enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, VERBOSE, JSON, DISCARD, FAIL_ON_ERROR, SETTING };
+enum { OWN = 8, SETTINGS_MAX = 64 };
 
 /* Filled in by describe(): the settings follow our own options. */
-static struct zr_option option_table[OWN + 2 * SETTINGS_MAX + 1] = {
+static struct zr_option option_table[OWN + SETTINGS_MAX + 1] = {
     {PRESET, "preset", "NAME", NULL},
     {SIM, "sim", "[SPEC]", "use a simulated GPU, for example --sim=devices:2,vram:16GiB"},
     {SUMMARY, "summary", NULL, "print a summary on stderr at the end (default on a terminal)"},
     {NO_SUMMARY, "no-summary", NULL, "print no summary"},
+    {VERBOSE, "verbose", NULL, "print the summary with every row and column"},
     {JSON, "json", "FILE", "write the last statistics of every process that used a device; - is stdout"},
     {DISCARD, "discard", NULL, "leave nothing behind for 'zeroute stat'"},
+    {FAIL_ON_ERROR, "fail-on-error", NULL, "exit with 66 if --check has found an error"},
 };
 
 static const struct zr_command command = {
@@ -39,19 +41,20 @@ static const struct zr_command command = {
     .about = "Starts PROGRAM with libzeroute.so preloaded, passes signals and its exit code through, and shows at the "
              "end what it and the processes it started did with device memory.",
     .options = option_table,
-    .notes =
-        "An option is stronger than a preset, a preset is stronger than ZEROUTE_CONF, and that is stronger than\n"
-        "the file named by ZEROUTE_CONF_FILE.\n"
-        "\n"
-        "Exit code: the program's own (its signal is raised again), 125 our own failure, 126 the program cannot be\n"
-        "executed, 127 it was not found.\n",
+    .one_of = "summary|no-summary;verbose|no-summary",
+    .notes = "An option overrides a preset, a preset overrides ZEROUTE_CONF, and that overrides the file named by "
+             "ZEROUTE_CONF_FILE.\n"
+             "\n"
+             "Exit code: the program's own (its signal is raised again), 66 an error found with --fail-on-error, 125 "
+             "our own failure, 126 the program cannot be "
+             "executed, 127 it was not found.\n",
     .examples = "zeroute run --preset observe -- python train.py\n"
-                "zeroute run --preset mitigate --json out.json -- ./llama-server -m model.gguf\n"
+                "zeroute run --preset mitigate --json out.json -- ./llama-server -m m.gguf\n"
                 "zeroute run --sim=devices:2 --limit 80% -- ./program",
     .program = true,
 };
 
-/* An option for every setting, shown as --cache-limit; --cache_limit is understood, too. */
+/* An option for every setting, spelt with hyphens. */
 static void describe(void) {
     static char text[SETTINGS_MAX][256], hyphens[SETTINGS_MAX][32], presets[1024];
     struct zr_option *next = option_table + OWN;
@@ -66,8 +69,6 @@ static void describe(void) {
             *c = *c == '_' ? '-' : *c;
         snprintf(text[i], sizeof text[i], "%s (default %s)", s->help, s->fallback);
         *next++ = (struct zr_option){SETTING + (int)i, hyphens[i], s->values, text[i]};
-        if (strcmp(hyphens[i], s->name) != 0)
-            *next++ = (struct zr_option){SETTING + (int)i, s->name, s->values, NULL};
     }
 }
 
@@ -143,11 +144,17 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     case NO_SUMMARY:
         o->summary = option->id == SUMMARY;
         return true;
+    case VERBOSE:
+        o->summary = o->verbose = true;
+        return true;
     case JSON:
         o->json = value;
         return true;
     case DISCARD:
         o->discard = true;
+        return true;
+    case FAIL_ON_ERROR:
+        o->fail_on_error = true;
         return true;
     default:
         return set_setting(o, &zr_settings[option->id - SETTING], value);
@@ -200,7 +207,7 @@ static bool write_json(const char *path, struct zeroute_snapshot *const *s, size
     return good;
 }
 
-static void summarise(struct zeroute_snapshot **s, size_t count) {
+static void summarise(struct zeroute_snapshot **s, size_t count, bool verbose) {
     bool colour = zr_colour(stderr);
     fflush(stdout);
     if (count == 0) {
@@ -209,15 +216,15 @@ static void summarise(struct zeroute_snapshot **s, size_t count) {
     }
     fputc('\n', stderr);
     if (count > 1) {
-        zr_overview(stderr, s, count, colour);
+        zr_overview(stderr, s, count, NULL, 0, colour);
         fputc('\n', stderr);
         for (size_t i = 1; i < count; i++)
             zeroute_snapshot_add(s[0], s[i]);
     }
-    zr_summary(stderr, s[0], colour);
+    zr_summary(stderr, s[0], colour, verbose);
 }
 
-static bool report(const struct options *o, const char *run, bool nested) {
+static bool report(const struct options *o, const char *run, bool nested, uint64_t *errors) {
     struct zeroute_list *list = zeroute_list_new();
     size_t count = 0;
     char why[256];
@@ -232,10 +239,12 @@ static bool report(const struct options *o, const char *run, bool nested) {
         else
             zr_complain("run", "process %d: %s", list->process[i].pid_inside, why);
     }
+    for (size_t i = 0; i < count; i++)
+        *errors += zeroute_value(s[i], "check.errors", 0);
     if (s && o->json)
         good = write_json(o->json, s, count);
     if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
-        summarise(s, count);
+        summarise(s, count, o->verbose);
     for (size_t i = 0; s && i < list->count; i++)
         if (o->discard && !nested && zr_run_owns(&list->process[i], run))
             zr_gc_remove(&list->process[i], false);
@@ -267,6 +276,8 @@ static bool prepare(const struct options *o, char *root, size_t size) {
         return false;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
+    if (o->config.check > ZR_CHECK_NONE)
+        setenv("UR_L0_DISABLE_USM_ALLOCATOR", "1", 0); /* a runtime's pool would hide its small blocks */
     zr_settings_print(&o->config, settings, sizeof settings);
     setenv("ZEROUTE_CONF", settings, 1);
     const char *obstacle = zr_preload_obstacle(o->program[0]);
@@ -288,14 +299,15 @@ static int run_program(const struct options *o, int *status) {
     char run[ZR_RUN_NAME], root[512] = "";
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     int code = ZR_EXIT_OWN, exec_error;
+    uint64_t errors = 0;
     if (!prepare(o, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
     *status = zr_launch(o->program, &exec_error);
     if (exec_error)
         code = not_executed(o, exec_error);
-    else if (report(o, run, nested) || *status != 0)
-        code = -1;
+    else if (report(o, run, nested, &errors) || *status != 0)
+        code = o->fail_on_error && errors && WIFEXITED(*status) ? ZR_EXIT_FOUND : -1;
     zr_simulate_end(root);
     zr_gc_old();
     return code;

@@ -294,6 +294,10 @@ uint64_t sim_machine_free(unsigned card) {
     uint64_t used = vram_used(card);
     unlock();
     pthread_mutex_unlock(&sim.memory);
+    if (strcmp(sim_config.says_free, "zero") == 0)
+        return 0;
+    if (strcmp(sim_config.says_free, "total") == 0 || strcmp(sim_config.says_free, "double") == 0)
+        return sim_config.vram * (sim_config.says_free[0] == 'd' ? 2 : 1);
     return used < sim_config.vram ? sim_config.vram - used : 0;
 }
 

@@ -34,7 +34,7 @@ typedef void (*sim_function)(void);
 /* What newer headers declare and the oldest does not. */
 #define SIM_STYPE_DDI_HANDLES 0x00020027
 #define SIM_STYPE_USABLE_MEMORY 0x00020041
-#define SIM_STYPE_COUNTER_EVENTS 0x0002000d
+#define SIM_STYPE_COUNTER_EVENTS 0x00020014
 #define SIM_ADDRESS_NOT_FOUND ((ze_result_t)0x78000021)
 
 struct sim_next { /* every extension structure starts like this */

@@ -15,30 +15,33 @@ struct record {
 };
 
 struct options {
-    bool json, all;
+    bool json, all, latency;
 };
 
 static const struct zr_option option_table[] = {
     {'a', "all", NULL, "show figures that are the same, too"},
+    {'l', "latency", NULL, "show latencies, too: those of single runs are mostly noise"},
     {'j', "json", NULL, "print JSON"},
     {0},
 };
 
 static const struct zr_command command = {
     .name = "diff",
-    .usage = "zeroute diff [--all] [--json] RUN1 RUN2",
+    .usage = "zeroute diff [OPTIONS] RUN1 RUN2",
     .about = "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.",
     .options = option_table,
     .notes = "A RUN is a file and, where it holds several, which one:\n"
-             "  FILE        written by 'zeroute run --json FILE' (all its processes together), or holding a\n"
-             "              fingerprint alone\n"
-             "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE'; without #N the first\n"
+             "  FILE        written by 'zeroute run --json FILE' (all its processes\n"
+             "              together), or holding a fingerprint alone\n"
+             "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE';\n"
+             "              without #N the first\n"
              "  FILE#ARM    the first run of that arm\n"
              "\n"
              "Exit code: 0 the fingerprints are the same, 1 they differ, 2 an error or wrong usage.\n",
     .operands = "two runs",
     .least = 2,
     .most = 2,
+    .one_of = "all|json;latency|json",
     .examples = "zeroute diff mine.json yours.json\n"
                 "zeroute diff report.json#a report.json#b",
 };
@@ -46,7 +49,7 @@ static const struct zr_command command = {
 static bool take_flag(void *to, const struct zr_option *option, const char *value) {
     struct options *o = to;
     (void)value;
-    *(option->id == 'a' ? &o->all : &o->json) = true;
+    *(option->id == 'a' ? &o->all : option->id == 'l' ? &o->latency : &o->json) = true;
     return true;
 }
 
@@ -182,39 +185,113 @@ static void drop_outside(struct record *r) {
     r->fingerprint = kept;
 }
 
-static bool worth_showing(const char *name) {
-    size_t n = strlen(name);
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
 
-    return !(n > 7 && !strcmp(name + n - 7, ".sum_ns")); /* follows from the others */
+    return n >= m && !strcmp(name + n - m, end);
 }
 
-static void show_figures(const struct record *r, bool all) {
+static bool is_latency(const char *name) {
+    return ends_with(name, "_ns") || !strncmp(name, "latency.", 8);
+}
+
+struct figure {
+    const char *name;
+    double first, second;
+};
+
+/* How far apart, whatever the unit: what is only in one of them comes first. */
+static double apart(const struct figure *f) {
+    if (f->first == f->second)
+        return 0;
+    if (f->first == 0 || f->second == 0)
+        return INFINITY;
+    return fabs(log(fabs(f->second / f->first)));
+}
+
+static int by_difference(const void *a, const void *b) {
+    const struct figure *x = a, *y = b;
+    double dx = apart(x), dy = apart(y);
+
+    if (dx != dy)
+        return dx < dy ? 1 : -1;
+    dx = fabs(x->second - x->first);
+    dy = fabs(y->second - y->first);
+    return dx != dy ? (dx < dy ? 1 : -1) : strcmp(x->name, y->name);
+}
+
+/* In the unit that the name tells: the documents hold numbers alone. */
+static const char *with_unit(char *out, const char *name, double value) {
+    bool bytes = strstr(name, "bytes") || !strncmp(name, "device.live", 11) || !strncmp(name, "device.reserved", 15) ||
+                 (!strncmp(name, "host.", 5) && strcmp(name, "host.per_device_byte") != 0);
+
+    if (!strcmp(name, "wall") || !strcmp(name, "cpu") || !strncmp(name, "latency.p", 9) || !strcmp(name, "latency.max"))
+        return zr_text_time(out, (uint64_t)(value * 1e9));
+    if (ends_with(name, "_ns"))
+        return zr_text_time(out, (uint64_t)value);
+    if (bytes && value >= 0)
+        return zr_text_bytes(out, (uint64_t)value);
+    if (value >= 0 && value < 0x1p53 && value == trunc(value))
+        return zr_text_count(out, (uint64_t)value);
+    snprintf(out, ZR_TEXT_SIZE, "%.4g", value);
+    return out;
+}
+
+static const char *change_of(char *out, const struct figure *f) {
+    if (f->first == f->second)
+        return strcpy(out, "");
+    if (f->first == 0 || f->second == 0)
+        return strcpy(out, f->first == 0 ? "new" : "gone");
+    return zr_ab_percent(out, f->second / f->first - 1);
+}
+
+static double value_of(const struct zr_pairs *p, const char *name) {
+    const char *text = zr_pairs_get(p, name);
+
+    return text ? strtod(text, NULL) : 0;
+}
+
+static void show_figures(const struct record *r, const struct options *o) {
     struct zr_pairs names = {0};
-    bool head = false;
+    size_t n = 0, latencies = 0;
 
     zr_pairs_copy(&names, &r[0].figures);
     zr_pairs_copy(&names, &r[1].figures);
+    struct figure *figures = zr_ab_more(NULL, names.n + 1, sizeof(*figures));
     for (size_t i = 0; i < names.n; i++) {
-        const char *a = zr_pairs_get(&r[0].figures, names.at[i].name);
-        const char *b = zr_pairs_get(&r[1].figures, names.at[i].name);
-        double va = a ? strtod(a, NULL) : 0, vb = b ? strtod(b, NULL) : 0;
-        char change[ZR_AB_WORD];
-        if ((va == vb && !all) || !worth_showing(names.at[i].name))
+        struct figure f = {names.at[i].name, value_of(&r[0].figures, names.at[i].name),
+                           value_of(&r[1].figures, names.at[i].name)};
+        bool hidden = is_latency(f.name) && !o->latency && !o->all;
+        if (ends_with(f.name, ".sum_ns") || (f.first == f.second && !o->all)) /* a sum follows from the others */
             continue;
-        if (!head)
-            printf("\n%-44s %18s %18s %10s\n", "figure", "first", "second", "change");
-        head = true;
-        zr_ab_percent(change, va != 0 ? vb / va - 1 : NAN);
-        printf("%-44s %18.12g %18.12g %10s\n", names.at[i].name, va, vb, change);
+        latencies += hidden;
+        if (!hidden)
+            figures[n++] = f;
     }
-    if (!head)
-        puts("\nThe figures are the same.");
+    if (n)
+        qsort(figures, n, sizeof(*figures), by_difference);
+    struct zr_table *t = zr_table_new("~figure", ">first", ">second", ">change", (char *)NULL);
+    for (size_t i = 0; i < n; i++) {
+        char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], change[ZR_AB_WORD];
+        zr_table_row(t, figures[i].name, with_unit(a, figures[i].name, figures[i].first),
+                     with_unit(b, figures[i].name, figures[i].second), change_of(change, &figures[i]));
+    }
+    fputc('\n', stdout);
+    if (n)
+        zr_table_print(t, stdout, zr_colour(stdout));
     else
-        puts("\nOne run each: what differs may be noise; zeroute ab tells.");
+        zr_table_free(t);
+    if (!n)
+        puts(latencies ? "The figures are the same, but for latencies." : "The figures are the same.");
+    if (latencies)
+        printf("%zu latencies differ as well: --latency shows them\n", latencies);
+    if (n)
+        puts("\nOne run each: a difference may be noise; 'zeroute ab' can tell.");
+    free(figures);
     zr_pairs_clear(&names);
 }
 
-static void show(const struct record *r, const struct zr_ab_differences *d, bool all) {
+static void show(const struct record *r, const struct zr_ab_differences *d, const struct options *o) {
     printf("first   %s\nsecond  %s\n\n", zr_shown(r[0].name), zr_shown(r[1].name));
     if (d->n == 0)
         puts("The fingerprints are the same.");
@@ -224,7 +301,7 @@ static void show(const struct record *r, const struct zr_ab_differences *d, bool
         printf("  %s\n    first   %s\n    second  %s\n", zr_shown(d->at[i].what),
                *d->at[i].other ? zr_shown(d->at[i].other) : "(not there)",
                *d->at[i].value ? zr_shown(d->at[i].value) : "(not there)");
-    show_figures(r, all);
+    show_figures(r, o);
 }
 
 static void show_json(const struct record *r, const struct zr_ab_differences *d) {
@@ -270,7 +347,7 @@ static int compare(struct record *r, const struct options *o) {
     if (o->json)
         show_json(r, &d);
     else
-        show(r, &d, o->all);
+        show(r, &d, o);
     zr_ab_differences_clear(&d);
     return code;
 }

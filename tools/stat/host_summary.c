@@ -29,40 +29,46 @@ static void gather(struct figures *f, const struct zeroute_snapshot *s) {
     f->cgroup = f->process.cgroup_current;
 }
 
-static void show_change(FILE *out, const char *name, uint64_t now, uint64_t start) {
-    char a[32], b[32];
+static void add_change(char *out, size_t size, const char *name, uint64_t now, uint64_t start) {
+    size_t used = strlen(out);
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
 
     if (now == ZR_ABSENT)
         return;
-    fprintf(out, "%s %s", name, zr_text_bytes(a, now));
+    used += (size_t)snprintf(out + used, size - used, "%s%s %s", used ? ", " : "", name, zr_text_bytes(a, now));
     if (start != ZR_ABSENT && start != now)
-        fprintf(out, " (%s%s since its start)", now > start ? "+" : "-",
-                zr_text_bytes(b, now > start ? now - start : start - now));
+        snprintf(out + used, size - used, " (%s%s since the start)", now > start ? "+" : "-",
+                 zr_text_bytes(b, now > start ? now - start : start - now));
 }
 
-void zr_summary_host(FILE *out, const struct zeroute_snapshot *s) {
+void zr_summary_host(FILE *out, const struct zeroute_snapshot *s, bool verbose) {
     const struct zeroute_field *backing = zeroute_find(s, "backing.in_force");
     struct figures f;
-    char a[32], b[32];
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], text[256] = "";
 
     gather(&f, s);
+    zr_summary_account(out, s);
+    add_change(text, sizeof text, "GPUActive", f.active, f.active_start);
+    add_change(text, sizeof text, "MemAvailable", f.available, f.available_start);
+    uint64_t usm = zeroute_value(s, "reserved_bytes.host.current", 0);
+    if (*text && usm && f.active != ZR_ABSENT && f.active_start != ZR_ABSENT && f.active > f.active_start) {
+        uint64_t rest = f.active - f.active_start > usm ? f.active - f.active_start - usm : 0;
+        size_t used = strlen(text);
+        snprintf(text + used, sizeof text - used, "; of GPUActive's growth %s is host USM, %s mirror or others'",
+                 zr_text_bytes(a, usm < f.active - f.active_start ? usm : f.active - f.active_start),
+                 zr_text_bytes(b, rest));
+    }
+    if (*text)
+        zr_line(out, "host memory", "%s%s", text,
+                f.active == ZR_ABSENT ? "; GPUActive is not available (needs kernel 7.1)" : "");
     for (unsigned i = 0; i < f.process.card_count; i++)
-        fprintf(out, "card %s: VRAM %s, imports (GTT) %s\n", f.process.cards[i].pdev,
+        zr_line(out, i ? "" : "cards", "%s: VRAM %s, imported (GTT) %s", f.process.cards[i].pdev,
                 zr_text_bytes(a, f.process.cards[i].vram.total), zr_text_bytes(b, f.process.cards[i].gtt.total));
-    if (f.active != ZR_ABSENT || f.available != ZR_ABSENT) {
-        fprintf(out, "host memory of the machine: ");
-        show_change(out, "GPUActive", f.active, f.active_start);
-        show_change(out, f.active == ZR_ABSENT ? "MemAvailable" : ", MemAvailable", f.available, f.available_start);
-        fprintf(out, "%s\n", f.active == ZR_ABSENT ? "; this kernel has no GPUActive" : "");
-    }
-    if (f.rss != ZR_ABSENT) {
-        fprintf(out, "of the process: VmRSS %s", zr_text_bytes(a, f.rss));
-        if (f.cgroup != ZR_ABSENT)
-            fprintf(out, ", cgroup %s", zr_text_bytes(b, f.cgroup));
-        fputc('\n', out);
-    }
+    if (f.rss != ZR_ABSENT && verbose)
+        zr_line(out, "process", "VmRSS %s%s%s", zr_text_bytes(a, f.rss), f.cgroup != ZR_ABSENT ? ", cgroup " : "",
+                f.cgroup != ZR_ABSENT ? zr_text_bytes(b, f.cgroup) : "");
     if (backing && backing->text && *backing->text)
-        fprintf(out, "backing: %s\n", zr_shown(backing->text));
+        zr_line(out, "backing", "%s", backing->text);
 }
 
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s) {

@@ -1,8 +1,8 @@
 /* zeroute stat: what processes have counted, one by one and as a job. */
 #include "stat/stat.h"
+#include "watch/watch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -11,7 +11,7 @@
 #define FINISHED_SHOWN 20
 
 struct options {
-    bool json, all, fields, prometheus;
+    bool json, all, fields, prometheus, finished, verbose;
     double watch; /* seconds, 0: once */
     int pid;
 };
@@ -24,25 +24,30 @@ struct processes {
 
 static const struct zr_option option_table[] = {
     {'a', "all", NULL, "show a page for each process and for each job"},
+    {'e', "finished", NULL, "show finished processes, too"},
     {'f', "fields", NULL, "show every field by its name, with unit and help"},
-    {'j', "json", NULL, "print JSON; with --watch one document per line"},
+    {'j', "json", NULL, "print JSON"},
     {'p', "prometheus", NULL, "print the Prometheus text format"},
-    {'w', "watch", "[SECONDS]", "show it again and again, every 2 seconds by default"},
+    {'v', "verbose", NULL, "show every row and column of a page"},
+    {'w', "watch", "[SECONDS]", "the same as 'zeroute top'"},
     {0},
 };
 
 static const struct zr_command command = {
     .name = "stat",
-    .usage = "zeroute stat [PID | --all] [--fields] [--json | --prometheus] [--watch[=SECONDS]]",
-    .about = "Shows the processes that have used a device under zeroute, running or finished: one line each, or a "
-             "page about PID. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) are added up.",
+    .usage = "zeroute stat [OPTIONS] [PID]",
+    .about = "Shows the running processes that use a device under zeroute, one line each, or a page about PID, which "
+             "may be finished. Processes of one job (one 'zeroute run', MPI, torchrun, Slurm) stand together, with a "
+             "line of sums.",
     .options = option_table,
     .notes = "Exit code: 0 shown, 2 no such process, not readable, or wrong usage.\n",
     .operands = "one process id at most",
     .most = 1,
+    .one_of = "fields|json|prometheus;prometheus|watch",
     .examples = "zeroute stat\n"
-                "zeroute stat 4711 --fields\n"
-                "zeroute stat --json | jq '.processes[].fields[\"allocated_bytes.all.peak\"]'",
+                "zeroute stat 4242\n"
+                "zeroute stat --finished\n"
+                "zeroute stat --json | jq '.processes[].fields[\"left.bytes\"]'",
 };
 
 static void collect(struct processes *p) {
@@ -129,8 +134,8 @@ static void add_up(struct job *j) {
 }
 
 /* Adds up every job of two or more processes; calls `show` with the sum and its members. */
-static void for_each_job(FILE *out, const struct processes *p,
-                         void (*show)(FILE *out, const struct job *job, void *data), void *data) {
+static void for_each_job(FILE *out, const struct processes *p, void (*show)(FILE *out, struct job *job, void *data),
+                         void *data) {
     for (size_t i = 0; i < p->count; i++) {
         struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
         bool first = j.name != NULL;
@@ -145,7 +150,7 @@ static void for_each_job(FILE *out, const struct processes *p,
     }
 }
 
-static void job_json(FILE *out, const struct job *job, void *data) {
+static void job_json(FILE *out, struct job *job, void *data) {
     json_t *item = zr_json_object(data, NULL);
     (void)out;
     zr_json_text(item, "job", job->name);
@@ -156,29 +161,13 @@ static void job_json(FILE *out, const struct job *job, void *data) {
     zr_json_fields(item, job->sum);
 }
 
-static void job_line(FILE *out, const struct job *job, void *data) {
-    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE], c[ZR_TEXT_SIZE], ended[48] = "";
-    bool over = job->ended == job->sum->processes;
-    (void)data;
-    zr_text_bytes(b, zeroute_value(job->sum, "allocated_bytes.all.peak", 0));
-    if (job->ended)
-        snprintf(ended, sizeof ended, " (%zu finished)", job->ended);
-    fprintf(out, "job %s: %zu processes%s, ", zr_shown(job->name), job->sum->processes, over ? ", finished" : ended);
-    if (over)
-        fprintf(out, "peaks together %s\n", b);
-    else
-        fprintf(out, "%s in use, peaks together %s, reserved %s\n",
-                zr_text_bytes(a, zeroute_value(job->sum, "allocated_bytes.all.current", 0)), b,
-                zr_text_bytes(c, zeroute_value(job->sum, "reserved_bytes.all.current", 0)));
-}
-
-static void job_page(FILE *out, const struct job *job, void *data) {
+static void job_page(FILE *out, struct job *job, void *data) {
     fprintf(out, "\njob %s: ", zr_shown(job->name));
-    zr_summary(out, job->sum, *(bool *)data);
+    zr_summary(out, job->sum, *(bool *)data, false);
 }
 
 static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colour) {
-    struct zr_table *t = zr_table_new("field", ">value", "unit", "help", (char *)NULL);
+    struct zr_table *t = zr_table_new("field", ">value", "unit", "~help", (char *)NULL);
     for (size_t i = 0; i < s->field_count; i++) {
         const struct zeroute_field *f = &s->field[i];
         char number[ZR_TEXT_SIZE];
@@ -196,12 +185,16 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
 static void print_unreadable(const struct processes *p, FILE *out) {
     for (size_t i = 0; p->list && i < p->list->count; i++) {
         const struct zeroute_process *one = &p->list->process[i];
-        if (!one->readable)
-            fprintf(out, "%d  (user %u)  %s: %s\n", one->pid_inside, one->uid, zr_shown(one->path), zr_shown(one->why));
+        char text[640];
+        if (one->readable)
+            continue;
+        snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", one->pid_inside, one->uid, one->path,
+                 one->why);
+        zr_text_wrap(out, 2, 80, text);
     }
 }
 
-static void print_json(FILE *out, const struct processes *p, bool with_jobs, bool one_line) {
+static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
     json_t *document = zr_json_document(1);
     json_t *processes = zr_json_array(document, "processes");
     for (size_t i = 0; i < p->count; i++)
@@ -220,7 +213,7 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs, boo
             zr_json_text(item, "why", one->why);
         }
     }
-    zr_json_write(out, document, ZR_JSON_DIGITS, one_line);
+    zr_json_write(out, document, ZR_JSON_DIGITS, false);
 }
 
 /*
@@ -269,32 +262,97 @@ static int by_life(const void *a, const void *b) {
     return (p->process.created_ns < q->process.created_ns) - (p->process.created_ns > q->process.created_ns);
 }
 
-/* The living first, what holds most of each first. */
-static int by_use(const void *a, const void *b) {
-    const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
-    const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
-    uint64_t p_use = zeroute_value(p, "reserved_bytes.all.current", 0);
-    uint64_t q_use = zeroute_value(q, "reserved_bytes.all.current", 0);
-    if ((p->process.state == ZEROUTE_FINISHED) != (q->process.state == ZEROUTE_FINISHED) || p_use == q_use)
-        return by_life(a, b);
-    return p_use < q_use ? 1 : -1;
-}
-
-/* For a page that fits a screen; returns how many finished ones were left out. */
-static size_t shorten(struct processes *p, bool watched) {
-    size_t ended = 0, left_out = 0, kept = 0;
-    if (p->count)
-        qsort(p->snapshot, p->count, sizeof *p->snapshot, watched ? by_use : by_life);
+/* Those of a job stand together, behind the first of it. */
+static void group(struct processes *p) {
     for (size_t i = 0; i < p->count; i++) {
-        if (p->snapshot[i]->process.state == ZEROUTE_FINISHED && ++ended > FINISHED_SHOWN) {
-            zeroute_snapshot_free(p->snapshot[i]);
-            left_out++;
-        } else {
-            p->snapshot[kept++] = p->snapshot[i];
+        struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
+        for (size_t to = i + 1, from = i + 1; j.name && from < p->count; from++) {
+            if (!belongs(from, &j))
+                continue;
+            struct zeroute_snapshot *moved = p->snapshot[from];
+            memmove(&p->snapshot[to + 1], &p->snapshot[to], (from - to) * sizeof *p->snapshot);
+            p->snapshot[to++] = moved;
+            i = to - 1;
         }
     }
-    p->count = kept;
-    return left_out;
+}
+
+struct sums {
+    struct zeroute_snapshot *const *shown;
+    size_t shown_count, count;
+    struct zr_overview_sum *at;
+    char (*name)[160];
+};
+
+/* Takes the sum over, to be shown behind the last process of the job that is in the table. */
+static void take_sum(FILE *out, struct job *job, void *data) {
+    struct sums *sums = data;
+    size_t behind = SIZE_MAX;
+    (void)out;
+    for (size_t i = 0; i < sums->shown_count; i++) {
+        const char *its = job_of(sums->shown[i]);
+        if (its && strcmp(its, job->name) == 0 && sums->shown[i]->process.uid == job->uid)
+            behind = i;
+    }
+    if (behind == SIZE_MAX)
+        return;
+    char *name = sums->name[sums->count];
+    snprintf(name, sizeof *sums->name, "%.96s", job->name);
+    if (job->ended && job->ended < job->sum->processes)
+        snprintf(name + strlen(name), sizeof *sums->name - strlen(name), " (%zu finished)", job->ended);
+    sums->at[sums->count++] = (struct zr_overview_sum){behind, name, job->sum};
+    job->sum = NULL;
+}
+
+static void print_table(FILE *out, bool colour, struct processes *all, struct zeroute_snapshot **shown, size_t count) {
+    struct sums sums = {.shown = shown, .shown_count = count};
+    sums.at = calloc(all->count + 1, sizeof *sums.at);
+    sums.name = calloc(all->count + 1, sizeof *sums.name);
+    if (sums.at && sums.name)
+        for_each_job(out, all, take_sum, &sums);
+    zr_overview(out, shown, count, sums.at, sums.count, colour);
+    for (size_t i = 0; i < sums.count; i++)
+        zeroute_snapshot_free((struct zeroute_snapshot *)(uintptr_t)sums.at[i].sum);
+    free(sums.at);
+    free(sums.name);
+}
+
+/* The running ones; the finished ones, FINISHED_SHOWN at most, if they are wanted. */
+static void print_tables(FILE *out, bool colour, struct processes *p, const struct options *o) {
+    size_t live = 0;
+    if (p->count)
+        qsort(p->snapshot, p->count, sizeof *p->snapshot, by_life);
+    while (live < p->count && p->snapshot[live]->process.state != ZEROUTE_FINISHED)
+        live++;
+    struct processes running = {.snapshot = p->snapshot, .count = live};
+    struct processes ended = {.snapshot = p->snapshot + live, .count = p->count - live};
+    group(&running);
+    group(&ended);
+    if (live)
+        print_table(out, colour, p, running.snapshot, live);
+    if (!ended.count)
+        return;
+    if (!o->finished) {
+        fprintf(out, "%s%zu finished in the last ten minutes: zeroute stat --finished\n",
+                live ? "" : "no process is running; ", ended.count);
+        return;
+    }
+    size_t shown = ended.count > FINISHED_SHOWN ? FINISHED_SHOWN : ended.count;
+    fprintf(out, "%sfinished:\n", live ? "\n" : "");
+    print_table(out, colour, p, ended.snapshot, shown);
+    if (shown < ended.count)
+        fprintf(out, "and %zu more that are finished: zeroute stat --json has them all\n", ended.count - shown);
+}
+
+/* As `zeroute serve` has them; a single process has labels of its own. */
+static int print_metrics(FILE *out, int pid) {
+    struct zr_model *m =
+        zr_model_new(&(struct zr_model_options){.all_at_once = true, .pid = pid, .per_process = pid != 0});
+    bool good = m && zr_model_sample(m);
+    if (good)
+        zr_exposition(out, m);
+    zr_model_free(m);
+    return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
 }
 
 static int show(FILE *out, bool colour, const struct options *o) {
@@ -308,9 +366,9 @@ static int show(FILE *out, bool colour, const struct options *o) {
         return code;
     }
     if (o->json) {
-        print_json(out, &p, !o->pid, o->watch > 0);
+        print_json(out, &p, !o->pid);
     } else if (o->prometheus) {
-        zr_prometheus(out, p.snapshot, p.count);
+        code = print_metrics(out, o->pid);
     } else if (o->fields) {
         for (size_t i = 0; i < p.count; i++) {
             if (p.count > 1)
@@ -322,16 +380,12 @@ static int show(FILE *out, bool colour, const struct options *o) {
         for (size_t i = 0; i < p.count; i++) {
             if (i)
                 fputc('\n', out);
-            zr_summary(out, p.snapshot[i], colour);
+            zr_summary(out, p.snapshot[i], colour, o->verbose);
         }
         if (!o->pid)
             for_each_job(out, &p, job_page, &colour);
     } else if (p.count) {
-        size_t left_out = shorten(&p, o->watch > 0);
-        zr_overview(out, p.snapshot, p.count, colour);
-        if (left_out)
-            fprintf(out, "and %zu more that are finished: zeroute stat --all\n", left_out);
-        for_each_job(out, &p, job_line, NULL);
+        print_tables(out, colour, &p, o);
     }
     if (!o->pid && !o->json && !o->prometheus) {
         if (!p.count && (!p.list || !p.list->count))
@@ -339,47 +393,21 @@ static int show(FILE *out, bool colour, const struct options *o) {
         print_unreadable(&p, out);
     }
     discard(&p);
-    return 0;
-}
-
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int signal) {
-    (void)signal;
-    interrupted = 1;
-}
-
-/* One look: drawn over the last one on a screen, else behind it. */
-static int look(const struct options *o) {
-    size_t width, height, size = 0;
-    char *page = NULL;
-    if (o->json || o->prometheus || !zr_screen_size(stdout, &width, &height))
-        return show(stdout, zr_colour(stdout), o);
-    FILE *f = open_memstream(&page, &size);
-    if (!f)
-        return ZR_EXIT_ERROR;
-    int code = show(f, zr_colour(stdout), o);
-    if (fclose(f) == 0 && code == 0)
-        zr_screen_show(stdout, page, width, height);
-    free(page);
     return code;
 }
 
+/* Watching is what top does. */
 static int watch(const struct options *o) {
-    struct sigaction act = {.sa_handler = interrupt};
-    int code = 0;
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
-    while (!interrupted && code == 0) {
-        code = look(o);
-        if (fflush(stdout))
-            return ZR_EXIT_ERROR;
-        struct timespec t = {.tv_sec = (time_t)o->watch,
-                             .tv_nsec = (long)((o->watch - (double)(time_t)o->watch) * 1e9)};
-        if (code == 0)
-            nanosleep(&t, NULL);
-    }
-    return code;
+    static char name[] = "top", interval[] = "--interval", json[] = "--json", seconds[32], pid[16];
+    char *argv[6] = {name, interval, seconds};
+    int argc = 3;
+    snprintf(seconds, sizeof seconds, "%g", o->watch);
+    snprintf(pid, sizeof pid, "%d", o->pid);
+    if (o->json)
+        argv[argc++] = json;
+    if (o->pid)
+        argv[argc++] = pid;
+    return zr_cmd_top(argc, argv);
 }
 
 static bool take(void *to, const struct zr_option *option, const char *value) {
@@ -388,8 +416,14 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     case 'a':
         o->all = true;
         return true;
+    case 'e':
+        o->finished = true;
+        return true;
     case 'f':
         o->fields = true;
+        return true;
+    case 'v':
+        o->verbose = true;
         return true;
     case 'j':
         o->json = true;

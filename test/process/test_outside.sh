@@ -1,0 +1,106 @@
+#!/bin/bash
+# What comes from outside: any file in the directory of segments, segments of other layouts, no memory for our own
+# books; and the end of a process, again and again.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+export B=$PWD/${B#"$PWD"/} ZE_SIMGPU=devices:2
+export ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so dir
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+cycles=$([ -n "${LONG:-}" ] && echo 100 || echo 10)
+
+# With a /dev/shm of its own.
+export -f same
+in_private_shm() {
+    unshare -m true 2>/dev/null || { echo "no mount namespace here"; return 77; }
+    unshare -m bash -c 'mount -t tmpfs -o mode=1777 none /dev/shm || exit 77; . test/promise.sh; cd /dev/shm && "$@"' \
+        bash "$@"
+}
+
+# Every kind of file under the name of a segment: named, refused, neither followed nor removed nor waited for.
+any_file() {
+    local name n=0 command
+    echo precious >"$dir/target"
+    name() { printf 'zeroute.77.%016x' $((++n)); }
+    ln -s "$dir/target" "$(name)"; n=1
+    ln -s /dev/zero "$(name)"; n=2
+    ln -s "$(name)" "$(printf 'zeroute.77.%016x' 3)"; n=3 # to itself
+    mkfifo "$(name)"; n=4
+    mkdir "$(name)"; n=5
+    mknod "$(name)" c 1 5 || return 77; n=6 # /dev/zero
+    mknod "$(name)" b 7 200 2>/dev/null || : >"$(name)"; n=7
+    truncate -s 1T "$(name)"; n=8
+    : >"$(name)"; n=9
+    head -c 100 /dev/urandom >"$(name)"; n=10
+    python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$(name)"; n=11
+    printf 'x' >"$(printf 'zeroute.77.%016x\033[2J' 12)"
+    ls -A | sort >"$dir/before"
+    for command in stat 'stat --all' 'stat --json' 'stat --prometheus' 'gc --dry-run' gc doctor 'doctor --json'; do
+        timeout 20 "$B/zeroute" $command >"$dir/out" 2>"$dir/err"
+        case $? in
+        124 | 1[2-9]? | 2??) echo "zeroute $command: exit code $?"; return 1 ;;
+        esac
+        ! grep -q "$(printf '\033')\\[2J" "$dir/out" "$dir/err" || { echo "zeroute $command: raw"; return 1; }
+    done
+    same "$(cat "$dir/target")" precious || return 1
+    [ -L "$(printf 'zeroute.77.%016x' 1)" ] && [ -d "$(printf 'zeroute.77.%016x' 5)" ] || { echo "removed"; return 1; }
+    "$B/zeroute" stat --all >"$dir/out" 2>&1
+    grep -q 'zeroute.77.0*8: ' "$dir/out" || { cat "$dir/out"; return 1; }
+}
+export -f any_file
+promise "any file in the directory of segments" in_private_shm any_file
+
+# One segment of each layout that was released is kept, and read for ever; of a newer one it is said that it is newer.
+kept_layout() { # LAYOUT
+    gunzip -c "$top/test/process/segments/layout-$1.gz" >zeroute.77.0000000000000077 &&
+        "$B/zeroute" stat --json --finished >"$dir/out" 2>"$dir/err" || { cat "$dir/err"; return 1; }
+    grep -q '"allocation.all.allocated": *[1-9]' "$dir/out" || { head -c 600 "$dir/out" "$dir/err"; return 1; }
+}
+newer_layout() {
+    gunzip -c "$top/test/process/segments/layout-3.gz" >zeroute.77.0000000000000077
+    printf '\143' | dd of=zeroute.77.0000000000000077 bs=1 seek=8 conv=notrunc 2>/dev/null
+    "$B/zeroute" stat --all >"$dir/out" 2>&1
+    tr -s ' \n' ' ' <"$dir/out" | grep -q 'layout 99, written by a newer zeroute' || { cat "$dir/out"; return 1; }
+}
+export -f kept_layout newer_layout
+export top=$PWD
+for layout in test/process/segments/layout-*.gz; do
+    layout=${layout##*-}
+    promise "a segment of layout ${layout%.gz} is shown" in_private_shm kept_layout "${layout%.gz}"
+done
+promise "a newer layout is named as such" in_private_shm newer_layout
+
+# No pages for our own books, from the n-th request on: the program does what it does without us.
+without_pages() { # PRESET N
+    local with
+    with=$(NO_PAGES=$2 LD_PRELOAD=$B/test/process/libno_pages.so:$B/libzeroute.so ZEROUTE_CONF=preset:$1 \
+        timeout 60 "$B/test/process/memory" 2>/dev/null) || { echo "exit code $?: ${with##*$'\n'}"; return 1; }
+    same "$with" "$("$B/test/process/memory")"
+}
+for preset in observe reroute; do
+    for n in $([ -n "${LONG:-}" ] && seq 0 40 || echo 0 1 2 5 9); do
+        promise "no pages from the ${n}th on, $preset" without_pages $preset "$n"
+    done
+done
+
+# Frees from exit handlers and destructors, when the loader may be gone.
+ends() { # PRESET PROGRAM ARGUMENTS
+    local i conf=preset:$1 without
+    shift
+    without=$("$B/test/process/$1" "${@:2}" 2>&1)
+    for ((i = 0; i < cycles; i++)); do
+        same "$(LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=$conf timeout 60 "$B/test/process/$1" "${@:2}" 2>&1
+            echo $?)" \
+            "$without${without:+$'\n'}0" || return 1
+    done
+}
+for preset in observe reroute; do
+    promise "frees at the end, $preset" ends $preset exit
+    for way in return exit thread _exit; do
+        promise "left by $way, $preset" ends $preset leave $way
+    done
+done
+echo "tried: $cycles ends of a process in each of 5 ways and 2 presets"
+"$B/zeroute" gc >/dev/null 2>&1
+kept

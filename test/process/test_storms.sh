@@ -1,0 +1,130 @@
+#!/bin/bash
+# Storms of processes, threads, signals and kills with busy threads beside them (prog_storm.c): nothing hangs, the
+# program ends as without us, and its books say what it did. LONG=1: as often as doc/promises.md says.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+. test/promise.sh
+B=${B:-build}
+storm=$PWD/$B/test/process/storm zeroute=$PWD/$B/zeroute
+export ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so ZE_SIMGPU=devices:2
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+if [ -n "${LONG:-}" ]; then forks=2500 cycles=100 kills=1000; else forks=40 cycles=20 kills=25; fi
+
+# field FILE NAME: of the first process in what run --json wrote.
+field() {
+    python3 - "$1" "$2" <<'P'
+import json, sys
+def find(d, name):
+    if isinstance(d, dict):
+        if name in d:
+            return d[name]
+        d = list(d.values())
+    return next((v for v in (find(e, name) for e in d) if v is not None), None) if isinstance(d, list) else None
+for document in [json.load(open(sys.argv[1]))]:
+    value = find(document, sys.argv[2])
+    print(value["value"] if isinstance(value, dict) else value)
+P
+}
+# The storm as a process of its own: the books of its pid, not those of its children.
+storms() { # KIND PRESET TIMES
+    local made said
+    made=$(LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout 300 bash -c \
+        'echo $$ >"$0/pid"; exec "$1" "$2" "$3"' "$dir" "$storm" "$1" "$3" 2>"$dir/said") ||
+        { echo "exit code $?: $(tail -n 3 "$dir/said")"; return 1; }
+    same "$(cat "$dir/said")" '' || return 1
+    said=$("$zeroute" stat --json "$(cat "$dir/pid")") || { echo "no segment of the parent"; return 1; }
+    echo "$said" >"$dir/json"
+    same "$(field "$dir/json" allocated_bytes.all.current)" 0 &&
+        same "$(field "$dir/json" allocation.all.allocated)" "$made" || return 1
+    "$zeroute" gc >/dev/null
+    echo "$made" >"$dir/made"
+}
+tried() { # WHAT TIMES
+    echo "tried: $2 x $1, with 4 busy threads"
+}
+for preset in observe reroute; do
+    for kind in fork vfork spawn daemon; do
+        promise "$kind, $preset" storms $kind $preset $forks
+        tried "$kind, $preset" $forks
+    done
+    for kind in signal cancel dlclose; do
+        promise "$kind, $preset" storms $kind $preset $cycles
+        tried "$kind, $preset" $cycles
+    done
+done
+
+# Python's multiprocessing, by fork and by spawn, in a process that has used a GPU and has threads at work.
+multiprocessing() { # METHOD PRESET TIMES
+    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout 300 python3 - "$1" "$3" <<'P' >"$dir/out" 2>&1
+import ctypes, multiprocessing, sys, threading
+ze = ctypes.CDLL("libze_loader.so.1")
+def refused(_):
+    return ze.zeMemFree(None, None)
+if __name__ == "__main__":
+    assert ze.zeInit(0) == 0
+    over = threading.Event()
+    def busy():
+        while not over.is_set():
+            ze.zeMemFree(None, None)
+    threads = [threading.Thread(target=busy) for _ in range(2)]
+    for t in threads:
+        t.start()
+    context = multiprocessing.get_context("fork" if sys.argv[1] == "fork" else "forkserver")
+    for _ in range(int(sys.argv[2])):
+        p = context.Process(target=refused if sys.argv[1] == "fork" else print, args=("",))
+        p.start()
+        p.join(60)
+        assert p.exitcode == 0, p.exitcode
+    over.set()
+P
+    local code=$?
+    [ $code = 0 ] || { echo "exit code $code"; tail -n 5 "$dir/out"; }
+    "$zeroute" gc >/dev/null
+    return $code
+}
+for preset in observe reroute; do
+    promise "multiprocessing, $preset" multiprocessing fork $preset $((cycles / 2))
+    tried "multiprocessing, $preset" $((cycles / 2))
+done
+
+# kill -9 at any instant, while readers run: they never fail, hang or show a figure that cannot be, and the next gc
+# leaves nothing behind.
+killed() { # PRESET TIMES
+    local i pid reader bad=0 pids=()
+    (
+        while [ ! -e "$dir/stop" ]; do
+            timeout 10 "$zeroute" stat --prometheus >"$dir/figures" 2>"$dir/complaint" ||
+                echo "stat failed: $?" >>"$dir/bad"
+            # Nothing is below zero, and nobody has a hundred petabytes.
+            grep -E '^[a-z_]+(\{.*\})? (-[0-9]|[0-9]{18})' "$dir/figures" >>"$dir/bad"
+        done
+    ) &
+    reader=$!
+    for ((i = 0; i < $2; i++)); do
+        LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$1 "$storm" spawn 1000000 >/dev/null 2>&1 &
+        pid=$!
+        pids+=("$pid")
+        sleep "0.0$((RANDOM % 10))$((RANDOM % 10))"
+        kill -9 $pid
+        wait $pid 2>/dev/null
+    done
+    touch "$dir/stop"
+    wait $reader
+    rm -f "$dir/stop"
+    [ ! -s "$dir/bad" ] || { head -n 5 "$dir/bad"; bad=1; }
+    "$zeroute" gc >/dev/null || bad=1
+    # A file whose maker was killed before its number was in it tells nothing: it is removed when it is ten minutes old.
+    local file left=0
+    for pid in "${pids[@]}"; do
+        for file in /dev/shm/zeroute."$pid".*; do
+            [ ! -e "$file" ] || [ "$(od -An -tu4 -j 24 -N 4 "$file" | tr -d ' ')" = 0 ] || left=$((left + 1))
+        done
+    done
+    [ $left = 0 ] || { echo "left behind: $left"; bad=1; }
+    return $bad
+}
+for preset in observe reroute; do
+    promise "kill -9, $preset" killed $preset $kills
+    echo "tried: $kills x kill -9 at a random instant, $preset, while a reader runs"
+done
+kept

@@ -1,0 +1,110 @@
+/* What takes memory beside a program's own allocations, and what of it grows. */
+#include "doctor/doctor.h"
+
+#include <inttypes.h>
+#include <time.h>
+
+enum { LOOKS = 10, STEPS = 3 };
+#define NOTABLE (UINT64_C(16) << 20)
+
+/* --- accounts that are worth a word ----------------------------------------------------------- */
+
+void zr_accounts_find(const struct zr_case *c, struct zr_findings *to) {
+    const struct zr_counted *counted = &c->counted;
+    struct zr_finding *f;
+    char a[32], b[32];
+
+    if (counted->spilled) {
+        f = zr_finding_add(to, ZR_ERROR, "spilled", "device memory went to host memory that cannot be swapped");
+        zr_finding_says(&f->seen, "VRAM stood still while %s were allocated", zr_text_bytes(a, counted->spilled));
+        zr_finding_says(&f->todo, "zeroute run --preset safe makes such allocations fail in time");
+        zr_finding_says(&f->price, "the program must cope with OUT_OF_DEVICE_MEMORY, as PyTorch does");
+    }
+    if (counted->replaced) {
+        f = zr_finding_add(to, ZR_NOTE, "free-memory", "the driver's answers about free memory cannot be right");
+        zr_finding_says(&f->seen, "%" PRIu64 " answers were replaced by what the kernel says", counted->replaced);
+        zr_finding_says(&f->todo, "keep free_memory:checked, or update the driver");
+    }
+    if (counted->host_rounded >= UINT64_C(64) << 20 && counted->host_rounded >= counted->host_usm / 4 * 3) {
+        f = zr_finding_add(to, ZR_WARNING, "pinned-rounding", "pinned memory is rounded up to powers of two");
+        zr_finding_says(&f->seen, "%s of %s of host USM are in blocks of an exact power of two above 1 MiB",
+                        zr_text_bytes(a, counted->host_rounded), zr_text_bytes(b, counted->host_usm));
+        zr_finding_says(&f->todo, "PyTorch: PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1,"
+                                  "pinned_max_cached_size_mb:1");
+        zr_finding_says(&f->price, "larger pinned blocks are not kept for reuse");
+    }
+}
+
+/* --- growth ----------------------------------------------------------------------------------- */
+
+enum { UNSEEN, HOST_USM, GTT, IPC, GROWTHS };
+
+static const struct {
+    const char *id, *what, *todo;
+} kinds[GROWTHS] = {
+    {"growth-unseen", "device memory that no allocation call shows",
+     "look at images, modules and command lists in 'zeroute stat PID': what is made and never destroyed"},
+    {"growth-host-usm", "host USM", "look at who allocates pinned memory: 'zeroute record' has the call stacks"},
+    {"growth-gtt", "host memory of the cards (GTT)", "a card is full, or buffers are imported and never closed"},
+    {"growth-ipc", "open IPC handles", "the program opens handles that it never closes (zeMemCloseIpcHandle)"}};
+
+static void figures(const struct zr_case *c, uint64_t out[GROWTHS]) {
+    uint64_t vram = 0;
+
+    out[GTT] = 0;
+    for (unsigned i = 0; i < c->memory.card_count; i++) {
+        vram += c->memory.cards[i].vram.total == ZR_ABSENT ? 0 : c->memory.cards[i].vram.total;
+        out[GTT] += c->memory.cards[i].gtt.total == ZR_ABSENT ? 0 : c->memory.cards[i].gtt.total;
+    }
+    out[UNSEEN] = vram > c->counted.reserved ? vram - c->counted.reserved : 0;
+    out[HOST_USM] = c->counted.host_usm;
+    out[IPC] = c->counted.ipc_open;
+}
+
+static void add_growth(struct zr_findings *to, unsigned k, uint64_t grown, double seconds) {
+    struct zr_finding *f =
+        zr_finding_add(to, ZR_WARNING, kinds[k].id, "%s grows, and the allocations do not", kinds[k].what);
+    char a[32], b[32];
+
+    if (k == IPC)
+        zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second", grown, seconds, (double)grown / seconds);
+    else
+        zr_finding_says(&f->seen, "%s more in %.0f s, %s a second", zr_text_bytes(a, grown), seconds,
+                        zr_text_bytes(b, (uint64_t)((double)grown / seconds)));
+    zr_finding_says(&f->todo, "%s", kinds[k].todo);
+}
+
+/* Of a process without zeroute the kernel's figures alone are known: what grows there may be its own allocations. */
+bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to) {
+    uint64_t first[GROWTHS], last[GROWTHS], now[GROWTHS], reserved = c->counted.reserved;
+    unsigned steps[GROWTHS] = {0};
+    double pause = seconds / LOOKS;
+    struct timespec t = {.tv_sec = (time_t)pause, .tv_nsec = (long)((pause - (double)(time_t)pause) * 1e9)};
+
+    figures(c, first);
+    figures(c, last);
+    for (int i = 0; i < LOOKS; i++) {
+        pid_t pid = c->pid;
+
+        nanosleep(&t, NULL);
+        zr_stack_free(&c->stack);
+        if (!zr_doctor_gather(c, pid)) {
+            zr_complain("doctor", "process %d ended after %.1f s", (int)pid, pause * (i + 1));
+            return false;
+        }
+        figures(c, now);
+        for (unsigned k = 0; k < GROWTHS; k++) {
+            steps[k] += now[k] > last[k];
+            last[k] = now[k];
+        }
+    }
+    for (unsigned k = 0; k < GROWTHS; k++) {
+        uint64_t grown = last[k] > first[k] ? last[k] - first[k] : 0;
+        uint64_t own = c->counted.reserved > reserved ? c->counted.reserved - reserved : 0;
+
+        if (steps[k] >= STEPS && (k == IPC ? grown >= STEPS : grown >= NOTABLE && own < grown / 2) &&
+            (c->counted.found || k == GTT))
+            add_growth(to, k, grown, seconds);
+    }
+    return true;
+}

@@ -1,0 +1,63 @@
+/* What to do about what was measured: one recommendation behind the verdict. */
+#include "mirror/mirror.h"
+
+#include <string.h>
+
+static bool is_default(const struct zr_mirror_plan *p) {
+    return !strcmp(p->residency, "default") && !strcmp(p->backing, "default") && !p->variables;
+}
+
+static const char *advice_for(const struct zr_mirror_result *r) {
+    const struct zr_mirror_plan *p = &r->plan;
+
+    if (r->verdict == ZR_CANNOT_TELL)
+        return "measure again with more and larger steps (--count, --step) while the machine is quiet";
+    if (r->verdict == ZR_NOT_MIRRORED)
+        return is_default(p) ? "nothing to do: device memory costs no host memory here"
+                             : "keep this setting: it holds here";
+    if (p->share == ZR_SHARE_IPC)
+        return "zeroute run --preset eager, which covers exports by IPC handle; try it with --backing eager";
+    if (!strcmp(p->residency, "owner"))
+        return "residency:owner does not end it here: try --backing eager, and 'zeroute doctor' for the stack";
+    return "zeroute run --preset mitigate (residency:owner); try it with --residency owner. Where a plain variable "
+           "does it, 'zeroute doctor' names that";
+}
+
+static void say(FILE *to, const char *head, const char *text) {
+    char whole[768];
+
+    snprintf(whole, sizeof whole, "%s%s", head, text);
+    zr_text_wrap(to, 0, 80, whole);
+}
+
+void zr_mirror_advise(FILE *to, const struct zr_mirror_result *r) {
+    say(to, "recommendation: ", advice_for(r));
+}
+
+/* Of the settings tried with most cards, those that end what the first row shows. */
+void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsigned count) {
+    const struct zr_mirror_result *base = NULL;
+    char ends[512] = "";
+    size_t used = 0;
+
+    for (unsigned i = 0; i < count; i++)
+        if (!strcmp(results[i].plan.label, results[0].plan.label) && results[i].count >= 3 &&
+            (!base || results[i].plan.cards > base->plan.cards))
+            base = &results[i];
+    if (!base) {
+        say(to, "verdict: ", "cannot tell: nothing could be measured as requested");
+        return;
+    }
+    fprintf(to, "verdict: %s with %u card%s, as requested\n", zr_verdict_names[base->verdict], base->plan.cards,
+            base->plan.cards == 1 ? "" : "s");
+    for (unsigned i = 0; i < count && base->verdict == ZR_MIRRORED && used < sizeof ends; i++)
+        if (results[i].plan.cards == base->plan.cards && results[i].count >= 3 &&
+            results[i].plan.share == base->plan.share && !strcmp(results[i].plan.route, base->plan.route) &&
+            results[i].verdict == ZR_NOT_MIRRORED && strcmp(results[i].data, "damaged") != 0)
+            used +=
+                (size_t)snprintf(ends + used, sizeof ends - used, "%s%s", used ? ", or " : "", results[i].plan.label);
+    if (used)
+        say(to, "recommendation: ", ends);
+    else
+        zr_mirror_advise(to, base);
+}
