@@ -7,13 +7,14 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 B       ?= build
 SAN     ?=
+COV     ?=
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 WARN    := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
            -Wpointer-arith -Wcast-align -Wwrite-strings -Wvla
 BASE    := -std=gnu11 -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' $(WARN) -Iinclude -Isrc -Itools -MMD -MP \
-           $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
-LDSAN   := $(if $(SAN),-fsanitize=$(SAN))
+           $(if $(COV),,-ffile-prefix-map=$(CURDIR)=.) $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer)
+LDSAN   := $(if $(SAN),-fsanitize=$(SAN)) $(if $(COV),--coverage)
 
 # --- the preload: libc alone, every glibc from 2.28 on ---------------------------------------------
 LIB_SRC := $(wildcard src/*/*.c)
@@ -28,8 +29,17 @@ ALLOC_SRC := $(wildcard src/cache/*.c) src/base/pages.c src/base/lifecycle.c src
 # --- the command ------------------------------------------------------------------------------------
 TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
 TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
-            $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c)
-TOOL_LIBS := -ljansson -lm -ldl -lpthread
+            $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c src/base/nearest.c)
+# Parts of pages, linked in as they are: each a text, ended by a NUL.
+PAGE_SRC := $(wildcard tools/report/*.html tools/report/*.css tools/report/*.js) $(wildcard tools/watch/page/*)
+TOOL_OBJ += $(PAGE_SRC:%=$(B)/tool/%.o)
+TOOL_LIBS := -lmicrohttpd -lncursesw -ltinfo -ljansson -lm -ldl -lpthread
+# For other machines (packaging/portable): libraries that most lack are inside; there is no static libmicrohttpd that
+# stands alone, so zeroute serve writes files there and does not listen.
+ifdef PORTABLE
+TOOL_LIBS := $(foreach l,ncursesw tinfo jansson,$(firstword $(wildcard /usr/lib/*-linux-gnu/lib$l.a))) -lm -ldl -lpthread
+$(B)/tool/tools/watch/http.o $(B)/tool/tools/common/version.o: BASE += -DZR_WITHOUT_HTTP
+endif
 
 # --- the simulated GPU ------------------------------------------------------------------------------
 SIM_SRC := $(wildcard tools/simgpu/*.c)
@@ -51,7 +61,7 @@ PLIB_SRC := $(wildcard test/process/lib_*.c)
 PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
-.PHONY: all run tests test check bench install clean help lint
+.PHONY: all run tests test check check-long bench install clean help lint analyze tidy coverage
 all: $(if $(LIB_SRC),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
 # --- the program of the first command, and what installs -------------------------------------------------
@@ -63,10 +73,15 @@ run: all $(B)/demo
 
 $(B)/lib/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(LIB_CFLAGS) $(CFLAGS) -c $< -o $@
+	$(CC) $(BASE) $(LIB_CFLAGS) $(CFLAGS) $(COV) -c $< -o $@
 $(B)/tool/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) -c $< -o $@
+	$(CC) $(BASE) $(CFLAGS) $(COV) -c $< -o $@
+$(B)/tool/src/cache/%.o: COV += -DZR_VIRTUAL_CLOCK
+$(PAGE_SRC:%=$(B)/tool/%.o): $(B)/tool/%.o: %
+	@mkdir -p $(@D)
+	@{ echo 'const char zr_part_$(subst .,_,$(<F))[] = {'; od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g'; echo '0};'; } >$@.c
+	$(CC) $(filter -ffile-prefix-map=%,$(BASE)) $(CFLAGS) -c $@.c -o $@
 $(B)/sim/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
@@ -75,10 +90,14 @@ $(B)/standin/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -fPIC -fvisibility=hidden $(CFLAGS) -c $< -o $@
 
+# What holds the version is made again when it changes.
+VERSIONED := $(shell grep -l ZEROUTE_VERSION $(LIB_SRC) $(TOOL_SRC))
+$(VERSIONED:%.c=$(B)/lib/%.o) $(VERSIONED:%.c=$(B)/tool/%.o): Makefile
+
 $(B)/libzeroute.so: $(LIB_OBJ) src/libzeroute.map
 	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(LIB_OBJ) $(LIB_LDFLAGS)
 $(B)/zeroute: $(TOOL_OBJ)
-	$(CC) $(LDSAN) $(LDFLAGS) -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
+	$(CC) $(LDSAN) $(LDFLAGS) -Wl,-z,now -Wl,-z,relro -o $@ $(TOOL_OBJ) $(TOOL_LIBS)
 $(B)/libze_simgpu.so: $(SIM_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simgpu.so -Wl,-z,defs -Wl,-z,nodelete -o $@ $(SIM_OBJ) -lpthread
 $(B)/libxe_standin.so: $(STANDIN_OBJ)
@@ -113,12 +132,16 @@ $(B)/test/calls: test/differ/calls.c test/differ/odd.c
 	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
 
 # Programs that find the loader themselves must not be linked against it.
-$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local tables two_loaders,\
+$(foreach p,bind_handle bind_noload bind_default bind_table bind_static bind_deep bind_namespace bind_local bind_again tables two_loaders handles reload,\
   $(eval PROG_LDFLAGS_$p := -Wl,--as-needed))
 PROG_LDFLAGS_dlsym = -rdynamic -Wl,--no-as-needed $(B)/test/process/libsecond.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
+PLIB_LDFLAGS_freer = -Wl,-soname,libfreer.so
+PROG_LDFLAGS_frees = -Wl,--no-as-needed $(B)/test/process/libfreer.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
+$(B)/test/process/frees: $(B)/test/process/libfreer.so
 PROG_LDFLAGS_throw = -rdynamic
 PLIB_LDFLAGS_thrower = -fexceptions -Wl,--no-as-needed -lgcc_s -Wl,--as-needed
+PLIB_LDFLAGS_opener = -Wl,-z,relro,-z,now # its slots are in read-only pages
 PROG_LDFLAGS_ab_work := -lm
 
 # The guard's tests: a loader with and one without the functions of guard.def, asked by an adapter and by a stranger.
@@ -137,6 +160,12 @@ $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libze_simtwo.so -Wl,-z,defs -Wl,-z,nodelete -o $@ $(SIM_OBJ) -lpthread
 
+# The same with other tables behind its handles.
+$(B)/test/process/libze_simodd.so: test/process/odd_driver.c $(SIM_OBJ)
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itools/simgpu $(CFLAGS) $(LDSAN) $(LDFLAGS) -fPIC -shared -Wl,-soname,libze_simodd.so -Wl,-z,defs -Wl,-z,nodelete \
+	  -Wl,--wrap=sim_object_init -o $@ $< $(SIM_OBJ) -lpthread
+
 # Compares test/driver/xe_uapi.h with a kernel header: XE_HEADERS=DIR has drm/xe_drm.h.
 standin-uapi:
 	$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(if $(XE_HEADERS),-isystem $(XE_HEADERS)) -fsyntax-only test/driver/uapi_check.c
@@ -146,13 +175,28 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
-tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so
+tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 test: tests
 	test/run $(T)
 # The suites that need neither the network nor Intel's driver: under a minute.
 check: tests
 	test/run unit/ process/suite_
 
+
+# What the promises of doc/promises.md say, as often as they say it: about two hours.
+check-long: tests lint analyze tidy
+	LONG=1 test/run $(or $(T),unit/ process/ driver/test_frees driver/test_soak watch/ install/)
+	$(MAKE) -s fuzz
+	$(MAKE) -s coverage
+
+# --- line coverage: src/ at least 90 %, tools/ at least 80 % -----------------------------------------------
+COVERED := unit/ process/suite_ process/test_strange process/test_record record/test_python driver/test_frees driver/test_process \
+           sycl/test_forms sycl/test_clients sycl/test_routes sycl/test_mirror
+coverage:
+	$(MAKE) -s B=$(B)/cov CC=$(lastword $(CC)) CFLAGS='-O0 -g' COV=--coverage tests
+	find $(B)/cov -name '*.gcda' -delete
+	-B=$(B)/cov test/run $(COVERED)
+	test/coverage --least src=90 --least tools=80 $(B)/cov
 
 # --- the allocators against a plain list, ten million steps each under the sanitizers: half a minute ------
 .PHONY: model
@@ -162,17 +206,26 @@ model:
 	  test/unit/test_cache_model.c $(ALLOC_SRC) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
 	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
 
-# --- fuzzing: clang's fuzzer with the sanitizers, for FUZZ_SECONDS ----------------------------------------
+# --- fuzzing: clang's fuzzer with the sanitizers on test/fuzz/fuzz_NAME.c, FUZZ_SECONDS each, from corpus/NAME -------
 FUZZ_SECONDS ?= 60
-.PHONY: fuzz
-fuzz:
-	@mkdir -p $(B)/fuzz/corpus
-	clang $(filter-out -MMD -MP,$(BASE)) -g -O1 -Itools -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-	  test/fuzz/fuzz_cache.c tools/replay/trace.c $(ALLOC_SRC) -o $(B)/fuzz/cache -lpthread
-	$(B)/fuzz/cache -max_total_time=$(FUZZ_SECONDS) -max_len=400 -rss_limit_mb=8000 $(B)/fuzz/corpus
+FUZZ_SAN := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+.PHONY: fuzz fuzzers
+ifeq ($(FUZZING),)
+fuzzers:
+	$(MAKE) FUZZING=1 CC=clang CFLAGS='$(FUZZ_SAN)' B=$(B)/fuzz/parts TOP=$(B) fuzzers
+else
+fuzzers: $(patsubst test/fuzz/fuzz_%.c,$(TOP)/fuzz/%,$(wildcard test/fuzz/fuzz_*.c))
+$(TOP)/fuzz/%: test/fuzz/fuzz_%.c test/fuzz/fuzz.h $(B)/libtools.a $(B)/libparts.a
+	$(CC) $(filter-out -MMD -MP,$(BASE)) $(subst fuzzer-no-link,fuzzer,$(CFLAGS)) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(TOOL_LIBS)
+endif
+fuzz: fuzzers
+	test/fuzz/run $(B)/fuzz $(FUZZ_SECONDS)
 
 # --- benchmarks: test/bench/NAME.c for the scripts test/bench/bench_NAME ------------------------------
 BENCH_BIN := $(patsubst test/bench/%.c,$(B)/bench/%,$(wildcard test/bench/*.c))
+$(B)/bench/librecord.so: test/bench/record.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -Itest/bench $(CFLAGS) -fPIC -shared $< -o $@ -ldl
 $(B)/bench/%: test/bench/%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -lpthread
@@ -180,21 +233,68 @@ $(B)/bench/%: test/bench/%.c
 $(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
-bench: all $(BENCH_BIN)
+bench: all $(BENCH_BIN) $(B)/bench/librecord.so
 	test/bench/run $(T)
 
 # --- installation: the preload is no library to link against, so it has a folder of its own --------------
-$(B)/libzeroute-reader.a: $(patsubst %.c,$(B)/tool/%.o,$(wildcard tools/reader/*.c))
+READER_SRC := $(wildcard tools/reader/*.c)
+$(B)/libzeroute-reader.a: $(READER_SRC:%.c=$(B)/tool/%.o)
 	rm -f $@; $(AR) rcs $@ $^
-install: all $(B)/libzeroute-reader.a
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/zeroute $(DESTDIR)$(PREFIX)/include/zeroute \
-	  $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-	install -m 755 $(B)/zeroute $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(B)/libzeroute.so $(B)/libze_simgpu.so $(DESTDIR)$(PREFIX)/lib/zeroute/
-	install -m 644 $(B)/libzeroute-reader.a $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 include/zeroute/*.h $(DESTDIR)$(PREFIX)/include/zeroute/
-	install -m 644 man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -m 644 completion/zeroute.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zeroute
+$(B)/reader/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) -fPIC $(CFLAGS) -c $< -o $@
+$(B)/libzeroute-reader.so.1: $(READER_SRC:%.c=$(B)/reader/%.o) tools/reader/libzeroute-reader.map
+	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,$(@F) -Wl,--version-script=tools/reader/libzeroute-reader.map \
+	  -Wl,-z,defs -Wl,-z,now -Wl,-z,relro -o $@ $(filter %.o,$^)
+# Made anew each time: PREFIX may be another one than before.
+.PHONY: $(B)/zeroute-reader.pc
+$(B)/zeroute-reader.pc: packaging/zeroute-reader.pc.in
+	@mkdir -p $(@D)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' $< >$@
+INSTALLED := $(B)/libxe_standin.so $(B)/libbed_stay.so $(B)/libzeroute-reader.a $(B)/libzeroute-reader.so.1 $(B)/zeroute-reader.pc
+STAGE = B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/stage
+.PHONY: uninstall
+install: all $(INSTALLED)
+	$(STAGE) install
+uninstall:
+	$(STAGE) uninstall
+
+# --- packages ---------------------------------------------------------------------------------------------
+NAME := zeroute-$(VERSION)
+# The same commit gives the same bytes: time and owner are not those of the build.
+TAR := tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+.PHONY: wheel dist dist-bin deb portable
+portable:
+	packaging/portable $(B)/portable
+wheel: portable
+	packaging/wheel $(B)/portable $(VERSION) $(B)/dist
+dist:
+	@mkdir -p $(B)/dist
+	git archive --format=tar --prefix=$(NAME)/ HEAD | gzip -9n >$(B)/dist/$(NAME).tar.gz
+	@echo $(B)/dist/$(NAME).tar.gz
+dist-bin: portable $(B)/libzeroute-reader.a $(B)/zeroute-reader.pc
+	rm -rf $(B)/dist/$(NAME)-x86_64
+	cp $(B)/libzeroute-reader.a $(B)/zeroute-reader.pc $(B)/portable/
+	B='$(B)/portable' STRIP=no PREFIX=/$(NAME)-x86_64 DESTDIR='$(B)/dist' packaging/stage install
+	sed -i 's|^prefix=.*|prefix=$${pcfiledir}/../..|' $(B)/dist/$(NAME)-x86_64/lib/pkgconfig/zeroute-reader.pc
+	cp README.md LICENSE CHANGELOG.md $(B)/dist/$(NAME)-x86_64/
+	$(TAR) -C $(B)/dist -cf - $(NAME)-x86_64 | gzip -9n >$(B)/dist/$(NAME)-x86_64.tar.gz
+	@rm -rf $(B)/dist/$(NAME)-x86_64
+	@echo $(B)/dist/$(NAME)-x86_64.tar.gz
+deb:
+	packaging/deb $(B)/dist
+
+# --- static analysis beside cppcheck: gcc's analyzer and clang-tidy (.clang-tidy), some minutes --------------
+ANALYZED := $(LIB_SRC) $(TOOL_SRC)
+ANALYSIS := $(filter-out $(WARN) -MMD -MP -ffile-prefix-map=%,$(BASE))
+analyze: $(ANALYZED:%=$(B)/analyze/%)
+$(B)/analyze/%.c: %.c
+	@mkdir -p $(@D)
+	$(lastword $(CC)) $(ANALYSIS) -O2 -fanalyzer -Werror -c $< -o /dev/null && touch $@
+tidy: $(ANALYZED:%=$(B)/tidy/%)
+$(B)/tidy/%.c: %.c .clang-tidy
+	@mkdir -p $(@D)
+	clang-tidy --quiet $< -- $(ANALYSIS) 2>/dev/null && touch $@
 
 # cppcheck: versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
 lint: all
@@ -208,6 +308,6 @@ lint: all
 clean:
 	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so
 help:
-	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run check test bench lint model fuzz install clean'
+	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run check test check-long bench lint analyze tidy coverage model fuzz install uninstall wheel deb dist dist-bin clean'
 
 -include $(shell find $(B) -path $(B)/beds -prune -o -name '*.d' -type f -print 2>/dev/null)
