@@ -8,6 +8,7 @@
 #include "suite.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -300,6 +301,7 @@ START_TEST(a_run_waits_for_the_baseline_and_says_so) {
 END_TEST
 
 START_TEST(an_interrupt_keeps_what_is_done) {
+    signal(SIGHUP, SIG_DFL); /* ignored under nohup, and ab leaves it so */
     exits(3,
           "export AB_COUNT=$PWD/count; "
           "$Z ab --sim --runs 500 --warmup 0 --json=j --a env:X=1 --b env:X=2 -- $W score=1 & p=$!; "
