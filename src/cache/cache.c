@@ -105,6 +105,11 @@ static struct bin *new_bin(struct stripe *s) {
     return bin;
 }
 
+/* Atomic: whoever reports a wrong free may look at the same place for `caller`. */
+static void set_above(struct zr_block *b, struct zr_block *above) {
+    __atomic_store_n(&b->above, above, __ATOMIC_RELAXED);
+}
+
 /* Files a block as the newest of its bin and account; false: no memory for a bin. The caller holds the lock. */
 static bool file(struct stripe *s, struct zr_block *b) {
     struct bin **at = find_bin(s, &b->key, b->held), *bin = *at;
@@ -117,10 +122,10 @@ static bool file(struct stripe *s, struct zr_block *b) {
         *bin = (struct bin){b->key, b->held, NULL, NULL};
         *at = bin;
     }
-    b->above = NULL;
+    set_above(b, NULL);
     b->below = bin->top;
     if (bin->top)
-        bin->top->above = b;
+        set_above(bin->top, b);
     bin->top = b;
     b->newer = NULL;
     b->older = lru->newest;
@@ -139,7 +144,7 @@ static void unfile(struct stripe *s, struct bin **at, struct zr_block *b) {
     if (unlikely(!bin)) /* never: a cached block has a bin */
         return;
     if (b->below)
-        b->below->above = b->above;
+        set_above(b->below, b->above);
     *(b->above ? &b->above->below : &bin->top) = b->below;
     *(b->newer ? &b->newer->older : &lru->newest) = b->older;
     *(b->older ? &b->older->newer : &lru->oldest) = b->newer;

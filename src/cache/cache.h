@@ -102,14 +102,7 @@ void zr_block_recycle(struct zr_block *b);
  */
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
 
-/* Where the block lies; before zr_map_insert. Atomic, because others may look at the descriptor through a stale way. */
-static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
-    __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
-}
-
-/* Its properties, atomic where others may look, for the same reason. */
+/* Its properties; atomic, because others may look at a descriptor that has become another block's. */
 static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key) {
     b->key.device = key->device;
     b->key.flags = key->flags;
@@ -148,6 +141,8 @@ static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_blo
 }
 
 /* --- map.c: from an address to its block: one map for all kinds of memory and all threads ------------------------- */
+/* Where a block that is not in the map lies; before zr_map_insert. */
+void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held);
 /*
  * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or a block with the same base is
  * there (LIVE or CACHED).

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BLOCKS = 48, MOST_THREADS = 16, SLACK_KIB = 8192 };
+enum { BLOCKS = 48, MOST_THREADS = 16, SLACK_KIB = 1024 };
 
 enum kind { DEVICE, SHARED, HOST };
 struct block {
