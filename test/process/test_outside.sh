@@ -63,13 +63,37 @@ newer_layout() {
     "$B/zeroute" stat --all >"$dir/out" 2>&1
     tr -s ' \n' ' ' <"$dir/out" | grep -q 'layout 99, written by a newer zeroute' || { cat "$dir/out"; return 1; }
 }
-export -f kept_layout newer_layout
+# What no version here can read is litter once its process has ended: removed when it is old, and nobody holds it.
+other_layout() { # LAYOUT
+    local dead=zeroute.999999999.0000000000000077 live=zeroute.999999998.0000000000000077 holder
+    local new=zeroute.999999997.0000000000000077 of_live=zeroute.$$.0000000000000077 named=zeroute.999999999.mine
+    gunzip -c "$top/test/process/segments/layout-3.gz" >$dead
+    printf "\\$(printf %o "$1")" | dd of=$dead bs=1 seek=8 conv=notrunc 2>/dev/null
+    touch -d '11 minutes ago' $dead
+    cp -p $dead $live && cp -p $dead $of_live && cp -p $dead $named && cp $dead $new
+    python3 -c 'import fcntl, sys, time
+f = open(sys.argv[1], "r+b")
+fcntl.lockf(f, fcntl.LOCK_EX, 1)
+open("locked", "w").close()
+time.sleep(1000)' $live &
+    holder=$!
+    for ((i = 0; i < 200; i++)); do [ -e locked ] && break; sleep 0.1; done
+    setpriv --reuid 65534 --regid 65534 --clear-groups "$B/zeroute" gc >/dev/null
+    [ -e $dead ] || { echo "another user's was removed"; return 1; }
+    "$B/zeroute" gc --dry-run && "$B/zeroute" $2 >"$dir/out" 2>&1
+    kill $holder
+    same "$(echo zeroute.*)" "$(printf '%s\n' $of_live $live $new $named | sort | paste -sd ' ')"
+}
+export -f kept_layout newer_layout other_layout
 export top=$PWD
 for layout in test/process/segments/layout-*.gz; do
     layout=${layout##*-}
     promise "a segment of layout ${layout%.gz} is shown" in_private_shm kept_layout "${layout%.gz}"
 done
 promise "a newer layout is named as such" in_private_shm newer_layout
+promise "gc removes a dead segment of an older layout" in_private_shm other_layout 2 gc
+promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
+promise "any command removes it" in_private_shm other_layout 99 stat
 
 # No pages for our own books, from the n-th request on: the program does what it does without us.
 without_pages() { # PRESET N

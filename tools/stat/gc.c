@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,13 +17,26 @@ static bool is_ours(const struct zeroute_process *p, bool all_users) {
     return all_users || p->uid == geteuid();
 }
 
+/* PREFIX, the process's number, a dot, and the nonce: the list takes any name that begins like one. */
+static bool has_our_name(const struct zeroute_process *p) {
+    int pid, end = 0;
+    const char *name = strrchr(p->path, '/') + 1;
+    return sscanf(name, ZEROUTE_SEGMENT_PREFIX "%d.%*16[0-9a-f]%n", &pid, &end) == 1 && !name[end] && pid > 0;
+}
+
 /*
- * A file that never became a segment and that nobody holds: its maker died in the first
- * millisecond.
+ * A file that cannot be judged by what it says: it never became a segment, because its maker died in the first
+ * millisecond, or another version of zeroute wrote it. It is dead if it is old, nobody holds the writer's lock (else it
+ * is ZEROUTE_LIVE), and there is no process of the number in its name.
  */
-static bool is_abandoned(const struct zeroute_process *p, const struct stat *st) {
-    return !p->readable && p->state == ZEROUTE_UNKNOWN && st->st_uid == geteuid() &&
-           time(NULL) - st->st_mtime > OLD_SECONDS && strncmp(p->why, "not ready", 9) == 0;
+static bool is_abandoned(const struct zeroute_process *p, int fd, const struct stat *st) {
+    struct zeroute_segment_header h;
+    const ssize_t size = offsetof(struct zeroute_segment_header, header_size);
+    if (p->readable || !S_ISREG(st->st_mode) || st->st_uid != geteuid() || time(NULL) - st->st_mtime <= OLD_SECONDS ||
+        !has_our_name(p) || pread(fd, &h, (size_t)size, 0) != size)
+        return false;
+    bool another_layout = h.magic == ZEROUTE_SEGMENT_MAGIC && h.layout != ZEROUTE_SEGMENT_LAYOUT;
+    return (h.magic == 0 || another_layout) && kill(p->pid_inside, 0) != 0 && errno == ESRCH;
 }
 
 /* Its file as the list has found it, no other. -1: it has gone, or may not be opened. */
@@ -31,7 +45,7 @@ static int open_dead(const struct zeroute_process *p, int *directory, struct sta
     if (fd < 0)
         return -1;
     enum zeroute_state now = zeroute_state_now(p, fd);
-    if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, st))))
+    if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, fd, st))))
         return fd;
     close(fd);
     close(*directory);
