@@ -178,6 +178,26 @@ root_is_fresh_and_goes_away() {
     done
     return 1
 }
+# A process id of one PID namespace is nobody's, or another's, in the next.
+a_bed_in_another_pid_namespace_removes_what_is_left_over_and_no_more() {
+    local dir code=0 left
+    unshare -pf --mount-proc true 2>/dev/null || { echo "no PID namespace here"; return 77; }
+    dir=$(mktemp -d)
+    mkfifo "$dir/up" "$dir/go"
+    # shellcheck disable=SC2016
+    ZEROUTE_ROOT='' TMPDIR=$dir test/bed --on sim sh -c 'echo up; read -r _; test -d "$ZEROUTE_ROOT"' \
+        >"$dir/up" <"$dir/go" &
+    exec 7<>"$dir/go"
+    read -r _ <"$dir/up"
+    left=$dir/zeroute-bed.$(id -u)/left
+    mkdir "$left"
+    TMPDIR=$dir unshare -pf --mount-proc test/bed --on sim true || code=1
+    [ ! -e "$left" ] || { echo "$left is still there"; code=1; }
+    exec 7>&-
+    wait $! || { echo "the room of a bed in use is gone"; code=1; }
+    rm -rf "$dir"
+    return $code
+}
 callers_root_is_kept() {
     # shellcheck disable=SC2016
     same "$(ZEROUTE_ROOT=/tmp bed sh -c 'echo "$ZEROUTE_ROOT"')" /tmp
