@@ -139,7 +139,7 @@ static ZR_COLD void look(void) {
         if (*number >> 24 == 3 && (*number >> 16 & 255) == layouts[i].minor)
             known = &layouts[i];
     if (!known) {
-        say("its frames are not known, those of 3.11 to 3.13 are");
+        say("its frames are not known, those of 3.11 to 3.15 are");
         return;
     }
     /* "xdebugpy", the version, and whether there is no GIL: from 3.13 on. */

@@ -7,6 +7,7 @@
 #   fetch.sh headers            the newest Level Zero headers (unstable)
 #   fetch.sh newest SUITE PACKAGE   the version that the archive has now; nothing is unpacked
 #   fetch.sh libc SUITE         the C library of a suite, for tests on an old glibc
+#   fetch.sh python 3.N         an interpreter with its headers (unstable); DIR/python starts it
 #
 # Prints the folder (for a loader: the file) on stdout, progress on stderr. Exit code 77: cannot be had
 # here, with the reason. apt does the work, in a state folder of its own: it verifies the release's
@@ -109,6 +110,9 @@ unpack() {
             ;;
         libc6 | libc-gconv-modules-extra | libstdc++6 | libgcc-s1 | zlib1g)
             merge "$raw" "$dir/libc"
+            ;;
+        python3.* | libpython3.*)
+            cp -a "$raw/usr" "$dir/"
             ;;
         *)
             merge "$raw" "$dir/lib"
@@ -214,6 +218,23 @@ libc() {
     echo "$beds/libc/$1/libc"
 }
 
+# Started through the C library that it was built for: the machine's own may be older.
+python() {
+    local dir=$beds/python$1
+    bring "$dir" unstable alone "python$1-minimal" "libpython$1-minimal" "libpython$1-stdlib" "libpython$1-dev" \
+        libexpat1 libffi8 zlib1g libc6 libgcc-s1
+    if [ ! -x "$dir/python" ]; then
+        cat >"$dir/python.$$" <<END
+#!/bin/sh
+export PYTHONHOME="$dir/usr"
+exec "$dir/libc/ld-linux-x86-64.so.2" --library-path "$dir/libc:$dir/lib" "$dir/usr/bin/python$1" "\$@"
+END
+        chmod +x "$dir/python.$$"
+        mv "$dir/python.$$" "$dir/python"
+    fi
+    echo "$dir"
+}
+
 case ${1:-} in
 driver) driver ;;
 loader) loader "${2:?loader NAME}" ;;
@@ -230,6 +251,7 @@ headers)
     echo "$beds/headers/include"
     ;;
 libc) libc "${2:?libc SUITE}" ;;
+python) python "${2:?python 3.N}" ;;
 *)
     sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2

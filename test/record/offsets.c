@@ -6,6 +6,10 @@
 #include "internal/pycore_frame.h"
 #include <stddef.h>
 
+#if PY_MINOR_VERSION >= 14
+#include "internal/pycore_interpframe_structs.h"
+#endif
+
 #if PY_MINOR_VERSION < 13
 #define FRAME cframe
 #define IN_CFRAME (int)offsetof(_PyCFrame, current_frame)
