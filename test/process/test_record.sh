@@ -208,21 +208,25 @@ together() { # every process of a run is looked at
 }
 promise "every process of a run has its record, and is looked at" together
 
-same_outcome() { # same_outcome PRESET PROGRAM...: the replay of the recorded settings is within 1 %
-    local preset=$1
-    shift
-    code 0 "$Z" record -o "$to/replayed" --stacks off --preset "$preset" --sim -- "$@" || return
+same_outcome() { # same_outcome PERCENT PRESET PROGRAM...: the replay of the recorded settings is that close
+    local percent=$1 preset=$2
+    shift 2
+    code 0 "$Z" record -o "$to/replayed" --stacks off --preset "$preset" --sim=devices:2 -- "$@" || return
     "$Z" replay --json "$to/replayed" >"$to/json" || return
-    python3 - "$to/json" <<'END'
+    python3 - "$to/json" "$percent" <<'END'
 import json, sys
 then, now = json.load(open(sys.argv[1]))["outcomes"]
 print(then, now)
-sys.exit(any(abs(then[k] - now[k]) > 0.01 * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits")))
+most = int(sys.argv[2]) / 100
+sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits")))
 END
 }
-promise "a replay agrees with the run, nothing cached" same_outcome observe "$work" clean 100
-promise "a replay agrees with the run, blocks cached" same_outcome reroute "$work" clean 100
-promise "a replay agrees with the run, with a leak" same_outcome reroute "$work" leak 100
+hostile() { same_outcome "$1" reroute "$B/test/process/at_once" "$2" "$3"; } # hostile PERCENT THREADS ROUNDS
+promise "a replay of a program that does everything is the run, with one thread" hostile 0 1 2000
+promise "a replay of a program that does everything is close to the run, with threads" hostile 10 4 1000
+promise "a replay agrees with the run, nothing cached" same_outcome 1 observe "$work" clean 100
+promise "a replay agrees with the run, blocks cached" same_outcome 1 reroute "$work" clean 100
+promise "a replay agrees with the run, with a leak" same_outcome 1 reroute "$work" leak 100
 table() {
     code 0 "$Z" replay "$to/replayed" --settings observe,limit:8MiB,cache:on+cache_limit:4MiB || return
     same "$(wc -l <"$to/out")" 6 || return

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_MOVED = 4096 };
+
 bool zr_is_record(const char *path) {
     uint64_t magic = 0;
     FILE *in = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
@@ -35,8 +37,21 @@ static void count(const struct zr_record *r, const struct zr_event *e, uint64_t 
         o->peak_reserved = *reserved;
 }
 
-/* Slots: the index of the ALLOC. */
-static void add(struct zr_recorded *to, const struct zr_record *r, uint32_t i) {
+/*
+ * A TRIM is noted when it is over, and the memory went at the RELEASEs of its thread before it: the step is taken where
+ * these begin. No further back than MOST_MOVED steps, whatever a file says.
+ */
+static void move_back(struct zr_recorded *to, size_t at) {
+    struct zr_step trim = to->step[to->steps];
+
+    if (to->steps - at > MOST_MOVED)
+        at = to->steps - MOST_MOVED;
+    memmove(&to->step[at + 1], &to->step[at], (to->steps - at) * sizeof trim);
+    to->step[at] = trim;
+}
+
+/* Slots: the index of the ALLOC. released: where the RELEASEs of its thread just before it began. */
+static void add(struct zr_recorded *to, const struct zr_record *r, uint32_t i, size_t released) {
     const struct zr_event *e = &r->event[i];
     struct zr_step *s = &to->step[to->steps];
 
@@ -66,10 +81,19 @@ static void add(struct zr_recorded *to, const struct zr_record *r, uint32_t i) {
         if (e->code)
             return; /* memory was short: that depends on the settings */
         s->op = ZR_STEP_TRIM;
+        s->card = e->card;
+        move_back(to, released);
         break;
     case ZEROUTE_EVENT_CONTEXT_GO:
         s->op = ZR_STEP_CONTEXT_GO;
         s->context = e->address;
+        break;
+    case ZEROUTE_EVENT_RESIDENT:
+    case ZEROUTE_EVENT_EVICT:
+        if (e->partner == ZR_NO_EVENT || e->code)
+            return;
+        s->op = e->type == ZEROUTE_EVENT_RESIDENT ? ZR_STEP_RESIDENT : ZR_STEP_EVICT;
+        s->slot = e->partner;
         break;
     default:
         return;
@@ -80,25 +104,37 @@ static void add(struct zr_recorded *to, const struct zr_record *r, uint32_t i) {
 bool zr_recorded_load(struct zr_recorded *to, const char *path, char *why, size_t size) {
     struct zr_record *r = zr_record_load(path, why, size);
     uint64_t reserved = 0;
+    struct run {
+        size_t from;
+        bool is_on;
+    } *run = NULL;
 
     *to = (struct zr_recorded){0};
     if (!r)
         return false;
     to->step = calloc((size_t)r->events + 1, sizeof *to->step);
-    if (!to->step || !zr_record_pair(r)) {
+    run = calloc(UINT16_MAX + 1, sizeof *run); /* by thread */
+    if (!to->step || !run || !zr_record_pair(r)) {
         snprintf(why, size, "out of memory");
+        free(run);
         zr_record_free(r);
         return false;
     }
     to->slots = r->events;
     for (uint32_t i = 0; i < r->events; i++) {
+        struct run *of = &run[r->event[i].thread];
+
         count(r, &r->event[i], &reserved, &to->recorded);
-        add(to, r, i);
+        if (!of->is_on)
+            of->from = to->steps;
+        of->is_on = r->event[i].type == ZEROUTE_EVENT_RELEASE;
+        add(to, r, i, of->from);
     }
     for (unsigned i = 0; i < ZR_REPLAY_CARDS; i++)
         to->card_memory[i] = r->card_memory[i];
     if (r->text[ZEROUTE_TEXT_SETTINGS])
         snprintf(to->settings, sizeof to->settings, "%s", r->text[ZEROUTE_TEXT_SETTINGS]);
+    free(run);
     to->lost = r->header.lost_events + r->damaged;
     zr_record_free(r);
     if (!to->steps)

@@ -47,16 +47,16 @@ bool zr_trace_make(FILE *out, const char *shape, uint64_t seed);
 /* --- recorded.c: a record as steps that an allocator can take ------------------------------------ */
 
 enum { ZR_REPLAY_CARDS = 64 };
-enum zr_step_op { ZR_STEP_ALLOC, ZR_STEP_FREE, ZR_STEP_TRIM, ZR_STEP_CONTEXT_GO };
+enum zr_step_op { ZR_STEP_ALLOC, ZR_STEP_FREE, ZR_STEP_TRIM, ZR_STEP_CONTEXT_GO, ZR_STEP_RESIDENT, ZR_STEP_EVICT };
 
 struct zr_step {
     uint64_t bytes, context;
     uint32_t ms; /* since the record began */
     uint32_t slot;
-    uint8_t op, card;
-    bool is_device; /* and not shared or physical memory */
-    bool is_piece;  /* of a pool's segment */
-    bool may_cache; /* ALLOC: it could be taken from the cache. FREE: it could be cached */
+    uint8_t op, card; /* TRIM: ZEROUTE_RECORD_NO_CARD: all */
+    bool is_device;   /* and not shared or physical memory */
+    bool is_piece;    /* of a pool's segment */
+    bool may_cache;   /* ALLOC: it could be taken from the cache. FREE: it could be cached */
 };
 
 struct zr_outcome {

@@ -40,12 +40,16 @@ static void change(unsigned card, int64_t bytes, bool is_device) {
         out.peak_reserved = reserved;
 }
 
+static void trim(unsigned card) {
+    zr_cache_trim(card, NULL);
+    zr_pools_trim(card);
+}
+
 /* Within the limit, if need be after everything that is cached has gone back. */
 static bool fits(unsigned card, uint64_t bytes) {
     if (bytes <= limit[card] && held_by[card] <= limit[card] - bytes)
         return true;
-    zr_cache_trim(card, NULL);
-    zr_pools_trim(card);
+    trim(card);
     return bytes <= limit[card] && held_by[card] <= limit[card] - bytes;
 }
 
@@ -88,6 +92,7 @@ enum way { GONE, PASSED, POOLED, WHOLE };
 struct slot {
     void *ptr;
     uint64_t held;
+    uint64_t requested; /* bit n: residency on card n */
     uint8_t way, card;
     bool is_device;
 };
@@ -112,6 +117,64 @@ static size_t reserve_for(const struct zr_step *s) {
     return held <= share[s->card] ? held : s->bytes;
 }
 
+/* Where the next block of a context and card will be resident, as policy/residency.c expects it. */
+enum { REMEMBERED = 256 };
+static struct expected {
+    const void *context;
+    uint64_t cards;
+    unsigned card;
+} expected[REMEMBERED];
+
+static struct expected *expected_of(const void *context, unsigned card) {
+    uintptr_t bits = (uintptr_t)context;
+    struct expected *e = &expected[((bits >> 4 ^ bits >> 12) + card * (uintptr_t)37) % REMEMBERED];
+
+    if (e->context != context || e->card != card)
+        *e = (struct expected){.context = context, .card = card};
+    return e;
+}
+
+/* Contexts that were destroyed last: a block that is freed after its context is not cached. */
+static struct {
+    const void *context;
+    uint32_t at; /* slots above it belong to a later context of that address */
+} gone[4096];
+
+static unsigned place_of(const void *context) {
+    return (unsigned)((uintptr_t)context * UINT64_C(0x9e3779b97f4a7c15) >> 52);
+}
+
+static bool outlives_its_context(const void *context, uint32_t slot) {
+    unsigned i = place_of(context);
+
+    return gone[i].context == context && slot < gone[i].at;
+}
+
+static void end_context(const struct zr_step *s) {
+    void *context = context_of(s);
+    unsigned i = place_of(context);
+
+    gone[i].context = context;
+    gone[i].at = s->slot;
+    for (unsigned n = 0; n < REMEMBERED; n++)
+        expected[n].cards = expected[n].context == context ? 0 : expected[n].cards;
+    zr_cache_trim(ZR_ACCOUNTS, context);
+}
+
+static void change_residency(const struct zr_step *s, struct slot *at) {
+    struct zr_block *b = at->way == WHOLE ? zr_map_find(at->ptr) : NULL;
+    uint64_t bit = UINT64_C(1) << s->card;
+
+    if (!b || (s->op == ZR_STEP_RESIDENT && c.residency == ZR_RESIDENCY_OWNER && s->card != at->card))
+        return;
+    if (s->op == ZR_STEP_EVICT) {
+        b->key.residents &= ~bit;
+    } else {
+        b->key.residents |= bit;
+        at->requested |= bit;
+    }
+}
+
 static void allocate(const struct zr_step *s, struct slot *at, bool cached_then) {
     struct zr_key key = {
         .device = &out, .context = context_of(s), .account = s->card, .flags = (uint32_t)(s->context >> 48)};
@@ -125,8 +188,10 @@ static void allocate(const struct zr_step *s, struct slot *at, bool cached_then)
         out.hits += at->way == POOLED && !grew;
     } else if (whole) {
         at->held = reserve_for(s);
+        key.residents = expected_of(key.context, s->card)->cards;
         b = zr_cache_get(&key, at->held, s->bytes);
         out.hits += b != NULL;
+        key.residents = 0;
         if (!b)
             b = driver_alloc(&key, s->bytes, at->held);
         at->ptr = b ? (void *)b->base : NULL;
@@ -138,7 +203,7 @@ static void allocate(const struct zr_step *s, struct slot *at, bool cached_then)
     out.refused += at->way == GONE;
 }
 
-static void give_back(struct slot *at, bool may_cache) {
+static void give_back(const struct zr_step *s, struct slot *at, bool may_cache) {
     struct zr_block *b;
     uint64_t word;
     size_t size;
@@ -149,6 +214,9 @@ static void give_back(struct slot *at, bool may_cache) {
         change(at->card, -(int64_t)at->held, at->is_device);
     } else if (at->way == WHOLE) {
         b = zr_map_look(at->ptr, &word);
+        may_cache = may_cache && !outlives_its_context(b->key.context, s->slot);
+        if (may_cache)
+            expected_of(b->key.context, at->card)->cards = at->requested;
         if (!may_cache || !zr_cache_takes(at->card, b->held) || !zr_block_shift(b, word, ZR_BLOCK_CACHED) ||
             !zr_cache_put(b)) {
             release(b);
@@ -184,12 +252,13 @@ static bool simulate(bool cached_then) {
         if (s->op == ZR_STEP_ALLOC) {
             allocate(s, &slot[s->slot], cached_then);
         } else if (s->op == ZR_STEP_FREE) {
-            give_back(&slot[s->slot], s->may_cache || !cached_then);
+            give_back(s, &slot[s->slot], s->may_cache || !cached_then);
         } else if (s->op == ZR_STEP_TRIM) {
-            zr_cache_trim(s->card, NULL);
-            zr_pools_trim(s->card);
+            trim(s->card < ZR_REPLAY_CARDS ? s->card : (unsigned)ZR_ACCOUNTS);
+        } else if (s->op == ZR_STEP_CONTEXT_GO) {
+            end_context(s);
         } else {
-            zr_cache_trim(ZR_ACCOUNTS, context_of(s));
+            change_residency(s, &slot[s->slot]);
         }
     }
     free(slot);

@@ -127,6 +127,14 @@ static bool end(struct zr_record *r, struct live *l, uint32_t i) {
     return true;
 }
 
+/* Residency is of the live block at that address. */
+static void refer(struct zr_record *r, const struct live *l, uint32_t i) {
+    const struct slot *s = l->slot ? find(l, key_of(&r->event[i])) : NULL;
+
+    if (s && s->key)
+        r->event[i].partner = s->begin;
+}
+
 /* The free was refused: as if it had never been asked for. */
 static bool back(struct zr_record *r, struct live *l, uint32_t i, const uint32_t *recent, size_t frees,
                  size_t *implied_room) {
@@ -168,6 +176,10 @@ bool zr_record_pair(struct zr_record *r) {
             break;
         case ZEROUTE_EVENT_BACK:
             ok = back(r, &l, i, recent, frees, &implied_room);
+            break;
+        case ZEROUTE_EVENT_RESIDENT:
+        case ZEROUTE_EVENT_EVICT:
+            refer(r, &l, i);
             break;
         default:
             break;

@@ -22,7 +22,8 @@ struct zr_event {
     uint64_t aux;
     uint32_t stack;   /* index of a stack; 0: none */
     uint32_t of;      /* ALLOC, FREE: the stack that allocated the block */
-    uint32_t partner; /* ALLOC, RESERVE: the event that ends it; FREE, RELEASE: the one that began it; or ZR_NO_EVENT */
+    uint32_t partner; /* ALLOC, RESERVE: the event that ends it; FREE, RELEASE: the one that began it; RESIDENT, EVICT:
+                         the ALLOC of the block; or ZR_NO_EVENT */
     uint32_t code;
     uint32_t duration;
     uint16_t entry;
