@@ -453,6 +453,8 @@ static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64
     struct zeroute_segment_text head, again;
     if (room <= sizeof head || room > MOST_TEXT - m->texts)
         return "";
+    if (!read_at(m->fd, &head, sizeof head, offset) || (!head.length && !(head.generation & 1)))
+        return ""; /* most of them are empty */
     uint64_t most = room - sizeof head - 1;
     char *text = keep(s, room);
     m->texts += room;
@@ -527,13 +529,13 @@ static bool histogram(const struct image *m, struct zeroute_snapshot *s, const s
 static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
     const struct zeroute_segment_header *h = m->h;
     size_t seen = 0; /* histograms */
-    s->field = calloc((size_t)h->field_count * (1 + DERIVED) + 1, sizeof *s->field);
+    s->field = calloc(h->field_count + m->histograms * DERIVED + 1, sizeof *s->field);
     if (!s->field)
         return false;
     for (unsigned i = 0; i < h->field_count; i++) {
         struct zeroute_segment_field f = field_at(m, i);
         struct zeroute_field *out = &s->field[s->field_count];
-        if (i % 32 == 0 && takes_too_long(m))
+        if (i % 128 == 0 && takes_too_long(m))
             return false;
         *out = (struct zeroute_field){
             .name = keep_text(s, f.name, strnlen(f.name, sizeof f.name)),

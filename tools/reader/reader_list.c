@@ -65,7 +65,7 @@ static int inner_pid(const char *pid) {
     int inner = 0;
     snprintf(path, sizeof path, "/proc/%.16s/status", pid);
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
+    while (f && !inner && fgets(line, sizeof line, f))
         if (strncmp(line, "NSpid:", 6) == 0)
             inner = atoi(strrchr(line, '\t') + 1);
     if (f)
@@ -74,12 +74,11 @@ static int inner_pid(const char *pid) {
 }
 
 /*
- * Is there such a process, and is it the one? One that could not read its own start time (no
+ * Is the process that began at `began`, 0 for none, the one? One that could not read its own start time (no
  * descriptor was free) is known by its number alone; whether it has the segment is looked up later.
  */
-static bool is_it(const char *pid, uint64_t start_time) {
-    uint64_t now = start_time_of(pid);
-    return now && (!start_time || now == start_time);
+static bool is_it(uint64_t began, uint64_t start_time) {
+    return began && (!start_time || began == start_time);
 }
 
 /* The process of a segment as we see it: its pid here, or 0. */
@@ -87,14 +86,14 @@ static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
     char pid[16];
     if (p->pid_namespace == own_namespace) {
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        return is_it(pid, p->start_time) ? p->pid_inside : 0;
+        return is_it(start_time_of(pid), p->start_time) ? p->pid_inside : 0;
     }
     int found = 0;
     DIR *d = opendir("/proc");
     struct dirent *e;
     while (d && !found && (e = readdir(d)))
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && inner_pid(e->d_name) == p->pid_inside &&
-            is_it(e->d_name, p->start_time)) {
+            is_it(start_time_of(e->d_name), p->start_time)) {
             uint64_t n = namespace_of(e->d_name, "pid");
             if (n == 0 || n == p->pid_namespace)
                 found = atoi(e->d_name);
@@ -160,9 +159,10 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
 static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_namespace) {
     char text[16];
     snprintf(text, sizeof text, "%d", pid);
-    if (!start_time_of(text))
+    uint64_t began = start_time_of(text);
+    if (!began)
         return p->pid_namespace != own_namespace || pid == p->pid_inside;
-    return is_it(text, p->start_time) && inner_pid(text) == p->pid_inside;
+    return is_it(began, p->start_time) && inner_pid(text) == p->pid_inside;
 }
 
 static enum zeroute_state forged(struct zeroute_process *p, const char *why) {

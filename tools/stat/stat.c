@@ -346,8 +346,8 @@ static void print_tables(FILE *out, bool colour, struct processes *p, const stru
 
 /* As `zeroute serve` has them; a single process has labels of its own. */
 static int print_metrics(FILE *out, int pid) {
-    struct zr_model *m =
-        zr_model_new(&(struct zr_model_options){.all_at_once = true, .pid = pid, .per_process = pid != 0});
+    struct zr_model *m = zr_model_new(
+        &(struct zr_model_options){.metrics = true, .all_at_once = true, .pid = pid, .per_process = pid != 0});
     bool good = m && zr_model_sample(m);
     if (good)
         zr_exposition(out, m);

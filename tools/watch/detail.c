@@ -40,7 +40,7 @@ static void summary(struct zr_lines *l, const struct zr_process_view *p) {
     if (f) {
         zr_summary(f, s, false, true);
         fclose(f);
-        zr_lines_split(l, ZR_STYLE_PLAIN, text);
+        zr_lines_split(l, ZR_STYLE_PLAIN, text, 0);
     } else {
         zr_lines_add(l, ZR_STYLE_ALERT, "its statistics cannot be read: %s", zr_shown(why));
     }
@@ -48,7 +48,7 @@ static void summary(struct zr_lines *l, const struct zr_process_view *p) {
     zeroute_snapshot_free(s);
 }
 
-static void findings(struct zr_lines *l, const struct zr_process_view *p) {
+static void findings(struct zr_lines *l, const struct zr_process_view *p, size_t width) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -58,7 +58,7 @@ static void findings(struct zr_lines *l, const struct zr_process_view *p) {
     fclose(f);
     zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
     zr_lines_add(l, ZR_STYLE_HEAD, "doctor");
-    zr_lines_split(l, ZR_STYLE_PLAIN, *text ? text : "nothing to report\n");
+    zr_lines_split(l, ZR_STYLE_PLAIN, *text ? text : "nothing to report\n", width);
     free(text);
 }
 
@@ -79,7 +79,7 @@ void zr_draw_detail(struct zr_lines *l, const struct zr_process_view *p, const s
     zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
     summary(l, p);
     if (p->process.pid)
-        findings(l, p);
+        findings(l, p, v->width);
 }
 
 void zr_draw_help(struct zr_lines *l) {
@@ -87,6 +87,7 @@ void zr_draw_help(struct zr_lines *l) {
     zr_lines_split(l, ZR_STYLE_PLAIN,
                    "\n"
                    "  Up Down PgUp PgDn Home End, j k   move\n"
+                   "  Left Right                        columns that the screen has no room for\n"
                    "  Enter, d                          a process in detail; fold or unfold a job\n"
                    "  Space, + -                        fold or unfold a job\n"
                    "  F5, t                             jobs as one line each, or all processes\n"
@@ -105,5 +106,6 @@ void zr_draw_help(struct zr_lines *l) {
                    "  HIT       allocations that the cache served\n"
                    "  DRV/S     requests to the driver per second\n"
                    "  P99       99 of 100 allocation calls took no longer\n"
-                   "  Bars of cards: | ours, : others\n");
+                   "  Bars of cards: | ours, : others\n",
+                   0);
 }

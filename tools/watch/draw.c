@@ -29,11 +29,29 @@ void zr_lines_add(struct zr_lines *l, enum zr_style style, const char *format, .
     add(l, style, text);
 }
 
-void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text) {
+/* Where a line is broken: at the last space that leaves a good part of it, else anywhere. */
+static size_t break_at(const char *line, size_t length, size_t width) {
+    size_t at = width;
+    if (length <= width)
+        return length;
+    while (at > width / 2 && line[at] != ' ')
+        at--;
+    if (line[at] == ' ')
+        return at;
+    for (at = width; at > 1 && ((unsigned char)line[at] & 0xc0) == 0x80; at--) /* not within a character of UTF-8 */
+        ;
+    return at;
+}
+
+void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text, size_t width) {
     while (*text) {
-        size_t n = strcspn(text, "\n");
+        size_t length = strcspn(text, "\n"), n = width ? break_at(text, length, width) : length;
         add(l, style, strndup(text, n));
-        text += n + (text[n] == '\n');
+        text += n;
+        if (n == length)
+            text += *text == '\n';
+        else
+            text += *text == ' ';
     }
 }
 
@@ -172,7 +190,7 @@ static const struct column {
     {"MIRROR", 8, 80, cell_mirror, key_mirror},
     {"HIT", 6, 68, cell_hits, key_hits},
     {"ALLOC/S", 9, 70, cell_allocations, key_allocations},
-    {"DRV/S", 7, 76, cell_driver, key_driver},
+    {"DRV/S", 7, 88, cell_driver, key_driver},
     {"P99", 7, 110, cell_p99, key_p99},
     {"FAIL", 6, 96, cell_failures, key_failures},
 };
@@ -180,6 +198,10 @@ static const struct column {
 
 unsigned zr_column_count(void) {
     return COLUMNS;
+}
+
+bool zr_column_is_shown(const struct zr_top_view *v, unsigned column) {
+    return v->left || v->width >= columns[column].from;
 }
 
 const char *zr_column_name(unsigned column) {
@@ -291,20 +313,29 @@ struct zr_row *zr_rows(const struct zr_top_view *v, const struct zr_job_view *jo
 void zr_draw_head(struct zr_lines *l, const struct zr_top_view *v) {
     char text[512] = "";
     size_t used = 0;
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (v->width >= columns[i].from)
+    for (unsigned i = 0; i < COLUMNS; i++)
+        if (zr_column_is_shown(v, i))
             used += (size_t)snprintf(text + used, sizeof text - used, "%*s%s", columns[i].width - (i == v->column),
                                      columns[i].name, i == v->column ? (v->up ? "^" : "v") : "");
     snprintf(text + used, sizeof text - used, "  COMMAND");
     zr_lines_add(l, ZR_STYLE_HEAD, "%s", text);
 }
 
+/* A command without the folder of its program: what tells one process from the other comes later. */
+static const char *short_command(const char *command) {
+    const char *last = command;
+    for (const char *c = command; *c && *c != ' '; c++)
+        if (*c == '/' && c[1] && c[1] != ' ')
+            last = c + 1;
+    return last;
+}
+
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r) {
     const struct zr_identity *id = &r->process->id;
     char text[512] = "", cell[ZR_TEXT_SIZE], where[300] = "";
     size_t used = 0;
-    for (size_t i = 0; i < COLUMNS; i++)
-        if (v->width >= columns[i].from)
+    for (unsigned i = 0; i < COLUMNS; i++)
+        if (zr_column_is_shown(v, i))
             used +=
                 (size_t)snprintf(text + used, sizeof text - used, "%*s", columns[i].width, columns[i].cell(cell, r));
     enum zr_style style = r->process->failures || r->process->refused ? ZR_STYLE_ALERT
@@ -318,7 +349,7 @@ void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct z
                      zr_shown(id->job_name), *id->job_name ? ")" : "");
     else
         zr_lines_add(l, style, "%s  %s%s%s", text, r->child ? "`- " : "", zr_shown(where),
-                     zr_shown(r->process->process.command));
+                     zr_shown(short_command(r->process->process.command)));
 }
 
 /* --- the machine ------------------------------------------------------------------------------------------------- */
@@ -350,15 +381,17 @@ static void bar(char *out, size_t width, double ours, double others) {
 static void draw_card(struct zr_lines *l, const struct zr_card_view *c, const struct zr_top_view *v) {
     char total[ZR_TEXT_SIZE], used[ZR_TEXT_SIZE], ours[ZR_TEXT_SIZE], others[ZR_TEXT_SIZE], gtt[ZR_TEXT_SIZE];
     char line[64], history[1024], head[256];
-    size_t width = v->width < 72 ? 6 : v->width < 100 ? 12 : 24;
+    size_t width = v->width < 72 ? 6 : v->width < 100 ? 12 : 24, n;
     double all = c->vram == ZR_ABSENT || !c->vram ? (double)(c->ours + c->others + 1) : (double)c->vram;
     bar(line, width, (double)c->ours / all, (double)c->others / all);
-    snprintf(head, sizeof head, "%-12s [%s] %5s/%-5s ours %5s others %5s GTT %5s ", zr_shown(c->pdev), line,
-             zr_short_bytes(used, c->ours + c->others), zr_short_bytes(total, c->vram), zr_short_bytes(ours, c->ours),
-             zr_short_bytes(others, c->others), zr_short_bytes(gtt, c->gtt));
-    zr_sparkline(history, sizeof history, &c->used, v->width > strlen(head) ? v->width - strlen(head) : 0,
-                 c->vram == ZR_ABSENT ? 0 : c->vram, v->utf8);
-    zr_lines_add(l, c->vram != ZR_ABSENT && c->ours + c->others > c->vram ? ZR_STYLE_ALERT : ZR_STYLE_PLAIN, "%s%s",
+    n = (size_t)snprintf(head, sizeof head, "%-12s [%s] %5s/%-5s ours %5s others %5s ", zr_shown(c->pdev), line,
+                         zr_short_bytes(used, c->ours + c->others), zr_short_bytes(total, c->vram),
+                         zr_short_bytes(ours, c->ours), zr_short_bytes(others, c->others));
+    if (v->width >= n + 9)
+        n += (size_t)snprintf(head + n, sizeof head - n, "GTT %5s ", zr_short_bytes(gtt, c->gtt));
+    zr_sparkline(history, sizeof history, &c->used, v->width > n ? v->width - n : 0, c->vram == ZR_ABSENT ? 0 : c->vram,
+                 v->utf8);
+    zr_lines_add(l, c->vram != ZR_ABSENT && c->ours + c->others > c->vram ? ZR_STYLE_ALERT : ZR_STYLE_CARD, "%s%s",
                  head, history);
 }
 

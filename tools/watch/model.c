@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { IDLE_AFTER = 5, IDLE_EVERY = 4 };
+enum { IDLE_AFTER = 5, IDLE_EVERY = 4, CROWD = 64 };
 
 /* A process that has ended and was added to the sums of its group: not to be counted again. */
 struct zr_ended {
@@ -147,15 +147,16 @@ static double rate(uint64_t now, uint64_t before, double seconds) {
 }
 
 static void rates(struct zr_process_view *v, const struct zr_process_view *before, double seconds) {
-    uint64_t hits = v->hits - before->hits, asked = hits + v->misses - before->misses;
     v->allocations_rate = rate(v->allocations, before->allocations, seconds);
     v->driver_rate = rate(v->driver_calls, before->driver_calls, seconds);
     v->failures_rate = rate(v->failures, before->failures, seconds);
-    if (v->hits < before->hits || v->misses < before->misses || !asked) {
-        hits = v->hits; /* of the whole time, where there was nothing lately */
-        asked = v->hits + v->misses;
+    v->hits_lately = v->hits - before->hits;
+    v->asked_lately = v->hits_lately + v->misses - before->misses;
+    if (v->hits < before->hits || v->misses < before->misses || !v->asked_lately) {
+        v->hits_lately = v->hits; /* of the whole time, where there was nothing lately */
+        v->asked_lately = v->hits + v->misses;
     }
-    v->hit_rate = asked ? (double)hits / (double)asked : -1;
+    v->hit_rate = v->asked_lately ? (double)v->hits_lately / (double)v->asked_lately : -1;
 }
 
 static void take_numbers(struct zr_process_view *v, const struct zeroute_snapshot *s) {
@@ -196,7 +197,8 @@ static bool read_process(struct zr_model *m, struct zr_process_view *v, uint64_t
     rates(v, &before, (double)(before.sampled_ns ? now - before.sampled_ns : age) / 1e9);
     device_names(m, s, &devices);
     zr_figures_free(&v->figures);
-    zr_figures_take(&v->figures, s, &devices, v->id.rank);
+    if (m->options.metrics)
+        zr_figures_take(&v->figures, s, &devices, v->id.rank);
     zr_history_note(&v->used, now, m->options.history_ns, v->allocated);
     zeroute_snapshot_free(s);
     return true;
@@ -272,9 +274,12 @@ static void take_ended(struct zr_model *m, const struct zeroute_process *p, uint
     m->process[i] = m->process[--m->process_count];
 }
 
-/* One that did nothing for some samples is read less often. */
+/* One that did nothing for some samples is read less often; those of a crowd take turns, unless metrics are wanted. */
 static bool may_wait(const struct zr_model *m, const struct zr_process_view *v) {
-    return v->idle >= IDLE_AFTER && (m->samples + (unsigned)v->process.pid_inside) % IDLE_EVERY != 0;
+    unsigned turns = v->idle >= IDLE_AFTER ? IDLE_EVERY
+                     : m->options.metrics  ? 1
+                                           : 1 + (unsigned)m->process_count / CROWD;
+    return v->sampled_ns && (m->samples + (unsigned)v->process.pid_inside) % turns != 0;
 }
 
 static void take_live(struct zr_model *m, const struct zeroute_process *p, uint64_t now) {
@@ -410,7 +415,6 @@ static void add_amount(uint64_t *sum, uint64_t n) {
 }
 
 static void add_process(struct zr_process_view *sum, const struct zr_process_view *v) {
-    double asked = 0, hits = 0;
     sum->allocated += v->allocated;
     sum->reserved += v->reserved;
     sum->peak += v->peak;
@@ -430,9 +434,9 @@ static void add_process(struct zr_process_view *sum, const struct zr_process_vie
     sum->allocations_rate += v->allocations_rate;
     sum->driver_rate += v->driver_rate;
     sum->failures_rate += v->failures_rate;
-    hits = (double)sum->hits;
-    asked = (double)(sum->hits + sum->misses);
-    sum->hit_rate = asked > 0 ? hits / asked : -1;
+    sum->hits_lately += v->hits_lately;
+    sum->asked_lately += v->asked_lately;
+    sum->hit_rate = sum->asked_lately ? (double)sum->hits_lately / (double)sum->asked_lately : -1;
 }
 
 struct zr_job_view *zr_jobs(const struct zr_model *m, size_t *count) {
@@ -454,10 +458,8 @@ struct zr_job_view *zr_jobs(const struct zr_model *m, size_t *count) {
         }
         jobs[n].process[jobs[n].count++] = v;
         add_process(&jobs[n].sum, v);
-        if (jobs[n].count == 1) {
-            jobs[n].sum.hit_rate = v->hit_rate;
+        if (jobs[n].count == 1)
             jobs[n].sum.used = v->used;
-        }
     }
     return jobs;
 }

@@ -174,8 +174,10 @@ int zr_cmd_serve(int argc, char **argv) {
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     s.interval_ns = (uint64_t)(o.interval < 3600 ? o.interval * 1e9 : 3600e9);
-    s.model = zr_model_new(&(struct zr_model_options){
-        .history_ns = HISTORY_NS * (uint64_t)HISTORY_OF_SECONDS, .per_process = o.per_process, .all_at_once = o.once});
+    s.model = zr_model_new(&(struct zr_model_options){.history_ns = HISTORY_NS * (uint64_t)HISTORY_OF_SECONDS,
+                                                      .metrics = true,
+                                                      .per_process = o.per_process,
+                                                      .all_at_once = o.once});
     bool listens = !o.textfile || o.listen;
     if (s.model && (!listens || zr_http_start(&s))) {
         if (listens)

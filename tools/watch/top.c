@@ -16,7 +16,7 @@
 
 enum { ONCE = ZR_LONG, INTERVAL, SORT, FLAT };
 enum page { PAGE_TABLE, PAGE_DETAIL, PAGE_HELP };
-enum { DETAIL_EVERY_NS = 2000000000 };
+enum { DETAIL_EVERY_NS = 2000000000, SIDEWAYS = 8 };
 
 struct options {
     bool once, json, flat, interval_given;
@@ -31,11 +31,15 @@ struct top {
     struct zr_top_view view;
     enum page page;
     size_t selected, first;         /* line of the table; the first one on the screen, of the table or of a page */
+    uint64_t followed;              /* the process of the selected line, by its nonce; 0: whatever is in that line */
+    char followed_job[128];         /* or the job */
     struct zeroute_process process; /* in detail */
     struct zr_lines detail;
     uint64_t detail_ns, sampled_ns, interval_ns;
-    bool typing; /* the filter */
-    bool gone;   /* the process in detail has ended */
+    bool typing;  /* the filter */
+    bool gone;    /* the process in detail has ended */
+    bool moved;   /* to another line, since it was drawn */
+    bool colours; /* are wanted, and the terminal has them */
 };
 
 static const struct zr_option option_table[] = {
@@ -144,8 +148,9 @@ static int print_json(struct top *t, const struct options *o) {
 
 /* --- the screen ------------------------------------------------------------------------------------------------- */
 
-static int attributes(enum zr_style style) {
-    int colours = has_colors();
+enum { RED = 1, CYAN, GREEN, YELLOW };
+
+static int attributes(const struct top *t, enum zr_style style) {
     switch (style) {
     case ZR_STYLE_TITLE:
         return A_BOLD;
@@ -154,16 +159,16 @@ static int attributes(enum zr_style style) {
     case ZR_STYLE_DIM:
         return A_DIM;
     case ZR_STYLE_JOB:
-        return A_BOLD | (colours ? COLOR_PAIR(2) : 0);
+        return A_BOLD | (t->colours ? COLOR_PAIR(CYAN) : 0);
     case ZR_STYLE_ALERT:
-        return colours ? COLOR_PAIR(1) : A_BOLD;
+        return t->colours ? COLOR_PAIR(RED) : A_BOLD;
     default:
         return 0;
     }
 }
 
-/* As much of a text as fits; wide characters take two columns. */
-static void put(int y, const char *text, int attribute, bool to_the_edge) {
+/* As much of a text as fits, from column `left` of it on; wide characters take two columns. */
+static void put(int y, const char *text, int attribute, bool to_the_edge, size_t left) {
     wchar_t wide[2048];
     size_t n = mbstowcs(wide, text, sizeof wide / sizeof *wide - 1);
     int column = 0, width = COLS;
@@ -172,7 +177,7 @@ static void put(int y, const char *text, int attribute, bool to_the_edge) {
     wide[n] = L'\0';
     attrset(attribute);
     move(y, 0);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = left; i < n; i++) {
         int w = wcwidth(wide[i]);
         if (w < 0 || column + w > width)
             break;
@@ -186,10 +191,21 @@ static void put(int y, const char *text, int attribute, bool to_the_edge) {
         clrtoeol();
 }
 
-static void put_lines(const struct zr_lines *l, size_t first, int y, int height) {
+/* The bar of a card: green for what is ours, yellow for the others'. */
+static void colour_bar(int y, const char *text) {
+    const char *from = strchr(text, '['), *to = from ? strchr(from, ']') : NULL;
+    for (const char *c = from; to && c < to && c - text < COLS; c++)
+        if (*c == '|' || *c == ':')
+            mvchgat(y, (int)(c - text), 1, 0, *c == '|' ? GREEN : YELLOW, NULL);
+}
+
+static void put_lines(const struct top *t, const struct zr_lines *l, size_t first, int y, int height, size_t left) {
     for (int i = 0; i < height; i++) {
         const struct zr_screen_line *line = first + (size_t)i < l->count ? &l->at[first + (size_t)i] : NULL;
-        put(y + i, line ? line->text : "", line ? attributes(line->style) : 0, line && line->style == ZR_STYLE_HEAD);
+        put(y + i, line ? line->text : "", line ? attributes(t, line->style) : 0, line && line->style == ZR_STYLE_HEAD,
+            left);
+        if (line && line->style == ZR_STYLE_CARD && t->colours)
+            colour_bar(y + i, line->text);
     }
 }
 
@@ -197,11 +213,11 @@ static void put_footer(const struct top *t) {
     char text[160];
     if (t->typing) {
         snprintf(text, sizeof text, "filter: %s_   (Enter: keep, Esc: none)", zr_shown(t->view.filter));
-        put(LINES - 1, text, A_BOLD, false);
+        put(LINES - 1, text, A_BOLD, false, 0);
     } else if (t->page == PAGE_TABLE) {
-        put(LINES - 1, "q quit  h help  / filter  t tree  s sort  Enter detail", A_DIM, false);
+        put(LINES - 1, "q quit  h help  / filter  t tree  s sort  Enter detail", A_DIM, false, 0);
     } else {
-        put(LINES - 1, t->gone ? "the process has ended  q back" : "Up Down scroll  q back", A_DIM, false);
+        put(LINES - 1, t->gone ? "the process has ended  q back" : "Up Down scroll  q back", A_DIM, false, 0);
     }
 }
 
@@ -212,7 +228,30 @@ static void keep_within(size_t *first, size_t selected, size_t height) {
         *first = selected - height + 1;
 }
 
-/* Draws the table. Returns the selected row, a copy, with what it points to good until the next sample. */
+/* Whoever was chosen stays chosen while lines are sorted anew. One that has gone leaves its line to the next. */
+static void follow(struct top *t, const struct zr_row *row, size_t rows) {
+    size_t i = 0;
+    while (i < rows &&
+           (row[i].job ? strcmp(row[i].job->name, t->followed_job) != 0 : row[i].process->process.nonce != t->followed))
+        i++;
+    if ((t->followed || *t->followed_job) && i < rows)
+        t->selected = i;
+    if (t->selected >= rows)
+        t->selected = rows ? rows - 1 : 0;
+}
+
+/* After a key that moves: from now on this one. The first line is whoever is first. */
+static void follow_selected(struct top *t, const struct zr_row *row, size_t rows) {
+    t->followed = 0;
+    *t->followed_job = '\0';
+    if (!t->selected || t->selected >= rows)
+        return;
+    if (row[t->selected].job)
+        snprintf(t->followed_job, sizeof t->followed_job, "%s", row[t->selected].job->name);
+    else
+        t->followed = row[t->selected].process->process.nonce;
+}
+
 static void draw_table(struct top *t) {
     struct zr_lines l = {0}, table = {0};
     size_t count, rows;
@@ -220,14 +259,16 @@ static void draw_table(struct top *t) {
     struct zr_row *row = zr_rows(&t->view, jobs, count, &rows);
     zr_draw_machine(&l, t->model, &t->view);
     /* On a low screen the cards give way to the table. */
-    int top = (int)l.count;
-    if (top > LINES - 6 && LINES > 8)
-        top = LINES - 6;
-    put_lines(&l, 0, 0, top);
+    int top = (int)l.count, most = LINES > 8 ? LINES - 6 : 1;
+    if (top > most)
+        top = most;
+    put_lines(t, &l, 0, 0, top, 0);
     zr_draw_head(&table, &t->view);
-    put_lines(&table, 0, top, 1);
-    if (t->selected >= rows)
-        t->selected = rows ? rows - 1 : 0;
+    put_lines(t, &table, 0, top, 1, t->view.left);
+    if (t->moved)
+        follow_selected(t, row, rows);
+    t->moved = false;
+    follow(t, row, rows);
     size_t height = LINES > top + 2 ? (size_t)(LINES - top - 2) : 0;
     keep_within(&t->first, t->selected, height);
     for (size_t i = 0; i < rows; i++)
@@ -236,10 +277,11 @@ static void draw_table(struct top *t) {
         size_t n = t->first + i;
         const struct zr_screen_line *line = n < rows ? &table.at[1 + n] : NULL;
         put(top + 1 + (int)i, line ? line->text : "",
-            line ? attributes(line->style) | (n == t->selected ? A_REVERSE : 0) : 0, line && n == t->selected);
+            line ? attributes(t, line->style) | (n == t->selected ? A_REVERSE : 0) : 0, line && n == t->selected,
+            t->view.left);
     }
     if (!rows)
-        put(top + 1, *t->view.filter ? "no process fits the filter" : "no process runs under zeroute", A_DIM, false);
+        put(top + 1, *t->view.filter ? "no process fits the filter" : "no process runs under zeroute", A_DIM, false, 0);
     zr_lines_free(&l);
     zr_lines_free(&table);
     free(row);
@@ -268,14 +310,14 @@ static void draw_page(struct top *t) {
     size_t height = (size_t)(LINES - 1);
     if (t->first + height > t->detail.count)
         t->first = t->detail.count > height ? t->detail.count - height : 0;
-    put_lines(&t->detail, t->first, 0, (int)height);
+    put_lines(t, &t->detail, t->first, 0, (int)height, t->view.left);
 }
 
 static void draw(struct top *t) {
     t->view.width = (size_t)COLS;
     if (COLS < 20 || LINES < 4) {
         erase();
-        put(0, "too small", 0, false);
+        put(0, "too small", 0, false, 0);
     } else {
         if (t->page == PAGE_TABLE)
             draw_table(t);
@@ -290,7 +332,7 @@ static void draw(struct top *t) {
 
 static void show_page(struct top *t, enum page page) {
     t->page = page;
-    t->first = 0;
+    t->first = t->view.left = 0;
     t->detail_ns = 0;
 }
 
@@ -330,12 +372,15 @@ static void sort_by(struct top *t, unsigned column) {
 }
 
 static void next_column(struct top *t, int step) {
-    t->view.column = (t->view.column + zr_column_count() + (unsigned)step) % zr_column_count();
+    do
+        t->view.column = (t->view.column + zr_column_count() + (unsigned)step) % zr_column_count();
+    while (!zr_column_is_shown(&t->view, t->view.column));
     t->view.up = t->view.column < 2;
 }
 
 static void move_by(struct top *t, long lines) {
     size_t *at = t->page == PAGE_TABLE ? &t->selected : &t->first;
+    t->moved = t->page == PAGE_TABLE;
     if (lines < 0 && *at < (size_t)-lines)
         *at = 0;
     else
@@ -370,6 +415,12 @@ static bool press(struct top *t, int key) {
     case KEY_DOWN:
     case 'j':
         move_by(t, 1);
+        break;
+    case KEY_LEFT:
+        t->view.left -= t->view.left < SIDEWAYS ? t->view.left : SIDEWAYS;
+        break;
+    case KEY_RIGHT:
+        t->view.left += t->view.left < 256 ? SIDEWAYS : 0;
         break;
     case KEY_PPAGE:
         move_by(t, -(LINES / 2));
@@ -437,8 +488,8 @@ static bool press(struct top *t, int key) {
 
 /* --- all together ---------------------------------------------------------------------------------------------- */
 
-static bool begin_screen(void) {
-    const char *term = getenv("TERM");
+static bool begin_screen(struct top *t) {
+    const char *term = getenv("TERM"), *no_colour = getenv("NO_COLOR");
     if (!isatty(0) || !isatty(1) || !term || !*term || strcmp(term, "dumb") == 0) {
         zr_complain("top", "standard output is not a terminal that can be drawn on: use --once or --json");
         return false;
@@ -453,11 +504,12 @@ static bool begin_screen(void) {
     keypad(stdscr, TRUE);
     set_escdelay(50);
     curs_set(0);
-    if (has_colors() && !getenv("NO_COLOR")) {
-        start_color();
-        use_default_colors();
-        init_pair(1, COLOR_RED, -1);
-        init_pair(2, COLOR_CYAN, -1);
+    t->colours = has_colors() && !(no_colour && *no_colour) && start_color() == OK && use_default_colors() == OK;
+    if (t->colours) {
+        init_pair(RED, COLOR_RED, -1);
+        init_pair(CYAN, COLOR_CYAN, -1);
+        init_pair(GREEN, COLOR_GREEN, -1);
+        init_pair(YELLOW, COLOR_YELLOW, -1);
     }
     return true;
 }
@@ -475,10 +527,12 @@ static void watch(struct top *t) {
         uint64_t since = now_ns() - t->sampled_ns;
         timeout(since < t->interval_ns ? (int)((t->interval_ns - since) / 1000000) + 1 : 1);
         int key = getch();
-        if (key == KEY_RESIZE)
+        if (key == KEY_RESIZE) {
             clear();
-        else if (key != ERR)
+            t->detail_ns = 0;
+        } else if (key != ERR) {
             go_on = press(t, key);
+        }
     }
 }
 
@@ -506,7 +560,7 @@ static int run(struct top *t, const struct options *o) {
     }
     if (o->pid && !begin_with(t, o->pid))
         return ZR_EXIT_ERROR;
-    if (!begin_screen())
+    if (!begin_screen(t))
         return ZR_EXIT_ERROR;
     watch(t);
     endwin();
@@ -523,6 +577,8 @@ int zr_cmd_top(int argc, char **argv) {
         return at;
     if (at < argc && !zr_operand_pid(&command, argv[at], &o.pid))
         return ZR_EXIT_ERROR;
+    if (o.pid && (o.once || o.json))
+        return zr_wrong(&command, "PID with --once or --json: expected 'zeroute stat PID'");
     setlocale(LC_ALL, "");
     setlocale(LC_NUMERIC, "C");
     sigaction(SIGINT, &act, NULL);

@@ -5,7 +5,15 @@
 #include "watch/watch.h"
 
 /* --- draw.c: the model as lines of text, for a screen or for a pipe ----------------------------------------------- */
-enum zr_style { ZR_STYLE_PLAIN, ZR_STYLE_TITLE, ZR_STYLE_HEAD, ZR_STYLE_DIM, ZR_STYLE_JOB, ZR_STYLE_ALERT };
+enum zr_style {
+    ZR_STYLE_PLAIN,
+    ZR_STYLE_TITLE,
+    ZR_STYLE_HEAD,
+    ZR_STYLE_DIM,
+    ZR_STYLE_JOB,
+    ZR_STYLE_CARD,
+    ZR_STYLE_ALERT
+};
 
 struct zr_screen_line {
     char *text;
@@ -18,8 +26,8 @@ struct zr_lines {
 void zr_lines_free(struct zr_lines *l);
 void zr_lines_add(struct zr_lines *l, enum zr_style style, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Each line of a text. */
-void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text);
+/* Each line of a text; what is wider than `width`, unless that is 0, goes on in the next line. */
+void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text, size_t width);
 
 /* One line of the table: a process, or a job of several. */
 struct zr_row {
@@ -31,6 +39,8 @@ struct zr_row {
 enum { ZR_TOP_OPEN = 256 };
 struct zr_top_view {
     size_t width;
+    size_t
+        left; /* columns of text to the left of the screen; where there are any, all columns of the table are drawn */
     bool utf8;
     bool tree;       /* jobs are folded into a line; else each process has its own */
     unsigned column; /* by which lines are sorted */
@@ -45,6 +55,8 @@ struct zr_row *zr_rows(const struct zr_top_view *v, const struct zr_job_view *jo
 bool zr_top_is_open(const struct zr_top_view *v, const char *job);
 void zr_top_fold(struct zr_top_view *v, const char *job);
 unsigned zr_column_count(void);
+/* Whether it has room on this screen. */
+bool zr_column_is_shown(const struct zr_top_view *v, unsigned column);
 const char *zr_column_name(unsigned column);
 /* A column by its name; zr_column_count() if there is none. */
 unsigned zr_column_find(const char *name);

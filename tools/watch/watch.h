@@ -92,6 +92,7 @@ struct zr_process_view {
     struct zr_identity id;
     uint64_t allocated, reserved, peak, host_usm, blocks;
     uint64_t calls, hits, misses, allocations, driver_calls, failures, refused, changes, p99_ns;
+    uint64_t hits_lately, asked_lately;                            /* since the last sample, or else ever */
     uint64_t vram, gtt, mirror;                                    /* from the kernel; ZR_ABSENT: not told */
     double allocations_rate, driver_rate, hit_rate, failures_rate; /* per second; hit_rate 0 to 1, below 0: none */
     char settings[768], route[64], hooks[160];
@@ -114,6 +115,7 @@ struct zr_group {
 
 struct zr_model_options {
     uint64_t history_ns; /* between two values of a history */
+    bool metrics;        /* series for zr_exposition() are wanted, too */
     bool per_process;    /* a group for each process */
     bool all_at_once;    /* one sample is all there will be: look at everything */
     int pid;             /* look at this process alone; 0: at all */
