@@ -105,7 +105,7 @@ static inline bool zr_enter(struct zr_call *call, enum zr_entry entry) {
     zr_control_check();
     zr_count_call(entry, (enum zr_via)t->hook.via);
     call->library = zr_library_of(call->caller);
-    zr_count_caller_call(call->library);
+    zr_count_caller(call->library, ZR_CALLER_CALLS, 1);
     return true;
 }
 

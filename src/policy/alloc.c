@@ -246,7 +246,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
             if (unlikely(a->flags))
                 zr_block_mark(b, a->flags);
             zr_registry_reused(call, b);
-            zr_count_caller_bytes(call->library, a->size);
+            zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
             *out = (void *)b->base;
             return ZE_RESULT_SUCCESS;
         }
@@ -272,7 +272,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
             return unregistered(call, a, number, held, out);
         if (zr_checking())
             zr_check_born(call, b, a->device, a->desc, zr_policy_release);
-        zr_count_caller_bytes(call->library, a->size);
+        zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
     }
     return result;
 }

@@ -18,21 +18,25 @@ static size_t size_of(const struct zr_block *b) {
     return zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
 }
 
-/* In the books or out of them; host USM of an exact power of two, as PyTorch rounds it up, in one of its own, too. */
-static void book(const struct zr_block *b, bool freed) {
-    if (unlikely(!is_booked(b)))
-        return;
-    zr_book_either(b->key.kind, b->key.account, size_of(b), freed);
-    if (b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1)))
-        zr_book_either(ZR_KIND_ROUNDED, 0, b->size, freed);
+/* Host USM of an exact power of two, as PyTorch rounds it up, is in an account of its own, too. */
+static bool is_rounded(const struct zr_block *b) {
+    return b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1));
 }
 
 void zr_registry_book(const struct zr_block *b) {
-    book(b, false);
+    if (unlikely(!is_booked(b)))
+        return;
+    zr_book(b->key.kind, b->key.account, size_of(b));
+    if (unlikely(is_rounded(b)))
+        zr_book(ZR_KIND_ROUNDED, 0, b->size);
 }
 
 void zr_registry_unbook(const struct zr_block *b) {
-    book(b, true);
+    if (unlikely(!is_booked(b)))
+        return;
+    zr_unbook(b->key.kind, b->key.account, size_of(b));
+    if (unlikely(is_rounded(b)))
+        zr_unbook(ZR_KIND_ROUNDED, 0, b->size);
 }
 
 static bool is_reserved(const struct zr_block *b) {

@@ -139,7 +139,8 @@ static ze_result_t skip(const struct zr_call *call, struct zr_block *b, const vo
     zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
-    zr_count_skipped(call->library, size);
+    zr_count_caller(call->library, ZR_CALLER_SKIPPED_CALLS, 1);
+    zr_count_caller(call->library, ZR_CALLER_SKIPPED_BYTES, size);
     return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
 }
 

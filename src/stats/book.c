@@ -1,100 +1,146 @@
-/* Memory that comes and goes, and its peaks: the parts of a booking that are not inline. */
+/* Memory that comes and goes, and its peaks. */
 #include "stats/stats.h"
 
 #include <errno.h>
+
+static struct zr_lock shared_lock; /* shard 0, which is written by all threads without one of their own */
 
 /*
  * What this thread has not folded, now `level`, joins the total of all. The peak that it went through is the total
  * before, plus the highest that this thread was above it: exact for this thread, and off by what others have not
  * folded.
  */
-void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak) {
-    int64_t high = __atomic_load_n(&l->high, __ATOMIC_RELAXED), before;
+static void fold(struct zr_shard *s, unsigned account, int64_t level) {
+    struct zr_total *t = &zr_segment.globals->total[account];
+    struct zr_level *l = &s->level[account];
+    int64_t high = l->high, before;
 
     /* First: a reader that finds the new total finds this as well. */
-    __atomic_store_n(&s->folds, __atomic_load_n(&s->folds, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
-    before = __atomic_fetch_add(total, level, __ATOMIC_ACQ_REL);
-    zr_raise_to(peak, before + (level > high ? level : high));
+    __atomic_store_n(&s->folds, s->folds + 1, __ATOMIC_RELEASE);
+    before = __atomic_fetch_add(&t->now, level, __ATOMIC_ACQ_REL);
+    zr_raise_to(&t->peak, before + (level > high ? level : high));
     __atomic_store_n(&l->level, 0, __ATOMIC_RELEASE);
     __atomic_store_n(&l->high, 0, __ATOMIC_RELEASE);
 }
 
-/* Without a shard of its own a thread folds every booking at once. */
-static void fold_at_once(unsigned account, int64_t bytes, int64_t blocks) {
-    struct zr_total *t = &zr_segment.globals->total[account];
+/* A level is never stored that fills a batch: even a reader that meets a fold is off by less than that. */
+static inline void move(struct zr_shard *s, unsigned account, int64_t n, int64_t batch) {
+    struct zr_level *l = &s->level[account];
+    int64_t level = l->level + n;
 
-    zr_raise_to(&t->peak_bytes, __atomic_add_fetch(&t->bytes, bytes, __ATOMIC_RELAXED));
-    zr_raise_to(&t->peak_blocks, __atomic_add_fetch(&t->blocks, blocks, __ATOMIC_RELAXED));
-}
-
-static void book_shared(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
-    struct zr_cell *c = zr_cell(s, k, device);
-    int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes, one = freed ? -1 : 1;
-
-    __atomic_fetch_add(freed ? &c->freed : &c->allocated, bytes, __ATOMIC_RELAXED);
-    __atomic_fetch_add(freed ? &c->frees : &c->allocations, 1, __ATOMIC_RELAXED);
-    if (k < ZR_KINDS_ON_DEVICE) {
-        if (!freed)
-            __atomic_fetch_add(zr_size_counter(s, bytes), 1, __ATOMIC_RELAXED);
-        fold_at_once(ZR_ACCOUNT_DEVICE + device, n, one);
-        fold_at_once(ZR_ACCOUNT_ALL, n, one);
-    } else {
-        fold_at_once(ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n, one);
-    }
-}
-
-ZR_COLD void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
-    struct zr_shard *s = zr_shard_of_thread();
-    int saved = errno;
-
-    if (!s)
+    if (unlikely(level >= batch || level <= -batch)) {
+        fold(s, account, level);
         return;
-    if (!zr_device_is_described(k, device))
-        zr_fields_describe_device(device);
-    if (zr_thread.stats.shard)
-        zr_book_in(s, k, device, bytes, freed);
-    else
-        book_shared(s, k, device, bytes, freed);
-    errno = saved;
+    }
+    __atomic_store_n(&l->level, level, __ATOMIC_RELEASE);
+    if (n > 0 && level > l->high)
+        __atomic_store_n(&l->high, level, __ATOMIC_RELEASE);
 }
 
-static void move_reserved(struct zr_reserved *r, int64_t bytes) {
-    if (bytes < 0)
-        __atomic_fetch_add(&r->freed, (uint64_t)-bytes, __ATOMIC_RELAXED);
-    else
-        __atomic_fetch_add(&r->allocated, (uint64_t)bytes, __ATOMIC_RELAXED);
-    zr_raise_to(&r->peak, __atomic_add_fetch(&r->now, bytes, __ATOMIC_RELAXED));
+/*
+ * One booking, a fold included, is one critical section of the shard's seqlock: a reader finds cells, levels and
+ * totals that agree. Stores in it are releases, so that none comes before the odd generation: plain moves on x86-64.
+ */
+static inline void begin(struct zr_shard *s) {
+    if (unlikely(zr_thread.stats.shared))
+        zr_lock(&shared_lock);
+    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELAXED);
 }
 
-static unsigned described(unsigned device) {
-    device = device < ZR_DEVICES ? device : ZR_DEVICES - 1;
-    if (!zr_device_is_described(ZR_KIND_DEVICE, device))
+static inline void end(struct zr_shard *s) {
+    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
+    if (unlikely(zr_thread.stats.shared))
+        zr_unlock(&shared_lock);
+}
+
+static inline void count(struct zr_cell *c, uint64_t bytes, bool freed) {
+    uint64_t *sum = freed ? &c->freed : &c->allocated, *blocks = freed ? &c->frees : &c->allocations;
+
+    __atomic_store_n(sum, *sum + bytes, __ATOMIC_RELEASE);
+    __atomic_store_n(blocks, *blocks + 1, __ATOMIC_RELEASE);
+}
+
+/* Devices beyond the last are counted with it. The fields of one are described when it is first booked on. */
+static inline unsigned described(unsigned device) {
+    if (unlikely(device >= ZR_DEVICES))
+        device = ZR_DEVICES - 1;
+    if (unlikely(!(__atomic_load_n(&zr_segment.devices, __ATOMIC_RELAXED) >> device & 1)))
         zr_fields_describe_device(device);
     return device;
 }
 
-void zr_book_reserved(unsigned device, int64_t bytes) {
-    if (zr_reserved_is_allocated() || !zr_stats_open())
+static inline void book(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
+    struct zr_shard *s = likely(zr_thread.stats.shard) ? zr_thread.stats.shard : zr_shard_of_thread();
+    int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes;
+    unsigned power = zr_power_of(bytes);
+
+    if (unlikely(!s))
         return;
-    if (device == ZR_RESERVED_HOST) {
-        move_reserved(&zr_segment.globals->reserved[ZR_RESERVED_HOST], bytes);
+    if (unlikely(k >= ZR_KINDS_ON_DEVICE)) {
+        begin(s);
+        count(&s->elsewhere[k - ZR_KINDS_ON_DEVICE], bytes, freed);
+        move(s, ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n, ZR_BATCH_BYTES);
+        end(s);
         return;
     }
-    move_reserved(&zr_segment.globals->reserved_all, bytes);
-    move_reserved(&zr_segment.globals->reserved[described(device)], bytes);
+    device = described(device);
+    begin(s);
+    count(&s->on_device[device][k], bytes, freed);
+    move(s, ZR_ACCOUNT_DEVICE + device, n, ZR_BATCH_BYTES);
+    move(s, ZR_ACCOUNT_ALL, n, ZR_BATCH_BYTES);
+    move(s, ZR_ACCOUNT_BLOCKS, freed ? -1 : 1, ZR_BATCH_BLOCKS);
+    if (!freed)
+        zr_relaxed_add(&s->sizes[power < ZR_SIZES ? power : ZR_SIZES - 1], 1);
+    end(s);
+}
+
+void zr_book(enum zr_kind k, unsigned device, uint64_t bytes) {
+    book(k, device, bytes, false);
+}
+
+void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes) {
+    book(k, device, bytes, true);
+}
+
+void zr_book_reserved(unsigned device, int64_t bytes) {
+    struct zr_shard *s = zr_reserved_is_allocated() ? NULL : zr_shard_of_thread();
+
+    if (!s)
+        return;
+    if (device != ZR_RESERVED_HOST)
+        device = described(device);
+    begin(s);
+    count(&s->reserved[device], (uint64_t)(bytes < 0 ? -bytes : bytes), bytes < 0);
+    move(s, ZR_ACCOUNT_RESERVED_ON + device, bytes, ZR_BATCH_BYTES);
+    if (device != ZR_RESERVED_HOST)
+        move(s, ZR_ACCOUNT_RESERVED, bytes, ZR_BATCH_BYTES);
+    end(s);
+}
+
+void zr_fold_all(struct zr_shard *s) {
+    begin(s);
+    for (unsigned a = 0; a < ZR_STATS_ACCOUNTS; a++)
+        fold(s, a, s->level[a].level);
+    end(s);
 }
 
 uint64_t zr_booked(unsigned device) {
-    unsigned account = device == ZR_RESERVED_HOST ? (unsigned)ZR_ACCOUNT_KIND : ZR_ACCOUNT_DEVICE + device;
-    int64_t sum = __atomic_load_n(&zr_segment.globals->total[account].bytes, __ATOMIC_RELAXED);
-    if (!zr_reserved_is_allocated())
-        return (uint64_t)__atomic_load_n(&zr_segment.globals->reserved[device].now, __ATOMIC_RELAXED);
+    unsigned account = !zr_reserved_is_allocated()  ? ZR_ACCOUNT_RESERVED_ON + device
+                       : device == ZR_RESERVED_HOST ? (unsigned)ZR_ACCOUNT_KIND
+                                                    : ZR_ACCOUNT_DEVICE + device;
+    int64_t sum = __atomic_load_n(&zr_segment.globals->total[account].now, __ATOMIC_RELAXED);
+
     for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++)
-        sum += __atomic_load_n(&zr_segment_shard(s)->level[account].bytes.level, __ATOMIC_RELAXED);
+        sum += __atomic_load_n(&zr_segment_shard(s)->level[account].level, __ATOMIC_RELAXED);
     return sum > 0 ? (uint64_t)sum : 0;
 }
 
 uint64_t *zr_card(unsigned device, enum zr_card c) {
     static uint64_t nobodys[ZR_CARD_FIGURES];
+
     return zr_stats_open() ? &zr_segment.globals->cards[described(device)][c] : &nobodys[c];
+}
+
+void zr_book_fork_child(void) {
+    shared_lock = (struct zr_lock){0};
 }

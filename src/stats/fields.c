@@ -1,30 +1,19 @@
 /* What the segment says of itself: every field, its name, where it lies and how it is read. */
 #include "stats/stats.h"
 
+#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #define SHARD(member) offsetof(struct zr_shard, member)
 #define GLOBAL(member) offsetof(struct zr_globals, member)
-#define CELL(member) offsetof(struct zr_cell, member)
-#define DEVICE_CELLS (sizeof(struct zr_cell) * ZR_KINDS_ON_DEVICE)
 
-/* Cut where it does not fit. */
-static void describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
-                     const char *help, const char *more) {
-    snprintf(f->name, sizeof f->name, "%s%s", prefix, name);
-    snprintf(f->unit, sizeof f->unit, "%s", unit);
-    snprintf(f->help, sizeof f->help, "%s%s", help, more);
-    zr_segment_describe(f);
-}
-
-static void describe_plain(const char *name, uint16_t type, uint16_t place, size_t offset, const char *unit,
-                           const char *help) {
+static void describe(const char *prefix, const char *name, uint16_t type, uint16_t place, size_t offset,
+                     const char *unit, const char *help) {
     struct zeroute_segment_field f = {.type = type, .place = place, .offset = (uint32_t)offset};
 
     if (type == ZEROUTE_TEXT)
         f.stride = sizeof zr_segment.globals->texts[0];
-    describe(&f, "", name, unit, help, "");
+    zr_segment_describe(&f, prefix, name, unit, help, "");
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -35,159 +24,122 @@ enum { NO_ACCOUNT = ZR_STATS_ACCOUNTS };
 struct memory {
     const char *prefix, *name, *unit, *help;
     size_t cell, stride, count; /* the first cell, and how many follow how far apart */
-    unsigned account;           /* NO_ACCOUNT: it has no peak, and is the difference of its counters */
+    unsigned account;           /* NO_ACCOUNT: it has no peak */
     bool blocks;                /* it counts blocks, not bytes */
 };
 
 _Static_assert(ZR_BATCH_BYTES == 32 << 20 && ZR_BATCH_BLOCKS == 64, "as the help texts of peaks say");
 
-static void describe_current(const struct memory *m, struct zeroute_segment_field f, size_t minus) {
-    size_t level = SHARD(level) + m->account * sizeof(struct zr_levels);
+static void describe_memory(const struct memory *m) {
+    size_t plus = m->cell + (m->blocks ? offsetof(struct zr_cell, allocations) : offsetof(struct zr_cell, allocated));
+    size_t minus = m->cell + (m->blocks ? offsetof(struct zr_cell, frees) : offsetof(struct zr_cell, freed));
     size_t total = GLOBAL(total) + m->account * sizeof(struct zr_total);
+    struct zeroute_segment_field f = {.stride = (uint32_t)m->stride, .count = (uint32_t)m->count};
+    struct zeroute_segment_field peak = {.type = ZEROUTE_PEAK, .place = ZEROUTE_GLOBAL, .count = 1};
     char name[64];
 
     f.type = ZEROUTE_GAUGE;
+    f.offset = (uint32_t)plus;
     f.minus = (uint32_t)minus;
-    if (m->account != NO_ACCOUNT) {
-        level += m->blocks ? offsetof(struct zr_levels, blocks) : 0;
-        total += m->blocks ? offsetof(struct zr_total, blocks) : 0;
-        f.minus = 0;
-        f.count = 1;
-        f.offset = (uint32_t)(level + offsetof(struct zr_level, level));
-        f.total = (uint32_t)total;
-    }
     snprintf(name, sizeof name, "%s.current", m->name);
-    describe(&f, m->prefix, name, m->unit, m->help, ", now");
-    if (m->account == NO_ACCOUNT)
-        return;
-    f.type = ZEROUTE_PEAK;
-    f.place = ZEROUTE_GLOBAL;
-    f.offset = f.total + (uint32_t)(offsetof(struct zr_total, peak_bytes) - offsetof(struct zr_total, bytes));
-    f.high = (uint32_t)(level + offsetof(struct zr_level, high));
+    zr_segment_describe(&f, m->prefix, name, m->unit, m->help, ", now");
+    peak.offset = (uint32_t)(total + offsetof(struct zr_total, peak));
+    peak.total = (uint32_t)total;
+    peak.high = (uint32_t)(SHARD(level) + m->account * sizeof(struct zr_level) + offsetof(struct zr_level, high));
     snprintf(name, sizeof name, "%s.peak", m->name);
-    describe(&f, m->prefix, name, m->unit, m->help,
-             m->blocks ? ", peak: exact with one thread, else within 64 per thread"
-                       : ", peak: exact with one thread, else within 32 MiB per thread");
-}
-
-static void describe_memory(const struct memory *m) {
-    size_t plus = m->cell + (m->blocks ? CELL(allocations) : CELL(allocated));
-    size_t minus = m->cell + (m->blocks ? CELL(frees) : CELL(freed));
-    struct zeroute_segment_field f = {
-        .type = ZEROUTE_COUNTER, .stride = (uint32_t)m->stride, .count = (uint32_t)m->count, .offset = (uint32_t)plus};
-    char name[64];
-
-    describe_current(m, f, minus);
+    if (m->account != NO_ACCOUNT)
+        zr_segment_describe(&peak, m->prefix, name, m->unit, m->help,
+                            m->blocks ? ", peak: exact with one thread, else within 64 per thread"
+                                      : ", peak: exact with one thread, else within 32 MiB per thread");
+    f.type = ZEROUTE_COUNTER;
+    f.minus = 0;
     snprintf(name, sizeof name, "%s.allocated", m->name);
-    describe(&f, m->prefix, name, m->unit, m->help, ", allocated in total");
+    zr_segment_describe(&f, m->prefix, name, m->unit, m->help, ", allocated in total");
     f.offset = (uint32_t)minus;
     snprintf(name, sizeof name, "%s.freed", m->name);
-    describe(&f, m->prefix, name, m->unit, m->help, ", freed in total");
+    zr_segment_describe(&f, m->prefix, name, m->unit, m->help, ", freed in total");
 }
 
 /* What is reserved for a memory: that memory by another name where nothing is cached. */
-static void describe_held(struct memory *m, const char *name, size_t at) {
-    static const struct {
-        const char *name, *help;
-        uint16_t type;
-        size_t offset, minus;
-    } part[] = {
-        {"current", "now", ZEROUTE_GAUGE, offsetof(struct zr_reserved, allocated), offsetof(struct zr_reserved, freed)},
-        {"peak", "peak", ZEROUTE_PEAK, offsetof(struct zr_reserved, peak), 0},
-        {"allocated", "allocated in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, allocated), 0},
-        {"freed", "freed in total", ZEROUTE_COUNTER, offsetof(struct zr_reserved, freed), 0},
-    };
-    char full[64];
-    m->name = name;
-    m->help = "memory reserved from the driver";
-    if (zr_reserved_is_allocated()) {
-        describe_memory(m);
-        return;
+static void describe_reserved(struct memory m, const char *name, unsigned first, size_t count, unsigned account) {
+    m.name = name;
+    m.help = "memory reserved from the driver";
+    if (!zr_reserved_is_allocated()) {
+        m.cell = SHARD(reserved) + first * sizeof(struct zr_cell);
+        m.stride = sizeof(struct zr_cell);
+        m.count = count;
+        m.account = account;
     }
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
-        struct zeroute_segment_field f = {.type = part[i].type, .place = ZEROUTE_GLOBAL};
-
-        f.offset = (uint32_t)(at + part[i].offset);
-        f.minus = part[i].minus ? (uint32_t)(at + part[i].minus) : 0;
-        snprintf(full, sizeof full, "%s.%s", name, part[i].name);
-        describe(&f, m->prefix, full, "bytes", "memory reserved from the driver, ", part[i].help);
-    }
+    describe_memory(&m);
 }
 
 /* Bytes and blocks of some devices, and what is reserved from the driver for them. */
-static void describe_devices(const char *prefix, unsigned account, size_t cell, size_t cells, size_t reserved,
+static void describe_devices(const char *prefix, unsigned first, size_t count, unsigned account, unsigned reserved,
                              const char *bytes_help, const char *blocks_help) {
-    struct memory m = {prefix, "allocated_bytes.all", "bytes", bytes_help, cell, sizeof(struct zr_cell), cells, account,
-                       false};
+    struct memory m = {.prefix = prefix,
+                       .name = "allocated_bytes.all",
+                       .unit = "bytes",
+                       .help = bytes_help,
+                       .cell = SHARD(on_device) + first * sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]),
+                       .stride = sizeof(struct zr_cell),
+                       .count = count * ZR_KINDS_ON_DEVICE,
+                       .account = account};
 
     describe_memory(&m);
-    describe_held(&m, "reserved_bytes.all", reserved);
+    describe_reserved(m, "reserved_bytes.all", first, count, reserved);
     m.name = "allocation.all";
     m.unit = "";
     m.help = blocks_help;
     m.blocks = true;
-    m.account = account == ZR_ACCOUNT_ALL ? account : NO_ACCOUNT; /* blocks have one peak, over all devices */
+    m.account = account == ZR_ACCOUNT_ALL ? (unsigned)ZR_ACCOUNT_BLOCKS : NO_ACCOUNT;
     describe_memory(&m);
 }
 
 void zr_fields_describe_device(unsigned n) {
     uint32_t bit = (uint32_t)1 << n;
     char prefix[16];
+    int saved = errno;
 
     if (__atomic_fetch_or(&zr_segment.devices, bit, __ATOMIC_RELAXED) & bit)
         return;
     snprintf(prefix, sizeof prefix, "device.%u.", n);
-    describe_devices(prefix, ZR_ACCOUNT_DEVICE + n, SHARD(on_device) + n * DEVICE_CELLS, ZR_KINDS_ON_DEVICE,
-                     GLOBAL(reserved) + n * sizeof(struct zr_reserved), "memory of this device held by the process",
-                     "blocks on this device");
+    describe_devices(prefix, n, 1, ZR_ACCOUNT_DEVICE + n, ZR_ACCOUNT_RESERVED_ON + n,
+                     "memory of this device held by the process", "blocks on this device");
 #define ZR_CARD(id, name, help)                                                                                        \
-    describe(&(struct zeroute_segment_field){.type = ZEROUTE_GAUGE,                                                    \
-                                             .place = ZEROUTE_GLOBAL,                                                  \
-                                             .offset = (uint32_t)GLOBAL(cards[n][ZR_C_##id])},                         \
-             prefix, name, "bytes", help, "");
+    describe(prefix, name, ZEROUTE_GAUGE, ZEROUTE_GLOBAL, GLOBAL(cards[n][ZR_C_##id]), "bytes", help);
 #include "stats/fields.def"
+    errno = saved;
 }
 
 static void describe_kinds(void) {
-    static const char *const names[] = {"allocated_bytes.device", "allocated_bytes.shared", "allocated_bytes.physical"};
-    static const char *const help[] = {"device USM held by the process", "shared USM held by the process",
-                                       "physical memory objects held by the process"};
     static const struct {
         const char *name, *unit, *help;
         enum zr_kind kind;
-    } elsewhere[] = {
+    } kinds[] = {
 #define ZR_ACCOUNT(id, name, help) {name, "bytes", help, ZR_KIND_##id},
 #define ZR_NUMBER(id, name, help) {name, "", help, ZR_KIND_##id},
 #include "stats/fields.def"
     };
-    _Static_assert(sizeof names / sizeof *names == ZR_KINDS_ON_DEVICE, "a name for each kind");
 
-    for (size_t k = 0; k < ZR_KINDS_ON_DEVICE; k++)
-        describe_memory(&(struct memory){"", names[k], "bytes", help[k], SHARD(on_device) + k * sizeof(struct zr_cell),
-                                         DEVICE_CELLS, ZR_DEVICES, NO_ACCOUNT, false});
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
-        size_t n = elsewhere[i].kind - ZR_KINDS_ON_DEVICE;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool on_device = kinds[i].kind < ZR_KINDS_ON_DEVICE;
+        unsigned n = on_device ? kinds[i].kind : kinds[i].kind - ZR_KINDS_ON_DEVICE;
+        struct memory m = {.prefix = "",
+                           .name = kinds[i].name,
+                           .unit = kinds[i].unit,
+                           .help = kinds[i].help,
+                           .cell = (on_device ? SHARD(on_device) : SHARD(elsewhere)) + n * sizeof(struct zr_cell),
+                           .stride = sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]),
+                           .count = on_device ? ZR_DEVICES : 1,
+                           .account = ZR_ACCOUNT_KIND + n,
+                           .blocks = !*kinds[i].unit};
 
-        struct memory m = {"",
-                           elsewhere[i].name,
-                           elsewhere[i].unit,
-                           elsewhere[i].help,
-                           SHARD(elsewhere) + n * sizeof(struct zr_cell),
-                           sizeof(struct zr_cell),
-                           1,
-                           (unsigned)(ZR_ACCOUNT_KIND + n),
-                           !*elsewhere[i].unit};
-
-        if (m.blocks)
+        if (on_device || m.blocks)
             m.account = NO_ACCOUNT;
         describe_memory(&m);
-        if (elsewhere[i].kind == ZR_KIND_HOST && !m.blocks)
-            describe_held(&m, "reserved_bytes.host", GLOBAL(reserved[ZR_RESERVED_HOST]));
+        if (kinds[i].kind == ZR_KIND_HOST && !m.blocks)
+            describe_reserved(m, "reserved_bytes.host", ZR_RESERVED_HOST, 1, ZR_ACCOUNT_RESERVED_ON + ZR_RESERVED_HOST);
     }
-    describe(&(struct zeroute_segment_field){.type = ZEROUTE_GAUGE,
-                                             .offset = (uint32_t)(SHARD(fields) + ZR_F_IPC_IMPORTS * sizeof(uint64_t)),
-                                             .minus = (uint32_t)(SHARD(fields) + ZR_F_IPC_CLOSES * sizeof(uint64_t))},
-             "", "ipc.open", "", "IPC handles of other processes that are open now", "");
 }
 
 /* --- entry points, and the plain ones ----------------------------------------------------------------------------- */
@@ -204,16 +156,13 @@ static void describe_entry(unsigned e, unsigned first_via, unsigned last_via) {
 
     for (unsigned via = first_via; via <= last_via; via++) {
         snprintf(name, sizeof name, "calls.%s.%s", zr_entry_name[e], zr_via_name[via]);
-        describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS,
-                       SHARD(calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), "", help[via]);
+        describe("", name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(calls[via][e]), "", help[via]);
     }
     snprintf(name, sizeof name, "failures.%s", zr_entry_name[e]);
-    describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(failures) + e * sizeof(uint64_t), "",
-                   "calls that failed");
+    describe("", name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(failures[e]), "", "calls that failed");
     snprintf(name, sizeof name, "latency.%s", zr_entry_name[e]);
-    describe_plain(name, ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS,
-                   SHARD(latency) + e * sizeof(struct zeroute_segment_histogram), "ns",
-                   "time below zeroute; of calls quicker than 2 us about one in 128 is timed and stands for all");
+    describe("", name, ZEROUTE_HISTOGRAM, ZEROUTE_SHARDS, SHARD(latency[e]), "ns",
+             "time below zeroute; of calls quicker than 2 us about one in 128 is timed and stands for all");
 }
 
 static void describe_sizes(void) {
@@ -222,8 +171,8 @@ static void describe_sizes(void) {
 
     for (unsigned n = 0; n < ZR_SIZES; n++) {
         snprintf(name, sizeof name, "allocation.size.%u%s", 1u << n % 10, unit[n / 10]);
-        describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(sizes) + n * sizeof(uint64_t), "",
-                       "device allocations of this size and more, up to twice as much");
+        describe("", name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(sizes[n]), "",
+                 "device allocations of this size and more, up to twice as much");
     }
 }
 
@@ -241,17 +190,18 @@ static void describe_entries(void) {
 }
 
 void zr_fields_describe(void) {
-    describe_devices("", ZR_ACCOUNT_ALL, SHARD(on_device), (size_t)ZR_DEVICES * ZR_KINDS_ON_DEVICE,
-                     GLOBAL(reserved_all), "device, shared and physical memory held by the process",
-                     "blocks held by the process");
+    struct zeroute_segment_field ipc_open = {
+        .type = ZEROUTE_GAUGE, .offset = SHARD(fields[ZR_F_IPC_IMPORTS]), .minus = SHARD(fields[ZR_F_IPC_CLOSES])};
+
+    describe_devices("", 0, ZR_DEVICES, ZR_ACCOUNT_ALL, ZR_ACCOUNT_RESERVED,
+                     "device, shared and physical memory held by the process", "blocks held by the process");
     describe_kinds();
+    zr_segment_describe(&ipc_open, "", "ipc.open", "", "IPC handles of other processes that are open now", "");
 #define ZR_COUNTER(id, name, unit, help)                                                                               \
-    describe_plain(name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(fields) + ZR_F_##id * sizeof(uint64_t), unit, help);
+    describe("", name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(fields[ZR_F_##id]), unit, help);
 #define ZR_GAUGE(id, name, unit, help)                                                                                 \
-    describe_plain(name, ZEROUTE_GAUGE, ZEROUTE_GLOBAL, GLOBAL(gauges) + ZR_G_##id * sizeof(uint64_t), unit, help);
-#define ZR_TEXT(id, name, help)                                                                                        \
-    describe_plain(name, ZEROUTE_TEXT, ZEROUTE_GLOBAL,                                                                 \
-                   GLOBAL(texts) + ZR_T_##id * sizeof zr_segment.globals->texts[0], "", help);
+    describe("", name, ZEROUTE_GAUGE, ZEROUTE_GLOBAL, GLOBAL(gauges[ZR_G_##id]), unit, help);
+#define ZR_TEXT(id, name, help) describe("", name, ZEROUTE_TEXT, ZEROUTE_GLOBAL, GLOBAL(texts[ZR_T_##id]), "", help);
 #include "stats/fields.def"
     describe_sizes();
     describe_entries();

@@ -4,7 +4,7 @@
 #include <cpuid.h>
 #include <errno.h>
 
-enum { QUICK_NS = 2000, STREAK = 64, HOST_EVERY = 10 /* per second */ };
+enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY = 10 /* per second */ };
 
 #define PER_PAGE (4096 / sizeof(struct zeroute_segment_histogram))
 _Static_assert(4096 % sizeof(struct zeroute_segment_histogram) == 0, "no histogram crosses a page");
@@ -70,50 +70,37 @@ uint64_t zr_ticks_to_ns(uint64_t ticks) {
 
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
-/* From 65 to 192 calls, so that no rhythm of a program's calls hides some of them from the clock. */
-static void next_turn(struct zr_pace *p, enum zr_entry e) {
-    zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
-    p->next[e].left = p->next[e].weight = 65 + (zr_thread.stats.random >> 25);
-}
-
-/* NULL: no memory, or the thread is ending. Then all its calls are timed. */
-static struct zr_pace *make_pace(void) {
+/* Without memory for it, or in a thread that is ending, all calls are timed. */
+static void make_pace(void) {
     if (!zr_thread_attend())
-        return NULL;
-    zr_thread.stats.pace = zr_pages(sizeof *zr_thread.stats.pace);
+        return;
+    zr_thread.stats.pace = zr_pages(PACES * sizeof *zr_thread.stats.pace);
     zr_thread.stats.random = (uint32_t)zr_ticks();
-    return zr_thread.stats.pace;
 }
 
-ZR_COLD uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power) {
-    struct zr_pace *p = zr_thread.stats.pace;
-    uint32_t weight;
-
+ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
     if (!zr_shard_of_thread())
         return 0;
     if (!p)
-        p = make_pace();
-    if (!p || !(p->quick[e] >> power & 1))
-        return 1;
-    weight = p->next[e].weight;
-    next_turn(p, e);
-    return weight;
+        make_pace();
+    return p && p->weight ? p->weight : 1;
 }
 
-static void learn(struct zr_pace *p, enum zr_entry e, unsigned power, uint64_t ns) {
+/* One in 65 to 192 quick calls, so that no rhythm of a program's calls hides some of them from the clock. */
+static void learn(struct zr_pace *p, uint64_t ns) {
+    p->left = p->weight = 0;
     if (ns >= QUICK_NS) {
-        p->streak[e][power] = 0;
-        p->quick[e] &= ~((uint64_t)1 << power);
-    } else if (p->streak[e][power] < STREAK && ++p->streak[e][power] == STREAK) {
-        p->quick[e] |= (uint64_t)1 << power;
-        if (!p->next[e].left)
-            next_turn(p, e);
+        p->streak = 0;
+    } else if (p->streak == STREAK || ++p->streak == STREAK) {
+        zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
+        p->weight = (uint8_t)(65 + (zr_thread.stats.random >> 25));
+        p->left = p->weight - 1;
     }
 }
 
 void zr_latency_thread_end(void) {
     if (zr_thread.stats.pace)
-        zr_pages_back(zr_thread.stats.pace, sizeof *zr_thread.stats.pace);
+        zr_pages_back(zr_thread.stats.pace, PACES * sizeof *zr_thread.stats.pace);
     zr_thread.stats.pace = NULL;
 }
 
@@ -167,7 +154,7 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t 
     record(s, e, ns, weight);
     __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
     if (zr_thread.stats.pace)
-        learn(zr_thread.stats.pace, e, zr_power_of(bytes), ns);
+        learn(&zr_thread.stats.pace[e * 64 + zr_power_of(bytes)], ns);
     if (unlikely(now >= atomic_load_explicit(&zr_host_due, memory_order_relaxed)))
         zr_host_sample(now + clock_hz / HOST_EVERY);
     errno = saved;

@@ -256,8 +256,13 @@ void zr_segment_abandon(void) {
 
 /* --- the table of fields, and texts ------------------------------------------------------------------------------- */
 
-bool zr_segment_describe(const struct zeroute_segment_field *f) {
+bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
+                         const char *help, const char *more) {
     struct zeroute_segment_header *h = zr_segment.header;
+    snprintf(f->name, sizeof f->name, "%s%s", prefix, name);
+    snprintf(f->help, sizeof f->help, "%s%s", help, more);
+    COPY(f->unit, unit);
+    f->count = f->count ? f->count : 1;
     zr_lock(&describe_lock);
     uint32_t n = h->field_count;
     struct zeroute_segment_field *at = (struct zeroute_segment_field *)(void *)((char *)h + FIELDS_AT) + n;
@@ -268,8 +273,6 @@ bool zr_segment_describe(const struct zeroute_segment_field *f) {
     }
     if (fits) {
         *at = *f;
-        if (!at->count)
-            at->count = 1;
         __atomic_store_n(&h->field_count, n + 1, __ATOMIC_RELEASE);
     }
     zr_unlock(&describe_lock);

@@ -11,10 +11,7 @@ static _Atomic int state; /* 0 not tried, 1 open, 2 off */
 static unsigned shards_used = 1;
 static unsigned free_list[ZR_SHARDS], free_count;
 
-static struct {
-    uint64_t hash;
-    char name[80];
-} named[ZR_DYNAMIC];
+static char named[ZR_DYNAMIC][80];
 static unsigned named_count;
 
 bool zr_stats_is_open(void) {
@@ -95,22 +92,9 @@ ZR_COLD void zr_add_slow(size_t offset, uint64_t n) {
     if (!s)
         return;
     if (zr_thread.stats.shard)
-        zr_relaxed_add((uint64_t *)((uintptr_t)s + offset), n);
+        zr_add(offset, n);
     else
         __atomic_fetch_add((uint64_t *)((uintptr_t)s + offset), n, __ATOMIC_RELAXED);
-}
-
-/* Its thread is ending: the next owner begins with nothing unfolded. */
-static void fold_all(struct zr_shard *s) {
-    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELAXED);
-    for (unsigned a = 0; a < ZR_STATS_ACCOUNTS; a++) {
-        struct zr_total *t = &zr_segment.globals->total[a];
-        struct zr_levels *l = &s->level[a];
-
-        zr_fold(s, &l->bytes, l->bytes.level, &t->bytes, &t->peak_bytes);
-        zr_fold(s, &l->blocks, l->blocks.level, &t->blocks, &t->peak_blocks);
-    }
-    __atomic_store_n(&s->generation, s->generation + 1, __ATOMIC_RELEASE);
 }
 
 void zr_stats_thread_end(void) {
@@ -121,7 +105,7 @@ void zr_stats_thread_end(void) {
     zr_thread.stats.library = NULL;
     if (!s)
         return;
-    fold_all(s);
+    zr_fold_all(s);
     zr_lock(&lock);
     free_list[free_count++] = (unsigned)((size_t)((char *)s - zr_segment.shards) / sizeof *s);
     zr_unlock(&lock);
@@ -142,25 +126,18 @@ void zr_text(enum zr_text t, const char *text) {
     zr_unlock(&lock);
 }
 
-/* The number after the last is given to a new name. False: there is no room for it. With the lock held. */
-static bool name_next(uint64_t hash, const char *name, const char *unit, const char *help) {
-    struct zeroute_segment_field f = {
-        .type = ZEROUTE_COUNTER,
-        .offset = (uint32_t)(offsetof(struct zr_shard, dynamic) + named_count * sizeof(uint64_t))};
+/* The number after the last is given to a new name. False: there is no room for it. The caller holds the lock. */
+static bool name_next(const char *name, const char *unit, const char *help) {
+    size_t offset = offsetof(struct zr_shard, dynamic) + named_count * sizeof(uint64_t);
+    struct zeroute_segment_field f = {.type = ZEROUTE_COUNTER, .offset = (uint32_t)offset};
 
-    snprintf(f.name, sizeof f.name, "%s", name);
-    snprintf(f.unit, sizeof f.unit, "%s", unit);
-    snprintf(f.help, sizeof f.help, "%s", help);
-    if (named_count == ZR_DYNAMIC || !zr_segment_describe(&f))
+    if (named_count == ZR_DYNAMIC || !zr_segment_describe(&f, "", name, unit, help, ""))
         return false;
-    named[named_count].hash = hash;
-    memcpy(named[named_count].name, f.name, sizeof f.name);
-    named_count++;
+    memcpy(named[named_count++], f.name, sizeof f.name);
     return true;
 }
 
 int zr_named(const char *name, const char *unit, const char *help) {
-    uint64_t hash = zr_hash(name);
     unsigned n = 0;
     int saved = errno;
     bool there;
@@ -168,9 +145,9 @@ int zr_named(const char *name, const char *unit, const char *help) {
     if (!zr_stats_open())
         return -1;
     zr_lock(&lock);
-    while (n < named_count && (named[n].hash != hash || strncmp(named[n].name, name, sizeof named[n].name - 1) != 0))
+    while (n < named_count && strncmp(named[n], name, sizeof named[n] - 1) != 0)
         n++;
-    there = n < named_count || name_next(hash, name, unit, help);
+    there = n < named_count || name_next(name, unit, help);
     zr_unlock(&lock);
     errno = saved;
     return there ? (int)n : -1;
@@ -187,6 +164,7 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
 void zr_stats_fork_child(void) {
     zr_segment_abandon();
     zr_latency_fork_child();
+    zr_book_fork_child();
     zr_thread.stats.shard = NULL;
     zr_thread.stats.off = zr_thread.stats.shared = false;
     lock = (struct zr_lock){0};

@@ -39,15 +39,18 @@ enum zr_card {
 #define ZR_TEXT_ROOM 1008
 #define ZR_SHARDS 256 /* threads beyond share shard 0 */
 
-/* What has peaks: all device memory, each device, and each kind of memory that is on no device. */
+/* What has a peak. */
 enum zr_account {
-    ZR_ACCOUNT_ALL,
-    ZR_ACCOUNT_DEVICE, /* of device 0; the others follow */
-    ZR_ACCOUNT_KIND = ZR_ACCOUNT_DEVICE + ZR_DEVICES,
-    ZR_STATS_ACCOUNTS = ZR_ACCOUNT_KIND + ZR_KINDS - ZR_KINDS_ON_DEVICE
+    ZR_ACCOUNT_ALL,                                   /* memory of all devices, */
+    ZR_ACCOUNT_BLOCKS,                                /* and how many blocks that is */
+    ZR_ACCOUNT_DEVICE,                                /* of device 0; the others follow */
+    ZR_ACCOUNT_KIND = ZR_ACCOUNT_DEVICE + ZR_DEVICES, /* each kind of memory that is on no device */
+    ZR_ACCOUNT_RESERVED = ZR_ACCOUNT_KIND + ZR_KINDS - ZR_KINDS_ON_DEVICE,
+    ZR_ACCOUNT_RESERVED_ON, /* device 0; the others follow, and last host USM */
+    ZR_STATS_ACCOUNTS = ZR_ACCOUNT_RESERVED_ON + ZR_DEVICES + 1
 };
 
-/* --- layout of the segment (private; here for the inline functions) ----------------------------------------------- */
+/* --- layout of the segment (private to stats/) -------------------------------------------------------------------- */
 
 struct zr_cell {
     uint64_t allocated, freed;   /* bytes */
@@ -58,9 +61,6 @@ struct zr_cell {
 struct zr_level {
     int64_t level, high;
 };
-struct zr_levels {
-    struct zr_level bytes, blocks;
-};
 
 enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
 
@@ -68,9 +68,10 @@ enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
 struct zr_shard {
     _Alignas(64) uint64_t generation;
     uint64_t folds; /* begun so far */
-    _Alignas(32) struct zr_levels level[ZR_STATS_ACCOUNTS];
+    struct zr_level level[ZR_STATS_ACCOUNTS];
     _Alignas(64) struct zr_cell on_device[ZR_DEVICES][ZR_KINDS_ON_DEVICE];
     struct zr_cell elsewhere[ZR_KINDS - ZR_KINDS_ON_DEVICE];
+    struct zr_cell reserved[ZR_DEVICES + 1]; /* the last is host USM */
     _Alignas(64) uint64_t fields[ZR_FIELDS];
     uint64_t calls[ZR_VIAS][ZR_ENTRIES];
     uint64_t failures[ZR_ENTRIES];
@@ -82,20 +83,13 @@ struct zr_shard {
 
 /* Of all threads. Its own cache line: what shards fold into is written by all. */
 struct zr_total {
-    _Alignas(64) int64_t bytes;
-    int64_t blocks;
-    int64_t peak_bytes, peak_blocks;
-};
-
-struct zr_reserved {
-    uint64_t allocated, freed;
-    int64_t now, peak;
+    _Alignas(64) int64_t now;
+    int64_t peak;
 };
 
 struct zr_globals {
     uint64_t unused; /* so that no offset is 0, which stands for none */
     struct zr_total total[ZR_STATS_ACCOUNTS];
-    struct zr_reserved reserved_all, reserved[ZR_DEVICES + 1]; /* the last is host USM */
     uint64_t gauges[ZR_GAUGES];
     uint64_t cards[ZR_DEVICES][ZR_CARD_FIGURES];
     struct zeroute_segment_claim claims[ZR_DEVICES];
@@ -190,8 +184,12 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks);
 void zr_segment_abandon(void);
 /* Gets pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
 bool zr_segment_reserve(const void *start, size_t size);
-/* Appends a field that readers see from now on. False: the table or the file system is full. */
-bool zr_segment_describe(const struct zeroute_segment_field *f);
+/*
+ * Appends a field that readers see from now on: prefix and name, help and more, each cut where it does not fit. False:
+ * the table or the file system is full.
+ */
+bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
+                         const char *help, const char *more);
 /* Replaces a text under its generation (a seqlock); cut at size. One writer at a time. */
 void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
 
@@ -231,8 +229,16 @@ void zr_fields_describe_device(unsigned n);
 enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
 
 /*
+ * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the kind if that is on
+ * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
+ */
+void zr_book(enum zr_kind k, unsigned device, uint64_t bytes);
+/* The process has freed a block, whichever thread it was booked by. */
+void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes);
+
+/*
  * Nothing is cached: what is reserved from the driver is what the process holds. Then reserved_bytes is another name
- * for allocated_bytes, and nobody need call zr_book_reserved().
+ * for allocated_bytes, and zr_book_reserved() does nothing.
  */
 static inline bool zr_reserved_is_allocated(void) {
     const struct zr_settings *s = &zr_config_at_start; /* the fields are described once */
@@ -241,124 +247,35 @@ static inline bool zr_reserved_is_allocated(void) {
 }
 
 enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
-/* reserved_bytes.all and of the device: cached or handed out. On driver calls only: some locked instructions. */
+/* reserved_bytes.all and of the device, or of the host: cached or handed out; less than 0 when it goes back. */
 void zr_book_reserved(unsigned device, int64_t bytes);
 /* What is reserved of a device, now. Adds up all threads: for samples. The segment is open. */
 uint64_t zr_booked(unsigned device);
-/* ipc.open */
-uint64_t zr_ipc_open(void);
 /* A figure of a card, to be changed atomically. */
 uint64_t *zr_card(unsigned device, enum zr_card c);
-
-void zr_book_slow(enum zr_kind k, unsigned device, uint64_t bytes, bool freed);
-void zr_fold(struct zr_shard *s, struct zr_level *l, int64_t level, int64_t *total, int64_t *peak);
-
-/* A level is never stored that fills a batch: even a reader that meets a fold is off by less than that. */
-static inline void zr_level_move(struct zr_shard *s, struct zr_level *l, int64_t n, int64_t batch, int64_t *total,
-                                 int64_t *peak) {
-    int64_t level = __atomic_load_n(&l->level, __ATOMIC_RELAXED) + n;
-
-    if (unlikely(level >= batch || level <= -batch)) {
-        zr_fold(s, l, level, total, peak);
-        return;
-    }
-    __atomic_store_n(&l->level, level, __ATOMIC_RELEASE);
-    if (level > __atomic_load_n(&l->high, __ATOMIC_RELAXED))
-        __atomic_store_n(&l->high, level, __ATOMIC_RELEASE);
-}
-
-static inline void zr_account_move(struct zr_shard *s, unsigned account, int64_t bytes) {
-    struct zr_total *t = &zr_segment.globals->total[account];
-
-    zr_level_move(s, &s->level[account].bytes, bytes, ZR_BATCH_BYTES, &t->bytes, &t->peak_bytes);
-}
-
-static inline uint64_t *zr_size_counter(struct zr_shard *s, uint64_t bytes) {
-    unsigned power = 63u - (unsigned)__builtin_clzll(bytes | 1);
-
-    return &s->sizes[power < ZR_SIZES ? power : ZR_SIZES - 1];
-}
-
-static inline struct zr_cell *zr_cell(struct zr_shard *s, enum zr_kind k, unsigned device) {
-    return k < ZR_KINDS_ON_DEVICE ? &s->on_device[device][k] : &s->elsewhere[k - ZR_KINDS_ON_DEVICE];
-}
-
-/*
- * One booking, a fold included, is one critical section of the shard's seqlock: a reader finds cells, levels and
- * totals that agree. Stores in it are releases, so that none comes before the odd generation: plain moves on x86-64.
- */
-static inline void zr_book_in(struct zr_shard *s, enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
-    struct zr_cell *c = zr_cell(s, k, device);
-    uint64_t *cell_bytes = freed ? &c->freed : &c->allocated, *cell_blocks = freed ? &c->frees : &c->allocations;
-    int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes, one = freed ? -1 : 1;
-    uint64_t generation = __atomic_load_n(&s->generation, __ATOMIC_RELAXED);
-
-    __atomic_store_n(&s->generation, generation + 1, __ATOMIC_RELAXED);
-    __atomic_store_n(cell_bytes, __atomic_load_n(cell_bytes, __ATOMIC_RELAXED) + bytes, __ATOMIC_RELEASE);
-    __atomic_store_n(cell_blocks, __atomic_load_n(cell_blocks, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
-    if (likely(k < ZR_KINDS_ON_DEVICE)) {
-        struct zr_total *t = &zr_segment.globals->total[ZR_ACCOUNT_ALL];
-
-        if (!freed)
-            zr_relaxed_add(zr_size_counter(s, bytes), 1);
-        zr_account_move(s, ZR_ACCOUNT_DEVICE + device, n);
-        zr_account_move(s, ZR_ACCOUNT_ALL, n);
-        zr_level_move(s, &s->level[ZR_ACCOUNT_ALL].blocks, one, ZR_BATCH_BLOCKS, &t->blocks, &t->peak_blocks);
-    } else {
-        zr_account_move(s, ZR_ACCOUNT_KIND + k - ZR_KINDS_ON_DEVICE, n);
-    }
-    __atomic_store_n(&s->generation, generation + 2, __ATOMIC_RELEASE);
-}
-
-static inline bool zr_device_is_described(enum zr_kind k, unsigned device) {
-    return k >= ZR_KINDS_ON_DEVICE || __atomic_load_n(&zr_segment.devices, __ATOMIC_RELAXED) >> device & 1;
-}
-
-static inline void zr_book_either(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
-    struct zr_shard *s = zr_thread.stats.shard;
-
-    if (unlikely(device >= ZR_DEVICES))
-        device = ZR_DEVICES - 1;
-    if (likely(s) && likely(zr_device_is_described(k, device)))
-        zr_book_in(s, k, device, bytes, freed);
-    else
-        zr_book_slow(k, device, bytes, freed);
-}
-
-/*
- * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the kind if that is on
- * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
- */
-static inline void zr_book(enum zr_kind k, unsigned device, uint64_t bytes) {
-    zr_book_either(k, device, bytes, false);
-}
-
-/* The process has freed a block, whichever thread it was booked by. */
-static inline void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes) {
-    zr_book_either(k, device, bytes, true);
-}
+/* Folds what the thread has booked in its shard, which another thread may have then (private to stats/). */
+void zr_fold_all(struct zr_shard *s);
+void zr_book_fork_child(void);
 
 /* --- libraries.c: which library a call came from ------------------------------------------------------------------ */
 
-/* Numbers of named counters plus one; 0: not named yet, less: the table is full. */
-struct zr_library_counters {
-    int calls, bytes, skipped_calls, skipped_bytes;
-};
+/* callers.<soname>.*: all calls, and those that residency:owner kept from the driver. */
+enum zr_caller { ZR_CALLER_CALLS, ZR_CALLER_BYTES, ZR_CALLER_SKIPPED_CALLS, ZR_CALLER_SKIPPED_BYTES, ZR_CALLER_FIELDS };
 
 /* Never changes and is never freed; a library that is loaded elsewhere later is another one of the same name. */
 struct zr_library {
-    uintptr_t start, end;                 /* equal: no addresses are known to be its own */
-    char name[56];                        /* DT_SONAME */
-    bool is_adapter;                      /* libur_adapter_level_zero*, libpi_level_zero*, libumf* */
-    bool is_loader;                       /* libze_loader* */
-    struct zr_library_counters *counters; /* of all libraries of that name; of "others" from the 97th name on */
-    void *tag;                            /* atomic: for one user above, who knows something of it */
+    uintptr_t start, end;      /* equal: no addresses are known to be its own */
+    uint64_t generation;       /* of the dynamic linker's list in which it was last seen */
+    char name[56];             /* DT_SONAME */
+    bool is_adapter;           /* libur_adapter_level_zero*, libpi_level_zero*, libumf* */
+    bool is_loader;            /* libze_loader* */
+    int *counters;             /* of all libraries of that name; of "others" from the 97th name on */
+    int own[ZR_CALLER_FIELDS]; /* numbers of named counters plus one; 0: not named yet, -1: no room for it */
+    void *tag;                 /* atomic: for one user above, who knows something of it */
 };
 
 const struct zr_library *zr_library_find(const void *address);
-/* callers.<soname>.skipped_calls and .skipped_bytes: calls that residency:owner kept from the driver. */
-void zr_count_skipped(const struct zr_library *l, uint64_t bytes);
-void zr_count_caller_slow(const struct zr_library *l, uint64_t bytes);
+void zr_count_caller_slow(const struct zr_library *l, enum zr_caller what, uint64_t n);
 void zr_libraries_fork_child(void);
 
 /*
@@ -374,24 +291,14 @@ static inline const struct zr_library *zr_library_of(const void *address) {
     return zr_library_find(address);
 }
 
-/* callers.<soname>.calls; the fields appear at the first call. */
-static inline void zr_count_caller_call(const struct zr_library *l) {
-    int calls = __atomic_load_n(&l->counters->calls, __ATOMIC_ACQUIRE);
+/* The fields of a library appear when they are first counted. */
+static inline void zr_count_caller(const struct zr_library *l, enum zr_caller what, uint64_t n) {
+    int number = __atomic_load_n(&l->counters[what], __ATOMIC_RELAXED);
 
-    if (likely(calls > 0))
-        zr_count_named(calls - 1, 1);
+    if (likely(number > 0))
+        zr_count_named(number - 1, n);
     else
-        zr_count_caller_slow(l, 0);
-}
-
-/* callers.<soname>.bytes of a call that was counted. */
-static inline void zr_count_caller_bytes(const struct zr_library *l, uint64_t bytes) {
-    zr_count_named(__atomic_load_n(&l->counters->bytes, __ATOMIC_RELAXED) - 1, bytes);
-}
-
-static inline void zr_count_caller(const struct zr_library *l, uint64_t bytes) {
-    zr_count_caller_call(l);
-    zr_count_caller_bytes(l, bytes);
+        zr_count_caller_slow(l, what, n);
 }
 
 static inline void *zr_library_tagged(const struct zr_library *l) {
@@ -411,12 +318,9 @@ static inline void zr_library_tag(const struct zr_library *l, void *tag) {
  * no longer after one above that. Rare calls are all timed.
  */
 struct zr_pace {
-    uint64_t quick[ZR_ENTRIES]; /* bit n: calls about 2^n bytes */
-    struct {
-        uint32_t left;   /* quick calls until one is timed */
-        uint32_t weight; /* how many calls that one will stand for */
-    } next[ZR_ENTRIES];
-    uint8_t streak[ZR_ENTRIES][64]; /* quick calls in a row, until a size is quick */
+    uint8_t left;   /* calls until one is timed */
+    uint8_t weight; /* how many calls that one will stand for; 0: one */
+    uint8_t streak; /* timed calls in a row that were quick, up to 64 */
 };
 
 extern bool zr_clock_is_tsc;
@@ -435,7 +339,7 @@ uint64_t zr_ticks_to_ns(uint64_t ticks);
 /* Once, when the segment is made: takes 0.2 ms. Its frequency, and a reading. */
 void zr_clock_start(uint64_t *hz, uint64_t *ticks);
 
-uint32_t zr_time_weight_slow(enum zr_entry e, unsigned power);
+uint32_t zr_time_weight_slow(const struct zr_pace *p);
 /* For zr_stats_thread_end() and zr_stats_fork_child(). */
 void zr_latency_thread_end(void);
 void zr_latency_fork_child(void);
@@ -446,12 +350,13 @@ static inline unsigned zr_power_of(size_t bytes) {
 
 /* How many calls the time of this one is to stand for; 0: do not time it. About 1 ns. */
 static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
-    struct zr_pace *p = zr_thread.stats.pace;
-    unsigned power = zr_power_of(bytes);
+    struct zr_pace *p = zr_thread.stats.pace ? &zr_thread.stats.pace[e * 64 + zr_power_of(bytes)] : NULL;
 
-    if (likely(p) && likely(p->quick[e] >> power & 1) && likely(--p->next[e].left))
+    if (likely(p) && likely(p->left)) {
+        p->left--;
         return 0;
-    return zr_time_weight_slow(e, power);
+    }
+    return zr_time_weight_slow(p);
 }
 
 /* After the call, if zr_time_weight() was not 0: the time since start_ticks is the driver's part of it. */

@@ -170,7 +170,7 @@ bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alig
 
     *out = NULL;
     zr_route_enter(&call, practice->seen.hook, caller);
-    zr_count_caller_call(call.library);
+    zr_count_caller(call.library, ZR_CALLER_CALLS, 1);
     if (unlikely(zr_host_refuses(size))) {
         zr_shortage(&call, ZR_CAUSE_FLOOR, ZR_E_aligned_alloc_device, practice->number, size,
                     ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);

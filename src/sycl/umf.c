@@ -114,6 +114,7 @@ void zr_umf_fork_child(void) {
 }
 
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller) {
+    const struct zr_library *library;
     void *out = NULL;
     int code;
 
@@ -129,7 +130,10 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         code = UMF_OUT_OF_HOST_MEMORY;
     } else
         code = zr_runtime_pool_malloc(&p->ours, size, alignment, &out);
-    zr_count_caller(zr_library_of(caller), likely(code == UMF_SUCCESS) ? size : 0);
+    library = zr_library_of(caller);
+    zr_count_caller(library, ZR_CALLER_CALLS, 1);
+    if (likely(code == UMF_SUCCESS))
+        zr_count_caller(library, ZR_CALLER_BYTES, size);
     zr_thread.sycl.error = code == ZR_NO_MEMORY ? UMF_OUT_OF_HOST_MEMORY : code;
     return out;
 }
