@@ -12,8 +12,7 @@ enum {
     ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
     GRAIN = 512, /* the least alignment of Intel's driver, */
     LISTED = 3,  /* blocks that a finding about many names */
-    TRIM_MS = 1000,
-    CONTEXT_MS = 1000,
+    DRAIN_MS = 1000,
     HOST_FLAGS = 0xf, /* those that the specification names */
     MOST_LOG2 = 44
 };
@@ -90,102 +89,82 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
     c->hook = call->hook;
     c->account = b->key.account;
     c->kind = b->key.kind;
-    c->chained = !is_plain(b->key.kind, desc) || (b->key.kind != ZR_KIND_HOST && !device);
+    c->may_be_kept = is_plain(b->key.kind, desc) && (b->key.kind == ZR_KIND_HOST || device);
     zr_origin_here(&c->born);
-    zr_worker_start(release);
     say_how();
-    zr_check_count(ZR_CHECKED_BLOCKS, 1);
+    zr_check_count(ZR_FOUND_BLOCKS, 1);
     __atomic_store_n(&b->checked, c, __ATOMIC_RELEASE);
-    zr_worker_born(c);
+    zr_worker_born(c, release);
     zr_handles_look();
     errno = saved;
 }
 
-/* What is known of a block; NULL: nothing. */
-static struct zr_checked *known(const struct zr_block *b) {
-    struct zr_checked *c = __atomic_load_n(&b->checked, __ATOMIC_ACQUIRE);
+struct zr_checked *zr_checked_of(const struct zr_block *b) {
+    struct zr_checked *c = b && is_memory(b->key.kind) ? __atomic_load_n(&b->checked, __ATOMIC_ACQUIRE) : NULL;
 
     return c && c->block == b && c->base == b->base ? c : NULL;
 }
 
 void zr_check_forget(const struct zr_block *b) {
-    struct zr_checked *c = is_memory(b->key.kind) ? known(b) : NULL;
+    struct zr_checked *c = zr_checked_of(b);
 
     if (c)
-        zr_worker_take(c);
+        zr_worker_forget(c);
 }
 
-static void report_context(const struct zr_checked *c, ze_context_handle_t context) {
-    struct zr_account_of t = {.used = 0};
+/* Whether a block that is freed is held back. */
+static bool is_kept(const struct zr_checked *c) {
+    uint32_t flags = zr_block_flags(c->block);
 
-    if (zr_found_is_told()) {
-        zr_tell(&t, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
-                (void *)context);
-        zr_tell_block(&t, c);
-        zr_tell_origin(&t, "allocated", &c->born);
-        zr_tell_origin(&t, "freed", &c->freed);
-    }
-    zr_found(ZR_FOUND_WRONG_CONTEXT, &t);
-}
-
-/* What is to be done with a block that is freed. */
-static uint8_t wanted(const struct zr_checked *c) {
-    uint64_t most = zr_config.check_quarantine.set ? zr_config.check_quarantine.bytes : UINT64_C(256) << 20;
-    uint8_t zone = c->held > c->size ? ZR_WANT_ZONE : 0;
-
-    if (c->outlived)
-        return 0;
-    if (!checks(ZR_CHECK_FREE))
-        return zone;
-    if (c->chained || zr_block_flags(c->block) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED))
-        zr_check_count(ZR_CHECKED_PASSED_SHARED, 1);
-    else if (c->held > most)
-        zr_check_count(ZR_CHECKED_PASSED_SIZE, 1);
-    else
-        return zone | ZR_WANT_POISON;
-    return zone;
+    if (!checks(ZR_CHECK_FREE) || flags & ZR_BLOCK_ORPHANED)
+        return false;
+    if (c->may_be_kept && !(flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) && c->held <= zr_quarantine_bytes())
+        return true;
+    zr_check_count(c->held > zr_quarantine_bytes() ? ZR_FOUND_PASSED_SIZE : ZR_FOUND_PASSED_SHARED, 1);
+    return false;
 }
 
 bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking) {
-    struct zr_checked *c = known(b);
+    struct zr_checked *c = zr_checked_of(b);
+    struct zr_report r = {.used = 0};
     int saved = errno;
+    uint64_t word;
     bool ours;
 
     if (!c)
         return false;
     zr_origin_here(&c->freed);
-    c->freed_ms = zr_now_ms();
-    if (context != c->context && call->hook == c->hook)
-        report_context(c, context);
+    if (context != c->context && call->hook == c->hook) {
+        zr_tell(&r, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
+                (void *)context);
+        zr_tell_block(&r, c);
+        zr_found(ZR_FOUND_WRONG_CONTEXT, &r);
+    }
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_handles_freed(c);
     zr_handles_look();
-    c->want = wanted(c);
-    ours = zr_worker_free(c, blocking);
+    /* A write before its start is in the red zone of the block in front of it. */
+    ours = zr_worker_free(c, zr_checked_of(zr_map_around((const char *)c->base - 1, &word)), is_kept(c), blocking);
     errno = saved;
     return ours;
 }
 
-uint64_t zr_check_drain(unsigned account, const void *context) {
+uint64_t zr_check_drain(void *context) {
     int saved = errno;
-    uint64_t bytes = zr_worker_drain(account, context, context ? CONTEXT_MS : TRIM_MS, false);
+    uint64_t bytes = zr_worker_drain(context, DRAIN_MS);
 
     errno = saved;
     return bytes;
-}
-
-bool zr_check_now(uint32_t ms) {
-    return zr_worker_check(ms);
 }
 
 /* --- frees that no block begins at -------------------------------------------------------------------------------- */
 
 /* A copy of what is known of the block that was at this address last. False: nothing. */
 static bool recall(const void *ptr, const struct zr_block *around, struct zr_checked *out) {
-    const struct zr_checked *c = around ? known(around) : NULL;
+    const struct zr_checked *c = zr_checked_of(around);
 
     zr_lock(&zr_check_lock);
-    for (const struct zr_checked *old = zr_check_gone.newest; !c && old; old = old->older)
+    for (const struct zr_checked *old = zr_check_list[ZR_CHECKED_GONE].newest; !c && old; old = old->older)
         if (old->base == (uintptr_t)ptr)
             c = old;
     if (c)
@@ -201,92 +180,65 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     enum zr_finding what = live || offset ? ZR_FOUND_INTERIOR_FREE
                            : is_known     ? ZR_FOUND_DOUBLE_FREE
                                           : ZR_FOUND_FOREIGN_FREE;
-    struct zr_account_of t = {.used = 0};
+    struct zr_report r = {.used = 0};
     struct zr_origin here;
 
-    if (!zr_found_is_told()) {
-        zr_found(what, &t);
-        return;
-    }
-    zr_origin_here(&here);
     if (what == ZR_FOUND_INTERIOR_FREE)
-        zr_tell(&t, "%p was freed, which is %zu bytes into a block%s\n", ptr, offset,
+        zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr, offset,
                 live ? "" : " that is free already");
     else if (what == ZR_FOUND_DOUBLE_FREE)
-        zr_tell(&t, "a block of %zu bytes was freed twice\n", c.size);
+        zr_tell(&r, "a block of %zu bytes was freed twice\n", c.size);
     else
-        zr_tell(&t, "%p was freed, where no allocation begins\n", ptr);
-    if (is_known) {
-        zr_tell_block(&t, &c);
-        zr_tell_origin(&t, "allocated", &c.born);
-        zr_tell_origin(&t, live ? "freed" : "freed", &c.freed);
-    }
-    zr_tell_origin(&t, is_known && !live ? "then freed" : "freed", &here);
-    zr_found(what, &t);
+        zr_tell(&r, "%p was freed, where no allocation begins\n", ptr);
+    if (is_known)
+        zr_tell_block(&r, &c);
+    zr_origin_here(&here);
+    zr_tell_origin(&r, is_known && !live ? "then freed" : "freed", &here);
+    zr_found(what, &r);
 }
 
 /* --- blocks that are still there ---------------------------------------------------------------------------------- */
 
-struct live {
-    size_t blocks;
-    uint64_t bytes;
-    struct zr_checked largest[LISTED];
-};
+/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the largest. */
+static void report_live(enum zr_finding what, const char *when, const void *context) {
+    struct zr_checked largest[LISTED] = {{0}};
+    struct zr_report r = {.used = 0};
+    size_t blocks = 0;
+    uint64_t bytes = 0;
 
-/* Of a context, or all (NULL), that were not reported before. */
-static void look_at_live(const void *context, uint32_t hook, struct live *l) {
     zr_lock(&zr_check_lock);
-    for (struct zr_checked *c = zr_check_live.oldest; c; c = c->newer) {
-        struct zr_checked one = *c;
+    for (struct zr_checked *c = zr_check_list[ZR_CHECKED_LIVE].oldest; c; c = c->newer) {
+        unsigned i = LISTED;
 
-        if (c->outlived || !c->block || (context && ((const void *)c->context != context || c->hook != hook)))
+        if (!c->block || (context ? (const void *)c->context != context : zr_block_flags(c->block) & ZR_BLOCK_ORPHANED))
             continue;
-        c->outlived = true;
-        c->armed = false;
-        l->blocks++;
-        l->bytes += c->size;
-        for (unsigned i = 0; i < LISTED; i++)
-            if (one.size > l->largest[i].size) {
-                struct zr_checked smaller = l->largest[i];
-
-                l->largest[i] = one;
-                one = smaller;
-            }
+        blocks++;
+        bytes += c->size;
+        for (; i > 0 && c->size > largest[i - 1].size; i--)
+            if (i < LISTED)
+                largest[i] = largest[i - 1];
+        if (i < LISTED)
+            largest[i] = *c;
     }
     zr_unlock(&zr_check_lock);
+    if (!blocks)
+        return;
+    zr_tell(&r, "%zu blocks, %llu bytes, were still allocated %s%s\n", blocks, (unsigned long long)bytes, when,
+            blocks > LISTED ? "; the largest:" : "");
+    for (unsigned i = 0; i < LISTED && largest[i].size; i++)
+        zr_tell_block(&r, &largest[i]);
+    zr_found(what, &r);
 }
 
-static void report_live(enum zr_finding what, const char *when, const struct live *l) {
-    struct zr_account_of t = {.used = 0};
-
-    if (zr_found_is_told()) {
-        zr_tell(&t, "%zu blocks, %llu bytes, were still allocated %s%s\n", l->blocks, (unsigned long long)l->bytes,
-                when, l->blocks > LISTED ? "; the largest:" : "");
-        for (unsigned i = 0; i < LISTED && l->largest[i].base; i++) {
-            zr_tell_block(&t, &l->largest[i]);
-            zr_tell_origin(&t, "allocated", &l->largest[i].born);
-        }
-    }
-    zr_found(what, &t);
-}
-
-void zr_check_context_ends(const struct zr_call *call, const void *context) {
-    struct live l = {.blocks = 0};
-
-    look_at_live(context, call->hook, &l);
-    if (l.blocks)
-        report_live(ZR_FOUND_CONTEXT_LIVE, "when their context was destroyed", &l);
+void zr_check_context_ends(const void *context) {
+    report_live(ZR_FOUND_CONTEXT_LIVE, "when their context was destroyed", context);
 }
 
 void zr_check_process_end(void) {
-    struct live l = {.blocks = 0};
-
     if (!zr_checking())
         return;
     zr_handles_end();
-    look_at_live(NULL, 0, &l);
-    if (l.blocks)
-        report_live(ZR_FOUND_LEAK, "at the end of the process", &l);
+    report_live(ZR_FOUND_LEAK, "at the end of the process", NULL);
     zr_found_summary();
 }
 

@@ -10,10 +10,8 @@
  */
 #include "check/check.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,35 +19,33 @@
 
 enum {
     HANDLES = 24,  /* as many lines as the text has room for */
-    OPENED = 4,    /* addresses of one handle */
     SEGMENTS = 64, /* of other processes, looked at in one go */
-    FIELDS = 2048, /* of a segment */
     LOOK_MS = 20,
-    TEXT = 1024
+    LINE = 36 /* "x 0123456789abcdef 0123456789abcdef\n" */
 };
 
+/* One per export, and one per opening. A handle that was closed stays while it is open at another address as well. */
 static struct handle {
-    char role; /* x, f, o, or 0: free */
+    char role; /* x, f, o, or c: closed; 0: the place is free */
     bool told;
-    uint64_t whole, patched; /* its two ids */
-    const void *base;        /* of an exported block */
-    const void *at[OPENED];  /* where it was opened, or NULL */
-    unsigned opens, closes;
+    char id[2][17];
+    const void *at; /* the start of an exported block, or where it was opened */
     struct zr_origin origin;
 } handles[HANDLES];
 static struct zr_lock lock;
-static uint32_t open_imports, looked_ms; /* atomic */
+static uint32_t looked_ms; /* atomic */
+static bool imports;       /* atomic: something was opened */
 
 struct other {
     struct zeroute_segment_header header;
-    char text[TEXT];
+    char text[ZR_TEXT_ROOM];
 };
 
 static bool is_on(void) {
     return zr_config.check == ZR_CHECK_IPC || zr_config.check == ZR_CHECK_ALL;
 }
 
-/* --- names of handles --------------------------------------------------------------------------------------------- */
+/* --- the table, under its lock ------------------------------------------------------------------------------------ */
 
 static uint64_t hash(uint64_t seed, const void *bytes, size_t length) {
     const unsigned char *p = bytes;
@@ -59,104 +55,78 @@ static uint64_t hash(uint64_t seed, const void *bytes, size_t length) {
     return seed;
 }
 
-static void name(const ze_ipc_mem_handle_t *h, uint64_t *whole, uint64_t *patched) {
+static void name(struct handle *h, const ze_ipc_mem_handle_t *handle) {
     static const uint64_t seed = UINT64_C(14695981039346656037);
     struct statx s = {0}; /* fstat is a function of libc's own only from glibc 2.33 on */
+    uint64_t patched;
     int fd;
 
-    memcpy(&fd, h, sizeof fd);
-    *whole = hash(seed, h, sizeof *h);
-    *patched = hash(seed, (const char *)h + sizeof fd, sizeof *h - sizeof fd);
+    memcpy(&fd, handle, sizeof fd);
+    patched = hash(seed, (const char *)handle + sizeof fd, sizeof *handle - sizeof fd);
     if (fd < 0 || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &s) != 0)
         s.stx_ino = 0;
-    *patched = hash(hash(*patched, &s.stx_dev_minor, sizeof s.stx_dev_minor), &s.stx_ino, sizeof s.stx_ino);
+    patched = hash(hash(patched, &s.stx_dev_minor, sizeof s.stx_dev_minor), &s.stx_ino, sizeof s.stx_ino);
+    snprintf(h->id[0], sizeof h->id[0], "%016llx", (unsigned long long)hash(seed, handle, sizeof *handle));
+    snprintf(h->id[1], sizeof h->id[1], "%016llx", (unsigned long long)patched);
 }
 
-/* Under the lock. */
-static struct handle *find(char role, uint64_t whole, uint64_t patched) {
+static bool is_same(const struct handle *a, const struct handle *b) {
+    return strcmp(a->id[0], b->id[0]) == 0 || strcmp(a->id[1], b->id[1]) == 0;
+}
+
+/* The one of this role, of the same handle as `as` unless that is NULL; NULL: there is none. */
+static struct handle *find(char role, const struct handle *as) {
     for (unsigned i = 0; i < HANDLES; i++)
-        if (handles[i].role == role && (handles[i].whole == whole || handles[i].patched == patched))
+        if (handles[i].role == role && (!as || is_same(&handles[i], as)))
             return &handles[i];
     return NULL;
 }
 
-/* A free one, else one whose block is gone; NULL: there are too many. Under the lock. */
-static struct handle *make(char role, uint64_t whole, uint64_t patched) {
-    struct handle *h = NULL;
-
-    for (unsigned i = 0; i < HANDLES && !h; i++)
-        if (!handles[i].role)
-            h = &handles[i];
-    for (unsigned i = 0; i < HANDLES && !h; i++)
-        if (handles[i].role == 'f')
-            h = &handles[i];
-    if (h)
-        *h = (struct handle){.role = role, .whole = whole, .patched = patched};
-    return h;
-}
-
 static void publish(void) {
-    char text[TEXT] = "";
+    char text[HANDLES * LINE + 1] = "";
     size_t used = 0;
 
     zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES && used < sizeof text - 48; i++)
-        if (handles[i].role)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%c %016llx %016llx\n", handles[i].role,
-                                     (unsigned long long)handles[i].whole, (unsigned long long)handles[i].patched);
+    for (unsigned i = 0; i < HANDLES; i++)
+        if (handles[i].role && handles[i].role != 'c')
+            used += (size_t)snprintf(text + used, sizeof text - used, "%c %s %s\n", handles[i].role, handles[i].id[0],
+                                     handles[i].id[1]);
     zr_unlock(&lock);
     zr_text(ZR_T_CHECK_IPC, text);
 }
 
+/* An export in the place of an earlier one of the same handle; else in a free place, or in that of a freed block. */
+static void add(const struct handle *h) {
+    struct handle *to = NULL;
+
+    zr_lock(&lock);
+    if (h->role == 'x')
+        to = find('x', h) ? find('x', h) : find('f', h);
+    to = to ? to : find(0, NULL);
+    to = to ? to : find('f', NULL);
+    if (to)
+        *to = *h;
+    zr_unlock(&lock);
+    if (!to)
+        zr_check_count(ZR_FOUND_PASSED_SHARED, 1);
+    publish();
+}
+
 /* --- other processes ---------------------------------------------------------------------------------------------- */
 
-static bool read_at(int fd, void *out, size_t size, uint64_t offset) {
-    return offset < UINT64_C(1) << 40 && pread(fd, out, size, (off_t)offset) == (ssize_t)size;
-}
-
-/* Where the text is in its globals; 0: it has none. What the segment says of itself is believed within bounds. */
-static uint32_t offset_of_text(int fd, const struct zeroute_segment_header *h) {
-    struct zeroute_segment_field f;
-    uint32_t count = h->field_count < FIELDS ? h->field_count : FIELDS;
-
-    if (h->field_size < sizeof f || h->field_size > 4096)
-        return 0;
-    for (uint32_t i = count; i-- > 0;)
-        if (!read_at(fd, &f, sizeof f, h->fields_offset + (uint64_t)i * h->field_size))
-            return 0;
-        else if (f.type == ZEROUTE_TEXT && f.place == ZEROUTE_GLOBAL &&
-                 strncmp(f.name, "check.handles", sizeof f.name) == 0)
-            return f.offset;
-    return 0;
-}
-
-/* A text that was being written is read again by whoever looks next. */
+/* A text that is being written is read again by whoever looks next; that of another version of ours is not read. */
 static bool read_other(const char *file, struct other *o) {
-    char path[300];
     struct zeroute_segment_text head, again;
-    struct statx s;
-    uint32_t offset;
-    bool good;
-    int fd;
+    int fd = zr_segment_of_other(file, &o->header);
+    off_t at = (off_t)(o->header.globals_offset + offsetof(struct zr_globals, texts[ZR_T_CHECK_IPC]));
+    bool good = fd >= 0 && o->header.globals_size == sizeof(struct zr_globals) &&
+                pread(fd, &head, sizeof head, at) == sizeof head && !(head.generation & 1) &&
+                pread(fd, o->text, sizeof o->text, at + (off_t)sizeof head) == sizeof o->text &&
+                pread(fd, &again, sizeof again, at) == sizeof again && again.generation == head.generation;
 
-    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/%.200s", file);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return false;
-    good = statx(fd, "", AT_EMPTY_PATH, STATX_UID, &s) == 0 && s.stx_uid == geteuid() &&
-           read_at(fd, &o->header, sizeof o->header, 0) && o->header.magic == ZEROUTE_SEGMENT_MAGIC &&
-           o->header.layout == ZEROUTE_SEGMENT_LAYOUT && o->header.pid != (uint32_t)getpid() &&
-           kill((pid_t)o->header.pid, 0) == 0 && (offset = offset_of_text(fd, &o->header)) != 0;
-    if (good) {
-        uint64_t at = o->header.globals_offset + offset;
-
-        memset(o->text, 0, sizeof o->text);
-        good = read_at(fd, &head, sizeof head, at) && !(head.generation & 1) && head.length < sizeof o->text &&
-               read_at(fd, o->text, head.length, at + sizeof head) && read_at(fd, &again, sizeof again, at) &&
-               again.generation == head.generation;
-    }
-    close(fd);
-    o->header.command[sizeof o->header.command - 1] = '\0';
+    if (fd >= 0)
+        close(fd);
+    o->text[sizeof o->text - 1] = o->header.command[sizeof o->header.command - 1] = '\0';
     for (char *p = o->header.command; *p; p++)
         if ((unsigned char)*p < ' ' || (unsigned char)*p >= 127)
             *p = '?';
@@ -165,186 +135,115 @@ static bool read_other(const char *file, struct other *o) {
 
 /* Whether it has a line of this role with one of the ids. */
 static bool has(const struct other *o, char role, const struct handle *h) {
-    char want[2][24];
-
-    snprintf(want[0], sizeof want[0], "%c %016llx ", role, (unsigned long long)h->whole);
-    snprintf(want[1], sizeof want[1], " %016llx\n", (unsigned long long)h->patched);
-    for (const char *line = o->text; *line; line += strcspn(line, "\n") + 1)
-        if (line[0] == role &&
-            (strncmp(line, want[0], strlen(want[0])) == 0 || strncmp(line + 18, want[1], strlen(want[1])) == 0))
+    for (const char *line = o->text; strlen(line) >= LINE; line += LINE)
+        if (line[0] == role && (strncmp(line + 2, h->id[0], 16) == 0 || strncmp(line + 19, h->id[1], 16) == 0))
             return true;
-        else if (!strchr(line, '\n'))
-            break;
     return false;
 }
 
-/* Calls see() for each process of this user that has such a line, until it returns true. */
-static void each_other(char role, const struct handle *h, bool (*see)(const struct other *o, const void *arg),
-                       const void *arg) {
-    struct other *o = zr_pages(sizeof *o);
-    DIR *d = o ? opendir(ZEROUTE_SEGMENT_DIR) : NULL;
-    struct dirent *e;
-    unsigned n = 0;
+static void report(const struct other *o, const struct handle *h, const struct zr_checked *freed) {
+    struct zr_report r = {.used = 0};
 
-    while (d && n < SEGMENTS && (e = readdir(d)))
-        if (strncmp(e->d_name, ZEROUTE_SEGMENT_PREFIX, sizeof ZEROUTE_SEGMENT_PREFIX - 1) == 0 && ++n &&
-            read_other(e->d_name, o) && has(o, role, h) && see(o, arg))
-            break;
-    if (d)
-        closedir(d);
-    if (o)
-        zr_pages_back(o, sizeof *o);
+    if (freed)
+        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", freed->size, o->header.pid);
+    else
+        zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, o->header.pid);
+    zr_tell(&r, "  %-10s process %u: %.200s\n", "other side", o->header.pid, o->header.command);
+    if (freed)
+        zr_tell_block(&r, freed);
+    else
+        zr_tell_origin(&r, "opened", &h->origin);
+    zr_found(freed ? ZR_FOUND_IPC_FREED_OPEN : ZR_FOUND_IPC_STALE, &r);
 }
 
-/* --- what is told ------------------------------------------------------------------------------------------------- */
+/* A process of this user: has it open what was just freed here, or freed what is open here? */
+static bool look_at(const char *file, void *freed) {
+    const struct zr_checked *c = freed;
+    char mine = c ? 'f' : 'o', theirs = c ? 'o' : 'f';
+    struct other o;
 
-static void tell_process(struct zr_account_of *t, const struct other *o) {
-    zr_tell(t, "  %-10s process %u: %.200s\n", "other side", o->header.pid, o->header.command);
-}
+    if (!read_other(file, &o))
+        return true;
+    for (unsigned i = 0; i < HANDLES; i++) {
+        struct handle h;
+        bool tell;
 
-static bool has_it_open(const struct other *o, const void *arg) {
-    struct zr_account_of t = {.used = 0};
-    const struct zr_checked *c = arg;
-
-    if (zr_found_is_told()) {
-        zr_tell(&t, "a block of %zu bytes was freed while process %u has it open\n", c->size, o->header.pid);
-        zr_tell_block(&t, c);
-        tell_process(&t, o);
-        zr_tell_origin(&t, "allocated", &c->born);
-        zr_tell_origin(&t, "freed", &c->freed);
+        zr_lock(&lock);
+        h = handles[i];
+        tell = h.role == mine && !h.told && (!c || h.at == (const void *)c->base) && has(&o, theirs, &h);
+        handles[i].told |= tell && !c;
+        zr_unlock(&lock);
+        if (tell)
+            report(&o, &h, c);
     }
-    zr_found(ZR_FOUND_IPC_FREED_OPEN, &t);
-    return false;
-}
-
-static bool has_freed_it(const struct other *o, const void *arg) {
-    struct zr_account_of t = {.used = 0};
-    const struct handle *h = arg;
-
-    if (zr_found_is_told()) {
-        zr_tell(&t, "memory opened at %p was freed by process %u, and is still open here\n", h->at[0], o->header.pid);
-        tell_process(&t, o);
-        zr_tell_origin(&t, "opened", &h->origin);
-    }
-    zr_found(ZR_FOUND_IPC_STALE, &t);
     return true;
+}
+
+static void look(const struct zr_checked *freed) {
+    zr_each_entry(ZEROUTE_SEGMENT_DIR, SEGMENTS, look_at, (void *)(uintptr_t)freed);
 }
 
 /* --- what happens ------------------------------------------------------------------------------------------------- */
 
 void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
-    uint64_t whole, patched;
-    struct handle *h;
+    struct handle h = {.role = 'x', .at = base};
     int saved = errno;
 
     if (!is_on())
         return;
-    name(handle, &whole, &patched);
-    zr_lock(&lock);
-    h = find('f', whole, patched);
-    if (h)
-        h->role = 0; /* the handle of a block that was there before */
-    h = find('x', whole, patched);
-    if (!h)
-        h = make('x', whole, patched);
-    if (h)
-        h->base = base;
-    zr_unlock(&lock);
-    if (!h)
-        zr_check_count(ZR_CHECKED_PASSED_SHARED, 1);
-    publish();
+    name(&h, handle);
+    add(&h);
     errno = saved;
 }
 
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
-    uint64_t whole, patched;
-    struct handle *h;
-    struct zr_origin here;
+    struct handle h = {.role = 'o', .at = ptr};
     int saved = errno;
 
     if (!is_on())
         return;
-    zr_origin_here(&here);
-    name(handle, &whole, &patched);
-    zr_lock(&lock);
-    h = find('o', whole, patched);
-    if (!h && (h = make('o', whole, patched)))
-        __atomic_fetch_add(&open_imports, 1, __ATOMIC_RELAXED);
-    if (h) {
-        h->origin = here;
-        for (unsigned i = 0; i < OPENED; i++)
-            if (!h->at[i]) {
-                h->at[i] = ptr;
-                break;
-            }
-        h->opens++;
-    }
-    zr_unlock(&lock);
-    publish();
+    zr_origin_here(&h.origin);
+    name(&h, handle);
+    add(&h);
+    __atomic_store_n(&imports, true, __ATOMIC_RELAXED);
     errno = saved;
 }
 
 void zr_check_closed(const void *ptr) {
-    bool found = false;
+    struct handle *h = NULL;
     int saved = errno;
 
     if (!is_on())
         return;
     zr_handles_look();
     zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES && !found; i++)
-        for (unsigned n = 0; n < OPENED && handles[i].role == 'o' && !found; n++)
-            if (handles[i].at[n] == ptr) {
-                found = true;
-                handles[i].at[n] = NULL;
-                if (++handles[i].closes == handles[i].opens) {
-                    handles[i].role = 0;
-                    __atomic_fetch_sub(&open_imports, 1, __ATOMIC_RELAXED);
-                }
-            }
+    for (unsigned i = 0; i < HANDLES && !h; i++)
+        if (handles[i].role == 'o' && handles[i].at == ptr)
+            h = &handles[i];
+    if (h)
+        h->role = 'c';
+    if (h && !find('o', h)) /* the last one: as many closed as opened */
+        for (struct handle as = *h; (h = find('c', &as));)
+            h->role = 0;
     zr_unlock(&lock);
-    if (found)
-        publish();
+    publish();
     errno = saved;
 }
 
 void zr_handles_freed(const struct zr_checked *c) {
-    struct handle copy[HANDLES];
-    unsigned count = 0;
-
     if (!is_on())
         return;
     zr_lock(&lock);
     for (unsigned i = 0; i < HANDLES; i++)
-        if (handles[i].role == 'x' && handles[i].base == (const void *)c->base) {
+        if (handles[i].role == 'x' && handles[i].at == (const void *)c->base)
             handles[i].role = 'f';
-            copy[count++] = handles[i];
-        }
     zr_unlock(&lock);
     publish(); /* before the others are looked at: of two that look one sees the other */
-    for (unsigned i = 0; i < count; i++)
-        each_other('o', &copy[i], has_it_open, c);
-}
-
-static void look(void) {
-    struct handle copy;
-
-    for (unsigned i = 0; i < HANDLES; i++) {
-        uint32_t before = zr_check_errors();
-
-        zr_lock(&lock);
-        copy = handles[i];
-        zr_unlock(&lock);
-        if (copy.role != 'o' || copy.told)
-            continue;
-        each_other('f', &copy, has_freed_it, &copy);
-        if (zr_check_errors() == before)
-            continue;
-        zr_lock(&lock);
-        if (handles[i].role == 'o' && handles[i].whole == copy.whole)
-            handles[i].told = true;
-        zr_unlock(&lock);
-    }
+    look(c);
+    zr_lock(&lock);
+    for (unsigned i = 0; i < HANDLES; i++)
+        handles[i].told |= handles[i].role == 'f' && handles[i].at == (const void *)c->base;
+    zr_unlock(&lock);
 }
 
 /* At calls of the program, not more often than every LOOK_MS. */
@@ -352,34 +251,41 @@ void zr_handles_look(void) {
     uint32_t now, then = __atomic_load_n(&looked_ms, __ATOMIC_RELAXED);
     int saved = errno;
 
-    if (likely(!__atomic_load_n(&open_imports, __ATOMIC_RELAXED)))
+    if (likely(!__atomic_load_n(&imports, __ATOMIC_RELAXED)))
         return;
     now = zr_now_ms();
     if (now - then >= LOOK_MS &&
         __atomic_compare_exchange_n(&looked_ms, &then, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        look();
+        look(NULL);
     errno = saved;
 }
 
 /* What was opened and never closed is as common as memory that is never freed; some closed and some not is an error. */
 void zr_handles_end(void) {
-    if (!is_on())
-        return;
-    if (open_imports)
-        look();
-    for (unsigned i = 0; i < HANDLES; i++) {
-        struct zr_account_of t = {.used = 0};
+    struct zr_report r = {.used = 0};
+    struct handle *h;
 
-        if (handles[i].role != 'o' || !handles[i].closes)
-            continue;
-        zr_tell(&t, "a handle was opened %u times and closed %u times\n", handles[i].opens, handles[i].closes);
-        zr_tell_origin(&t, "opened", &handles[i].origin);
-        zr_found(ZR_FOUND_IPC_UNCLOSED, &t);
+    if (imports)
+        look(NULL);
+    while ((h = find('c', NULL))) {
+        unsigned opens = 0, closes = 0;
+        struct handle as = find('o', h) ? *find('o', h) : *h;
+
+        for (unsigned i = 0; i < HANDLES; i++)
+            if ((handles[i].role == 'o' || handles[i].role == 'c') && is_same(&handles[i], &as)) {
+                opens++;
+                closes += handles[i].role == 'c';
+                handles[i].role = 0;
+            }
+        r.used = 0;
+        zr_tell(&r, "a handle was opened %u times and closed %u times\n", opens, closes);
+        zr_tell_origin(&r, "opened", &as.origin);
+        zr_found(ZR_FOUND_IPC_UNCLOSED, &r);
     }
 }
 
 void zr_handles_fork_child(void) {
     memset(handles, 0, sizeof handles);
     lock = (struct zr_lock){0};
-    open_imports = 0;
+    imports = false;
 }

@@ -2,7 +2,7 @@
  * Work on memory for check, by the worker alone: fill, look, wait for rest.
  *
  * Host memory is written and read by the processor. Device memory, and shared memory, which drivers move when the
- * processor touches it, is by a command list and a queue of our own per context and device, with a host buffer to read
+ * processor touches it, is by an immediate command list of our own per context and device, with a host buffer to read
  * through. They are made of functions that every loader has, found below the hook that the block came through, so that
  * handles are of the kind that these expect. The copy engine is used where there is one, so that a list of a program
  * that waits does not hold up ours. It fills with patterns of one byte.
@@ -20,35 +20,26 @@ enum {
     TABLE_SLOTS = 128
 };
 
+/* In the table under zr_check_lock. Only the worker adds one, and uses it in a copy. */
 static struct engine {
-    ze_context_handle_t context; /* atomic; NULL: free */
+    ze_context_handle_t context; /* NULL: the place is free */
     ze_device_handle_t device;
     uint32_t hook;
-    bool broken;
-    ze_command_queue_handle_t queue;
-    ze_command_list_handle_t list;
+    bool works;
+    ze_command_list_handle_t list; /* synchronous */
     unsigned char *buffer;
-    ze_result_t (*fill)(ze_command_list_handle_t, void *, const void *, size_t, size_t, ze_event_handle_t, uint32_t,
-                        ze_event_handle_t *);
-    ze_result_t (*copy)(ze_command_list_handle_t, void *, const void *, size_t, ze_event_handle_t, uint32_t,
-                        ze_event_handle_t *);
-    ze_result_t (*close)(ze_command_list_handle_t);
-    ze_result_t (*reset)(ze_command_list_handle_t);
-    ze_result_t (*execute)(ze_command_queue_handle_t, uint32_t, ze_command_list_handle_t *, ze_fence_handle_t);
-    ze_result_t (*wait)(ze_command_queue_handle_t, uint64_t);
-    ze_result_t (*destroy_list)(ze_command_list_handle_t);
-    ze_result_t (*destroy_queue)(ze_command_queue_handle_t);
+    __typeof__(&zeCommandListAppendMemoryFill) fill;
+    __typeof__(&zeCommandListAppendMemoryCopy) copy;
 } engines[ENGINES];
 
 /* --- engines ------------------------------------------------------------------------------------------------------ */
 
-#define FIND(e, member, name) (((e)->member = (__typeof__((e)->member))zr_function_below((e)->hook, name)) != NULL)
+#define FIND(hook, name) ((__typeof__(&(name)))zr_function_below((hook), #name))
 
 /* The group that copies and does not compute, else the first one. */
 static uint32_t copy_group(const struct engine *e) {
+    __typeof__(&zeDeviceGetCommandQueueGroupProperties) get = FIND(e->hook, zeDeviceGetCommandQueueGroupProperties);
     ze_command_queue_group_properties_t p[GROUPS];
-    ze_result_t (*get)(ze_device_handle_t, uint32_t *, ze_command_queue_group_properties_t *) =
-        (__typeof__(get))zr_function_below(e->hook, "zeDeviceGetCommandQueueGroupProperties");
     uint32_t count = GROUPS;
 
     memset(p, 0, sizeof p);
@@ -64,78 +55,74 @@ static uint32_t copy_group(const struct engine *e) {
 }
 
 static bool make(struct engine *e) {
-    struct zr_call call = {.hook = e->hook};
-    uint32_t group = copy_group(e);
-    ze_command_queue_desc_t queue = {
-        .stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC, .ordinal = group, .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
-    ze_command_list_desc_t list = {.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC, .commandQueueGroupOrdinal = group};
+    __typeof__(&zeCommandListCreateImmediate) make_list = FIND(e->hook, zeCommandListCreateImmediate);
+    ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                     .ordinal = copy_group(e),
+                                     .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
-    ze_result_t (*make_queue)(ze_context_handle_t, ze_device_handle_t, const ze_command_queue_desc_t *,
-                              ze_command_queue_handle_t *) =
-        (__typeof__(make_queue))zr_function_below(e->hook, "zeCommandQueueCreate");
-    ze_result_t (*make_list)(ze_context_handle_t, ze_device_handle_t, const ze_command_list_desc_t *,
-                             ze_command_list_handle_t *) =
-        (__typeof__(make_list))zr_function_below(e->hook, "zeCommandListCreate");
+    struct zr_call call = {.hook = e->hook};
     void *buffer = NULL;
 
-    if (!make_queue || !make_list || !FIND(e, fill, "zeCommandListAppendMemoryFill") ||
-        !FIND(e, copy, "zeCommandListAppendMemoryCopy") || !FIND(e, close, "zeCommandListClose") ||
-        !FIND(e, reset, "zeCommandListReset") || !FIND(e, execute, "zeCommandQueueExecuteCommandLists") ||
-        !FIND(e, wait, "zeCommandQueueSynchronize") || !FIND(e, destroy_list, "zeCommandListDestroy") ||
-        !FIND(e, destroy_queue, "zeCommandQueueDestroy"))
-        return false;
-    if (make_queue(e->context, e->device, &queue, &e->queue) != ZE_RESULT_SUCCESS ||
-        make_list(e->context, e->device, &list, &e->list) != ZE_RESULT_SUCCESS ||
-        ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &buffer) != ZE_RESULT_SUCCESS)
-        return false;
-    e->buffer = buffer;
-    return true;
+    e->fill = FIND(e->hook, zeCommandListAppendMemoryFill);
+    e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
+    if (ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &buffer) == ZE_RESULT_SUCCESS)
+        e->buffer = buffer;
+    return e->buffer && make_list && e->fill && e->copy &&
+           make_list(e->context, e->device, &queue, &e->list) == ZE_RESULT_SUCCESS;
 }
 
-static ze_context_handle_t context_of(const struct engine *e) {
-    return __atomic_load_n(&e->context, __ATOMIC_ACQUIRE);
+static void destroy(const struct engine *e) {
+    __typeof__(&zeCommandListDestroy) destroy_list = FIND(e->hook, zeCommandListDestroy);
+    struct zr_call call = {.hook = e->hook};
+    bool inside = zr_thread.inside;
+
+    zr_thread.inside = true; /* calls of ours: hooks further down pass them on */
+    if (e->works && destroy_list)
+        destroy_list(e->list);
+    if (e->buffer)
+        ZR_BELOW(&call, zeMemFree)(e->context, e->buffer);
+    zr_thread.inside = inside;
 }
 
-void zr_poison_abandon(const void *context) {
-    for (unsigned i = 0; i < ENGINES; i++)
-        if ((const void *)context_of(&engines[i]) == context)
-            __atomic_store_n(&engines[i].context, NULL, __ATOMIC_RELEASE);
-}
+/* False: the driver does not play along, there are too many, or the process ends. */
+static bool engine_of(const struct zr_checked *c, struct engine *out) {
+    struct engine *at = NULL;
 
-/* NULL: the driver does not play along, or there are too many. */
-static struct engine *engine_of(const struct zr_checked *c) {
-    struct engine *empty = NULL;
-
+    *out = (struct engine){.context = c->context, .device = c->device, .hook = c->hook};
+    zr_lock(&zr_check_lock);
     for (unsigned i = 0; i < ENGINES; i++) {
         struct engine *e = &engines[i];
 
-        if (context_of(e) == c->context && e->device == c->device && e->hook == c->hook)
-            return e->broken ? NULL : e;
-        if (!context_of(e) && !empty)
-            empty = e;
+        if (e->context == c->context && e->device == c->device && e->hook == c->hook) {
+            *out = *e;
+            zr_unlock(&zr_check_lock);
+            return out->works && !zr_worker_halts();
+        }
+        if (!e->context)
+            at = e;
     }
-    if (!empty)
-        return NULL;
-    *empty = (struct engine){.device = c->device, .hook = c->hook};
-    __atomic_store_n(&empty->context, c->context, __ATOMIC_RELEASE);
-    empty->broken = !make(empty);
-    return empty->broken ? NULL : empty;
+    zr_unlock(&zr_check_lock);
+    if (!at || zr_worker_halts())
+        return false;
+    out->works = make(out);
+    zr_lock(&zr_check_lock);
+    *at = *out;
+    zr_unlock(&zr_check_lock);
+    return out->works;
 }
 
-void zr_poison_drop(const void *context) {
+void zr_poison_drop(const void *context, bool held_up) {
     for (unsigned i = 0; i < ENGINES; i++) {
-        struct engine *e = &engines[i];
-        struct zr_call call = {.hook = e->hook};
+        struct engine e = {.context = NULL};
 
-        if (!context_of(e) || (context && (const void *)context_of(e) != context))
-            continue;
-        if (e->list)
-            e->destroy_list(e->list);
-        if (e->queue)
-            e->destroy_queue(e->queue);
-        if (e->buffer)
-            ZR_BELOW(&call, zeMemFree)(e->context, e->buffer);
-        *e = (struct engine){0};
+        zr_lock(&zr_check_lock);
+        if (engines[i].context && (!context || (const void *)engines[i].context == context)) {
+            e = engines[i];
+            engines[i].context = NULL;
+        }
+        zr_unlock(&zr_check_lock);
+        if (e.context && !held_up)
+            destroy(&e);
     }
 }
 
@@ -145,82 +132,52 @@ void zr_poison_fork_child(void) {
 
 /* --- commands ----------------------------------------------------------------------------------------------------- */
 
-/* A command on the block may be appended; false: the program's free came first. */
-static bool may_submit(struct zr_checked *c) {
-    uint32_t begins = ZR_USE_BEGINS;
-
-    return __atomic_compare_exchange_n(&c->use, &begins, ZR_USE_SUBMITTING, false, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_ACQUIRE) ||
-           begins != ZR_USE_CANCELLED;
-}
-
-/* What was appended is carried out. From ZR_USE_SUBMITTED on the driver knows that a command uses the block. */
-static bool carry_out(struct engine *e, struct zr_checked *c, ze_result_t appended) {
-    bool good = appended == ZE_RESULT_SUCCESS && e->close(e->list) == ZE_RESULT_SUCCESS &&
-                e->execute(e->queue, 1, &e->list, NULL) == ZE_RESULT_SUCCESS;
-
-    __atomic_store_n(&c->use, ZR_USE_SUBMITTED, __ATOMIC_RELEASE);
-    good = good && e->wait(e->queue, UINT64_MAX) == ZE_RESULT_SUCCESS;
-    if (e->reset(e->list) != ZE_RESULT_SUCCESS || (!good && appended == ZE_RESULT_SUCCESS))
-        e->broken = true;
-    return good;
-}
-
-bool zr_poison_fill(struct zr_checked *c, size_t from, size_t length) {
+bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t length) {
     static const unsigned char pattern = PATTERN;
     void *at = (void *)(c->base + from);
-    struct engine *e;
+    struct engine e;
 
-    if (!c->device) {
-        bool good = may_submit(c);
-
-        if (good)
-            memset(at, PATTERN, length);
-        return good;
-    }
-    e = zr_worker_halts() ? NULL : engine_of(c);
-    return e && may_submit(c) && carry_out(e, c, e->fill(e->list, at, &pattern, 1, length, NULL, 0, NULL));
+    if (!c->device)
+        return memset(at, PATTERN, length) != NULL;
+    return engine_of(c, &e) && e.fill(e.list, at, &pattern, 1, length, NULL, 0, NULL) == ZE_RESULT_SUCCESS;
 }
 
+/* Of these bytes at `offset`, adds the first and the last that is not PATTERN. */
 static void compare(const unsigned char *bytes, size_t length, size_t offset, size_t *first, size_t *last) {
-    static const uint64_t full = UINT64_MAX;
-    size_t i = 0;
+    size_t from = 0, to = length;
 
-    while (i < length) {
-        if (length - i >= 8 && memcmp(bytes + i, &full, 8) == 0) {
-            i += 8;
-            continue;
-        }
-        if (bytes[i] != PATTERN) {
-            if (*first > *last)
-                *first = offset + i;
-            *last = offset + i;
-        }
-        i++;
-    }
+    if (bytes[0] == PATTERN && memcmp(bytes, bytes + 1, length - 1) == 0)
+        return;
+    while (bytes[from] == PATTERN)
+        from++;
+    while (bytes[to - 1] == PATTERN)
+        to--;
+    if (*first > *last)
+        *first = offset + from;
+    *last = offset + to - 1;
 }
 
-bool zr_poison_look(struct zr_checked *c, size_t from, size_t length, size_t *first, size_t *last) {
-    struct engine *e;
+bool zr_poison_look(const struct zr_checked *c, size_t from, size_t length, size_t *first, size_t *last) {
+    struct engine e;
 
     *first = 1;
     *last = 0;
-    if (!c->device && !may_submit(c))
-        return false;
     if (!c->device) {
         compare((const unsigned char *)c->base + from, length, from, first, last);
         return true;
     }
-    e = zr_worker_halts() ? NULL : engine_of(c);
-    for (size_t at = from, end = from + length; e && at < end; at += BUFFER) {
+    if (!engine_of(c, &e))
+        return false;
+    for (size_t at = from, end = from + length; at < end; at += BUFFER) {
         size_t n = end - at < BUFFER ? end - at : BUFFER;
 
-        if (zr_worker_hurries() || !may_submit(c) ||
-            !carry_out(e, c, e->copy(e->list, e->buffer, (const void *)(c->base + at), n, NULL, 0, NULL)))
+        if (zr_worker_hurries() ||
+            e.copy(e.list, e.buffer, (void *)(c->base + at), n, NULL, 0, NULL) != ZE_RESULT_SUCCESS ||
+            !__atomic_load_n(&c->block, __ATOMIC_RELAXED)) /* its context has gone meanwhile, and the buffer with it */
             return false;
-        compare(e->buffer, n, at, first, last);
+        compare(e.buffer, n, at, first, last);
     }
-    return e != NULL;
+    return true;
 }
 
 /* --- rest --------------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@ uint64_t zr_policy_trim(unsigned number) {
     uint64_t bytes = zr_cache_trim(account, NULL) + zr_pools_trim(account);
 
     if (zr_checking())
-        bytes += zr_check_drain(account, NULL);
+        bytes += zr_check_drain(NULL);
     if (bytes) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);

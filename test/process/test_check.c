@@ -9,7 +9,7 @@
 #define ALL "ZEROUTE_CONF=check:all,check_wait:20s"
 
 static struct child *run(const char *conf, const char *part) {
-    const char *settings[] = {sim_driver(), conf, "ZE_SIMGPU=devices:2,vram:128MiB", NULL};
+    const char *settings[] = {sim_driver(), conf, "ZE_SIMGPU=devices:2,vram:32MiB", NULL};
     const char *argv[] = {"check", part, NULL};
 
     return child_run(settings, argv);
