@@ -77,6 +77,29 @@ static const char *labels_of(const struct zr_figures *f, const char *family) {
     return "none";
 }
 
+/* One that is forgotten would have the number of a device in its name. */
+START_TEST(every_field_has_a_line_in_the_table_of_metrics) {
+    struct zeroute_field field[] = {
+#define NUMBER(field) {.name = field, .type = ZEROUTE_GAUGE, .value = 1},
+#define ZR_COUNTER(ID, name, unit, help) NUMBER(name)
+#define ZR_GAUGE(ID, name, unit, help) NUMBER(name)
+#define ZR_ACCOUNT(ID, name, help)                                                                                     \
+    NUMBER(name ".current") NUMBER(name ".peak") NUMBER(name ".allocated") NUMBER(name ".freed")
+#define ZR_NUMBER(ID, name, help) NUMBER(name ".current") NUMBER(name ".allocated") NUMBER(name ".freed")
+#define ZR_CARD(ID, name, help) NUMBER("device.0." name)
+#include "stats/fields.def"
+    };
+    struct zr_figures none = figures_of(NULL, 0, "");
+    unsigned known = zr_metric_count;
+    struct zr_figures all = figures_of(field, sizeof field / sizeof *field, "");
+    ck_assert_msg(zr_metric_count == known, "metrics.def has no line for what would become %s", zr_metric[known].name);
+    ck_assert_str_eq(labels_of(&all, "objects"), "kind=\"host_pointer\"");
+    ck_assert_str_eq(labels_of(&all, "device_memory_free_bytes"), "device=\"0000:03:00.0\",source=\"driver\"");
+    zr_figures_free(&none);
+    zr_figures_free(&all);
+}
+END_TEST
+
 START_TEST(fields_become_families_with_labels) {
     struct zeroute_field field[] = {
         {.name = "calls.zeMemFree.plt", .type = ZEROUTE_COUNTER, .value = 3},
@@ -192,6 +215,7 @@ int main(void) {
     TCase *t = tcase_create("watch");
     tcase_add_test(t, pods_and_containers_are_known_by_their_cgroup);
     tcase_add_test(t, launchers_and_the_downward_api_name_ranks_and_pods);
+    tcase_add_test(t, every_field_has_a_line_in_the_table_of_metrics);
     tcase_add_test(t, fields_become_families_with_labels);
     tcase_add_test(t, every_call_is_in_one_bucket);
     tcase_add_test(t, counters_of_the_ended_stay_and_gauges_go);

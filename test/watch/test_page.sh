@@ -26,7 +26,7 @@ shows() {
     grep -qF -- "$1" "$dir/dom" || { echo "no '$1' in:"; head -c 6000 "$dir/dom"; cat "$dir/browser.err"; return 1; }
 }
 the_figures_are_there() {
-    shows '3 processes, 1 jobs' && shows '<td class="text ">2 ranks</td>' && shows '>450 MiB</td>' &&
+    shows '3 processes, 1 job, ' && shows '<td class="text ">2 ranks</td>' && shows '>450 MiB</td>' &&
         shows '>250 MiB</td>' && shows '0000:03:00.0' && shows 'of 16.0 GiB'
 }
 a_process_is_shown_in_detail() {

@@ -10,8 +10,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
-enum { CONNECTIONS = 64, PER_ADDRESS = 32, IDLE_SECONDS = 10, REQUEST_BYTES = 16384, FRESH_NS = 900000000 };
+enum { CLIENTS = 64, IDLE_SECONDS = 10, REQUEST_BYTES = 16384, FRESH_NS = 900000000 };
 
 extern const char zr_part_watch_html[], zr_part_watch_css[], zr_part_watch_js[];
 
@@ -148,16 +149,20 @@ static bool shows_token(const struct zr_serve *s, struct MHD_Connection *c) {
     return good;
 }
 
+static bool is_end(char c) {
+    return !c || c == ':';
+}
+
 /* A page of another site must not read this one through a name that it makes point here. */
 static bool names_this_machine(struct MHD_Connection *c) {
     static const char *const names[] = {"localhost", "127.0.0.1", "[::1]"};
     const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
     for (size_t i = 0; host && i < sizeof names / sizeof *names; i++) {
         size_t n = strlen(names[i]);
-        if (strncasecmp(host, names[i], n) == 0 && (!host[n] || host[n] == ':'))
+        if (strncasecmp(host, names[i], n) == 0 && is_end(host[n]))
             return true;
     }
-    return !host || strncmp(host, "127.", 4) == 0;
+    return !host || (strncmp(host, "127.", 4) == 0 && is_end(host[strspn(host, "0123456789.")]));
 }
 
 static enum MHD_Result answer(struct zr_serve *s, struct MHD_Connection *c, const char *url) {
@@ -194,15 +199,71 @@ static enum MHD_Result handle(void *closure, struct MHD_Connection *c, const cha
     return answer(s, c, url);
 }
 
+/* --- clients ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Those that are connected. Beyond CLIENTS, whoever has been without an answer the longest is cut off: one that asks
+ * byte by byte, or not at all, keeps nobody else out.
+ */
+static struct client {
+    int fd;         /* -1: cut off, and not yet closed */
+    uint64_t since; /* CLOCK_MONOTONIC: connected, or got its last answer; 0: a free place */
+} client[2 * CLIENTS];
+
+static void cut_off_one(void) {
+    struct client *oldest = NULL;
+    unsigned count = 0;
+    for (struct client *c = client; c < client + sizeof client / sizeof *client; c++) {
+        if (!c->since || c->fd < 0)
+            continue;
+        count++;
+        if (!oldest || c->since < oldest->since)
+            oldest = c;
+    }
+    if (count <= CLIENTS)
+        return;
+    shutdown(oldest->fd, SHUT_RDWR); /* the daemon closes it */
+    oldest->fd = -1;
+}
+
+static void comes_or_goes(void *closure, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode what) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct client *c = *context;
+    (void)closure;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (c)
+            c->since = 0;
+        return;
+    }
+    for (c = client; c < client + sizeof client / sizeof *client && c->since; c++)
+        ;
+    if (c == client + sizeof client / sizeof *client || !info)
+        return; /* cannot be: the daemon has no more connections */
+    *c = (struct client){info->connect_fd, zr_serve_clock()};
+    *context = c;
+    cut_off_one();
+}
+
+static void is_answered(void *closure, struct MHD_Connection *connection, void **state,
+                        enum MHD_RequestTerminationCode how) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct client *c = info ? info->socket_context : NULL;
+    (void)closure;
+    (void)state;
+    if (c && how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
+        c->since = zr_serve_clock();
+}
+
 /* --- the daemon ------------------------------------------------------------------------------------------------- */
 
 bool zr_http_start(struct zr_serve *s) {
     unsigned flags = MHD_USE_EPOLL | (s->address.any.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0);
-    s->daemon = MHD_start_daemon(flags, 0, NULL, NULL, handle, s, MHD_OPTION_SOCK_ADDR, &s->address.any,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)CONNECTIONS, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                                 (unsigned)PER_ADDRESS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)REQUEST_BYTES,
-                                 MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, handle, s, MHD_OPTION_SOCK_ADDR, &s->address.any, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(2 * CLIENTS), MHD_OPTION_NOTIFY_CONNECTION, comes_or_goes, NULL, MHD_OPTION_NOTIFY_COMPLETED,
+        is_answered, NULL, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)REQUEST_BYTES, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1u, MHD_OPTION_END);
     if (!s->daemon)
         zr_complain("serve", "cannot listen there: %s", strerror(errno));
     return s->daemon != NULL;

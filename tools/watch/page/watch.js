@@ -42,6 +42,14 @@ function count(n) {
     n >= 10 || n === Math.round(n) ? n.toFixed(0) : n.toFixed(1);
 }
 
+function amount(n, what, many) {
+  return n + " " + (n === 1 ? what : many);
+}
+
+function minutes(values, every) {
+  return amount(Math.max(1, Math.round(values.length * every / 60)), "minute", "minutes");
+}
+
 function seconds(s) {
   if (!s) return "-";
   return s < 1e-6 ? (s * 1e9).toFixed(0) + " ns" : s < 1e-3 ? (s * 1e6).toFixed(1) + " us" :
@@ -69,7 +77,7 @@ function chart(values, most, height, className, label) {
   return svg;
 }
 
-function panel(title, figures, bar, picture) {
+function panel(title, figures, bar, picture, under) {
   const card = element("div", undefined, "card"), line = element("div", undefined, "figures");
   card.append(element("b", title));
   if (bar) {
@@ -82,7 +90,7 @@ function panel(title, figures, bar, picture) {
     card.append(frame);
   }
   for (const text of figures) line.append(element("span", text));
-  card.append(line, picture);
+  card.append(line, picture, element("div", under, "dim under"));
   return card;
 }
 
@@ -93,7 +101,8 @@ function drawCards(m) {
   else figures.push("this kernel has no GPUActive");
   const used = host.mem_total_bytes ? 1 - host.mem_available_bytes / host.mem_total_bytes : 0;
   list.push(panel("Host memory", figures, [["others", used]],
-    chart(host.mirror_history, 0, 40, "mirror", "mirror over the last hour")));
+    chart(host.mirror_history, 0, 40, "mirror", "mirror over the last hour"),
+    "mirror, the last " + minutes(host.mirror_history, m.history_seconds)));
   for (const c of m.cards) {
     const held = c.used_by_zeroute_bytes + c.used_by_others_bytes;
     const total = c.vram_bytes || Math.max(held, 1);
@@ -101,7 +110,8 @@ function drawCards(m) {
       ["used " + bytes(held) + (c.vram_bytes ? " of " + bytes(c.vram_bytes) : ""),
         "ours " + bytes(c.used_by_zeroute_bytes), "others " + bytes(c.used_by_others_bytes), "GTT " + bytes(c.gtt_bytes)],
       [["ours", c.used_by_zeroute_bytes / total], ["others", c.used_by_others_bytes / total]],
-      chart(c.history, c.vram_bytes, 40, "", "memory in use over the last hour")));
+      chart(c.history, c.vram_bytes, 40, "", "memory in use over the last hour"),
+      "memory in use, the last " + minutes(c.history, m.history_seconds)));
   }
   document.getElementById("cards").replaceChildren(...list);
 }
@@ -180,7 +190,7 @@ function draw() {
   const m = state.machine;
   if (!m) return;
   const status = document.getElementById("summary");
-  status.textContent = m.processes.length + " processes, " + m.jobs.length + " jobs, " +
+  status.textContent = amount(m.processes.length, "process", "processes") + ", " + amount(m.jobs.length, "job", "jobs") + ", " +
     new Date(1000 * m.time).toLocaleTimeString() + (m.unreadable ? ", " + m.unreadable + " not readable" : "");
   status.className = "";
   drawCards(m);
@@ -210,7 +220,7 @@ function drawDetail(p, every) {
   document.getElementById("detail-line").textContent = [p.job && "job " + p.job, p.rank && "rank " + p.rank,
     p.namespace && p.namespace + "/" + p.pod, p.container && "container " + p.container,
     "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes),
-    "history of " + Math.round(p.history.length * every / 60) + " minutes"].filter(Boolean).join(", ");
+    "the last " + minutes(p.history, every)].filter(Boolean).join(", ");
   document.getElementById("detail-chart").replaceChildren(
     chart(p.history, 0, 120, "", "device memory of the process in use"));
   fill("entries", ["Entry point", "Calls", "Failed", "p50", "p99", "Max"],
