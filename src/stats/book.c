@@ -135,6 +135,16 @@ uint64_t zr_booked(unsigned device) {
     return sum > 0 ? (uint64_t)sum : 0;
 }
 
+uint64_t zr_ipc_open(void) {
+    uint64_t open = 0;
+    for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++) {
+        const uint64_t *f = zr_segment_shard(s)->fields;
+        open += __atomic_load_n(&f[ZR_F_IPC_IMPORTS], __ATOMIC_RELAXED);
+        open -= __atomic_load_n(&f[ZR_F_IPC_CLOSES], __ATOMIC_RELAXED);
+    }
+    return (int64_t)open > 0 ? open : 0;
+}
+
 uint64_t *zr_card(unsigned device, enum zr_card c) {
     static uint64_t nobodys[ZR_CARD_FIGURES];
 

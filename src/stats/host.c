@@ -92,16 +92,37 @@ static void notice_spill(unsigned n, uint64_t booked, uint64_t vram, uint64_t gt
     last[n].gtt = gtt;
 }
 
+/*
+ * Notes from which level, and since when, a quantity grows while the program's own allocations do not. That begins anew
+ * when it falls back, when the program has allocated half as much itself, and when it rises after it stood still for
+ * longer than it had grown, and for a minute at least.
+ */
+static void notice_growth(enum zr_gauge from, uint64_t value, uint64_t own) {
+    static struct { uint64_t level, own; } last[ZR_GAUGES];
+    const uint64_t *gauge = &zr_segment.globals->gauges[from]; /* from, since, rose, steps */
+    uint64_t now = (uint64_t)time(NULL), grew = gauge[2] - gauge[1];
+    bool rises = value > last[from].level, late = now - gauge[2] > (grew > 60 ? grew : 60);
+    if (value <= gauge[0] || own > last[from].own + (value - gauge[0]) / 2 || (rises && late)) {
+        zr_gauge(from, value);
+        zr_gauge(from + 1, now);
+        zr_gauge(from + 2, now);
+        zr_gauge(from + 3, 0);
+        last[from].own = own;
+    } else if (rises) {
+        zr_gauge(from + 2, now);
+        zr_gauge(from + 3, gauge[3] + 1);
+    }
+    last[from].level = value;
+}
+
 /* The kernel's figures of our own clients, device by device. What takes long is done the less often. */
-static void sample_cards(void) {
+static void sample_cards(uint64_t all) {
     static uint64_t next;
-    uint64_t start = now_ns(), all = 0;
+    uint64_t start = now_ns(), unseen = 0, gtt = 0;
     struct zr_drm d = {0};
     if (start < next)
         return;
     zr_drm_add(&d, NULL);
-    for (unsigned n = 0; n < ZR_DEVICES; n++)
-        all += zr_booked(n);
     for (unsigned n = 0; n < ZR_DEVICES; n++) {
         int at = zr_drm_find(&d, n);
         if (at < 0)
@@ -112,14 +133,22 @@ static void sample_cards(void) {
         __atomic_store_n(&card[ZR_C_GTT], d.card[at].gtt, __ATOMIC_RELAXED);
         __atomic_store_n(&card[ZR_C_UNSEEN], vram > seen ? vram - seen : 0, __ATOMIC_RELAXED);
         notice_spill(n, booked, vram, d.card[at].gtt > all - booked ? d.card[at].gtt - (all - booked) : 0);
+        unseen += card[ZR_C_UNSEEN] + card[ZR_C_IMAGE];
+        gtt += d.card[at].gtt;
     }
+    notice_growth(ZR_G_GROWTH_UNSEEN, unseen, all);
+    notice_growth(ZR_G_GROWTH_GTT, gtt, all);
     next = now_ns() + (now_ns() - start) * 64;
 }
 
 static void sample(void) {
     char text[4096];
+    uint64_t all = 0, host_usm;
     if (!zr_lock_try(&sampling))
         return;
+    for (unsigned n = 0; n < ZR_DEVICES; n++)
+        all += zr_booked(n);
+    host_usm = zr_booked(ZR_RESERVED_HOST);
     if (zr_read_system("/proc/meminfo", text, sizeof text)) {
         uint64_t active = kilobytes(text, "GPUActive");
         uint64_t available = kilobytes(text, "MemAvailable");
@@ -129,13 +158,15 @@ static void sample(void) {
             show(ZR_G_HOST_GPU_ACTIVE_START, active);
             show(ZR_G_HOST_MEM_AVAILABLE_START, available);
         }
-        uint64_t before = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + zr_booked(ZR_RESERVED_HOST);
+        uint64_t before = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + host_usm;
         show(ZR_G_HOST_MIRROR, active == ABSENT ? ABSENT : active > before ? active - before : 0);
     }
     if (zr_read_system("/proc/self/status", text, sizeof text))
         show(ZR_G_HOST_VMRSS, kilobytes(text, "VmRSS"));
     show(ZR_G_HOST_CGROUP, cgroup_bytes());
-    sample_cards();
+    sample_cards(all);
+    notice_growth(ZR_G_GROWTH_HOST, host_usm, all);
+    notice_growth(ZR_G_GROWTH_IPC, zr_ipc_open(), 0);
     zr_unlock(&sampling);
 }
 

@@ -72,7 +72,8 @@ while read -r name; do
     done
     promise "doc/statistics.md has the field $name" $found
 done < <(sed -nE 's/^ZR_(COUNTER|GAUGE|TEXT)\([A-Z_]+, "([^"]*)".*/\2/p; s/^ZR_ACCOUNT\([A-Z]+, "([^"]*)".*/\1.peak/p
-    s/^ZR_NUMBER\([A-Z_]+, "([^"]*)".*/\1.current/p; s/^ZR_CARD\([A-Z_]+, "([^"]*)".*/device.N.\1/p' \
+    s/^ZR_NUMBER\([A-Z_]+, "([^"]*)".*/\1.current/p; s/^ZR_CARD\([A-Z_]+, "([^"]*)".*/device.N.\1/p
+    s/^ZR_GROWTH\([A-Z]+, "([^"]*)".*/growth.\1.since/p' \
     src/stats/fields.def)
 
 for bench in test/bench/bench_*; do

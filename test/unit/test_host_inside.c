@@ -1,4 +1,4 @@
-/* Promises of src/stats/host.c (the floor under host memory) and src/base/backing.c (backing:eager). */
+/* Promises of src/stats/host.c (host figures, what grows, the floor) and src/base/backing.c (backing:eager). */
 #include "root.h"
 #include "stats/stats.h"
 #include "suite.h"
@@ -97,8 +97,128 @@ START_TEST(backing_as_asked_touches_nothing) {
 }
 END_TEST
 
+/* --- what is sampled, with a segment and a clock of our own ------------------------------------------------------ */
+
+static time_t clock_now;
+
+time_t time(time_t *to) {
+    if (to)
+        *to = clock_now;
+    return clock_now;
+}
+
+#define MIB(n) ((uint64_t)(n) << 20)
+
+static void machine_with_a_segment(void) {
+    make_root();
+    setenv("ZEROUTE_ROOT", root, 1);
+    setenv("ZEROUTE_CONF", "preset:observe", 1);
+    zr_config_load();
+    clock_now = 1000;
+    lay("/proc/meminfo", "MemAvailable: 4194304 kB\nGPUActive: 1048576 kB\n");
+    ck_assert(zr_stats_open());
+}
+
+static void without_the_segment(void) {
+    char path[128];
+
+    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
+             (unsigned long long)zr_segment.header->nonce);
+    ck_assert_int_eq(unlink(path), 0);
+    clear_root();
+}
+
+static uint64_t gauge(enum zr_gauge g) {
+    return zr_segment.globals->gauges[g];
+}
+
+/* A sample after so many seconds, with so much host USM and device memory more. */
+static void later(unsigned seconds, int64_t host_usm, int64_t device) {
+    static uint64_t due;
+
+    clock_now += seconds;
+    if (host_usm > 0)
+        zr_book(ZR_KIND_HOST, 0, (uint64_t)host_usm);
+    else if (host_usm < 0)
+        zr_unbook(ZR_KIND_HOST, 0, (uint64_t)-host_usm);
+    if (device)
+        zr_book(ZR_KIND_DEVICE, 0, (uint64_t)device);
+    zr_host_sample(++due);
+}
+
+START_TEST(host_usm_is_no_mirror) {
+    lay("/proc/meminfo", "MemAvailable: 4194304 kB\nGPUActive: 1572864 kB\n"); /* 512 MiB more */
+    later(1, MIB(384), 0);
+    ck_assert_uint_eq(gauge(ZR_G_HOST_MIRROR), MIB(128));
+    later(1, MIB(384), 0);
+    ck_assert_uint_eq(gauge(ZR_G_HOST_MIRROR), 0);
+}
+END_TEST
+
+START_TEST(what_grows_by_itself_is_noted_since_it_last_stood_still) {
+    later(1, MIB(64), 0);
+    later(99, 0, 0); /* still at 1100 s */
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST), 0);
+    for (int i = 0; i < 10; i++)
+        later(10, MIB(8), 0);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST), MIB(72)); /* the first rise after a long rest */
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST_SINCE), 1110);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST_ROSE), 1200);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST_STEPS), 9);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_UNSEEN_STEPS), 0);
+    later(10, -(int64_t)MIB(144), 0); /* all is freed: nothing grows any more */
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST), 0);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST_STEPS), 0);
+}
+END_TEST
+
+START_TEST(what_grows_with_the_allocations_is_not_noted) {
+    for (int i = 0; i < 10; i++)
+        later(10, MIB(8), MIB(8));
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_HOST_STEPS), 0);
+}
+END_TEST
+
+START_TEST(open_handles_are_watched_too) {
+    for (int i = 0; i < 10; i++) {
+        zr_count(ZR_F_IPC_IMPORTS, 3);
+        later(10, 0, MIB(8));
+    }
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_IPC_STEPS), 10);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_IPC), 0);
+}
+END_TEST
+
+static void card_holds(unsigned vram_mib, unsigned gtt_mib) {
+    char path[64], text[256];
+
+    snprintf(path, sizeof path, "/proc/%d/fdinfo/9", (int)getpid());
+    snprintf(text, sizeof text,
+             "drm-driver:\txe\ndrm-client-id:\t7\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t%u MiB\n"
+             "drm-total-gtt:\t%u MiB\n",
+             vram_mib, gtt_mib);
+    lay(path, text);
+}
+
+START_TEST(memory_beside_the_allocations_is_watched_on_the_cards) {
+    zr_drm_name(0, 3 << 8);
+    card_holds(64, 0);
+    later(1, 0, MIB(64));
+    for (unsigned i = 1; i <= 5; i++) {
+        card_holds(64 + 10 * i, 5 * i);
+        usleep(20000); /* what takes long is done the less often */
+        later(10, 0, 0);
+    }
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_UNSEEN), 0);
+    ck_assert_uint_ge(gauge(ZR_G_GROWTH_UNSEEN_STEPS), 3);
+    ck_assert_uint_eq(gauge(ZR_G_GROWTH_GTT), 0);
+    ck_assert_uint_ge(gauge(ZR_G_GROWTH_GTT_STEPS), 3);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("host, inside");
+    TCase *sampled = tcase_create("sampled");
     TCase *inside = tcase_create("inside");
 
     tcase_add_checked_fixture(inside, machine, clear);
@@ -110,5 +230,12 @@ int main(void) {
     tcase_add_test(inside, what_the_user_set_himself_is_kept);
     tcase_add_test(inside, backing_as_asked_touches_nothing);
     suite_add_tcase(suite, inside);
+    tcase_add_checked_fixture(sampled, machine_with_a_segment, without_the_segment);
+    tcase_add_test(sampled, host_usm_is_no_mirror);
+    tcase_add_test(sampled, what_grows_by_itself_is_noted_since_it_last_stood_still);
+    tcase_add_test(sampled, what_grows_with_the_allocations_is_not_noted);
+    tcase_add_test(sampled, open_handles_are_watched_too);
+    tcase_add_test(sampled, memory_beside_the_allocations_is_watched_on_the_cards);
+    suite_add_tcase(suite, sampled);
     return run_suite(suite);
 }

@@ -77,6 +77,9 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->host_usm = zeroute_value(s, "reserved_bytes.host.current", 0);
     to->host_rounded = zeroute_value(s, "allocated_bytes.host_power_of_two.current", 0);
     to->ipc_open = zeroute_value(s, "ipc.open", 0);
+    to->imported = zeroute_value(s, "imported_bytes.all.current", 0);
+    for (unsigned k = 0; k < ZR_GROWTHS; k++)
+        to->grows[k] = zr_growth_of(s, k, &to->growth[k]);
     to->replaced = zeroute_value(s, "free_memory.replaced_calls", 0);
     for (unsigned n = 0; n < ZR_CARDS_MAX; n++) {
         char name[48];

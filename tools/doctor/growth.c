@@ -5,7 +5,16 @@
 #include <time.h>
 
 enum { LOOKS = 10, STEPS = 3 };
-#define NOTABLE (UINT64_C(16) << 20)
+
+static struct zr_finding *add_growth(struct zr_findings *to, unsigned k) {
+    static const char *const ids[ZR_GROWTHS] = {"growth-unseen", "growth-host-usm", "growth-gtt", "growth-ipc"};
+    const struct zr_growth_kind *kind = &zr_growth_kinds[k];
+    struct zr_finding *f = zr_finding_add(to, ZR_WARNING, ids[k], "%s grow%s, and the allocations do not", kind->what,
+                                          kind->least ? "s" : "");
+
+    zr_finding_says(&f->todo, "%s", kind->todo);
+    return f;
+}
 
 /* --- accounts that are worth a word ----------------------------------------------------------- */
 
@@ -33,56 +42,52 @@ void zr_accounts_find(const struct zr_case *c, struct zr_findings *to) {
                                   "pinned_max_cached_size_mb:1");
         zr_finding_says(&f->price, "larger pinned blocks are not kept for reuse");
     }
+    for (unsigned k = 0; k < ZR_GROWTHS; k++) {
+        char grown[ZR_GROWTH_TEXT];
+
+        if (counted->grows[k])
+            zr_finding_says(&add_growth(to, k)->seen, "%s", zr_growth_text(grown, k, &counted->growth[k]));
+    }
 }
 
 /* --- growth ----------------------------------------------------------------------------------- */
 
-enum { UNSEEN, HOST_USM, GTT, IPC, GROWTHS };
+static void levels(const struct zr_case *c, uint64_t out[ZR_GROWTHS]) {
+    uint64_t vram = 0, seen = c->counted.reserved + c->counted.imported;
 
-static const struct {
-    const char *id, *what, *todo;
-} kinds[GROWTHS] = {
-    {"growth-unseen", "device memory that no allocation call shows",
-     "look at images, modules and command lists in 'zeroute stat PID': what is made and never destroyed"},
-    {"growth-host-usm", "host USM", "look at who allocates pinned memory: 'zeroute record' has the call stacks"},
-    {"growth-gtt", "host memory of the cards (GTT)", "a card is full, or buffers are imported and never closed"},
-    {"growth-ipc", "open IPC handles", "the program opens handles that it never closes (zeMemCloseIpcHandle)"}};
-
-static void figures(const struct zr_case *c, uint64_t out[GROWTHS]) {
-    uint64_t vram = 0;
-
-    out[GTT] = 0;
+    out[ZR_GROWTH_GTT] = 0;
     for (unsigned i = 0; i < c->memory.card_count; i++) {
         vram += c->memory.cards[i].vram.total == ZR_ABSENT ? 0 : c->memory.cards[i].vram.total;
-        out[GTT] += c->memory.cards[i].gtt.total == ZR_ABSENT ? 0 : c->memory.cards[i].gtt.total;
+        out[ZR_GROWTH_GTT] += c->memory.cards[i].gtt.total == ZR_ABSENT ? 0 : c->memory.cards[i].gtt.total;
     }
-    out[UNSEEN] = vram > c->counted.reserved ? vram - c->counted.reserved : 0;
-    out[HOST_USM] = c->counted.host_usm;
-    out[IPC] = c->counted.ipc_open;
+    out[ZR_GROWTH_UNSEEN] = vram > seen ? vram - seen : 0;
+    out[ZR_GROWTH_HOST] = c->counted.host_usm;
+    out[ZR_GROWTH_IPC] = c->counted.ipc_open;
 }
 
-static void add_growth(struct zr_findings *to, unsigned k, uint64_t grown, double seconds) {
-    struct zr_finding *f =
-        zr_finding_add(to, ZR_WARNING, kinds[k].id, "%s grows, and the allocations do not", kinds[k].what);
-    char a[32], b[32];
+static void say_growth(struct zr_findings *to, const struct zr_case *c, unsigned k, uint64_t grown, double seconds) {
+    struct zr_finding *f = add_growth(to, k);
+    char a[32], b[32], since[ZR_GROWTH_TEXT] = "";
 
-    if (k == IPC)
-        zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second", grown, seconds, (double)grown / seconds);
+    if (c->counted.grows[k])
+        zr_growth_text(since, k, &c->counted.growth[k]);
+    if (zr_growth_kinds[k].least)
+        zr_finding_says(&f->seen, "%s more in %.0f s, %s a second%s%s", zr_text_bytes(a, grown), seconds,
+                        zr_text_bytes(b, (uint64_t)((double)grown / seconds)), *since ? "; " : "", since);
     else
-        zr_finding_says(&f->seen, "%s more in %.0f s, %s a second", zr_text_bytes(a, grown), seconds,
-                        zr_text_bytes(b, (uint64_t)((double)grown / seconds)));
-    zr_finding_says(&f->todo, "%s", kinds[k].todo);
+        zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second%s%s", grown, seconds,
+                        (double)grown / seconds, *since ? "; " : "", since);
 }
 
 /* Of a process without zeroute the kernel's figures alone are known: what grows there may be its own allocations. */
 bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to) {
-    uint64_t first[GROWTHS], last[GROWTHS], now[GROWTHS], reserved = c->counted.reserved;
-    unsigned steps[GROWTHS] = {0};
+    uint64_t first[ZR_GROWTHS], last[ZR_GROWTHS], now[ZR_GROWTHS], reserved = c->counted.reserved;
+    unsigned steps[ZR_GROWTHS] = {0};
     double pause = seconds / LOOKS;
     struct timespec t = {.tv_sec = (time_t)pause, .tv_nsec = (long)((pause - (double)(time_t)pause) * 1e9)};
 
-    figures(c, first);
-    figures(c, last);
+    levels(c, first);
+    levels(c, last);
     for (int i = 0; i < LOOKS; i++) {
         pid_t pid = c->pid;
 
@@ -92,19 +97,20 @@ bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to) 
             zr_complain("doctor", "process %d ended after %.1f s", (int)pid, pause * (i + 1));
             return false;
         }
-        figures(c, now);
-        for (unsigned k = 0; k < GROWTHS; k++) {
+        levels(c, now);
+        for (unsigned k = 0; k < ZR_GROWTHS; k++) {
             steps[k] += now[k] > last[k];
             last[k] = now[k];
         }
     }
-    for (unsigned k = 0; k < GROWTHS; k++) {
-        uint64_t grown = last[k] > first[k] ? last[k] - first[k] : 0;
+    for (unsigned k = 0; k < ZR_GROWTHS; k++) {
+        uint64_t grown = last[k] > first[k] ? last[k] - first[k] : 0, least = zr_growth_kinds[k].least;
         uint64_t own = c->counted.reserved > reserved ? c->counted.reserved - reserved : 0;
 
-        if (steps[k] >= STEPS && (k == IPC ? grown >= STEPS : grown >= NOTABLE && own < grown / 2) &&
-            (c->counted.found || k == GTT))
-            add_growth(to, k, grown, seconds);
+        if (steps[k] >= STEPS && (least ? grown >= least && own < grown / 2 : grown >= STEPS) &&
+            (c->counted.found || k == ZR_GROWTH_GTT))
+            say_growth(to, c, k, grown, seconds);
+        c->counted.grows[k] = false;
     }
     return true;
 }

@@ -107,7 +107,8 @@ static void find_export(const struct zr_case *c, struct zr_link *link) {
     zr_text_bytes(imports, imports_of(c));
     if (counted->found && counted->ipc_exports) {
         link->answer = ZR_YES;
-        snprintf(link->why, sizeof link->why, "%llu IPC handles were taken", (unsigned long long)counted->ipc_exports);
+        snprintf(link->why, sizeof link->why, "%llu IPC handle%s taken", (unsigned long long)counted->ipc_exports,
+                 counted->ipc_exports == 1 ? " was" : "s were");
     } else if (counted->found && counted->peer_requested_calls > counted->peer_skipped_calls) {
         link->answer = ZR_YES;
         snprintf(link->why, sizeof link->why, "residency on other cards was requested %llu times and granted",

@@ -23,17 +23,24 @@ static void add_part(char *text, size_t size, uint64_t bytes, const char *what) 
 
 static void show_card(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
     uint64_t vram = of_card(s, n, "vram_bytes"), unseen = of_card(s, n, "unseen_bytes");
-    uint64_t images = of_card(s, n, "image_bytes"), imported = of_card(s, n, "imported_bytes"), rest;
+    uint64_t images = of_card(s, n, "image_bytes"), imported = of_card(s, n, "imported_bytes"), blocks;
     char label[16], text[256], a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
 
     if (vram == ZR_ABSENT || unseen == ZR_ABSENT || (s->process.state != ZEROUTE_LIVE && unseen < UINT64_C(16) << 20))
         return;
-    rest = unseen + images + imported; /* blocks as they were when the kernel was asked */
+    bool overlap = unseen == 0 && imported; /* the kernel counts a buffer once, however often opened */
+    if (overlap)
+        blocks = of_card(s, n, "reserved_bytes.all.current");
+    else
+        blocks = vram - (unseen + images + imported); /* as they were when the kernel was asked */
     snprintf(label, sizeof label, "card %u", n);
     snprintf(text, sizeof text, "%s of device memory, of which %s in blocks", zr_text_bytes(a, vram),
-             zr_text_bytes(b, vram > rest ? vram - rest : 0));
+             zr_text_bytes(b, blocks));
     add_part(text, sizeof text, images, "in images");
-    add_part(text, sizeof text, imported, "of other processes");
+    if (overlap)
+        add_part(text, sizeof text, vram > blocks + images ? vram - blocks - images : 0, "imported or unseen");
+    else
+        add_part(text, sizeof text, imported, "of other processes");
     add_part(text, sizeof text, unseen, "unseen (modules, command buffers, driver)");
     zr_line(out, label, "%s", text);
 }
@@ -90,6 +97,16 @@ static void show_free(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
                 zr_text_bytes(a, spilled), n);
 }
 
+static void show_growth(FILE *out, const struct zeroute_snapshot *s) {
+    struct zr_growth g;
+    char text[ZR_GROWTH_TEXT];
+
+    for (unsigned k = 0; k < ZR_GROWTHS; k++)
+        if (zr_growth_of(s, k, &g))
+            zr_line(out, "growing", "%s: %s, while the allocations do not grow", zr_growth_kinds[k].what,
+                    zr_growth_text(text, k, &g));
+}
+
 void zr_summary_account(FILE *out, const struct zeroute_snapshot *s) {
     for (unsigned n = 0; n < CARDS; n++)
         show_card(out, s, n);
@@ -97,4 +114,5 @@ void zr_summary_account(FILE *out, const struct zeroute_snapshot *s) {
         show_free(out, s, n);
     show_objects(out, s);
     show_rounding(out, s);
+    show_growth(out, s);
 }

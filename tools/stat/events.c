@@ -136,9 +136,10 @@ void zr_summary_events(FILE *out, const struct zeroute_snapshot *s, bool colour,
     left(out, s);
     residency(out, s);
     cache(out, s);
-    if (value(s, "ipc.exports") + value(s, "ipc.imports"))
-        zr_line(out, "IPC", "%s handles taken, %s opened", zr_text_count(a, value(s, "ipc.exports")),
-                zr_text_count(b, value(s, "ipc.imports")));
+    uint64_t taken = value(s, "ipc.exports"), opened = value(s, "ipc.imports");
+    if (taken + opened)
+        zr_line(out, "IPC", "%s handle%s taken, %s opened", zr_text_count(a, taken), taken == 1 ? "" : "s",
+                zr_text_count(b, opened));
     zr_summary_host(out, s, verbose);
     if (value(s, "guard.stubs"))
         zr_line(out, "guard", "%s functions missing from the loader were answered, called %s times",
@@ -146,6 +147,4 @@ void zr_summary_events(FILE *out, const struct zeroute_snapshot *s, bool colour,
     uint64_t invalid = zr_total(s, "free.invalid.");
     if (invalid)
         zr_line(out, "invalid frees", "%s refused", zr_text_count(a, invalid));
-    if (*text_of(s, "hooks"))
-        zr_line(out, "hooks", "%s", text_of(s, "hooks"));
 }
