@@ -135,6 +135,16 @@ uint64_t zr_booked(unsigned device) {
     return sum > 0 ? (uint64_t)sum : 0;
 }
 
+uint64_t zr_shared_bytes(void) {
+    uint64_t bytes = 0;
+    for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++)
+        for (unsigned n = 0; n < ZR_DEVICES; n++) {
+            const struct zr_cell *c = &zr_segment_shard(s)->on_device[n][ZR_KIND_SHARED];
+            bytes += __atomic_load_n(&c->allocated, __ATOMIC_RELAXED) - __atomic_load_n(&c->freed, __ATOMIC_RELAXED);
+        }
+    return (int64_t)bytes > 0 ? bytes : 0;
+}
+
 uint64_t zr_ipc_open(void) {
     uint64_t open = 0;
     for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++) {

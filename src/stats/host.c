@@ -158,8 +158,9 @@ static void sample(void) {
             show(ZR_G_HOST_GPU_ACTIVE_START, active);
             show(ZR_G_HOST_MEM_AVAILABLE_START, available);
         }
-        uint64_t before = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + host_usm;
-        show(ZR_G_HOST_MIRROR, active == ABSENT ? ABSENT : active > before ? active - before : 0);
+        /* Host USM is in GPUActive as well, and so is the host side of shared USM: neither is a mirror. */
+        uint64_t other = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + host_usm + zr_shared_bytes();
+        show(ZR_G_HOST_MIRROR, active == ABSENT ? ABSENT : active > other ? active - other : 0);
     }
     if (zr_read_system("/proc/self/status", text, sizeof text))
         show(ZR_G_HOST_VMRSS, kilobytes(text, "VmRSS"));

@@ -251,7 +251,8 @@ enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
 void zr_book_reserved(unsigned device, int64_t bytes);
 /* What is reserved of a device, now. Adds up all threads: for samples. The segment is open. */
 uint64_t zr_booked(unsigned device);
-/* ipc.open, over all threads: for samples. The segment is open. */
+/* allocated_bytes.shared.current and ipc.open, over all threads: for samples. The segment is open. */
+uint64_t zr_shared_bytes(void);
 uint64_t zr_ipc_open(void);
 /* A figure of a card, to be changed atomically. */
 uint64_t *zr_card(unsigned device, enum zr_card c);

@@ -67,11 +67,11 @@ int xs_gem_create(struct xs_client *client, struct xe_gem_create *create) {
     bo->owner = (uint8_t)client->card;
     bo->vram = vram;
     bo->kind = vram ? XS_VRAM : spilled ? XS_GTT : XS_SYSTEM;
-    bo->spilled = spilled;
-    if (spilled) {
+    bo->on_host = !vram;
+    if (bo->on_host)
         xs_host_pages((int64_t)bo->size);
+    if (spilled)
         xs_count(XS_C_gem_create_spilled, 1);
-    }
     xs_fdinfo_add(&client->info, bo->kind, (int64_t)bo->size);
     int error = give_handle(client, bo);
     if (error) {
@@ -127,7 +127,7 @@ void xs_bo_unref(struct xs_bo *bo) {
     }
     if (bo->vram && bo->kind == XS_VRAM)
         xs_count(XS_C_gem_free_vram_bytes, bo->size);
-    if (bo->spilled)
+    if (bo->on_host)
         xs_host_pages(-(int64_t)bo->size);
     xs_fdinfo_add(&bo->client->info, bo->kind, -(int64_t)bo->size);
     if (bo->map)

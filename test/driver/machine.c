@@ -24,7 +24,7 @@
 struct process {
     _Atomic int pid;
     uint64_t start_time;
-    _Atomic uint64_t spilled;        /* host pages of its buffers */
+    _Atomic uint64_t on_host;        /* pages of its buffers there */
     uint32_t held;                   /* shared buffers, counted once per card */
     _Atomic uint64_t vram[XS_CARDS]; /* of buffers that never left the process */
 };
@@ -111,7 +111,7 @@ static void bury(unsigned index) {
     struct process *p = &machine->processes[index];
     for (unsigned card = 0; card < XS_CARDS; card++)
         sub(&machine->vram[card], atomic_exchange(&p->vram[card], 0));
-    sub(&machine->gpu_active, atomic_exchange(&p->spilled, 0));
+    sub(&machine->gpu_active, atomic_exchange(&p->on_host, 0));
     for (unsigned i = 0; i < SHARED && p->held; i++) {
         struct shared *s = &machine->shared[i];
         if (s->inode > 1 && s->holders[index])
@@ -266,7 +266,7 @@ void xs_host_pages(int64_t bytes) {
     if (!joined)
         return;
     lock();
-    atomic_fetch_add(&machine->processes[me].spilled, (uint64_t)bytes);
+    atomic_fetch_add(&machine->processes[me].on_host, (uint64_t)bytes);
     atomic_fetch_add(&machine->gpu_active, (uint64_t)bytes);
     xs_procfs_meminfo(atomic_load(&machine->gpu_active));
     unlock();

@@ -73,7 +73,7 @@ bool xs_vram_take(unsigned card, uint64_t bytes); /* false: full */
 void xs_vram_give(unsigned card, uint64_t bytes);
 uint64_t xs_vram_used(unsigned card);
 uint64_t xs_gpu_active(void);
-void xs_host_pages(int64_t bytes); /* of a buffer that spilled */
+void xs_host_pages(int64_t bytes); /* of a buffer that is in host memory, by placement or because VRAM is full */
 /* A buffer that left its process, or came in: the machine keeps it until the last holder lets go. */
 void xs_share_export(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored);
 void xs_share_import(uint64_t inode, unsigned card, uint64_t bytes, bool vram, bool mirrored);
@@ -138,9 +138,9 @@ struct xs_bo {
     uint64_t size;
     uint32_t flags;
     uint32_t handle;
-    uint8_t owner;       /* card whose memory it is */
-    enum xs_memory kind; /* as this client sees it */
-    bool vram, shared, spilled;
+    uint8_t owner;              /* card whose memory it is */
+    enum xs_memory kind;        /* as this client sees it */
+    bool vram, shared, on_host; /* on_host: its host pages count as GPUActive */
     uint64_t inode;
     struct xs_client *client;
     struct xs_bo *next_shared;

@@ -54,6 +54,38 @@ done
 promise "a random program with a cache: every figure is the stand-in's own" \
     random_program route:native,cache:on,cache_host:on 4
 
+# --- GPUActive -------------------------------------------------------------------------------------------------
+# It holds host USM and the host side of shared USM as well as the mirror: 96 MiB of 344.
+split() { # split BED
+    local pid told
+    export ZEROUTE_ROOT=$dir/split-$1 ZE_SIMGPU=devices:2,mirror:on
+    mkdir "$ZEROUTE_ROOT" && mkfifo "$ZEROUTE_ROOT/end" && exec 8<>"$ZEROUTE_ROOT/end"
+    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe test/bed --on "$1" --cards 2 \
+        "$build/test/driver/split" <"$ZEROUTE_ROOT/end" 8>&- >"$dir/held" 2>&1 &
+    pid=$!
+    until grep -q ready "$dir/held"; do
+        kill -0 $pid || { cat "$dir/held"; return 1; }
+        sleep 0.05
+    done
+    "$build/zeroute" stat --json $pid >"$dir/json"
+    told=$("$build/zeroute" stat $pid; "$build/zeroute" doctor $pid; "$build/zeroute" doctor)
+    exec 8>&-
+    wait $pid
+    told=$(tr -s ' \n' ' ' <<<"$told")
+    python3 -c 'import json, sys
+f = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+print(f["host.mirror_bytes"] >> 10, "KiB of", f["host.gpu_active_bytes"] >> 10)
+sys.exit(not 96 << 20 <= f["host.mirror_bytes"] < 106 << 20)' "$dir/json" &&
+        grep -q "GPUActive of its growth 248 MiB is host and shared USM, [0-9.]* MiB mirror" <<<"$told" &&
+        [ "$(grep -oE 'not mirrored GPUActive[^:]*, less 248 MiB of host and shared USM' <<<"$told" | wc -l)" = 2 ] || {
+        echo "$told"
+        return 1
+    }
+}
+for bed in sim intel; do
+    promise "$bed: what was asked for in host memory is no mirror, and is told apart" split $bed
+done
+
 # --- limit:auto ------------------------------------------------------------------------------------------------
 # A machine of its own: a card of 2 GiB that spills, as xe does. Other worktrees have processes of the same ids.
 machine() { # machine COMMAND...

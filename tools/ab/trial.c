@@ -111,7 +111,9 @@ static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct z
     const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
     if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
         active = fmax(active, strtod(inside, NULL) - base_active);
-    double mirror = !isnan(active) ? fmax(active, 0) : isnan(drop) ? NAN : fmax(drop - rss, 0);
+    const char *usm = zr_pairs_get(&run->fields, "reserved_bytes.host.peak"); /* it is in GPUActive, and no mirror */
+    double asked = usm ? strtod(usm, NULL) : 0;
+    double mirror = !isnan(active) ? fmax(active - asked, 0) : isnan(drop) ? NAN : fmax(drop - rss - asked, 0);
     double held = run->value[zr_ab_metric_index(ab, "device.reserved.peak")];
 
     set_metric(ab, run, "host.rss", rss);

@@ -286,6 +286,8 @@ bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *o
 /* --- figures.c -------------------------------------------------------------------------------- */
 /* The sum of all fields whose names begin with "calls." or "failures."; failures by code are not counted twice. */
 uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
+/* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
+uint64_t zr_host_side(const struct zeroute_snapshot *s);
 /* What a process holds on a card, as members of an object. */
 void zr_json_card_use(json_t *object, const struct zr_card_use *use);
 

@@ -12,6 +12,10 @@ uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix) {
     return sum;
 }
 
+uint64_t zr_host_side(const struct zeroute_snapshot *s) {
+    return zeroute_value(s, "reserved_bytes.host.current", 0) + zeroute_value(s, "allocated_bytes.shared.current", 0);
+}
+
 void zr_json_card_use(json_t *object, const struct zr_card_use *use) {
     zr_json_amount(object, "vram_total_bytes", use->vram.total);
     zr_json_amount(object, "vram_resident_bytes", use->vram.resident);

@@ -75,6 +75,7 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
     to->reserved = zeroute_value(s, "reserved_bytes.all.current", 0);
     to->host_usm = zeroute_value(s, "reserved_bytes.host.current", 0);
+    to->host_side = zr_host_side(s);
     to->host_rounded = zeroute_value(s, "allocated_bytes.host_power_of_two.current", 0);
     to->ipc_open = zeroute_value(s, "ipc.open", 0);
     to->imported = zeroute_value(s, "imported_bytes.all.current", 0);
@@ -154,10 +155,25 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
     add_region(&card->system, &use->system);
 }
 
+static void add_host_side(struct zr_case *c, const struct zeroute_list *list, pid_t pid) {
+    char why[256];
+
+    for (size_t i = 0; list && i < list->count; i++) {
+        const struct zeroute_process *p = &list->process[i];
+        struct zeroute_snapshot *s = NULL;
+
+        if (p->pid == pid && p->state == ZEROUTE_LIVE && p->readable)
+            s = zeroute_snapshot_new(p, why, sizeof why);
+        c->counted.host_side += s ? zr_host_side(s) : 0;
+        zeroute_snapshot_free(s);
+    }
+}
+
 /* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
 static void read_machine(struct zr_case *c) {
     char path[256];
     struct dirent *entry;
+    struct zeroute_list *list = zeroute_list_new();
     DIR *listing = opendir(zr_root_path(path, sizeof path, "/proc"));
 
     c->memory.rss = c->memory.cgroup_current = c->memory.cgroup_limit = ZR_ABSENT;
@@ -169,7 +185,10 @@ static void read_machine(struct zr_case *c) {
         for (unsigned i = 0; i < one.card_count; i++)
             add_use(&c->memory, &one.cards[i]);
         c->holders += one.card_count > 0;
+        if (one.card_count)
+            add_host_side(c, list, atoi(entry->d_name));
     }
+    zeroute_list_free(list);
     if (listing)
         closedir(listing);
 }

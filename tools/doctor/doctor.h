@@ -200,8 +200,8 @@ extern const char *const zr_severity_names[];
 /* Accounts that are worth a word: spilled memory, rounded pinned memory, wrong answers, and what grows by itself. */
 void zr_accounts_find(const struct zr_case *c, struct zr_findings *to);
 /*
- * Looks at a process for so many seconds, ten times, and adds what grew while its own allocations did not, with rate and,
- * where the process knows it, since when. Returns false when the process ended meanwhile. *c is the last look, and
+ * Looks at a process for so many seconds, ten times, and adds what grew while its own allocations did not: the rate
+ * and, where the process knows it, since when. Returns false when the process ended meanwhile. *c is the last look, and
  * nothing grows in it any more: that has been said.
  */
 bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to);
@@ -223,9 +223,10 @@ struct zr_counted {
     uint64_t too_large_calls; /* failed with UNSUPPORTED_SIZE */
     uint64_t gpu_active_start, mem_available_start;
     uint64_t reserved, host_usm, host_rounded, ipc_open; /* device and host USM held from the driver; of it rounded */
-    uint64_t imported;                                   /* device bytes of other processes */
-    uint64_t spilled, replaced;                          /* bytes that went to host memory; answers about free memory */
-    bool grows[ZR_GROWTHS];                              /* while its own allocations do not */
+    uint64_t host_side; /* what it asked for of GPUActive: host and shared USM; of the machine: of all processes */
+    uint64_t imported;  /* device bytes of other processes */
+    uint64_t spilled, replaced; /* bytes that went to host memory; answers about free memory */
+    bool grows[ZR_GROWTHS];     /* while its own allocations do not */
     struct zr_growth growth[ZR_GROWTHS];
     char settings[512];
     char hooks[256];

@@ -159,36 +159,38 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 /* Below this host memory behind the cards is the drivers' own. */
 static const uint64_t noise = UINT64_C(256) << 20;
 
-/* Host bytes that may be mirrors: GPUActive against the process's own start where it is known, else
- * memory that is not attributed to any process. */
-static uint64_t lost_bytes(const struct zr_case *c, const char **by) {
+/*
+ * Host bytes that may be mirrors: GPUActive against the process's own start where it is known, less the host and shared
+ * USM that was asked for, which is in it, too. Else memory that is not attributed to any process. `by` says which.
+ */
+static uint64_t lost_bytes(const struct zr_case *c, char by[128]) {
     const struct zr_counted *counted = &c->counted;
+    char a[32];
 
     if (c->meminfo.gpu_active != ZR_ABSENT) {
         uint64_t start = counted->found && counted->gpu_active_start != ZR_ABSENT ? counted->gpu_active_start : 0;
         uint64_t grown = c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
+        int used = snprintf(by, 128, "GPUActive%s", start ? " since the process's first device operation" : "");
 
-        /* Host USM that the program asked for is in GPUActive as well, and no mirror. */
-        *by = counted->host_usm ? "GPUActive, less the program's host USM,"
-              : start           ? "GPUActive since the process's first device operation"
-                                : "GPUActive";
-        return grown > counted->host_usm ? grown - counted->host_usm : 0;
+        if (counted->host_side)
+            snprintf(by + used, 128 - (size_t)used, ", less %s of host and shared USM",
+                     zr_text_bytes(a, counted->host_side));
+        return grown > counted->host_side ? grown - counted->host_side : 0;
     }
-    *by = "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)";
+    snprintf(by, 128, "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)");
     return c->meminfo.unaccounted;
 }
 
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
     uint64_t vram = vram_of(c), lost;
     bool precise = c->meminfo.gpu_active != ZR_ABSENT, all = true, missing = false;
-    const char *by;
-    char a[32], b[32];
+    char a[32], b[32], by[128];
 
     for (unsigned i = 0; i < ZR_LINKS; i++) {
         all &= links[i].answer == ZR_YES;
         missing |= links[i].answer == ZR_NO;
     }
-    lost = c->meminfo_there ? lost_bytes(c, &by) : ZR_ABSENT;
+    lost = c->meminfo_there ? lost_bytes(c, by) : ZR_ABSENT;
     out->bytes = lost;
     /* Other owners of memory that /proc does not tell, as file systems with caches of their own, are not our matter. */
     if (!c->memory.card_count && !(c->pid ? c->counted.found || c->memory.fdinfo_error : c->card_count > 0)) {

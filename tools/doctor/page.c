@@ -116,7 +116,8 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
         if (c->memory.cgroup_current != ZR_ABSENT)
             snprintf(line + used, sizeof line - used, ", cgroup %s", zr_text_bytes(y, c->memory.cgroup_current));
     } else if (c->holders) {
-        snprintf(line + used, sizeof line - used, "; %u processes hold cards", c->holders);
+        snprintf(line + used, sizeof line - used, "; %u process%s cards", c->holders,
+                 c->holders == 1 ? " holds" : "es hold");
     }
     fputs("  host: ", to);
     zr_text_wrap(to, 8, (int)page_width(to), line);

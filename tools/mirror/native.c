@@ -223,6 +223,8 @@ static void open_lists(void) {
         queue.ordinal = copy_group(devices[i]);
         if (ze.zeCommandListCreateImmediate(context, devices[i], &queue, &lists[i]) != ZE_RESULT_SUCCESS)
             lists[i] = NULL;
+        else if (staging) /* at a card's first command the driver takes host memory of its own: before it is measured */
+            copy(i, staging, staging + ENDS, ENDS);
     }
 }
 

@@ -90,7 +90,14 @@ static bool take_vram(struct sim_backing *backing) {
     return sim_config.spill && sim_machine_take(card, backing->size, true, &backing->spilled);
 }
 
-static void give_vram(struct sim_backing *backing) {
+/* Shared memory has a host side besides. */
+static bool is_on_host(const struct sim_backing *backing) {
+    return backing->kind == SIM_HOST || backing->kind == SIM_SHARED;
+}
+
+static void give_back(struct sim_backing *backing) {
+    if (is_on_host(backing))
+        sim_machine_host(-(int64_t)backing->size);
     if (is_in_vram(backing))
         sim_machine_give(backing->device->card, backing->size, backing->spilled);
 }
@@ -111,13 +118,15 @@ ze_result_t sim_backing_new(enum sim_kind kind, struct sim_context *context, str
         free(backing);
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     }
+    if (is_on_host(backing))
+        sim_machine_host((int64_t)backing->size);
     /* One page beside a large boundary: nobody may count on more alignment than was asked for. */
     size_t shift = alignment > SIM_PAGE ? 0 : SIM_PAGE;
     bool placed = kind == SIM_PHYSICAL || sim_reserve(backing->size, alignment, shift, backing);
     if (!placed || !back(backing)) {
         if (backing->span)
             munmap((void *)backing->span, backing->span_size);
-        give_vram(backing);
+        give_back(backing);
         free(backing);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
@@ -141,7 +150,7 @@ static void unmap(struct sim_backing *backing) {
 void sim_backing_free(struct sim_backing *backing) {
     sim_unexport(backing);
     sim_backing_index(backing, NULL);
-    give_vram(backing);
+    give_back(backing);
     if (backing->pins)
         backing->dead = true;
     else

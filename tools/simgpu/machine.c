@@ -16,14 +16,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC 0x73696d6770753031u
+#define MAGIC 0x73696d6770753032u
 #define PROCESSES 256
 #define ALL_CARDS (2 * SIM_CARDS) /* a second copy of the driver has cards of its own */
 
 struct record {
     int32_t pid; /* 0: free */
     uint32_t client;
-    uint64_t mirror;
+    uint64_t mirror, host; /* host: host USM, and the host side of shared USM */
     struct sim_usage usage[ALL_CARDS];
 };
 
@@ -79,7 +79,7 @@ static bool bury_the_dead(void) {
 static uint64_t host_bytes_used(void) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < machine->records; i++) {
-        sum += machine->record[i].mirror;
+        sum += machine->record[i].mirror + machine->record[i].host;
         for (unsigned card = 0; card < ALL_CARDS; card++)
             sum += machine->record[i].usage[card].system;
     }
@@ -220,7 +220,7 @@ __attribute__((destructor)) static void leave(void) {
     pthread_mutex_lock(&sim.memory);
     lock();
     memset(mine->usage, 0, sizeof(mine->usage));
-    mine->mirror = 0;
+    mine->mirror = mine->host = 0;
     mine->pid = 0;
     if (root) {
         publish_host();
@@ -268,6 +268,13 @@ void sim_machine_give(unsigned card, size_t bytes, bool spilled) {
         usage->vram -= bytes;
     }
     publish_card(card, spilled);
+    unlock();
+}
+
+void sim_machine_host(int64_t bytes) {
+    lock();
+    mine->host += (uint64_t)bytes;
+    publish_host();
     unlock();
 }
 

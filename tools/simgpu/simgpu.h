@@ -323,6 +323,7 @@ bool sim_virtual_find(struct sim_backing *backing, uintptr_t address, struct sim
 void sim_machine_attach(void); /* no lock held */
 bool sim_machine_take(unsigned card, size_t bytes, bool spill, bool *spilled);
 void sim_machine_give(unsigned card, size_t bytes, bool spilled);
+void sim_machine_host(int64_t bytes); /* that the program asked for on the host */
 void sim_machine_mirror(int64_t bytes);
 /* A buffer of another card (system memory charged to this one), or of this card in another process. */
 void sim_machine_import(unsigned card, bool same_card, int64_t bytes);

@@ -191,8 +191,9 @@ static bool ends_with(const char *name, const char *end) {
     return n >= m && !strcmp(name + n - m, end);
 }
 
+/* Times of calls, and times of day: what differs from run to run by itself. */
 static bool is_latency(const char *name) {
-    return ends_with(name, "_ns") || !strncmp(name, "latency.", 8);
+    return ends_with(name, "_ns") || !strncmp(name, "latency.", 8) || !strncmp(name, "growth.", 7);
 }
 
 struct figure {

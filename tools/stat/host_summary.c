@@ -41,6 +41,20 @@ static void add_change(char *out, size_t size, const char *name, uint64_t now, u
                  zr_text_bytes(b, now > start ? now - start : start - now));
 }
 
+/* What GPUActive has grown by: host memory that was asked for, and the rest, which only an export makes a mirror. */
+static void show_split(FILE *out, const struct zeroute_snapshot *s, const struct figures *f) {
+    bool exported = zeroute_value(s, "residency.peer.granted_calls", 0) + zeroute_value(s, "ipc.exports", 0) > 0;
+    uint64_t asked = zr_host_side(s), grown;
+    char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
+
+    if (!asked || f->active == ZR_ABSENT || f->active_start == ZR_ABSENT || f->active <= f->active_start)
+        return;
+    grown = f->active - f->active_start;
+    zr_line(out, "GPUActive", "of its growth %s is host and shared USM, %s %sthe driver's or other processes'",
+            zr_text_bytes(a, asked < grown ? asked : grown), zr_text_bytes(b, grown > asked ? grown - asked : 0),
+            exported ? "mirror, " : "");
+}
+
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s, bool verbose) {
     const struct zeroute_field *backing = zeroute_find(s, "backing.in_force");
     struct figures f;
@@ -50,17 +64,10 @@ void zr_summary_host(FILE *out, const struct zeroute_snapshot *s, bool verbose) 
     zr_summary_account(out, s);
     add_change(text, sizeof text, "GPUActive", f.active, f.active_start);
     add_change(text, sizeof text, "MemAvailable", f.available, f.available_start);
-    uint64_t usm = zeroute_value(s, "reserved_bytes.host.current", 0);
-    if (*text && usm && f.active != ZR_ABSENT && f.active_start != ZR_ABSENT && f.active > f.active_start) {
-        uint64_t rest = f.active - f.active_start > usm ? f.active - f.active_start - usm : 0;
-        size_t used = strlen(text);
-        snprintf(text + used, sizeof text - used, "; of GPUActive's growth %s is host USM, %s mirror or others'",
-                 zr_text_bytes(a, usm < f.active - f.active_start ? usm : f.active - f.active_start),
-                 zr_text_bytes(b, rest));
-    }
     if (*text)
         zr_line(out, "host memory", "%s%s", text,
                 f.active == ZR_ABSENT ? "; GPUActive is not available (needs kernel 7.1)" : "");
+    show_split(out, s, &f);
     for (unsigned i = 0; i < f.process.card_count; i++)
         zr_line(out, i ? "" : "cards", "%s: VRAM %s, imported (GTT) %s", f.process.cards[i].pdev,
                 zr_text_bytes(a, f.process.cards[i].vram.total), zr_text_bytes(b, f.process.cards[i].gtt.total));

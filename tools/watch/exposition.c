@@ -120,7 +120,8 @@ static void machine(FILE *out, const struct zr_model *m) {
     one(out, "processes_unreadable", "Processes whose statistics cannot be read.", "", m->unreadable);
     one(out, "processes_unseen", "Processes that use a device past every hook.", "", m->unseen);
     one(out, "host_gpu_active_bytes", "GPUActive of the machine: host pages in use by GPUs.", "", m->host.gpu_active);
-    one(out, "host_mirror_bytes", "GPUActive less host USM: host memory behind device memory.", "", m->mirror);
+    one(out, "host_mirror_bytes", "GPUActive less host and shared USM: host memory behind device memory.", "",
+        m->mirror);
     one(out, "host_memory_available_bytes", "MemAvailable of the machine.", "", m->host.available);
     cards(out, m);
     head(out, "sample_duration_seconds", "gauge", "How long the last look at all processes took.");

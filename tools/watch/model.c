@@ -164,6 +164,7 @@ static void take_numbers(struct zr_process_view *v, const struct zeroute_snapsho
     v->reserved = value(s, "reserved_bytes.all.current");
     v->peak = value(s, "allocated_bytes.all.peak");
     v->host_usm = value(s, "allocated_bytes.host.current");
+    v->host_side = zr_host_side(s);
     v->blocks = value(s, "allocation.all.current");
     v->hits = value(s, "cache.hits");
     v->misses = value(s, "cache.misses");
@@ -337,7 +338,7 @@ static void add_up(struct zr_model *m) {
 }
 
 bool zr_model_sample(struct zr_model *m) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC), host_usm = 0;
+    uint64_t now = clock_ns(CLOCK_MONOTONIC), host_side = 0;
     struct zeroute_list *list = zeroute_list_new();
     if (!list)
         return false;
@@ -362,10 +363,10 @@ bool zr_model_sample(struct zr_model *m) {
     if (!zr_meminfo_read(&m->host))
         m->host = (struct zr_meminfo){ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT};
     for (size_t i = 0; i < m->process_count; i++)
-        host_usm += m->process[i]->host_usm;
-    m->mirror = m->host.gpu_active == ZR_ABSENT ? ZR_ABSENT
-                : m->host.gpu_active > host_usm ? m->host.gpu_active - host_usm
-                                                : 0;
+        host_side += m->process[i]->host_side;
+    m->mirror = m->host.gpu_active == ZR_ABSENT  ? ZR_ABSENT
+                : m->host.gpu_active > host_side ? m->host.gpu_active - host_side
+                                                 : 0;
     zr_model_cards(m, now);
     if (m->mirror != ZR_ABSENT)
         zr_history_note(&m->mirror_history, now, m->options.history_ns, m->mirror);

@@ -90,7 +90,7 @@ struct zr_card_view {
 struct zr_process_view {
     struct zeroute_process process;
     struct zr_identity id;
-    uint64_t allocated, reserved, peak, host_usm, blocks;
+    uint64_t allocated, reserved, peak, host_usm, host_side, blocks;
     uint64_t calls, hits, misses, allocations, driver_calls, failures, refused, changes, p99_ns;
     uint64_t hits_lately, asked_lately;                            /* since the last sample, or else ever */
     uint64_t vram, gtt, mirror;                                    /* from the kernel; ZR_ABSENT: not told */
