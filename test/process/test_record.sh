@@ -218,13 +218,14 @@ import json, sys
 then, now = json.load(open(sys.argv[1]))["outcomes"]
 print(then, now)
 most = int(sys.argv[2]) / 100
-sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits")))
+sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits", "refused")))
 END
 }
 hostile() { same_outcome "$1" reroute "$B/test/process/at_once" "$2" "$3"; } # hostile PERCENT THREADS ROUNDS
 promise "a replay of a program that does everything is the run, with one thread" hostile 0 1 2000
 promise "a replay of a program that does everything is close to the run, with threads" hostile 10 4 1000
 promise "a replay agrees with the run, nothing cached" same_outcome 1 observe "$work" clean 100
+promise "a replay agrees with the run, limited to what is left" same_outcome 1 safe "$work" clean 100
 promise "a replay agrees with the run, blocks cached" same_outcome 1 reroute "$work" clean 100
 promise "a replay agrees with the run, with a leak" same_outcome 1 reroute "$work" leak 100
 table() {

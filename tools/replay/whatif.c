@@ -26,9 +26,12 @@ static uint64_t next = (uint64_t)1 << 44, held_by[ZR_REPLAY_CARDS], limit[ZR_REP
 static struct zr_pool *pool[ZR_REPLAY_CARDS];
 static struct zr_key segment_key[ZR_REPLAY_CARDS];
 
+/* limit:auto is all that the card has: what other processes had of it is not in the record. */
 static uint64_t amount(const struct zr_amount *a, uint64_t total, uint64_t otherwise) {
-    if (!a->set || (a->percent_x100 && !total))
+    if (!a->set || ((a->percent_x100 || a->is_auto) && !total))
         return otherwise;
+    if (a->is_auto)
+        return total;
     return a->percent_x100 ? (uint64_t)((zr_u128)total * a->percent_x100 / 10000) : a->bytes;
 }
 
