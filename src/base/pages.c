@@ -71,11 +71,9 @@ void *zr_piece(size_t bytes) {
     return p;
 }
 
-/* Of the mapping that holds all these bytes; -1: there is none. */
-static int protection_of(uintptr_t start, uintptr_t end) {
+int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high) {
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = -1;
-    char text[8192], kind[3]; /* a line has a path of at most 4096 bytes */
-    unsigned long low, high;
+    char text[4096 + 128], kind[3]; /* a line has a path of at most 4096 bytes */
     size_t have = 0;
     ssize_t n;
 
@@ -84,7 +82,7 @@ static int protection_of(uintptr_t start, uintptr_t end) {
 
         text[have + (size_t)n] = '\0';
         for (; (next = strchr(line, '\n')); line = next + 1)
-            if (sscanf(line, "%lx-%lx %3c", &low, &high, kind) == 3 && low <= start && end <= high)
+            if (found < 0 && sscanf(line, "%lx-%lx %3c", low, high, kind) == 3 && *low <= start && end <= *high)
                 found = (kind[0] == 'r') * PROT_READ | (kind[1] == 'w') * PROT_WRITE | (kind[2] == 'x') * PROT_EXEC;
         have = strlen(line);
         memmove(text, line, have);
@@ -95,8 +93,8 @@ static int protection_of(uintptr_t start, uintptr_t end) {
 }
 
 int zr_pages_protect(void *start, size_t bytes, int protection) {
-    uintptr_t at = (uintptr_t)start, page = at & ~(uintptr_t)4095;
-    int saved = errno, was = protection < 0 ? protection_of(at, at + bytes) : protection;
+    uintptr_t at = (uintptr_t)start, page = at & ~(uintptr_t)4095, low, high;
+    int saved = errno, was = protection < 0 ? zr_mapping(at, at + bytes, &low, &high) : protection;
 
     if (was >= 0 && !(was & PROT_WRITE) &&
         ((was & PROT_EXEC) || mprotect((void *)page, at + bytes - page, protection < 0 ? was | PROT_WRITE : was) != 0))

@@ -9,9 +9,7 @@
 #include "base/dl.h"
 #include "record/record.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 /* --- rules -------------------------------------------------------------------------------------------------------- */
 
@@ -365,35 +363,14 @@ void zr_native_forget(void) {
 
 /* --- walking ------------------------------------------------------------------------------------------------------ */
 
-/* The mapping that holds this address of a stack, from the kernel. Some 50 us, once for a stack. */
+/* Once for a stack. */
 static ZR_COLD bool find_stack(uintptr_t sp) {
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    uintptr_t bound[2] = {0};
-    char text[4096];
-    unsigned field = 0; /* of the line: start, end, the rest */
-    ssize_t n;
+    uintptr_t low = 0, high = 0;
+    bool found = zr_mapping(sp, sp + 1, &low, &high) >= 0;
 
-    zr_thread.record.stack_end = 0;
-    while (fd >= 0 && !zr_thread.record.stack_end && (n = read(fd, text, sizeof text)) > 0)
-        for (ssize_t i = 0; i < n; i++) {
-            char ch = text[i];
-
-            if (ch == '\n') {
-                field = 0;
-                bound[0] = bound[1] = 0;
-            } else if (field < 2 && (ch == '-' || ch == ' ')) {
-                if (++field == 2 && sp >= bound[0] && sp < bound[1]) {
-                    zr_thread.record.stack_start = bound[0];
-                    zr_thread.record.stack_end = bound[1];
-                    break;
-                }
-            } else if (field < 2) {
-                bound[field] = bound[field] << 4 | (uintptr_t)(ch <= '9' ? ch - '0' : ch - 'a' + 10);
-            }
-        }
-    if (fd >= 0)
-        close(fd);
-    return zr_thread.record.stack_end != 0;
+    zr_thread.record.stack_start = low;
+    zr_thread.record.stack_end = found ? high : 0;
+    return found;
 }
 
 static uintptr_t own_start, own_end; /* of this library */

@@ -27,7 +27,7 @@ static const struct layout {
 #undef ZR_PYTHON
 };
 
-enum { NOT_LOOKED, ABSENT, UNCHECKED, TRUSTED, REFUSED, MOST_SHIMS = 16 };
+enum { NOT_LOOKED, ABSENT, REFUSED, UNCHECKED, TRUSTED, MOST_SHIMS = 16 };
 static uint32_t state; /* atomic */
 static const struct layout *l;
 static const char *(*version)(void);
@@ -35,8 +35,24 @@ static void *(*attached)(void);   /* the state of this thread while it has the G
 static void *(*registered)(void); /* and without it */
 static uintptr_t code_type, text_type, bytes_type;
 
+/* Our own memory, read by the kernel: 0 where there is none. */
+static ZR_COLD uintptr_t probe(uintptr_t at) {
+    uintptr_t value = 0;
+    struct iovec local = {&value, sizeof value}, remote = {(void *)at, sizeof value};
+
+    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof value ? value : 0;
+}
+
 static uintptr_t word(uintptr_t at) {
-    return *(const uintptr_t *)at;
+    return likely(__atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED) ? *(const uintptr_t *)at : probe(at);
+}
+
+static uintptr_t field(uintptr_t object, int16_t offset) {
+    return word(object + (uintptr_t)offset);
+}
+
+static uint8_t byte_field(uintptr_t object, int16_t offset) {
+    return (uint8_t)(field(object, offset & ~7) >> (offset & 7) * 8);
 }
 
 /* --- code objects ------------------------------------------------------------------------------------------------- */
@@ -73,31 +89,28 @@ static size_t copy_text(uintptr_t text, char *out, size_t most) {
 /* Once for a code object: the object may go, and its address be another's. */
 static ZR_COLD void store_code(uintptr_t code, uint32_t id) {
     char file[1024], name[512];
-    size_t file_size = copy_text(word(code + (uintptr_t)l->filename), file, sizeof file);
-    size_t name_size = copy_text(word(code + (uintptr_t)l->qualname), name, sizeof name);
-    uintptr_t table = word(code + (uintptr_t)l->linetable);
+    size_t file_size = copy_text(field(code, l->filename), file, sizeof file);
+    size_t name_size = copy_text(field(code, l->qualname), name, sizeof name);
+    uintptr_t table = field(code, l->linetable);
     size_t whole = word(table + 16), size = whole < ZEROUTE_RECORD_TEXT_MOST ? whole : ZEROUTE_RECORD_TEXT_MOST;
-    struct zeroute_record_code *c = zr_record_room(sizeof *c + file_size + name_size + size, ZEROUTE_RECORD_CODE, id);
+    struct zeroute_record_code c = {.first_line = *(const uint32_t *)(code + (uintptr_t)l->firstlineno),
+                                    .file_size = (uint16_t)file_size,
+                                    .name_size = (uint16_t)name_size,
+                                    .table_size = (uint32_t)size,
+                                    .table_cut = size < whole};
 
-    if (!c)
-        return;
-    c->first_line = *(const uint32_t *)(code + (uintptr_t)l->firstlineno);
-    c->file_size = (uint16_t)file_size;
-    c->name_size = (uint16_t)name_size;
-    c->table_size = (uint32_t)size;
-    c->table_cut = size < whole;
-    memcpy(c + 1, file, file_size);
-    memcpy((char *)(c + 1) + file_size, name, name_size);
-    memcpy((char *)(c + 1) + file_size + name_size, (const char *)table + 32, size);
-    zr_record_store();
+    zr_record_put(
+        ZEROUTE_RECORD_CODE, id,
+        (const struct zr_part[]){{&c, sizeof c}, {file, file_size}, {name, name_size}, {(void *)(table + 32), size}},
+        4);
 }
 
 static uint32_t id_of(uintptr_t code) {
-    uint64_t hash = zr_stack_mix(zr_stack_mix(2, code), word(code + (uintptr_t)l->linetable));
+    uint64_t hash = zr_stack_mix(zr_stack_mix(2, code), field(code, l->linetable));
     bool fresh;
     uint32_t id;
 
-    hash = zr_stack_mix(zr_stack_mix(hash, word(code + (uintptr_t)l->qualname)),
+    hash = zr_stack_mix(zr_stack_mix(hash, field(code, l->qualname)),
                         *(const uint32_t *)(code + (uintptr_t)l->firstlineno));
     id = zr_stack_id(hash, &fresh);
     if (unlikely(fresh))
@@ -158,97 +171,70 @@ static ZR_COLD void look(void) {
     __atomic_store_n(&state, UNCHECKED, __ATOMIC_RELEASE);
 }
 
-/* A word of our own memory, if it is there. */
-static bool probe(uintptr_t at, void *to, size_t size) {
-    struct iovec local = {to, size}, remote = {(void *)at, size};
-
-    return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)size;
-}
-
-static bool has_type(uintptr_t object, uintptr_t wanted) {
-    uintptr_t type = 0;
-
-    return probe(object + 8, &type, sizeof type) && type == wanted;
-}
-
-/* Everything that will be read of this thread's innermost frame. */
-static bool is_right(uintptr_t thread, uintptr_t frame) {
-    uintptr_t code = 0, file = 0, name = 0, table = 0, instruction = 0;
-    unsigned long tid = 0;
-
-    return probe(thread + (uintptr_t)l->native_thread_id, &tid, sizeof tid) &&
-           tid == (unsigned long)syscall(SYS_gettid) && probe(frame + (uintptr_t)l->code, &code, sizeof code) &&
-           has_type(code &= ~(uintptr_t)7, code_type) && probe(code + (uintptr_t)l->filename, &file, sizeof file) &&
-           has_type(file, text_type) && probe(code + (uintptr_t)l->qualname, &name, sizeof name) &&
-           has_type(name, text_type) && probe(code + (uintptr_t)l->linetable, &table, sizeof table) &&
-           has_type(table, bytes_type) && probe(frame + (uintptr_t)l->instruction, &instruction, sizeof instruction) &&
-           instruction - code - (uintptr_t)l->code_adaptive + 2 < 1 << 24;
-}
-
 /* --- walking ------------------------------------------------------------------------------------------------------ */
 
 static uintptr_t innermost(uintptr_t thread) {
-    uintptr_t frame = word(thread + (uintptr_t)l->frame);
+    uintptr_t frame = field(thread, l->frame);
 
-    return l->in_cframe < 0 || !frame ? frame : word(frame + (uintptr_t)l->in_cframe);
+    return l->in_cframe < 0 || !frame ? frame : field(frame, l->in_cframe);
 }
 
 /* A frame that stands for a call from C, from 3.12 on. */
 static bool is_shim(uintptr_t frame) {
-    return l->entry < 0 && *(const uint8_t *)(frame + (uintptr_t)l->owner) >= 3;
+    return l->entry < 0 && byte_field(frame, l->owner) >= 3;
 }
 
-/* Nothing is read directly before this has found everything in its place. */
-static ZR_COLD bool check(uintptr_t thread) {
-    uintptr_t frame = 0;
-    uint8_t owner = 0;
-    bool read = probe(thread + (uintptr_t)l->frame, &frame, sizeof frame);
+static bool has_type(uintptr_t object, uintptr_t type) {
+    return word(object + 8) == type;
+}
 
-    if (read && frame && l->in_cframe >= 0)
-        read = probe(frame + (uintptr_t)l->in_cframe, &frame, sizeof frame);
-    for (int i = 0; read && frame && l->entry < 0 && i < MOST_SHIMS; i++) {
-        read = probe(frame + (uintptr_t)l->owner, &owner, sizeof owner);
-        if (owner < 3)
-            break;
-        read = read && probe(frame + (uintptr_t)l->previous, &frame, sizeof frame);
-    }
-    if (read && !frame)
+/* Whether everything that will be read of this thread's innermost frame is in its place. */
+static ZR_COLD bool check(uintptr_t thread) {
+    bool right = field(thread, l->native_thread_id) == (uintptr_t)syscall(SYS_gettid);
+    uintptr_t frame = innermost(thread), code;
+
+    for (int i = 0; i < MOST_SHIMS && frame && is_shim(frame); i++)
+        frame = field(frame, l->previous);
+    if (right && !frame)
         return false; /* next time */
-    say(read && is_right(thread, frame) ? NULL : "its frames do not lie where this version has them");
-    return __atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED;
+    code = field(frame, l->code) & ~(uintptr_t)7;
+    right = right && has_type(code, code_type) && has_type(field(code, l->filename), text_type) &&
+            has_type(field(code, l->qualname), text_type) && has_type(field(code, l->linetable), bytes_type) &&
+            field(frame, l->instruction) - code - (uintptr_t)l->code_adaptive + 2 < 1 << 24;
+    say(right ? NULL : "its frames do not lie where this version has them");
+    return right;
 }
 
 size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t *cut) {
-    uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
     uintptr_t thread, frame, code;
     size_t count = 0;
 
-    if (unlikely(now == NOT_LOOKED))
+    if (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_LOOKED))
         look();
-    if (now == ABSENT || now == REFUSED || __atomic_load_n(&state, __ATOMIC_ACQUIRE) < UNCHECKED)
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) < UNCHECKED)
         return 0;
     thread = attached ? (uintptr_t)attached() : 0;
     if (!thread && registered)
         thread = (uintptr_t)registered();
-    if (!thread || (unlikely(now != TRUSTED) && !check(thread)))
+    if (!thread || (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) != TRUSTED) && !check(thread)))
         return 0;
-    for (frame = innermost(thread); frame; frame = word(frame + (uintptr_t)l->previous)) {
+    for (frame = innermost(thread); frame; frame = field(frame, l->previous)) {
         if (is_shim(frame)) {
             if (count)
                 out[count - 1].where |= ZEROUTE_PYTHON_ENTRY;
             continue;
         }
-        code = word(frame + (uintptr_t)l->code) & ~(uintptr_t)7;
-        if (!code || word(code + 8) != code_type)
+        code = field(frame, l->code) & ~(uintptr_t)7;
+        if (!code || !has_type(code, code_type))
             continue;
         if (count == most) {
             *cut = 1;
             break;
         }
-        intptr_t offset = (intptr_t)(word(frame + (uintptr_t)l->instruction) - code) - l->code_adaptive;
+        intptr_t offset = (intptr_t)(field(frame, l->instruction) - code) - l->code_adaptive;
         out[count].code = id_of(code);
         out[count].where = offset < 0 ? 0 : (uint32_t)offset & ~ZEROUTE_PYTHON_ENTRY;
-        if (l->entry >= 0 && *(const uint8_t *)(frame + (uintptr_t)l->entry))
+        if (l->entry >= 0 && byte_field(frame, l->entry))
             out[count].where |= ZEROUTE_PYTHON_ENTRY;
         count++;
     }

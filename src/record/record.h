@@ -38,9 +38,15 @@ void zr_record_fork_child(void);
 void zr_record_thread_end(void);
 void zr_record_process_end(void);
 
-/* Private to record/: room for a record of this many bytes, 8 a word; NULL: none, counted as lost. Then store it. */
-void *zr_record_room(size_t bytes, enum zeroute_record_type type, uint32_t id);
-void zr_record_store(void);
+/*
+ * Private to record/. Appends a record that is made of these parts; the first one begins with a head, which is filled
+ * in. Returns where it lies while the thread's chunk is mapped; NULL: there is no room.
+ */
+struct zr_part {
+    const void *at;
+    size_t size;
+};
+void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_part *part, unsigned parts);
 void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size);
 void zr_record_lost_stack(void);
 uint64_t zr_record_time(void);

@@ -53,8 +53,7 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
                                       .start = elf->start,
                                       .end = elf->end,
                                       .bias = elf->bias,
-                                      .build_id_size = elf->build_id_size},
-                                 *to;
+                                      .build_id_size = elf->build_id_size};
     char program[PATH_MAX] = "";
     const char *path = elf->path;
     uint64_t hash = zr_stack_mix(elf->start, elf->end);
@@ -70,13 +69,8 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
     for (unsigned i = 0; i < elf->build_id_size; i++)
         hash = zr_stack_mix(hash, elf->build_id[i]);
     id = zr_stack_id(hash, &fresh);
-    to = fresh ? zr_record_room(sizeof m + strlen(path) + 1, ZEROUTE_RECORD_MODULE, id) : NULL;
-    if (to) {
-        m.head = to->head;
-        *to = m;
-        strcpy((char *)(to + 1), path);
-        zr_record_store();
-    }
+    if (fresh)
+        zr_record_put(ZEROUTE_RECORD_MODULE, id, (const struct zr_part[]){{&m, sizeof m}, {path, strlen(path) + 1}}, 2);
     return false;
 }
 
@@ -96,7 +90,7 @@ static void store_modules(void) {
 uint32_t zr_stack(void) {
     uint64_t native[ZEROUTE_RECORD_NATIVE_MOST], hash = 1;
     struct zeroute_record_python python[ZEROUTE_RECORD_PYTHON_MOST];
-    struct zeroute_record_stack s = {0}, *to;
+    struct zeroute_record_stack s = {0};
     bool fresh;
     uint32_t id;
 
@@ -119,14 +113,10 @@ uint32_t zr_stack(void) {
     zr_thread_attend(); /* not below dl_iterate_phdr: both take locks of the dynamic linker */
     store_modules();
     s.time = zr_record_time();
-    to = zr_record_room(sizeof s + s.native * sizeof *native + s.python * sizeof *python, ZEROUTE_RECORD_STACK, id);
-    if (!to)
-        return id;
-    s.head = to->head;
-    *to = s;
-    memcpy(to + 1, native, s.native * sizeof *native);
-    memcpy((char *)(to + 1) + s.native * sizeof *native, python, s.python * sizeof *python);
-    zr_record_store();
+    zr_record_put(ZEROUTE_RECORD_STACK, id,
+                  (const struct zr_part[]){
+                      {&s, sizeof s}, {native, s.native * sizeof *native}, {python, s.python * sizeof *python}},
+                  3);
     return id;
 }
 

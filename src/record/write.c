@@ -14,22 +14,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { CHUNK = 64 << 10, HEADER = 4096, MOST_TEXT = 4096, MARK_MOST = 255 };
+enum { CHUNK = 64 << 10, HEADER = 4096, MOST_TEXT = 4096, MARK_MOST = 255, MOST_NAMES = 16 };
 
 enum { NOT_BEGUN, RUNNING, STOPPED };
 static uint32_t state;                       /* atomic */
 static struct zeroute_record_header *header; /* mapped for as long as the process lives */
 static char path[PATH_MAX];
-static struct statx our_file; /* to know its descriptor again */
 static uint64_t end_of_file;  /* atomic */
 static uint32_t thread_count; /* atomic */
 static uint64_t cards;        /* atomic: bit n: card n was recorded */
@@ -57,28 +54,27 @@ void zr_record_lost_stack(void) {
     __atomic_fetch_add(&header->lost_stacks, 1, __ATOMIC_RELAXED);
 }
 
-void *zr_record_room(size_t bytes, enum zeroute_record_type type, uint32_t id) {
+void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_part *part, unsigned parts) {
     struct zeroute_record_chunk *c = zr_thread.record.chunk;
-    size_t size = (bytes + 7) & ~(size_t)7;
     struct zeroute_record_head *head;
+    size_t size = 0;
+    char *to;
 
+    for (unsigned i = 0; i < parts; i++)
+        size += part[i].size;
+    size = (size + 7) & ~(size_t)7;
     if (unlikely(!c || CHUNK - c->used < size)) {
         if (!next_chunk())
             return NULL;
         c = zr_thread.record.chunk;
     }
     head = (void *)((char *)c + c->used);
-    head->type = (uint16_t)type;
-    head->words = (uint16_t)(size / 8);
-    head->id = id;
+    to = (char *)head;
+    for (unsigned i = 0; i < parts; to += part[i++].size)
+        memcpy(to, part[i].at, part[i].size);
+    *head = (struct zeroute_record_head){.type = (uint16_t)type, .words = (uint16_t)(size / 8), .id = id};
+    __atomic_store_n(&c->used, c->used + size, __ATOMIC_RELEASE);
     return head;
-}
-
-void zr_record_store(void) {
-    struct zeroute_record_chunk *c = zr_thread.record.chunk;
-    const struct zeroute_record_head *head = (void *)((char *)c + c->used);
-
-    __atomic_store_n(&c->used, c->used + head->words * 8u, __ATOMIC_RELEASE);
 }
 
 static bool begin(void);
@@ -95,6 +91,7 @@ static uint32_t between(uint64_t start, uint64_t end) {
 
 /* A handler of signals may come between, and then its event is lost. */
 static void record(struct zeroute_record_event *e, const char *text, size_t length) {
+    const struct zr_part parts[] = {{e, sizeof *e}, {text, length}};
     struct zeroute_record_event *to = NULL;
     int saved = errno;
 
@@ -110,18 +107,13 @@ static void record(struct zeroute_record_event *e, const char *text, size_t leng
             e->duration = between(zr_thread.record.began, e->time);
             zr_thread.record.began = 0;
         }
-        e->head.id = zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack();
-        to = zr_record_room(sizeof *e + length, (enum zeroute_record_type)e->head.type, e->head.id);
+        to = zr_record_put((enum zeroute_record_type)e->head.type, zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack(),
+                           parts, 2);
     }
-    if (likely(to)) {
-        e->head = to->head;
-        *to = *e;
-        memcpy(to + 1, text, length);
-        zr_record_store();
-        zr_thread.record.freed = e->head.type == ZEROUTE_EVENT_FREE ? to : zr_thread.record.freed;
-    } else {
+    if (unlikely(!to))
         lose();
-    }
+    else if (e->head.type == ZEROUTE_EVENT_FREE)
+        zr_thread.record.freed = to;
     atomic_signal_fence(memory_order_seq_cst);
     zr_thread.record.busy = false;
     errno = saved;
@@ -172,31 +164,21 @@ void zr_record_freed(void) {
 }
 
 void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size) {
-    struct zeroute_record_text *t;
+    struct zeroute_record_text t = {.size =
+                                        size < ZEROUTE_RECORD_TEXT_MOST ? (uint32_t)size : ZEROUTE_RECORD_TEXT_MOST};
 
-    if (size > ZEROUTE_RECORD_TEXT_MOST)
-        size = ZEROUTE_RECORD_TEXT_MOST;
-    t = zr_record_room(sizeof *t + size, ZEROUTE_RECORD_TEXT, id);
-    if (!t)
-        return;
-    t->size = (uint32_t)size;
-    memcpy(t + 1, text, size);
-    zr_record_store();
+    zr_record_put(ZEROUTE_RECORD_TEXT, id, (const struct zr_part[]){{&t, sizeof t}, {text, t.size}}, 2);
 }
 
 void zr_record_card(unsigned card, uint64_t memory) {
+    struct zeroute_record_card c = {.memory = memory};
     uint64_t bit = UINT64_C(1) << card;
-    struct zeroute_record_card *c;
     int saved = errno;
 
     if (zr_thread.record.busy || !is_running() || __atomic_fetch_or(&cards, bit, __ATOMIC_RELAXED) & bit)
         return;
     zr_thread.record.busy = true;
-    c = zr_record_room(sizeof *c, ZEROUTE_RECORD_CARD, card);
-    if (c) {
-        c->memory = memory;
-        zr_record_store();
-    }
+    zr_record_put(ZEROUTE_RECORD_CARD, card, &(struct zr_part){&c, sizeof c}, 1);
     zr_thread.record.busy = false;
     errno = saved;
 }
@@ -244,27 +226,18 @@ static void *map_part(int fd, uint64_t offset, size_t size) {
     return p;
 }
 
-/* By statx: fstat is a function of libc's own only from glibc 2.33 on. "": of the descriptor. */
-static bool look_at(int fd, const char *name, struct statx *x) {
-    return statx(fd, name, *name ? AT_SYMLINK_NOFOLLOW : AT_EMPTY_PATH, STATX_TYPE | STATX_INO, x) == 0;
-}
-
-static bool is_same(const struct statx *a, const struct statx *b) {
-    return a->stx_ino == b->stx_ino && a->stx_dev_major == b->stx_dev_major && a->stx_dev_minor == b->stx_dev_minor;
-}
-
+/* Somebody may have put another file there. */
 static bool is_our_file(int fd) {
-    struct statx x;
+    struct zeroute_record_header h;
 
-    return look_at(fd, "", &x) && is_same(&x, &our_file);
+    return pread(fd, &h, sizeof h, 0) == sizeof h && h.pid == header->pid && h.start_time == header->start_time;
 }
 
 static void describe_thread(uint32_t number) {
-    struct zeroute_record_thread *t = zr_record_room(sizeof *t, ZEROUTE_RECORD_THREAD, number);
+    struct zeroute_record_thread t = {.tid = (uint32_t)syscall(SYS_gettid)};
 
-    t->tid = (uint32_t)syscall(SYS_gettid);
-    prctl(PR_GET_NAME, t->name);
-    zr_record_store();
+    prctl(PR_GET_NAME, t.name);
+    zr_record_put(ZEROUTE_RECORD_THREAD, number, &(struct zr_part){&t, sizeof t}, 1);
 }
 
 /* About 20 us, once in a thousand events. */
@@ -305,19 +278,6 @@ void zr_record_thread_end(void) {
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-/* Field 22 of its stat; 0: there is no such process. */
-static uint64_t start_of(uint32_t pid) {
-    char name[40], text[1024];
-    const char *p;
-
-    snprintf(name, sizeof name, "/proc/%u/stat", pid);
-    zr_read_file(name, text, sizeof text);
-    p = strrchr(text, ')');
-    for (int i = 0; p && i < 20; i++)
-        p = strchr(p + 1, ' ');
-    return p ? zr_number(p) : 0;
-}
-
 /* The setting's file, %p being the process id, and where the process was when it began: it may go elsewhere. */
 static bool name_file(void) {
     const char *from = zr_config.record;
@@ -338,50 +298,6 @@ static bool name_file(void) {
     return !*from;
 }
 
-/* Whether `path` holds the record of another process of this run, or of one that lives; what is older is removed. */
-static bool is_taken(const char **why) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct zeroute_record_header old = {0};
-    struct statx opened, named;
-    bool taken = false;
-    ssize_t n;
-
-    if (fd < 0) {
-        *why = errno == ENOENT ? NULL : strerror(errno);
-        return *why != NULL;
-    }
-    taken = flock(fd, LOCK_EX | LOCK_NB) != 0; /* of two processes that find an old record one removes it */
-    n = pread(fd, &old, sizeof old, 0);
-    if (!look_at(fd, "", &opened) || !S_ISREG(opened.stx_mode) || (n > 0 && old.magic != ZEROUTE_RECORD_MAGIC))
-        *why = "it exists and is no record";
-    else if (n > 0)
-        taken |= (header->run_id[0] && strncmp(old.run_id, header->run_id, sizeof old.run_id) == 0) ||
-                 start_of(old.pid) == old.process_start;
-    if (!taken && !*why && look_at(AT_FDCWD, path, &named) && is_same(&named, &opened))
-        unlink(path);
-    close(fd);
-    return taken || *why;
-}
-
-/* The file was made as FILE.PID; it gets its proper name if that is free. */
-static const char *take_name(char *own) {
-    const char *why = NULL;
-
-    for (int i = 0; i < 16; i++) {
-        if (syscall(SYS_renameat2, AT_FDCWD, own, AT_FDCWD, path, 1 /* RENAME_NOREPLACE */) == 0)
-            return NULL;
-        if (errno == EINVAL && access(path, F_OK) != 0 && rename(own, path) == 0) /* not every file system knows it */
-            return NULL;
-        if (is_taken(&why))
-            break;
-    }
-    if (why)
-        unlink(own);
-    else
-        strcpy(path, own);
-    return why;
-}
-
 static void fill_header(struct zeroute_record_header *h) {
     const char *run = secure_getenv("ZEROUTE_RUN");
     struct timespec real;
@@ -393,7 +309,7 @@ static void fill_header(struct zeroute_record_header *h) {
                                         .header_size = HEADER,
                                         .chunk_size = CHUNK,
                                         .pid = (uint32_t)getpid(),
-                                        .process_start = start_of((uint32_t)getpid()),
+                                        .process_start = zr_process_start(),
                                         .start_time = zr_record_time(),
                                         .start_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec,
                                         .flags = zr_reserved_is_allocated() ? ZEROUTE_RECORD_RESERVED_SAME : 0,
@@ -404,24 +320,38 @@ static void fill_header(struct zeroute_record_header *h) {
     snprintf(h->run_id, sizeof h->run_id, "%s", run ? run : "");
 }
 
+/* What is there already is not touched: the name gets .PID behind it, then .PID.2 and so on. */
+static int open_file(void) {
+    size_t n = strlen(path);
+    int fd = -1;
+
+    for (int i = 0; i < MOST_NAMES && fd < 0 && (i == 0 || errno == EEXIST); i++) {
+        if (i == 1)
+            snprintf(path + n, sizeof path - n, ".%d", (int)getpid());
+        else if (i)
+            snprintf(path + n, sizeof path - n, ".%d.%d", (int)getpid(), i);
+        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0 && path[n] && !secure_getenv("ZEROUTE_RUN"))
+        zr_warn("record: %.*s exists: this process is recorded in %s", (int)n, path, path);
+    return fd;
+}
+
 static bool make_file(void) {
-    char own[PATH_MAX];
     const char *why = NULL;
     int fd;
 
     if (!name_file())
         return stop("the name is too long");
-    snprintf(own, sizeof own, "%s.%d", path, (int)getpid());
-    fd = open(own, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = open_file();
     if (fd < 0)
         return stop(strerror(errno));
     header = map_part(fd, 0, HEADER);
-    if (!header || !look_at(fd, "", &our_file)) {
-        why = strerror(errno);
-        unlink(own);
-    } else {
+    if (header) {
         fill_header(header);
-        why = take_name(own);
+    } else {
+        why = strerror(errno);
+        unlink(path);
     }
     close(fd);
     end_of_file = HEADER;

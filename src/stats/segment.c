@@ -33,7 +33,7 @@ static uint32_t fields_reserved; /* how many of the table have pages behind them
 #define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
 
 /* Field 22 of /proc/self/stat, counted from behind the name, which may hold anything. */
-static uint64_t start_time(void) {
+uint64_t zr_process_start(void) {
     char text[1024];
     zr_read_file("/proc/self/stat", text, sizeof text);
     char *p = strrchr(text, ')');
@@ -94,7 +94,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     h->pid = (uint32_t)getpid();
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
-    h->start_time = start_time();
+    h->start_time = zr_process_start();
     h->nonce = nonce;
     h->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     zr_read_file("/proc/sys/kernel/random/boot_id", h->boot_id, sizeof h->boot_id);

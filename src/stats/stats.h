@@ -105,6 +105,8 @@ struct zr_globals {
 bool zr_stats_open(void);
 /* Whether there is a segment; makes none. */
 bool zr_stats_is_open(void);
+/* With the process id, which process this is: field 22 of /proc/self/stat. */
+uint64_t zr_process_start(void);
 /* A number as it is now; without effect before zr_stats_open(). */
 void zr_gauge(enum zr_gauge g, uint64_t value);
 /* Replaces a text, cut at 1007 bytes; without effect before zr_stats_open(). */

@@ -11,6 +11,7 @@ export ZES_ENABLE_SYSMAN=1
 run() { # run FILE SETTINGS PROGRAM ARGS...
     local file=$1 settings=$2 program=$3
     shift 3
+    [ -n "${keep:-}" ] || rm -f "$file"
     LD_PRELOAD="$PWD/$B/libzeroute.so ${also:-}" ZEROUTE_CONF="route:native,$settings,record:$file" \
         ZE_SIMGPU=devices:2,count:on ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so "$B/test/process/$program" "$@"
 }
@@ -106,14 +107,18 @@ nowhere() {
     same "$(said)" "zeroute: record: $to/no/such/folder: No such file or directory; nothing more is recorded"
 }
 promise "so is a folder that is not there" nowhere
-other() {
-    echo precious >"$to/other"
-    out=$(run "$to/other" cache:on at_once 2 500 2>&1) || return
-    same "$(said)" "zeroute: record: $to/other: it exists and is no record; nothing more is recorded" &&
-        same "$(cat "$to/other") $(find "$to" -name 'other*' | wc -l)" "precious 1"
+kept_apart() { # kept_apart NAME: what is there already stays; the record is beside it
+    local was
+    was=$(md5sum <"$to/$1")
+    out=$(keep=1 run "$to/$1" cache:on at_once 2 500 2>&1) || return
+    [[ $(said) =~ ^"zeroute: record: $to/$1 exists: this process is recorded in $to/$1."[0-9]+$ ]] || return
+    same "$(md5sum <"$to/$1") $(find "$to" -name "$1*" | wc -l)" "$was 2" || return
+    holds "$to/$1".[0-9]* 'r.peak()[1:] == (0, 0)'
 }
-promise "a file that is no record is not overwritten" other
-
+echo precious >"$to/other"
+promise "a file that is no record is not overwritten" kept_apart other
+run "$to/earlier" cache:on at_once 2 300 2>/dev/null
+promise "nor is the record of an earlier run" kept_apart earlier
 forked() { # forked NAME: the child has a file of its own
     rm -rf "$to/fork" && mkdir "$to/fork" && run "$to/fork/$1" cache:on keep_child child_exits || return
     same "$(find "$to/fork" -type f | wc -l)" 2 || return
@@ -127,7 +132,7 @@ at_once() {
     rm -rf "$to/many" && mkdir "$to/many" || return
     local pids=()
     for i in {1..16}; do
-        ZEROUTE_RUN=one run "$to/many/zr" cache:on at_once 2 300 &
+        keep=1 ZEROUTE_RUN=one run "$to/many/zr" cache:on at_once 2 300 &
         pids+=($!)
     done
     for i in "${pids[@]}"; do wait "$i" || return; done
@@ -135,12 +140,6 @@ at_once() {
     for f in "$to"/many/*; do holds "$f" 'r.peak()[1:] == (0, 0) and r.run_id == "one"' || return; done
 }
 promise "16 processes that start at once have a record each" at_once
-again() {
-    rm -rf "$to/again" && mkdir "$to/again" || return
-    run "$to/again/zr" cache:on at_once 2 300 && run "$to/again/zr" cache:on at_once 2 100 || return
-    same "$(find "$to/again" -type f | wc -l)" 1 && holds "$to/again/zr" 'r.texts["command"].endswith("100\0")'
-}
-promise "a record of an earlier run is replaced" again
 elsewhere() {
     rm -rf "$to/fork" && mkdir "$to/fork" || return
     B=$(realpath "$B")
@@ -179,6 +178,20 @@ clean() {
     holds "$to/clean" "r.peak() == ($(sed -E 's/peak ([0-9]+) .*/\1/' "$to/out"), 0, 0)"
 }
 promise "a program without a leak passes, and the record's peak is the program's own" clean
+again() {
+    rm -rf "$to/again" && mkdir "$to/again" || return
+    code 0 "$Z" record -o "$to/again/zr" --sim -- "$work" clean 3 || return
+    code 0 "$Z" record -o "$to/again/zr" --sim -- "$work" clean 2 || return
+    same "$(find "$to/again" -type f | wc -l)" 1 && holds "$to/again/zr" 'r.texts["command"].endswith("2\0")'
+}
+promise "the record of an earlier run makes way for that of a new one" again
+succession() {
+    rm -rf "$to/exec" && mkdir "$to/exec" || return
+    code 0 "$Z" record -o "$to/exec/zr" --sim -- "$work" clean 1 "$work" clean 2 "$work" clean 3 || return
+    same "$(find "$to/exec" -type f | wc -l)" 3 || return
+    for f in "$to"/exec/*; do holds "$f" 'r.count("ALLOC") in (20, 40, 60)' || return; done
+}
+promise "programs that one process executes in turn have a record each" succession
 leaking() {
     code 1 "$Z" record -o "$to/leak" --fail-on-leak --sim -- "$work" leak 50 || return
     grep -q "leak: 2.07 MiB in 3 blocks were never freed" "$to/said" || return

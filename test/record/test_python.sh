@@ -22,6 +22,7 @@ pythons() { # one of each minor version; those that are known and not at hand co
 run() { # run PYTHON FILE PROGRAM...
     local python=$1 file=$2
     shift 2
+    rm -f "$file"
     LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=stats:off,record:$file,stacks:python timeout 100 "$python" "$@"
 }
 

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,29 +84,6 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     }
 }
 
-/* --- before the program ------------------------------------------------------------------------- */
-
-/* Fails before the program runs rather than after it. */
-static bool can_record(const char *file) {
-    struct zeroute_record_header h;
-    char folder[PATH_MAX];
-    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? 0 : read(fd, &h, sizeof h);
-
-    if (fd >= 0)
-        close(fd);
-    if (n != 0 && (n != sizeof h || h.magic != ZEROUTE_RECORD_MAGIC)) {
-        zr_complain("record", "%s exists and is no record: name another file", file);
-        return false;
-    }
-    snprintf(folder, sizeof folder, "%s", file);
-    if (access(dirname(folder), W_OK | X_OK) != 0) {
-        zr_complain("record", "cannot write %s: %s", file, strerror(errno));
-        return false;
-    }
-    return true;
-}
-
 /* As `zeroute run` is called by hand. */
 static int run(const struct options *o, int argc, char **argv) {
     const char **words = calloc((size_t)argc + 12, sizeof *words);
@@ -139,7 +115,7 @@ static int run(const struct options *o, int argc, char **argv) {
     return code;
 }
 
-/* --- after it ------------------------------------------------------------------------------------ */
+/* --- after the program ------------------------------------------------------------------------------- */
 
 struct finding {
     uint64_t left, blocks; /* live at the end */
@@ -315,8 +291,6 @@ int zr_cmd_record(int argc, char **argv) {
         zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
         return ZR_EXIT_OWN;
     }
-    if (!can_record(o.file))
-        return ZR_EXIT_OWN;
     int code = run(&o, argc - at, argv + at);
     const char *name = getenv("ZEROUTE_RUN");
     int found = name ? conclude(&o, name) : code;

@@ -4,10 +4,16 @@
 #include "common/common.h"
 #include "stat/stat.h"
 
+#include <zeroute/record.h>
+
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,10 +274,36 @@ static bool can_write(const char *path) {
     return true;
 }
 
+/* A record of an earlier run makes way, unless its process is still at it: then this one gets another name. */
+static bool can_record(const char *file) {
+    struct zeroute_record_header h;
+    char folder[PATH_MAX];
+    struct stat s;
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    ssize_t n = fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) ? read(fd, &h, sizeof h) : -1;
+    bool exists = fd >= 0 || errno != ENOENT;
+
+    if (fd >= 0)
+        close(fd);
+    if (exists && n != 0 && (n != sizeof h || h.magic != ZEROUTE_RECORD_MAGIC)) {
+        zr_complain("run", "%s exists and is no record: name another file", file);
+        return false;
+    }
+    snprintf(folder, sizeof folder, "%s", file);
+    if (access(dirname(folder), W_OK | X_OK) != 0) {
+        zr_complain("run", "cannot write %s: %s", file, strerror(errno));
+        return false;
+    }
+    if (exists && (n == 0 || h.end_time || (kill((pid_t)h.pid, 0) != 0 && errno == ESRCH)))
+        unlink(file);
+    return true;
+}
+
 /* Sets up our environment for the program. */
-static bool prepare(const struct options *o, char *root, size_t size) {
+static bool prepare(const struct options *o, bool nested, char *root, size_t size) {
     char settings[8192], library[1024];
-    if (!can_write(o->json) || !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
+    if (!can_write(o->json) || (o->config.record && !nested && !can_record(o->config.record)) ||
+        !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
         (o->sim && !zr_simulate("run", o->sim, root, size)))
         return false;
     if (o->config.backing == ZR_BACKING_EAGER)
@@ -300,7 +332,7 @@ static int run_program(const struct options *o, int *status) {
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     int code = ZR_EXIT_OWN, exec_error;
     uint64_t errors = 0;
-    if (!prepare(o, root, sizeof root))
+    if (!prepare(o, nested, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
     *status = zr_launch(o->program, &exec_error);
