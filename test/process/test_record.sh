@@ -230,8 +230,8 @@ same_outcome() { # same_outcome PERCENT PRESET PROGRAM...: the replay of the rec
 import json, sys
 then, now = json.load(open(sys.argv[1]))["outcomes"]
 print(then, now)
-most = int(sys.argv[2]) / 100
-sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in ("peak_reserved_bytes", "driver_calls", "hits", "refused")))
+most, keys = int(sys.argv[2]) / 100, ("peak_reserved_bytes", "driver_calls", "hits", "refused")
+sys.exit(any(abs(then[k] - now[k]) > most * then[k] for k in keys))
 END
 }
 hostile() { same_outcome "$1" reroute "$B/test/process/at_once" "$2" "$3"; } # hostile PERCENT THREADS ROUNDS
