@@ -4,7 +4,7 @@
  */
 #include "cache/cache.h"
 
-enum { BATCH = 32, SLABS = 512, FIRST_SLAB = 16 << 10, LARGEST_SLAB = 8 << 20 };
+enum { BATCH = 32, SLABS = 512, FIRST_SLAB = 16 << 10, DOUBLINGS = 9 };
 
 struct slab {
     struct zr_block *blocks;
@@ -41,12 +41,12 @@ static struct zr_block *blank(struct zr_block *b) {
 /* The caller holds the lock. Each slab is twice as large as the one before, so small processes stay small. */
 static bool add_slab(void) {
     unsigned n = all.slabs;
-    size_t bytes = n < 10 ? (size_t)FIRST_SLAB << n : LARGEST_SLAB;
-    struct zr_block *blocks = n < SLABS ? zr_pages(bytes < LARGEST_SLAB ? bytes : LARGEST_SLAB) : NULL;
+    size_t bytes = (size_t)FIRST_SLAB << (n < DOUBLINGS ? n : DOUBLINGS);
+    struct zr_block *blocks = n < SLABS ? zr_pages(bytes) : NULL;
 
     if (!blocks)
         return false;
-    all.slab[n] = (struct slab){blocks, 0, (bytes < LARGEST_SLAB ? bytes : LARGEST_SLAB) / sizeof *blocks};
+    all.slab[n] = (struct slab){blocks, 0, bytes / sizeof *blocks};
     __atomic_store_n(&all.slabs, n + 1, __ATOMIC_RELEASE);
     return true;
 }
@@ -66,25 +66,15 @@ static struct zr_block *take_one(void) {
     return &s->blocks[s->used - 1];
 }
 
-/* One for the caller and, unless the thread is ending, a batch for the thread's list. */
-static ZR_COLD struct zr_block *refill(void) {
+/* Gives the thread a batch, or a single one when it is ending. */
+static ZR_COLD void refill(void) {
     unsigned count = zr_thread_attend() ? BATCH : 1;
-    struct zr_block *b, *list = NULL;
+    struct zr_block *b;
 
     zr_lock(&all.lock);
-    while (count && (b = take_one())) {
-        push(&list, b);
-        count--;
-    }
+    for (; zr_thread.cache.spares < count && (b = take_one()); zr_thread.cache.spares++)
+        push(&zr_thread.cache.spare, b);
     zr_unlock(&all.lock);
-    if (!list)
-        return NULL;
-    b = pop(&list);
-    while (list) {
-        push(&zr_thread.cache.spare, pop(&list));
-        zr_thread.cache.spares++;
-    }
-    return blank(b);
 }
 
 static ZR_COLD void spill(unsigned keep) {
@@ -96,7 +86,9 @@ static ZR_COLD void spill(unsigned keep) {
 
 struct zr_block *zr_block_new(void) {
     if (unlikely(!zr_thread.cache.spare))
-        return refill();
+        refill();
+    if (unlikely(!zr_thread.cache.spare))
+        return NULL;
     zr_thread.cache.spares--;
     return blank(pop(&zr_thread.cache.spare));
 }

@@ -203,7 +203,7 @@ enum { ZR_POOL_GRAIN = 512 }; /* chunks begin and end on multiples of it; the le
 /* Codes are the backing's own and go up unchanged; 0 is success. */
 struct zr_pool_backing {
     void *arg;
-    /* The block is in the map, LIVE, and stays so until free(); NULL: *code says why. */
+    /* Of this size, on a multiple of ZR_POOL_GRAIN; in the map, LIVE, until free(). NULL: *code says why. */
     struct zr_block *(*alloc)(void *arg, size_t size, int *code);
     void (*free)(void *arg, struct zr_block *b);
 };

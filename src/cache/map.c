@@ -9,9 +9,8 @@
  *
  * A block that leaves (NONE) stays where it is until its descriptor is placed elsewhere, or until a block that covers
  * its base is inserted: so a second free is told from a free of what never was, an allocation at the same address
- * changes nothing in the tree, and the nearest base below an address is that of the block around it, if there is one.
- *
- * Blocks in the map do not overlap.
+ * changes nothing in the tree, and the nearest base below an address is that of the block around it, if there is one:
+ * blocks in the map do not overlap.
  */
 #include "cache/cache.h"
 
@@ -39,10 +38,6 @@ static void store(uintptr_t *at, uintptr_t value) {
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
 
-static uint32_t uses_so_far(void) {
-    return __atomic_load_n(&uses, __ATOMIC_ACQUIRE);
-}
-
 static struct node *node_of(uintptr_t child) {
     return (struct node *)(child - 1);
 }
@@ -66,7 +61,7 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word) {
     uintptr_t a = (uintptr_t)p;
 
     for (;;) {
-        uint32_t before = uses_so_far();
+        uint32_t before = __atomic_load_n(&uses, __ATOMIC_ACQUIRE);
         uintptr_t at = load(&root);
         struct zr_block *b;
 
@@ -79,7 +74,7 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word) {
             if (likely(base_of(b) == a))
                 return b;
         }
-        if (likely(uses_so_far() == before))
+        if (likely(__atomic_load_n(&uses, __ATOMIC_ACQUIRE) == before))
             return NULL;
     }
 }
@@ -120,7 +115,7 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word) {
     uintptr_t a = (uintptr_t)p;
 
     for (;;) {
-        uint32_t before = uses_so_far();
+        uint32_t before = __atomic_load_n(&uses, __ATOMIC_ACQUIRE);
         struct zr_block *b = nearest(load(&root), 64, a);
         bool same = true;
 
@@ -136,7 +131,7 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word) {
             if (same && zr_word_state(*word) != ZR_BLOCK_NONE && a - base < held)
                 return b;
         }
-        if (likely(same && uses_so_far() == before))
+        if (likely(same && __atomic_load_n(&uses, __ATOMIC_ACQUIRE) == before))
             return NULL;
     }
 }

@@ -33,7 +33,6 @@ struct zr_segment_of_pool {
     uint8_t group;
     uint8_t shift;                                          /* log2 of the bytes per entry of the table */
     uint8_t table_class;                                    /* log2 of the entries that there is room for */
-    bool retired;                                           /* its free chunks are in no bin: it was exported */
     struct zr_segment_of_pool *newer[LISTS], *older[LISTS]; /* spare: the next one is older[ALL] */
     uintptr_t table[];
 };
@@ -56,15 +55,13 @@ struct zr_pool {
     struct list list[LISTS];
     struct zr_pool_backing backing;
     segment *spare[TABLE_CLASSES];
-    uint64_t serial;
-    unsigned references;  /* of zr_pools_trim; under pools_lock */
-    struct zr_pool *next; /* in `pools`, or in `spare_pools` */
-    struct zr_fit fit[GROUPS];
+    struct zr_pool *next;          /* in `pools`, or in `spare_pools` */
+    struct zr_chunk *free[GROUPS]; /* the treaps of fit.h */
 };
 
 static struct zr_lock pools_lock;
 static struct zr_pool *pools, *spare_pools;
-static uint64_t last_serial;
+static unsigned walkers; /* threads that go through `pools` without the lock: none leaves meanwhile */
 
 static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) & ~(to - 1);
@@ -92,21 +89,12 @@ static uintptr_t *entry_of(segment *s, uintptr_t a) {
     return &s->table[(a - s->base) >> s->shift];
 }
 
-/* Whole grains in a block whose base may lie on none. */
-static size_t usable_in(const struct zr_block *b) {
-    return (b->size - (round_up(b->base, GRAIN) - b->base)) & ~(GRAIN - 1);
-}
-
 /* A blank descriptor, its table cleared; NULL when mmap fails. */
 static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
-    unsigned table_class = 3;
-    size_t bytes;
-    segment *s;
+    unsigned table_class = 64 - (unsigned)__builtin_clzll(size >> shift | 7);
+    size_t bytes = sizeof(segment) + sizeof(uintptr_t) * ((size_t)1 << table_class);
+    segment *s = pool->spare[table_class];
 
-    while ((size_t)1 << table_class < (size >> shift) + 1)
-        table_class++;
-    bytes = sizeof *s + sizeof *s->table * ((size_t)1 << table_class);
-    s = pool->spare[table_class];
     if (s)
         pool->spare[table_class] = s->older[ALL];
     else
@@ -118,11 +106,11 @@ static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
     return s;
 }
 
-/* Adds a block of the backing as a segment; returns its one chunk, free and in no bin. NULL when mmap fails. */
+/* Adds a block of the backing as a segment; returns its one chunk, free and in no treap. NULL when mmap fails. */
 static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct zr_block *b) {
     struct zr_chunk *c = zr_chunk_new(&pool->spare_chunks);
     unsigned shift = group == SMALL ? 9 : 20;
-    segment *s = c ? new_segment(pool, shift, usable_in(b)) : NULL;
+    segment *s = c ? new_segment(pool, shift, b->size) : NULL;
 
     if (!s) {
         if (c)
@@ -130,8 +118,8 @@ static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct
         return NULL;
     }
     s->block = b;
-    s->base = round_up(b->base, GRAIN);
-    s->size = usable_in(b);
+    s->base = b->base;
+    s->size = b->size;
     s->first = c;
     s->group = (uint8_t)group;
     s->shift = (uint8_t)shift;
@@ -154,7 +142,7 @@ static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **g
     for (struct zr_chunk *c = s->first, *next; c; c = next) {
         next = c->next;
         if (c->up)
-            zr_fit_remove(&pool->fit[s->group], c);
+            zr_fit_remove(c);
         zr_chunk_drop(&pool->spare_chunks, c);
     }
     pool->counts.held -= b->held;
@@ -207,23 +195,13 @@ static void tick(struct zr_pool *pool, struct zr_block **gone) {
         trim(pool, pool->counts.whole_free - 1, gone);
 }
 
-/* A segment was exported: what is free in it is not reused. */
-static ZR_COLD void retire(struct zr_pool *pool, segment *s) {
-    for (struct zr_chunk *c = s->first; c; c = c->next)
-        if (c->up) {
-            zr_fit_remove(&pool->fit[s->group], c);
-            c->requested = 0;
-        }
-    s->retired = true;
-}
-
 static bool is_exported(const segment *s) {
     return zr_block_flags(s->block) & ZR_BLOCK_EXPORTED;
 }
 
 /* Its last allocation has gone. */
 static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gone) {
-    if (s->retired) {
+    if (is_exported(s)) {
         remove_segment(pool, s, gone);
         return;
     }
@@ -235,24 +213,22 @@ static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gon
 
 /* --- chunks; the caller holds the lock ---------------------------------------------------------------------------- */
 
-/* The best fit in a segment that was not exported, in no bin any more; NULL: there is none. */
+/* The best fit in a segment that was not exported, in no treap any more; NULL: there is none. */
 static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size, struct zr_block **gone) {
     struct zr_chunk *c;
 
-    while ((c = zr_fit_best(&pool->fit[group], size))) {
+    while ((c = zr_fit_best(pool->free[group], size))) {
         segment *s = c->segment;
 
-        zr_fit_remove(&pool->fit[group], c);
+        zr_fit_remove(c);
         if (s->live == 0) {
             unlink_segment(pool, WHOLE, s);
             pool->counts.whole_free -= s->block->held;
         }
         if (likely(!is_exported(s)))
             break;
-        c->requested = 0;
-        retire(pool, s);
         if (s->live == 0)
-            became_whole(pool, s, gone);
+            remove_segment(pool, s, gone);
     }
     return c;
 }
@@ -262,19 +238,22 @@ static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *fro
                                       struct zr_block **gone) {
     struct zr_chunk *c = zr_chunk_cut(front, before, &pool->spare_chunks);
 
-    zr_fit_insert(&pool->fit[front->segment->group], front);
+    zr_fit_insert(&pool->free[front->segment->group], front);
     if (!c && front->segment->live == 0)
         became_whole(pool, front->segment, gone);
     return c;
 }
 
-/* Makes an allocation of a chunk that is in no bin. What is left over becomes free, if it is worth it. */
+/* Makes an allocation of a chunk that is in no treap. What is left over becomes free, if it is worth it. */
 static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, size_t requested) {
     segment *s = c->segment;
     size_t left = c->size - size;
+    struct zr_chunk *rest = NULL;
 
     if (s->group == SMALL ? left >= GRAIN : left > MIB)
-        zr_fit_split(&pool->fit[s->group], c, size, &pool->spare_chunks);
+        rest = zr_chunk_cut(c, size, &pool->spare_chunks);
+    if (rest)
+        zr_fit_insert(&pool->free[s->group], rest);
     c->requested = requested;
     *entry_of(s, c->base) = (uintptr_t)c;
     s->live++;
@@ -293,48 +272,43 @@ static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **
     pool->counts.live_bytes -= c->requested;
     c->requested = 0;
     if (likely(!is_exported(s)))
-        zr_fit_merge(&pool->fit[s->group], c, &pool->spare_chunks);
-    else if (!s->retired)
-        retire(pool, s);
+        zr_fit_merge(&pool->free[s->group], c, &pool->spare_chunks);
     if (s->live == 0)
         became_whole(pool, s, gone);
 }
 
 /* --- malloc and free ---------------------------------------------------------------------------------------------- */
 
-/* A chunk of a new segment, in no bin, with the lock held; NULL, without the lock, and *code. */
-static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, size_t room, int *code) {
+/* The chunk of a new segment, in no treap; NULL, and *code. The caller does not hold the lock. */
+static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t size, int *code) {
     struct zr_block *b = pool->backing.alloc(pool->backing.arg, size, code);
     struct zr_chunk *c;
 
-    if (unlikely(b && usable_in(b) < room)) { /* its base is on no grain */
-        pool->backing.free(pool->backing.arg, b);
-        b = pool->backing.alloc(pool->backing.arg, size + GRAIN, code);
-    }
     if (!b)
         return NULL;
     zr_lock(&pool->lock);
-    c = usable_in(b) >= room ? add_segment(pool, group, b) : NULL;
+    c = b->base % GRAIN == 0 ? add_segment(pool, group, b) : NULL;
     pool->counts.backing_allocs++;
-    if (c)
-        return c;
-    pool->counts.backing_frees++;
+    pool->counts.backing_frees += !c;
     zr_unlock(&pool->lock);
-    pool->backing.free(pool->backing.arg, b);
-    *code = ZR_NO_MEMORY;
-    return NULL;
+    if (!c) {
+        pool->backing.free(pool->backing.arg, b);
+        *code = ZR_NO_MEMORY;
+    }
+    return c;
 }
 
-/* The same, called with the lock held. The segment as PyTorch would have it, else of the size that is needed. */
+/* The same with the lock, which it lets go. The segment as PyTorch would have it, else of the size that is needed. */
 static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code) {
     size_t exact = round_up(room, SMALL_SEGMENT);
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct zr_chunk *c;
 
     zr_unlock(&pool->lock);
-    c = try_growing(pool, group, wanted, room, code);
+    c = try_growing(pool, group, wanted, code);
     if (!c && wanted != exact)
-        c = try_growing(pool, group, exact, room, code);
+        c = try_growing(pool, group, exact, code);
+    zr_lock(&pool->lock);
     return c;
 }
 
@@ -348,18 +322,14 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
 
     *out = NULL;
     zr_lock(&pool->lock);
-    c = likely(size <= MOST) ? take_best(pool, group, room, &gone) : NULL;
+    c = take_best(pool, group, room, &gone);
     *grew = !c;
     for (int tries = 0; unlikely(!c) && tries < MOST_TRIES; tries++) {
         uint64_t frees = pool->frees;
 
         c = grow(pool, group, room, &code);
-        if (c)
-            break;
         /* Other threads may have freed what fits meanwhile, or room for a segment. */
-        zr_lock(&pool->lock);
-        c = likely(size <= MOST) ? take_best(pool, group, room, &gone) : NULL;
-        if (!c && pool->frees == frees)
+        if (!c && !(c = take_best(pool, group, room, &gone)) && pool->frees == frees)
             break;
     }
     if (c && unlikely(c->base & (alignment - 1)) && alignment > GRAIN)
@@ -462,10 +432,9 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned acco
     if (pool)
         spare_pools = pool->next;
     else
-        pool = zr_pages(round_up(sizeof *pool, 4096));
+        pool = zr_piece(sizeof *pool);
     if (pool) {
         init(pool, backing, account);
-        pool->serial = ++last_serial;
         pool->next = pools;
         pools = pool;
     }
@@ -473,21 +442,21 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned acco
     return pool;
 }
 
-/* Waits for zr_pools_trim in other threads: the backing may be gone as soon as this has returned. */
+/* Waits for walkers: the backing may be gone as soon as this has returned. */
 void zr_pool_delete(struct zr_pool *pool) {
     struct zr_pool **at = &pools;
     struct zr_block *gone = NULL;
 
     zr_lock(&pools_lock);
-    while (*at && *at != pool)
-        at = &(*at)->next;
-    if (*at)
-        *at = pool->next;
-    while (pool->references) {
+    while (walkers) {
         zr_unlock(&pools_lock);
         sched_yield();
         zr_lock(&pools_lock);
     }
+    while (*at && *at != pool)
+        at = &(*at)->next;
+    if (*at)
+        *at = pool->next;
     zr_unlock(&pools_lock);
     zr_lock(&pool->lock);
     trim(pool, 0, &gone);
@@ -518,34 +487,38 @@ uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep) {
     return give_back(pool, gone);
 }
 
-/* The pool of this account made after the last one, which is no longer referenced; NULL: there is none. */
-static struct zr_pool *next_pool(unsigned account, struct zr_pool *last) {
-    uint64_t serial = last ? last->serial : 0;
-    struct zr_pool *found = NULL;
+/* The first pool of a walk. Pools that are made meanwhile come before it. */
+static struct zr_pool *begin_walk(void) {
+    struct zr_pool *first;
 
     zr_lock(&pools_lock);
-    for (struct zr_pool *pool = pools; pool && pool->serial > serial; pool = pool->next) /* the newest first */
-        if (account == ZR_ACCOUNTS || pool->account == account)
-            found = pool;
-    if (found)
-        found->references++;
-    if (last)
-        last->references--;
+    walkers++;
+    first = pools;
     zr_unlock(&pools_lock);
-    return found;
+    return first;
+}
+
+static void end_walk(void) {
+    zr_lock(&pools_lock);
+    walkers--;
+    zr_unlock(&pools_lock);
 }
 
 uint64_t zr_pools_trim(unsigned account) {
     uint64_t bytes = 0;
 
-    for (struct zr_pool *pool = NULL; (pool = next_pool(account, pool));)
-        bytes += zr_pool_trim(pool, 0);
+    for (struct zr_pool *pool = begin_walk(); pool; pool = pool->next)
+        if (account == ZR_ACCOUNTS || pool->account == account)
+            bytes += zr_pool_trim(pool, 0);
+    end_walk();
     return bytes;
 }
 
 void zr_pools_set_limits(unsigned account, uint64_t keep, uint32_t idle_ms) {
-    for (struct zr_pool *pool = NULL; (pool = next_pool(account, pool));)
-        zr_pool_set_limits(pool, keep, idle_ms);
+    for (struct zr_pool *pool = begin_walk(); pool; pool = pool->next)
+        if (pool->account == account)
+            zr_pool_set_limits(pool, keep, idle_ms);
+    end_walk();
 }
 
 void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out) {
@@ -578,8 +551,8 @@ void zr_pool_fork_child(void) {
             forget(pool);
         else
             inherit(pool);
-        pool->references = 0;
     }
     pools_lock = (struct zr_lock){0};
     pools = spare_pools = NULL;
+    walkers = 0;
 }
