@@ -41,8 +41,8 @@ void zr_sycl_async_free_h(void *handler, void *ptr);
 ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr) {
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
-    zr_function set = runtime && zr_route_block(ptr) ? set_host_task(runtime) : NULL;
-    zr_function real = runtime ? zr_runtime_function(runtime, FREE_IN_GROUP) : NULL;
+    zr_function set = zr_route_block(ptr) ? set_host_task(runtime) : NULL;
+    zr_function real = zr_runtime_function(runtime, FREE_IN_GROUP);
     struct function task = {{ptr, caller}, manage, take_back};
 
     if (set)
@@ -57,7 +57,7 @@ ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     bool owned = zr_route_block(ptr) != NULL;
-    zr_function real = runtime ? zr_runtime_function(runtime, owned ? WAIT : FREE) : NULL;
+    zr_function real = zr_runtime_function(runtime, owned ? WAIT : FREE);
 
     if (!real)
         return;

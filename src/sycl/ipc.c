@@ -20,28 +20,20 @@ struct handle {
     void *data;
     size_t size;
 };
-typedef struct handle (*get_handle)(void *ptr, const void *context);
-typedef void (*put_handle)(struct handle *handle, const void *context);
+typedef struct handle (*get_function)(void *ptr, const void *context);
+typedef void (*put_function)(struct handle *handle, const void *context);
 
-/* The handle of a block, its offset still to be set. */
+/* The handle of a block, its offset still to be set; or a copy with its offset, which the program was given. */
 struct exported {
     struct exported *next;
-    uint64_t word; /* of the block: another generation is another block */
-    uintptr_t base;
+    uintptr_t base; /* of the block; 0: a copy */
+    uint64_t word;  /* of the block: another generation is another block */
     ze_ipc_mem_handle_t handle;
     size_t size, offset_at;
-    char data[];
-};
-
-/* What the program was given. */
-struct issued {
-    struct issued *next;
     _Alignas(16) char data[];
 };
 
 static struct exported *exports;
-static struct issued *issues;
-static struct zr_lock lock;
 
 /* --- making a handle out of one of the runtime's ------------------------------------------------------------------ */
 
@@ -80,16 +72,16 @@ struct wanted {
     const struct zr_block *block;
     ze_ipc_mem_handle_t handle;
     const void *context; /* SYCL's */
-    get_handle get;
-    put_handle put;
+    get_function get;
+    put_function put;
     struct exported *made;
 };
 
 /* Calls of ours, not of the program: uncounted, but seen. */
 static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
     struct wanted *w = arg;
-    struct zr_watch seen = {.size = NATIVE_SIZE};
-    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&seen);
+    struct zr_practice watched;
+    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&watched, NATIVE_SIZE);
     char *base = zr_native_alloc(runtime, objects, NATIVE_SIZE);
     struct handle native;
 
@@ -97,7 +89,7 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
         return;
     native = w->get(base + NATIVE_OFFSET, w->context);
     if (native.data) {
-        w->made = make(w->block, &w->handle, &native, base, &seen);
+        w->made = make(w->block, &w->handle, &native, base, &watched.seen);
         w->put(&native, w->context);
     }
     zr_native_free(runtime, objects, base);
@@ -105,31 +97,43 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
 
 /* --- the handles of blocks ---------------------------------------------------------------------------------------- */
 
-static struct exported *find(const struct zr_block *b) {
-    struct exported *e;
+/* Under the lock. */
+static struct exported *find(uintptr_t base, uint64_t word) {
+    struct exported *e = exports;
 
-    zr_lock(&lock);
-    for (e = exports; e && (e->base != b->base || e->word >> 32 != zr_block_word(b) >> 32); e = e->next)
-        ;
-    zr_unlock(&lock);
+    while (e && (e->base != base || e->word >> 32 != word >> 32))
+        e = e->next;
     return e;
 }
 
 /* Of two threads that export one block both get the handle of the first. */
-static struct exported *publish(struct exported *made) {
+static struct exported *add(struct exported *new) {
     struct exported *e;
 
-    zr_lock(&lock);
-    for (e = exports; e && (e->base != made->base || e->word >> 32 != made->word >> 32); e = e->next)
-        ;
+    zr_lock(&zr_sycl_lock);
+    e = new->base ? find(new->base, new->word) : NULL;
     if (!e) {
-        made->next = exports;
-        exports = made;
+        new->next = exports;
+        exports = new;
     }
-    zr_unlock(&lock);
+    zr_unlock(&zr_sycl_lock);
     if (e)
-        free(made);
-    return e ? e : made;
+        free(new);
+    return e ? e : new;
+}
+
+/* The copy with this data, or else the handle of the block with this base, is the caller's now; NULL: there is none. */
+static struct exported *take_out(const void *data, uintptr_t base) {
+    struct exported **at = &exports, *e;
+
+    zr_lock(&zr_sycl_lock);
+    while (*at && (data ? (*at)->data != data : (*at)->base != base))
+        at = &(*at)->next;
+    e = *at;
+    if (e)
+        *at = e->next;
+    zr_unlock(&zr_sycl_lock);
+    return e;
 }
 
 static struct exported *export(const struct zr_block *b, const void *caller, struct wanted *w) {
@@ -147,81 +151,50 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
         zr_warn("route:sycl: this runtime's IPC handles have a form that is not known; a block cannot be exported");
         return NULL;
     }
-    return publish(w->made);
+    return add(w->made);
 }
 
-static bool get(void *ptr, const void *context, const void *caller, get_handle real_get, put_handle real_put,
-                struct handle *out) {
-    struct zr_block *b = zr_route_block(ptr);
-    struct wanted w = {.block = b, .context = context, .get = real_get, .put = real_put};
-    struct exported *e;
-    struct issued *i;
+/* The handle of a block of ours; without data: the runtime answers. */
+static struct handle get(struct wanted *w, char *ptr, const void *caller) {
+    struct exported *e, *copy;
     size_t offset;
 
-    if (!b || !real_get || !real_put)
-        return false;
-    e = find(b);
-    if (!e && !(e = export(b, caller, &w)))
-        return false;
-    i = malloc(sizeof *i + e->size);
-    if (!i)
-        return false;
-    offset = (uintptr_t)ptr - b->base;
-    memcpy(i->data, e->data, e->size);
-    memcpy(i->data + e->offset_at, &offset, sizeof offset);
-    *out = (struct handle){i->data, e->size};
-    zr_lock(&lock);
-    i->next = issues;
-    issues = i;
-    zr_unlock(&lock);
-    return true;
-}
-
-/* False: it was the runtime that gave it out. */
-static bool put(const struct handle *h) {
-    struct issued **at, *i;
-
-    zr_lock(&lock);
-    for (at = &issues; *at && (*at)->data != h->data; at = &(*at)->next)
-        ;
-    i = *at;
-    if (i)
-        *at = i->next;
-    zr_unlock(&lock);
-    free(i);
-    return i != NULL;
+    zr_lock(&zr_sycl_lock);
+    e = find(w->block->base, zr_block_word(w->block));
+    zr_unlock(&zr_sycl_lock);
+    if (!e)
+        e = export(w->block, caller, w);
+    copy = e ? calloc(1, sizeof *copy + e->size) : NULL;
+    if (!copy)
+        return (struct handle){NULL, 0};
+    offset = (uintptr_t)ptr - w->block->base;
+    memcpy(copy->data, e->data, e->size);
+    memcpy(copy->data + e->offset_at, &offset, sizeof offset);
+    return (struct handle){add(copy)->data, e->size};
 }
 
 /* A handle of a block of this process: nothing needs to be opened. */
 static void *open_own(const char *data, size_t size) {
-    struct exported *e;
     char *p = NULL;
     size_t offset;
 
-    zr_lock(&lock);
-    for (e = exports; e && !p; e = e->next) {
+    zr_lock(&zr_sycl_lock);
+    for (struct exported *e = exports; e && !p; e = e->next) {
         size_t after = e->offset_at + sizeof offset;
 
-        if (e->size != size || memcmp(e->data, data, e->offset_at) != 0 ||
+        if (!e->base || e->size != size || memcmp(e->data, data, e->offset_at) != 0 ||
             memcmp(e->data + after, data + after, size - after) != 0)
             continue;
         memcpy(&offset, data + e->offset_at, sizeof offset);
         p = (char *)e->base + offset;
     }
-    zr_unlock(&lock);
+    zr_unlock(&zr_sycl_lock);
     return p && zr_route_block(p) ? p : NULL;
 }
 
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
-    struct exported **at, *e;
+    struct exported *e = take_out(NULL, b->base);
 
-    zr_lock(&lock);
-    for (at = &exports; *at && (*at)->base != b->base; at = &(*at)->next)
-        ;
-    e = *at;
-    if (e)
-        *at = e->next;
-    zr_unlock(&lock);
     if (e && e->word >> 32 == zr_block_word(b) >> 32)
         ZR_DOWN(call, zeMemPutIpcHandle, 0, (b->key.context, e->handle));
     free(e);
@@ -229,45 +202,61 @@ void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
 
 /* The parent's; their few bytes are let go of. */
 void zr_ipc_fork_child(void) {
-    lock = (struct zr_lock){0};
     exports = NULL;
-    issues = NULL;
 }
 
 /* --- what the program calls --------------------------------------------------------------------------------------- */
 
+static struct handle get_handle(void *ptr, const void *context, const void *caller, const char *get_symbol,
+                                const char *put_symbol) {
+    struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);
+    struct wanted w = {.block = zr_route_block(ptr),
+                       .context = context,
+                       .get = (get_function)zr_runtime_function(r, get_symbol),
+                       .put = (put_function)zr_runtime_function(r, put_symbol)};
+    struct handle out = {NULL, 0};
+
+    if (w.block && w.get && w.put)
+        out = get(&w, ptr, caller);
+    return out.data || !w.get ? out : w.get(ptr, context);
+}
+
+/* What we have not given out is the runtime's. */
+static void put_handle(struct handle *handle, const void *context, const void *caller, const char *symbol) {
+    put_function real = (put_function)zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_put, caller), symbol);
+    struct exported *copy = handle->data ? take_out(handle->data, 0) : NULL;
+
+    if (!copy && real)
+        real(handle, context);
+    free(copy);
+}
+
+static void close_pointer(void *ptr, const void *context, const void *caller, const char *symbol) {
+    zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_close, caller), symbol);
+
+    if (!zr_route_block(ptr) && real)
+        ((void (*)(void *, const void *))real)(ptr, context);
+}
+
 /* The same three functions in the two namespaces that runtimes have had for them. */
+#define GET "3getEPvRKNS0_7contextE"
+#define PUT "3putERNS4_6handleERKNS0_7contextE"
+#define CLOSE "5closeEPvRKNS0_7contextE"
 #define ZR_IPC(name, prefix)                                                                                           \
     struct handle zr_sycl_##name##_get(void *ptr, const void *context);                                                \
-    ZR_SYCL_EXPORT(name##_get, prefix "3getEPvRKNS0_7contextE")                                                        \
+    ZR_SYCL_EXPORT(name##_get, prefix GET)                                                                             \
     struct handle zr_sycl_##name##_get(void *ptr, const void *context) {                                               \
-        const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);                                         \
-        get_handle real = r ? (get_handle)zr_runtime_function(r, prefix "3getEPvRKNS0_7contextE") : NULL;              \
-        put_handle back = r ? (put_handle)zr_runtime_function(r, prefix "3putERNS4_6handleERKNS0_7contextE") : NULL;   \
-        struct handle out = {NULL, 0};                                                                                 \
-                                                                                                                       \
-        if (get(ptr, context, caller, real, back, &out) || !real)                                                      \
-            return out;                                                                                                \
-        return real(ptr, context);                                                                                     \
+        return get_handle(ptr, context, __builtin_return_address(0), prefix GET, prefix PUT);                          \
     }                                                                                                                  \
     void zr_sycl_##name##_put(struct handle *handle, const void *context);                                             \
-    ZR_SYCL_EXPORT(name##_put, prefix "3putERNS4_6handleERKNS0_7contextE")                                             \
+    ZR_SYCL_EXPORT(name##_put, prefix PUT)                                                                             \
     void zr_sycl_##name##_put(struct handle *handle, const void *context) {                                            \
-        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_put, __builtin_return_address(0));                    \
-        put_handle real = r ? (put_handle)zr_runtime_function(r, prefix "3putERNS4_6handleERKNS0_7contextE") : NULL;   \
-                                                                                                                       \
-        if (!put(handle) && real)                                                                                      \
-            real(handle, context);                                                                                     \
+        put_handle(handle, context, __builtin_return_address(0), prefix PUT);                                          \
     }                                                                                                                  \
     void zr_sycl_##name##_close(void *ptr, const void *context);                                                       \
-    ZR_SYCL_EXPORT(name##_close, prefix "5closeEPvRKNS0_7contextE")                                                    \
+    ZR_SYCL_EXPORT(name##_close, prefix CLOSE)                                                                         \
     void zr_sycl_##name##_close(void *ptr, const void *context) {                                                      \
-        struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_close, __builtin_return_address(0));                  \
-        zr_function real = r ? zr_runtime_function(r, prefix "5closeEPvRKNS0_7contextE") : NULL;                       \
-                                                                                                                       \
-        if (!zr_route_block(ptr) && real)                                                                              \
-            ((void (*)(void *, const void *))real)(ptr, context);                                                      \
+        close_pointer(ptr, context, __builtin_return_address(0), prefix CLOSE);                                        \
     }
 ZR_IPC(ipc_memory, "_ZN4sycl3_V13ext6oneapi12experimental10ipc_memory")
 ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
@@ -276,8 +265,8 @@ ZR_IPC(ipc, "_ZN4sycl3_V13ext6oneapi12experimental3ipc6memory")
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device);
 ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device) {
-    struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_open, __builtin_return_address(0));
-    zr_function real = r ? zr_runtime_function(r, OPEN) : NULL;
+    const void *caller = __builtin_return_address(0);
+    zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_open, caller), OPEN);
     void *own = open_own(data, size);
 
     if (own || !real)

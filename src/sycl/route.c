@@ -10,28 +10,33 @@ enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps of device 
 
 uint32_t zr_route_decision;
 static uint32_t pool_taken;
-static const char *pool_refused;
-static size_t pool_limit = SIZE_MAX; /* atomic: until the runtime tells */
+static const char *pool_refused = "the runtime asks nobody for its pool"; /* atomic: why there is none of ours */
+static size_t pool_limit = SIZE_MAX;                                      /* atomic: until the runtime tells */
 
 static void tell(const char *route, const char *why) {
     zr_text(ZR_T_ROUTE, route);
     zr_text(ZR_T_ROUTE_WHY, why);
 }
 
-ZR_COLD enum zr_route zr_route_decide(void) {
+ZR_COLD enum zr_route zr_route_decide(bool level_zero) {
     enum zr_route d = ZR_BY_RUNTIME;
     const char *why = __atomic_load_n(&pool_refused, __ATOMIC_ACQUIRE);
+    bool taken = __atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE);
 
-    if (!why)
-        why = "the runtime asks nobody for its pool";
     zr_config_load();
     zr_stats_open();
+    if (!level_zero) {
+        if (!taken)
+            tell("native", "another backend than Level Zero so far");
+        zr_count(ZR_F_PASSED_BACKEND, 1);
+        return ZR_NOT_DECIDED;
+    }
     if (zr_config.route == ZR_ROUTE_NATIVE) {
         tell("native", "asked for");
     } else if (zr_config.route == ZR_ROUTE_SYCL) {
         d = ZR_AT_SYCL;
         tell("sycl", "asked for");
-    } else if (__atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE)) {
+    } else if (taken) {
         d = ZR_BY_POOL;
     } else if (zr_config.route == ZR_ROUTE_AUTO) {
         d = ZR_AT_SYCL;
@@ -42,14 +47,6 @@ ZR_COLD enum zr_route zr_route_decide(void) {
     }
     __atomic_store_n(&zr_route_decision, d, __ATOMIC_RELEASE);
     return d;
-}
-
-void zr_route_waits(void) {
-    zr_config_load();
-    zr_stats_open();
-    if (!__atomic_load_n(&pool_taken, __ATOMIC_ACQUIRE))
-        tell("native", "another backend than Level Zero so far");
-    zr_count(ZR_F_PASSED_BACKEND, 1);
 }
 
 bool zr_route_wants_pool(void) {
@@ -159,7 +156,7 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
         ZR_BELOW(call, zeMemFree)(w->context, *out);
         return ZE_RESULT_ERROR_UNKNOWN;
     }
-    b->owner = practice;
+    __atomic_store_n(&b->owner, practice, __ATOMIC_RELAXED);
     return make_resident(call, w, *out, size);
 }
 
@@ -254,12 +251,12 @@ static bool follow_one(struct zr_block *b, void *arg) {
     void *base = (void *)__atomic_load_n(&b->base, __ATOMIC_RELAXED);
     size_t size = __atomic_load_n(&b->size, __ATOMIC_RELAXED);
 
-    if (zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE ||
-        __atomic_load_n(&b->key.account, __ATOMIC_RELAXED) != c->is->number || !(zr_block_flags(b) & ZR_BLOCK_SYCL) ||
-        __atomic_load_n(&b->key.context, __ATOMIC_RELAXED) != (void *)c->is->seen.context)
+    if (!(zr_block_flags(b) & ZR_BLOCK_SYCL) || __atomic_load_n(&b->owner, __ATOMIC_RELAXED) != c->was ||
+        zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE)
         return true;
     follow(c, &c->is->seen, is & ~was, base, size, true);
     follow(c, &c->was->seen, was & ~is, base, size, false);
+    __atomic_store_n(&b->owner, c->is, __ATOMIC_RELAXED); /* pairs of objects share practices: it follows once */
     return true;
 }
 

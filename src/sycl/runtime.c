@@ -11,7 +11,7 @@
 
 static const char *const symbols[ZR_SYCL_FORMS] = {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) PREFIX symbol,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object) PREFIX symbol,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments) PREFIX symbol,
 #include "sycl/usm.def"
 #undef ZR_SYCL
 #undef ZR_SYCL_FREE
@@ -20,7 +20,6 @@ static const char *const symbols[ZR_SYCL_FORMS] = {
 enum { RUNTIMES = 4, OLDEST = 7, NEWEST = 9 };
 
 static struct zr_runtime runtimes[RUNTIMES];
-static struct zr_lock lock;
 
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
 static unsigned soname_number(const char *soname) {
@@ -35,25 +34,19 @@ static unsigned soname_number(const char *soname) {
     return *digits == '\0' && n >= OLDEST && n <= NEWEST ? n : 0;
 }
 
-struct census {
-    bool any, known;
-};
-
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
-static bool take_census(const struct zr_elf *elf, void *arg) {
-    struct census *c = arg;
-    bool runtime = strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0;
+static bool is_runtime(const struct zr_elf *elf, void *arg) {
+    (void)arg;
+    return strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0;
+}
 
-    c->any |= runtime;
-    c->known |= runtime && soname_number(elf->soname) != 0;
-    return false;
+static bool is_known(const struct zr_elf *elf, void *arg) {
+    (void)arg;
+    return soname_number(elf->soname) != 0;
 }
 
 bool zr_runtime_is_foreign(void) {
-    struct census c = {.any = false};
-
-    zr_elf_each(take_census, &c);
-    return c.any && !c.known;
+    return zr_elf_each(is_runtime, NULL) && !zr_elf_each(is_known, NULL);
 }
 
 static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *) {
@@ -106,14 +99,14 @@ static struct zr_runtime *know(zr_function function) {
     new.base = elf.start;
     new.soname = soname_number(elf.soname);
     new.ours = fill(&new) && new.soname;
-    zr_lock(&lock);
+    zr_lock(&zr_sycl_lock);
     r = place_of(new.base);
     if (r && !r->base) {
         added = true;
         new.ours &= r == &runtimes[0];
         *r = new;
     }
-    zr_unlock(&lock);
+    zr_unlock(&zr_sycl_lock);
     if (added && !new.ours)
         report(r, r == &runtimes[0], elf.soname);
     return r;
@@ -162,13 +155,9 @@ struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
 }
 
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol) {
-    zr_function f = ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol));
+    zr_function f = runtime ? ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol)) : NULL;
 
     if (!f)
         dlerror();
     return f;
-}
-
-void zr_runtime_fork_child(void) {
-    lock = (struct zr_lock){0};
 }

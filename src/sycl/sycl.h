@@ -9,18 +9,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* --- usm.c: SYCL's USM functions ---------------------------------------------------------------------------------- */
-struct zr_runtime;
-struct zr_request;
-/* Device memory by the runtime itself, for these objects; and back. May throw. */
-void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size);
-void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
-void zr_sycl_fork_child(void); /* of the whole folder */
-
 /* --- runtime.c: the SYCL runtimes in this process ----------------------------------------------------------------- */
 enum zr_sycl_form {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object) ZR_SYCL_##form,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
 #include "sycl/usm.def"
 #undef ZR_SYCL
 #undef ZR_SYCL_FREE
@@ -48,9 +40,8 @@ struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
 /* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
-/* A further function of this runtime, or NULL. Cold. */
+/* A further function of this runtime, which may be NULL; NULL: there is none. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
-void zr_runtime_fork_child(void);
 
 /* A hidden version, like the ze functions: found by those who are linked against the runtime. */
 #define ZR_SYCL_EXPORT(name, symbol)                                                                                   \
@@ -58,18 +49,7 @@ void zr_runtime_fork_child(void);
     __attribute__((visibility("default")))
 
 /* --- probe.c: what the runtime asks of Level Zero for a device allocation ----------------------------------------- */
-/* A shared_ptr as SYCL's context, queue and (in older runtimes) device hold their implementation. */
-struct zr_shared {
-    void *implementation;
-    void *control;
-};
-
-static inline const struct zr_shared *zr_shared(const void *object) {
-    return object;
-}
-
 struct zr_request {
-    enum zr_sycl_form form;
     size_t alignment, size;
     const void *queue; /* this, or the two below */
     const void *device, *context;
@@ -94,29 +74,38 @@ void zr_practice_renew(const void *caller);
 /* Calls use() once with SYCL objects of this context and device, which stay alive meanwhile; not at all if none do. */
 typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg);
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
-/* Watches what reaches Level Zero from this thread, uncounted; zr_watch_stop() is a cleanup. */
+/*
+ * Watches, in p->seen, what reaches Level Zero from this thread for a block of `size` bytes or more. Ours, not the
+ * program's: uncounted, and never from the cache. zr_watch_stop() is a cleanup: it ends even when something is thrown.
+ */
 struct zr_watching {
     bool own, inside;
 };
-struct zr_watching zr_watch_start(struct zr_watch *watch);
+struct zr_watching zr_watch_start(struct zr_practice *p, size_t size);
 void zr_watch_stop(const struct zr_watching *was);
-/* Watches whatever allocates and frees `size` bytes or more of device memory once; false: nothing was seen. */
-bool zr_probe(bool (*act)(void *arg), void *arg, size_t size, struct zr_practice *out);
+/* What was watched becomes a practice; false: no block was allocated and freed. */
+bool zr_practice_seen(struct zr_practice *p);
 /* Whether the objects of this request belong to Level Zero. */
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
-void zr_probe_fork_child(void);
+
+/* --- usm.c: SYCL's USM functions ---------------------------------------------------------------------------------- */
+/* Device memory by the runtime itself, for these objects; and back. May throw. */
+void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size);
+void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
+void zr_sycl_fork_child(void);      /* of the whole folder */
+extern struct zr_lock zr_sycl_lock; /* of the tables of the whole folder, none of which is in a hurry */
 
 /* --- route.c: who serves SYCL's device allocations ---------------------------------------------------------------- */
 enum zr_route { ZR_NOT_DECIDED, ZR_AT_SYCL, ZR_BY_POOL, ZR_BY_RUNTIME };
 extern uint32_t zr_route_decision; /* atomic */
-/* Decided at the first allocation on Level Zero, and told in the segment. */
-enum zr_route zr_route_decide(void);
+/*
+ * Decides at the first allocation on Level Zero, and tells in the segment. One on another backend before that decides
+ * nothing, because the runtime asks for its pool when Level Zero is first used; it is told and counted.
+ */
+enum zr_route zr_route_decide(bool level_zero);
 static inline enum zr_route zr_route(void) {
     return (enum zr_route)__atomic_load_n(&zr_route_decision, __ATOMIC_ACQUIRE);
 }
-/* An allocation on another backend before that decides nothing: the runtime asks for its pool when Level Zero is first
- * used. Told and counted. */
-void zr_route_waits(void);
 /* True: as the runtime's pool, if it lets us. */
 bool zr_route_wants_pool(void);
 /* The runtime has taken our pool; or why it cannot. */
@@ -136,31 +125,7 @@ void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller);
 /* The runtime requests residency on other devices now: what lives follows. Cold. */
 void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller);
 
-/* --- runtime_pool.c: pools of ours behind the runtime ------------------------------------------------------------- */
-/* What we call of the runtime's UMF; codes are umf_result_t. */
-struct zr_umf {
-    int (*alloc)(void *provider, size_t size, size_t alignment, void **out);
-    int (*free)(void *provider, void *ptr, size_t size);
-};
-struct zr_runtime_pool {
-    struct zr_umf umf;
-    void *provider;
-    struct zr_pool *pool; /* NULL: none of ours */
-    size_t goes_up_to;    /* what is larger stays when the pool goes: the runtime's own would not have had it */
-    uint32_t hook;        /* at which the provider's calls are seen */
-    unsigned number;      /* of the device */
-};
-/* False: the provider's memory is not device memory, or we do not see it at our hooks. Makes one block and frees it. */
-bool zr_runtime_pool_begin(struct zr_runtime_pool *pool, const struct zr_umf *umf, void *provider, size_t reuses_up_to);
-void zr_runtime_pool_end(struct zr_runtime_pool *pool);
-/* 0, or the provider's code after everything that lay unused was given back. */
-int zr_runtime_pool_malloc(struct zr_runtime_pool *pool, size_t size, size_t alignment, void **out);
-size_t zr_runtime_pool_usable(struct zr_runtime_pool *pool, const void *ptr);
-/* False: not the start of an allocation, nothing was done. */
-bool zr_runtime_pool_free(struct zr_runtime_pool *pool, void *ptr, const void *caller);
-
-/* --- umf.c, ipc.c ------------------------------------------------------------------------------------------------- */
-void zr_umf_fork_child(void);
+/* --- ipc.c ------------------------------------------------------------------------------------------------------ */
 /* Before a block of route:sycl is freed: its IPC handle is put back. */
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b);
 void zr_ipc_fork_child(void);

@@ -10,6 +10,7 @@ enum {
     LARGEST_ALIGNMENT = 64 << 10
 };
 
+struct zr_lock zr_sycl_lock;
 static const char no_location[64]; /* a code location: three null pointers and two numbers */
 
 /* A form with properties is served only when the list is empty: a bitset of 8 bytes, then a vector. */
@@ -53,13 +54,8 @@ static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, 
 
     if (!runtime->ours || !is_plain(r))
         return false;
-    if (unlikely(route == ZR_NOT_DECIDED)) {
-        if (!zr_is_level_zero(runtime, r)) {
-            zr_route_waits();
-            return false;
-        }
-        route = zr_route_decide();
-    }
+    if (unlikely(route == ZR_NOT_DECIDED))
+        route = zr_route_decide(zr_is_level_zero(runtime, r));
     if (route != ZR_AT_SYCL)
         return false;
     practice = zr_practice_of(runtime, r);
@@ -89,7 +85,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     void *zr_sycl_##form_ parameters;                                                                                  \
     ZR_SYCL_EXPORT(form_, "_ZN4sycl3_V1" symbol)                                                                       \
     void *zr_sycl_##form_ parameters {                                                                                 \
-        const struct zr_request r = {.form = ZR_SYCL_##form_, __VA_ARGS__};                                            \
+        const struct zr_request r = {__VA_ARGS__};                                                                     \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form_, caller);                                           \
         void *out = NULL;                                                                                              \
@@ -98,7 +94,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
             return out;                                                                                                \
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form_])arguments;                                         \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments, object)                                                      \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                                              \
     void zr_sycl_##form parameters;                                                                                    \
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                                        \
     void zr_sycl_##form parameters {                                                                                   \
@@ -121,7 +117,7 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     void zr_sycl_##entry(void *device, const void *peer) {                                                             \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
-        zr_function real = runtime ? zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol) : NULL;                       \
+        zr_function real = zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol);                                        \
                                                                                                                        \
         if (!real)                                                                                                     \
             return;                                                                                                    \
@@ -132,9 +128,8 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
 ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")
 
+/* A child's SYCL objects are copies of its parent's: what was found about them is as good as before. */
 void zr_sycl_fork_child(void) {
-    zr_runtime_fork_child();
-    zr_probe_fork_child();
-    zr_umf_fork_child();
+    zr_sycl_lock = (struct zr_lock){0};
     zr_ipc_fork_child();
 }
