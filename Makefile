@@ -285,7 +285,7 @@ deb:
 	packaging/deb $(B)/dist
 
 # --- static analysis beside cppcheck: gcc's analyzer and clang-tidy (.clang-tidy), some minutes --------------
-ANALYZED := $(LIB_SRC) $(TOOL_SRC)
+ANALYZED := $(LIB_SRC) $(TOOL_SRC) $(SIM_SRC)
 ANALYSIS := $(filter-out $(WARN) -MMD -MP -ffile-prefix-map=%,$(BASE))
 analyze: $(ANALYZED:%=$(B)/analyze/%)
 $(B)/analyze/%.c: %.c

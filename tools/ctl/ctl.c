@@ -95,8 +95,10 @@ static bool check_setting(const char *name, const char *value) {
 static const char *record_request(char *text, size_t size, int count, char **word) {
     const char *file = count > 2 ? word[2] : "zeroute.%p.record";
     char folder[4096] = "";
-    if (strcmp(word[1], "off") == 0 && count == 2)
-        return strcpy(text, "set record none");
+    if (strcmp(word[1], "off") == 0 && count == 2) {
+        snprintf(text, size, "set record none");
+        return text;
+    }
     if (strcmp(word[1], "on") != 0) {
         zr_wrong(&command, "record takes on, with a file or without, or off");
         return NULL;

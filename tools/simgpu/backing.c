@@ -20,7 +20,7 @@ static struct sim_backing **entry_of(uintptr_t address, bool create) {
         return NULL;
     struct sim_backing ***leaf = &index_root[unit >> LEVEL];
     if (!*leaf && create)
-        *leaf = calloc(FANOUT, sizeof(**leaf));
+        *leaf = calloc(FANOUT, sizeof(struct sim_backing *));
     return *leaf ? &(*leaf)[unit & (FANOUT - 1)] : NULL;
 }
 

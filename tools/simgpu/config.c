@@ -105,10 +105,14 @@ static bool parse_flag(const char *text, bool *out) {
 }
 
 static bool parse_kernel(const char *text, unsigned *out) {
-    unsigned major, minor;
-    if (sscanf(text, "%u.%u", &major, &minor) != 2 || minor > 99)
+    char *dot, *end;
+    unsigned long major = strtoul(text, &dot, 10);
+    if (dot == text || *dot != '.')
         return false;
-    *out = major * 100 + minor;
+    unsigned long minor = strtoul(dot + 1, &end, 10);
+    if (end == dot + 1 || major > 999 || minor > 99)
+        return false;
+    *out = (unsigned)(major * 100 + minor);
     return true;
 }
 
@@ -166,7 +170,7 @@ static bool parse(const struct setting *setting, const char *text) {
     case SIM_TEXT:
         if (strlen(text) >= sizeof(sim_config.name))
             return false;
-        strcpy(setting->value, text);
+        memcpy(setting->value, text, strlen(text) + 1);
         return *text != '\0';
     default:
         if (!parse_number(text, units, &number) || number < (double)setting->lowest ||

@@ -88,8 +88,9 @@ unsigned sim_bus(const struct sim_device *device) {
 }
 
 static void fill_uuid(const struct sim_device *device, uint8_t *id) {
+    static const uint8_t b580[] = {0x86, 0x80, 0x0b, 0xe2}; /* vendor and device id */
     memset(id, 0, ZE_MAX_DEVICE_UUID_SIZE);
-    memcpy(id, "\x86\x80\x0b\xe2", 4);
+    memcpy(id, b580, sizeof b580);
     id[4] = sim_second() ? 2 : 1;
     id[8] = (uint8_t)sim_bus(device);
     id[15] = (uint8_t)(device->tile + 1);
@@ -307,7 +308,7 @@ ze_result_t sim_zeDevicePciGetPropertiesExt(ze_device_handle_t handle, ze_pci_ex
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     p->address = (ze_pci_address_ext_t){.domain = 0, .bus = sim_bus(sim_device(handle))};
-    p->maxSpeed = (ze_pci_speed_ext_t){.genVersion = 4, .width = 8, .maxBandwidth = 16000000000ll};
+    p->maxSpeed = (ze_pci_speed_ext_t){.genVersion = 4, .width = 8, .maxBandwidth = 16000000000LL};
     return ZE_RESULT_SUCCESS;
 }
 

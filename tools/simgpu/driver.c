@@ -92,8 +92,12 @@ ze_result_t sim_zeDriverGetApiVersion(ze_driver_handle_t driver, ze_api_version_
 
 /* MAJOR.MINOR.BUILD as the real driver packs it: 8, 8 and 16 bits. */
 static uint32_t packed_version(void) {
-    unsigned part[3] = {0, 0, 0};
-    sscanf(sim_config.version, "%u.%u.%u", &part[0], &part[1], &part[2]);
+    uint32_t part[3] = {0, 0, 0};
+    char *at = sim_config.version;
+    for (size_t i = 0; i < 3; i++) {
+        part[i] = (uint32_t)strtoul(at, &at, 10);
+        at += *at == '.';
+    }
     return (part[0] & 0xff) << 24 | (part[1] & 0xff) << 16 | (part[2] & 0xffff);
 }
 

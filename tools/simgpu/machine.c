@@ -186,7 +186,8 @@ void sim_machine_attach(void) {
     first_card = sim_second() ? SIM_CARDS : 0;
     owner = getpid();
     if (given && *given && strlen(given) < sizeof(root_path)) {
-        root = strcpy(root_path, given);
+        memcpy(root_path, given, strlen(given) + 1);
+        root = root_path;
         snprintf(path, sizeof(path), "%s/simgpu-machine", root);
         machine = map_file(path);
         if (!machine)
@@ -311,7 +312,7 @@ uint64_t sim_machine_free(unsigned card) {
 /* vram.N, system.N, gtt.N of this process on card N; mirror; faults; calls.FUNCTION (count:on). */
 uint64_t sim_query(const char *what) {
     const char *dot = strchr(what, '.');
-    unsigned card = dot ? (unsigned)atoi(dot + 1) : 0;
+    unsigned card = dot ? (unsigned)strtoul(dot + 1, NULL, 10) : 0;
     uint64_t value = UINT64_MAX;
     if (strncmp(what, "calls.", 6) == 0)
         return sim_calls(what + 6);

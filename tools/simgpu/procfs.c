@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -115,9 +116,13 @@ void sim_procfs_read_host(struct sim_host_memory *host) {
     char line[256];
     FILE *file = fopen("/proc/meminfo", "re");
     while (file && fgets(line, sizeof(line), file)) {
-        sscanf(line, "MemTotal: %" SCNu64, &host->total_kib);
-        sscanf(line, "MemFree: %" SCNu64, &host->free_kib);
-        sscanf(line, "MemAvailable: %" SCNu64, &host->available_kib);
+        uint64_t kib = strtoull(line + strcspn(line, ":") + 1, NULL, 10);
+        if (strncmp(line, "MemTotal:", 9) == 0)
+            host->total_kib = kib;
+        else if (strncmp(line, "MemFree:", 8) == 0)
+            host->free_kib = kib;
+        else if (strncmp(line, "MemAvailable:", 13) == 0)
+            host->available_kib = kib;
     }
     if (file)
         fclose(file);

@@ -78,7 +78,7 @@ ze_result_t sim_zesDevicePciGetProperties(zes_device_handle_t handle, zes_pci_pr
     if (!p)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     p->address = (zes_pci_address_t){.bus = sim_bus(sim_device((ze_device_handle_t)handle))};
-    p->maxSpeed = (zes_pci_speed_t){.gen = 4, .width = 8, .maxBandwidth = 16000000000ll};
+    p->maxSpeed = (zes_pci_speed_t){.gen = 4, .width = 8, .maxBandwidth = 16000000000LL};
     p->haveBandwidthCounters = p->havePacketCounters = p->haveReplayCounters = 0;
     return ZE_RESULT_SUCCESS;
 }

@@ -255,7 +255,9 @@ static void unmap(struct sim_virtual *virtual, uintptr_t from, uintptr_t to) {
             at = &m->next;
             continue;
         }
-        mmap((void *)m->at, m->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+        if (mmap((void *)m->at, m->size, PROT_NONE, flags, -1, 0) == MAP_FAILED)
+            return; /* it stays mapped */
         *at = m->next;
         drop_mapping(m);
     }
