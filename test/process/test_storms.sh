@@ -8,7 +8,11 @@ storm=$PWD/$B/test/process/storm zeroute=$PWD/$B/zeroute
 export ZE_ENABLE_ALT_DRIVERS=$PWD/$B/libze_simgpu.so ZE_SIMGPU=devices:2
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
-if [ -n "${LONG:-}" ]; then forks=2500 cycles=100 kills=1000; else forks=40 cycles=20 kills=25; fi
+if [ -n "${LONG:-}" ]; then
+    forks=2500 cycles=100 kills=1000 seconds=1800
+else
+    forks=40 cycles=20 kills=25 seconds=300
+fi
 
 # field FILE NAME: of the first process in what run --json wrote.
 field() {
@@ -28,7 +32,7 @@ P
 # The storm as a process of its own: the books of its pid, not those of its children.
 storms() { # KIND PRESET TIMES
     local made said
-    made=$(LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout 300 bash -c \
+    made=$(LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout $seconds bash -c \
         'echo $$ >"$0/pid"; exec "$1" "$2" "$3"' "$dir" "$storm" "$1" "$3" 2>"$dir/said") ||
         { echo "exit code $?: $(tail -n 3 "$dir/said")"; return 1; }
     same "$(cat "$dir/said")" '' || return 1
@@ -55,7 +59,7 @@ done
 
 # Python's multiprocessing, by fork and by spawn, in a process that has used a GPU and has threads at work.
 multiprocessing() { # METHOD PRESET TIMES
-    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout 300 python3 - "$1" "$3" <<'P' >"$dir/out" 2>&1
+    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout $seconds python3 - "$1" "$3" <<'P' >"$dir/out" 2>&1
 import ctypes, multiprocessing, sys, threading
 ze = ctypes.CDLL("libze_loader.so.1")
 def refused(_):
