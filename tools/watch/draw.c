@@ -9,24 +9,20 @@
 
 /* --- lines ------------------------------------------------------------------------------------------------------- */
 
-static void add(struct zr_lines *l, enum zr_style style, char *text) {
-    if (l->count == l->room) {
-        l->room = l->room ? 2 * l->room : 64;
-        l->at = realloc(l->at, l->room * sizeof *l->at);
-    }
-    if (!l->at || !text)
-        abort();
-    l->at[l->count++] = (struct zr_screen_line){text, style};
-}
-
 void zr_lines_add(struct zr_lines *l, enum zr_style style, const char *format, ...) {
     char *text = NULL;
     va_list arguments;
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0)
-        text = NULL;
+        abort();
     va_end(arguments);
-    add(l, style, text);
+    if (l->count == l->room) {
+        l->room = l->room ? 2 * l->room : 64;
+        l->at = realloc(l->at, l->room * sizeof *l->at);
+        if (!l->at)
+            abort();
+    }
+    l->at[l->count++] = (struct zr_screen_line){text, style};
 }
 
 /* Where a line is broken: at the last space that leaves a good part of it, else anywhere. */
@@ -46,7 +42,7 @@ static size_t break_at(const char *line, size_t length, size_t width) {
 void zr_lines_split(struct zr_lines *l, enum zr_style style, const char *text, size_t width) {
     while (*text) {
         size_t length = strcspn(text, "\n"), n = width ? break_at(text, length, width) : length;
-        add(l, style, strndup(text, n));
+        zr_lines_add(l, style, "%.*s", (int)n, text);
         text += n;
         if (n == length)
             text += *text == '\n';
@@ -68,8 +64,10 @@ const char *zr_short_bytes(char *out, uint64_t bytes) {
     static const char unit[] = "BKMGTPE";
     double n = (double)bytes;
     unsigned u = 0;
-    if (bytes == ZR_ABSENT || !bytes)
-        return strcpy(out, bytes ? "-" : "0");
+    if (bytes == ZR_ABSENT || !bytes) {
+        snprintf(out, ZR_TEXT_SIZE, "%s", bytes ? "-" : "0");
+        return out;
+    }
     for (; n >= 999.5 && u < sizeof unit - 2; u++)
         n /= 1024;
     snprintf(out, ZR_TEXT_SIZE, u == 0 || n >= 99.95 ? "%.0f%c" : n >= 9.995 ? "%.1f%c" : "%.2f%c", n, unit[u]);
@@ -79,8 +77,10 @@ const char *zr_short_bytes(char *out, uint64_t bytes) {
 static const char *short_count(char *out, double n) {
     static const char unit[] = " kMGT";
     unsigned u = 0;
-    if (n < 0.05)
-        return strcpy(out, "0");
+    if (n < 0.05) {
+        snprintf(out, ZR_TEXT_SIZE, "0");
+        return out;
+    }
     for (; n >= 999.5 && u < sizeof unit - 2; u++)
         n /= 1000;
     snprintf(out, ZR_TEXT_SIZE, n < 9.95 ? "%.1f" : "%.0f", n);
@@ -93,8 +93,10 @@ static const char *short_time(char *out, uint64_t ns) {
     static const char *const unit[] = {"ns", "us", "ms", "s"};
     double n = (double)ns;
     unsigned u = 0;
-    if (!ns)
-        return strcpy(out, "-");
+    if (!ns) {
+        snprintf(out, ZR_TEXT_SIZE, "-");
+        return out;
+    }
     for (; n >= 999.5 && u < 3; u++)
         n /= 1000;
     snprintf(out, ZR_TEXT_SIZE, n < 9.95 && u ? "%.1f%s" : "%.0f%s", n, unit[u]);
@@ -134,8 +136,9 @@ CELL(cell_mirror) {
 }
 CELL(cell_hits) {
     if (r->process->hit_rate < 0)
-        return strcpy(out, "-");
-    snprintf(out, ZR_TEXT_SIZE, "%.0f%%", 100 * r->process->hit_rate);
+        snprintf(out, ZR_TEXT_SIZE, "-");
+    else
+        snprintf(out, ZR_TEXT_SIZE, "%.0f%%", 100 * r->process->hit_rate);
     return out;
 }
 CELL(cell_allocations) {

@@ -143,7 +143,7 @@ static size_t list_pids(int *pid, size_t most) {
     DIR *d = opendir(zr_root_path(path, sizeof path, "/proc"));
     while (d && count < most && (e = readdir(d)))
         if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-            pid[count++] = atoi(e->d_name);
+            pid[count++] = (int)strtol(e->d_name, NULL, 10);
     if (d)
         closedir(d);
     qsort(pid, count, sizeof *pid, by_number);

@@ -57,13 +57,13 @@ static void family(FILE *out, const struct zr_model *m, const struct zr_figures 
     const struct zr_metric *f = &zr_metric[number];
     bool begun = false;
     for (size_t g = 0; g < m->group_count; g++)
-        for (size_t i = 0; i < sums[g].count; i++) {
-            if (sums[g].at[i].family != number)
+        for (const struct zr_series *s = sums[g].first; s; s = s->next) {
+            if (s->family != number)
                 continue;
             if (!begun)
                 head(out, f->name, type[f->type], f->help);
             begun = true;
-            sample(out, f, m->group[g].labels, &sums[g].at[i]);
+            sample(out, f, m->group[g].labels, s);
         }
 }
 

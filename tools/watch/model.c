@@ -220,7 +220,8 @@ static struct zr_process_view *view_of(struct zr_model *m, const struct zeroute_
         }
     if (m->process_count == m->process_room) {
         size_t room = m->process_room ? 2 * m->process_room : 64;
-        struct zr_process_view **more = room <= ZR_WATCH_PROCESSES ? realloc(m->process, room * sizeof *more) : NULL;
+        struct zr_process_view **more =
+            room <= ZR_WATCH_PROCESSES ? realloc(m->process, room * sizeof(struct zr_process_view *)) : NULL;
         if (!more)
             return NULL;
         m->process = more;
@@ -377,12 +378,8 @@ bool zr_model_sample(struct zr_model *m) {
 
 struct zr_model *zr_model_new(const struct zr_model_options *o) {
     struct zr_model *m = calloc(1, sizeof *m);
-    if (m)
-        m->group = calloc(ZR_WATCH_GROUPS, sizeof *m->group);
-    if (!m || !m->group) {
-        free(m);
+    if (!m)
         return NULL;
-    }
     m->options = *o;
     m->group_count = 1;
     zr_label(m->group[0].labels, sizeof m->group[0].labels, "job", "(others)");
@@ -404,7 +401,6 @@ void zr_model_free(struct zr_model *m) {
     }
     free(m->others);
     free(m->process);
-    free(m->group);
     free(m);
 }
 
@@ -440,33 +436,49 @@ static void add_process(struct zr_process_view *sum, const struct zr_process_vie
     sum->hit_rate = sum->asked_lately ? (double)sum->hits_lately / (double)sum->asked_lately : -1;
 }
 
+static bool is_of_job(const struct zr_process_view *v, const struct zr_job_view *job) {
+    return *v->id.job && job->uid == v->process.uid && strcmp(job->name, v->id.job) == 0;
+}
+
+/* The job of process `first`, with all its processes; their places begin at `process`. */
+static struct zr_job_view job_of(const struct zr_model *m, size_t first, struct zr_process_view **process) {
+    const struct zr_process_view *v = m->process[first];
+    struct zr_job_view job = {.name = v->id.job, .uid = v->process.uid, .process = process};
+    job.sum.vram = job.sum.gtt = job.sum.mirror = ZR_ABSENT;
+    job.sum.process = v->process;
+    job.sum.id = v->id;
+    job.sum.used = v->used;
+    for (size_t i = first; i < m->process_count; i++)
+        if (i == first || is_of_job(m->process[i], &job)) {
+            process[job.count++] = m->process[i];
+            add_process(&job.sum, m->process[i]);
+        }
+    return job;
+}
+
+/* The processes of all jobs are in one array, job by job: that of the first job is all of it. */
 struct zr_job_view *zr_jobs(const struct zr_model *m, size_t *count) {
     struct zr_job_view *jobs = calloc(m->process_count + 1, sizeof *jobs);
+    struct zr_process_view **process = calloc(m->process_count + 1, sizeof(struct zr_process_view *));
+    size_t used = 0;
     *count = 0;
-    for (size_t i = 0; jobs && i < m->process_count; i++) {
-        struct zr_process_view *v = m->process[i];
+    if (!jobs || !process)
+        abort();
+    jobs->process = process;
+    for (size_t i = 0; i < m->process_count; i++) {
         size_t n = 0;
-        while (n < *count && (!*v->id.job || jobs[n].uid != v->process.uid || strcmp(jobs[n].name, v->id.job) != 0))
+        while (n < *count && !is_of_job(m->process[i], &jobs[n]))
             n++;
-        if (n == *count) {
-            jobs[(*count)++] = (struct zr_job_view){.name = v->id.job, .uid = v->process.uid};
-            jobs[n].sum.vram = jobs[n].sum.gtt = jobs[n].sum.mirror = ZR_ABSENT;
-            jobs[n].sum.process = v->process;
-            jobs[n].sum.id = v->id;
-            jobs[n].process = calloc(m->process_count, sizeof *jobs[n].process);
-            if (!jobs[n].process)
-                abort();
-        }
-        jobs[n].process[jobs[n].count++] = v;
-        add_process(&jobs[n].sum, v);
-        if (jobs[n].count == 1)
-            jobs[n].sum.used = v->used;
+        if (n < *count)
+            continue;
+        jobs[n] = job_of(m, i, process + used);
+        used += jobs[n].count;
+        ++*count;
     }
     return jobs;
 }
 
-void zr_jobs_free(struct zr_job_view *jobs, size_t count) {
-    for (size_t i = 0; jobs && i < count; i++)
-        free(jobs[i].process);
+void zr_jobs_free(struct zr_job_view *jobs) {
+    free(jobs->process);
     free(jobs);
 }

@@ -132,27 +132,17 @@ static void fill_in(char *labels, size_t size, const char *pattern, const struct
 /* --- sums --------------------------------------------------------------------------------------------- */
 
 static struct zr_series *series_of(struct zr_figures *f, unsigned family, const char *labels) {
-    for (size_t i = 0; i < f->count; i++)
-        if (f->at[i].family == family && strcmp(f->at[i].labels, labels) == 0)
-            return &f->at[i];
-    if (f->count == f->room) {
-        size_t room = f->room ? 2 * f->room : 32;
-        struct zr_series *more = realloc(f->at, room * sizeof *more);
-        if (!more)
-            return NULL;
-        f->at = more;
-        f->room = room;
-    }
-    struct zr_series *s = &f->at[f->count];
-    *s = (struct zr_series){.family = family, .labels = strdup(labels)};
-    if (s->labels && zr_metric[family].type == ZR_METRIC_HISTOGRAM)
-        s->bucket = calloc(ZR_LE + 1, sizeof *s->bucket);
-    if (!s->labels || (zr_metric[family].type == ZR_METRIC_HISTOGRAM && !s->bucket)) {
-        free(s->labels);
+    for (struct zr_series *s = f->first; s; s = s->next)
+        if (s->family == family && strcmp(s->labels, labels) == 0)
+            return s;
+    size_t size = strlen(labels) + 1;
+    struct zr_series *s = calloc(1, sizeof *s + size);
+    if (!s)
         return NULL;
-    }
-    f->count++;
-    return s;
+    s->family = family;
+    memcpy(s->labels, labels, size);
+    s->next = f->first;
+    return f->first = s;
 }
 
 static void take_histogram(struct zr_series *s, const struct zeroute_field *f) {
@@ -207,25 +197,21 @@ void zr_figures_take(struct zr_figures *figures, const struct zeroute_snapshot *
 }
 
 void zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges) {
-    for (size_t i = 0; i < other->count; i++) {
-        const struct zr_series *o = &other->at[i];
-        struct zr_series *s;
-        if (zr_metric[o->family].type == ZR_METRIC_GAUGE && !gauges)
-            continue;
-        s = series_of(f, o->family, o->labels);
+    for (const struct zr_series *o = other->first; o; o = o->next) {
+        bool left_out = zr_metric[o->family].type == ZR_METRIC_GAUGE && !gauges;
+        struct zr_series *s = left_out ? NULL : series_of(f, o->family, o->labels);
         if (!s)
             continue;
         s->value += o->value;
-        for (unsigned b = 0; s->bucket && o->bucket && b <= ZR_LE; b++)
+        for (unsigned b = 0; b <= ZR_LE; b++)
             s->bucket[b] += o->bucket[b];
     }
 }
 
 void zr_figures_free(struct zr_figures *f) {
-    for (size_t i = 0; i < f->count; i++) {
-        free(f->at[i].labels);
-        free(f->at[i].bucket);
+    for (struct zr_series *s = f->first, *next; s; s = next) {
+        next = s->next;
+        free(s);
     }
-    free(f->at);
-    *f = (struct zr_figures){0};
+    f->first = NULL;
 }

@@ -112,7 +112,8 @@ static size_t output_width(void) {
     struct winsize w;
     if (isatty(1) && ioctl(1, TIOCGWINSZ, &w) == 0 && w.ws_col)
         return w.ws_col;
-    return columns && atoi(columns) > 0 ? (size_t)atoi(columns) : 132;
+    long told = columns ? strtol(columns, NULL, 10) : 0;
+    return told > 0 ? (size_t)told : 132;
 }
 
 static void print_once(const struct top *t) {
@@ -128,7 +129,7 @@ static void print_once(const struct top *t) {
         puts(l.at[i].text);
     zr_lines_free(&l);
     free(row);
-    zr_jobs_free(jobs, count);
+    zr_jobs_free(jobs);
 }
 
 static int print_json(struct top *t, const struct options *o) {
@@ -285,7 +286,7 @@ static void draw_table(struct top *t) {
     zr_lines_free(&l);
     zr_lines_free(&table);
     free(row);
-    zr_jobs_free(jobs, count);
+    zr_jobs_free(jobs);
 }
 
 static const struct zr_process_view *find(const struct zr_model *m, const struct zeroute_process *p) {
@@ -348,7 +349,7 @@ static void choose(struct top *t, bool only_fold) {
         show_page(t, PAGE_DETAIL);
     }
     free(row);
-    zr_jobs_free(jobs, count);
+    zr_jobs_free(jobs);
 }
 
 static void type(struct top *t, int key) {

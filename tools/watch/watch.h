@@ -45,14 +45,14 @@ extern unsigned zr_metric_count;
 uint64_t zr_le_ns(unsigned bucket);
 
 struct zr_series {
+    struct zr_series *next;
     unsigned family;
-    char *labels;     /* 'entry="zeMemFree",via="plt"', ready to print; "" for none */
-    uint64_t value;   /* of a histogram: the sum in nanoseconds */
-    uint64_t *bucket; /* of a histogram: ZR_LE + 1 counts, not cumulated */
+    uint64_t value;             /* of a histogram: the sum in nanoseconds */
+    uint64_t bucket[ZR_LE + 1]; /* of a histogram: counts, not cumulated */
+    char labels[];              /* 'entry="zeMemFree",via="plt"', ready to print; "" for none */
 };
 struct zr_figures {
-    struct zr_series *at;
-    size_t count, room;
+    struct zr_series *first; /* the latest one */
 };
 struct zr_device_names {
     unsigned count;
@@ -131,7 +131,7 @@ struct zr_model {
     size_t process_count, process_room;
     struct zr_process_view **process; /* live, in the order in which they were found */
     size_t group_count;
-    struct zr_group *group;
+    struct zr_group group[ZR_WATCH_GROUPS];
     unsigned unreadable, unseen; /* processes: segments that cannot be read; calls that cannot be seen */
     char unreadable_why[128];
     uint64_t samples, sample_ns, wall_ns; /* how many; how long the last one took; CLOCK_REALTIME of it */
@@ -154,7 +154,7 @@ struct zr_job_view {
 };
 /* Folds the processes of the model by job and user. The result is good until the next sample. */
 struct zr_job_view *zr_jobs(const struct zr_model *m, size_t *count);
-void zr_jobs_free(struct zr_job_view *jobs, size_t count);
+void zr_jobs_free(struct zr_job_view *jobs);
 
 /* --- drm.c: cards, and who has how much of them ------------------------------------------------------ */
 /* Refreshes what the kernel tells of cards and processes, a bounded part of it in each sample. */

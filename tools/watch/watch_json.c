@@ -79,7 +79,7 @@ static void jobs(json_t *document, const struct zr_model *m) {
         }
         numbers(o, &job[i].sum);
     }
-    zr_jobs_free(job, count);
+    zr_jobs_free(job);
 }
 
 static void cards(json_t *document, const struct zr_model *m, bool histories) {
