@@ -58,13 +58,14 @@ for preset in observe reroute; do
 done
 
 # Python's multiprocessing, by fork and by spawn, in a process that has used a GPU and has threads at work.
-multiprocessing() { # METHOD PRESET TIMES
-    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout $seconds python3 - "$1" "$3" <<'P' >"$dir/out" 2>&1
+cat >"$dir/workers.py" <<'P'
 import ctypes, multiprocessing, sys, threading
-ze = ctypes.CDLL("libze_loader.so.1")
-def refused(_):
-    return ze.zeMemFree(None, None)
+def refused():
+    ze = ctypes.CDLL("libze_loader.so.1")
+    assert sys.argv[1] == "fork" or ze.zeInit(0) == 0
+    assert ze.zeMemFree(None, None) != 0
 if __name__ == "__main__":
+    ze = ctypes.CDLL("libze_loader.so.1")
     assert ze.zeInit(0) == 0
     over = threading.Event()
     def busy():
@@ -73,22 +74,27 @@ if __name__ == "__main__":
     threads = [threading.Thread(target=busy) for _ in range(2)]
     for t in threads:
         t.start()
-    context = multiprocessing.get_context("fork" if sys.argv[1] == "fork" else "forkserver")
+    context = multiprocessing.get_context(sys.argv[1])
     for _ in range(int(sys.argv[2])):
-        p = context.Process(target=refused if sys.argv[1] == "fork" else print, args=("",))
+        p = context.Process(target=refused)
         p.start()
         p.join(60)
         assert p.exitcode == 0, p.exitcode
     over.set()
 P
-    local code=$?
+multiprocessing() { # METHOD PRESET TIMES
+    local code=0
+    LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF=preset:$2 timeout $seconds \
+        python3 "$dir/workers.py" "$1" "$3" >"$dir/out" 2>&1 || code=$?
     [ $code = 0 ] || { echo "exit code $code"; tail -n 5 "$dir/out"; }
     "$zeroute" gc >/dev/null
     return $code
 }
 for preset in observe reroute; do
-    promise "multiprocessing, $preset" multiprocessing fork $preset $((cycles / 2))
-    tried "multiprocessing, $preset" $((cycles / 2))
+    for method in fork spawn; do
+        promise "multiprocessing by $method, $preset" multiprocessing $method $preset $((cycles / 2))
+        echo "tried: $((cycles / 2)) x multiprocessing by $method, $preset, with 2 busy threads"
+    done
 done
 
 # kill -9 at any instant, while readers run: they never fail, hang or show a figure that cannot be, and the next gc
