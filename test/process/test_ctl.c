@@ -90,7 +90,7 @@ END_TEST
 START_TEST(a_process_without_calls_is_waited_for_and_the_request_withdrawn) {
     struct worker w = begin(idle);
     ck_assert_int_eq(sh("$Z ctl %d --timeout 0.7 set limit 1MiB", w.pid), 3);
-    ck_assert_ptr_nonnull(strstr(err, "make no calls now"));
+    ck_assert_ptr_nonnull(strstr(err, "makes no calls now: waiting"));
     ck_assert_ptr_nonnull(strstr(out, "no answer"));
     ck_assert_int_eq(end(&w), 0); /* with a limit of 1 MiB it would have failed */
     ck_assert_int_eq(sh("$Z ctl %d set limit 1MiB", w.pid), 2);

@@ -144,8 +144,8 @@ END_TEST
 
 START_TEST(every_call_is_in_one_bucket) {
     uint64_t buckets[ZEROUTE_BUCKETS];
-    struct zeroute_field field[2] = {{.name = "latency.zeInit", .type = ZEROUTE_HISTOGRAM, .buckets = buckets},
-                                     {.name = "latency.zeInit.calls", .type = ZEROUTE_COUNTER, .value = 1}};
+    struct zeroute_field field[2] = {{.name = "latency.zeMemFree", .type = ZEROUTE_HISTOGRAM, .buckets = buckets},
+                                     {.name = "latency.zeMemFree.calls", .type = ZEROUTE_COUNTER, .value = 1}};
     for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++) {
         uint64_t upper = b + 1 < ZEROUTE_BUCKETS ? zeroute_bucket_floor(b + 1) : UINT64_MAX;
         memset(buckets, 0, sizeof buckets);

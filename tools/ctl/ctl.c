@@ -229,8 +229,12 @@ static void wait_for_all(struct zr_post *post, size_t count, const struct option
             return;
         if (!said && zr_post_clock() - start > 500000000u && !o->json) {
             said = true;
-            fprintf(stderr, "zeroute ctl: %zu of %zu make no calls now, process %d for one: waiting for the next one\n",
-                    left, count, pid_of(&post[first]));
+            if (left == 1)
+                fprintf(stderr, "zeroute ctl: process %d makes no calls now: waiting for its next one\n",
+                        pid_of(&post[first]));
+            else
+                fprintf(stderr, "zeroute ctl: %zu of %zu processes make no calls now, such as %d: waiting for them\n",
+                        left, count, pid_of(&post[first]));
         }
         nanosleep(&t, NULL);
         pause = pause < 20000000 ? pause * 2 : 20000000;

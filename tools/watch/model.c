@@ -61,7 +61,7 @@ static void group_labels(const struct zr_model *m, const struct zr_process_view 
 static struct zr_group *make_room(struct zr_model *m) {
     struct zr_group *others = &m->group[0];
     for (size_t i = 1; i < m->group_count; i++)
-        if (!m->group[i].processes) {
+        if (!m->group[i].processes && !m->group[i].was_live) {
             zr_figures_add(&others->ended, &m->group[i].ended, false);
             zr_figures_free(&m->group[i].ended);
             zr_figures_free(&m->group[i].live);
@@ -75,7 +75,9 @@ static struct zr_group *group_of(struct zr_model *m, const char *labels) {
     for (size_t i = 0; i < m->group_count; i++)
         if (strcmp(m->group[i].labels, labels) == 0)
             return &m->group[i];
-    g = m->group_count < ZR_WATCH_GROUPS ? &m->group[m->group_count++] : make_room(m);
+    g = m->group_count < ZR_WATCH_KEPT ? NULL : make_room(m);
+    if (!g && m->group_count < ZR_WATCH_GROUPS)
+        g = &m->group[m->group_count++];
     if (!g)
         return &m->group[0];
     *g = (struct zr_group){0};
@@ -329,6 +331,7 @@ static void sweep(struct zr_model *m) {
 static void add_up(struct zr_model *m) {
     for (size_t i = 0; i < m->group_count; i++) {
         zr_figures_free(&m->group[i].live);
+        m->group[i].was_live = m->group[i].processes > 0;
         m->group[i].processes = 0;
     }
     for (size_t i = 0; i < m->process_count; i++) {

@@ -68,7 +68,8 @@ void zr_figures_free(struct zr_figures *f);
 void zr_label(char *labels, size_t size, const char *name, const char *value);
 
 /* --- model.c ---------------------------------------------------------------------------------------- */
-enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024 };
+/* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
+enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
 
 /* The last ZR_HISTORY values, one every `every` nanoseconds; between two the highest counts. */
 struct zr_history {
@@ -110,7 +111,7 @@ struct zr_group {
     char labels[512];
     struct zr_figures live, ended; /* ended: counters of processes that have gone */
     unsigned processes;
-    bool used;
+    bool was_live; /* had processes at the last sample */
 };
 
 struct zr_model_options {
