@@ -29,7 +29,7 @@ ALLOC_SRC := $(wildcard src/cache/*.c) src/base/pages.c src/base/lifecycle.c src
 # --- the command ------------------------------------------------------------------------------------
 TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
 TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
-            $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c src/base/nearest.c)
+            $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c)
 # Parts of pages, linked in as they are: each a text, ended by a NUL.
 PAGE_SRC := $(wildcard tools/report/*.html tools/report/*.css tools/report/*.js) $(wildcard tools/watch/page/*)
 TOOL_OBJ += $(PAGE_SRC:%=$(B)/tool/%.o)

@@ -25,7 +25,7 @@ static void load_file(const char *path) {
     errno = 0;
     if (!zr_read_file(path, text, sizeof text) && errno)
         zr_warn("ZEROUTE_CONF_FILE: cannot read %s: %s", path, strerror(errno));
-    zr_settings_parse_lines(&zr_config, text, warn, (void *)(uintptr_t)path);
+    zr_settings_parse(&zr_config, text, '\n', warn, (void *)(uintptr_t)path);
 }
 
 static void load(void) {
@@ -36,7 +36,7 @@ static void load(void) {
     if (file && *file)
         load_file(file);
     if (text)
-        zr_settings_parse(&zr_config, text, warn, where);
+        zr_settings_parse(&zr_config, text, ',', warn, where);
     if (zr_config.check > ZR_CHECK_NONE)
         zr_config.cache = false; /* every block is one of the driver's, and none is used again at once */
     zr_backing_apply();
@@ -67,21 +67,20 @@ static struct zr_settings *alike(const struct zr_settings *s) {
 }
 
 bool zr_config_change(const char *name, const char *value, char *why, size_t size) {
-    struct zr_settings *next = made_count < MOST_CHANGES ? zr_pages(sizeof *next) : NULL, *before;
+    static struct zr_settings *spare;
+    struct zr_settings *next;
 
-    snprintf(why, size, next ? "" : "it was changed too often, or there is no memory; restart the process");
-    if (next)
-        memcpy(next, &zr_config, sizeof *next);
-    if (!next || !zr_setting_set(next, name, strlen(name), value, strlen(value), why, size)) {
-        zr_pages_back(next, next ? sizeof *next : 0);
+    if (!spare && (made_count == MOST_CHANGES || !(spare = zr_pages(sizeof *spare)))) {
+        snprintf(why, size, "it was changed too often, or there is no memory; restart the process");
         return false;
     }
-    before = alike(next);
-    if (before) {
-        zr_pages_back(next, sizeof *next);
-        next = before;
-    } else {
-        made[made_count++] = next;
+    memcpy(spare, &zr_config, sizeof *spare);
+    if (!zr_setting_set(spare, name, value, why, size))
+        return false;
+    next = alike(spare);
+    if (!next) {
+        next = made[made_count++] = spare;
+        spare = NULL;
     }
     __atomic_store_n(&zr_config_in_force, next, __ATOMIC_RELEASE);
     return true;

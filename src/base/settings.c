@@ -15,13 +15,6 @@ const struct zr_setting zr_settings[] = {
 };
 const size_t zr_setting_count = sizeof zr_settings / sizeof *zr_settings;
 
-#define ZR_VALUE(setting, value, name, text) {#name, text},
-static const struct {
-    const char *setting, *value;
-} values[] = {
-#include "base/settings.def"
-};
-
 #define ZR_PRESET(name, settings, help) {#name, settings, help},
 const struct zr_preset zr_presets[] = {
 #include "base/settings.def"
@@ -54,21 +47,15 @@ static bool is_name(const char *s, size_t length, const char *word) {
     return !word[length];
 }
 
-static bool is_any_case(const char *s, size_t length, const char *word) {
-    return strlen(word) == length && strncasecmp(s, word, length) == 0;
-}
+/* In place. */
+static char *trim(char *s) {
+    static const char blanks[] = " \t\r\n";
+    size_t length;
 
-static bool space(char c) {
-    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
-}
-
-static void trim(const char **s, size_t *length) {
-    while (*length && space(**s)) {
-        ++*s;
-        --*length;
-    }
-    while (*length && space((*s)[*length - 1]))
-        --*length;
+    s += strspn(s, blanks);
+    for (length = strlen(s); length && strchr(blanks, s[length - 1]); length--)
+        s[length - 1] = '\0';
+    return s;
 }
 
 const struct zr_setting *zr_setting_find(const char *name, size_t length) {
@@ -87,25 +74,27 @@ const struct zr_preset *zr_preset_find(const char *name, size_t length) {
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 /* A decimal number with an optional fraction, in millionths; moves s past it. */
-static bool millionths(const char **s, const char *end, zr_u128 *out) {
+static bool millionths(const char **s, zr_u128 *out) {
     const char *p = *s;
     zr_u128 n = 0, scale = 1000000;
-    if (p == end || *p < '0' || *p > '9')
+
+    if (!is_digit(*p))
         return false;
-    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+    for (; is_digit(*p); p++) {
         n = n * 10 + (unsigned)(*p - '0');
         if (n > UINT64_MAX)
             return false;
     }
     n *= 1000000;
-    if (p < end && *p == '.') {
-        p++;
-        if (p == end || *p < '0' || *p > '9')
-            return false;
-        for (; p < end && *p >= '0' && *p <= '9'; p++)
-            n += (unsigned)(*p - '0') * (scale /= 10);
-    }
+    if (*p == '.' && !is_digit(*++p))
+        return false;
+    for (; is_digit(*p); p++)
+        n += (unsigned)(*p - '0') * (scale /= 10);
     *s = p;
     *out = n;
     return true;
@@ -117,270 +106,221 @@ struct unit {
 };
 
 /* A number and the name of a unit, times the unit, rounded down; false: no such number or unit, or too much. */
-static bool with_unit(const char *s, size_t length, const struct unit *units, uint64_t *out) {
-    const char *end = s + length;
+static bool with_unit(const char *s, const struct unit *units, uint64_t *out) {
     zr_u128 n;
 
-    if (!millionths(&s, end, &n))
+    if (!millionths(&s, &n))
         return false;
-    length = (size_t)(end - s);
-    trim(&s, &length);
-    for (; units->name; units++)
-        if (is_any_case(s, length, units->name)) {
-            n = n * units->factor / 1000000;
-            if (n <= INT64_MAX)
-                *out = (uint64_t)n;
-            return n <= INT64_MAX;
-        }
-    return false;
+    s += strspn(s, " \t");
+    while (units->name && strcasecmp(s, units->name) != 0)
+        units++;
+    n = n * units->factor / 1000000;
+    if (!units->name || n > INT64_MAX)
+        return false;
+    *out = (uint64_t)n;
+    return true;
 }
 
-bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out) {
+bool zr_parse_amount(const char *s, struct zr_amount *out) {
     static const struct unit hundredths[] = {{"%", 100}, {NULL, 0}};
     static const struct unit bytes[] = {{"", 1},
                                         {"b", 1},
-                                        {"k", 1ull << 10},
-                                        {"kib", 1ull << 10},
-                                        {"kb", 1000ull},
-                                        {"m", 1ull << 20},
-                                        {"mib", 1ull << 20},
-                                        {"mb", 1000000ull},
-                                        {"g", 1ull << 30},
-                                        {"gib", 1ull << 30},
-                                        {"gb", 1000000000ull},
+                                        {"k", 1u << 10},
+                                        {"kib", 1u << 10},
+                                        {"kb", 1000},
+                                        {"m", 1u << 20},
+                                        {"mib", 1u << 20},
+                                        {"mb", 1000000},
+                                        {"g", 1u << 30},
+                                        {"gib", 1u << 30},
+                                        {"gb", 1000000000},
                                         {"t", 1ull << 40},
                                         {"tib", 1ull << 40},
-                                        {"tb", 1000000000000ull},
+                                        {"tb", 1000000000000},
                                         {NULL, 0}};
     uint64_t n;
 
-    trim(&s, &length);
-    if (with_unit(s, length, hundredths, &n))
+    if (with_unit(s, hundredths, &n))
         *out = (struct zr_amount){.set = true, .percent_x100 = n <= 10000 ? (uint32_t)n : 0};
-    else if (with_unit(s, length, bytes, &n))
+    else if (with_unit(s, bytes, &n))
         *out = (struct zr_amount){.set = true, .bytes = n};
     else
         return false;
     return out->percent_x100 || out->bytes;
 }
 
-bool zr_parse_time(const char *s, size_t length, uint64_t *ns) {
+bool zr_parse_time(const char *s, uint64_t *ns) {
     static const struct unit units[] = {{"", 1000000000u}, {"s", 1000000000u},  {"ms", 1000000u},      {"us", 1000u},
                                         {"ns", 1u},        {"m", 60000000000u}, {"min", 60000000000u}, {NULL, 0}};
 
-    trim(&s, &length);
-    return with_unit(s, length, units, ns);
+    return with_unit(s, units, ns);
 }
 
-/* Decimal or 0x hexadecimal, the whole of it. */
-static bool integer(const char *s, size_t length, uint64_t *out) {
-    char text[24], *end;
+/* Decimal or 0x hexadecimal, from 1 to `most`, and then `end`. */
+static bool integer(const char *s, const char *end, uint64_t most, uint64_t *out) {
+    char *stop;
 
-    if (!length || length >= sizeof text || s[0] < '0' || s[0] > '9')
-        return false;
-    memcpy(text, s, length);
-    text[length] = '\0';
     errno = 0;
-    *out = strtoull(text, &end, (text[1] | 0x20) == 'x' ? 16 : 10);
-    return !*end && !errno;
+    *out = strtoull(s, &stop, strncasecmp(s, "0x", 2) == 0 ? 16 : 10);
+    return is_digit(*s) && stop == end && !errno && *out && *out <= most;
 }
 
-static bool known_call(const char *s, size_t length) {
+static const char *entry_named(const char *s, size_t length) {
     for (size_t i = 0; i < ZR_ENTRIES; i++)
         if (is(s, length, zr_entry_name[i]))
-            return true;
-    return false;
+            return zr_entry_name[i];
+    return NULL;
 }
 
-static bool parse_inject(const char *s, size_t length, struct zr_inject_list *out) {
+static bool parse_inject(const char *s, struct zr_inject_list *out) {
     struct zr_inject_list list = {0};
-    const char *end = s + length;
-    while (s < end) {
-        const char *stop = memchr(s, '+', (size_t)(end - s));
-        if (!stop)
-            stop = end;
-        const char *at = memchr(s, '@', (size_t)(stop - s));
-        const char *equals = at ? memchr(at, '=', (size_t)(stop - at)) : NULL;
+
+    for (bool more = strcmp(s, "none") != 0; more;) {
+        const char *at = s + strcspn(s, "@"), *equals = at + strcspn(at, "="), *end = s + strcspn(s, "+");
         struct zr_inject *r = &list.rule[list.count];
-        uint64_t code;
-        if (list.count == ZR_INJECT_MAX || !equals || (size_t)(at - s) >= sizeof r->call ||
-            !known_call(s, (size_t)(at - s)) || !integer(at + 1, (size_t)(equals - at - 1), &r->nth) || r->nth == 0 ||
-            !integer(equals + 1, (size_t)(stop - equals - 1), &code) || code == 0 || code > UINT32_MAX)
+
+        if (list.count++ == ZR_INJECT_MAX || !*equals || !(r->call = entry_named(s, (size_t)(at - s))) ||
+            !integer(at + 1, equals, UINT64_MAX, &r->nth) || !integer(equals + 1, end, UINT32_MAX, &r->code))
             return false;
-        memcpy(r->call, s, (size_t)(at - s));
-        r->call[at - s] = '\0';
-        r->code = (uint32_t)code;
-        list.count++;
-        s = stop + 1;
-        if (stop < end && s == end)
-            return false;
+        more = *end != '\0';
+        s = end + 1;
     }
     *out = list;
-    return list.count > 0;
-}
-
-static bool set_text(struct zr_settings *c, const char **out, const char *s, size_t length) {
-    if (!length || c->text_used + length + 1 > sizeof c->text)
-        return false;
-    char *copy = c->text + c->text_used;
-    memcpy(copy, s, length);
-    copy[length] = '\0';
-    c->text_used += length + 1;
-    *out = copy;
     return true;
 }
 
-static bool set(struct zr_settings *c, const struct zr_setting *k, const char *s, size_t length) {
-    void *at = (char *)c + k->offset;
-    bool none = is(s, length, "none");
-    switch (k->type) {
-    case ZR_TYPE_CHOICE:
-        for (int v = 0; v < ZR_VALUES; v++)
-            if (strcmp(values[v].setting, k->name) == 0 && is(s, length, values[v].value)) {
-                *(enum zr_value *)at = (enum zr_value)v;
-                return true;
-            }
+static bool set_text(struct zr_settings *c, const char **out, const char *s) {
+    size_t size = strcmp(s, "none") == 0 ? 0 : strlen(s) + 1;
+
+    if (size == 1 || c->text_used + size > sizeof c->text)
         return false;
-    case ZR_TYPE_SWITCH:
-        if (!is(s, length, "on") && !is(s, length, "off"))
-            return false;
-        *(bool *)at = length == 2;
-        return true;
-    case ZR_TYPE_AMOUNT: {
-        struct zr_amount a = {.is_auto = is(s, length, "auto") && strstr(k->values, "|auto|")};
-        a.set = a.is_auto || (is(s, length, "0") && strstr(k->values, "|0|"));
-        if (!none && !a.set && !zr_parse_amount(s, length, &a))
-            return false;
-        if (a.percent_x100 && !strstr(k->values, "PERCENT"))
-            return false;
-        *(struct zr_amount *)at = a;
-        return true;
-    }
-    case ZR_TYPE_TIME:
-        return zr_parse_time(s, length, at);
-    case ZR_TYPE_TEXT:
-        if (!none)
-            return set_text(c, at, s, length);
-        *(const char **)at = NULL;
-        return true;
-    case ZR_TYPE_INJECT:
-        if (!none)
-            return parse_inject(s, length, at);
-        ((struct zr_inject_list *)at)->count = 0;
-        return true;
+    *out = size ? memcpy(c->text + c->text_used, s, size) : NULL;
+    c->text_used += size;
+    return true;
+}
+
+static bool set_choice(const char *values, const char *s, enum zr_value *out) {
+    int n = 0;
+
+    for (size_t length; *values; values += length + (values[length] == '|'), n++) {
+        length = strcspn(values, "|");
+        if (is(values, length, s)) {
+            *out = (enum zr_value)n;
+            return true;
+        }
     }
     return false;
 }
 
-static void set_default(struct zr_settings *c, const struct zr_setting *k) {
-    set(c, k, k->fallback, strlen(k->fallback));
+static bool set_amount(const struct zr_setting *k, const char *s, struct zr_amount *out) {
+    struct zr_amount a = {.is_auto = strcmp(s, "auto") == 0 && strstr(k->values, "|auto|")};
+
+    a.set = a.is_auto || (strcmp(s, "0") == 0 && strstr(k->values, "|0|"));
+    if ((!a.set && strcmp(s, "none") != 0 && !zr_parse_amount(s, &a)) ||
+        (a.percent_x100 && !strstr(k->values, "PERCENT")))
+        return false;
+    *out = a;
+    return true;
+}
+
+static bool set_switch(const char *s, bool *out) {
+    if (strcmp(s, "on") != 0 && strcmp(s, "off") != 0)
+        return false;
+    *out = strcmp(s, "on") == 0;
+    return true;
+}
+
+static bool set(struct zr_settings *c, const struct zr_setting *k, const char *s) {
+    void *at = (char *)c + k->offset;
+
+    switch (k->type) {
+    case ZR_TYPE_CHOICE:
+        return set_choice(k->values, s, at);
+    case ZR_TYPE_SWITCH:
+        return set_switch(s, at);
+    case ZR_TYPE_AMOUNT:
+        return set_amount(k, s, at);
+    case ZR_TYPE_TIME:
+        return zr_parse_time(s, at);
+    case ZR_TYPE_TEXT:
+        return set_text(c, at, s);
+    case ZR_TYPE_INJECT:
+        return parse_inject(s, at);
+    }
+    return false;
 }
 
 void zr_settings_default(struct zr_settings *c) {
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < zr_setting_count; i++)
-        set_default(c, &zr_settings[i]);
+        set(c, &zr_settings[i], zr_settings[i].fallback);
 }
 
-/* "unknown WHAT 'x': did you mean 'y'?", or all there are. `names` is the first of `count` names, `stride` apart. */
-static void unknown(const char *what, struct zr_nearest *n, const void *names, size_t count, size_t stride,
-                    struct out o) {
-    put(&o, "unknown %s '%.*s': ", what, (int)(n->length > 64 ? 64 : n->length), n->word);
-    for (size_t i = 0; i < count; i++) {
-        const char *name = *(const char *const *)((const char *)names + i * stride);
-        zr_nearest_try(n, name, strlen(name));
-    }
-    if (n->best)
-        put(&o, "did you mean '%s'?", n->best);
-    for (size_t i = 0; i < count && !n->best; i++)
-        put(&o, "%s%s", i ? ", " : "expected one of ", *(const char *const *)((const char *)names + i * stride));
-}
+bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size) {
+    const struct zr_setting *k = zr_setting_find(name, strlen(name));
+    struct out o = {why, size, 0};
 
-bool zr_setting_set(struct zr_settings *c, const char *name, size_t name_length, const char *value, size_t value_length,
-                    char *why, size_t why_size) {
-    trim(&name, &name_length);
-    trim(&value, &value_length);
-    const struct zr_setting *k = zr_setting_find(name, name_length);
-    struct zr_nearest n = {.word = name, .length = name_length};
-    struct out o = {why, why_size, 0};
-    if (!k) {
-        unknown("setting", &n, &zr_settings->name, zr_setting_count, sizeof *zr_settings, o);
-        return false;
-    }
-    if (!set(c, k, value, value_length)) {
-        n = (struct zr_nearest){.word = value, .length = value_length};
-        zr_nearest_try_list(&n, k->values);
-        put(&o, "bad value '%.*s' of %s: expected %s", (int)(value_length > 200 ? 200 : value_length), value, k->name,
-            k->values);
-        if (n.best)
-            put(&o, "; did you mean '%.*s'?", (int)n.best_length, n.best);
-        return false;
-    }
-    return true;
+    if (k && set(c, k, value))
+        return true;
+    if (k)
+        put(&o, "bad value '%.200s' of %s: expected %s", value, k->name, k->values);
+    else
+        put(&o, "unknown setting '%.64s': expected one of ", name);
+    for (size_t i = 0; !k && i < zr_setting_count; i++)
+        put(&o, "%s%s", i ? ", " : "", zr_settings[i].name);
+    return false;
 }
 
 void zr_preset_set(struct zr_settings *c, const struct zr_preset *p) {
     for (size_t i = 0; i < zr_setting_count; i++)
         if (strcmp(zr_settings[i].name, "stats") != 0 && strcmp(zr_settings[i].name, "record") != 0 &&
             strcmp(zr_settings[i].name, "stacks") != 0)
-            set_default(c, &zr_settings[i]);
-    zr_settings_parse(c, p->settings, NULL, NULL);
+            set(c, &zr_settings[i], zr_settings[i].fallback);
+    zr_settings_parse(c, p->settings, ',', NULL, NULL);
 }
 
-static bool parse_item(struct zr_settings *c, const char *s, size_t length, void (*bad)(const char *, void *),
-                       void *data) {
-    char why[640];
-    size_t name_length = 0;
-    bool good = false;
-    trim(&s, &length);
-    if (!length)
-        return true;
-    while (name_length < length && s[name_length] != ':' && s[name_length] != '=')
-        name_length++;
-    if (name_length == length) {
-        snprintf(why, sizeof why, "'%.*s' has no value: expected key:value", (int)(length > 200 ? 200 : length), s);
-    } else {
-        const char *value = s + name_length + 1;
-        size_t value_length = length - name_length - 1;
-        size_t key_length = name_length;
-        const char *key = s;
-        trim(&key, &key_length);
-        trim(&value, &value_length);
-        if (is(key, key_length, "preset")) {
-            const struct zr_preset *p = zr_preset_find(value, value_length);
-            good = p != NULL;
-            if (p)
-                zr_preset_set(c, p);
-            else
-                unknown("preset", &(struct zr_nearest){.word = value, .length = value_length}, &zr_presets->name,
-                        zr_preset_count, sizeof *zr_presets, (struct out){why, sizeof why, 0});
-        } else {
-            good = zr_setting_set(c, key, key_length, value, value_length, why, sizeof why);
-        }
+static bool parse_item(struct zr_settings *c, char *name, char *why, size_t size) {
+    char *value = name + strcspn(name, ":=");
+    struct out o = {why, size, 0};
+    const struct zr_preset *p;
+
+    if (!*value) {
+        put(&o, "'%.200s' has no value: expected key:value", name);
+        return false;
     }
-    if (!good && bad)
-        bad(why, data);
-    return good;
+    *value = '\0';
+    name = trim(name);
+    value = trim(value + 1);
+    if (strcmp(name, "preset") != 0)
+        return zr_setting_set(c, name, value, why, size);
+    p = zr_preset_find(value, strlen(value));
+    if (p)
+        zr_preset_set(c, p);
+    else
+        put(&o, "unknown preset '%.64s': expected one of ", value);
+    for (size_t i = 0; !p && i < zr_preset_count; i++)
+        put(&o, "%s%s", i ? ", " : "", zr_presets[i].name);
+    return p != NULL;
 }
 
-bool zr_settings_parse(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data), void *data) {
+bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
+                       void (*bad)(const char *why, void *data), void *data) {
+    const char ends[] = {separator, '\0'};
     bool good = true;
-    while (*text) {
-        size_t length = strcspn(text, ",");
-        good &= parse_item(c, text, length, bad, data);
-        text += length + (text[length] == ',');
-    }
-    return good;
-}
 
-bool zr_settings_parse_lines(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data),
-                             void *data) {
-    bool good = true;
-    while (*text) {
-        size_t length = strcspn(text, "\n");
-        const char *comment = memchr(text, '#', length);
-        good &= parse_item(c, text, comment ? (size_t)(comment - text) : length, bad, data);
-        text += length + (text[length] == '\n');
+    for (size_t length; *text; text += length + (text[length] != '\0')) {
+        char item[sizeof c->text + 64], why[640], *trimmed; /* what is longer still has a value that is too long */
+
+        length = strcspn(text, ends);
+        snprintf(item, sizeof item, "%.*s", (int)length, text);
+        if (separator == '\n')
+            item[strcspn(item, "#")] = '\0';
+        trimmed = trim(item);
+        if (!*trimmed || parse_item(c, trimmed, why, sizeof why))
+            continue;
+        good = false;
+        if (bad)
+            bad(why, data);
     }
     return good;
 }
@@ -419,10 +359,13 @@ static void put_time(struct out *o, uint64_t ns) {
 static void put_value(struct out *o, const struct zr_settings *c, const struct zr_setting *k) {
     const void *at = (const char *)c + k->offset;
     const struct zr_inject_list *list = at;
+    const char *value = k->values;
 
     switch (k->type) {
     case ZR_TYPE_CHOICE:
-        put(o, "%s", values[*(const enum zr_value *)at].value);
+        for (int n = *(const enum zr_value *)at; n > 0; n--)
+            value = strchr(value, '|') + 1;
+        put(o, "%.*s", (int)strcspn(value, "|"), value);
         break;
     case ZR_TYPE_SWITCH:
         put(o, *(const bool *)at ? "on" : "off");
@@ -440,8 +383,8 @@ static void put_value(struct out *o, const struct zr_settings *c, const struct z
         if (!list->count)
             put(o, "none");
         for (unsigned i = 0; i < list->count; i++)
-            put(o, "%s%s@%llu=0x%x", i ? "+" : "", list->rule[i].call, (unsigned long long)list->rule[i].nth,
-                list->rule[i].code);
+            put(o, "%s%s@%llu=0x%llx", i ? "+" : "", list->rule[i].call, (unsigned long long)list->rule[i].nth,
+                (unsigned long long)list->rule[i].code);
         break;
     }
 }

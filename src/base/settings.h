@@ -1,4 +1,4 @@
-/* What the settings mean, for the preload and for the command alike: parsing without malloc, locale or strtol. */
+/* What the settings mean, for the preload and for the command alike: parsing without malloc. */
 #ifndef ZEROUTE_SETTINGS_H
 #define ZEROUTE_SETTINGS_H
 
@@ -8,10 +8,10 @@
 
 __extension__ typedef unsigned __int128 zr_u128;
 
+/* A value of a CHOICE: its place among those of the setting. */
 enum zr_value {
-#define ZR_VALUE(setting, value, name, text) ZR_##setting##_##value,
+#define ZR_VALUES(first, ...) first = 0, __VA_ARGS__,
 #include "base/settings.def"
-    ZR_VALUES
 };
 
 enum zr_setting_type { ZR_TYPE_CHOICE, ZR_TYPE_SWITCH, ZR_TYPE_AMOUNT, ZR_TYPE_TIME, ZR_TYPE_TEXT, ZR_TYPE_INJECT };
@@ -26,9 +26,8 @@ struct zr_amount {
 
 #define ZR_INJECT_MAX 16
 struct zr_inject {
-    char call[48];
-    uint64_t nth; /* from 1 */
-    uint32_t code;
+    const char *call;   /* of zr_entry_name[] */
+    uint64_t nth, code; /* from 1 */
 };
 struct zr_inject_list {
     unsigned count;
@@ -67,35 +66,20 @@ const struct zr_setting *zr_setting_find(const char *name, size_t length);
 const struct zr_preset *zr_preset_find(const char *name, size_t length);
 void zr_settings_default(struct zr_settings *c);
 /* Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was expected. */
-bool zr_setting_set(struct zr_settings *c, const char *name, size_t name_length, const char *value, size_t value_length,
-                    char *why, size_t why_size);
+bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size);
 /* Sets a whole preset: its settings, and the default of every setting but stats, record and stacks. */
 void zr_preset_set(struct zr_settings *c, const struct zr_preset *p);
 /*
- * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and
- * skipped; false if there was one.
+ * Applies "key:value,key:value" (key=value too, and preset:NAME). Each bad item is reported and skipped; false if there
+ * was one. With '\n' as the separator the lines of a file, in which a # starts a comment.
  */
-bool zr_settings_parse(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data), void *data);
-/* The same for the lines of a file; a # starts a comment. */
-bool zr_settings_parse_lines(struct zr_settings *c, const char *text, void (*bad)(const char *why, void *data),
-                             void *data);
+bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
+                       void (*bad)(const char *why, void *data), void *data);
 /* All settings as "key:value,..." in the order of the table; always terminated. Returns the full length. */
 size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size);
 /* 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is 1000s. */
-bool zr_parse_amount(const char *s, size_t length, struct zr_amount *out);
+bool zr_parse_amount(const char *s, struct zr_amount *out);
 /* 1s, 500ms, 20us, 5ns, 2m: a bare number is seconds. */
-bool zr_parse_time(const char *s, size_t length, uint64_t *ns);
-
-/* --- nearest.c: "did you mean" ------------------------------------------------------------------------------------ */
-/* Set word and length, try every name; then `best` is what was meant, or NULL. Hyphen and underscore are the same. */
-struct zr_nearest {
-    const char *word;
-    size_t length;
-    const char *best;
-    size_t best_length;
-    unsigned distance;
-};
-void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length);
-void zr_nearest_try_list(struct zr_nearest *n, const char *names); /* "on|off"; those in capitals are skipped */
+bool zr_parse_time(const char *s, uint64_t *ns);
 
 #endif

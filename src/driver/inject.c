@@ -3,8 +3,6 @@
  */
 #include "driver/driver.h"
 
-#include <string.h>
-
 ze_result_t zr_inject(enum zr_entry entry) {
     static uint64_t calls[ZR_INJECT_MAX];
     ze_result_t code = ZE_RESULT_SUCCESS;
@@ -12,8 +10,7 @@ ze_result_t zr_inject(enum zr_entry entry) {
     for (unsigned i = 0; i < zr_config.inject.count; i++) {
         const struct zr_inject *rule = &zr_config.inject.rule[i];
 
-        if (strcmp(rule->call, zr_entry_name[entry]) == 0 &&
-            __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
+        if (rule->call == zr_entry_name[entry] && __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
             code = (ze_result_t)rule->code;
     }
     if (code != ZE_RESULT_SUCCESS)

@@ -31,14 +31,14 @@ static void check(const char *text, bool lines) {
     bool fine;
 
     zr_settings_default(&c);
-    fine = lines ? zr_settings_parse_lines(&c, text, count, &bad) : zr_settings_parse(&c, text, count, &bad);
+    fine = zr_settings_parse(&c, text, lines ? '\n' : ',', count, &bad);
     must(fine == !bad);
     must(zr_settings_print(&c, first, sizeof first) < sizeof first);
     if (has_a_comma(&c))
         return;
     zr_settings_default(&again);
     bad = 0;
-    zr_settings_parse(&again, first, count, &bad);
+    zr_settings_parse(&again, first, ',', count, &bad);
     zr_settings_print(&again, second, sizeof second);
     must(!bad && strcmp(first, second) == 0);
 }

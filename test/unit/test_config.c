@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static char complaints[4096];
 static int complaint_count;
@@ -21,18 +22,18 @@ static struct zr_settings parse(const char *text) {
     complaints[0] = '\0';
     complaint_count = 0;
     zr_settings_default(&c);
-    zr_settings_parse(&c, text, bad, NULL);
+    zr_settings_parse(&c, text, ',', bad, NULL);
     return c;
 }
 
 static uint64_t bytes_of(const char *text) {
     struct zr_amount a = {0};
-    return zr_parse_amount(text, strlen(text), &a) && !a.percent_x100 ? a.bytes : 0;
+    return zr_parse_amount(text, &a) && !a.percent_x100 ? a.bytes : 0;
 }
 
 static uint32_t percent_of(const char *text) {
     struct zr_amount a = {0};
-    return zr_parse_amount(text, strlen(text), &a) ? a.percent_x100 : 0;
+    return zr_parse_amount(text, &a) ? a.percent_x100 : 0;
 }
 
 START_TEST(the_defaults_are_those_of_a_bare_preload) {
@@ -72,6 +73,30 @@ START_TEST(every_setting_of_the_table_parses) {
 }
 END_TEST
 
+/* ZR_ROUTE_AUTO is "auto" of route. */
+START_TEST(the_values_of_a_choice_are_named_as_they_are_written) {
+    static const char *const names[] = {
+#define ZR_VALUES(...) #__VA_ARGS__,
+#include "base/settings.def"
+    };
+    size_t n = 0;
+
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        char expected[256] = "", *at = expected;
+
+        if (zr_settings[i].type != ZR_TYPE_CHOICE)
+            continue;
+        for (const char *v = zr_settings[i].values; *v; v += strcspn(v, "|") + (v[strcspn(v, "|")] == '|'))
+            at += sprintf(at, "%sZR_%s_%.*s", v == zr_settings[i].values ? "" : ", ", zr_settings[i].name,
+                          (int)strcspn(v, "|"), v);
+        ck_assert_uint_lt(n, sizeof names / sizeof *names);
+        ck_assert_msg(strcasecmp(expected, names[n]) == 0, "%s: %s", zr_settings[i].name, names[n]);
+        n++;
+    }
+    ck_assert_uint_eq(n, sizeof names / sizeof *names);
+}
+END_TEST
+
 START_TEST(what_is_printed_parses_to_the_same) {
     char once[2048], twice[2048];
     struct zr_settings c = parse("limit:12.5%,cache_limit:1000,cache_idle:20us,record:a b,"
@@ -107,7 +132,7 @@ START_TEST(what_is_no_size_is_refused) {
         "9999999TiB", "nan"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct zr_amount a;
-        ck_assert_msg(!zr_parse_amount(wrong[i], strlen(wrong[i]), &a), "took '%s'", wrong[i]);
+        ck_assert_msg(!zr_parse_amount(wrong[i], &a), "took '%s'", wrong[i]);
     }
 }
 END_TEST
@@ -134,18 +159,18 @@ START_TEST(times_are_read_as_people_write_them) {
                  {"1.5 s", 1500000000}, {"2min", 120000000000}, {"20us", 20000}};
     uint64_t ns;
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
-        ck_assert(zr_parse_time(right[i].text, strlen(right[i].text), &ns));
+        ck_assert(zr_parse_time(right[i].text, &ns));
         ck_assert_uint_eq(ns, right[i].ns);
     }
-    ck_assert(!zr_parse_time("1h2", 3, &ns));
-    ck_assert(!zr_parse_time("soon", 4, &ns));
+    ck_assert(!zr_parse_time("1h2", &ns));
+    ck_assert(!zr_parse_time("soon", &ns));
 }
 END_TEST
 
 START_TEST(an_unknown_setting_is_named_and_the_others_still_count) {
     struct zr_settings c = parse("rout:native,cache:off");
     ck_assert_int_eq(complaint_count, 1);
-    ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': did you mean 'route'?"));
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown setting 'rout': expected one of route, cache, "));
     ck_assert(!c.cache);
 }
 END_TEST
@@ -199,7 +224,7 @@ START_TEST(a_preset_is_a_whole_setting_but_leaves_what_only_records) {
     ck_assert_int_eq(c.residency, ZR_RESIDENCY_DEFAULT);
     ck_assert_str_eq(c.record, "/tmp/t");
     parse("preset:nothing");
-    ck_assert_ptr_nonnull(strstr(complaints, "unknown preset 'nothing'"));
+    ck_assert_ptr_nonnull(strstr(complaints, "unknown preset 'nothing': expected one of observe, reroute, "));
 }
 END_TEST
 
@@ -230,7 +255,7 @@ START_TEST(a_file_has_one_setting_to_a_line_and_comments) {
     struct zr_settings c;
     complaint_count = 0;
     zr_settings_default(&c);
-    zr_settings_parse_lines(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", bad, NULL);
+    zr_settings_parse(&c, "# ours\n cache = off \n\nlimit: 80 %  # of the card\r\nroute=native", '\n', bad, NULL);
     ck_assert_int_eq(complaint_count, 0);
     ck_assert(!c.cache);
     ck_assert_uint_eq(c.limit.percent_x100, 8000);
@@ -255,6 +280,7 @@ int main(void) {
     TCase *t = tcase_create("settings");
     tcase_add_test(t, the_defaults_are_those_of_a_bare_preload);
     tcase_add_test(t, every_setting_of_the_table_parses);
+    tcase_add_test(t, the_values_of_a_choice_are_named_as_they_are_written);
     tcase_add_test(t, what_is_printed_parses_to_the_same);
     tcase_add_test(t, sizes_are_read_as_people_write_them);
     tcase_add_test(t, what_is_no_size_is_refused);

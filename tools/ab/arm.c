@@ -1,6 +1,7 @@
 /* The arms of a comparison: parsing of settings and factors, the settings that follow, the plan. */
 #include "ab/ab.h"
 #include "base/settings.h"
+#include "common/common.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -56,9 +57,7 @@ static char *check_setting(const struct zr_setting *k, const char *value) {
     char why[640];
 
     zr_settings_default(&config);
-    return zr_setting_set(&config, k->name, strlen(k->name), value, strlen(value), why, sizeof(why))
-               ? NULL
-               : zr_ab_text("%s", why);
+    return zr_setting_set(&config, k->name, value, why, sizeof(why)) ? NULL : zr_ab_text("%s", why);
 }
 
 static char *unknown_item(const char *s, size_t word) {
@@ -326,12 +325,7 @@ static char *set_value(const struct zr_ab_arm *arm, const char *setting) {
 char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting) {
     static const char defaults[] = ""
 #define ZR_SETTING(name, type, def, values, help) #name ":" def ","
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help)
 #include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
         ;
     char *value = set_value(arm, setting);
 

@@ -43,12 +43,7 @@ static const struct {
 
 static const char *const setting_names[] = {
 #define ZR_SETTING(name, type, def, values, help) #name,
-#define ZR_VALUE(setting, value, name, text)
-#define ZR_PRESET(name, settings, help)
 #include "base/settings.def"
-#undef ZR_SETTING
-#undef ZR_VALUE
-#undef ZR_PRESET
 };
 #define SETTINGS (sizeof(setting_names) / sizeof(*setting_names))
 

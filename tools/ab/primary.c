@@ -1,6 +1,6 @@
 /* Which metrics a comparison is about, and which metrics are one quantity. */
 #include "ab/ab.h"
-#include "base/settings.h"
+#include "common/common.h"
 
 #include <fnmatch.h>
 #include <math.h>

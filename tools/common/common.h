@@ -60,6 +60,18 @@ bool zr_option_choice(const struct zr_command *c, const struct zr_option *o, con
                       const char *choices); /* "abba|random" */
 bool zr_operand_pid(const struct zr_command *c, const char *text, int *pid);
 
+/* --- nearest.c: "did you mean" ----------------------------------------------------------------- */
+/* Set word and length, try every name; then `best` is what was meant, or NULL. Hyphen and underscore are the same. */
+struct zr_nearest {
+    const char *word;
+    size_t length;
+    const char *best;
+    size_t best_length;
+    unsigned distance;
+};
+void zr_nearest_try(struct zr_nearest *n, const char *name, size_t length);
+void zr_nearest_try_list(struct zr_nearest *n, const char *names); /* "on|off"; those in capitals are skipped */
+
 /* --- json.c: documents, built and read with jansson ------------------------------------------- */
 /*
  * The functions that add take an object and a key, or an array and NULL. They fail silently without memory: a

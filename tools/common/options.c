@@ -1,5 +1,4 @@
 /* The command line of every command: one table gives parsing, --help and the message for what is not understood. */
-#include "base/settings.h"
 #include "common/common.h"
 
 #include <ctype.h>

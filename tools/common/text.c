@@ -66,7 +66,7 @@ const char *zr_text_age(char *out, uint64_t ns) {
 bool zr_text_parse_bytes(const char *text, uint64_t *out) {
     struct zr_amount amount;
 
-    if (!zr_parse_amount(text, strlen(text), &amount) || !amount.set || amount.percent_x100)
+    if (!zr_parse_amount(text, &amount) || !amount.set || amount.percent_x100)
         return false;
     *out = amount.bytes;
     return true;

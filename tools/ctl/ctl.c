@@ -81,7 +81,7 @@ static bool check_setting(const char *name, const char *value) {
     bool good = s != NULL;
     if (s) {
         zr_settings_default(s);
-        good = zr_setting_set(s, name, strlen(name), value, strlen(value), why, sizeof why);
+        good = zr_setting_set(s, name, value, why, sizeof why);
     }
     if (s && !good) {
         snprintf(what, sizeof what, "%s", why);

@@ -285,7 +285,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
         return true;
     if (option->id == 'w') {
         uint64_t ns = 0;
-        if (!zr_parse_time(value, strlen(value), &ns) || ns < 100000000u)
+        if (!zr_parse_time(value, &ns) || ns < 100000000u)
             return zr_option_bad(&command, option, value, "a time such as 60s, at least 100ms");
         o->watch = (double)ns / 1e9;
         return true;

@@ -287,14 +287,14 @@ static bool apply(const char *change_to, char *why, size_t size) {
     char text[1024];
 
     zr_settings_default(&c);
-    zr_settings_parse(&c, r->settings, complain, &to); /* what this version does not know is left out */
+    zr_settings_parse(&c, r->settings, ',', complain, &to); /* what this version does not know is left out */
     if (!*change_to)
         return true;
     snprintf(text, sizeof text, "%s%s", strchr(change_to, ':') ? "" : "preset:", change_to);
     for (char *p = text; *p; p++)
         if (*p == '+')
             *p = ',';
-    return zr_settings_parse(&c, text, complain, &to);
+    return zr_settings_parse(&c, text, ',', complain, &to);
 }
 
 bool zr_what_if(const struct zr_recorded *recorded, const char *settings, struct zr_outcome *outcome, char *why,

@@ -108,10 +108,10 @@ static bool environment(struct options *o) {
             zr_complain("run", "ZEROUTE_CONF_FILE: cannot read %s: %s", file, strerror(errno));
             return false;
         }
-        good = zr_settings_parse_lines(&o->config, lines, bad_setting, file);
+        good = zr_settings_parse(&o->config, lines, '\n', bad_setting, file);
         free(lines);
     }
-    return (!text || zr_settings_parse(&o->config, text, bad_setting, from_variable)) && good;
+    return (!text || zr_settings_parse(&o->config, text, ',', bad_setting, from_variable)) && good;
 }
 
 static bool set_preset(struct options *o, const char *name) {
@@ -119,7 +119,7 @@ static bool set_preset(struct options *o, const char *name) {
     char item[128];
     snprintf(item, sizeof item, "preset:%.100s", name);
     if (!strpbrk(name, ",:="))
-        return zr_settings_parse(&o->config, item, bad_setting, from_option);
+        return zr_settings_parse(&o->config, item, ',', bad_setting, from_option);
     zr_complain("run", "--preset: unknown preset '%s'", name);
     return false;
 }
@@ -130,7 +130,7 @@ static bool set_setting(struct options *o, const struct zr_setting *s, const cha
         zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, s->name);
         return false;
     }
-    if (zr_setting_set(&o->config, s->name, strlen(s->name), value, strlen(value), why, sizeof why))
+    if (zr_setting_set(&o->config, s->name, value, why, sizeof why))
         return true;
     zr_complain("run", "%s", why);
     return false;

@@ -93,7 +93,7 @@ static void print_settings(FILE *out, const char *text) {
     if (!c)
         return;
     zr_settings_default(c);
-    zr_settings_parse(c, text, NULL, NULL);
+    zr_settings_parse(c, text, ',', NULL, NULL);
     zr_settings_print(c, now, sizeof now);
     for (size_t i = 0; i < zr_preset_count; i++) {
         zr_settings_default(c + 1);

@@ -1,5 +1,5 @@
 /* "Did you mean": the name that a mistyped word is most like. */
-#include "base/settings.h"
+#include "common/common.h"
 
 #include <string.h>
 
