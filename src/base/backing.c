@@ -4,7 +4,6 @@
  */
 #include "base/base.h"
 
-#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +14,12 @@ const char *zr_backing_in_force(void) {
     return in_force;
 }
 
-static int is_named(struct dl_phdr_info *info, size_t size, void *stem) {
-    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-
-    (void)size;
-    return slash && strncmp(slash + 1, stem, strlen(stem)) == 0;
+static bool is_driver(const char *file) {
+    return strncmp(file, "libze_intel_gpu.so", 18) == 0;
 }
 
-/* Cheaper than the walk of elf.c: it runs in the constructor. */
-static bool is_loaded(const char *stem) {
-    return dl_iterate_phdr(is_named, (void *)(uintptr_t)stem) != 0;
+static bool is_loader(const char *file) {
+    return strncmp(file, "libze_loader.so", 15) == 0;
 }
 
 /* The driver's own order: the longest prefix wins. */
@@ -53,7 +48,7 @@ void zr_backing_apply(void) {
     if (!key)
         setenv(name, "0", 0);
     setenv("NEOReadDebugKeys", "1", 0);
-    if (is_loaded("libze_intel_gpu.so") && (!key || !master)) {
+    if (zr_elf_named(is_driver) && (!key || !master)) {
         snprintf(in_force, sizeof in_force, "asked, too late: the driver was there before zeroute saw it");
         zr_warn("backing:eager comes too late, the driver is loaded already: use zeroute run");
     } else if ((key && !is_zero(key)) || is_zero(master)) {
@@ -75,6 +70,6 @@ void zr_backing_apply(void) {
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF");
 
-    if (((conf && strstr(conf, "eager")) || secure_getenv("ZEROUTE_CONF_FILE")) && is_loaded("libze_loader.so"))
+    if (((conf && strstr(conf, "eager")) || secure_getenv("ZEROUTE_CONF_FILE")) && zr_elf_named(is_loader))
         zr_config_load();
 }

@@ -2,7 +2,6 @@
 #ifndef ZEROUTE_BASE_H
 #define ZEROUTE_BASE_H
 
-#include "base/kind.h"
 #include "base/lock.h"
 #include "base/settings.h"
 #include "base/thread.h"
@@ -23,6 +22,26 @@ typedef void (*zr_function)(void);
 #define ZR_FUNCTION(pointer) ((zr_function)(uintptr_t)(pointer))
 #define ZR_POINTER(function) ((void *)(uintptr_t)(function))
 
+/* Kinds of memory, as they are booked. */
+enum zr_kind {
+    ZR_KIND_DEVICE,
+    ZR_KIND_SHARED,
+    ZR_KIND_PHYSICAL,
+    ZR_KINDS_ON_DEVICE, /* these are allocated_bytes.all; the rest have accounts of their own */
+    ZR_KIND_HOST = ZR_KINDS_ON_DEVICE,
+    ZR_KIND_VIRTUAL, /* reserved address ranges */
+    ZR_KIND_MAPPED,  /* physical memory mapped into them */
+    ZR_KIND_IMPORTED,
+    ZR_KIND_ROUNDED, /* host memory in exact powers of two above 1 MiB: part of ZR_KIND_HOST */
+    ZR_KIND_POINTER, /* memory of the program that was imported into the driver */
+    ZR_KIND_IMAGE,   /* from here on: objects that take memory without an allocation call */
+    ZR_KIND_MODULE,
+    ZR_KIND_EVENT_POOL,
+    ZR_KIND_LIST,
+    ZR_KIND_QUEUE,
+    ZR_KINDS
+};
+
 /* Which kind of hook saw a call. */
 enum zr_via { ZR_VIA_PLT, ZR_VIA_DLSYM, ZR_VIA_TABLE, ZR_VIA_HANDLE, ZR_VIA_SYCL, ZR_VIA_POOL, ZR_VIAS };
 
@@ -30,12 +49,10 @@ enum zr_via { ZR_VIA_PLT, ZR_VIA_DLSYM, ZR_VIA_TABLE, ZR_VIA_HANDLE, ZR_VIA_SYCL
 enum zr_entry {
 #define ZR_ENTRY(name, ...) ZR_E_##name,
 #include "base/entries.def"
-#undef ZR_ENTRY
     ZR_ENTRIES_ZE,
     ZR_E_before_above = ZR_ENTRIES_ZE - 1,
 #define ZR_ABOVE(name, via) ZR_E_##name,
 #include "base/entries_above.def"
-#undef ZR_ABOVE
     ZR_ENTRIES
 };
 
@@ -157,7 +174,8 @@ bool zr_elf_find(const void *address, struct zr_elf *out);
 bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
 /* Another number than before: libraries were loaded or unloaded. About 100 ns. */
 uint64_t zr_elf_generation(void);
-/* Whether a library is loaded in a namespace that dlmopen has made, where there is no preload. */
+/* Whether a library of such a file name is loaded; and whether in a namespace of dlmopen, where there is no preload. */
+bool zr_elf_named(bool (*named)(const char *file));
 bool zr_elf_elsewhere(bool (*named)(const char *file));
 
 /* --- dl.c: the dynamic linker, past ourselves --------------------------------------------------------------------- */

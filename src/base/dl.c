@@ -16,12 +16,6 @@ static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, 
     return kept;
 }
 
-/* Without any dlsym there is nothing to jump to; a process that has none cannot have called us. */
-static void *no_dlsym(void *handle, const char *name) {
-    (void)handle, (void)name;
-    return NULL;
-}
-
 /*
  * The next definition after us may be another preload's, which then is called as it would be without us; it usually
  * has no version, and then only a dlsym without one finds it.
@@ -32,9 +26,7 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     void *next;
 
     if (!f)
-        f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
-    if (!f)
-        f = ZR_POINTER(no_dlsym);
+        f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); /* every libc has one of the two */
     next = call_dlsym(f, RTLD_NEXT, "dlsym");
     if (next)
         f = next;

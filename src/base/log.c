@@ -10,11 +10,8 @@
 
 static _Atomic uint64_t said[64];
 
-static bool said_before(const char *line, size_t length) {
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)line[i]) * 1099511628211u;
-    hash |= 1;
+static bool said_before(const char *line) {
+    uint64_t hash = zr_hash(line) | 1;
     for (size_t i = 0; i < 64; i++) {
         uint64_t seen = 0;
         if (atomic_compare_exchange_strong(&said[i], &seen, hash))
@@ -41,7 +38,7 @@ void zr_warn(const char *fmt, ...) {
             (p[-1] == '\xc2' && (unsigned char)*p < 0xa0))
             *p = '?';
     size_t length = strlen(line);
-    if (!getauxval(AT_SECURE) && !said_before(line, length)) {
+    if (!getauxval(AT_SECURE) && !said_before(line)) {
         line[length] = '\n';
         ssize_t told = write(2, line, length + 1);
         (void)told; /* or there is nobody to tell */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,29 +14,21 @@ static struct zr_lock piece_lock;
 static char *piece_next;
 static size_t piece_left;
 
-static void *map(size_t bytes) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    return p == MAP_FAILED ? NULL : p;
-}
-
 void *zr_pages(size_t bytes) {
+    size_t extra = bytes < HUGE_PAGE ? 0 : HUGE_PAGE;
     int saved = errno;
-    char *p;
+    char *p = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (bytes < HUGE_PAGE) {
-        p = map(bytes);
-    } else {
-        p = map(bytes + HUGE_PAGE);
-        if (p) {
-            size_t before = -(uintptr_t)p & (HUGE_PAGE - 1);
+    if (p == MAP_FAILED)
+        p = NULL;
+    if (p && extra) {
+        size_t before = -(uintptr_t)p & (HUGE_PAGE - 1);
 
-            if (before)
-                munmap(p, before);
-            munmap(p + before + bytes, HUGE_PAGE - before);
-            p += before;
-            madvise(p, bytes, MADV_HUGEPAGE);
-        }
+        if (before)
+            munmap(p, before);
+        munmap(p + before + bytes, HUGE_PAGE - before);
+        p += before;
+        madvise(p, bytes, MADV_HUGEPAGE);
     }
     errno = saved;
     return p;
@@ -73,7 +65,7 @@ void *zr_piece(size_t bytes) {
 
 int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high) {
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC), found = -1;
-    char text[4096 + 128], kind[3]; /* a line has a path of at most 4096 bytes */
+    char text[4096 + 128]; /* a line has a path of at most 4096 bytes */
     size_t have = 0;
     ssize_t n;
 
@@ -81,9 +73,14 @@ int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high) 
         char *line = text, *next;
 
         text[have + (size_t)n] = '\0';
-        for (; (next = strchr(line, '\n')); line = next + 1)
-            if (found < 0 && sscanf(line, "%lx-%lx %3c", low, high, kind) == 3 && *low <= start && end <= *high)
-                found = (kind[0] == 'r') * PROT_READ | (kind[1] == 'w') * PROT_WRITE | (kind[2] == 'x') * PROT_EXEC;
+        for (; found < 0 && (next = strchr(line, '\n')); line = next + 1) { /* "START-END rwxp ..." */
+            char *kind;
+
+            *low = strtoul(line, &kind, 16);
+            *high = strtoul(kind + 1, &kind, 16);
+            if (*low <= start && end <= *high)
+                found = (kind[1] == 'r') * PROT_READ | (kind[2] == 'w') * PROT_WRITE | (kind[3] == 'x') * PROT_EXEC;
+        }
         have = strlen(line);
         memmove(text, line, have);
     }

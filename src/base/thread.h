@@ -9,16 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct zr_block;
-struct zr_pace;
-struct zr_shard;
-struct zr_library;
-struct zr_call;
-struct zr_watch;
-struct zr_practice;
-struct zeroute_record_chunk;
-struct zeroute_record_event;
-
 struct zr_thread {
     struct { /* written by a hook, read at once by the implementation behind it */
         const void *caller;
