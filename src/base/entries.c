@@ -5,8 +5,6 @@ const char *const zr_via_name[ZR_VIAS] = {"plt", "dlsym", "table", "handle", "sy
 const char *const zr_entry_name[ZR_ENTRIES] = {
 #define ZR_ENTRY(name, ...) #name,
 #include "base/entries.def"
-#undef ZR_ENTRY
 #define ZR_ABOVE(name, via) #name,
 #include "base/entries_above.def"
-#undef ZR_ABOVE
 };

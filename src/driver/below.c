@@ -14,7 +14,7 @@
 
 zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
 struct zr_loaded zr_loaded[ZR_LOADED];
-uintptr_t zr_table_set[ZR_LOADED];
+int zr_table_set[ZR_LOADED];
 struct zr_lock zr_loaded_lock;
 bool zr_touched;
 
@@ -40,21 +40,18 @@ static bool defines(const struct zr_elf *f, void *handle, const char *name) {
     return p && zr_elf_find(p, &at) && at.start == f->start;
 }
 
-/* By soname where it has the usual one, else by what only a loader, a layer or a driver exports. */
+/* By soname where it has the usual one, else by what only a loader, a layer (of no interest) or a driver exports. */
 static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
     const char *name = f->soname;
 
     if (strncmp(name, "libze_loader", 12) == 0)
         return ZR_LOADED_LOADER;
-    if (strncmp(name, "libze_", 6) == 0 && strstr(name, "_layer"))
-        return ZR_LOADED_LAYER;
-    if (!handle)
+    if (!handle || (strncmp(name, "libze_", 6) == 0 && strstr(name, "_layer")))
         return ZR_LOADED_OTHER;
     if (defines(f, handle, "zelLoaderTranslateHandle"))
         return ZR_LOADED_LOADER;
-    if (defines(f, handle, "zelLoaderGetVersion"))
-        return ZR_LOADED_LAYER;
-    if (defines(f, handle, "zeGetGlobalProcAddrTable") && defines(f, handle, "zeGetDriverProcAddrTable"))
+    if (!defines(f, handle, "zelLoaderGetVersion") && defines(f, handle, "zeGetGlobalProcAddrTable") &&
+        defines(f, handle, "zeGetDriverProcAddrTable"))
         return ZR_LOADED_DRIVER;
     return ZR_LOADED_OTHER;
 }
@@ -62,7 +59,7 @@ static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
 /* With the lock held: whoever still calls through a hook of this library calls into nothing. */
 static void forget(int n) {
     for (int s = 0; s < ZR_LOADED; s++)
-        if (zr_table_set[s] == zr_loaded[n].base) {
+        if (zr_table_set[s] == n + 1) {
             memset(zr_original[ZR_HOOK_TABLE + s], 0, sizeof *zr_original);
             __atomic_store_n(&zr_table_set[s], 0, __ATOMIC_RELEASE);
         }
@@ -105,7 +102,7 @@ static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *han
 enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number) {
     struct zr_elf f;
     enum zr_loaded_kind kind;
-    void *own = handle && handle != RTLD_DEFAULT ? handle : NULL;
+    void *pinned;
 
     for (int n = 0; n < ZR_LOADED; n++) {
         uintptr_t end = __atomic_load_n(&zr_loaded[n].end, __ATOMIC_ACQUIRE);
@@ -118,24 +115,13 @@ enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
     *number = -1;
     if (!zr_elf_find(address, &f))
         return ZR_LOADED_OTHER;
-    for (int n = 0; n < ZR_LOADED && !own; n++)
-        if (__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) == f.start)
-            own = __atomic_load_n(&zr_loaded[n].handle, __ATOMIC_ACQUIRE);
-    if (!own && f.path[0]) {
-        own = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD);
-        if (own)
-            dlclose(own); /* it stays loaded: somebody else's code is running in it */
-    }
-    kind = kind_of(&f, own);
-    if (kind == ZR_LOADED_LOADER) {
-        void *pinned = f.path[0] ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
-
-        if (pinned)
-            own = pinned;
-    }
-    if (kind == ZR_LOADED_LOADER || kind == ZR_LOADED_DRIVER)
-        *number = number_of(&f, kind, own);
-    if (kind == ZR_LOADED_LOADER && *number >= 0 && own)
+    if (!handle && f.path[0] && (handle = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD)))
+        dlclose(handle); /* it stays loaded: somebody else's code is running in it */
+    kind = kind_of(&f, handle);
+    pinned = kind == ZR_LOADED_LOADER ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
+    if (kind != ZR_LOADED_OTHER)
+        *number = number_of(&f, kind, pinned ? pinned : handle);
+    if (pinned && *number >= 0)
         __atomic_store_n(&zr_loaded[*number].end, f.end, __ATOMIC_RELEASE);
     return kind;
 }
@@ -157,19 +143,13 @@ static void *loader_handle(const void *caller) {
     if (zr_loaded_of(caller, NULL, &n) == ZR_LOADED_LOADER && n >= 0)
         return zr_loaded[n].handle;
     for (unsigned i = 0; i < sizeof usual / sizeof *usual; i++) {
-        void *handle = dlopen(usual[i], RTLD_LAZY | RTLD_NOLOAD);
+        void *init = zr_dlsym_in(usual[i], "zeInit");
 
-        if (handle) {
-            void *init = zr_real_dlsym(handle, "zeInit");
-
-            if (init)
-                zr_loaded_of(init, handle, &n);
-            dlclose(handle);
-            return handle;
-        }
+        if (init && zr_loaded_of(init, NULL, &n) == ZR_LOADED_LOADER && n >= 0)
+            return zr_loaded[n].handle;
     }
     for (n = 0; n < ZR_LOADED; n++)
-        if (zr_loaded[n].handle && zr_real_dlsym(zr_loaded[n].handle, "zelLoaderTranslateHandle"))
+        if (zr_loaded[n].handle && zr_loaded[n].kind == ZR_LOADED_LOADER)
             return zr_loaded[n].handle;
     return NULL;
 }
@@ -189,23 +169,17 @@ zr_function zr_next(const char *name, const void *caller) {
 }
 
 int zr_loaded_below(uint32_t hook) {
-    uintptr_t base;
-
     if (hook >= ZR_HOOK_HANDLE)
         return (int)hook - ZR_HOOK_HANDLE;
-    if (hook < ZR_HOOK_TABLE)
-        return -1;
-    base = __atomic_load_n(&zr_table_set[hook - ZR_HOOK_TABLE], __ATOMIC_ACQUIRE);
-    for (int n = 0; n < ZR_LOADED; n++)
-        if (base && __atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) == base)
-            return n;
-    return -1;
+    if (hook >= ZR_HOOK_TABLE)
+        return __atomic_load_n(&zr_table_set[hook - ZR_HOOK_TABLE], __ATOMIC_ACQUIRE) - 1;
+    return (int)hook - ZR_HOOK_DLSYM;
 }
 
 zr_function zr_function_below(uint32_t hook, const char *name) {
     int saved = errno;
     void *p = NULL;
-    int n = hook >= ZR_HOOK_TABLE ? zr_loaded_below(hook) : (int)hook - ZR_HOOK_DLSYM;
+    int n = zr_loaded_below(hook);
 
     if (hook == ZR_HOOK_PLT)
         return zr_next(name, zr_thread.hook.caller);
@@ -217,6 +191,20 @@ zr_function zr_function_below(uint32_t hook, const char *name) {
     return ZR_FUNCTION(p);
 }
 
+/* With a single driver in the process handles are the driver's own; with more than one they may be wrapped. */
+zr_function zr_function_of_driver(const char *name) {
+    int only = -1;
+
+    for (int n = 0; n < ZR_LOADED; n++) {
+        if (!__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) || zr_loaded[n].kind != ZR_LOADED_DRIVER)
+            continue;
+        if (only >= 0)
+            return NULL;
+        only = n;
+    }
+    return only < 0 ? NULL : zr_function_below(ZR_HOOK_HANDLE + (uint32_t)only, name);
+}
+
 zr_function zr_find_original(uint32_t hook, unsigned entry) {
     zr_function f = zr_function_below(hook, zr_entry_name[entry]);
 
@@ -225,15 +213,6 @@ zr_function zr_find_original(uint32_t hook, unsigned entry) {
         return f;
     }
     return zr_next("zeInit", zr_thread.hook.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
-}
-
-static bool is_driver(const struct zr_elf *elf, void *unused) {
-    (void)unused;
-    return zr_is_driver_name(elf->soname);
-}
-
-bool zr_driver_is_loaded(void) {
-    return zr_elf_each(is_driver, NULL);
 }
 
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */

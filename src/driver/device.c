@@ -1,91 +1,91 @@
 /*
- * Cards by number: device handles to small numbers, in the order in which zeDeviceGet lists them.
+ * Drivers and cards by number. Cards: device handles to small numbers, in the order in which zeDeviceGet lists them.
  *
  * One card can have several handles: an old loader with two drivers wraps them, so that the same card looks
  * different at the loader and at the driver's hook. Handles are joined by the card's UUID.
  */
 #include "driver/driver.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { HANDLES = ZR_DEVICE_HANDLES, CARDS = 64, MODULES = 64 };
+enum { HANDLES = 256, CARDS = 64, MODULES = 64 };
 
-struct zr_device zr_device[HANDLES];
+typedef uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+
+/* Tables that only grow: what is below their counts, which are atomic, does not change. */
 static struct {
-    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    ze_device_handle_t handle;
+    unsigned number;
+    bool is_part; /* a sub-device: its number is that of its card */
+} known[HANDLES];
+static unsigned known_count;
+static struct {
+    uuid uuid;
     ze_device_handle_t handle; /* of the card itself, good at this hook */
     uint32_t hook;
 } card[CARDS];
-static unsigned cards; /* atomic */
-static struct zr_lock lock;
-
+static unsigned cards;
 /* Sysman's memory modules. Its devices are others than those of the core API: the UUID is the same. */
 static struct {
-    zes_mem_handle_t handle; /* atomic, the last to be written */
+    zes_mem_handle_t handle;
     ze_device_handle_t device;
-    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    uuid uuid;
     uint32_t among; /* modules that its device has */
 } module[MODULES];
+static unsigned module_count;
+static struct zr_lock lock;
 
-static bool any_part; /* atomic: a sub-device was seen */
-
-static const struct zr_device *find(ze_device_handle_t device) {
-    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
-        ze_device_handle_t at = __atomic_load_n(&zr_device[i].handle, __ATOMIC_ACQUIRE);
-
-        if (at == device)
-            return &zr_device[i];
-        if (!at)
-            break;
-    }
-    return NULL;
+/* Its place in known[], or -1. A few handles: a walk is as quick as a hash. */
+static int find(ze_device_handle_t device) {
+    for (unsigned i = 0, n = __atomic_load_n(&known_count, __ATOMIC_ACQUIRE); device && i < n; i++)
+        if (known[i].handle == device)
+            return (int)i;
+    return -1;
 }
 
 static unsigned look(ze_device_handle_t device) {
-    const struct zr_device *at = find(device);
+    int at = find(device);
 
-    return at ? __atomic_load_n(&at->number, __ATOMIC_RELAXED) : ZR_UNKNOWN_DEVICE;
+    return at < 0 ? (unsigned)ZR_UNKNOWN_DEVICE : known[at].number;
 }
 
 bool zr_device_is_part(ze_device_handle_t device) {
-    const struct zr_device *at = __atomic_load_n(&any_part, __ATOMIC_RELAXED) ? find(device) : NULL;
+    int at = find(device);
 
-    return at && __atomic_load_n(&at->is_part, __ATOMIC_RELAXED);
+    return at >= 0 && known[at].is_part;
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void learn(ze_device_handle_t device, unsigned number, bool is_part) {
-    for (unsigned i = zr_device_place(device), n = 0; n < HANDLES; i = (i + 1) % HANDLES, n++) {
-        if (zr_device[i].handle && zr_device[i].handle != device)
-            continue;
-        __atomic_store_n(&zr_device[i].number, number, __ATOMIC_RELAXED);
-        __atomic_store_n(&zr_device[i].is_part, is_part, __ATOMIC_RELAXED);
-        if (is_part)
-            __atomic_store_n(&any_part, true, __ATOMIC_RELAXED);
-        __atomic_store_n(&zr_device[i].handle, device, __ATOMIC_RELEASE);
+    if (!device || known_count == HANDLES || find(device) >= 0)
         return;
-    }
+    known[known_count].handle = device;
+    known[known_count].number = number;
+    known[known_count].is_part = is_part;
+    __atomic_store_n(&known_count, known_count + 1, __ATOMIC_RELEASE);
 }
 
 /* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE: none, or it says nothing. */
-static unsigned card_with(const uint8_t *uuid, unsigned rank) {
-    static const uint8_t nothing[ZE_MAX_DEVICE_UUID_SIZE];
-    unsigned known = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
+static unsigned card_with(const uint8_t *id, unsigned rank) {
+    static const uuid nothing;
+    unsigned n = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
 
-    for (unsigned i = 0; i < known && memcmp(uuid, nothing, sizeof nothing) != 0; i++)
-        if (memcmp(card[i].uuid, uuid, sizeof nothing) == 0 && rank-- == 0)
+    for (unsigned i = 0; i < n && memcmp(id, nothing, sizeof nothing) != 0; i++)
+        if (memcmp(card[i].uuid, id, sizeof nothing) == 0 && rank-- == 0)
             return i;
     return ZR_UNKNOWN_DEVICE;
 }
 
-/* Under the lock: that card, a new one if there is none. */
-static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *uuid, unsigned rank) {
-    unsigned number = card_with(uuid, rank);
+/* That card, a new one if there is none. The caller holds the lock. */
+static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *id, unsigned rank) {
+    unsigned number = card_with(id, rank);
 
     if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
         return number != ZR_UNKNOWN_DEVICE ? number : CARDS - 1;
     number = cards;
-    memcpy(card[number].uuid, uuid, sizeof card[number].uuid);
+    memcpy(card[number].uuid, id, sizeof card[number].uuid);
     card[number].handle = device;
     card[number].hook = call->hook;
     __atomic_store_n(&cards, number + 1, __ATOMIC_RELEASE);
@@ -105,69 +105,44 @@ static bool properties(struct zr_call *call, ze_device_handle_t device, ze_devic
     return ZR_BELOW(call, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
 }
 
-static ze_device_handle_t root_of(struct zr_call *call, ze_device_handle_t part) {
-    typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
-    get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
-    ze_device_handle_t root = NULL;
+/* --- lists of devices --------------------------------------------------------------------------------------------- */
 
-    if (!get || get(part, &root) != ZE_RESULT_SUCCESS)
-        return NULL;
-    return root;
+static __attribute__((format(printf, 3, 4))) void note(unsigned number, const char *what, const char *format, ...) {
+    char key[48], value[208];
+    va_list ap;
+
+    va_start(ap, format);
+    vsnprintf(value, sizeof value, format, ap);
+    va_end(ap);
+    snprintf(key, sizeof key, "card.%u%s", number, what);
+    zr_fingerprint_note(key, value);
 }
 
-/* A handle that came from no list that we saw: asked of the driver, once. */
-static __attribute__((noinline, cold)) unsigned ask(struct zr_call *call, ze_device_handle_t device) {
-    ze_device_properties_t p;
-    ze_device_handle_t root;
-    unsigned number;
-
-    if (!properties(call, device, &p))
-        return ZR_UNKNOWN_DEVICE;
-    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && (root = root_of(call, device)) && root != device &&
-        (number = zr_device_number(call, root)) != ZR_UNKNOWN_DEVICE) {
-        zr_lock(&lock);
-        learn(device, number, true);
-        zr_unlock(&lock);
-        return number;
-    }
-    zr_device_seen(call, NULL, &device, 1);
-    return look(device);
-}
-
-unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device) {
-    unsigned number;
-
-    if (!device)
-        return ZR_UNKNOWN_DEVICE;
-    number = look(device);
-    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
-}
-
-static void learn_parts(unsigned card_number, const ze_device_handle_t *parts, uint32_t count) {
-    zr_lock(&lock);
-    for (uint32_t i = 0; i < count; i++)
-        if (parts[i] && look(parts[i]) == ZR_UNKNOWN_DEVICE)
-            learn(parts[i], card_number, true);
-    zr_unlock(&lock);
-}
-
-/* Where it is on the bus, so that the kernel's figures find it. */
-static void name_card(struct zr_call *call, ze_device_handle_t device) {
+/* For the fingerprint; and where the card is on the bus, so that the kernel's figures find it. */
+static void describe(struct zr_call *call, unsigned number) {
     typedef ze_result_t (*get_pci)(ze_device_handle_t, ze_pci_ext_properties_t *);
     get_pci get = (get_pci)zr_function_below(call->hook, "zeDevicePciGetPropertiesExt");
-    ze_pci_ext_properties_t p = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
+    ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
+    const ze_pci_address_ext_t *a = &pci.address;
+    ze_device_properties_t p;
 
-    if (get && get(device, &p) == ZE_RESULT_SUCCESS)
-        zr_drm_name(look(device), (uint64_t)p.address.domain << 16 | (uint64_t)p.address.bus << 8 |
-                                      p.address.device << 3 | p.address.function);
+    if (properties(call, card[number].handle, &p))
+        note(number, "", "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId, (unsigned)p.deviceId,
+             (unsigned long long)p.coreClockRate);
+    if (get && get(card[number].handle, &pci) == ZE_RESULT_SUCCESS) {
+        note(number, ".pci", "%04x:%02x:%02x.%x", (unsigned)a->domain, (unsigned)a->bus, (unsigned)a->device,
+             (unsigned)a->function);
+        zr_drm_name(number, (uint64_t)a->domain << 16 | (uint64_t)a->bus << 8 | a->device << 3 | a->function);
+    }
+    note(number, ".memory", "%llu MiB", (unsigned long long)zr_device_memory(call, card[number].handle) >> 20);
 }
 
 /* How many of the list before this one say the same of themselves. */
-static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i) {
+static unsigned rank_in(uuid *ids, uint32_t i) {
     unsigned rank = 0;
 
     for (uint32_t k = 0; k < i; k++)
-        rank += memcmp(uuid[k], uuid[i], sizeof *uuid) == 0;
+        rank += memcmp(ids[k], ids[i], sizeof *ids) == 0;
     return rank;
 }
 
@@ -175,32 +150,60 @@ static unsigned rank_in(uint8_t (*uuid)[ZE_MAX_DEVICE_UUID_SIZE], uint32_t i) {
  * Two handles of one list are two cards, whatever they say about themselves: without sysfs Intel's driver gives all
  * cards one UUID.
  */
-void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count) {
-    unsigned of_root = root ? zr_device_number(call, root) : ZR_UNKNOWN_DEVICE;
-    uint8_t uuid[CARDS][ZE_MAX_DEVICE_UUID_SIZE];
+void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count) {
+    uuid ids[CARDS];
     bool said[CARDS];
+    unsigned before, after;
 
-    if (of_root != ZR_UNKNOWN_DEVICE) {
-        learn_parts(of_root, devices, count);
-        return;
-    }
     count = count < CARDS ? count : CARDS;
     for (uint32_t i = 0; i < count; i++) {
         ze_device_properties_t p;
 
         said[i] = devices[i] && properties(call, devices[i], &p);
-        memset(uuid[i], 0, sizeof uuid[i]);
+        memset(ids[i], 0, sizeof ids[i]);
         if (said[i])
-            memcpy(uuid[i], p.uuid.id, sizeof uuid[i]);
+            memcpy(ids[i], p.uuid.id, sizeof ids[i]);
     }
     zr_lock(&lock);
+    before = cards;
     for (uint32_t i = 0; i < count; i++)
         if (said[i] && look(devices[i]) == ZR_UNKNOWN_DEVICE)
-            learn(devices[i], card_of(call, devices[i], uuid[i], rank_in(uuid, i)), false);
+            learn(devices[i], card_of(call, devices[i], ids[i], rank_in(ids, i)), false);
+    after = cards;
     zr_unlock(&lock);
-    for (uint32_t i = 0; i < count; i++)
-        if (said[i])
-            name_card(call, devices[i]);
+    for (unsigned n = before; n < after; n++)
+        describe(call, n);
+}
+
+void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count) {
+    unsigned number = zr_device_number(call, root);
+
+    zr_lock(&lock);
+    for (uint32_t i = 0; i < count && number != ZR_UNKNOWN_DEVICE; i++)
+        learn(parts[i], number, true);
+    zr_unlock(&lock);
+}
+
+/* A handle that came from no list that we saw: asked of the driver, once. */
+static ZR_COLD unsigned ask(struct zr_call *call, ze_device_handle_t device) {
+    typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
+    get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
+    ze_device_handle_t root = NULL;
+    ze_device_properties_t p;
+
+    if (!device || !properties(call, device, &p))
+        return ZR_UNKNOWN_DEVICE;
+    if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && get && get(device, &root) == ZE_RESULT_SUCCESS && root != device)
+        zr_device_parts(call, root, &device, 1);
+    if (find(device) < 0)
+        zr_device_seen(call, &device, 1);
+    return look(device);
+}
+
+unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device) {
+    unsigned number = look(device);
+
+    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
 }
 
 uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {
@@ -220,68 +223,92 @@ uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {
 }
 
 /* --- Sysman ------------------------------------------------------------------------------------------------------- */
-static void sysman_uuid(struct zr_call *call, zes_device_handle_t device, uint8_t *uuid) {
-    typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
-    get_properties get = (get_properties)zr_function_below(call->hook, "zesDeviceGetProperties");
-    zes_device_properties_t p;
 
-    memset(&p, 0, sizeof p);
-    p.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES;
-    p.core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
-    if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
-        memset(&p, 0, sizeof p);
-    memcpy(uuid, p.core.uuid.id, ZE_MAX_DEVICE_UUID_SIZE);
+static int find_module(zes_mem_handle_t memory) {
+    for (unsigned i = 0, n = __atomic_load_n(&module_count, __ATOMIC_ACQUIRE); i < n; i++)
+        if (module[i].handle == memory)
+            return (int)i;
+    return -1;
 }
 
 void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
                        uint32_t count) {
-    uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
+    typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
+    get_properties get = (get_properties)zr_function_below(call->hook, "zesDeviceGetProperties");
+    zes_device_properties_t p = {.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES,
+                                 .core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     uint32_t among = 0;
 
-    sysman_uuid(call, device, uuid);
+    if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
+        memset(&p, 0, sizeof p);
     /* The caller may have asked for some of them only. */
     if (ZR_BELOW(call, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
         among = count;
     zr_lock(&lock);
-    for (uint32_t i = 0; i < count; i++)
-        for (unsigned n = 0; n < MODULES; n++) {
-            if (module[n].handle == modules[i])
-                break;
-            if (module[n].handle)
-                continue;
-            module[n].device = (ze_device_handle_t)device;
-            memcpy(module[n].uuid, uuid, sizeof uuid);
-            module[n].among = among;
-            __atomic_store_n(&module[n].handle, modules[i], __ATOMIC_RELEASE);
-            break;
+    for (uint32_t i = 0; i < count && module_count < MODULES; i++)
+        if (find_module(modules[i]) < 0) {
+            module[module_count].handle = modules[i];
+            module[module_count].device = (ze_device_handle_t)device;
+            memcpy(module[module_count].uuid, p.core.uuid.id, sizeof(uuid));
+            module[module_count].among = among;
+            __atomic_store_n(&module_count, module_count + 1, __ATOMIC_RELEASE);
         }
     zr_unlock(&lock);
 }
 
 bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among) {
-    for (unsigned n = 0; n < MODULES; n++) {
-        zes_mem_handle_t at = __atomic_load_n(&module[n].handle, __ATOMIC_ACQUIRE);
+    int at = find_module(memory);
 
-        if (!at)
-            break;
-        if (at != memory)
-            continue;
-        *among = module[n].among;
-        *number = look(module[n].device);
-        if (*number != ZR_UNKNOWN_DEVICE)
-            return true;
-        /* Of several cards that say the same of themselves nobody knows which it is. */
-        if (card_with(module[n].uuid, 1) != ZR_UNKNOWN_DEVICE)
-            break;
-        *number = card_with(module[n].uuid, 0);
+    *number = at < 0 ? (unsigned)ZR_UNKNOWN_DEVICE : look(module[at].device);
+    *among = at < 0 ? 1 : module[at].among;
+    if (at < 0 || *number != ZR_UNKNOWN_DEVICE)
+        return at >= 0;
+    *number = card_with(module[at].uuid, 0);
+    if (card_with(module[at].uuid, 1) == ZR_UNKNOWN_DEVICE)
         return true;
-    }
+    /* Of several cards that say the same of themselves nobody knows which it is. */
     *number = ZR_UNKNOWN_DEVICE;
     *among = 1;
     return false;
 }
 
+/* --- drivers ------------------------------------------------------------------------------------------------------ */
+
+/* Without a lock, so that a fork can leave nothing held. */
+int zr_driver_number(ze_driver_handle_t driver) {
+    static ze_driver_handle_t met[ZR_DRIVERS];
+
+    for (int n = 0; driver && n < ZR_DRIVERS; n++) {
+        ze_driver_handle_t there = NULL;
+
+        if (__atomic_compare_exchange_n(&met[n], &there, driver, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+            there == driver)
+            return n;
+    }
+    return -1;
+}
+
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver) {
+    typedef ze_result_t (*get_properties)(ze_driver_handle_t, ze_driver_properties_t *);
+    ze_driver_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};
+    static bool told[ZR_DRIVERS];
+    int number = zr_driver_number(driver);
+    char key[48], value[64];
+    get_properties get;
+
+    if (number < 0 || __atomic_exchange_n(&told[number], true, __ATOMIC_RELAXED))
+        return;
+    get = (get_properties)zr_function_below(call->hook, "zeDriverGetProperties");
+    if (!get || get(driver, &p) != ZE_RESULT_SUCCESS)
+        return;
+    snprintf(key, sizeof key, number ? "driver.%d.version" : "driver.version", number);
+    snprintf(value, sizeof value, "%u.%u.%u", (unsigned)(p.driverVersion >> 24),
+             (unsigned)(p.driverVersion >> 16 & 255), (unsigned)(p.driverVersion & 0xffff));
+    zr_fingerprint_note(key, value);
+}
+
 /* The driver's handles are not usable in a child, but they may come again: the numbers stay. */
-void zr_device_fork_child(void) {
+void zr_driver_fork_child(void) {
     lock = (struct zr_lock){0};
+    zr_loaded_lock = (struct zr_lock){0};
 }

@@ -27,10 +27,9 @@ enum {
     typedef ze_result_t(*zr_fn_##name) parameters;                                                                     \
     ze_result_t zr_on_##name parameters; /* the implementation, in ze/ */
 #include "base/entries.def"
-#undef ZR_ENTRY
 
 /* --- below.c: loaders and drivers, and what lies below each hook -------------------------------------------------- */
-enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_LAYER, ZR_LOADED_DRIVER };
+enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_DRIVER };
 struct zr_loaded {
     uintptr_t base; /* where it begins; 0: the place is free */
     uintptr_t end;  /* of a loader: it is pinned, and known by its address from then on */
@@ -41,8 +40,8 @@ struct zr_loaded {
 };
 extern struct zr_loaded zr_loaded[ZR_LOADED];
 extern zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
-/* The library that a set of table hooks belongs to, by its start. */
-extern uintptr_t zr_table_set[ZR_LOADED];
+/* The library that a set of table hooks belongs to: its number plus one, 0 for none. Atomic. */
+extern int zr_table_set[ZR_LOADED];
 /* Guards the places of libraries and sets, and stores into tables that are not ours. */
 extern struct zr_lock zr_loaded_lock;
 /* Something of Level Zero has come our way. */
@@ -53,15 +52,16 @@ extern bool zr_touched;
  * all numbers are taken. `handle` is one that found the address, or NULL. About 20 us.
  */
 enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number);
-/* The number of the library below a table's or a handle's hook; -1: there is none, or it is another hook. */
+/* The number of the library below a hook; -1: of an exported symbol, or it is gone. */
 int zr_loaded_below(uint32_t hook);
 /* Says which calls pass us by, and after a semicolon what to do: in the segment at once, and as a warning. */
 void zr_missed(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Whether a file of this name is a driver, and whether one is loaded. */
+/* Whether a file of this name is a driver. */
 bool zr_is_driver_name(const char *file);
-bool zr_driver_is_loaded(void);
 /* A function without a hook of ours, of the library below this hook; NULL when it has none. About 1 us. */
 zr_function zr_function_below(uint32_t hook, const char *name);
+/* The driver's own function, where the loader may lack it; NULL unless there is exactly one driver, and it has it. */
+zr_function zr_function_of_driver(const char *name);
 /* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
 zr_function zr_next(const char *name, const void *caller);
 /* Never NULL: where there is nothing below, a function that answers with an error. */
@@ -74,7 +74,6 @@ static inline zr_function zr_below(uint32_t hook, unsigned entry) {
 }
 /* The typed function below the hook that a call came through. */
 #define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->hook, ZR_E_##name))
-
 /* The same before the call is entered. */
 #define ZR_BELOW_HOOK(name) ((zr_fn_##name)zr_below(zr_thread.hook.number, ZR_E_##name))
 
@@ -139,32 +138,15 @@ static inline void zr_leave(struct zr_call *call) {
         down_;                                                                                                         \
     })
 
-/* --- device.c: cards by number ------------------------------------------------------------------------------------ */
-enum { ZR_UNKNOWN_DEVICE = 0xffff, ZR_DEVICE_HANDLES = 256 };
-struct zr_device {
-    ze_device_handle_t handle;
-    uint32_t number;
-    bool is_part; /* a sub-device: its number is that of its card */
-};
-extern struct zr_device zr_device[ZR_DEVICE_HANDLES];
-unsigned zr_device_number_slow(struct zr_call *call, ze_device_handle_t device);
-
-static inline unsigned zr_device_place(ze_device_handle_t device) {
-    return (unsigned)(((uintptr_t)device >> 4 ^ (uintptr_t)device >> 12) % ZR_DEVICE_HANDLES);
-}
-
-/* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. One load when known. */
-static inline unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device) {
-    struct zr_device *at = &zr_device[zr_device_place(device)];
-
-    if (likely(device && __atomic_load_n(&at->handle, __ATOMIC_ACQUIRE) == device))
-        return __atomic_load_n(&at->number, __ATOMIC_RELAXED);
-    return zr_device_number_slow(call, device);
-}
-/* Of a device that has a number. One load where no sub-device was ever seen. */
+/* --- device.c: drivers and cards by number ------------------------------------------------------------------------ */
+enum { ZR_UNKNOWN_DEVICE = 0xffff };
+/* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. A short walk when known. */
+unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device);
+/* Of a device that has a number: whether it is a sub-device. */
 bool zr_device_is_part(ze_device_handle_t device);
-/* A list as zeDeviceGet gave it, in the driver's order; or the parts of `root`. */
-void zr_device_seen(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *devices, uint32_t count);
+/* A list as zeDeviceGet gave it, in the driver's order; and the sub-devices of one. */
+void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count);
+void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count);
 /* A handle of the card itself, and the hook at which it is good; NULL for none. */
 ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook);
 /* The device's local memory, all regions together; 0 when the driver does not say. */
@@ -177,10 +159,12 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
  * the device in the core API.
  */
 bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among);
-void zr_device_fork_child(void);
-
-/* --- versions.c: the driver and its cards in the fingerprint ------------------------------------------------------ */
-void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver, const ze_device_handle_t *devices, uint32_t count);
+enum { ZR_DRIVERS = 8 };
+/* The number of a driver, from 0, in the order in which they are met; -1 for NULL, or too many. */
+int zr_driver_number(ze_driver_handle_t driver);
+/* Its version into the fingerprint. Asks each driver once. */
+void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver);
+void zr_driver_fork_child(void);
 
 #pragma GCC visibility pop
 

@@ -34,10 +34,11 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void zr_deep_open(const char *file, i
 
 /* False: it leads to us already, or is no slot of these two. *refused: its page cannot be written. */
 static bool redirect_slot(const char *name, void **slot, bool *refused) {
-    void *to = strcmp(name, "dlsym") == 0 ? ZR_POINTER(zr_dlsym) : ZR_POINTER(zr_dlopen);
+    bool is_dlsym = strcmp(name, "dlsym") == 0, is_dlopen = strcmp(name, "dlopen") == 0;
+    void *to = is_dlsym ? ZR_POINTER(zr_dlsym) : ZR_POINTER(zr_dlopen);
     int was;
 
-    if ((strcmp(name, "dlsym") != 0 && strcmp(name, "dlopen") != 0) || *slot == to)
+    if ((!is_dlsym && !is_dlopen) || *slot == to)
         return false;
     zr_lock(&zr_loaded_lock);
     was = zr_pages_protect(slot, sizeof *slot, -1);
@@ -91,12 +92,12 @@ void zr_deep_look(void) {
         return;
     for (unsigned i = 0; i < OPENED; i++) {
         zr_lock(&zr_loaded_lock);
-        strcpy(path, opened[i]);
+        memcpy(path, opened[i], sizeof path);
         zr_unlock(&zr_loaded_lock);
         if (path[0])
             redirect(path);
     }
-    if (redirect("libze_loader.so.1") && zr_driver_is_loaded() &&
+    if (redirect("libze_loader.so.1") && zr_elf_named(zr_is_driver_name) &&
         !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
         zr_missed("calls through the Level Zero loader, which was opened deep-bound (RTLD_DEEPBIND) and had started "
                   "its drivers before it was found" ZR_DEEP);

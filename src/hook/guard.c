@@ -10,13 +10,11 @@
 #include "hook/hook.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum gap {
 #define ZR_GAP(name, since, answer) GAP_##name,
 #include "hook/guard.def"
-#undef ZR_GAP
     GAPS
 };
 
@@ -41,7 +39,6 @@ static void called(enum gap gap);
     static void stub_##name(void) {                                                                                    \
         called(GAP_##name);                                                                                            \
     }
-#define STUB_ABSENT(name)
 
 /* --- emulations --------------------------------------------------------------------------------------------------- */
 
@@ -64,128 +61,57 @@ static zr_function of_loader(const char *name) {
 
 /*
  * zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. Of two
- * threads that make one at once the second destroys its own.
+ * threads that make one at once both get the first.
  */
 static ze_context_handle_t default_context(ze_driver_handle_t driver) {
-    enum { DRIVERS = 8 };
     typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
-    typedef ze_result_t (*destroy_context)(ze_context_handle_t);
-    static struct {
-        ze_driver_handle_t driver;
-        ze_context_handle_t context;
-    } made[DRIVERS]; /* atomic */
+    static ze_context_handle_t made[ZR_DRIVERS]; /* atomic */
     ze_context_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_CONTEXT_DESC};
     create_context create = (create_context)of_loader("zeContextCreate");
-    destroy_context destroy = (destroy_context)of_loader("zeContextDestroy");
+    int n = zr_driver_number(driver);
+    ze_context_handle_t first = NULL, context = n < 0 ? NULL : __atomic_load_n(&made[n], __ATOMIC_ACQUIRE);
 
-    for (int i = 0; driver && create && i < DRIVERS; i++) {
-        ze_driver_handle_t none = NULL;
-        ze_context_handle_t first = NULL, context = NULL;
-
-        if (!__atomic_compare_exchange_n(&made[i].driver, &none, driver, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) &&
-            none != driver)
-            continue;
-        context = __atomic_load_n(&made[i].context, __ATOMIC_ACQUIRE);
-        if (context || create(driver, &desc, &context) != ZE_RESULT_SUCCESS)
-            return context;
-        if (__atomic_compare_exchange_n(&made[i].context, &first, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return context;
-        if (destroy)
-            destroy(context);
-        return first;
-    }
-    return NULL;
-}
-
-/*
- * The driver has the function even where the loader does not hand it on. With a single driver in the process
- * handles are the driver's own, so its function can be called; with more than one they may be wrapped.
- */
-static void *only_driver(void) {
-    void *driver = NULL;
-
-    for (int n = 0; n < ZR_LOADED; n++) {
-        if (!__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) ||
-            __atomic_load_n(&zr_loaded[n].kind, __ATOMIC_ACQUIRE) != ZR_LOADED_DRIVER)
-            continue;
-        if (driver)
-            return NULL;
-        driver = __atomic_load_n(&zr_loaded[n].handle, __ATOMIC_ACQUIRE);
-    }
-    return driver;
-}
-
-static zr_function of_only_driver(const char *getter, ze_api_version_t version, unsigned slot) {
-    enum { TABLE = 256 };
-    zr_function table[TABLE] = {NULL};
-    void *driver = only_driver();
-    ze_result_t (*get)(ze_api_version_t, void *);
-
-    if (!driver)
-        return NULL;
-    get = (ze_result_t(*)(ze_api_version_t, void *))ZR_FUNCTION(zr_real_dlsym(driver, getter));
-    if (!get || get(version, table) != ZE_RESULT_SUCCESS)
-        return NULL;
-    return table[slot];
+    if (n < 0 || context || !create || create(driver, &desc, &context) != ZE_RESULT_SUCCESS)
+        return context;
+    __atomic_compare_exchange_n(&made[n], &first, context, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return first ? first : context;
 }
 
 static ze_result_t host_synchronize(ze_command_list_handle_t list, uint64_t timeout) {
-    enum { SLOT = 28 }; /* pfnHostSynchronize, there since API version 1.6 */
-    static zr_function known;
-    zr_function f = __atomic_load_n(&known, __ATOMIC_ACQUIRE);
+    typedef ze_result_t (*synchronize)(ze_command_list_handle_t, uint64_t);
+    synchronize f = (synchronize)zr_function_of_driver("zeCommandListHostSynchronize");
 
-    if (!f) {
-        f = of_only_driver("zeGetCommandListProcAddrTable", ZE_MAKE_VERSION(1, 9), SLOT);
-        if (!f)
-            return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-        __atomic_store_n(&known, f, __ATOMIC_RELEASE);
-    }
-    return ((ze_result_t(*)(ze_command_list_handle_t, uint64_t))f)(list, timeout);
+    return f ? f(list, timeout) : ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
 /* A root device has no root; for a sub-device the loader offers no way to find it. */
 static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *root) {
+    typedef ze_result_t (*get_properties)(ze_device_handle_t, ze_device_properties_t *);
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
-    ze_result_t (*query)(ze_device_handle_t, ze_device_properties_t *);
+    get_properties get = (get_properties)of_loader("zeDeviceGetProperties");
     ze_result_t result;
 
-    query = (ze_result_t(*)(ze_device_handle_t, ze_device_properties_t *))of_loader("zeDeviceGetProperties");
-    if (!query)
-        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     if (!root)
         return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    result = query(device, &properties);
-    if (result != ZE_RESULT_SUCCESS)
-        return result;
-    if (properties.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE)
-        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
-    *root = NULL;
-    return ZE_RESULT_SUCCESS;
+    result = get ? get(device, &properties) : ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (result == ZE_RESULT_SUCCESS && properties.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE)
+        result = ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    if (result == ZE_RESULT_SUCCESS)
+        *root = NULL;
+    return result;
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
 #define ZR_GAP(name, since, answer) STUB_##answer(name)
 #include "hook/guard.def"
-#undef ZR_GAP
-
-#define FUNCTION_ABSENT(name) NULL
-#define FUNCTION_UNSUPPORTED(name) (zr_function) stub_##name
-#define FUNCTION_COUNT_ZERO FUNCTION_UNSUPPORTED
-#define FUNCTION_CONTEXT FUNCTION_UNSUPPORTED
-#define FUNCTION_ZERO FUNCTION_UNSUPPORTED
-#define FUNCTION_ALL_ONES FUNCTION_UNSUPPORTED
-#define FUNCTION_NOTHING FUNCTION_UNSUPPORTED
-#define FUNCTION_HOST_SYNCHRONIZE FUNCTION_UNSUPPORTED
-#define FUNCTION_ROOT_DEVICE FUNCTION_UNSUPPORTED
 
 static const struct {
     const char *name, *since;
-    zr_function stub; /* NULL: stays absent */
+    zr_function stub;
 } gaps[GAPS] = {
-#define ZR_GAP(name, since, answer) {#name, since, FUNCTION_##answer(name)},
+#define ZR_GAP(name, since, answer) {#name, since, (zr_function)stub_##name},
 #include "hook/guard.def"
-#undef ZR_GAP
 };
 
 static bool ends_with(const char *name, const char *tail) {
@@ -199,50 +125,17 @@ static enum gap find(const char *name) {
 
     if (strncmp(name, "zelTracer", 9) == 0 && ends_with(name, "RegisterCallback"))
         return GAP_zelTracerRegisterCallback;
-
     while (i < GAPS && strcmp(gaps[i].name, name) != 0)
         i++;
     return i;
 }
 
-/* "1.20.6" is 1020. */
-static unsigned release_number(const char *text) {
-    char *dot;
-    unsigned long major = strtoul(text, &dot, 10);
-
-    return (unsigned)(major * 1000 + (*dot ? strtoul(dot + 1, NULL, 10) : 0));
-}
-
-/* The loader's release by what it exports: the newest mark that is there. Some 0.1 ms, once per loader. */
-static unsigned release_of(void *handle) {
-    enum { ADDRESS_BITS = 48 };
-    static uint64_t known; /* atomic: release and handle in one word, so that they belong together */
-    uint64_t of = (uint64_t)(uintptr_t)handle & ((UINT64_C(1) << ADDRESS_BITS) - 1);
-    uint64_t seen = __atomic_load_n(&known, __ATOMIC_RELAXED);
-    unsigned release = 1008;
-
-    if (seen >> ADDRESS_BITS && (seen & ((UINT64_C(1) << ADDRESS_BITS) - 1)) == of)
-        return (unsigned)(seen >> ADDRESS_BITS);
-    for (int i = GAPS - 1; i >= 0; i--) {
-        if (release_number(gaps[i].since) <= release || !zr_real_dlsym(handle, gaps[i].name))
-            continue;
-        release = release_number(gaps[i].since);
-        break;
-    }
-    dlerror();
-    __atomic_store_n(&known, (uint64_t)release << ADDRESS_BITS | of, __ATOMIC_RELAXED);
-    return release;
-}
-
-/* The file behind a loader, for people. */
-static const char *loader_path(void *handle) {
-    static char path[256];
-    zr_function init = handle ? ZR_FUNCTION(zr_real_dlsym(handle, "zeInit")) : of_loader("zeInit");
+/* The loader's file, for people. */
+static const char *loader_path(void) {
+    zr_function init = of_loader("zeInit");
     Dl_info info;
 
-    if (!path[0] && init && dladdr(ZR_POINTER(init), &info) && info.dli_fname)
-        snprintf(path, sizeof path, "%s", info.dli_fname);
-    return path[0] ? path : "the Level Zero loader";
+    return init && dladdr(ZR_POINTER(init), &info) && info.dli_fname ? info.dli_fname : "the Level Zero loader";
 }
 
 static void count_name(const char *what, enum gap gap) {
@@ -263,7 +156,7 @@ static void called(enum gap gap) {
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
         zr_warn("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
                 "(libze1) to %s or newer",
-                loader_path(NULL), gaps[gap].name, gaps[gap].since);
+                loader_path(), gaps[gap].name, gaps[gap].since);
 }
 
 /*
@@ -271,39 +164,36 @@ static void called(enum gap gap) {
  * before 1.20, and before 1.9 its tables hold functions for wrapped handles while zeDriverGet hands out bare ones:
  * without the tables the static loader gives up, and the program finds no device instead of crashing.
  */
-static bool crashes(void *handle, const char *name, unsigned release, void **answer) {
-    if (release < 1020 && strcmp(name, "zelLoaderTracingLayerInit") == 0) {
-        *answer = NULL;
-        return true;
-    }
-    if (release < 1009 && ends_with(name, "ProcAddrTable")) {
-        zr_warn("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
-                "device: install loader (libze1) 1.16 or newer",
-                loader_path(handle));
-        *answer = NULL;
-        return true;
-    }
-    return false;
+static bool crashes(void *handle, bool is_tracing) {
+    if (is_tracing)
+        return !zr_real_dlsym(handle, "zeDeviceImportExternalSemaphoreExt"); /* since 1.20 */
+    if (zr_real_dlsym(handle, "zesInit"))                                    /* since 1.9 */
+        return false;
+    zr_warn("%s is a Level Zero loader from before 1.9, too old for this SYCL runtime, which may find no "
+            "device: install loader (libze1) 1.16 or newer",
+            loader_path());
+    return true;
 }
 
 bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer) {
+    bool is_tracing = strcmp(name, "zelLoaderTracingLayerInit") == 0, absent;
     enum gap gap = find(name);
 
-    if (gap == GAPS && !ends_with(name, "ProcAddrTable"))
+    if (gap == GAPS && !is_tracing && !ends_with(name, "ProcAddrTable"))
         return false;
     zr_config_load();
     if (!zr_config.guard || !zr_library_of(caller)->is_adapter || !zr_real_dlsym(handle, "zeInit"))
         return false;
-    if (crashes(handle, name, release_of(handle), answer))
-        return true;
-    if (gap == GAPS || !gaps[gap].stub || zr_real_dlsym(handle, name))
-        return false;
-    dlerror(); /* the lookup that failed is not the caller's */
     __atomic_store_n(&gap_loader, handle, __ATOMIC_RELEASE);
-    zr_count(ZR_F_GUARD_STUBS, 1);
-    count_name("guard.stubs.", gap);
-    *answer = ZR_POINTER(gaps[gap].stub);
-    return true;
+    absent = gap < GAPS ? !zr_real_dlsym(handle, name) : crashes(handle, is_tracing);
+    dlerror(); /* a lookup that failed is not the caller's */
+    *answer = NULL;
+    if (absent && gap < GAPS) {
+        zr_count(ZR_F_GUARD_STUBS, 1);
+        count_name("guard.stubs.", gap);
+        *answer = ZR_POINTER(gaps[gap].stub);
+    }
+    return absent;
 }
 
 /* --- exports for runtimes that are linked against a newer loader than the installed one --------------------------- */

@@ -144,7 +144,8 @@ static void drivers_seen(uint32_t hook, const uint32_t *count, ze_driver_handle_
         seen(hook, drivers[i], drivers[i]);
 }
 
-#define MADE(name, parameters, arguments, look_at)                                                                     \
+#define ZR_ENTRY(...)
+#define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                                            \
     ze_result_t zr_made_##name parameters {                                                                            \
         uint32_t hook = zr_thread.hook.number;                                                                         \
         ze_result_t result = zr_on_##name arguments;                                                                   \
@@ -152,12 +153,4 @@ static void drivers_seen(uint32_t hook, const uint32_t *count, ze_driver_handle_
             look_at;                                                                                                   \
         return result;                                                                                                 \
     }
-MADE(zeDriverGet, (uint32_t * count, ze_driver_handle_t *all), (count, all), drivers_seen(hook, count, all))
-MADE(zeInitDrivers, (uint32_t * count, ze_driver_handle_t *all, void *desc), (count, all, desc),
-     drivers_seen(hook, count, all))
-MADE(zeContextCreate, (ze_driver_handle_t driver, const ze_context_desc_t *desc, ze_context_handle_t *out),
-     (driver, desc, out), seen(hook, driver, *out))
-MADE(zeContextCreateEx,
-     (ze_driver_handle_t driver, const ze_context_desc_t *desc, uint32_t count, ze_device_handle_t *devices,
-      ze_context_handle_t *out),
-     (driver, desc, count, devices, out), seen(hook, driver, *out))
+#include "base/entries.def"

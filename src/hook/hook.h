@@ -33,7 +33,6 @@ extern const char *const zr_getter_name[ZR_TABLES];
 extern const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES];
 /* A hook of via "table" in front of one function; the function itself when all places are taken. */
 zr_function zr_hook_table(unsigned entry, zr_function original);
-void zr_tables_fork_child(void);
 
 /* --- deep.c: callers that are bound past us (RTLD_DEEPBIND) ------------------------------------------------------- */
 /* Something was opened deep-bound: dlsym calls zr_deep_look(), which redirects its slots and those of loaders. */
@@ -47,9 +46,8 @@ void *zr_dlsym(void *handle, const char *name);
 
 /* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
 #define ZR_ENTRY(...)
-#define ZR_MAKES(name, table, index, minor, parameters, arguments) ze_result_t zr_made_##name parameters;
+#define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at) ze_result_t zr_made_##name parameters;
 #include "base/entries.def"
-#undef ZR_ENTRY
 
 /* --- guard.c: functions that the installed loader lacks ----------------------------------------------------------- */
 /* True: *answer is what dlsym returns for this name. */

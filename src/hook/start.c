@@ -20,11 +20,10 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_check_fork_child, .process_end = zr_check_process_end},
     {.fork_child = zr_cache_fork_child, .thread_end = zr_cache_thread_end},
     {.fork_child = zr_pool_fork_child},
-    {.fork_child = zr_device_fork_child},
+    {.fork_child = zr_driver_fork_child},
     {.fork_child = zr_limit_fork_child},
     {.fork_child = zr_shortage_fork_child, .process_end = zr_shortage_process_end},
     {.fork_child = zr_sycl_fork_child},
-    {.fork_child = zr_tables_fork_child},
     {.thread_end = zr_stats_thread_end},
 };
 
@@ -36,7 +35,7 @@ __attribute__((constructor(101))) static void begin(void) {
 }
 
 static void report_missed_calls(void) {
-    bool here = zr_driver_is_loaded();
+    bool here = zr_elf_named(zr_is_driver_name);
 
     if (here || zr_elf_elsewhere(zr_is_driver_name))
         zr_missed("calls through the Level Zero loader, which was opened %s",

@@ -21,7 +21,6 @@ const struct zr_place zr_place[ZR_ENTRIES_ZE] = {
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
     [ZR_E_##name] = {ZR_TABLE_##table, (index), 1 << 16 | (minor)},
 #include "base/entries.def"
-#undef ZR_ENTRY
 };
 
 static bool is_ours(unsigned entry, zr_function f) {
@@ -38,35 +37,30 @@ static void **member(void **table, unsigned t, uint32_t version, unsigned entry)
     return slot && !is_ours(entry, ZR_FUNCTION(*slot)) ? slot : NULL;
 }
 
-static bool fits(unsigned set, unsigned entry, zr_function f) {
-    zr_function now = zr_original[ZR_HOOK_TABLE + set][entry];
-
-    return !now || now == f;
-}
-
-/* Under the lock: a set of this library in which every member of the table finds its place, else -1. */
-static int set_for(uintptr_t base, void **table, unsigned t, uint32_t version) {
+/* A set of library n in which every member of the table finds its place, else -1. The caller holds the lock. */
+static int set_for(int n, void **table, unsigned t, uint32_t version) {
     for (int s = 0; s < ZR_LOADED; s++) {
-        bool good = zr_table_set[s] == base || !zr_table_set[s];
+        bool good = zr_table_set[s] == n + 1 || !zr_table_set[s];
 
         for (unsigned e = 0; good && e < ZR_ENTRIES_ZE; e++) {
+            zr_function original = zr_original[ZR_HOOK_TABLE + s][e];
             void **m = member(table, t, version, e);
 
-            good = !m || fits(s, e, ZR_FUNCTION(*m));
+            good = !m || !original || original == ZR_FUNCTION(*m);
         }
         if (good) {
-            __atomic_store_n(&zr_table_set[s], base, __ATOMIC_RELEASE);
+            __atomic_store_n(&zr_table_set[s], n + 1, __ATOMIC_RELEASE);
             return s;
         }
     }
     return -1;
 }
 
-static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table) {
+static void exchange(int n, unsigned t, uint32_t version, void **table) {
     int set;
 
     zr_lock(&zr_loaded_lock);
-    set = set_for(base, table, t, version);
+    set = set_for(n, table, t, version);
     for (unsigned e = 0; set >= 0 && e < ZR_ENTRIES_ZE; e++) {
         void **m = member(table, t, version, e);
 
@@ -80,10 +74,6 @@ static void exchange(uintptr_t base, unsigned t, uint32_t version, void **table)
         zr_missed("calls through one table, because the process has more than %d sets of tables", ZR_LOADED);
 }
 
-void zr_tables_fork_child(void) {
-    zr_loaded_lock = (struct zr_lock){0};
-}
-
 zr_function zr_hook_table(unsigned entry, zr_function original) {
     void *table[ZR_TABLE_SLOTS] = {0};
     int n;
@@ -91,7 +81,7 @@ zr_function zr_hook_table(unsigned entry, zr_function original) {
     if (zr_loaded_of(ZR_POINTER(original), NULL, &n), n < 0)
         return original;
     table[zr_place[entry].index] = ZR_POINTER(original);
-    exchange(zr_loaded[n].base, zr_place[entry].table, UINT32_MAX, table);
+    exchange(n, zr_place[entry].table, UINT32_MAX, table);
     return ZR_FUNCTION(table[zr_place[entry].index]);
 }
 
@@ -99,7 +89,7 @@ static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t ver
     ze_result_t result = getter(version, table);
 
     if (result == ZE_RESULT_SUCCESS && table && n >= 0 && !zr_exiting())
-        exchange(zr_loaded[n].base, t, (uint32_t)version, table);
+        exchange(n, t, (uint32_t)version, table);
     return result;
 }
 

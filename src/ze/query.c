@@ -8,9 +8,8 @@ ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_dev
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zeDeviceGet, 0, (driver, count, devices));
     if (result == ZE_RESULT_SUCCESS && devices && asked) {
-        uint32_t got = *count < asked ? *count : asked;
-        zr_device_seen(&call, NULL, devices, got);
-        zr_note_driver(&call, driver, devices, got);
+        zr_device_seen(&call, devices, *count < asked ? *count : asked);
+        zr_note_driver(&call, driver);
     }
     return result;
 }
@@ -20,7 +19,7 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     uint32_t asked = count ? *count : 0;
     ze_result_t result = ZR_DOWN(&call, zeDeviceGetSubDevices, 0, (device, count, parts));
     if (result == ZE_RESULT_SUCCESS && parts && asked)
-        zr_device_seen(&call, device, parts, *count < asked ? *count : asked);
+        zr_device_parts(&call, device, parts, *count < asked ? *count : asked);
     return result;
 }
 

@@ -15,8 +15,7 @@ static const char *const names[] = {
 static bool is_left_out(const char *name) {
     return strstr(name, "Exp") || strstr(name, "Image") || strncmp(name, "zeModule", 8) == 0 ||
            strcmp(name, "zesInit") == 0 || strcmp(name, "zeInitDrivers") == 0 ||
-           strcmp(name, "zeMemPutIpcHandle") == 0 || strcmp(name, "zeMemGetIpcHandleWithProperties") == 0 ||
-           strcmp(name, "zePhysicalMemGetProperties") == 0;
+           strcmp(name, "zeMemPutIpcHandle") == 0 || strcmp(name, "zeMemGetIpcHandleWithProperties") == 0;
 }
 
 /* Every code that a driver may answer with, as the headers have them. */

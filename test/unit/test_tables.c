@@ -67,12 +67,8 @@
 static const char *const later[] = {
     "zeMemGetIpcHandleWithProperties",
     "zeMemPutIpcHandle",
-    "zeMemGetPitchFor2dImage",
     "zeMemGetIpcHandleFromFileDescriptorExp",
     "zeMemGetFileDescriptorFromIpcHandleExp",
-    "zeMemSetAtomicAccessAttributeExp",
-    "zeMemGetAtomicAccessAttributeExp",
-    "zePhysicalMemGetProperties",
     "zeImageViewCreateExt",
     "zeInitDrivers",
     "zesInit",
