@@ -352,6 +352,7 @@ START_TEST(a_preload_that_tells_nothing_is_a_warning) {
     loads("/opt/lib/libzeroute.so", "x");
     c = doctor(1);
     ck_assert_msg(finds(c, "preload-silent"), "%s", c->out);
+    says(c, "its calls are missed");
     child_free(c);
 }
 END_TEST

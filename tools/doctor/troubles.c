@@ -24,6 +24,11 @@ static const char *likely_bypass(const struct zr_case *c, const char **todo) {
     return "the memory was allocated before zeroute saw the loader, or by another interface";
 }
 
+static bool has_driver(const struct zr_case *c) {
+    return c->stack.parts[ZR_PART_DRIVER].there || c->stack.parts[ZR_PART_DRIVER_LEGACY].there ||
+           c->stack.parts[ZR_PART_SIMGPU].there;
+}
+
 static void check_preload(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_counted *counted = &c->counted;
     uint64_t vram = ZR_ABSENT;
@@ -39,8 +44,11 @@ static void check_preload(const struct zr_case *c, struct zr_findings *to) {
     }
     if (!counted->found && counted->why_not) {
         f = zr_finding_add(to, ZR_WARNING, "preload-silent", "zeroute is loaded but publishes nothing");
-        zr_finding_says(&f->seen, "%s", counted->why_not);
-        zr_finding_says(&f->todo, "remove stats:off, or run zeroute as the same user");
+        zr_finding_says(&f->seen, "%s%s", counted->why_not,
+                        has_driver(c) ? "; a driver is loaded, so its calls are missed: a loader that dlmopen opened "
+                                        "has no preload"
+                                      : "");
+        zr_finding_says(&f->todo, "remove stats:off, open the loader by dlopen, or run zeroute as the same user");
         return;
     }
     if (*counted->hooks) {
