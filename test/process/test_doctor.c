@@ -527,11 +527,11 @@ START_TEST(a_process_on_the_simulated_gpu_and_a_command_can_be_looked_at) {
                           "doctor",
                           "--sim=devices:2,mirror:on",
                           "--seconds",
-                          "2",
+                          "6", /* on a busy machine it takes that long to touch its memory */
                           "--",
                           "sh",
                           "-c",
-                          "sleep 9 | \"$0\"",
+                          "sleep 20 | \"$0\"",
                           build_path("test/process/doctor_hold"),
                           NULL};
     struct child *c = child_run(settings, argv);
