@@ -88,6 +88,11 @@ static bool set(const char *key, char *value, bool *mirror_set) {
         return parse_switch(value, &c->mirror);
     } else if (!strcmp(key, "touch")) {
         return parse_switch(value, &c->touch);
+    } else if (!strcmp(key, "says_used")) {
+        static const char *const answers[] = {"truth", "none", "all"};
+        for (c->says_used = 0; c->says_used < 3 && strcmp(value, answers[c->says_used]) != 0;)
+            c->says_used++;
+        return c->says_used < 3;
     } else if (!strcmp(key, "spill")) {
         return parse_switch(value, &c->spill);
     } else if (!strcmp(key, "faults")) {

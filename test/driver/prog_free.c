@@ -6,6 +6,7 @@
  */
 #include "ze_test.h"
 
+#include <dlfcn.h>
 #include <level_zero/zes_api.h>
 
 struct usable {
@@ -30,11 +31,32 @@ static uint64_t by_memory(void) {
     return u.bytes;
 }
 
+/* With ZES_ENABLE_SYSMAN the core API's handle will do; else Sysman is started by itself, from loader 1.9 on. */
+static zes_device_handle_t sysman_device(void) {
+    ze_result_t (*init)(uint32_t);
+    ze_result_t (*get_drivers)(uint32_t *, zes_driver_handle_t *);
+    ze_result_t (*get_devices)(zes_driver_handle_t, uint32_t *, zes_device_handle_t *);
+    void *found[3] = {dlsym(RTLD_DEFAULT, "zesInit"), dlsym(RTLD_DEFAULT, "zesDriverGet"),
+                      dlsym(RTLD_DEFAULT, "zesDeviceGet")};
+    uint32_t one = 1;
+    zes_driver_handle_t of;
+    zes_device_handle_t device;
+    memcpy(&init, &found[0], sizeof init);
+    memcpy(&get_drivers, &found[1], sizeof get_drivers);
+    memcpy(&get_devices, &found[2], sizeof get_devices);
+    if (getenv("ZES_ENABLE_SYSMAN"))
+        return (zes_device_handle_t)cards[0];
+    if (!init || init(0) || get_drivers(&one, &of) || !one || get_devices(of, &one, &device) || !one)
+        return NULL;
+    return device;
+}
+
 static uint64_t by_sysman(void) {
     uint32_t one = 1;
     zes_mem_handle_t module;
     zes_mem_state_t state = {.stype = ZES_STRUCTURE_TYPE_MEM_STATE};
-    if (zesDeviceEnumMemoryModules((zes_device_handle_t)cards[0], &one, &module) || !one)
+    zes_device_handle_t device = sysman_device();
+    if (!device || zesDeviceEnumMemoryModules(device, &one, &module) || !one)
         return UNSAID;
     return zesMemoryGetState(module, &state) ? UNSAID : state.free;
 }

@@ -66,7 +66,9 @@ static int regions(struct xs_client *client, struct xe_device_query *query) {
         .total_size = (uint64_t)system.totalram * system.mem_unit,
         .used = xs_gpu_active(),
     };
-    uint64_t used = xs_vram_used(client->card);
+    uint64_t used = xs_config.says_used == 0   ? xs_vram_used(client->card)
+                    : xs_config.says_used == 1 ? 0
+                                               : xs_config.vram;
     out.items[1] = (struct xe_mem_region){
         .mem_class = XE_REGION_VRAM,
         .instance = 1,

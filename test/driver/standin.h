@@ -38,6 +38,7 @@ struct xs_config {
     unsigned kernel[2];  /* 6, 18 */
     bool mirror;         /* an exported deferred buffer costs host pages; from 6.18 on unless set */
     bool touch;          /* ... and really takes them */
+    int says_used;       /* of VRAM, when asked: 0 the truth, 1 nothing, 2 all of it */
     bool spill;          /* a buffer that VRAM has no room for goes to the host */
     bool faults;         /* address spaces with page faults are offered */
     bool log;            /* every ioctl on stderr */

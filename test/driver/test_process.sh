@@ -21,7 +21,7 @@ test/bed --on intel true
 if [ $? = 77 ]; then
     exit 77
 fi
-settings=$(awk '!/^#/ && $1 ~ /^(observe|mitigate|eager|native-cache)$/ { print $2 }' test/settings)
+settings=$(awk '!/^#/ && $1 ~ /^(observe|mitigate|eager|native-cache|safe)$/ { print $2 }' test/settings)
 for bed in sim intel; do
     for cards in 1 2 4; do
         for conf in without $settings; do

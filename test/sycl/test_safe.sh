@@ -76,4 +76,48 @@ for adapter in 1 2; do
 done
 exec 9>&-
 wait
+
+# SYCL's free_memory (PyTorch's mem_get_info, llama.cpp) on a runtime that asks Sysman and on one that asks the core API
+# (LONG=1: on all). What an honest driver says is passed on, less the 5 % at most that it keeps for itself. A driver
+# that was told that nothing is in use, or everything, says nonsense, and the program is told the same as before.
+free_memory='import dpctl, dpctl.memory as m, dpctl.utils as u
+d = dpctl.SyclDevice("level_zero:gpu")
+before = u.intel_device_info(d)["free_memory"]
+block = m.MemoryUSMDevice(300 << 20, queue=dpctl.SyclQueue(d))
+print(before, u.intel_device_info(d)["free_memory"])'
+told() { # told RUNTIME USED CONF: "BEFORE AFTER" of 300 MiB; CONF none: without the preload
+    local under=("$B/zeroute" run --no-summary --json "$dir/json" --)
+    [ "$3" != none ] || under=()
+    ZEROUTE_CONF=$3 XE_STANDIN=vram:2GiB,says_used:$2 ZEROUTE_ROOT=$dir/quiet ZES_ENABLE_SYSMAN=1 \
+        PYTHONPATH=$(test/sycl/env.sh "$1")/site timeout 120 test/bed --on intel --runtime "$1" "${under[@]}" \
+        "$(test/sycl/env.sh --python)" -c "$free_memory" 2>"$dir/err"
+}
+truthful() { # truthful RUNTIME
+    local checked=route:native,cache:off,free_memory:checked alone truth lie used
+    mkdir -p "$dir/quiet"
+    test/sycl/env.sh "$1" >/dev/null 2>"$dir/err" || { tail -n 1 "$dir/err"; return 77; }
+    alone=$(told "$1" truth none) || {
+        grep -q "KeyError: 'free_memory'" "$dir/err" && echo "this runtime offers no free_memory here" && return 77
+        cat "$dir/err"
+        return 1
+    }
+    truth=$(told "$1" truth $checked) || { cat "$dir/err"; return 1; }
+    lie=$((${alone#* } - ${truth#* })) used=$(((${truth% *} - ${truth#* }) >> 20))
+    [ $lie -ge 0 ] && [ $lie -le $(((2 << 30) / 19)) ] && [ $used -ge 300 ] && [ $used -lt 340 ] || {
+        echo "alone $alone, checked $truth"
+        return 1
+    }
+    for used in none all; do
+        lie=$(told "$1" $used $checked) || { cat "$dir/err"; return 1; }
+        [ "$lie" = "$truth" ] || { echo "$used: $lie, expected $truth"; return 1; }
+        grep -q 'cannot be right' "$dir/err" || { echo "$used: nothing was said"; return 1; }
+    done
+    lie=$(told "$1" truth $checked,limit:1GiB) || { cat "$dir/err"; return 1; }
+    [ "$lie" = "$((1 << 30)) $((724 << 20))" ] || { echo "limit: $lie"; return 1; }
+}
+runtimes=$(test/sycl/env.sh --list)
+[ -n "${LONG:-}" ] || runtimes='2025.2.1 2026.2.0'
+for runtime in $runtimes; do
+    promise "$runtime: SYCL's free_memory is the truth, whatever the driver says" truthful "$runtime"
+done
 kept
