@@ -128,7 +128,7 @@ static inline void zr_leave(struct zr_call *call) {
     __extension__({                                                                                                    \
         ze_result_t down_ = unlikely(zr_config.inject.count) ? zr_inject(ZR_E_##name) : ZE_RESULT_SUCCESS;             \
         uint32_t weight_ = zr_time_weight(ZR_E_##name, (bytes));                                                       \
-        uint64_t start_ = unlikely(weight_) ? zr_ticks() : 0;                                                          \
+        uint64_t start_ = unlikely(weight_) ? zr_now() : 0;                                                            \
         if (likely(down_ == ZE_RESULT_SUCCESS))                                                                        \
             down_ = ZR_BELOW((call), name) arguments;                                                                  \
         if (unlikely(weight_))                                                                                         \

@@ -100,16 +100,13 @@ uint32_t zr_cache_idle(void) {
 
 static uint64_t cache_limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
 
-/* cache_limit is a share of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
 static ZR_COLD uint64_t set_cache_limit(unsigned account) {
-    struct zr_call own = {.hook = ZR_HOOK_PLT};
-    ze_device_handle_t card = account == ZR_HOST_ACCOUNT ? NULL : zr_device_handle(account, &own.hook);
     const struct zr_settings *now;
     uint64_t share;
 
     do { /* of a setting that changes meanwhile the new value stays, whichever thread is last */
         now = &zr_config;
-        share = zr_cache_share(&own, card);
+        share = zr_cache_share(account);
         zr_cache_setup(zr_policy_release, zr_cache_idle());
         zr_cache_set_limit(account, share);
         __atomic_store_n(&cache_limits[account], share + 1, __ATOMIC_SEQ_CST);
@@ -156,14 +153,17 @@ static bool is_limited(enum zr_kind kind) {
 
 static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
                                     void **out) {
-    /* What the driver refuses by itself it is to refuse itself. */
-    bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
     ze_result_t result;
 
-    zr_thread.counted = false;
-    zr_thread.limited = is_limited(a->kind) && !hopeless && !zr_limit_take(number, size);
-    if (unlikely(zr_thread.limited))
-        return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    zr_thread.counted = zr_thread.limited = false;
+    if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
+        /* What the driver refuses by itself it is to refuse itself. */
+        bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
+
+        zr_thread.limited = !hopeless && !zr_limit_take(number, size);
+        if (zr_thread.limited)
+            return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    }
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     result = a->ask(call, a, size, out);
@@ -175,14 +175,15 @@ static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc 
 /* *held: what to reserve; where there is no room for it, the very size. */
 static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
                               void **out) {
-    ze_result_t result = ask_within_limit(call, a, number, *held, out);
+    for (;;) {
+        ze_result_t result = ask_within_limit(call, a, number, *held, out);
 
-    if (likely(result == ZE_RESULT_SUCCESS) || *held == a->size ||
-        (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
-         result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
-        return result;
-    *held = a->size;
-    return ask_within_limit(call, a, number, *held, out);
+        if (likely(*held == a->size) || result == ZE_RESULT_SUCCESS ||
+            (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+             result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
+            return result;
+        *held = a->size;
+    }
 }
 
 static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
@@ -191,7 +192,7 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
                                       ask_driver(call, a, number, held, out));
 
     zr_thread.refused = (uint32_t)result;
-    return result == ZE_RESULT_SUCCESS ? result : zr_policy_refused(call, a->entry, number, a->size, result);
+    return likely(result == ZE_RESULT_SUCCESS) ? result : zr_policy_refused(call, a->entry, number, a->size, result);
 }
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
@@ -338,4 +339,10 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
     zr_registry_note(call, kind, number, context, *out, size,
                      kind == ZR_KIND_IMPORTED && zr_thread.counted ? ZR_BLOCK_LIMITED : 0);
     return ZE_RESULT_SUCCESS;
+}
+
+void zr_policy_closed(const void *ptr) {
+    zr_count(ZR_F_IPC_CLOSES, 1);
+    if (zr_checking())
+        zr_check_closed(ptr);
 }

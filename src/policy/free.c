@@ -44,9 +44,7 @@ void zr_policy_release(const struct zr_block *b) {
     result = ask_driver(&call, &r, b->held);
     zr_thread.inside = inside;
     if (result == ZE_RESULT_SUCCESS)
-        zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, -(int64_t)b->held);
-    if (result == ZE_RESULT_SUCCESS && b->key.kind == ZR_KIND_DEVICE)
-        zr_limit_leave((struct zr_block *)(uintptr_t)b);
+        zr_registry_released((struct zr_block *)(uintptr_t)b);
 }
 
 /* --- frees that are wrong ----------------------------------------------------------------------------------------- */
@@ -129,12 +127,11 @@ static bool may_be_cached(const struct request *r, const struct zr_block *b) {
            zr_cache_takes(b->key.account, b->held);
 }
 
-/* The block is CACHED, and ours alone. Out of the books first: another thread may reuse it at once. */
+/* Into the cache. The block remembers who allocated and who freed it. */
 static bool put(struct zr_block *b, const void *caller) {
     const void *owner = b->owner;
     uint64_t requested = b->requested;
 
-    zr_registry_unbook(b);
     zr_residency_remember(b);
     __atomic_store_n(&b->owner, b->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->requested, (uintptr_t)caller, __ATOMIC_RELAXED);
@@ -145,6 +142,19 @@ static bool put(struct zr_block *b, const void *caller) {
     b->caller = b->owner;
     b->owner = owner;
     __atomic_store_n(&b->requested, requested, __ATOMIC_RELAXED);
+    return false;
+}
+
+/*
+ * The block is CACHED, and ours alone: into the cache, or into check's quarantine. Out of the books first, because
+ * another thread may reuse it at once. False: it is NONE, and goes to the driver.
+ */
+static bool keep(const struct zr_call *call, const struct request *r, struct zr_block *b, bool quarantine) {
+    bool blocking = quarantine && r->ext && r->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
+
+    zr_registry_unbook(b);
+    if (quarantine ? zr_check_free(call, r->context, b, blocking) : put(b, call->caller))
+        return true;
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
     return false;
@@ -158,14 +168,9 @@ static ze_result_t to_driver(struct zr_call *call, const struct request *r, stru
     result = ask_driver(call, r, b->held);
     if (unlikely(zr_recording()))
         zr_record_freed();
-    if (likely(result == ZE_RESULT_SUCCESS)) {
-        if (likely(b->key.kind != ZR_KIND_VIRTUAL))
-            __atomic_store_n(&b->requested, (uintptr_t)call->caller, __ATOMIC_RELAXED);
-        zr_registry_gone(b);
-    } else {
-        zr_registry_back(b);
-    }
-    return result;
+    if (likely(result == ZE_RESULT_SUCCESS && b->key.kind != ZR_KIND_VIRTUAL))
+        __atomic_store_n(&b->requested, (uintptr_t)call->caller, __ATOMIC_RELAXED);
+    return zr_registry_left(b, result);
 }
 
 /*
@@ -179,18 +184,6 @@ static ZR_COLD bool is_refused(struct zr_call *call, struct request *r, const st
     r->may_cache = false;
     zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, call->caller, r->ptr, b);
     return orphaned && zr_config.cache && r->context == b->key.context;
-}
-
-/* The block is CACHED, and ours alone: it may go into check's quarantine. */
-static ZR_COLD bool hold_back(const struct zr_call *call, const struct request *r, struct zr_block *b) {
-    bool blocking = r->ext && r->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
-
-    zr_registry_unbook(b);
-    if (zr_check_free(call, r->context, b, blocking))
-        return true;
-    zr_registry_book(b);
-    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
-    return false;
 }
 
 static ze_result_t free_block(struct zr_call *call, struct request *r) {
@@ -210,13 +203,13 @@ static ze_result_t free_block(struct zr_call *call, struct request *r) {
     if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
         return free_unknown(call, r); /* another thread was faster with the same pointer */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
-    if ((cache && put(b, call->caller)) || (checked && hold_back(call, r, b)))
+    if ((cache || checked) && keep(call, r, b, checked))
         return ZE_RESULT_SUCCESS;
     return to_driver(call, r, b);
 }
 
-ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr) {
-    struct request r = {.context = context, .ptr = ptr, .may_cache = true};
+ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse) {
+    struct request r = {.context = context, .ptr = ptr, .may_cache = reuse};
 
     if (likely(ptr))
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
@@ -241,25 +234,6 @@ ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context
     if (likely(ptr))
         zr_count(policy_field(desc), 1);
     return free_block(call, &r);
-}
-
-ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr) {
-    struct request r = {.context = context, .ptr = ptr};
-
-    zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
-    return free_block(call, &r);
-}
-
-ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t context,
-                                       ze_physical_mem_handle_t physical) {
-    struct zr_block *b = zr_registry_take(physical);
-    ze_result_t result = ZR_DOWN(call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical));
-
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_gone(b);
-    else
-        zr_registry_back(b);
-    return result;
 }
 
 /* --- the end of a context ----------------------------------------------------------------------------------------- */

@@ -88,7 +88,7 @@ static bool take_left(unsigned number, uint64_t bytes) {
         drop(number, bytes);
         if (try > 0)
             clock_nanosleep(CLOCK_MONOTONIC, 0,
-                            &(struct timespec){.tv_nsec = (long)(zr_ticks() % 1000 + 1) << (7 + try)}, NULL);
+                            &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)}, NULL);
     }
     return false;
 }
@@ -125,8 +125,8 @@ void zr_limit_leave(struct zr_block *b) {
         drop(b->key.account, b->held);
 }
 
-uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device) {
-    uint64_t total = device ? zr_device_memory(call, device) : 0;
+uint64_t zr_cache_share(unsigned number) {
+    uint64_t total = number < CARDS && number != ZR_HOST_ACCOUNT ? memory_of(number) : 0;
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
     struct zr_amount limit = zr_config.cache_limit;
 

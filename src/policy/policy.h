@@ -49,16 +49,17 @@ bool zr_policy_reuses(const struct zr_call *call);
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
+/* Such memory was closed. */
+void zr_policy_closed(const void *ptr);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
-/* zeMemFree, and zeMemFreeExt. */
-ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr);
+/*
+ * zeMemFree, and zeMemFreeExt. Without `reuse` the block goes back to the driver, which may wait for commands that use
+ * it.
+ */
+ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse);
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
                                void *ptr);
-/* The same, and the block goes back to the driver, which may wait for commands that use it. */
-ze_result_t zr_policy_free_to_driver(struct zr_call *call, ze_context_handle_t context, void *ptr);
-ze_result_t zr_policy_destroy_physical(struct zr_call *call, ze_context_handle_t context,
-                                       ze_physical_mem_handle_t physical);
 /* A context was made, if that is the result, which is returned. */
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
 /* Before a context goes: what is cached for it goes back, and so do blocks that a runtime would free with it. */
@@ -128,7 +129,7 @@ void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total);
 /* The same for a memory module of Sysman. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free);
 /* cache_limit of a device: 2 % of its memory or 256 MiB, the larger, unless the user says otherwise. */
-uint64_t zr_cache_share(struct zr_call *call, ze_device_handle_t device);
+uint64_t zr_cache_share(unsigned number);
 void zr_limit_fork_child(void);
 
 /* --- shortage.c: out of memory, and what is left at the end ------------------------------------------------------- */
@@ -155,11 +156,14 @@ void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned nu
                       const void *base, size_t size, uint32_t flags);
 /*
  * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread may be given the same
- * address at once. Then either _gone (the driver took it) or _back (it refused). Both accept NULL.
+ * address at once. Then zr_registry_left with the driver's answer, which is returned: the block is gone, or back in the
+ * map. All accept NULL.
  */
 struct zr_block *zr_registry_take(const void *ptr);
+ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result);
 void zr_registry_gone(struct zr_block *b);
-void zr_registry_back(struct zr_block *b);
+/* The driver has got back what was reserved for a block. */
+void zr_registry_released(struct zr_block *b);
 /* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum zeroute_record_type). */
 void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
 /* What the process has of a block, out of the books or into them again: on a free, or on reuse. */
@@ -171,8 +175,6 @@ void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
 void zr_registry_piece_leaves(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
-/* What was open at ptr was closed. */
-void zr_registry_closed(const void *ptr, struct zr_block *b);
 /* Something hangs on the free of the block that holds ptr: it must reach the driver. */
 void zr_registry_pin(const void *ptr);
 /* Physical memory was mapped into a reserved range, or unmapped. */

@@ -139,26 +139,32 @@ struct zr_block *zr_registry_take(const void *ptr) {
     return b;
 }
 
+void zr_registry_released(struct zr_block *b) {
+    book_reserved(b, -1);
+    zr_limit_leave(b);
+}
+
 void zr_registry_gone(struct zr_block *b) {
     if (unlikely(!b))
         return;
     if (zr_checking())
         zr_check_forget(b);
     zr_registry_unbook(b);
-    book_reserved(b, -1);
     if (b->key.kind == ZR_KIND_VIRTUAL && b->requested)
         zr_unbook(ZR_KIND_MAPPED, 0, b->requested);
-    zr_limit_leave(b);
+    zr_registry_released(b);
     zr_block_recycle(b);
 }
 
-void zr_registry_back(struct zr_block *b) {
-    if (!b)
-        return;
-    zr_registry_record(ZEROUTE_EVENT_BACK, b, 0);
-    zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
-    if (!zr_map_insert(b))
-        zr_registry_gone(b);
+ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
+    if (unlikely(result != ZE_RESULT_SUCCESS) && b) {
+        zr_registry_record(ZEROUTE_EVENT_BACK, b, 0);
+        zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
+        if (zr_map_insert(b))
+            return result;
+    }
+    zr_registry_gone(b);
+    return result;
 }
 
 /* --- what happens to blocks --------------------------------------------------------------------------------------- */
@@ -175,13 +181,6 @@ void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
         zr_count(ZR_F_IPC_EXPORT_BYTES, size);
     if (zr_checking() && b && handle)
         zr_check_exported((const void *)b->base, handle);
-}
-
-void zr_registry_closed(const void *ptr, struct zr_block *b) {
-    zr_count(ZR_F_IPC_CLOSES, 1);
-    if (zr_checking())
-        zr_check_closed(ptr);
-    zr_registry_gone(b);
 }
 
 void zr_registry_pin(const void *ptr) {

@@ -88,7 +88,7 @@ void zr_claim(unsigned device, int64_t bytes) {
 }
 
 uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh) {
-    uint64_t now = zr_ticks_to_ns(zr_ticks()), unseen = 0;
+    uint64_t now = zr_now(), unseen = 0;
     struct sum sum = {.pci = zr_drm_address(device)};
     struct zr_drm d = {0};
     int at;

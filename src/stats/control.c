@@ -17,24 +17,17 @@ void zr_control_open(struct zeroute_segment_control *c) {
     __atomic_store_n(&zr_control_word, c ? &c->request : &nothing, __ATOMIC_RELEASE);
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* What the page holds may be anything, and may change while it is read: a copy of it is looked at. */
 static void carry_out(uint32_t number) {
-    char text[sizeof control->text], reply[sizeof control->reply] = "";
+    char text[sizeof control->text], reply[sizeof control->reply];
     bool done;
 
     memcpy(text, control->text, sizeof text);
-    text[sizeof text - 1] = '\0';
-    done = zr_control_handler && zr_control_handler(text, reply, sizeof reply);
-    memcpy(control->reply, reply, sizeof reply);
+    text[sizeof text - 1] = reply[0] = '\0';
+    done = zr_control_handler(text, reply, sizeof reply);
+    snprintf(control->reply, sizeof control->reply, "%s", reply);
     control->code = done ? ZEROUTE_CARRIED_OUT : ZEROUTE_REFUSED;
-    control->answered_ns = now_ns();
+    control->answered_ns = zr_clock(CLOCK_REALTIME);
     __atomic_store_n(&control->answer, number, __ATOMIC_RELEASE);
 }
 

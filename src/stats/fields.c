@@ -115,9 +115,10 @@ static void describe_kinds(void) {
     static const struct {
         const char *name, *unit, *help;
         enum zr_kind kind;
+        bool has_peak;
     } kinds[] = {
-#define ZR_ACCOUNT(id, name, help) {name, "bytes", help, ZR_KIND_##id},
-#define ZR_NUMBER(id, name, help) {name, "", help, ZR_KIND_##id},
+#define ZR_ACCOUNT(id, name, help) {name, "bytes", help, ZR_KIND_##id, true},
+#define ZR_NUMBER(id, name, unit, help) {name, unit, help, ZR_KIND_##id, false},
 #include "stats/fields.def"
     };
 
@@ -131,11 +132,9 @@ static void describe_kinds(void) {
                            .cell = (on_device ? SHARD(on_device) : SHARD(elsewhere)) + n * sizeof(struct zr_cell),
                            .stride = sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]),
                            .count = on_device ? ZR_DEVICES : 1,
-                           .account = ZR_ACCOUNT_KIND + n,
+                           .account = kinds[i].has_peak ? ZR_ACCOUNT_KIND + n : NO_ACCOUNT,
                            .blocks = !*kinds[i].unit};
 
-        if (on_device || m.blocks)
-            m.account = NO_ACCOUNT;
         describe_memory(&m);
         if (kinds[i].kind == ZR_KIND_HOST && !m.blocks)
             describe_reserved(m, "reserved_bytes.host", ZR_RESERVED_HOST, 1, ZR_ACCOUNT_RESERVED_ON + ZR_RESERVED_HOST);

@@ -88,26 +88,6 @@ static bool visit(const struct zr_elf *elf, void *data) {
     return false;
 }
 
-/* --- cards -------------------------------------------------------------------------------------------------------- */
-
-static void cards(struct draft *d) {
-    for (int n = 128; n < 192; n++) {
-        static const char *const part[] = {"vendor", "device", "subsystem_vendor", "subsystem_device", "revision"};
-        char path[512], word[5][24], key[24], value[160];
-        for (size_t i = 0; i < 5; i++) {
-            snprintf(path, sizeof path, "/sys/class/drm/renderD%d/device/%s", n, part[i]);
-            if (!zr_read_system(path, word[i], sizeof word[i]) && i == 0)
-                break;
-            word[i][strcspn(word[i], "\n")] = '\0';
-        }
-        if (!word[0][0])
-            continue;
-        snprintf(key, sizeof key, "card.renderD%d", n);
-        snprintf(value, sizeof value, "%s:%s subsystem %s:%s revision %s", word[0], word[1], word[2], word[3], word[4]);
-        add(d, key, value);
-    }
-}
-
 /* --- environment -------------------------------------------------------------------------------------------------- */
 
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
@@ -152,7 +132,6 @@ static void put_together(struct draft *d) {
     for (unsigned i = 0; i < note_count; i++)
         add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
-    cards(d);
     zr_elf_each(visit, d);
     environment(d);
 }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FLOOR_EVERY_NS 10000000u               /* host_floor must be in time... */
@@ -22,12 +21,6 @@ _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
 static struct zr_lock sampling;
 static _Atomic uint64_t floor_next, floor_bytes, floor_available = ABSENT;
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* "Name:   123 kB" of a text like /proc/meminfo, in bytes. */
 static uint64_t kilobytes(const char *text, const char *name) {
@@ -118,7 +111,7 @@ static void notice_growth(enum zr_gauge from, uint64_t value, uint64_t own) {
 /* The kernel's figures of our own clients, device by device. What takes long is done the less often. */
 static void sample_cards(uint64_t all) {
     static uint64_t next;
-    uint64_t start = now_ns(), unseen = 0, gtt = 0;
+    uint64_t start = zr_now(), unseen = 0, gtt = 0;
     struct zr_drm d = {0};
     if (start < next)
         return;
@@ -138,7 +131,7 @@ static void sample_cards(uint64_t all) {
     }
     notice_growth(ZR_G_GROWTH_UNSEEN, unseen, all);
     notice_growth(ZR_G_GROWTH_GTT, gtt, all);
-    next = now_ns() + (now_ns() - start) * 64;
+    next = zr_now() + (zr_now() - start) * 64;
 }
 
 static void sample(void) {
@@ -169,12 +162,6 @@ static void sample(void) {
     notice_growth(ZR_G_GROWTH_HOST, host_usm, all);
     notice_growth(ZR_G_GROWTH_IPC, zr_ipc_open(), 0);
     zr_unlock(&sampling);
-}
-
-void zr_host_start(void) {
-    int saved = errno;
-    sample();
-    errno = saved;
 }
 
 void zr_host_sample(uint64_t next) {
@@ -209,7 +196,7 @@ static uint64_t floor_of(const char *meminfo) {
 
 bool zr_host_refuses_slow(uint64_t bytes) {
     static _Atomic uint64_t least;
-    uint64_t due = atomic_load_explicit(&floor_next, memory_order_relaxed), now = now_ns();
+    uint64_t due = atomic_load_explicit(&floor_next, memory_order_relaxed), now = zr_now();
     uint64_t since = atomic_fetch_add_explicit(&floor_bytes, bytes, memory_order_relaxed) + bytes;
     int saved = errno;
     if (now >= due || since >= FLOOR_EVERY_BYTES) {

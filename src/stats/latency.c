@@ -1,72 +1,15 @@
-/* The clock, histograms of how long calls take, and which calls are timed. */
+/* Histograms of how long calls take, and which calls are timed. */
 #include "stats/stats.h"
 
-#include <cpuid.h>
 #include <errno.h>
 
-enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY = 10 /* per second */ };
+enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY_NS = 100000000 };
 
 #define PER_PAGE (4096 / sizeof(struct zeroute_segment_histogram))
 _Static_assert(4096 % sizeof(struct zeroute_segment_histogram) == 0, "no histogram crosses a page");
 _Static_assert(ZR_ENTRIES <= 64 * PER_PAGE, "a bit for each page of histograms");
 
-bool zr_clock_is_tsc;
-static uint64_t clock_hz = 1000000000u;
-static uint64_t clock_scale = (uint64_t)1 << 32;   /* nanoseconds per tick, times 2^32 */
 static _Atomic uint64_t pages_reserved[ZR_SHARDS]; /* of a shard's histograms, a bit for each */
-
-/* --- the clock ---------------------------------------------------------------------------------------------------- */
-
-/*
- * Counter and clock at one moment. Of some readings the shortest: a busy machine lets others run in the middle of one,
- * for milliseconds.
- */
-static uint64_t read_both(struct timespec *clock) {
-    uint64_t shortest = 0, at = 0;
-
-    for (int i = 0; i < 8; i++) {
-        struct timespec now;
-        uint64_t before = __builtin_ia32_rdtsc(), took;
-
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        took = __builtin_ia32_rdtsc() - before;
-        if (i == 0 || took < shortest) {
-            shortest = took;
-            at = before + took / 2;
-            *clock = now;
-        }
-    }
-    return at;
-}
-
-static uint64_t ns_between(const struct timespec *from, const struct timespec *to) {
-    return (uint64_t)(to->tv_sec - from->tv_sec) * 1000000000u + (uint64_t)to->tv_nsec - (uint64_t)from->tv_nsec;
-}
-
-void zr_clock_start(uint64_t *hz, uint64_t *ticks) {
-    unsigned a, b, c, d;
-    struct timespec start, now;
-
-    zr_clock_is_tsc = __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & 1u << 8);
-    if (zr_clock_is_tsc) {
-        /* 200 us are good to some hundredths of a percent. */
-        uint64_t from = read_both(&start), passed, ns;
-
-        do {
-            clock_gettime(CLOCK_MONOTONIC, &now);
-        } while (ns_between(&start, &now) < 200000);
-        passed = read_both(&now) - from;
-        ns = ns_between(&start, &now);
-        clock_scale = (uint64_t)(((zr_u128)ns << 32) / passed);
-        clock_hz = (uint64_t)((zr_u128)passed * 1000000000u / ns);
-    }
-    *hz = clock_hz;
-    *ticks = zr_ticks();
-}
-
-uint64_t zr_ticks_to_ns(uint64_t ticks) {
-    return (uint64_t)((zr_u128)ticks * clock_scale >> 32);
-}
 
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
@@ -75,7 +18,7 @@ static void make_pace(void) {
     if (!zr_thread_attend())
         return;
     zr_thread.stats.pace = zr_pages(PACES * sizeof *zr_thread.stats.pace);
-    zr_thread.stats.random = (uint32_t)zr_ticks();
+    zr_thread.stats.random = (uint32_t)zr_now();
 }
 
 ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
@@ -144,8 +87,8 @@ static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t we
     zr_raise_to((int64_t *)&h->max_ns, (int64_t)ns);
 }
 
-void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight) {
-    uint64_t now = zr_ticks(), ns = now > start_ticks ? zr_ticks_to_ns(now - start_ticks) : 0;
+void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight) {
+    uint64_t now = zr_now(), ns = now - start;
     struct zr_shard *s = zr_shard_of_thread();
     int saved = errno;
 
@@ -156,6 +99,6 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t 
     if (zr_thread.stats.pace)
         learn(&zr_thread.stats.pace[e * 64 + zr_power_of(bytes)], ns);
     if (unlikely(now >= atomic_load_explicit(&zr_host_due, memory_order_relaxed)))
-        zr_host_sample(now + clock_hz / HOST_EVERY);
+        zr_host_sample(now + HOST_EVERY_NS);
     errno = saved;
 }

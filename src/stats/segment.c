@@ -89,14 +89,12 @@ static void job(struct zeroute_segment_header *h) {
 
 static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     h->pid = (uint32_t)getpid();
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
     h->start_time = zr_process_start();
     h->nonce = nonce;
-    h->created_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    h->created_ns = zr_clock(CLOCK_REALTIME);
     zr_read_file("/proc/sys/kernel/random/boot_id", h->boot_id, sizeof h->boot_id);
     h->boot_id[strcspn(h->boot_id, "\n")] = '\0';
     COPY(h->version, ZEROUTE_VERSION);
@@ -144,18 +142,11 @@ static bool fail(const char *what, const char *path, int fd, void *map) {
 
 /* Its name is new: the file is nobody else's. -1: none could be made. */
 static int create_file(char *path, size_t size, uint64_t *nonce) {
-    int fd = -1;
-
-    for (int attempt = 0; fd < 0 && attempt < 8; attempt++) {
-        if (getrandom(nonce, sizeof *nonce, GRND_NONBLOCK) != sizeof *nonce)
-            *nonce = __builtin_ia32_rdtsc() * 0x9e3779b97f4a7c15u;
-        snprintf(path, size, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", getpid(),
-                 (unsigned long long)*nonce);
-        fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-        if (fd < 0 && errno != EEXIST)
-            break;
-    }
-    return fd;
+    if (getrandom(nonce, sizeof *nonce, GRND_NONBLOCK) != sizeof *nonce)
+        *nonce = zr_now() * 0x9e3779b97f4a7c15u;
+    snprintf(path, size, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", getpid(),
+             (unsigned long long)*nonce);
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
 /* Mode, size and the record lock that tells readers that the writer lives. */
@@ -195,9 +186,11 @@ static void describe_layout(struct zeroute_segment_header *h) {
     h->fingerprint_size = ZR_FINGERPRINT_SIZE;
     h->control_offset = CONTROL_AT;
     h->control_size = sizeof(struct zeroute_segment_control);
+    h->clock_hz = 1000000000;
+    h->clock_ticks = zr_now();
 }
 
-bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
+bool zr_segment_create(void) {
     char path[96], *map;
     uint64_t nonce = 0;
     struct statx x;
@@ -225,8 +218,6 @@ bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks) {
         return fail("get memory for", path, fd, map);
     identify(zr_segment.header, nonce);
     describe_layout(zr_segment.header);
-    zr_segment.header->clock_hz = clock_hz;
-    zr_segment.header->clock_ticks = clock_ticks;
     for (int g = 0; g < ZR_GAUGES; g++)
         zr_segment.globals->gauges[g] = ZEROUTE_ABSENT;
     memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);

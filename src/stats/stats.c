@@ -28,12 +28,7 @@ bool zr_stats_open(void) {
     zr_fork_arm();
     zr_lock(&lock);
     if (!atomic_load(&state)) {
-        if (zr_config.stats) {
-            uint64_t hz, ticks;
-
-            zr_clock_start(&hz, &ticks);
-            made = zr_segment_create(hz, ticks);
-        }
+        made = zr_config.stats && zr_segment_create();
         atomic_store_explicit(&state, made ? 1 : 2, memory_order_release);
     }
     zr_unlock(&lock);
@@ -44,7 +39,7 @@ bool zr_stats_open(void) {
         zr_text(ZR_T_SETTINGS, settings);
         if (*zr_backing_in_force())
             zr_text(ZR_T_BACKING, zr_backing_in_force());
-        zr_host_start();
+        zr_host_sample(1);
         zr_fingerprint_refresh();
     }
     errno = saved;

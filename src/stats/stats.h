@@ -181,7 +181,7 @@ extern struct zr_segment zr_segment;
 #define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
 
 /* Makes the file, its table of fields and shard 0. On failure false, with nothing left behind, said once. */
-bool zr_segment_create(uint64_t clock_hz, uint64_t clock_ticks);
+bool zr_segment_create(void);
 /* In a child of fork: lets go of the parent's file without touching it. */
 void zr_segment_abandon(void);
 /* Gets pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
@@ -314,7 +314,7 @@ static inline void zr_library_tag(const struct zr_library *l, void *tag) {
     __atomic_store_n((void **)(uintptr_t)&l->tag, tag, __ATOMIC_RELEASE);
 }
 
-/* --- latency.c: the clock, and how long calls take ---------------------------------------------------------------- */
+/* --- latency.c: how long calls take ------------------------------------------------------------------------------- */
 
 /*
  * Reading the clock twice costs as much as everything else that observing does. So calls of 2 us and more are all
@@ -328,21 +328,16 @@ struct zr_pace {
     uint8_t streak; /* timed calls in a row that were quick, up to 64 */
 };
 
-extern bool zr_clock_is_tsc;
-
-/* The clock of latencies: the TSC where it is invariant, else CLOCK_MONOTONIC. */
-static inline uint64_t zr_ticks(void) {
+/* Nanoseconds. CLOCK_MONOTONIC is that of latencies. No system call; some 20 ns. */
+static inline uint64_t zr_clock(clockid_t clock) {
     struct timespec t;
 
-    if (likely(zr_clock_is_tsc))
-        return __builtin_ia32_rdtsc();
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
-
-uint64_t zr_ticks_to_ns(uint64_t ticks);
-/* Once, when the segment is made: takes 0.2 ms. Its frequency, and a reading. */
-void zr_clock_start(uint64_t *hz, uint64_t *ticks);
+static inline uint64_t zr_now(void) {
+    return zr_clock(CLOCK_MONOTONIC);
+}
 
 uint32_t zr_time_weight_slow(const struct zr_pace *p);
 /* For zr_stats_thread_end() and zr_stats_fork_child(). */
@@ -364,8 +359,8 @@ static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
     return zr_time_weight_slow(p);
 }
 
-/* After the call, if zr_time_weight() was not 0: the time since start_ticks is the driver's part of it. */
-void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start_ticks, uint32_t weight);
+/* After the call, if zr_time_weight() was not 0: the time since `start` is the driver's part of it. */
+void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight);
 
 /* --- fingerprint.c: what this process runs on, for comparing runs ------------------------------------------------- */
 
@@ -414,9 +409,10 @@ void zr_claim_fork_child(void);
 /* --- host.c: host memory behind device memory --------------------------------------------------------------------- */
 
 extern _Atomic uint64_t zr_host_due;
-/* When the segment is made: the baseline that readers compare with. */
-void zr_host_start(void);
-/* When zr_ticks() has come to zr_host_due: host figures for readers. About 50 us; `next` is when they are due again. */
+/*
+ * When zr_now() has come to zr_host_due: host figures for readers. About 50 us; `next` is when they are due again. The
+ * first ones are the baseline that readers compare with.
+ */
 void zr_host_sample(uint64_t next);
 bool zr_host_refuses_slow(uint64_t bytes);
 /* host_floor is another one: it holds from the next allocation on. */

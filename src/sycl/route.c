@@ -120,7 +120,7 @@ static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w,
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < w->residents; i++)
         result = zr_residency_make(call, w->context, w->resident[i], p, size);
     if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_policy_free_to_driver(call, w->context, p);
+        zr_policy_free(call, w->context, p, false);
     return result;
 }
 
@@ -213,14 +213,14 @@ bool zr_route_free(void *ptr, const void *caller) {
     if (unlikely(zr_block_flags(b) & ZR_BLOCK_EXPORTED))
         zr_ipc_before_free(&call, b);
     if (likely(is_reused(size))) {
-        zr_policy_free(&call, context, ptr);
+        zr_policy_free(&call, context, ptr, true);
     } else if (practice && practice->seen.frees_ext) {
         ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
                                           .freePolicy = practice->seen.free_policy};
 
         zr_policy_free_ext(&call, context, &desc, ptr);
     } else {
-        zr_policy_free_to_driver(&call, context, ptr);
+        zr_policy_free(&call, context, ptr, false);
     }
     return true;
 }

@@ -145,18 +145,17 @@ static size_t pools_up_to(size_t reuses_up_to) {
 static bool begin(struct pool *p, void *provider, size_t reuses_up_to) {
     struct zr_pool_backing backing = {p, backing_alloc, backing_free};
     struct zr_practice practice;
-    struct zr_call call = {.hook = ZR_HOOK_PLT};
 
     p->provider = provider;
     p->goes_up_to = reuses_up_to;
     make_one(p, &practice);
     if (!zr_practice_seen(&practice))
         return false;
-    p->hook = call.hook = practice.seen.hook;
+    p->hook = practice.seen.hook;
     p->number = practice.number;
     p->pool = zr_pool_new(&backing, p->number);
     if (p->pool)
-        zr_pool_set_limits(p->pool, zr_cache_share(&call, practice.seen.device), zr_cache_idle());
+        zr_pool_set_limits(p->pool, zr_cache_share(p->number), zr_cache_idle());
     return p->pool != NULL;
 }
 

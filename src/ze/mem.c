@@ -13,7 +13,7 @@ ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr) {
     if (unlikely(zr_thread.watch))
         zr_watch_free(NULL, false);
     ZR_ENTER(zeMemFree, (context, ptr));
-    return zr_policy_free(&call, context, ptr);
+    return zr_policy_free(&call, context, ptr, true);
 }
 
 ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr) {
@@ -89,33 +89,30 @@ ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *
     return ZR_DOWN(&call, zeMemGetAddressRange, 0, (context, ptr, base, size));
 }
 
-static ze_result_t watched(ze_result_t result, const ze_ipc_mem_handle_t *handle) {
-    if (result == ZE_RESULT_SUCCESS)
+/* The IPC handle of a block was taken, if that is the result: by the program, or by a runtime that is watched. */
+static ze_result_t exported(ze_result_t result, const void *ptr, const ze_ipc_mem_handle_t *handle) {
+    if (result == ZE_RESULT_SUCCESS && zr_thread.watch)
         zr_watch_export(handle);
+    else if (result == ZE_RESULT_SUCCESS)
+        zr_registry_exported(ptr, handle);
     return result;
 }
 
 ze_result_t zr_on_zeMemGetIpcHandle(ze_context_handle_t context, const void *ptr, ze_ipc_mem_handle_t *handle) {
     if (unlikely(zr_thread.watch))
-        return watched(ZR_BELOW_HOOK(zeMemGetIpcHandle)(context, ptr, handle), handle);
+        return exported(ZR_BELOW_HOOK(zeMemGetIpcHandle)(context, ptr, handle), ptr, handle);
     ZR_ENTER(zeMemGetIpcHandle, (context, ptr, handle));
     ptr = zr_registry_visible(ptr);
-    ze_result_t result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (context, ptr, handle));
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_exported(ptr, handle);
-    return result;
+    return exported(ZR_DOWN(&call, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
 }
 
 ze_result_t zr_on_zeMemGetIpcHandleWithProperties(ze_context_handle_t context, const void *ptr, void *next,
                                                   ze_ipc_mem_handle_t *handle) {
     if (unlikely(zr_thread.watch))
-        return watched(ZR_BELOW_HOOK(zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), handle);
+        return exported(ZR_BELOW_HOOK(zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), ptr, handle);
     ZR_ENTER(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
     ptr = zr_registry_visible(ptr);
-    ze_result_t result = ZR_DOWN(&call, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle));
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_exported(ptr, handle);
-    return result;
+    return exported(ZR_DOWN(&call, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr, handle);
 }
 
 ze_result_t zr_on_zeMemOpenIpcHandle(ze_context_handle_t context, ze_device_handle_t device, ze_ipc_mem_handle_t handle,
@@ -134,10 +131,7 @@ ze_result_t zr_on_zeMemCloseIpcHandle(ze_context_handle_t context, const void *p
     if (!b)
         ptr = zr_registry_closable(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemCloseIpcHandle, 0, (context, ptr));
-    if (result == ZE_RESULT_SUCCESS) {
-        zr_registry_closed(ptr, b);
-    } else {
-        zr_registry_back(b);
-    }
-    return result;
+    if (result == ZE_RESULT_SUCCESS)
+        zr_policy_closed(ptr);
+    return zr_registry_left(b, result);
 }

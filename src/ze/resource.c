@@ -7,11 +7,6 @@ static ze_result_t made(struct zr_call *call, enum zr_kind kind, ze_context_hand
     return ZE_RESULT_SUCCESS;
 }
 
-static ze_result_t gone(ze_result_t result, struct zr_block *b) {
-    (result == ZE_RESULT_SUCCESS ? zr_registry_gone : zr_registry_back)(b);
-    return result;
-}
-
 static uint64_t image_bytes(struct zr_call *call, ze_image_handle_t image) {
     typedef ze_result_t (*get_memory)(ze_image_handle_t, ze_image_memory_properties_exp_t *);
     get_memory get = (get_memory)zr_function_below(call->hook, "zeImageGetMemoryPropertiesExp");
@@ -29,7 +24,7 @@ static uint64_t image_bytes(struct zr_call *call, ze_image_handle_t image) {
 #define ZR_GONE(name, table, index, minor, parameters, arguments)                                                      \
     ze_result_t zr_on_##name parameters {                                                                              \
         ZR_ENTER(name, arguments);                                                                                     \
-        struct zr_block *b = zr_map_take(object);                                                                      \
-        return gone(ZR_DOWN(&call, name, 0, arguments), b);                                                            \
+        struct zr_block *b = zr_registry_take(object);                                                                 \
+        return zr_registry_left(b, ZR_DOWN(&call, name, 0, arguments));                                                \
     }
 #include "base/entries.def"

@@ -15,12 +15,7 @@ ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *s
 ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr, size_t size) {
     ZR_ENTER(zeVirtualMemFree, (context, ptr, size));
     struct zr_block *b = zr_registry_take(ptr);
-    ze_result_t result = ZR_DOWN(&call, zeVirtualMemFree, size, (context, ptr, size));
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_gone(b);
-    else
-        zr_registry_back(b);
-    return result;
+    return zr_registry_left(b, ZR_DOWN(&call, zeVirtualMemFree, size, (context, ptr, size)));
 }
 
 /* A driver that defers backing looks for memory only now, on a device that the call does not name. */
@@ -68,5 +63,6 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
 
 ze_result_t zr_on_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t physical) {
     ZR_ENTER(zePhysicalMemDestroy, (context, physical));
-    return zr_policy_destroy_physical(&call, context, physical);
+    struct zr_block *b = zr_registry_take(physical);
+    return zr_registry_left(b, ZR_DOWN(&call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical)));
 }

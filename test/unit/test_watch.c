@@ -94,7 +94,7 @@ START_TEST(every_field_has_a_line_in_the_table_of_metrics) {
 #define ZR_GAUGE(ID, name, unit, help) NUMBER(name)
 #define ZR_ACCOUNT(ID, name, help)                                                                                     \
     NUMBER(name ".current") NUMBER(name ".peak") NUMBER(name ".allocated") NUMBER(name ".freed")
-#define ZR_NUMBER(ID, name, help) NUMBER(name ".current") NUMBER(name ".allocated") NUMBER(name ".freed")
+#define ZR_NUMBER(ID, name, unit, help) NUMBER(name ".current") NUMBER(name ".allocated") NUMBER(name ".freed")
 #define ZR_CARD(ID, name, help) NUMBER("device.0." name)
 #include "stats/fields.def"
     };
