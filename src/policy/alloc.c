@@ -39,21 +39,12 @@ static bool relaxed_only(const void *next, uint32_t *flags) {
     return true;
 }
 
-static ZR_COLD bool count_passed(const void *desc) {
-    zr_count(zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
-             : zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
-                                                                                 : ZR_F_PASSED_PNEXT,
-             1);
-    return false;
-}
-
 static bool device_key(const struct zr_alloc *a, struct zr_key *key) {
     const ze_device_mem_alloc_desc_t *desc = a->desc;
 
-    if (!a->device || desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC)
+    if (!a->device || desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC ||
+        (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key->extra)))
         return false;
-    if (unlikely(desc->pNext) && !relaxed_only(desc->pNext, &key->extra))
-        return count_passed(desc);
     key->device = a->device;
     key->flags = desc->flags;
     key->ordinal = desc->ordinal;
@@ -98,7 +89,8 @@ uint32_t zr_cache_idle(void) {
     return ms == 0 ? 1 : ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
-static uint64_t cache_limits[ZR_ACCOUNTS]; /* atomic: cache_limit of the account plus one; 0: not set yet */
+static uint64_t limited; /* atomic: accounts whose cache_limit the cache was told */
+_Static_assert(ZR_ACCOUNTS <= 64, "a bit for each");
 
 static ZR_COLD uint64_t set_cache_limit(unsigned account) {
     const struct zr_settings *now;
@@ -109,17 +101,17 @@ static ZR_COLD uint64_t set_cache_limit(unsigned account) {
         share = zr_cache_share(account);
         zr_cache_setup(zr_policy_release, zr_cache_idle());
         zr_cache_set_limit(account, share);
-        __atomic_store_n(&cache_limits[account], share + 1, __ATOMIC_SEQ_CST);
+        __atomic_fetch_or(&limited, UINT64_C(1) << account, __ATOMIC_SEQ_CST);
     } while (now != &zr_config);
-    return share + 1;
+    return share;
 }
 
 void zr_cache_changed(void) {
     uint32_t hook;
 
     for (unsigned account = 0; account < ZR_ACCOUNTS; account++)
-        if (__atomic_load_n(&cache_limits[account], __ATOMIC_SEQ_CST) || zr_device_handle(account, &hook))
-            zr_pools_set_limits(account, set_cache_limit(account) - 1, zr_cache_idle());
+        if (__atomic_load_n(&limited, __ATOMIC_SEQ_CST) >> account & 1 || zr_device_handle(account, &hook))
+            zr_pools_set_limits(account, set_cache_limit(account), zr_cache_idle());
     if (!zr_config.cache)
         zr_policy_trim(ZR_UNKNOWN_DEVICE);
 }
@@ -130,14 +122,13 @@ void zr_cache_changed(void) {
  * either.
  */
 static size_t reserve_for(const struct zr_key *key, size_t size) {
-    uint64_t limit = __atomic_load_n(&cache_limits[key->account], __ATOMIC_RELAXED);
     size_t held = zr_cache_round(size);
 
-    if (unlikely(!limit))
-        limit = set_cache_limit(key->account);
+    if (unlikely(!(__atomic_load_n(&limited, __ATOMIC_RELAXED) >> key->account & 1)))
+        set_cache_limit(key->account);
     if (unlikely(zr_config.limit.set) && key->kind == ZR_KIND_DEVICE && size > zr_limit_of(key->account) / EXACT_PART)
         return size;
-    return held < limit ? held : size;
+    return zr_cache_takes(key->account, held) ? held : size;
 }
 
 /* --- from the driver ---------------------------------------------------------------------------------------------- */
@@ -197,6 +188,13 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
 
+/* An extension that makes no key: what memory it is about. */
+static ZR_COLD enum zr_field extension_of(const void *desc) {
+    return zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
+           : zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
+                                                                               : ZR_F_PASSED_PNEXT;
+}
+
 static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
     /* Of what is imported the driver tells the size, and only afterwards. */
     ze_result_t result = ZR_WITH_ROOM(call, zr_device_number(call, a->device), a->ask(call, a, a->size, out));
@@ -253,10 +251,13 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         }
         flags |= ZR_BLOCK_CACHEABLE;
     } else if (unlikely(a->kind == ZR_KIND_DEVICE && a->desc && ((const ze_base_desc_t *)a->desc)->pNext)) {
-        if (zr_chain_has(a->desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD))
+        enum zr_field extension = extension_of(a->desc);
+
+        if (a->reusable)
+            zr_count(extension, 1);
+        if (extension == ZR_F_PASSED_IMPORT)
             return import(call, a, out);
-        if (zr_chain_has(a->desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC))
-            flags |= ZR_BLOCK_EXPORTED;
+        flags |= extension == ZR_F_PASSED_EXPORT ? ZR_BLOCK_EXPORTED : 0;
     }
     if (zr_checking())
         held = zr_check_held(a->kind, a->device, a->desc, a->size);
@@ -306,10 +307,6 @@ static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const 
            p.type == ZE_MEMORY_TYPE_HOST;
 }
 
-static ze_result_t take_limit(unsigned number, size_t size) {
-    return zr_limit_take(number, size) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-}
-
 /*
  * The driver alone knows how much it is: it takes no notice of the size that an allocation names. And of what kind:
  * host memory that another process has exported takes nothing of the device that it is opened for.
@@ -323,8 +320,11 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
 
     if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
-    if (kind == ZR_KIND_IMPORTED && ZR_WITH_ROOM(call, number, take_limit(number, size)) != ZE_RESULT_SUCCESS) {
-        zr_thread.limited = true;
+    zr_thread.limited =
+        kind == ZR_KIND_IMPORTED &&
+        ZR_WITH_ROOM(call, number,
+                     zr_limit_take(number, size) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+    if (zr_thread.limited) {
         if (entry == ZR_E_zeMemAllocDevice)
             ZR_BELOW(call, zeMemFree)(context, *out);
         else

@@ -15,10 +15,8 @@ static struct {
     uint64_t left;   /* atomic: limit:auto, what others leave to our blocks; 0: not looked yet */
 } account[CARDS];
 
-uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total) {
-    if (!amount->percent_x100)
-        return amount->bytes;
-    return (uint64_t)((zr_u128)total * amount->percent_x100 / 10000);
+static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
+    return amount->percent_x100 ? (uint64_t)((zr_u128)total * amount->percent_x100 / 10000) : amount->bytes;
 }
 
 /* A device without a number is booked as the first one, and so it is counted there. */
@@ -26,19 +24,17 @@ static unsigned counted_as(unsigned number) {
     return number == ZR_UNKNOWN_DEVICE ? 0 : number;
 }
 
-/* A part of the card's memory, whichever of its handles is at hand: a sub-device would name less. */
-static ZR_COLD uint64_t find_memory(unsigned number) {
-    struct zr_call own = {.hook = ZR_HOOK_PLT};
-    ze_device_handle_t card = zr_device_handle(number, &own.hook);
-    uint64_t memory = card ? zr_device_memory(&own, card) : 0;
-
-    __atomic_store_n(&account[number].memory, memory, __ATOMIC_RELEASE);
-    return memory;
-}
-
+/* The card's own, whichever of its handles is at hand: a sub-device would name less. 0: nobody knows. */
 static uint64_t memory_of(unsigned number) {
-    uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_ACQUIRE);
-    return likely(memory) ? memory : find_memory(number);
+    uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_RELAXED);
+    struct zr_call own = {.hook = ZR_HOOK_PLT};
+    ze_device_handle_t card = likely(memory) ? NULL : zr_device_handle(number, &own.hook);
+
+    if (card) {
+        memory = zr_device_memory(&own, card);
+        __atomic_store_n(&account[number].memory, memory, __ATOMIC_RELAXED);
+    }
+    return memory;
 }
 
 uint64_t zr_limit_of(unsigned number) {
@@ -52,7 +48,7 @@ uint64_t zr_limit_of(unsigned number) {
         return limit.bytes;
     memory = memory_of(number);
     left = limit.is_auto ? __atomic_load_n(&account[number].left, __ATOMIC_RELAXED) : 0;
-    return left ? left : !memory ? UINT64_MAX : limit.is_auto ? memory : zr_amount_of(&limit, memory);
+    return left ? left : !memory ? UINT64_MAX : limit.is_auto ? memory : amount_of(&limit, memory);
 }
 
 static uint64_t used_of(unsigned number) {
@@ -60,13 +56,8 @@ static uint64_t used_of(unsigned number) {
 }
 
 static void drop(unsigned number, uint64_t bytes) {
-    uint64_t used;
-
     number = counted_as(number);
-    used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(&account[number].used, &used, used > bytes ? used - bytes : 0, false,
-                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        ;
+    __atomic_fetch_sub(&account[number].used, bytes, __ATOMIC_RELAXED);
     if (zr_config.limit.is_auto)
         zr_claim(number, -(int64_t)bytes);
 }
@@ -87,8 +78,8 @@ static bool take_left(unsigned number, uint64_t bytes) {
             return true;
         drop(number, bytes);
         if (try > 0)
-            clock_nanosleep(CLOCK_MONOTONIC, 0,
-                            &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)}, NULL);
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)},
+                            NULL);
     }
     return false;
 }
@@ -133,7 +124,7 @@ uint64_t zr_cache_share(unsigned number) {
     /* Of memory that nobody reports, such as the host's, a percentage says nothing. */
     if (!limit.set || (limit.percent_x100 && !total))
         return usual;
-    return zr_amount_of(&limit, total);
+    return amount_of(&limit, total);
 }
 
 static bool counts(const struct zr_block *b) {
@@ -238,7 +229,7 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
     if (!amount.set || amount.is_auto)
         return;
     if (known && number == ZR_UNKNOWN_DEVICE)
-        limit = left = zr_amount_of(&amount, size * among) / among;
+        limit = left = amount_of(&amount, size * among) / among;
     else
         report(number, &limit, &left);
     if (number != ZR_UNKNOWN_DEVICE && among > 1 && limit != UINT64_MAX) {

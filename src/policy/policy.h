@@ -108,7 +108,6 @@ bool zr_room_made(struct zr_room *room, ze_result_t result);
 uint64_t zr_policy_trim(unsigned number);
 
 /* --- limit.c: what the process has of each device, and the setting `limit` ---------------------------------------- */
-uint64_t zr_amount_of(const struct zr_amount *amount, uint64_t total);
 /* UINT64_MAX: none. */
 uint64_t zr_limit_of(unsigned number);
 /* Before the driver is asked for memory; false: it would be more than the limit. Without a limit it costs nothing. */

@@ -40,17 +40,16 @@ void zr_registry_unbook(const struct zr_block *b) {
 }
 
 static bool is_reserved(const struct zr_block *b) {
-    return !zr_reserved_is_allocated() && b->key.kind <= ZR_KIND_HOST && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
+    return b->key.kind <= ZR_KIND_HOST && !zr_reserved_is_allocated() && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
 }
 
 /* reserved_bytes, and the rest of what the kernel counts for a device. */
 static void book_reserved(const struct zr_block *b, int64_t sign) {
-    bool image = b->key.kind == ZR_KIND_IMAGE;
-    if (image || b->key.kind == ZR_KIND_IMPORTED)
-        __atomic_fetch_add(zr_card(b->key.account, image ? ZR_C_IMAGE : ZR_C_IMPORTED),
-                           (uint64_t)(sign * (int64_t)b->held), __ATOMIC_RELAXED);
-    else if (is_reserved(b))
+    if (is_reserved(b))
         zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, sign * (int64_t)b->held);
+    else if (unlikely(b->key.kind == ZR_KIND_IMAGE || b->key.kind == ZR_KIND_IMPORTED))
+        __atomic_fetch_add(zr_card(b->key.account, b->key.kind == ZR_KIND_IMAGE ? ZR_C_IMAGE : ZR_C_IMPORTED),
+                           (uint64_t)(sign * (int64_t)b->held), __ATOMIC_RELAXED);
 }
 
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit) {
@@ -172,7 +171,7 @@ ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
 /* Of physical memory its handle may be exported, whose block is one byte, or an address in a reserved range. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     struct zr_block *b = zr_map_find(ptr);
-    size_t size = !b || b->key.kind == ZR_KIND_VIRTUAL ? 0 : zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
+    size_t size = !b || b->key.kind == ZR_KIND_VIRTUAL ? 0 : size_of(b);
 
     zr_count(ZR_F_IPC_EXPORTS, 1);
     zr_record(ZEROUTE_EVENT_EXPORT, b ? b->key.kind : ZR_KIND_DEVICE, b ? b->key.account : ZR_UNKNOWN_DEVICE, ptr, size,
@@ -203,19 +202,14 @@ void zr_registry_mapped(const void *ptr, size_t size, const void *physical) {
 
 void zr_registry_unmapped(const void *ptr, size_t size) {
     struct zr_block *b = zr_map_find(ptr);
-    uint64_t mapped;
 
     zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
     if (!b || b->key.kind != ZR_KIND_VIRTUAL)
         return;
-    mapped = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
-    do {
-        if (size > mapped)
-            size = mapped;
-    } while (
-        !__atomic_compare_exchange_n(&b->requested, &mapped, mapped - size, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (size)
-        zr_unbook(ZR_KIND_MAPPED, 0, size);
+    if (size > __atomic_load_n(&b->requested, __ATOMIC_RELAXED))
+        size = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
+    __atomic_fetch_sub(&b->requested, size, __ATOMIC_RELAXED);
+    zr_unbook(ZR_KIND_MAPPED, 0, size);
 }
 
 /* --- what a program may know -------------------------------------------------------------------------------------- */

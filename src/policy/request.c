@@ -59,7 +59,6 @@ static void publish(const char *before, const char *after) {
     zeroute_mark(text);
     zr_count(ZR_F_CTL_CHANGES, 1);
     zr_fingerprint_note("settings.changed", text);
-    zr_fingerprint_refresh();
 }
 
 /* A record goes on in the file that it began in: it can be switched off and on, not moved. */
@@ -70,28 +69,28 @@ static bool moves_record(const char *value) {
     return file && strcmp(value, "none") != 0 && strcmp(value, file) != 0;
 }
 
+/* Why a setting cannot have this value while the process runs; NULL: it can, or there is no such setting. */
+static const char *why_not(const struct change *c, const char *name, const char *value) {
+    if (!c)
+        return zr_setting_find(name, strlen(name)) ? "it is read when the process starts" : NULL;
+    if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 && strcmp(value, "on") == 0)
+        return "it was off when the process started, and its books have no place for cached memory";
+    if (strcmp(name, "record") == 0 && moves_record(value))
+        return "the record has begun in another file";
+    return c->why_not;
+}
+
 static bool set(const char *rest, char *reply, size_t size) {
     char name[64], before[256];
     size_t length = strcspn(rest, " ");
-    const char *value = rest + length + (rest[length] == ' ');
+    const char *value = rest + length + (rest[length] == ' '), *why;
     const struct change *c;
 
     snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : 0), rest);
     c = find(name);
-    if (c && c->why_not) {
-        snprintf(reply, size, "%s cannot be changed while the process runs: %s", name, c->why_not);
-        return false;
-    }
-    if (!c && zr_setting_find(name, strlen(name))) {
-        snprintf(reply, size, "%s cannot be changed while the process runs", name);
-        return false;
-    }
-    if ((zr_reserved_is_allocated() || zr_checking()) && strcmp(name, "cache") == 0 && strcmp(value, "on") == 0) {
-        snprintf(reply, size, "cache was off when the process started: its books have no place for cached memory");
-        return false;
-    }
-    if (strcmp(name, "record") == 0 && moves_record(value)) {
-        snprintf(reply, size, "the record of this process has begun in another file, and cannot be moved");
+    why = why_not(c, name, value);
+    if (why) {
+        snprintf(reply, size, "%s cannot be changed while the process runs: %s", name, why);
         return false;
     }
     print_value(name, before, sizeof before);

@@ -16,10 +16,6 @@
  */
 static uint64_t uncertain; /* atomic */
 
-static bool is_certain(uint64_t devices) {
-    return !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & devices);
-}
-
 static uint64_t bit_of(unsigned number) {
     return number < 64 ? UINT64_C(1) << number : 0;
 }
@@ -152,7 +148,7 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
         __atomic_fetch_or(&uncertain, bit, __ATOMIC_SEQ_CST);
     __atomic_fetch_or(&b->requested, bit, __ATOMIC_RELAXED);
     return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit &&
-           is_certain(bit);
+           !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & bit);
 }
 
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,

@@ -27,11 +27,14 @@ uint64_t zr_drm_address(unsigned device) {
     return device < ZR_DEVICES ? __atomic_load_n(&address[device], __ATOMIC_RELAXED) - 1 : ZR_NO_ADDRESS;
 }
 
-/* "0000:03:00.0" */
+/* "0000:03:00.0": domain, bus, device, function. */
 static uint64_t pci_of(const char *s) {
-    unsigned domain = 0, bus = 0, device = 0, function = 0;
-    sscanf(s, "%x:%x:%x.%x", &domain, &bus, &device, &function);
-    return (uint64_t)domain << 16 | bus << 8 | device << 3 | function;
+    static const unsigned char shift[] = {16, 8, 3, 0};
+    uint64_t pci = 0;
+    char *end;
+    for (size_t i = 0; i < sizeof shift; i++, s = end + (*end != '\0'))
+        pci |= strtoull(s, &end, 16) << shift[i];
+    return pci;
 }
 
 /* "123", "123 KiB" */
@@ -52,10 +55,16 @@ static bool is_new(struct zr_drm *d, uint64_t client) {
     return true;
 }
 
-static void add_client(struct zr_drm *d, uint64_t pci, uint64_t vram, uint64_t gtt) {
+/* Where a card is in it, or the place behind the last. */
+static unsigned place_of(const struct zr_drm *d, uint64_t pci) {
     unsigned i = 0;
     while (i < d->cards && d->card[i].pci != pci)
         i++;
+    return i;
+}
+
+static void add_client(struct zr_drm *d, uint64_t pci, uint64_t vram, uint64_t gtt) {
+    unsigned i = place_of(d, pci);
     if (i == ZR_DEVICES)
         return;
     d->cards += i == d->cards;
@@ -99,9 +108,6 @@ void zr_drm_add(struct zr_drm *d, const char *pid) {
 }
 
 int zr_drm_find(const struct zr_drm *d, unsigned device) {
-    uint64_t pci = zr_drm_address(device);
-    unsigned i = 0;
-    while (i < d->cards && d->card[i].pci != pci)
-        i++;
+    unsigned i = place_of(d, zr_drm_address(device));
     return i < d->cards ? (int)i : -1;
 }

@@ -70,16 +70,15 @@ static bool visit(const struct zr_elf *elf, void *data) {
     const char *path = elf->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (!begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
         return false;
-    char key[128], value[4096 + 80], id[80] = "", real[4096];
+    char key[128], line[140], value[4096 + 80], id[80] = "none", real[4096];
     for (unsigned i = 0; i < elf->build_id_size; i++)
         snprintf(id + 2 * i, 3, "%02x", elf->build_id[i]);
     snprintf(key, sizeof key, "library.%.100s", name);
-    char line[140];
     snprintf(line, sizeof line, "\n%s\t", key);
     if (strstr(d->text, line)) /* a second one of that name: both are listed */
         snprintf(key, sizeof key, "library.%.100s#2", name);
     const char *whole = realpath(path, real) ? real : path;
-    snprintf(value, sizeof value, "%s build-id:%s", whole, *id ? id : "none");
+    snprintf(value, sizeof value, "%s build-id:%s", whole, id);
     add(d, key, value);
     /* Asking the loader is not safe at any time and in any version; its file carries the number. */
     const char *version = strstr(whole, "libze_loader.so.");
