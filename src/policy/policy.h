@@ -164,7 +164,11 @@ void zr_registry_gone(struct zr_block *b);
 /* The driver has got back what was reserved for a block. */
 void zr_registry_released(struct zr_block *b);
 /* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum zeroute_record_type). */
-void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
+void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
+static inline void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
+    if (unlikely(zr_recording()))
+        zr_registry_event(type, b, flags);
+}
 /* What the process has of a block, out of the books or into them again: on a free, or on reuse. */
 void zr_registry_book(const struct zr_block *b);
 void zr_registry_unbook(const struct zr_block *b);

@@ -70,10 +70,10 @@ static uint64_t reuse_key(const struct zr_block *b) {
     return ((uintptr_t)b->key.context & UINT64_MAX >> 16) | rest * UINT64_C(0x9e3779b97f4a7c15) >> 48 << 48;
 }
 
-void zr_registry_record(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
+ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags) {
     bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
 
-    if (unlikely(zr_recording()) && b->key.kind <= ZR_KIND_IMPORTED && (reserved ? is_reserved(b) : is_booked(b)))
+    if (b->key.kind <= ZR_KIND_IMPORTED && (reserved ? is_reserved(b) : is_booked(b)))
         zr_record(type, b->key.kind, b->key.account, (const void *)b->base, reserved ? b->held : size_of(b),
                   reuse_key(b), flags, 0);
 }

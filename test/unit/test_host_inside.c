@@ -134,7 +134,7 @@ static uint64_t gauge(enum zr_gauge g) {
 
 /* A sample after so many seconds, with so much host USM and device memory more. */
 static void later(unsigned seconds, int64_t host_usm, int64_t device) {
-    static uint64_t due;
+    static uint64_t due = 1; /* the first one was when the segment was made */
 
     clock_now += seconds;
     if (host_usm > 0)
