@@ -160,6 +160,19 @@ static void least(uint64_t *value, uint64_t bound) {
         *value = bound;
 }
 
+static void report(unsigned number, uint64_t *total, uint64_t *free) {
+    bool all = number == ZR_UNKNOWN_DEVICE;
+
+    if (!zr_config.limit.set || zr_config.limit.is_auto)
+        return;
+    for (unsigned n = all ? 0 : number; n < (all ? CARDS : number + 1); n++) {
+        uint64_t limit = zr_limit_of(n), used = used_of(n);
+
+        least(total, limit);
+        least(free, limit > used ? limit - used : 0);
+    }
+}
+
 /*
  * free_memory:checked: the least of what the driver says and what the kernel and announcements leave. Some drivers
  * always say 0, or the total: that is replaced. `total` is what the query told; 0: nothing.
@@ -185,23 +198,9 @@ static void check_free(unsigned number, uint64_t total, uint64_t *free) {
         *free = left;
     }
     least(free, left);
-    if (zr_limit_of(number) != UINT64_MAX && !zr_config.limit.is_auto)
-        least(free, zr_limit_of(number) > used_of(number) ? zr_limit_of(number) - used_of(number) : 0);
+    report(number, NULL, free);
     __atomic_store_n(zr_card(number, ZR_C_FREE_DRIVER), driver, __ATOMIC_RELAXED);
     __atomic_store_n(zr_card(number, ZR_C_FREE_TOLD), *free, __ATOMIC_RELAXED);
-}
-
-static void report(unsigned number, uint64_t *total, uint64_t *free) {
-    bool all = number == ZR_UNKNOWN_DEVICE;
-
-    if (!zr_config.limit.set || zr_config.limit.is_auto)
-        return;
-    for (unsigned n = all ? 0 : number; n < (all ? CARDS : number + 1); n++) {
-        uint64_t limit = zr_limit_of(n), used = used_of(n);
-
-        least(total, limit);
-        least(free, limit > used ? limit - used : 0);
-    }
 }
 
 void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free) {

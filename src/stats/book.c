@@ -125,35 +125,37 @@ void zr_fold_all(struct zr_shard *s) {
     end(s);
 }
 
-uint64_t zr_booked(unsigned device) {
-    unsigned account = !zr_reserved_is_allocated()  ? ZR_ACCOUNT_RESERVED_ON + device
-                       : device == ZR_RESERVED_HOST ? (unsigned)ZR_ACCOUNT_KIND
-                                                    : ZR_ACCOUNT_DEVICE + device;
-    int64_t sum = __atomic_load_n(&zr_segment.globals->total[account].now, __ATOMIC_RELAXED);
+/* What came less what went, by all threads: `count` words at each of two offsets in shards, `stride` bytes apart. */
+static uint64_t remaining(size_t came, size_t went, size_t stride, unsigned count) {
+    uint64_t sum = 0;
 
     for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++)
-        sum += __atomic_load_n(&zr_segment_shard(s)->level[account].level, __ATOMIC_RELAXED);
-    return sum > 0 ? (uint64_t)sum : 0;
+        for (size_t at = (size_t)zr_segment_shard(s), end = at + count * stride; at < end; at += stride)
+            sum += __atomic_load_n((const uint64_t *)(at + came), __ATOMIC_RELAXED) -
+                   __atomic_load_n((const uint64_t *)(at + went), __ATOMIC_RELAXED);
+    return (int64_t)sum > 0 ? sum : 0;
+}
+
+static uint64_t remaining_in(size_t cell, size_t stride, unsigned count) {
+    return remaining(cell + offsetof(struct zr_cell, allocated), cell + offsetof(struct zr_cell, freed), stride, count);
+}
+
+uint64_t zr_booked(unsigned device) {
+    if (!zr_reserved_is_allocated())
+        return remaining_in(offsetof(struct zr_shard, reserved[device]), sizeof(struct zr_cell), 1);
+    if (device == ZR_RESERVED_HOST)
+        return remaining_in(offsetof(struct zr_shard, elsewhere), sizeof(struct zr_cell), 1);
+    return remaining_in(offsetof(struct zr_shard, on_device[device]), sizeof(struct zr_cell), ZR_KINDS_ON_DEVICE);
 }
 
 uint64_t zr_shared_bytes(void) {
-    uint64_t bytes = 0;
-    for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++)
-        for (unsigned n = 0; n < ZR_DEVICES; n++) {
-            const struct zr_cell *c = &zr_segment_shard(s)->on_device[n][ZR_KIND_SHARED];
-            bytes += __atomic_load_n(&c->allocated, __ATOMIC_RELAXED) - __atomic_load_n(&c->freed, __ATOMIC_RELAXED);
-        }
-    return (int64_t)bytes > 0 ? bytes : 0;
+    return remaining_in(offsetof(struct zr_shard, on_device[0][ZR_KIND_SHARED]),
+                        sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]), ZR_DEVICES);
 }
 
 uint64_t zr_ipc_open(void) {
-    uint64_t open = 0;
-    for (unsigned s = 0; s < __atomic_load_n(&zr_segment.header->shard_count, __ATOMIC_ACQUIRE); s++) {
-        const uint64_t *f = zr_segment_shard(s)->fields;
-        open += __atomic_load_n(&f[ZR_F_IPC_IMPORTS], __ATOMIC_RELAXED);
-        open -= __atomic_load_n(&f[ZR_F_IPC_CLOSES], __ATOMIC_RELAXED);
-    }
-    return (int64_t)open > 0 ? open : 0;
+    return remaining(offsetof(struct zr_shard, fields[ZR_F_IPC_IMPORTS]),
+                     offsetof(struct zr_shard, fields[ZR_F_IPC_CLOSES]), sizeof(uint64_t), 1);
 }
 
 uint64_t *zr_card(unsigned device, enum zr_card c) {
