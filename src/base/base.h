@@ -128,10 +128,7 @@ void *zr_pages(size_t bytes);
 void zr_pages_back(void *pages, size_t bytes);
 /* A zeroed piece of a page, for good, aligned to 64 bytes; NULL when mmap fails. Takes a lock. */
 void *zr_piece(size_t bytes);
-/*
- * The protection of the mapping that holds all these bytes, and its bounds; -1: there is none. Asks the kernel: some
- * 50 us.
- */
+/* The protection of the mapping that holds all these bytes, and its bounds; -1: there is none. Some 50 us. */
 int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high);
 /*
  * With -1, makes memory of others writable and returns the protection it had, with which a second call restores it. -1:

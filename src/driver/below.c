@@ -177,9 +177,8 @@ int zr_loaded_below(uint32_t hook) {
 }
 
 zr_function zr_function_below(uint32_t hook, const char *name) {
-    int saved = errno;
+    int saved = errno, n = zr_loaded_below(hook);
     void *p = NULL;
-    int n = zr_loaded_below(hook);
 
     if (hook == ZR_HOOK_PLT)
         return zr_next(name, zr_thread.hook.caller);

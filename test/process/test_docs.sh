@@ -2,9 +2,20 @@
 # The docs say what the tables say: every setting and preset is in the man page with its values, default and help, and
 # in doc/settings.md; every field is in doc/statistics.md, every benchmark in doc/performance.md; every command has a
 # page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
+# With --man: prints man/zeroute-run.1 with its settings as settings.def has them.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
+if [ "${1:-}" = --man ]; then
+    page=man/zeroute-run.1
+    sed '/^\.SH SETTINGS/,$d' $page
+    sed -n '/^\.SH SETTINGS/,/^\.TP/p' $page | sed '$d'
+    while IFS=$'\t' read -r name values default help; do
+        printf '.TP\n.BI \\-\\-%s " %s"\n%s (default %s)\n' "${name//_/\\-}" "$values" "$help" "$default"
+    done < <("$B/zeroute" --list settings)
+    sed -n '/^\.SH EXIT STATUS/,$p' $page
+    exit
+fi
 passed=0 failed=0
 promise() {
     if [ "$2" = 0 ]; then
