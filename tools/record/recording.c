@@ -219,7 +219,8 @@ static bool judge(const struct options *o, const char *path, json_t *list, int *
     zr_record_live(r, ZR_NO_EVENT, add_live, &f);
     find_growth(r, &f);
     bool leaks = o->leak && r->ended && f.left > o->leak_bytes, grows = o->growth && f.to;
-    bool known = !r->header.lost_events && !r->damaged;
+    unsigned long long lost = r->header.lost_events + r->damaged;
+    bool known = lost == 0;
 
     if (leaks)
         zr_complain("record",
@@ -232,8 +233,7 @@ static bool judge(const struct options *o, const char *path, json_t *list, int *
                     "shows it",
                     path, zr_text_bytes(a, f.from), zr_text_bytes(b, f.to), r->header.pid, name, path);
     if (!known)
-        zr_complain("record", "%s: %llu events were lost: what was not freed cannot be told", path,
-                    (unsigned long long)(r->header.lost_events + r->damaged));
+        zr_complain("record", "%s: %llu events were lost: what was not freed cannot be told", path, lost);
     *findings += leaks + grows;
     json_t *item = zr_json_object(list, NULL);
     zr_json_text(item, "file", path);

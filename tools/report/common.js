@@ -35,6 +35,7 @@ function bytes(n) {
 
 /* Four digits, or as many as tell times apart that are `step` ns apart. */
 function time(ns, step) {
+  if (ns === 0) return '0';
   const unit = ns < 1e3 ? [1, 'ns'] : ns < 1e6 ? [1e3, 'us'] : ns < 1e9 ? [1e6, 'ms'] : ns < 120e9 ? [1e9, 's'] : null;
   if (unit) {
     const value = ns / unit[0];

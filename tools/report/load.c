@@ -302,7 +302,7 @@ static bool next_record(struct zr_record *r, const char *data, uint64_t used, ui
 }
 
 static bool read_definitions(struct load *l) {
-    char *data = malloc(l->r->header.chunk_size);
+    char *data = calloc(1, l->r->header.chunk_size);
 
     if (!data)
         return false;
@@ -496,7 +496,7 @@ static bool merge(struct load *l, char *why, size_t size) {
     struct zr_thread *named = r->thread;
     size_t names = r->threads < 2 * THREADS_MOST ? r->threads : 2 * THREADS_MOST;
     struct cursor *cursor = calloc(threads + 1, sizeof *cursor);
-    struct cursor **heap = calloc(threads + 1, sizeof *heap);
+    struct cursor **heap = calloc(threads + 1, sizeof(struct cursor *));
     r->event = malloc((l->events + 1) * sizeof *r->event);
     r->thread = calloc(threads + 1, sizeof *r->thread);
     r->threads = 0;

@@ -242,7 +242,8 @@ static void first_pass(struct zr_profile *f, uint32_t detail) {
             lower_level(&f->reserved, e->size);
         } else if (e->type == ZEROUTE_EVENT_FAIL) {
             f->path[f->p->of_stack[e->stack]].failures++;
-            f->size[zr_size_class(e->size)].failures++;
+            if (e->size) /* a free that was refused names none */
+                f->size[zr_size_class(e->size)].failures++;
         } else if (e->type == ZEROUTE_EVENT_TRIM) {
             f->trimmed += e->size;
         }
@@ -496,7 +497,7 @@ static void second_pass(struct replay *p) {
         take_down(p, next);
         size_t live = p->block.n + p->reserve.n;
         if (p->place && next % every == 0 && work < GAPS_WORK && !p->no_memory) {
-            uint32_t *copy = malloc((live + 1) * sizeof *copy);
+            uint32_t *copy = calloc(live + 1, sizeof *copy);
             if (copy)
                 measure_gaps(p, next, copy);
             free(copy);

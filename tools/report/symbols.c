@@ -239,9 +239,8 @@ size_t zr_symbol_module(const struct zr_symbols *s, uint64_t address, uint64_t t
         size_t i = s->by_start[low];
         if (address >= module[i].end)
             continue;
-        if (best == SIZE_MAX)
-            best = i;
-        else if (module[i].time <= time && (module[best].time > time || module[best].time < module[i].time))
+        if (best == SIZE_MAX ||
+            (module[i].time <= time && (module[best].time > time || module[best].time < module[i].time)))
             best = i;
     }
     return best;

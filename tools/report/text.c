@@ -144,8 +144,9 @@ static void one(FILE *out, const struct zr_report *s, unsigned top) {
     char command[512];
 
     zr_record_command(r, command, sizeof command);
-    fprintf(out, "%s\n%s, ran for %s, %s event%s\n", zr_shown(*command ? command : r->path), s->name,
-            time_text(r->duration), count_text(r->events), r->events == 1 ? "" : "s");
+    zr_text_wrap(out, 0, 80, zr_shown(*command ? command : r->path));
+    fprintf(out, "%s, ran for %s, %s event%s\n", s->name, time_text(r->duration), count_text(r->events),
+            r->events == 1 ? "" : "s");
     for (size_t i = 0; i < s->notes; i++) {
         fputs("  ! ", out);
         zr_text_wrap(out, 4, 80, zr_shown(s->note[i]));

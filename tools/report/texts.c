@@ -12,8 +12,8 @@ static bool split(struct zr_record *r, unsigned text, const char ***part, unsign
     for (const char *c = at; c && c < end; c += strlen(c) + 1)
         n++;
     *part = zr_arena_get(r->arena, n * sizeof **part);
-    for (; *part && *parts < n; at += strlen(at) + 1)
-        (*part)[(*parts)++] = at;
+    for (const char *c = at; *part && c && c < end; c += strlen(c) + 1)
+        (*part)[(*parts)++] = c;
     return *part != NULL;
 }
 

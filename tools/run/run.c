@@ -235,7 +235,7 @@ static bool report(const struct options *o, const char *run, bool nested, uint64
     size_t count = 0;
     char why[256];
     bool good = true;
-    struct zeroute_snapshot **s = list ? calloc(list->count + 1, sizeof *s) : NULL;
+    struct zeroute_snapshot **s = list ? calloc(list->count + 1, sizeof(struct zeroute_snapshot *)) : NULL;
     for (size_t i = 0; s && i < list->count; i++) {
         if (!zr_run_owns(&list->process[i], run))
             continue;
