@@ -59,12 +59,13 @@ static uint8_t byte_field(uintptr_t object, int16_t offset) {
 
 /* UTF-8 of a str, cut at a character. */
 static size_t copy_text(uintptr_t text, char *out, size_t most) {
+    const uint8_t *object = (const uint8_t *)text, *data;
     size_t length = word(text + 16), n = 0;
-    uint32_t bits = *(const uint32_t *)(text + 32), kind = bits >> 2 & 7;
-    const uint8_t *data = (const uint8_t *)text + (bits & 64 ? l->ascii_size : l->compact_size);
+    uint32_t bits = (uint32_t)word(text + 32), kind = bits >> 2 & 7;
 
-    if (!(bits & 32)) /* not compact: made by old C code, never by the compiler */
+    if (!object || !(bits & 32)) /* not compact: made by old C code, never by the compiler */
         return 0;
+    data = object + (bits & 64 ? l->ascii_size : l->compact_size);
     for (size_t i = 0; i < length && n + 4 <= most; i++) {
         uint32_t c = kind == 1 ? data[i] : kind == 2 ? ((const uint16_t *)(const void *)data)[i] : 0;
 

@@ -69,7 +69,7 @@ static bool new_slot(struct reader *r, uint32_t *slot) {
         *slot = r->free_slots[--r->free_count];
         return true;
     }
-    if (r->trace->slots == r->slot_room) {
+    if (r->trace->slots >= r->slot_room) {
         size_t room = r->slot_room ? r->slot_room * 2 : 1024;
         void *bytes = realloc(r->bytes, room * sizeof *r->bytes), *slots;
 

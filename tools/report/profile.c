@@ -31,11 +31,11 @@ struct walk {
     size_t implied;
 };
 
-/* The block that ended because event i handed its address out again; NULL: none. */
-static const struct zr_event *ended_by(struct walk *w, uint32_t i) {
+/* The beginning of what ended because event i handed its address out again; ZR_NO_EVENT: nothing did. */
+static uint32_t ended_by(struct walk *w, uint32_t i) {
     if (w->implied < w->r->implieds && w->r->implied[w->implied].at == i)
-        return &w->r->event[w->r->implied[w->implied++].begin];
-    return NULL;
+        return w->r->implied[w->implied++].begin;
+    return ZR_NO_EVENT;
 }
 
 static bool begins_block(const struct zr_event *e) {
@@ -211,7 +211,8 @@ static void first_pass(struct zr_profile *f, uint32_t detail) {
         s.events_each = 1;
     f->peak_event = ZR_NO_EVENT;
     for (uint32_t i = 0; i < r->events; i++) {
-        const struct zr_event *e = &r->event[i], *ended = ended_by(&w, i);
+        const struct zr_event *e = &r->event[i];
+        uint32_t ended = ended_by(&w, i);
 
         f->count[e->type]++;
         if (next_stretch(&s, e, i)) {
@@ -221,10 +222,10 @@ static void first_pass(struct zr_profile *f, uint32_t detail) {
             s.most = 0;
             s.highest = i;
         }
-        if (ended && ended->type == ZEROUTE_EVENT_RESERVE)
-            lower_level(&f->reserved, ended->size);
-        else if (ended && zr_kind_memory(ended->kind))
-            end_block(f, ended);
+        if (ended != ZR_NO_EVENT && r->event[ended].type == ZEROUTE_EVENT_RESERVE)
+            lower_level(&f->reserved, r->event[ended].size);
+        else if (ended != ZR_NO_EVENT && zr_kind_memory(r->event[ended].kind))
+            end_block(f, &r->event[ended]);
         if (begins_block(e)) {
             uint64_t before = f->all.most;
             begin_block(f, i);
@@ -350,7 +351,7 @@ static void set_add(struct replay *p, struct set *s, uint32_t event) {
 static void set_drop(struct replay *p, struct set *s, uint32_t event) {
     uint32_t at = p->place[event];
 
-    if (p->no_memory)
+    if (p->no_memory || at >= s->n)
         return;
     s->event[at] = s->event[--s->n];
     p->place[s->event[at]] = at;
@@ -478,12 +479,13 @@ static void second_pass(struct replay *p) {
     size_t work = 0;
 
     for (uint32_t i = 0; i < r->events && !p->no_memory; i++) {
-        const struct zr_event *e = &r->event[i], *ended = ended_by(&w, i);
+        const struct zr_event *e = &r->event[i];
+        uint32_t ended = ended_by(&w, i);
 
-        if (ended && ended->type == ZEROUTE_EVENT_RESERVE)
-            change_held(p, ended, (uint32_t)(ended - r->event), (uint64_t)-1);
-        else if (ended && zr_kind_memory(ended->kind))
-            change(p, ended, (uint32_t)(ended - r->event), (uint64_t)-1);
+        if (ended != ZR_NO_EVENT && r->event[ended].type == ZEROUTE_EVENT_RESERVE)
+            change_held(p, &r->event[ended], ended, (uint64_t)-1);
+        else if (ended != ZR_NO_EVENT && zr_kind_memory(r->event[ended].kind))
+            change(p, &r->event[ended], ended, (uint64_t)-1);
         if (begins_block(e))
             change(p, e, i, 1);
         else if (ends_block(e))

@@ -182,8 +182,8 @@ static uint64_t native_hash_at(const struct building *b, uint32_t i) {
     return native_hash(b->native[i].address, b->native[i].module);
 }
 static bool native_equal(const struct building *b, uint32_t i, const void *with) {
-    const struct native *x = &b->native[i], *y = with;
-    return x->address == y->address && x->module == y->module;
+    const struct native *y = with;
+    return i < b->native_count && b->native[i].address == y->address && b->native[i].module == y->module;
 }
 
 /* Looked up once for each address, and again when another library was loaded there. */
@@ -231,8 +231,8 @@ static uint64_t python_hash_at(const struct building *b, uint32_t i) {
     return python_hash(&b->python[i].at);
 }
 static bool python_equal(const struct building *b, uint32_t i, const void *with) {
-    const struct zeroute_record_python *x = &b->python[i].at, *y = with;
-    return x->code == y->code && x->where == y->where;
+    const struct zeroute_record_python *y = with;
+    return i < b->python_count && b->python[i].at.code == y->code && b->python[i].at.where == y->where;
 }
 
 /* Decoded once for each instruction. */
@@ -304,8 +304,9 @@ static uint64_t path_hash_at(const struct building *b, uint32_t i) {
     return path_hash(&b->p->path[i]);
 }
 static bool path_equal(const struct building *b, uint32_t i, const void *with) {
-    const struct zr_path *x = &b->p->path[i], *y = with;
-    return x->frames == y->frames && memcmp(x->frame, y->frame, x->frames * sizeof *x->frame) == 0;
+    const struct zr_path *y = with;
+    return i < b->p->paths && b->p->path[i].frames == y->frames &&
+           memcmp(b->p->path[i].frame, y->frame, y->frames * sizeof *y->frame) == 0;
 }
 
 static uint64_t caller_hash_at(const struct building *b, uint32_t i) {

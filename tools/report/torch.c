@@ -281,16 +281,16 @@ static void trace(struct snapshot *s, unsigned card, uint32_t from) {
     list(&s->p);
     for (uint32_t i = 0; i < r->events; i++) {
         const struct zr_event *e = &r->event[i];
-        const struct zr_event *ended = NULL;
+        uint32_t ended = ZR_NO_EVENT;
 
         if (implied < r->implieds && r->implied[implied].at == i)
-            ended = &r->event[r->implied[implied++].begin];
+            ended = r->implied[implied++].begin;
         if (i < from)
             continue;
-        if (ended && ended->card == card && is_block(ended))
-            end_block(s, e, (uint32_t)(ended - r->event));
-        else if (ended && ended->card == card && ended->type == ZEROUTE_EVENT_RESERVE)
-            entry(s, "segment_free", e, ended);
+        if (ended != ZR_NO_EVENT && r->event[ended].card == card && is_block(&r->event[ended]))
+            end_block(s, e, ended);
+        else if (ended != ZR_NO_EVENT && r->event[ended].card == card && r->event[ended].type == ZEROUTE_EVENT_RESERVE)
+            entry(s, "segment_free", e, &r->event[ended]);
         if (e->card != card)
             continue;
         if (is_block(e))
