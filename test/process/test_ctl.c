@@ -75,15 +75,43 @@ START_TEST(a_change_is_acknowledged_with_the_value_and_the_time_and_shows_everyw
 }
 END_TEST
 
+/* The request is there before the process goes on; its exit code. */
+static int asked_at_its_next_call(struct worker *w, const char *request) {
+    struct zr_post post = {.process = process_of(w->pid)};
+    zr_post(&post, request, zr_post_clock() + 1000000000u);
+    int code = end(w);
+    zr_post_end(&post);
+    return code;
+}
+
 /* A process that began without a limit has counted nothing: what it holds counts all the same. */
 START_TEST(a_limit_counts_what_was_there_before_it) {
     static const struct {
-        const char *limit;
+        const char *request;
         int code;
-    } expected[] = {{"5MiB", 0}, {"4MiB", 3}};
+    } expected[] = {{"set limit 5MiB", 0}, {"set limit 4MiB", 3}};
     struct worker w = begin(idle);
-    ck_assert_int_eq(sh("$Z ctl %d set limit %s >answer 2>&1 & sleep 0.2", w.pid, expected[_i].limit), 0);
-    ck_assert_int_eq(end(&w), expected[_i].code); /* 3: the second block was refused */
+    ck_assert_int_eq(asked_at_its_next_call(&w, expected[_i].request), expected[_i].code); /* 3: it was refused */
+}
+END_TEST
+
+START_TEST(a_host_floor_that_is_set_refuses_what_follows) {
+    struct worker w = begin(idle);
+    ck_assert_int_eq(asked_at_its_next_call(&w, "set host_floor 1000TiB"), 3);
+    ck_assert_uint_eq(field(w.pid, "host_floor.refused_calls"), 1);
+}
+END_TEST
+
+START_TEST(a_check_is_made_when_it_is_asked_for) {
+    struct worker w = begin(busy);
+    ck_assert_int_eq(sh("$Z ctl %d check", w.pid), 1);
+    ck_assert_msg(strstr(out, "start the process with check:all") != NULL, "%s", out);
+    ck_assert_int_eq(end(&w), 0);
+    setenv("ZEROUTE_CONF", "check:all", 1);
+    w = begin(busy);
+    ck_assert_int_eq(sh("$Z ctl %d check", w.pid), 0);
+    ck_assert_msg(strstr(out, "verified; 0 errors so far") != NULL, "%s", out);
+    ck_assert_int_eq(end(&w), 0);
 }
 END_TEST
 
@@ -256,6 +284,8 @@ int main(void) {
     tcase_add_checked_fixture(t, setup, shell_teardown);
     tcase_add_test(t, a_change_is_acknowledged_with_the_value_and_the_time_and_shows_everywhere);
     tcase_add_loop_test(t, a_limit_counts_what_was_there_before_it, 0, 2);
+    tcase_add_test(t, a_host_floor_that_is_set_refuses_what_follows);
+    tcase_add_test(t, a_check_is_made_when_it_is_asked_for);
     tcase_add_test(t, a_process_without_calls_is_waited_for_and_the_request_withdrawn);
     tcase_add_test(t, what_cannot_be_changed_says_why);
     tcase_add_test(t, another_user_may_not_ask);

@@ -277,6 +277,20 @@ START_TEST(the_library_itself_warns_of_a_bad_setting_once_and_goes_on) {
 }
 END_TEST
 
+START_TEST(the_library_itself_reads_the_file_and_the_environment_beats_it) {
+    ck_assert_int_eq(sh("printf 'limit:5GiB\\nreuse=always\\ncache:maybe\\n' >c; "
+                        "LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so ZEROUTE_CONF_FILE=c "
+                        "ZEROUTE_CONF=limit:6GiB $W keep 1 & wait $! && $Z stat --fields $! | grep '^settings '"),
+                     0);
+    ck_assert_msg(strstr(out, "limit:6GiB") && strstr(out, "reuse:always"), "%s", out);
+    says("zeroute: c: bad value 'maybe' of cache: expected on|off; the default is used");
+    ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
+                        "ZEROUTE_CONF_FILE=nowhere $W keep 1"),
+                     0);
+    says("zeroute: ZEROUTE_CONF_FILE: cannot read nowhere: No such file or directory");
+}
+END_TEST
+
 /* --- settings --------------------------------------------------------------------------------- */
 
 START_TEST(flag_beats_preset_beats_environment_beats_file) {
@@ -575,6 +589,7 @@ int main(void) {
     tcase_add_test(t, who_asks_for_json_gets_it_of_a_failure_too);
     tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_setting_once_and_goes_on);
+    tcase_add_test(t, the_library_itself_reads_the_file_and_the_environment_beats_it);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
     tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);
     tcase_add_test(t, help_and_version_are_there_for_every_command);
