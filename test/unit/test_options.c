@@ -2,6 +2,7 @@
 #include "common/common.h"
 #include "suite.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -144,6 +145,22 @@ START_TEST(help_comes_from_the_table) {
 }
 END_TEST
 
+/* zr_shown() keeps its last 32 texts: a command line has more words. */
+START_TEST(a_text_that_is_shown_may_be_wrapped) {
+    char words[401] = "", *out = NULL;
+    size_t size;
+    for (int i = 0; i < 100; i++)
+        strcat(words, "one ");
+    mallopt(M_PERTURB, 0x5a); /* what is freed is written over */
+    FILE *f = open_memstream(&out, &size);
+    zr_text_wrap(f, 0, 500, zr_shown(words));
+    fclose(f);
+    ck_assert_uint_eq(size, strlen(words));
+    ck_assert_int_eq(strncmp(out, words, size - 1), 0);
+    free(out);
+}
+END_TEST
+
 START_TEST(values_are_checked_and_the_range_is_named) {
     const struct zr_option *o = &table[1];
     uint64_t n = 0;
@@ -175,6 +192,7 @@ int main(void) {
     tcase_add_loop_test(t, what_is_not_understood_is_said_with_what_was_expected, 0, 11);
     tcase_add_test(t, help_comes_from_the_table);
     tcase_add_test(t, values_are_checked_and_the_range_is_named);
+    tcase_add_test(t, a_text_that_is_shown_may_be_wrapped);
     suite_add_tcase(s, t);
     return run_suite(s);
 }

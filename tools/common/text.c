@@ -112,9 +112,10 @@ void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
             at = indent;
         }
         char *copy = strndup(text, (size_t)word);
-        const char *harmless = zr_shown(copy);
-        free(copy);
+        char *harmless = zr_harmless(copy, ZR_FOR_TERMINAL); /* not zr_shown(): `text` may be of its last few */
         at += fprintf(to, "%s%s", at > indent ? " " : "", harmless);
+        free(harmless);
+        free(copy);
         text += word;
         if (*text == '\n') {
             fprintf(to, "\n%*s", indent, "");
