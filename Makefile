@@ -185,7 +185,7 @@ check: tests
 
 # What the promises of doc/promises.md say, as often as they say it: about two hours.
 check-long: tests lint analyze tidy
-	LONG=1 test/run $(or $(T),unit/ process/ driver/test_frees driver/test_soak watch/ install/)
+	LONG=1 test/run $(or $(T),unit/ process/ driver/test_frees driver/test_soak driver/test_check watch/ install/)
 	$(MAKE) -s fuzz
 	$(MAKE) -s coverage
 

@@ -17,6 +17,10 @@ static inline bool zr_checking(void) {
     return unlikely(zr_config.check > ZR_CHECK_NONE);
 }
 
+static inline bool zr_checks(enum zr_value what) {
+    return zr_config.check == what || zr_config.check == ZR_CHECK_ALL;
+}
+
 /* --- checked.c: what policy/ tells us ----------------------------------------------------------------------------- */
 /* How much to reserve for a request of so many bytes: a red zone more where one can be had. */
 size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *desc, size_t size);
@@ -29,25 +33,23 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
  * true.
  */
 bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking);
-/* A block leaves the books on another way than a free. */
-void zr_check_forget(const struct zr_block *b);
 /* Nobody may free this: around is the block that holds it, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
-/*
- * What is held back is verified and given back. With a context, which is about to go, nothing of ours is done in it any
- * more, and our own things in it go. Returns the bytes.
- */
-uint64_t zr_check_drain(void *context);
 /* Before a context goes: live blocks in it are reported. */
 void zr_check_context_ends(const void *context);
 void zr_check_fork_child(void);
 void zr_check_process_end(void);
 
-/* --- worker.c ----------------------------------------------------------------------------------------------------- */
+/* --- worker.c, finding.c: what is held back, and what was found --------------------------------------------------- */
+/* A block leaves the books on another way than a free. */
+void zr_check_forget(const struct zr_block *b);
+/*
+ * What is held back is verified and given back. With a context, which is about to go, nothing of ours is done in it any
+ * more, and our own things in it go. Returns the bytes.
+ */
+uint64_t zr_check_drain(void *context);
 /* Verifies every red zone and everything held back, now. False: not all of it in so many milliseconds. */
 bool zr_check_now(uint32_t ms);
-
-/* --- finding.c ---------------------------------------------------------------------------------------------------- */
 /* How many errors were found. */
 uint32_t zr_check_errors(void);
 
@@ -59,7 +61,6 @@ void zr_check_closed(const void *ptr);
 
 /* --- among the files of check/ ------------------------------------------------------------------------------------ */
 enum { ZR_FRAMES = 16 };
-
 /* Who did something: a thread (0: nobody has yet) and its frames, innermost first. */
 struct zr_origin {
     uint32_t thread, count;
@@ -94,7 +95,6 @@ struct zr_checked {
     bool may_be_kept; /* its descriptor has no extensions */
     bool armed;       /* its red zone is filled, and nothing was found in it */
     bool poisoned;    /* it is filled, and nothing was found in it */
-    bool awaited;     /* while FREED: a free that blocks waits for the device to rest, and may take the block back */
     struct zr_origin born, freed;
 };
 
@@ -104,43 +104,32 @@ struct zr_checked_list {
     uint64_t bytes;
 };
 
-/* checked.c: what is known of a block, which may be NULL; NULL: nothing. */
+/* checked.c: what is known of a block, which may be NULL, or of the one that holds an address; NULL: nothing. */
 struct zr_checked *zr_checked_of(const struct zr_block *b);
+struct zr_checked *zr_checked_at(uintptr_t address);
 
 /* worker.c: the thread, its lists, and those who wait for it. */
 extern struct zr_lock zr_check_lock; /* guards lists, descriptors and engines; never held while the driver is called */
 extern struct zr_checked_list zr_check_list[ZR_PLACES];
-/* A new descriptor, or the oldest of those that are gone; NULL: no memory. */
-struct zr_checked *zr_worker_new(void);
 /* The block is the program's from now on. Its red zone is filled, if it has one: waits check_wait at most. */
-void zr_worker_born(struct zr_checked *c, void (*release)(const struct zr_block *b));
+void zr_worker_born(const struct zr_checked *as, void (*release)(const struct zr_block *b));
 /*
  * As zr_check_free(). The red zone of the block, and of the one before it if not NULL, is looked at; with `poison` the
  * block is held back.
  */
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking);
-/* Check has nothing to do with it any more. */
-void zr_worker_forget(struct zr_checked *c);
-/* As zr_check_drain(), in so many ms; what is left after that is given back unverified, and counted. */
-uint64_t zr_worker_drain(void *context, uint32_t ms);
-uint64_t zr_quarantine_bytes(void);
-/* The process ends: no more calls into the driver. Somebody has waited long enough: no more verifying. */
+/* The process ends: no more calls into the driver. */
 bool zr_worker_halts(void);
-bool zr_worker_hurries(void);
 void zr_worker_fork_child(void);
 
 /* poison.c: work on memory, by the worker alone. False: the driver refuses, or there is no time. */
-bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t length);
+bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to);
 /* The first and the last byte that is not as it was filled; first > last: all are. */
-bool zr_poison_look(const struct zr_checked *c, size_t from, size_t length, size_t *first, size_t *last);
+bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last);
 /* Waits until no device has anything to do. False: it cannot be known. */
 bool zr_poison_rest(void);
-/*
- * By any thread, while the worker does nothing in this context (NULL: in any): what we have in it goes, or, if the
- * worker is held up in it, is left to the driver.
- */
+/* By any thread: what we have in a context (NULL: in any) goes; if the worker is held up in it, with the driver. */
 void zr_poison_drop(const void *context, bool held_up);
-void zr_poison_fork_child(void);
 
 /* finding.c: what was found, and other things that are counted. */
 #define ZR_FINDINGS                                                                                                    \
@@ -179,8 +168,9 @@ void zr_origin_here(struct zr_origin *o);
 
 /* The text of a finding, made line by line and cut where it is full. Empty once ten findings were printed. */
 struct zr_report {
-    char text[4096];
+    enum zr_finding what;
     size_t used;
+    char text[4096];
 };
 void zr_tell(struct zr_report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Who did something, if somebody has. */
@@ -188,17 +178,15 @@ void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origi
 /* Address, size, kind, card and context of a block, and who allocated and freed it. */
 void zr_tell_block(struct zr_report *r, const struct zr_checked *c);
 /* Counts an error; the first ten are printed and published. */
-void zr_found(enum zr_finding what, const struct zr_report *r);
+void zr_found(struct zr_report *r);
 /* By the worker: looks at a red zone, or at a poisoned block, and reports once. False: as zr_poison_look(). */
-bool zr_look_at_zone(struct zr_checked *c);
-bool zr_look_at_freed(struct zr_checked *c);
+bool zr_look(struct zr_checked *c, bool at_zone);
 /* At the end: how many were not printed, and what could not be verified. */
 void zr_found_summary(void);
 void zr_found_fork_child(void);
 
-/* imports.c: an exported block is freed; look at what has become of imports; the process ends. */
+/* imports.c: an exported block is freed; the process ends. */
 void zr_handles_freed(const struct zr_checked *c);
-void zr_handles_look(void);
 void zr_handles_end(void);
 void zr_handles_fork_child(void);
 

@@ -9,19 +9,12 @@
 #include <string.h>
 
 enum {
-    ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
-    GRAIN = 512, /* the least alignment of Intel's driver, */
-    LISTED = 3,  /* blocks that a finding about many names */
-    DRAIN_MS = 1000,
+    ZONE = 64,        /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
+    GRAIN = 512,      /* the least alignment of Intel's driver, */
+    LISTED = 3,       /* blocks that a finding about many names */
     HOST_FLAGS = 0xf, /* those that the specification names */
     MOST_LOG2 = 44
 };
-
-static bool checks(enum zr_value what) {
-    return zr_config.check == what || zr_config.check == ZR_CHECK_ALL;
-}
-
-/* --- blocks of a SYCL runtime ------------------------------------------------------------------------------------- */
 
 /*
  * A runtime that pools its small blocks would hide them: its variable switches that off. It is read when the adapter is
@@ -29,15 +22,10 @@ static bool checks(enum zr_value what) {
  */
 static const char pool_off[] = "UR_L0_DISABLE_USM_ALLOCATOR";
 
-static bool is_asked(const char *conf) {
-    for (const char *p = conf; p && (p = strstr(p, "check")); p += 5)
-        if ((p[5] == ':' || p[5] == '=') && strncmp(p + 6, "none", 4) != 0)
-            return true;
-    return false;
-}
-
 __attribute__((constructor)) static void before_main(void) {
-    if (is_asked(secure_getenv("ZEROUTE_CONF")))
+    const char *conf = secure_getenv("ZEROUTE_CONF"), *check = conf ? strstr(conf, "check:") : NULL;
+
+    if (check && strncmp(check, "check:none", 10) != 0)
         setenv(pool_off, "1", 0);
 }
 
@@ -53,13 +41,11 @@ static void say_how(void) {
                             : "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1");
 }
 
-/* --- in and out --------------------------------------------------------------------------------------------------- */
-
-/* Nothing is chained to it that gives it a meaning we do not know. */
-static bool is_plain(enum zr_kind kind, const void *desc) {
+/* It is on a device that we know, or the host's, and nothing is chained to it that gives it another meaning. */
+static bool is_plain(enum zr_kind kind, ze_device_handle_t device, const void *desc) {
     if (!desc || ((const ze_base_desc_t *)desc)->pNext)
         return false;
-    return kind != ZR_KIND_HOST || !(((const ze_host_mem_alloc_desc_t *)desc)->flags & ~HOST_FLAGS);
+    return kind == ZR_KIND_HOST ? !(((const ze_host_mem_alloc_desc_t *)desc)->flags & ~HOST_FLAGS) : device != NULL;
 }
 
 static bool is_memory(enum zr_kind kind) {
@@ -67,8 +53,7 @@ static bool is_memory(enum zr_kind kind) {
 }
 
 size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *desc, size_t size) {
-    if (!checks(ZR_CHECK_GUARD) || !is_memory(kind) || (kind != ZR_KIND_HOST && !device) || !is_plain(kind, desc) ||
-        !size || size >> MOST_LOG2)
+    if (!zr_checks(ZR_CHECK_GUARD) || !is_memory(kind) || !is_plain(kind, device, desc) || !size || size >> MOST_LOG2)
         return size;
     return (size + ZONE + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
@@ -76,26 +61,20 @@ size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *d
 void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, const void *desc,
                    void (*release)(const struct zr_block *b)) {
     int saved = errno;
-    struct zr_checked *c;
+    struct zr_checked c;
 
-    if (!b || !is_memory(b->key.kind) || zr_exiting() || !(c = zr_worker_new()))
+    if (!b || !is_memory(b->key.kind) || zr_exiting())
         return;
-    c->block = b;
-    c->base = b->base;
-    c->size = b->size;
-    c->held = b->held;
-    c->context = b->key.context;
-    c->device = b->key.kind == ZR_KIND_HOST ? NULL : device;
-    c->hook = call->hook;
-    c->account = b->key.account;
-    c->kind = b->key.kind;
-    c->may_be_kept = is_plain(b->key.kind, desc) && (b->key.kind == ZR_KIND_HOST || device);
-    zr_origin_here(&c->born);
+    c = (struct zr_checked){.block = b, .base = b->base, .size = b->size, .held = b->held, .hook = call->hook};
+    c.context = b->key.context;
+    c.account = b->key.account;
+    c.kind = b->key.kind;
+    c.device = c.kind == ZR_KIND_HOST ? NULL : device;
+    c.may_be_kept = is_plain(c.kind, device, desc);
+    zr_origin_here(&c.born);
     say_how();
     zr_check_count(ZR_FOUND_BLOCKS, 1);
-    __atomic_store_n(&b->checked, c, __ATOMIC_RELEASE);
-    zr_worker_born(c, release);
-    zr_handles_look();
+    zr_worker_born(&c, release);
     errno = saved;
 }
 
@@ -105,30 +84,29 @@ struct zr_checked *zr_checked_of(const struct zr_block *b) {
     return c && c->block == b && c->base == b->base ? c : NULL;
 }
 
-void zr_check_forget(const struct zr_block *b) {
-    struct zr_checked *c = zr_checked_of(b);
+struct zr_checked *zr_checked_at(uintptr_t address) {
+    uint64_t word;
 
-    if (c)
-        zr_worker_forget(c);
+    return zr_checked_of(zr_map_around((const void *)address, &word));
 }
 
 /* Whether a block that is freed is held back. */
 static bool is_kept(const struct zr_checked *c) {
+    uint32_t shared = zr_config.check_exported == ZR_CHECK_EXPORTED_POISON ? 0 : ZR_BLOCK_EXPORTED;
     uint32_t flags = zr_block_flags(c->block);
 
-    if (!checks(ZR_CHECK_FREE) || flags & ZR_BLOCK_ORPHANED)
+    if (!zr_checks(ZR_CHECK_FREE) || flags & ZR_BLOCK_ORPHANED)
         return false;
-    if (c->may_be_kept && !(flags & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) && c->held <= zr_quarantine_bytes())
+    if (c->may_be_kept && !(flags & (shared | ZR_BLOCK_PINNED)) && c->held <= zr_config.check_quarantine.bytes)
         return true;
-    zr_check_count(c->held > zr_quarantine_bytes() ? ZR_FOUND_PASSED_SIZE : ZR_FOUND_PASSED_SHARED, 1);
+    zr_check_count(c->held > zr_config.check_quarantine.bytes ? ZR_FOUND_PASSED_SIZE : ZR_FOUND_PASSED_SHARED, 1);
     return false;
 }
 
 bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking) {
     struct zr_checked *c = zr_checked_of(b);
-    struct zr_report r = {.used = 0};
+    struct zr_report r = {.what = ZR_FOUND_WRONG_CONTEXT};
     int saved = errno;
-    uint64_t word;
     bool ours;
 
     if (!c)
@@ -138,96 +116,70 @@ bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, stru
         zr_tell(&r, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
                 (void *)context);
         zr_tell_block(&r, c);
-        zr_found(ZR_FOUND_WRONG_CONTEXT, &r);
+        zr_found(&r);
     }
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_handles_freed(c);
-    zr_handles_look();
     /* A write before its start is in the red zone of the block in front of it. */
-    ours = zr_worker_free(c, zr_checked_of(zr_map_around((const char *)c->base - 1, &word)), is_kept(c), blocking);
+    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), blocking);
     errno = saved;
     return ours;
 }
 
-uint64_t zr_check_drain(void *context) {
-    int saved = errno;
-    uint64_t bytes = zr_worker_drain(context, DRAIN_MS);
-
-    errno = saved;
-    return bytes;
-}
-
-/* --- frees that no block begins at -------------------------------------------------------------------------------- */
-
-/* A copy of what is known of the block that was at this address last. False: nothing. */
-static bool recall(const void *ptr, const struct zr_block *around, struct zr_checked *out) {
-    const struct zr_checked *c = zr_checked_of(around);
-
-    zr_lock(&zr_check_lock);
-    for (const struct zr_checked *old = zr_check_list[ZR_CHECKED_GONE].newest; !c && old; old = old->older)
-        if (old->base == (uintptr_t)ptr)
-            c = old;
-    if (c)
-        *out = *c;
-    zr_unlock(&zr_check_lock);
-    return c != NULL;
-}
-
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word) {
-    struct zr_checked c;
-    bool is_known = recall(ptr, around, &c), live = around && zr_word_state(word) == ZR_BLOCK_LIVE;
-    size_t offset = is_known ? (uintptr_t)ptr - c.base : 0;
-    enum zr_finding what = live || offset ? ZR_FOUND_INTERIOR_FREE
-                           : is_known     ? ZR_FOUND_DOUBLE_FREE
-                                          : ZR_FOUND_FOREIGN_FREE;
-    struct zr_report r = {.used = 0};
+    bool live = around && zr_word_state(word) == ZR_BLOCK_LIVE;
+    const struct zr_checked *known = zr_checked_of(around);
+    struct zr_report r = {.what = ZR_FOUND_FOREIGN_FREE};
+    struct zr_checked c = {.base = 0};
     struct zr_origin here;
 
-    if (what == ZR_FOUND_INTERIOR_FREE)
-        zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr, offset,
+    zr_lock(&zr_check_lock);
+    for (const struct zr_checked *old = zr_check_list[ZR_CHECKED_GONE].newest; !known && old; old = old->older)
+        if (old->base == (uintptr_t)ptr)
+            known = old;
+    if (known)
+        c = *known;
+    zr_unlock(&zr_check_lock);
+    if (known)
+        r.what = c.base == (uintptr_t)ptr ? ZR_FOUND_DOUBLE_FREE : ZR_FOUND_INTERIOR_FREE;
+    if (r.what == ZR_FOUND_INTERIOR_FREE)
+        zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr, (uintptr_t)ptr - c.base,
                 live ? "" : " that is free already");
-    else if (what == ZR_FOUND_DOUBLE_FREE)
+    else if (r.what == ZR_FOUND_DOUBLE_FREE)
         zr_tell(&r, "a block of %zu bytes was freed twice\n", c.size);
     else
         zr_tell(&r, "%p was freed, where no allocation begins\n", ptr);
-    if (is_known)
+    if (known)
         zr_tell_block(&r, &c);
     zr_origin_here(&here);
-    zr_tell_origin(&r, is_known && !live ? "then freed" : "freed", &here);
-    zr_found(what, &r);
+    zr_tell_origin(&r, known && !live ? "then freed" : "freed", &here);
+    zr_found(&r);
 }
 
-/* --- blocks that are still there ---------------------------------------------------------------------------------- */
-
-/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the largest. */
+/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the newest. */
 static void report_live(enum zr_finding what, const char *when, const void *context) {
-    struct zr_checked largest[LISTED] = {{0}};
-    struct zr_report r = {.used = 0};
+    struct zr_checked newest[LISTED];
+    struct zr_report r = {.what = what};
     size_t blocks = 0;
     uint64_t bytes = 0;
 
     zr_lock(&zr_check_lock);
-    for (struct zr_checked *c = zr_check_list[ZR_CHECKED_LIVE].oldest; c; c = c->newer) {
-        unsigned i = LISTED;
-
+    for (const struct zr_checked *c = zr_check_list[ZR_CHECKED_LIVE].newest; c; c = c->older) {
         if (!c->block || (context ? (const void *)c->context != context : zr_block_flags(c->block) & ZR_BLOCK_ORPHANED))
             continue;
+        if (blocks < LISTED)
+            newest[blocks] = *c;
         blocks++;
         bytes += c->size;
-        for (; i > 0 && c->size > largest[i - 1].size; i--)
-            if (i < LISTED)
-                largest[i] = largest[i - 1];
-        if (i < LISTED)
-            largest[i] = *c;
     }
     zr_unlock(&zr_check_lock);
     if (!blocks)
         return;
     zr_tell(&r, "%zu blocks, %llu bytes, were still allocated %s%s\n", blocks, (unsigned long long)bytes, when,
-            blocks > LISTED ? "; the largest:" : "");
-    for (unsigned i = 0; i < LISTED && largest[i].size; i++)
-        zr_tell_block(&r, &largest[i]);
-    zr_found(what, &r);
+            blocks > LISTED ? "; the newest:" : "");
+    for (size_t i = 0; i < LISTED && i < blocks; i++)
+        zr_tell_block(&r, &newest[i]);
+    zr_found(&r);
 }
 
 void zr_check_context_ends(const void *context) {

@@ -1,12 +1,9 @@
 /*
- * check:ipc: which IPC handles this process has exported and opened, published as a text of its segment, a line each:
+ * check:ipc: which processes have an IPC handle open, and who has freed what it stands for.
  *
- *   x ID ID      exported            f ID ID      exported, and the block was freed since
- *   o ID ID      opened
- *
- * The first id is that of all bytes of the handle, for programs that pass it on as it is; the second leaves out the
- * descriptor at its start and has the file behind it instead, for those that send the descriptor and put their own in
- * its place. Whoever frees looks for who has it open; whoever has it open looks whether it was freed.
+ * They meet at a file in /dev/shm that stays empty: each handle has a byte for "open here" and one for "freed here",
+ * and a process holds a POSIX read lock on it for as long as that is so. Whoever frees asks the kernel who has it open,
+ * whoever closes asks who has freed it, and the kernel forgets processes that end.
  */
 #include "check/check.h"
 
@@ -17,275 +14,195 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    HANDLES = 24,  /* as many lines as the text has room for */
-    SEGMENTS = 64, /* of other processes, looked at in one go */
-    LOOK_MS = 20,
-    LINE = 36 /* "x 0123456789abcdef 0123456789abcdef\n" */
-};
+enum { HANDLES = 256, IDS = 2 };
+enum fact { OPEN_HERE, FREED_HERE };
+enum role { UNUSED, EXPORTED, FREED, OPENED, CLOSED }; /* CLOSED: but not as often as opened */
 
-/* One per export, and one per opening. A handle that was closed stays while it is open at another address as well. */
+/* One for each export, and one for each opening. */
 static struct handle {
-    char role; /* x, f, o, or c: closed; 0: the place is free */
-    bool told;
-    char id[2][17];
+    enum role role;
+    uint64_t id[IDS];
     const void *at; /* the start of an exported block, or where it was opened */
     struct zr_origin origin;
 } handles[HANDLES];
 static struct zr_lock lock;
-static uint32_t looked_ms; /* atomic */
-static bool imports;       /* atomic: something was opened */
+static int file = -1; /* under the lock; never closed, which would release the locks on its bytes */
 
-struct other {
-    struct zeroute_segment_header header;
-    char text[ZR_TEXT_ROOM];
-};
+static uint64_t fnv1a(const void *bytes, size_t length) {
+    uint64_t sum = UINT64_C(14695981039346656037);
 
-static bool is_on(void) {
-    return zr_config.check == ZR_CHECK_IPC || zr_config.check == ZR_CHECK_ALL;
+    for (const unsigned char *p = bytes; length--; p++)
+        sum = (sum ^ *p) * UINT64_C(1099511628211);
+    return sum;
 }
 
-/* --- the table, under its lock ------------------------------------------------------------------------------------ */
-
-static uint64_t hash(uint64_t seed, const void *bytes, size_t length) {
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < length; i++)
-        seed = (seed ^ p[i]) * UINT64_C(1099511628211);
-    return seed;
-}
-
+/*
+ * The first id is that of all bytes of the handle, for programs that pass it on as it is; the second leaves out the
+ * descriptor at its start and has the file behind it instead, for those that send the descriptor and put their own in
+ * its place.
+ */
 static void name(struct handle *h, const ze_ipc_mem_handle_t *handle) {
-    static const uint64_t seed = UINT64_C(14695981039346656037);
     struct statx s = {0}; /* fstat is a function of libc's own only from glibc 2.33 on */
-    uint64_t patched;
+    ze_ipc_mem_handle_t patched = *handle;
+    uint64_t file_id;
     int fd;
 
     memcpy(&fd, handle, sizeof fd);
-    patched = hash(seed, (const char *)handle + sizeof fd, sizeof *handle - sizeof fd);
-    if (fd < 0 || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &s) != 0)
-        s.stx_ino = 0;
-    patched = hash(hash(patched, &s.stx_dev_minor, sizeof s.stx_dev_minor), &s.stx_ino, sizeof s.stx_ino);
-    snprintf(h->id[0], sizeof h->id[0], "%016llx", (unsigned long long)hash(seed, handle, sizeof *handle));
-    snprintf(h->id[1], sizeof h->id[1], "%016llx", (unsigned long long)patched);
+    file_id = fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_INO, &s) == 0 ? s.stx_ino : 0;
+    memset(&patched, 0, sizeof fd);
+    h->id[0] = fnv1a(handle, sizeof *handle);
+    h->id[1] = fnv1a(&patched, sizeof patched) ^ fnv1a(&file_id, sizeof file_id);
 }
 
-static bool is_same(const struct handle *a, const struct handle *b) {
-    return strcmp(a->id[0], b->id[0]) == 0 || strcmp(a->id[1], b->id[1]) == 0;
+static void open_file(void) {
+    char path[64];
+    struct statx s;
+
+    if (file >= 0)
+        return;
+    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/zeroute-check.%u", (unsigned)geteuid());
+    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file >= 0 && (statx(file, "", AT_EMPTY_PATH, STATX_UID, &s) != 0 || s.stx_uid != geteuid())) {
+        close(file);
+        file = -1;
+    }
 }
 
-/* The one of this role, of the same handle as `as` unless that is NULL; NULL: there is none. */
-static struct handle *find(char role, const struct handle *as) {
-    for (unsigned i = 0; i < HANDLES; i++)
-        if (handles[i].role == role && (!as || is_same(&handles[i], as)))
-            return &handles[i];
+/*
+ * Sets (F_SETLK with F_RDLCK), clears (F_UNLCK) or looks at (F_GETLK with F_WRLCK) a fact. Returns another process for
+ * which it is so, when looking; 0: there is none.
+ */
+static unsigned fact_is(const struct handle *h, enum fact fact, int command, short type) {
+    for (unsigned i = 0; i < IDS; i++) {
+        struct flock l = {
+            .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(h->id[i] >> 3 << 1 | fact), .l_len = 1};
+
+        if (fcntl(file, command, &l) == 0 && command == F_GETLK && l.l_type != F_UNLCK)
+            return (unsigned)l.l_pid;
+    }
+    return 0;
+}
+
+/* The other process has it open, or, if it was not freed here, has freed it. */
+static void report(unsigned pid, const struct handle *h, const struct zr_checked *freed) {
+    struct zr_report r = {.what = freed ? ZR_FOUND_IPC_FREED_OPEN : ZR_FOUND_IPC_STALE};
+
+    if (freed) {
+        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", freed->size, pid);
+        zr_tell_block(&r, freed);
+    } else {
+        zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, pid);
+        zr_tell_origin(&r, "opened", &h->origin);
+    }
+    zr_found(&r);
+}
+
+/* Of this role, and of the same handle as `as`, or at this address, unless NULL. Under the lock; NULL: none. */
+static struct handle *find(enum role role, const struct handle *as, const void *at) {
+    for (struct handle *h = handles; h < handles + HANDLES; h++)
+        if (h->role == role && (!at || h->at == at) && (!as || h->id[0] == as->id[0] || h->id[1] == as->id[1]))
+            return h;
     return NULL;
 }
 
-static void publish(void) {
-    char text[HANDLES * LINE + 1] = "";
-    size_t used = 0;
-
-    zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES; i++)
-        if (handles[i].role && handles[i].role != 'c')
-            used += (size_t)snprintf(text + used, sizeof text - used, "%c %s %s\n", handles[i].role, handles[i].id[0],
-                                     handles[i].id[1]);
-    zr_unlock(&lock);
-    zr_text(ZR_T_CHECK_IPC, text);
-}
-
 /* An export in the place of an earlier one of the same handle; else in a free place, or in that of a freed block. */
-static void add(const struct handle *h) {
-    struct handle *to = NULL;
-
-    zr_lock(&lock);
-    if (h->role == 'x')
-        to = find('x', h) ? find('x', h) : find('f', h);
-    to = to ? to : find(0, NULL);
-    to = to ? to : find('f', NULL);
-    if (to)
-        *to = *h;
-    zr_unlock(&lock);
-    if (!to)
-        zr_check_count(ZR_FOUND_PASSED_SHARED, 1);
-    publish();
-}
-
-/* --- other processes ---------------------------------------------------------------------------------------------- */
-
-/* A text that is being written is read again by whoever looks next; that of another version of ours is not read. */
-static bool read_other(const char *file, struct other *o) {
-    struct zeroute_segment_text head, again;
-    int fd = zr_segment_of_other(file, &o->header);
-    off_t at = (off_t)(o->header.globals_offset + offsetof(struct zr_globals, texts[ZR_T_CHECK_IPC]));
-    bool good = fd >= 0 && o->header.globals_size == sizeof(struct zr_globals) &&
-                pread(fd, &head, sizeof head, at) == sizeof head && !(head.generation & 1) &&
-                pread(fd, o->text, sizeof o->text, at + (off_t)sizeof head) == sizeof o->text &&
-                pread(fd, &again, sizeof again, at) == sizeof again && again.generation == head.generation;
-
-    if (fd >= 0)
-        close(fd);
-    o->text[sizeof o->text - 1] = o->header.command[sizeof o->header.command - 1] = '\0';
-    for (char *p = o->header.command; *p; p++)
-        if ((unsigned char)*p < ' ' || (unsigned char)*p >= 127)
-            *p = '?';
-    return good;
-}
-
-/* Whether it has a line of this role with one of the ids. */
-static bool has(const struct other *o, char role, const struct handle *h) {
-    for (const char *line = o->text; strlen(line) >= LINE; line += LINE)
-        if (line[0] == role && (strncmp(line + 2, h->id[0], 16) == 0 || strncmp(line + 19, h->id[1], 16) == 0))
-            return true;
-    return false;
-}
-
-static void report(const struct other *o, const struct handle *h, const struct zr_checked *freed) {
-    struct zr_report r = {.used = 0};
-
-    if (freed)
-        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", freed->size, o->header.pid);
-    else
-        zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, o->header.pid);
-    zr_tell(&r, "  %-10s process %u: %.200s\n", "other side", o->header.pid, o->header.command);
-    if (freed)
-        zr_tell_block(&r, freed);
-    else
-        zr_tell_origin(&r, "opened", &h->origin);
-    zr_found(freed ? ZR_FOUND_IPC_FREED_OPEN : ZR_FOUND_IPC_STALE, &r);
-}
-
-/* A process of this user: has it open what was just freed here, or freed what is open here? */
-static bool look_at(const char *file, void *freed) {
-    const struct zr_checked *c = freed;
-    char mine = c ? 'f' : 'o', theirs = c ? 'o' : 'f';
-    struct other o;
-
-    if (!read_other(file, &o))
-        return true;
-    for (unsigned i = 0; i < HANDLES; i++) {
-        struct handle h;
-        bool tell;
-
-        zr_lock(&lock);
-        h = handles[i];
-        tell = h.role == mine && !h.told && (!c || h.at == (const void *)c->base) && has(&o, theirs, &h);
-        handles[i].told |= tell && !c;
-        zr_unlock(&lock);
-        if (tell)
-            report(&o, &h, c);
-    }
-    return true;
-}
-
-static void look(const struct zr_checked *freed) {
-    zr_each_entry(ZEROUTE_SEGMENT_DIR, SEGMENTS, look_at, (void *)(uintptr_t)freed);
-}
-
-/* --- what happens ------------------------------------------------------------------------------------------------- */
-
-void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
-    struct handle h = {.role = 'x', .at = base};
+static void add(enum role role, const void *at, const ze_ipc_mem_handle_t *handle) {
+    struct handle h = {.role = role, .at = at}, *to = NULL;
     int saved = errno;
 
-    if (!is_on())
-        return;
-    name(&h, handle);
-    add(&h);
-    errno = saved;
-}
-
-void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
-    struct handle h = {.role = 'o', .at = ptr};
-    int saved = errno;
-
-    if (!is_on())
+    if (!zr_checks(ZR_CHECK_IPC))
         return;
     zr_origin_here(&h.origin);
     name(&h, handle);
-    add(&h);
-    __atomic_store_n(&imports, true, __ATOMIC_RELAXED);
+    zr_lock(&lock);
+    open_file();
+    if (role == EXPORTED && !(to = find(EXPORTED, &h, NULL)))
+        to = find(FREED, &h, NULL);
+    if (!to && !(to = find(UNUSED, NULL, NULL)))
+        to = find(FREED, NULL, NULL);
+    if (to && to->role == FREED)
+        fact_is(to, FREED_HERE, F_SETLK, F_UNLCK);
+    if (to && role == OPENED)
+        fact_is(&h, OPEN_HERE, F_SETLK, F_RDLCK);
+    if (to)
+        *to = h;
+    zr_unlock(&lock);
+    if (!to)
+        zr_check_count(ZR_FOUND_PASSED_SHARED, 1);
     errno = saved;
 }
 
-void zr_check_closed(const void *ptr) {
-    struct handle *h = NULL;
-    int saved = errno;
+void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
+    add(EXPORTED, base, handle);
+}
 
-    if (!is_on())
-        return;
-    zr_handles_look();
+void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
+    add(OPENED, ptr, handle);
+}
+
+void zr_check_closed(const void *ptr) {
+    struct handle *h, closed;
+    int saved = errno;
+    unsigned pid = 0;
+
     zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES && !h; i++)
-        if (handles[i].role == 'o' && handles[i].at == ptr)
-            h = &handles[i];
-    if (h)
-        h->role = 'c';
-    if (h && !find('o', h)) /* the last one: as many closed as opened */
-        for (struct handle as = *h; (h = find('c', &as));)
-            h->role = 0;
+    h = find(OPENED, NULL, ptr);
+    if (h) {
+        closed = *h;
+        pid = fact_is(h, FREED_HERE, F_GETLK, F_WRLCK);
+        h->role = CLOSED;
+        if (!find(OPENED, &closed, NULL)) {
+            fact_is(&closed, OPEN_HERE, F_SETLK, F_UNLCK);
+            while ((h = find(CLOSED, &closed, NULL)))
+                h->role = UNUSED;
+        }
+    }
     zr_unlock(&lock);
-    publish();
+    if (pid)
+        report(pid, &closed, NULL);
     errno = saved;
 }
 
 void zr_handles_freed(const struct zr_checked *c) {
-    if (!is_on())
-        return;
-    zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES; i++)
-        if (handles[i].role == 'x' && handles[i].at == (const void *)c->base)
-            handles[i].role = 'f';
-    zr_unlock(&lock);
-    publish(); /* before the others are looked at: of two that look one sees the other */
-    look(c);
-    zr_lock(&lock);
-    for (unsigned i = 0; i < HANDLES; i++)
-        handles[i].told |= handles[i].role == 'f' && handles[i].at == (const void *)c->base;
-    zr_unlock(&lock);
-}
+    struct handle *h;
+    unsigned pid = 0;
 
-/* At calls of the program, not more often than every LOOK_MS. */
-void zr_handles_look(void) {
-    uint32_t now, then = __atomic_load_n(&looked_ms, __ATOMIC_RELAXED);
-    int saved = errno;
-
-    if (likely(!__atomic_load_n(&imports, __ATOMIC_RELAXED)))
-        return;
-    now = zr_now_ms();
-    if (now - then >= LOOK_MS &&
-        __atomic_compare_exchange_n(&looked_ms, &then, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        look(NULL);
-    errno = saved;
+    zr_lock(&lock);
+    while ((h = find(EXPORTED, NULL, (const void *)c->base))) {
+        h->role = FREED;
+        fact_is(h, FREED_HERE, F_SETLK,
+                F_RDLCK); /* before anybody is looked for: of two that look one sees the other */
+        pid = pid ? pid : fact_is(h, OPEN_HERE, F_GETLK, F_WRLCK);
+    }
+    zr_unlock(&lock);
+    if (pid)
+        report(pid, NULL, c);
 }
 
 /* What was opened and never closed is as common as memory that is never freed; some closed and some not is an error. */
 void zr_handles_end(void) {
-    struct zr_report r = {.used = 0};
     struct handle *h;
+    unsigned pid;
 
-    if (imports)
-        look(NULL);
-    while ((h = find('c', NULL))) {
+    for (h = handles; h < handles + HANDLES; h++)
+        if (h->role == OPENED && (pid = fact_is(h, FREED_HERE, F_GETLK, F_WRLCK)))
+            report(pid, h, NULL);
+    while ((h = find(CLOSED, NULL, NULL))) {
+        struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
+        struct handle closed = *h;
         unsigned opens = 0, closes = 0;
-        struct handle as = find('o', h) ? *find('o', h) : *h;
 
-        for (unsigned i = 0; i < HANDLES; i++)
-            if ((handles[i].role == 'o' || handles[i].role == 'c') && is_same(&handles[i], &as)) {
-                opens++;
-                closes += handles[i].role == 'c';
-                handles[i].role = 0;
-            }
-        r.used = 0;
-        zr_tell(&r, "a handle was opened %u times and closed %u times\n", opens, closes);
-        zr_tell_origin(&r, "opened", &as.origin);
-        zr_found(ZR_FOUND_IPC_UNCLOSED, &r);
+        for (; (h = find(CLOSED, &closed, NULL)); closes++)
+            h->role = UNUSED;
+        for (; (h = find(OPENED, &closed, NULL)); opens++)
+            h->role = UNUSED;
+        zr_tell(&r, "a handle was opened %u times and closed %u times\n", opens + closes, closes);
+        zr_tell_origin(&r, "opened", &closed.origin);
+        zr_found(&r);
     }
 }
 
 void zr_handles_fork_child(void) {
     memset(handles, 0, sizeof handles);
     lock = (struct zr_lock){0};
-    imports = false;
 }

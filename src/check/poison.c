@@ -16,11 +16,10 @@ enum {
     ENGINES = 32,
     BUFFER = 1 << 20,
     GROUPS = 16,
-    TABLE_SYNCHRONIZE = 22, /* zeDeviceSynchronize in its table, from API 1.14 on */
-    TABLE_SLOTS = 128
+    TABLE_SYNCHRONIZE = 22 /* zeDeviceSynchronize in its table, from API 1.14 on */
 };
 
-/* In the table under zr_check_lock. Only the worker adds one, and uses it in a copy. */
+/* In the table under zr_check_lock. Only the worker adds and uses them. */
 static struct engine {
     ze_context_handle_t context; /* NULL: the place is free */
     ze_device_handle_t device;
@@ -31,8 +30,6 @@ static struct engine {
     __typeof__(&zeCommandListAppendMemoryFill) fill;
     __typeof__(&zeCommandListAppendMemoryCopy) copy;
 } engines[ENGINES];
-
-/* --- engines ------------------------------------------------------------------------------------------------------ */
 
 #define FIND(hook, name) ((__typeof__(&(name)))zr_function_below((hook), #name))
 
@@ -67,120 +64,87 @@ static bool make(struct engine *e) {
     e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
     if (ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &buffer) == ZE_RESULT_SUCCESS)
         e->buffer = buffer;
-    return e->buffer && make_list && e->fill && e->copy &&
+    return e->buffer && make_list && e->fill && e->copy && FIND(e->hook, zeCommandListDestroy) &&
            make_list(e->context, e->device, &queue, &e->list) == ZE_RESULT_SUCCESS;
 }
 
-static void destroy(const struct engine *e) {
-    __typeof__(&zeCommandListDestroy) destroy_list = FIND(e->hook, zeCommandListDestroy);
-    struct zr_call call = {.hook = e->hook};
-    bool inside = zr_thread.inside;
+/* NULL: the driver does not play along, there are too many, or the process ends. */
+static struct engine *engine_of(const struct zr_checked *c) {
+    struct engine *e = NULL, *empty = NULL;
 
-    zr_thread.inside = true; /* calls of ours: hooks further down pass them on */
-    if (e->works && destroy_list)
-        destroy_list(e->list);
-    if (e->buffer)
-        ZR_BELOW(&call, zeMemFree)(e->context, e->buffer);
-    zr_thread.inside = inside;
-}
-
-/* False: the driver does not play along, there are too many, or the process ends. */
-static bool engine_of(const struct zr_checked *c, struct engine *out) {
-    struct engine *at = NULL;
-
-    *out = (struct engine){.context = c->context, .device = c->device, .hook = c->hook};
     zr_lock(&zr_check_lock);
-    for (unsigned i = 0; i < ENGINES; i++) {
-        struct engine *e = &engines[i];
-
-        if (e->context == c->context && e->device == c->device && e->hook == c->hook) {
-            *out = *e;
-            zr_unlock(&zr_check_lock);
-            return out->works && !zr_worker_halts();
-        }
-        if (!e->context)
-            at = e;
+    for (unsigned i = 0; i < ENGINES && !e; i++)
+        if (engines[i].context == c->context && engines[i].device == c->device && engines[i].hook == c->hook)
+            e = &engines[i];
+        else if (!engines[i].context)
+            empty = &engines[i];
+    if (!e && empty)
+        *empty = (struct engine){.context = c->context, .device = c->device, .hook = c->hook};
+    zr_unlock(&zr_check_lock);
+    if (!e && empty) {
+        e = empty;
+        e->works = make(e);
     }
-    zr_unlock(&zr_check_lock);
-    if (!at || zr_worker_halts())
-        return false;
-    out->works = make(out);
-    zr_lock(&zr_check_lock);
-    *at = *out;
-    zr_unlock(&zr_check_lock);
-    return out->works;
+    return e && e->works && !zr_worker_halts() ? e : NULL;
 }
 
 void zr_poison_drop(const void *context, bool held_up) {
+    bool inside = zr_thread.inside;
+
+    zr_thread.inside = true; /* calls of ours: hooks further down pass them on */
     for (unsigned i = 0; i < ENGINES; i++) {
         struct engine e = {.context = NULL};
 
         zr_lock(&zr_check_lock);
-        if (engines[i].context && (!context || (const void *)engines[i].context == context)) {
+        if (!context || (const void *)engines[i].context == context) {
             e = engines[i];
             engines[i].context = NULL;
         }
         zr_unlock(&zr_check_lock);
-        if (e.context && !held_up)
-            destroy(&e);
+        if (!e.context || held_up)
+            continue;
+        if (e.works)
+            FIND(e.hook, zeCommandListDestroy)(e.list);
+        if (e.buffer)
+            ((zr_fn_zeMemFree)zr_below(e.hook, ZR_E_zeMemFree))(e.context, e.buffer);
     }
+    zr_thread.inside = inside;
 }
 
-void zr_poison_fork_child(void) {
-    memset(engines, 0, sizeof engines);
-}
-
-/* --- commands ----------------------------------------------------------------------------------------------------- */
-
-bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t length) {
+bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to) {
     static const unsigned char pattern = PATTERN;
+    struct engine *e = c->device ? engine_of(c) : NULL;
     void *at = (void *)(c->base + from);
-    struct engine e;
 
     if (!c->device)
-        return memset(at, PATTERN, length) != NULL;
-    return engine_of(c, &e) && e.fill(e.list, at, &pattern, 1, length, NULL, 0, NULL) == ZE_RESULT_SUCCESS;
+        memset(at, PATTERN, to - from);
+    return !c->device || (e && e->fill(e->list, at, &pattern, 1, to - from, NULL, 0, NULL) == ZE_RESULT_SUCCESS);
 }
 
-/* Of these bytes at `offset`, adds the first and the last that is not PATTERN. */
-static void compare(const unsigned char *bytes, size_t length, size_t offset, size_t *first, size_t *last) {
-    size_t from = 0, to = length;
-
-    if (bytes[0] == PATTERN && memcmp(bytes, bytes + 1, length - 1) == 0)
-        return;
-    while (bytes[from] == PATTERN)
-        from++;
-    while (bytes[to - 1] == PATTERN)
-        to--;
-    if (*first > *last)
-        *first = offset + from;
-    *last = offset + to - 1;
-}
-
-bool zr_poison_look(const struct zr_checked *c, size_t from, size_t length, size_t *first, size_t *last) {
-    struct engine e;
+bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last) {
+    struct engine *e = c->device ? engine_of(c) : NULL;
+    const unsigned char *bytes = e ? e->buffer : (const unsigned char *)c->base + from;
 
     *first = 1;
     *last = 0;
-    if (!c->device) {
-        compare((const unsigned char *)c->base + from, length, from, first, last);
-        return true;
-    }
-    if (!engine_of(c, &e))
+    if (c->device && !e)
         return false;
-    for (size_t at = from, end = from + length; at < end; at += BUFFER) {
-        size_t n = end - at < BUFFER ? end - at : BUFFER;
-
-        if (zr_worker_hurries() ||
-            e.copy(e.list, e.buffer, (void *)(c->base + at), n, NULL, 0, NULL) != ZE_RESULT_SUCCESS ||
-            !__atomic_load_n(&c->block, __ATOMIC_RELAXED)) /* its context has gone meanwhile, and the buffer with it */
+    for (size_t n; from < to; from += n) {
+        n = e && to - from > BUFFER ? BUFFER : to - from;
+        if (e && (zr_worker_halts() ||
+                  e->copy(e->list, e->buffer, (void *)(c->base + from), n, NULL, 0, NULL) != ZE_RESULT_SUCCESS ||
+                  !__atomic_load_n(&c->block, __ATOMIC_RELAXED))) /* its context is gone, and the buffer with it */
             return false;
-        compare(e.buffer, n, at, first, last);
+        if (bytes[0] == PATTERN && memcmp(bytes, bytes + 1, n - 1) == 0)
+            continue;
+        for (size_t i = 0; i < n; i++)
+            if (bytes[i] != PATTERN) {
+                *first = *first > *last ? from + i : *first;
+                *last = from + i;
+            }
     }
     return true;
 }
-
-/* --- rest --------------------------------------------------------------------------------------------------------- */
 
 typedef ze_result_t (*synchronize)(ze_device_handle_t);
 
@@ -190,7 +154,7 @@ typedef ze_result_t (*synchronize)(ze_device_handle_t);
  */
 static synchronize from_table(void) {
     typedef ze_result_t (*getter)(uint32_t version, void **table);
-    void *table[TABLE_SLOTS] = {0};
+    void *table[ZR_TABLE_SLOTS] = {0};
     getter get = NULL;
     unsigned drivers = 0;
 

@@ -44,32 +44,25 @@ struct sum {
 };
 
 /* Our own file is not opened: closing it would release its lock. */
-int zr_segment_of_other(const char *name, struct zeroute_segment_header *h) {
+static bool add_claims(const char *name, void *arg) {
     struct flock writer = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    struct zeroute_segment_claim claim[ZR_DEVICES];
     const char *nonce = strrchr(name, '.');
+    struct zeroute_segment_header h;
+    struct sum *to = arg;
     struct statx x;
     char path[300];
     int fd;
     if (strncmp(name, ZEROUTE_SEGMENT_PREFIX, strlen(ZEROUTE_SEGMENT_PREFIX)) ||
         (zr_segment.header && strtoull(nonce + 1, NULL, 16) == zr_segment.header->nonce))
-        return -1;
+        return true;
     snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/%s", name);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || (!statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x) && x.stx_uid == geteuid() &&
-                   S_ISREG(x.stx_mode) && pread(fd, h, sizeof *h, 0) == sizeof *h &&
-                   h->magic == ZEROUTE_SEGMENT_MAGIC && h->layout == ZEROUTE_SEGMENT_LAYOUT &&
-                   h->header_size >= sizeof *h && !fcntl(fd, F_GETLK, &writer) && writer.l_type != F_UNLCK))
-        return fd;
-    close(fd);
-    return -1;
-}
-
-static bool add_claims(const char *name, void *arg) {
-    struct zeroute_segment_claim claim[ZR_DEVICES];
-    struct zeroute_segment_header h;
-    struct sum *to = arg;
-    int fd = zr_segment_of_other(name, &h);
-    if (fd >= 0 && h.claims && pread(fd, claim, sizeof claim, (off_t)(h.globals_offset + h.claims)) == sizeof claim)
+    if (fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x) && x.stx_uid == geteuid() &&
+        S_ISREG(x.stx_mode) && pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_SEGMENT_MAGIC &&
+        h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims && !fcntl(fd, F_GETLK, &writer) &&
+        writer.l_type != F_UNLCK &&
+        pread(fd, claim, sizeof claim, (off_t)(h.globals_offset + h.claims)) == sizeof claim)
         for (unsigned i = 0; i < ZR_DEVICES; i++) {
             uint64_t more = claim[i].card == to->pci + 1 ? claim[i].blocks + claim[i].unseen : 0;
             for (unsigned k = 0; more && k < count; k++)

@@ -399,11 +399,6 @@ void zr_claim(unsigned device, int64_t bytes);
  * once a second, or now if `fresh`: 2 us for each descriptor of this process, or of all of this user. 0: not known.
  */
 uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh);
-/*
- * Opens the segment of another process of this user that is alive, by its name in ZEROUTE_SEGMENT_DIR, and reads its
- * header. -1: it is none.
- */
-int zr_segment_of_other(const char *name, struct zeroute_segment_header *h);
 void zr_claim_fork_child(void);
 
 /* --- host.c: host memory behind device memory --------------------------------------------------------------------- */

@@ -193,6 +193,25 @@ static void ipc_freed_open(void) {
     end();
 }
 
+/* Under check_exported:poison. */
+static void ipc_poisoned(void) {
+    ze_ipc_mem_handle_t handle;
+    unsigned char byte = 0;
+    void *p = share(1, &handle);
+    if (!importer) {
+        write_bytes(p, 0, 1);
+        OK(zeMemFree(gpu.context, p));
+        turn(to_child[1]);
+        join();
+    } else {
+        await_turn(to_child[0]);
+        read_bytes(&byte, p, 1);
+        EXPECT(byte == 0xff);
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+    }
+    end();
+}
+
 static void ipc_unclosed(void) {
     ze_ipc_mem_handle_t handle;
     void *p = share(2, &handle);
@@ -380,6 +399,7 @@ int main(int argc, char **argv) {
                                         PART(leak),
                                         PART(many),
                                         PART(ipc_freed_open),
+                                        PART(ipc_poisoned),
                                         PART(ipc_unclosed),
                                         PART(ipc_clean),
                                         PART(clean),

@@ -44,7 +44,7 @@ START_TEST(the_defaults_are_those_of_a_bare_preload) {
     ck_assert_str_eq(text, "route:auto,cache:on,residency:default,backing:default,guard:on,reuse:runtime,"
                            "limit:none,free_memory:default,cache_limit:none,cache_idle:1s,cache_host:off,"
                            "peer_callers:none,host_floor:none,stats:on,record:none,stacks:native,"
-                           "check:none,check_quarantine:none,check_wait:50ms,inject:none");
+                           "check:none,check_quarantine:256MiB,check_exported:keep,check_wait:50ms,inject:none");
 }
 END_TEST
 
@@ -53,7 +53,8 @@ START_TEST(every_setting_of_the_table_parses) {
         parse("route:sycl,cache:off,residency:owner,backing:eager,guard:off,reuse:always,"
               "limit:12GiB,cache_limit:5%,cache_idle:500ms,cache_host:on,peer_callers:libccl.so+libfoo.so,"
               "host_floor:4GiB,stats:off,record:/tmp/t.%p,stacks:off,"
-              "check:all,check_quarantine:1GiB,check_wait:1s,inject:zeMemAllocDevice@3=0x70000003");
+              "check:all,check_quarantine:1GiB,check_exported:poison,check_wait:1s,"
+              "inject:zeMemAllocDevice@3=0x70000003");
     ck_assert_int_eq(complaint_count, 0);
     ck_assert_int_eq(c.route, ZR_ROUTE_SYCL);
     ck_assert(!c.cache && !c.guard && !c.stats && c.cache_host);
