@@ -61,7 +61,7 @@ static void find_backing(const struct zr_case *c, struct zr_link *link) {
         return;
     }
     if (read && key) {
-        link->answer = atoll(key) ? ZR_YES : ZR_NO;
+        link->answer = strtoll(key, NULL, 10) ? ZR_YES : ZR_NO;
         snprintf(link->why, sizeof link->why, "%s=%s", name, key);
         return;
     }
