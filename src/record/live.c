@@ -84,7 +84,7 @@ static const struct {
     const char *who, *try;
     enum zr_text text;
 } causes[] = {
-    [ZR_CAUSE_LIMIT] = {"the setting limit", "raise limit, or make the program use less, say by smaller batches",
+    [ZR_CAUSE_LIMIT] = {"the setting limit", "raise limit (auto: what the card has left), or use smaller batches",
                         ZR_T_OOM_LIMIT},
     [ZR_CAUSE_FLOOR] = {"the setting host_floor", "free host memory; 'zeroute doctor' says whether it is a mirror",
                         ZR_T_OOM_HOST_FLOOR},
