@@ -436,9 +436,9 @@ END_TEST
 START_TEST(statistics_survive_a_kill_and_are_shown_as_finished) {
     ck_assert_int_eq(sh("$Z run --sim --json j -- $W keep 3 die"), 128 + SIGKILL);
     ck_assert_int_eq(number(0, "allocated_bytes.all.current"), 3 << 20);
-    ck_assert_int_eq(sh("pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
-                        "[\"pid\"])'); $Z stat $pid"),
-                     0);
+    ck_assert_msg(sh("pid=$(python3 -c 'import json; print(json.load(open(\"j\"))[\"processes\"][0]"
+                     "[\"pid\"])'); $Z stat $pid") == 0,
+                  "%s", err);
     ck_assert_ptr_nonnull(strstr(out, "(finished)"));
 }
 END_TEST
