@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The page of zeroute serve in a browser: it shows the figures of the JSON, a process in detail, and text from outside
-# as text. PICTURE=FILE keeps a picture of it.
+# as text. PICTURE=doc/pictures/serve.png makes the README's picture instead.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh
@@ -13,10 +13,16 @@ browser() {
 for rank in 0 1; do
     SLURM_JOB_ID=81 SLURM_STEP_ID=0 SLURM_JOB_NAME=train SLURM_PROCID=$rank worker keep $((200 + 50 * rank)) wait
 done
-POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME='<b id=evil>vllm</b>' worker keep 700 steady wait
+container='<b id=evil>vllm</b>'
+[ -z "${PICTURE:-}" ] || container=vllm
+POD_NAME=infer-7f POD_NAMESPACE=prod CONTAINER_NAME=$container worker keep 700 steady wait
 workers_ready 3
 serve --interval 0.5
 sleep 2 # some history
+if [ -n "${PICTURE:-}" ]; then
+    browser --window-size=1400,430 --screenshot="$PICTURE" "$url/"
+    exit
+fi
 pid=$(curl -s "$url/api/v1/machine" | python3 -c '
 import json, sys
 print([p["pid"] for p in json.load(sys.stdin)["processes"] if p.get("rank") == "1"][0])')
@@ -43,5 +49,4 @@ promise "the figures are there" the_figures_are_there
 promise "a process is shown in detail" a_process_is_shown_in_detail
 promise "text from outside stays text" text_from_outside_stays_text
 promise "nothing is loaded from elsewhere" nothing_is_loaded_from_elsewhere
-[ -z "${PICTURE:-}" ] || browser --screenshot="$PICTURE" "$url/"
 kept
