@@ -83,17 +83,11 @@ static unsigned fact_is(const struct handle *h, enum fact fact, int command, sho
     return 0;
 }
 
-/* The other process has it open, or, if it was not freed here, has freed it. */
-static void report(unsigned pid, const struct handle *h, const struct zr_checked *freed) {
-    struct zr_report r = {.what = freed ? ZR_FOUND_IPC_FREED_OPEN : ZR_FOUND_IPC_STALE};
+static void report_stale(unsigned pid, const struct handle *h) {
+    struct zr_report r = {.what = ZR_FOUND_IPC_STALE};
 
-    if (freed) {
-        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", freed->size, pid);
-        zr_tell_block(&r, freed);
-    } else {
-        zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, pid);
-        zr_tell_origin(&r, "opened", &h->origin);
-    }
+    zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, pid);
+    zr_tell_origin(&r, "opened", &h->origin);
     zr_found(&r);
 }
 
@@ -159,7 +153,7 @@ void zr_check_closed(const void *ptr) {
     }
     zr_unlock(&lock);
     if (pid)
-        report(pid, &closed, NULL);
+        report_stale(pid, &closed);
     errno = saved;
 }
 
@@ -170,13 +164,18 @@ void zr_handles_freed(const struct zr_checked *c) {
     zr_lock(&lock);
     while ((h = find(EXPORTED, NULL, (const void *)c->base))) {
         h->role = FREED;
-        fact_is(h, FREED_HERE, F_SETLK,
-                F_RDLCK); /* before anybody is looked for: of two that look one sees the other */
+        /* Before anybody is looked for: of two that look one sees the other. */
+        fact_is(h, FREED_HERE, F_SETLK, F_RDLCK);
         pid = pid ? pid : fact_is(h, OPEN_HERE, F_GETLK, F_WRLCK);
     }
     zr_unlock(&lock);
-    if (pid)
-        report(pid, NULL, c);
+    if (pid) {
+        struct zr_report r = {.what = ZR_FOUND_IPC_FREED_OPEN};
+
+        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", c->size, pid);
+        zr_tell_block(&r, c);
+        zr_found(&r);
+    }
 }
 
 /* What was opened and never closed is as common as memory that is never freed; some closed and some not is an error. */
@@ -186,7 +185,7 @@ void zr_handles_end(void) {
 
     for (h = handles; h < handles + HANDLES; h++)
         if (h->role == OPENED && (pid = fact_is(h, FREED_HERE, F_GETLK, F_WRLCK)))
-            report(pid, h, NULL);
+            report_stale(pid, h);
     while ((h = find(CLOSED, NULL, NULL))) {
         struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
         struct handle closed = *h;

@@ -58,13 +58,14 @@ static bool make(struct engine *e) {
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
     struct zr_call call = {.hook = e->hook};
+    __typeof__(&zeCommandListDestroy) destroy = FIND(e->hook, zeCommandListDestroy);
     void *buffer = NULL;
 
     e->fill = FIND(e->hook, zeCommandListAppendMemoryFill);
     e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
     if (ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &buffer) == ZE_RESULT_SUCCESS)
         e->buffer = buffer;
-    return e->buffer && make_list && e->fill && e->copy && FIND(e->hook, zeCommandListDestroy) &&
+    return e->buffer && make_list && e->fill && e->copy && destroy &&
            make_list(e->context, e->device, &queue, &e->list) == ZE_RESULT_SUCCESS;
 }
 

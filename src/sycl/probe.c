@@ -295,8 +295,9 @@ static void give_back(const struct pair *p) {
 }
 
 static struct zr_request objects_of(const struct pair *p) {
-    return p->queue ? (struct zr_request){.queue = &p->object[0]}
-                    : (struct zr_request){.context = &p->object[0], .device = &p->object[1]};
+    if (p->queue)
+        return (struct zr_request){.queue = &p->object[0]};
+    return (struct zr_request){.context = &p->object[0], .device = &p->object[1]};
 }
 
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg) {
