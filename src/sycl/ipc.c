@@ -81,7 +81,7 @@ struct wanted {
 static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
     struct wanted *w = arg;
     struct zr_practice watched;
-    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&watched, NATIVE_SIZE);
+    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&watched, NATIVE_SIZE);
     char *base = zr_native_alloc(runtime, objects, NATIVE_SIZE);
     struct handle native;
 

@@ -117,24 +117,19 @@ static bool dead(const struct pair *p) {
 
 /* --- watching ----------------------------------------------------------------------------------------------------- */
 
-/* Within another watch that one goes on. */
-struct zr_watching zr_watch_start(struct zr_practice *p, size_t size) {
-    struct zr_watching was = {.own = !zr_thread.watch, .inside = zr_thread.inside};
+bool zr_watch_start(struct zr_practice *p, size_t size) {
+    bool inside = zr_thread.inside;
 
     memset(p, 0, sizeof *p);
     p->seen.size = size;
-    if (was.own) {
-        zr_thread.watch = &p->seen;
-        zr_thread.inside = true;
-    }
-    return was;
+    zr_thread.watch = &p->seen;
+    zr_thread.inside = true;
+    return inside;
 }
 
-void zr_watch_stop(const struct zr_watching *was) {
-    if (was->own) {
-        zr_thread.watch = NULL;
-        zr_thread.inside = was->inside;
-    }
+void zr_watch_stop(const bool *inside) {
+    zr_thread.watch = NULL;
+    zr_thread.inside = *inside;
 }
 
 bool zr_practice_seen(struct zr_practice *p) {
@@ -155,7 +150,7 @@ bool zr_practice_seen(struct zr_practice *p) {
 
 static void make_and_free(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size,
                           struct zr_practice *out) {
-    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, size);
+    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, size);
     void *p = zr_native_alloc(runtime, objects, size);
 
     if (p)

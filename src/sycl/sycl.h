@@ -76,13 +76,11 @@ typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
 /*
  * Watches, in p->seen, what reaches Level Zero from this thread for a block of `size` bytes or more. Ours, not the
- * program's: uncounted, and never from the cache. zr_watch_stop() is a cleanup: it ends even when something is thrown.
+ * program's: uncounted, and never from the cache. What it returns is for zr_watch_stop(), a cleanup: it ends even when
+ * something is thrown.
  */
-struct zr_watching {
-    bool own, inside;
-};
-struct zr_watching zr_watch_start(struct zr_practice *p, size_t size);
-void zr_watch_stop(const struct zr_watching *was);
+bool zr_watch_start(struct zr_practice *p, size_t size);
+void zr_watch_stop(const bool *inside);
 /* What was watched becomes a practice; false: no block was allocated and freed. */
 bool zr_practice_seen(struct zr_practice *p);
 /* Whether the objects of this request belong to Level Zero. */

@@ -1,8 +1,8 @@
 /*
- * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). For device
- * memory it gets a table of ours instead; UMF tracks every pointer as before, so all other calls of SYCL work. Host and
- * shared memory keep the table that UMF has. The memory comes from the runtime's own provider, and so from
- * zeMemAllocDevice, where our hooks see it.
+ * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). A pool for
+ * device memory is made with a table of ours instead; UMF tracks every pointer as before, so all other calls of SYCL
+ * work. Host and shared memory keep the table that UMF has. The memory comes from the runtime's own provider, and so
+ * from zeMemAllocDevice, where our hooks see it.
  *
  * `reuse` decides what is pooled: by default what the runtime's own pool would reuse at once. Larger blocks go straight
  * to the provider and back, which may wait for the device as it always did; so do blocks with an alignment above the
@@ -13,7 +13,6 @@
  */
 #include "sycl/sycl.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +21,6 @@ enum {
     UMF_OUT_OF_HOST_MEMORY = 1,
     UMF_INVALID_ARGUMENT = 3,
     UMF_NOT_SUPPORTED = 5,
-    UMF_INVALID_CTL_PATH = 9,
     PAGE = 64 << 10,
     OPS_0_11 = 0 << 16 | 11,
     OPS_1_0 = 1 << 16 | 0,
@@ -42,22 +40,19 @@ struct ops {
     int (*free)(void *pool, void *ptr);
     int (*get_last_allocation_error)(void *pool);
     int (*get_name)(void *pool, const char **name);
-    int (*ext_ctl)(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments);
+    zr_function ext_ctl; /* NULL: UMF's default, which knows of no setting */
     int (*ext_trim_memory)(void *pool, size_t keep);
 };
 
-/* One of ours, or UMF's own behind our table where the provider turns out not to be for us. */
 struct pool {
-    struct zr_pool *pool; /* NULL: UMF's own, */
-    void *theirs;         /* namely this one */
+    struct zr_pool *pool;
     void *provider;
     size_t goes_up_to; /* what is larger stays when the pool goes: the runtime's own would not have had it */
     uint32_t hook;     /* at which the provider's calls are seen */
     unsigned number;   /* of the device */
 };
 
-static const struct ops *real_ops; /* UMF's own; under the lock until the runtime has a table of ours */
-static struct {                    /* what we call of UMF; codes are umf_result_t */
+static struct { /* what we call of UMF: set once, under the lock; codes are umf_result_t */
     int (*alloc)(void *provider, size_t size, size_t alignment, void **out);
     int (*free)(void *provider, void *ptr, size_t size);
 } umf;
@@ -129,7 +124,7 @@ static void backing_free(void *arg, struct zr_block *b) {
 /* --- pools of ours ------------------------------------------------------------------------------------------------ */
 
 static void make_one(const struct pool *p, struct zr_practice *out) {
-    struct zr_watching was __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, PAGE);
+    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, PAGE);
     void *ptr = NULL;
 
     if (umf.alloc(p->provider, PAGE, 0, &ptr) == 0)
@@ -259,39 +254,30 @@ static bool take_back(struct pool *p, void *ptr, const void *caller) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-/* What we cannot serve UMF's own pool does: a runtime gets as many pools as it wants. */
 static int initialize(void *provider, const void *params, void **out) {
     struct pool *p = calloc(1, sizeof *p);
-    int code;
 
+    (void)params;
     zr_fork_check();
-    if (!p)
-        return UMF_OUT_OF_HOST_MEMORY;
-    *out = p;
-    if (begin(p, provider, zr_thread.sycl.limit)) {
+    if (p && begin(p, provider, zr_thread.sycl.limit)) {
         zr_route_pool_taken();
+        *out = p;
         return UMF_SUCCESS;
     }
+    free(p);
     zr_route_pool_refused("the runtime's provider is not for device memory that we see");
-    code = real_ops->initialize(provider, params, &p->theirs);
-    if (code != UMF_SUCCESS)
-        free(p);
-    return code;
+    return UMF_NOT_SUPPORTED;
 }
 
 static int finalize(void *pool) {
     struct pool *p = pool;
-    int code = UMF_SUCCESS;
 
     zr_fork_check();
-    if (!p->pool)
-        code = real_ops->finalize(p->theirs);
-    else if (zr_exiting())
-        return code; /* a thread may still be inside */
-    else
-        end(p);
+    if (zr_exiting()) /* a thread may still be inside */
+        return UMF_SUCCESS;
+    end(p);
     free(p);
-    return code;
+    return UMF_SUCCESS;
 }
 
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller) {
@@ -320,19 +306,11 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
 }
 
 static void *pool_malloc(void *pool, size_t size) {
-    struct pool *p = pool;
-
-    if (unlikely(!p->pool))
-        return real_ops->malloc(p->theirs, size);
-    return allocate(p, ZR_E_pool_malloc, size, 0, __builtin_return_address(0));
+    return allocate(pool, ZR_E_pool_malloc, size, 0, __builtin_return_address(0));
 }
 
 static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment) {
-    struct pool *p = pool;
-
-    if (unlikely(!p->pool))
-        return real_ops->aligned_malloc(p->theirs, size, alignment);
-    return allocate(p, ZR_E_pool_aligned_malloc, size, alignment, __builtin_return_address(0));
+    return allocate(pool, ZR_E_pool_aligned_malloc, size, alignment, __builtin_return_address(0));
 }
 
 /* As UMF's own: device memory cannot be written from here. */
@@ -343,82 +321,52 @@ static void *not_supported(enum zr_entry entry) {
 }
 
 static void *pool_calloc(void *pool, size_t count, size_t size) {
-    struct pool *p = pool;
-
-    return p->pool ? not_supported(ZR_E_pool_calloc) : real_ops->calloc(p->theirs, count, size);
+    (void)pool, (void)count, (void)size;
+    return not_supported(ZR_E_pool_calloc);
 }
 
 static void *pool_realloc(void *pool, void *ptr, size_t size) {
-    struct pool *p = pool;
+    (void)pool, (void)ptr, (void)size;
+    return not_supported(ZR_E_pool_realloc);
+}
 
-    return p->pool ? not_supported(ZR_E_pool_realloc) : real_ops->realloc(p->theirs, ptr, size);
+/* The size itself is the result in 0.11. */
+static size_t pool_usable_0_11(void *pool, const void *ptr) {
+    zr_count_call(ZR_E_pool_malloc_usable_size, ZR_VIA_POOL);
+    return ptr ? usable(pool, ptr) : 0;
 }
 
 static int pool_usable(void *pool, const void *ptr, size_t *size) {
-    struct pool *p = pool;
-
-    if (unlikely(!p->pool))
-        return real_ops->malloc_usable_size(p->theirs, ptr, size);
-    zr_count_call(ZR_E_pool_malloc_usable_size, ZR_VIA_POOL);
-    *size = ptr ? usable(p, ptr) : 0;
+    *size = pool_usable_0_11(pool, ptr);
     return UMF_SUCCESS;
 }
 
 static int pool_free(void *pool, void *ptr) {
-    struct pool *p = pool;
-
-    if (unlikely(!p->pool))
-        return real_ops->free(p->theirs, ptr);
     if (unlikely(!ptr || zr_exiting()))
         return UMF_SUCCESS;
     zr_fork_check();
     zr_control_check();
     zr_count_call(ZR_E_pool_free, ZR_VIA_POOL);
-    return take_back(p, ptr, __builtin_return_address(0)) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
+    return take_back(pool, ptr, __builtin_return_address(0)) ? UMF_SUCCESS : UMF_INVALID_ARGUMENT;
 }
 
 static int pool_last_error(void *pool) {
-    struct pool *p = pool;
-
-    return p->pool ? zr_thread.sycl.error : real_ops->get_last_allocation_error(p->theirs);
+    (void)pool;
+    return zr_thread.sycl.error;
 }
 
 static int pool_name(void *pool, const char **name) {
-    struct pool *p = pool;
-
-    if (p && !p->pool)
-        return real_ops->get_name(p->theirs, name);
+    (void)pool;
     *name = "zeroute";
     return UMF_SUCCESS;
-}
-
-static int pool_ctl(void *pool, int source, const char *name, void *arg, size_t size, int type, va_list arguments) {
-    struct pool *p = pool;
-
-    if (p && !p->pool && real_ops->ext_ctl)
-        return real_ops->ext_ctl(p->theirs, source, name, arg, size, type, arguments);
-    return UMF_INVALID_CTL_PATH;
 }
 
 static int pool_trim(void *pool, size_t keep) {
     struct pool *p = pool;
 
-    if (!p->pool)
-        return real_ops->ext_trim_memory ? real_ops->ext_trim_memory(p->theirs, keep) : UMF_NOT_SUPPORTED;
     zr_fork_check();
     zr_pool_trim(p->pool, keep);
     return UMF_SUCCESS;
-}
-
-/* The size itself is the result in 0.11. */
-static size_t pool_usable_0_11(void *pool, const void *ptr) {
-    struct pool *p = pool;
-    size_t size = 0;
-
-    if (!p->pool)
-        return ((size_t(*)(void *, const void *))(zr_function)real_ops->malloc_usable_size)(p->theirs, ptr);
-    pool_usable(pool, ptr, &size);
-    return size;
 }
 
 static struct ops ours = {.initialize = initialize,
@@ -431,64 +379,64 @@ static struct ops ours = {.initialize = initialize,
                           .free = pool_free,
                           .get_last_allocation_error = pool_last_error,
                           .get_name = pool_name,
-                          .ext_ctl = pool_ctl,
                           .ext_trim_memory = pool_trim};
 
-/* Once: which table this UMF knows, and the two functions of its provider. Of two threads that come at once both find
- * the same. */
-static bool adopt(const struct ops *real, const void *caller) {
-    zr_function alloc = zr_definition("umfMemoryProviderAlloc", caller);
-    zr_function back = zr_definition("umfMemoryProviderFree", caller);
+/* The first UMF that asks is ours: the version of its table, and the two functions of its provider. */
+static bool adopt(uint32_t version, const void *caller) {
+    __typeof__(umf.alloc) alloc = (__typeof__(umf.alloc))zr_definition("umfMemoryProviderAlloc", caller);
+    __typeof__(umf.free) back = (__typeof__(umf.free))zr_definition("umfMemoryProviderFree", caller);
 
     if (!alloc || !back)
         return false;
     zr_lock(&zr_sycl_lock);
-    if (!real_ops) {
-        umf.alloc = (int (*)(void *, size_t, size_t, void **))alloc;
-        umf.free = (int (*)(void *, void *, size_t))back;
-        ours.version = real->version;
-        if (real->version == OPS_0_11)
-            ours.malloc_usable_size = (int (*)(void *, const void *, size_t *))(zr_function)pool_usable_0_11;
-        real_ops = real;
+    if (!umf.alloc) {
+        umf.alloc = alloc;
+        umf.free = back;
+        ours.version = version;
+        if (version == OPS_0_11)
+            ours.malloc_usable_size = (__typeof__(ours.malloc_usable_size))(zr_function)pool_usable_0_11;
     }
     zr_unlock(&zr_sycl_lock);
-    return real_ops == real;
+    return umf.alloc == alloc;
 }
 
-static const struct ops *table_for(const struct ops *real, const void *caller) {
+/* Whether a pool of this UMF can be ours. */
+static bool is_possible(uint32_t version, const void *caller) {
     const char *why = NULL;
 
-    if (real->version != OPS_0_11 && real->version != OPS_1_0 && real->version != OPS_1_1)
+    if (version != OPS_0_11 && version != OPS_1_0 && version != OPS_1_1)
         why = "a UMF whose pools have a layout that is not known";
     else if (zr_runtime_is_foreign())
         why = ZR_RUNTIME_NOT_KNOWN;
-    else if (!adopt(real, caller))
+    else if (!adopt(version, caller))
         why = "a second UMF in this process, or one without providers";
-    if (!why)
-        return &ours;
-    zr_route_pool_refused(why);
-    return real;
+    if (why)
+        zr_route_pool_refused(why);
+    return !why;
 }
 
 /* --- what the adapter calls --------------------------------------------------------------------------------------- */
 
 #define REAL(name, caller) ((__typeof__(&zr_##name))zr_definition(#name, caller))
 
-const void *zr_umfDisjointPoolOps(void);
+int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags, void **pool);
 int zr_umfDisjointPoolParamsSetName(void *params, const char *name);
 int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size);
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT const void *zr_umfDisjointPoolOps(void) {
+/* A runtime gets as many pools as it wants: where one cannot be ours it is UMF's own. A probe's is left alone. */
+EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags, void **pool) {
     const void *caller = __builtin_return_address(0);
-    const void *(*real)(void) = REAL(umfDisjointPoolOps, caller);
-    const struct ops *ops = real ? real() : NULL;
+    int (*real)(const struct ops *, void *, const void *, uint32_t, void **) = REAL(umfPoolCreate, caller);
 
-    if (!ops || zr_exiting() || !zr_thread.sycl.for_device || !zr_library_of(caller)->is_adapter ||
-        !zr_route_wants_pool())
-        return ops;
-    return table_for(ops, caller);
+    if (!real)
+        return UMF_NOT_SUPPORTED;
+    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_thread.watch &&
+        zr_library_of(caller)->is_adapter && zr_route_wants_pool() && is_possible(ops->version, caller) &&
+        real(&ours, provider, params, flags, pool) == UMF_SUCCESS)
+        return UMF_SUCCESS;
+    return real(ops, provider, params, flags, pool);
 }
 
 EXPORT int zr_umfDisjointPoolParamsSetName(void *params, const char *name) {
@@ -508,13 +456,13 @@ EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size)
     return real ? real(params, size) : UMF_NOT_SUPPORTED;
 }
 
-/* Callers name the version of UMF that they were linked against. */
-#define VERSIONS(name)                                                                                                 \
+/* Callers name the version of UMF that they were linked against: 1.0, or the one in which a function first came. */
+#define VERSIONS(name, first)                                                                                          \
     __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                                                \
-            ".globl zr_" #name "_0_11\n"                                                                               \
-            ".type zr_" #name "_0_11, @function\n"                                                                     \
-            ".set zr_" #name "_0_11, zr_" #name "\n"                                                                   \
-            ".symver zr_" #name "_0_11, " #name "@UMF_0.11\n")
-VERSIONS(umfDisjointPoolOps);
-VERSIONS(umfDisjointPoolParamsSetName);
-VERSIONS(umfDisjointPoolParamsSetMaxPoolableSize);
+            ".globl zr_" #name "_first\n"                                                                              \
+            ".type zr_" #name "_first, @function\n"                                                                    \
+            ".set zr_" #name "_first, zr_" #name "\n"                                                                  \
+            ".symver zr_" #name "_first, " #name "@UMF_" first "\n")
+VERSIONS(umfPoolCreate, "0.10");
+VERSIONS(umfDisjointPoolParamsSetName, "0.11");
+VERSIONS(umfDisjointPoolParamsSetMaxPoolableSize, "0.11");
