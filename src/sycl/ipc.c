@@ -173,25 +173,6 @@ static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     return (struct handle){add(copy)->data, e->size};
 }
 
-/* A handle of a block of this process: nothing needs to be opened. */
-static void *open_own(const char *data, size_t size) {
-    char *p = NULL;
-    size_t offset;
-
-    zr_lock(&zr_sycl_lock);
-    for (struct exported *e = exports; e && !p; e = e->next) {
-        size_t after = e->offset_at + sizeof offset;
-
-        if (!e->base || e->size != size || memcmp(e->data, data, e->offset_at) != 0 ||
-            memcmp(e->data + after, data + after, size - after) != 0)
-            continue;
-        memcpy(&offset, data + e->offset_at, sizeof offset);
-        p = (char *)e->base + offset;
-    }
-    zr_unlock(&zr_sycl_lock);
-    return p && zr_route_block(p) ? p : NULL;
-}
-
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
     struct exported *e = take_out(NULL, b->base);
 
@@ -234,7 +215,7 @@ static void put_handle(struct handle *handle, const void *context, const void *c
 static void close_pointer(void *ptr, const void *context, const void *caller, const char *symbol) {
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_close, caller), symbol);
 
-    if (!zr_route_block(ptr) && real)
+    if (real)
         ((void (*)(void *, const void *))real)(ptr, context);
 }
 
@@ -267,9 +248,7 @@ ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device) {
     const void *caller = __builtin_return_address(0);
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_open, caller), OPEN);
-    void *own = open_own(data, size);
 
-    if (own || !real)
-        return own;
-    return ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
+    return !real ? NULL
+                 : ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
 }

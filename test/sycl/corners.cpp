@@ -13,6 +13,7 @@
 //                   makes N contexts in turn for each card and for all, and holds a block in each; then frees them, or
 //                   leaves that to the contexts' end
 //   ipc             exports blocks to a second process (itself, by exec) and compares data on both sides
+//   ipc_own         opens handles of its own
 //   ipc_freed BYTES exports a block, frees it while the second process has it open, and asks for as much again
 // Exit code: 0 all right, 1 something was wrong, 3 not offered by this runtime.
 #include <sycl/sycl.hpp>
@@ -332,6 +333,24 @@ static int exporter(const char *self) {
     return 0;
 }
 
+// A handle opened by the process that made it leads to the same data, by another address, like the runtime's own.
+static int own() {
+    sycl::queue queue(*all, devices[0]);
+    for (size_t size : {4096, 2 << 20, 20 << 20}) {
+        char *block = take(size);
+        std::vector<unsigned char> in(4096, 0x42), out(4096);
+        queue.memcpy(block, in.data(), in.size()).wait();
+        auto handle = ipc::get(block, *all);
+        char *p = static_cast<char *>(ipc::open(handle.data(), *all, devices[0]));
+        queue.memcpy(out.data(), p, out.size()).wait();
+        std::printf("%zu: %s address, %s data\n", size, p == block ? "same" : "other", out == in ? "same" : "other");
+        ipc::close(p, *all);
+        ipc::put(handle, *all);
+        sycl::free(block, *all);
+    }
+    return 0;
+}
+
 // Has the block open; looks at it whenever it reads a byte, and writes y or n.
 static int holder(const char *file) {
     sycl::queue queue(*all, devices[0]);
@@ -403,6 +422,9 @@ static int holder(const char *) {
 static int freed_exporter(const char *, size_t) {
     return 3;
 }
+static int own() {
+    return 3;
+}
 #endif
 
 int main(int argc, char **argv) {
@@ -439,6 +461,8 @@ int main(int argc, char **argv) {
             return contexts(std::strtoull(argv[2], nullptr, 10), argc > 3);
         if (act == "ipc_freed" && argc > 2)
             return freed_exporter(argv[0], std::strtoull(argv[2], nullptr, 10));
+        if (act == "ipc_own")
+            return own();
         if (act == "hold" && argc > 2)
             return holder(argv[2]);
         if (act == "ipc")

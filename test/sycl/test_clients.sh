@@ -181,6 +181,9 @@ switches_peer_access() {
 exports() {
     on_bed "$1" "$2" ipc && same "$(field calls.ipc_memory_get.sycl)" 4 && [ "$(field ipc.exports)" -ge 3 ]
 }
+opens_its_own() { # opens_its_own ADAPTER
+    same "$(on_bed "$1" route:sycl ipc_own)" "$(on_bed "$1" none ipc_own)"
+}
 # The importer runs without us: a handle of ours is as good as the runtime's own.
 bare_importer() { # bare_importer ADAPTER
     CORNERS_BARE=$B/libxe_standin.so:$B/libbed_stay.so on_bed "$1" route:sycl ipc
@@ -319,4 +322,6 @@ for adapter in 1 2; do
 done
 promise "adapter v1: a process without zeroute opens an IPC handle of route:sycl" bare_importer 1
 promise "adapter v2: a process without zeroute opens an IPC handle of route:sycl" bare_importer 2
+promise "adapter v1: a process opens its own IPC handle of route:sycl" opens_its_own 1
+promise "adapter v2: a process opens its own IPC handle of route:sycl" opens_its_own 2
 kept
