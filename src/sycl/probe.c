@@ -39,7 +39,7 @@ struct pair {
     struct shared object[2]; /* a newer device is one pointer: there is no control block */
     bool queue;
     const struct zr_runtime *runtime;
-    const struct zr_practice *practice; /* NULL: leave it to the runtime */
+    const struct zr_practice *practice; /* NULL: to be found at the next request */
 };
 
 static struct pair pairs[PAIRS];
@@ -193,57 +193,49 @@ static struct pair *place(const struct pair *want) {
     return spare;
 }
 
-/*
- * Under the lock. The caller drops what was there, without it. What a thread used last is known by the addresses of
- * these objects alone, hence the epoch.
- */
-static struct pair replace(struct pair *p, struct pair by) {
-    struct pair was = *p;
-
-    hold(&by);
-    *p = by;
-    if (was.object[0].control)
-        __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
-    return was;
-}
-
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *r) {
     return (r->queue ? runtime->queue_backend(r->queue) : runtime->context_backend(r->context)) == ZR_SYCL_LEVEL_ZERO;
 }
 
-/* `found` NULL: these objects are left to the runtime. */
-static const struct zr_practice *keep(struct pair want, const struct zr_practice *found) {
+/*
+ * What was found for these objects takes the place of what was known of them, or of others that are gone. What a thread
+ * used last is known by the addresses of the objects alone, hence the epoch.
+ */
+static const struct zr_practice *keep(struct pair new, const struct zr_practice *found) {
     struct pair *p, was = {.queue = false};
 
     zr_lock(&zr_sycl_lock);
-    want.practice = found ? remember(found) : NULL;
-    p = place(&want);
-    if (p && !same(p, &want))
-        was = replace(p, want);
+    new.practice = found ? remember(found) : NULL;
+    p = place(&new);
+    if (p) {
+        hold(&new);
+        was = *p;
+        *p = new;
+    }
+    if (was.object[0].control)
+        __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
     zr_unlock(&zr_sycl_lock);
     drop(&was);
-    return p ? want.practice : NULL;
+    return p ? new.practice : NULL;
 }
 
 static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *request, const struct pair *want) {
     const struct zr_practice *practice;
     struct zr_practice found;
-    struct pair *p;
-    bool known;
+    const struct pair *p;
 
     if (!want->object[0].control)
         return NULL;
-    zr_lock(&zr_sycl_lock);
-    p = place(want);
-    known = !p || same(p, want);
-    practice = known && p ? p->practice : NULL; /* no place for it: not asked each time, but left to the runtime */
-    zr_unlock(&zr_sycl_lock);
-    if (known)
-        return practice;
     if (!zr_is_level_zero(want->runtime, request)) {
         zr_count(ZR_F_PASSED_BACKEND, 1);
-        return keep(*want, NULL);
+        return NULL;
     }
+    zr_lock(&zr_sycl_lock);
+    p = place(want);
+    practice = p && same(p, want) ? p->practice : NULL;
+    zr_unlock(&zr_sycl_lock);
+    if (practice || !p) /* no place for it: not asked each time, but left to the runtime */
+        return practice;
     /* Not even one block to be had now: the card is full, which says nothing of the next time. */
     return probe_runtime(want->runtime, request, &found) ? keep(*want, &found) : NULL;
 }
@@ -307,31 +299,15 @@ void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg
     }
 }
 
-/* What the runtime does for this pair now; what could not be watched is found at the next request. */
-static const struct zr_practice *renew(unsigned at, const struct pair *was) {
-    struct zr_request objects = objects_of(was);
-    struct pair gone = {.queue = false};
-    const struct zr_practice *practice;
-    struct zr_practice found;
-    bool seen = probe_runtime(was->runtime, &objects, &found);
-
-    zr_lock(&zr_sycl_lock);
-    practice = seen ? remember(&found) : NULL;
-    if (same(&pairs[at], was) && practice)
-        pairs[at].practice = practice;
-    else if (same(&pairs[at], was))
-        gone = replace(&pairs[at], gone);
-    __atomic_fetch_add(&epoch, 1, __ATOMIC_RELEASE);
-    zr_unlock(&zr_sycl_lock);
-    drop(&gone);
-    return practice;
-}
-
 void zr_practice_renew(const void *caller) {
     for (unsigned i = 0; i < PAIRS; i++) {
         struct pair was __attribute__((cleanup(give_back))) = borrow(i);
-        const struct zr_practice *is = was.practice ? renew(i, &was) : NULL;
+        struct zr_request objects = objects_of(&was);
+        const struct zr_practice *is = NULL;
+        struct zr_practice found;
 
+        if (was.practice)
+            is = keep(was, probe_runtime(was.runtime, &objects, &found) ? &found : NULL);
         if (is && is != was.practice)
             zr_route_residency_changed(was.practice, is, caller);
     }
