@@ -163,7 +163,6 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
 bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out) {
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
     ze_result_t result;
-    void *p = NULL;
 
     *out = NULL;
     zr_route_enter(&call, practice->seen.hook, caller);
@@ -173,11 +172,12 @@ bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alig
                     ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return true;
     }
-    result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, &p));
-    if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_policy_refused(&call, ZR_E_aligned_alloc_device, practice->number, size, result);
-    *out = result == ZE_RESULT_SUCCESS ? p : NULL;
-    return likely(result == ZE_RESULT_SUCCESS) || is_short(result);
+    result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, out));
+    if (likely(result == ZE_RESULT_SUCCESS))
+        return true;
+    zr_policy_refused(&call, ZR_E_aligned_alloc_device, practice->number, size, result);
+    *out = NULL;
+    return is_short(result);
 }
 
 /* Nothing was ever handed out here unless it was decided so. */

@@ -35,18 +35,16 @@ static unsigned soname_number(const char *soname) {
 }
 
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
-static bool is_runtime(const struct zr_elf *elf, void *arg) {
-    (void)arg;
-    return strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0;
-}
-
-static bool is_known(const struct zr_elf *elf, void *arg) {
-    (void)arg;
+static bool is_known(const struct zr_elf *elf, void *any) {
+    if (strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0)
+        *(bool *)any = true;
     return soname_number(elf->soname) != 0;
 }
 
 bool zr_runtime_is_foreign(void) {
-    return zr_elf_each(is_runtime, NULL) && !zr_elf_each(is_known, NULL);
+    bool any = false;
+
+    return !zr_elf_each(is_known, &any) && any;
 }
 
 static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *) {
