@@ -36,6 +36,13 @@ same() {
     }
 }
 
+# field FILE NAME...: these fields of the first process in what `zeroute run --json` or `stat --json` wrote, in a line.
+field() {
+    python3 -c 'import json, sys
+fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+print(*(fields.get(name, "absent") for name in sys.argv[2:]))' "$@"
+}
+
 # on_the_stack [OPTIONS OF test/bed]: sets up Intel's driver and the newest SYCL runtime, and makes the folder $dir,
 # which goes at the end. Ends the suite with the reason and the bed's exit code where that cannot be.
 on_the_stack() {

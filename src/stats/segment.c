@@ -89,9 +89,10 @@ static void job(struct zeroute_segment_header *h) {
 
 static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
-    h->pid = (uint32_t)getpid();
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
+    /* Second: a file whose maker was killed before it was whole is known to be dead by both. */
+    __atomic_store_n(&h->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
     h->start_time = zr_process_start();
     h->nonce = nonce;
     h->created_ns = zr_clock(CLOCK_REALTIME);

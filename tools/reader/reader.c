@@ -634,10 +634,10 @@ static void activity(struct zeroute_snapshot *s, const struct image *m) {
 
 static void index_names(struct zeroute_snapshot *s);
 
-static bool read_image(struct image *m, struct zeroute_snapshot *s) {
+static bool read_image(struct image *m, struct zeroute_snapshot *s, uint64_t retry_ns) {
     const struct zeroute_segment_header *h = m->h;
     m->group = (h->shard_group < h->shard_size ? h->shard_group : h->shard_size) / 8 * 8;
-    m->deadline = now_ns() + RETRY_NS;
+    m->deadline = now_ns() + retry_ns;
     m->given_up = clock_ns(CLOCK_THREAD_CPUTIME_ID) + MOST_NS;
     m->shards = h->shard_count;
     m->table = load(m->fd, h->fields_offset, (uint64_t)h->field_count * h->field_size, MOST_TABLE);
@@ -661,9 +661,10 @@ static bool read_image(struct image *m, struct zeroute_snapshot *s) {
     return true;
 }
 
-static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size) {
+static struct zeroute_snapshot *snapshot(int fd, uint64_t retry_ns, char *why, size_t why_size) {
     struct zeroute_segment_header h;
     struct image m = {.fd = fd, .h = &h};
+    errno = 0;
     if (!header_of(fd, &h, why, why_size))
         return NULL;
     struct zeroute_snapshot *s = calloc(1, sizeof *s);
@@ -671,7 +672,7 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size) {
     if (s) {
         s->processes = 1;
         identity(&s->process, &h);
-        good = read_image(&m, s);
+        good = read_image(&m, s, retry_ns);
     }
     if (!good)
         snprintf(why, why_size, "cannot be read: %s",
@@ -691,23 +692,22 @@ static struct zeroute_snapshot *snapshot(int fd, char *why, size_t why_size) {
 }
 
 struct zeroute_snapshot *zeroute_snapshot_of_fd(int fd, char *why, size_t why_size) {
-    errno = 0;
-    return snapshot(fd, why, why_size);
+    return snapshot(fd, RETRY_NS, why, why_size);
 }
 
 /* Closes it. */
-static struct zeroute_snapshot *snapshot_of_opened(int fd, char *why, size_t why_size) {
+static struct zeroute_snapshot *snapshot_of_opened(int fd, uint64_t retry_ns, char *why, size_t why_size) {
     if (fd < 0) {
         snprintf(why, why_size, "cannot be opened: %s", strerror(errno));
         return NULL;
     }
-    struct zeroute_snapshot *s = zeroute_snapshot_of_fd(fd, why, why_size);
+    struct zeroute_snapshot *s = snapshot(fd, retry_ns, why, why_size);
     close(fd);
     return s;
 }
 
 struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, size_t why_size) {
-    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open(path, O_RDONLY), why, why_size);
+    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open(path, O_RDONLY), RETRY_NS, why, why_size);
     if (s)
         snprintf(s->process.path, sizeof s->process.path, "%s", path);
     return s;
@@ -718,7 +718,9 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
         snprintf(why, why_size, "%s", p->why);
         return NULL;
     }
-    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open_listed(p, NULL), why, why_size);
+    /* What a dead writer has left half written stays so. */
+    uint64_t retry_ns = p->state == ZEROUTE_FINISHED ? 0 : RETRY_NS;
+    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open_listed(p, NULL), retry_ns, why, why_size);
     if (s)
         s->process = *p;
     return s;

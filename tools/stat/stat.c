@@ -356,9 +356,10 @@ static int print_metrics(FILE *out, int pid) {
 }
 
 static int show(FILE *out, bool colour, const struct options *o) {
-    struct processes p;
+    struct processes p = {0};
     int code = 0;
-    collect(&p);
+    if (!o->prometheus || o->pid)
+        collect(&p);
     if (o->pid)
         code = choose(&p, o->pid);
     if (code) {
