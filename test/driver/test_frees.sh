@@ -39,16 +39,7 @@ free_wrongly() { # BED PRESET KIND
     got=$(on "$1" "$build/zeroute" run --no-summary --preset "$2" --json "$dir/json" -- \
         "$build/test/process/frees" "$3" 2>"$dir/said") || { echo "exit code $?"; cat "$dir/said"; return 1; }
     same "$got" "$wanted" || return 1
-    same "$(python3 -c '
-import json, sys
-def find(d, name):
-    if isinstance(d, dict):
-        if name in d:
-            return d[name]
-        d = list(d.values())
-    return next((v for v in (find(e, name) for e in d) if v is not None), None) if isinstance(d, list) else None
-value = find(json.load(open(sys.argv[1])), sys.argv[2])
-print(value["value"] if isinstance(value, dict) else value)' "$dir/json" "free.invalid.$(field_of "$3")")" 2 || return 1
+    same "$(field "$dir/json" "free.invalid.$(field_of "$3")")" 2 || return 1
     same "$(grep -cE "^zeroute: libfreer.so freed 0x[0-9a-f]+$(text_of "$3"); " "$dir/said")" 1 || {
         cat "$dir/said"
         return 1
