@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <dlfcn.h>
 #include <functional>
 #include <string>
 #include <sys/resource.h>
@@ -380,12 +381,38 @@ static void ends() {
     line("never freed", [&] { return about(malloc_device(4 * MiB, q), 4 * MiB, 1, q); });
 }
 
+// What UMF lets a program do with the pool that a block lies in. Not under route:sycl, whose blocks lie in none of UMF's.
+static void pool() {
+    void *p = malloc_device(4 * KiB, devices[0], *shared_context), *of = nullptr,
+         *umf = dlopen("libumf.so.1", RTLD_NOW);
+    auto by_ptr = (int (*)(const void *, void **))dlsym(umf, "umfPoolByPtr");
+    auto calloc_in = (void *(*)(void *, size_t, size_t))dlsym(umf, "umfPoolCalloc");
+    auto realloc_in = (void *(*)(void *, void *, size_t))dlsym(umf, "umfPoolRealloc");
+    auto last_error = (int (*)(void *))dlsym(umf, "umfPoolGetLastAllocationError");
+    auto usable = (int (*)(void *, const void *, size_t *))dlsym(umf, "umfPoolMallocUsableSize");
+    auto trim = (int (*)(void *, size_t))dlsym(umf, "umfPoolTrimMemory");
+    queue q(*shared_context, devices[0]);
+    size_t size = 0;
+
+    line("pool of a block", [&] { return by_ptr(p, &of) == 0 && of ? "found" : "none"; });
+    line("calloc", [&] { return (calloc_in(of, 1, 64) ? "a block " : "no block ") + std::to_string(last_error(of)); });
+    line("realloc",
+         [&] { return (realloc_in(of, p, 64) ? "a block " : "no block ") + std::to_string(last_error(of)); });
+    line("usable",
+         [&] { return std::to_string(usable(of, p, &size)) + (size >= 4 * KiB ? " enough" : " too little"); });
+    sycl::free(p, *shared_context);
+    line("trim", [&] { return std::to_string(trim(of, 0)); });
+    p = malloc_device(4 * KiB, devices[0], *shared_context);
+    line("after a trim", [&] { return data((char *)p, 4 * KiB, q); });
+    sycl::free(p, q);
+}
+
 int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)();
-    } acts[] = {{"forms", forms},     {"odd", odd},     {"contexts", contexts},
-                {"threads", threads}, {"forks", forks}, {"ends", ends}};
+    } acts[] = {{"forms", forms}, {"odd", odd},   {"contexts", contexts}, {"threads", threads},
+                {"forks", forks}, {"pool", pool}, {"ends", ends}};
     struct rlimit files = {65536, 65536};
 
     setrlimit(RLIMIT_NOFILE, &files);

@@ -15,9 +15,11 @@ if [ test/sycl/forms.cpp -nt "$forms" ]; then
         -Wl,--allow-shlib-undefined -lpthread || exit 1
 fi
 
-tell() { # tell ADAPTER CONF: the transcript; the library is preloaded unless CONF is "none"
+tell() { # tell ADAPTER CONF [ACT...]: the transcript; the library is preloaded unless CONF is "none"
     local v2=$(($1 - 1)) conf=$2 out=$dir/$1-$2
-    set -- "$forms" forms odd contexts threads forks ends
+    shift 2
+    [ $# -gt 0 ] || set -- forms odd contexts threads forks ends
+    set -- "$forms" "$@"
     [ "$conf" = none ] || set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$out.json" -- "$@"
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards 2 --runtime 2026.2.0 "$@" >"$out" 2>&1
     echo "exit code $?" >>"$out"
@@ -41,7 +43,16 @@ served_by() { # served_by CONF JSON: what reads the same came from the route tha
         return 1
     }
 }
+# The pool under route:pool is ours; the program sees what UMF's own would answer.
+pool_answers() { # pool_answers ADAPTER
+    tell "$1" none pool && tell "$1" route:pool pool
+    grep -q '^pool of a block: found' "$dir/$1-none" || { cat "$dir/$1-none"; return 1; }
+    diff "$dir/$1-none" "$dir/$1-route:pool" && served_by route:pool "$dir/$1-route:pool.json" &&
+        same "$(field "$dir/$1-route:pool.json" calls.pool_calloc.pool calls.pool_realloc.pool)" '1 1'
+}
 for adapter in 1 2; do
+    promise "adapter v$adapter: UMF's calls on a pool of ours" pool_answers $adapter
+    rm -f "$dir/$adapter-none"
     for conf in route:native route:sycl route:pool route:sycl,reuse:always; do
         promise "adapter v$adapter, $conf: every form of memory, every answer" reads_the_same $adapter $conf
     done
