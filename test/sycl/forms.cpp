@@ -381,7 +381,7 @@ static void ends() {
     line("never freed", [&] { return about(malloc_device(4 * MiB, q), 4 * MiB, 1, q); });
 }
 
-// What UMF lets a program do with the pool that a block lies in. Not under route:sycl, whose blocks lie in none of UMF's.
+// What UMF lets a program do with the pool of a block. Not under route:sycl, whose blocks lie in none of UMF's pools.
 static void pool() {
     void *p = malloc_device(4 * KiB, devices[0], *shared_context), *of = nullptr,
          *umf = dlopen("libumf.so.1", RTLD_NOW);

@@ -71,6 +71,8 @@ char *zr_ab_unknown_metric(const struct zr_ab *ab, const char *names, const char
     char *wrong = NULL;
     for (const char *s = names; *s && !wrong; s += strcspn(s, ",") + (s[strcspn(s, ",")] == ',')) {
         char *name = strndup(s, strcspn(s, ","));
+        if (!name)
+            break;
         struct zr_nearest near = {.word = name, .length = strlen(name)};
         for (size_t m = 0; m < ab->n_metrics; m++)
             zr_nearest_try(&near, ab->metric[m].name, strlen(ab->metric[m].name));

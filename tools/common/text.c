@@ -28,7 +28,7 @@ static const char *scaled(char *out, uint64_t n, double factor, double most, con
 const char *zr_text_bytes(char *out, uint64_t bytes) {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes == ZR_ABSENT || bytes == 0)
-        return strcpy(out, bytes ? "-" : "0");
+        return memcpy(out, bytes ? "-" : "0", 2);
     return scaled(out, bytes, 1024, 1023.995, unit, 6);
 }
 
@@ -98,8 +98,8 @@ const char *zr_text_middle(char *out, const char *text, size_t columns) {
     }
     size_t right = columns - 3 - left, head = bytes_of(text, left), tail = bytes_of(text, width - right);
     char *end = mempcpy(out, text, head);
-    end = stpcpy(end, "...");
-    strcpy(end, text + tail);
+    end = mempcpy(end, "...", 3);
+    memcpy(end, text + tail, strlen(text + tail) + 1);
     return out;
 }
 
