@@ -21,7 +21,7 @@ LIB_SRC := $(wildcard src/*/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/lib/%.o)
 LIB_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fexceptions -fno-plt
 LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzeroute.map \
-               -Wl,-z,defs -Wl,-z,now -Wl,-z,relro -Wl,--no-as-needed -l:libdl.so.2
+               -Wl,-z,defs -Wl,-z,now -Wl,-z,relro
 
 # The allocator by itself, as the command, the benchmarks and the fuzzer use it.
 ALLOC_SRC := $(wildcard src/cache/*.c) src/base/pages.c src/base/lifecycle.c src/base/log.c src/base/entries.c

@@ -45,11 +45,15 @@ static void report_missed_calls(void) {
 
 /*
  * Runs when the libraries are taken down, early: a preload stands before what is loaded later. Until then nothing of
- * ours runs in a process that never came our way.
+ * ours runs in a process that never came our way, and no module of ours has anything to end there.
  */
 __attribute__((destructor)) static void end(void) {
-    zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
-    if (!__atomic_load_n(&zr_touched, __ATOMIC_RELAXED) && !zr_exiting())
-        report_missed_calls();
-    zr_process_end();
+    if (__atomic_load_n(&zr_touched, __ATOMIC_RELAXED)) {
+        zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
+        zr_process_end();
+    } else {
+        if (!zr_exiting())
+            report_missed_calls();
+        zr_exiting_now = true;
+    }
 }

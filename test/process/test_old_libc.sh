@@ -11,10 +11,14 @@ mkdir -p "$made"
 ${CC:-cc} -std=gnu11 -O1 -shared -fPIC -Wl,-soname,libze_loader.so.1 test/process/tiny_loader.c \
     -o "$made/libze_loader.so.1" &&
     ${CC:-cc} -std=gnu11 -O1 -fno-stack-protector -nostartfiles test/process/old_program.c -o "$made/program" \
-        "$made/libze_loader.so.1" -Wl,--no-as-needed -l:libdl.so.2 || exit 1
+        "$made/libze_loader.so.1" -Wl,--no-as-needed -l:libdl.so.2 &&
+    ${CC:-cc} -std=gnu11 -O1 -shared -fPIC test/process/old_plugin.c -o "$made/libplugin.so" \
+        -Wl,--no-as-needed -l:libdl.so.2 &&
+    ${CC:-cc} -std=gnu11 -O1 -fno-stack-protector -nostdlib test/process/old_bare.c -o "$made/bare" \
+        "$libc/libc.so.6" "$libc/ld-linux-x86-64.so.2" || exit 1
 
-on_old() { # on_old PRELOAD: what the program prints there
-    (exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" ${1:+--preload "$1"} "$made/program")
+on_old() { # on_old PRELOAD [PROGRAM]: what the program prints there
+    (exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" ${1:+--preload "$1"} "$made/${2:-program}")
 }
 exec_old() { # under the process id of the shell
     exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" --preload "$PWD/$B/libzeroute.so" "$made/program"
@@ -27,6 +31,9 @@ it_runs_there_with_us() {
 }
 with_every_symbol_bound_at_start() {
     [ "$(LD_BIND_NOW=1 on_old "$PWD/$B/libzeroute.so" 2>&1)" = "$(on_old '')" ]
+}
+libdl_may_come_late() {
+    [ "$(on_old '' bare)" = "plugin 3" ] && [ "$(on_old "$PWD/$B/libzeroute.so" bare 2>&1)" = "plugin 3" ]
 }
 both_calls_are_counted() {
     local pid json
@@ -42,5 +49,6 @@ both_calls_are_counted() {
 promise "the program runs on Debian 11's libc" the_program_runs_there
 promise "and with the preload" it_runs_there_with_us
 promise "and with every symbol bound at start" with_every_symbol_bound_at_start
+promise "a program without libdl may get it with a plugin of its libc" libdl_may_come_late
 promise "both its calls are counted" both_calls_are_counted
 kept
