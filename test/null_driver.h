@@ -58,13 +58,17 @@ static inline struct zr_block *whole_alloc(const struct zr_key *key, size_t size
 static inline bool whole_free(void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
+    bool keep;
 
-    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE)
         return false;
-    if (!zr_cache_put(b)) {
-        zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE);
+    keep = zr_cache_takes(b->key.account, b->held);
+    if (!zr_block_shift(b, word, keep ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE))
+        return false;
+    if (keep)
+        zr_cache_put(b);
+    else
         zr_block_recycle(b);
-    }
     return true;
 }
 

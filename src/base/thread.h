@@ -36,8 +36,8 @@ struct zr_thread {
         uint32_t random;
     } stats;
     struct {
-        unsigned stripe;        /* of the cache, plus one; 0: none yet */
-        struct zr_block *spare; /* descriptors to hand out */
+        struct zr_stripe *stripe; /* of the cache; NULL: none yet */
+        struct zr_block *spare;   /* descriptors to hand out */
         unsigned spares;
     } cache;
     struct {

@@ -1,8 +1,8 @@
 /*
  * Striped free lists. A thread uses one of ZR_STRIPES stripes, each with a lock, a hash table of bins (one per key and
- * size: a stack of blocks, the newest on top), and an LRU list per account. A request looks into its own stripe first
- * and then into the others that have blocks. Two locked instructions per lock, and nobody waits unless two threads
- * share a stripe.
+ * size: a stack of blocks, whose top, the newest, stands for the bin in its bucket), and an LRU list per account. A
+ * request looks into its own stripe first and then into the others. One locked instruction per lock, and nobody waits
+ * unless two threads share a stripe.
  *
  * Blocks leave in one way, leave(): they are taken out of their stripe under its lock and go back to the driver after
  * it is released.
@@ -11,30 +11,21 @@
 
 #include <string.h>
 
-enum { ZR_STRIPES = 16, BUCKETS = 512, BINS_AT_ONCE = 32, SWEEP = 1024 /* blocks at most */ };
-
-struct bin {
-    struct zr_key key;
-    size_t held;
-    struct zr_block *top;
-    struct bin *next; /* in its bucket, or spare */
-};
-_Static_assert(sizeof(struct bin) == 64, "a cache line");
+enum { ZR_STRIPES = 16, BUCKETS = 512, SWEEP = 1024 /* blocks at most */ };
 
 struct lru {
     struct zr_block *newest, *oldest;
     uint64_t bytes; /* atomic: read without the lock */
 };
 
-struct stripe {
+struct zr_stripe {
     struct zr_lock lock;
-    uint32_t blocks, hits; /* atomic: read without the lock */
-    struct bin *spare;
+    uint32_t hits; /* atomic: read without the lock */
     struct lru lru[ZR_ACCOUNTS];
-    struct bin *bucket[BUCKETS];
+    struct zr_block *bucket[BUCKETS]; /* atomic: read without the lock; the tops of bins, by their `next` */
 } __attribute__((aligned(128)));
 
-static struct stripe stripes[ZR_STRIPES];
+static struct zr_stripe stripes[ZR_STRIPES];
 
 static uint64_t limits[ZR_ACCOUNTS];                /* atomic */
 static void (*give_back)(const struct zr_block *b); /* atomic */
@@ -46,10 +37,10 @@ static uint32_t returned;                           /* atomic */
 
 /* --- stripes ------------------------------------------------------------------------------------------------------ */
 
-static unsigned own_stripe(void) {
-    if (unlikely(zr_thread.cache.stripe == 0))
-        zr_thread.cache.stripe = __atomic_fetch_add(&next_stripe, 1, __ATOMIC_RELAXED) % ZR_STRIPES + 1;
-    return zr_thread.cache.stripe - 1;
+static struct zr_stripe *own_stripe(void) {
+    if (unlikely(!zr_thread.cache.stripe))
+        zr_thread.cache.stripe = &stripes[__atomic_fetch_add(&next_stripe, 1, __ATOMIC_RELAXED) % ZR_STRIPES];
+    return zr_thread.cache.stripe;
 }
 
 /* The first so many were given to a thread: nobody needs to look at the others. */
@@ -59,102 +50,79 @@ static unsigned stripes_used(void) {
     return used < ZR_STRIPES ? used : ZR_STRIPES;
 }
 
-static uint32_t blocks_in(const struct stripe *s) {
-    return __atomic_load_n(&s->blocks, __ATOMIC_ACQUIRE);
+/* The stripe to look at after this one: all that are used, in a ring. */
+static struct zr_stripe *after(struct zr_stripe *s) {
+    return s + 1 < &stripes[stripes_used()] ? s + 1 : stripes;
 }
 
-/* Handles are pointers, so their low bits say little; the multiplications carry every bit to the top. */
+/*
+ * Whatever else is in a key is seldom different where these are equal: such bins share a bucket. The multiplication
+ * carries every bit to the top.
+ */
 static unsigned bucket_of(const struct zr_key *key, size_t held) {
-    const uint64_t odd = 0x9e3779b97f4a7c15u;
-    uint64_t x = (uintptr_t)key->context + held * odd;
+    uint64_t x = (uintptr_t)key->context + ((uintptr_t)key->device << 24) + (held << 12) + key->align;
 
-    x = (x ^ x >> 32 ^ (uintptr_t)key->device) * odd;
-    x = (x ^ x >> 29 ^ key->residents ^ (uint64_t)key->flags << 32 ^ (uint64_t)key->align << 8 ^ key->kind) * odd;
-    return (unsigned)(x >> 55);
+    return (unsigned)(x * 0x9e3779b97f4a7c15u >> 55);
 }
 _Static_assert(BUCKETS == 1 << 9, "the hash has 9 bits");
 
+/* Field by field: a wider load of what was just written in parts would wait until that is in the cache. */
 static bool is_same(const struct zr_key *a, const struct zr_key *b) {
-    uint64_t x[5], y[5];
-
-    memcpy(x, a, sizeof x);
-    memcpy(y, b, sizeof y);
-    return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4])) == 0;
+    return a->context == b->context && a->device == b->device && a->residents == b->residents && a->flags == b->flags &&
+           a->ordinal == b->ordinal && a->extra == b->extra && a->account == b->account && a->kind == b->kind &&
+           a->align == b->align;
 }
 
-/* What leads to the bin of this key and size; *result is NULL when there is none. The caller holds the lock. */
-static struct bin **find_bin(struct stripe *s, const struct zr_key *key, size_t held) {
-    struct bin **at = &s->bucket[bucket_of(key, held)];
-
-    while (*at && ((*at)->held != held || !is_same(&(*at)->key, key)))
-        at = &(*at)->next;
-    return at;
+/* What leads to the top of the bin of this key and size; *result is NULL when there is none. Under the lock. */
+static inline struct zr_block **find_bin(struct zr_block **bucket, const struct zr_key *key, size_t held) {
+    while (*bucket && ((*bucket)->held != held || !is_same(&(*bucket)->key, key)))
+        bucket = &(*bucket)->next;
+    return bucket;
 }
 
-static struct bin *new_bin(struct stripe *s) {
-    struct bin *bin = s->spare;
-
-    if (unlikely(!bin)) {
-        bin = zr_piece(BINS_AT_ONCE * sizeof *bin);
-        if (!bin)
-            return NULL;
-        for (unsigned i = 0; i + 1 < BINS_AT_ONCE; i++)
-            bin[i].next = &bin[i + 1];
-    }
-    s->spare = bin->next;
-    return bin;
+static struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
+    return find_bin(&s->bucket[bucket_of(&b->key, b->held)], &b->key, b->held);
 }
 
-/* Atomic: whoever reports a wrong free may look at the same place for `caller`. */
-static void set_above(struct zr_block *b, struct zr_block *above) {
-    __atomic_store_n(&b->above, above, __ATOMIC_RELAXED);
+/* Atomic: buckets are looked at without the lock, and `above` and `next` by whoever reports a wrong free. */
+static void set(struct zr_block **at, struct zr_block *b) {
+    __atomic_store_n(at, b, __ATOMIC_RELEASE);
 }
 
-/* Files a block as the newest of its bin and account; false: no memory for a bin. The caller holds the lock. */
-static bool file(struct stripe *s, struct zr_block *b) {
-    struct bin **at = find_bin(s, &b->key, b->held), *bin = *at;
+/* Files a block as the newest of its bin and account. The caller holds the lock. */
+static void file(struct zr_stripe *s, struct zr_block *b) {
+    struct zr_block **at = bin_of(s, b), *top = *at;
     struct lru *lru = &s->lru[b->key.account];
 
-    if (!bin) {
-        bin = new_bin(s);
-        if (unlikely(!bin))
-            return false;
-        *bin = (struct bin){b->key, b->held, NULL, NULL};
-        *at = bin;
-    }
-    set_above(b, NULL);
-    b->below = bin->top;
-    if (bin->top)
-        set_above(bin->top, b);
-    bin->top = b;
+    b->below = top;
+    set(&b->next, top ? top->next : NULL);
+    if (top)
+        set(&top->above, b);
+    set(at, b);
     b->newer = NULL;
     b->older = lru->newest;
     *(lru->newest ? &lru->newest->newer : &lru->oldest) = b;
     lru->newest = b;
     __atomic_store_n(&lru->bytes, lru->bytes + b->held, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->blocks, s->blocks + 1, __ATOMIC_RELAXED);
-    return true;
 }
 
-/* Takes a block out of its stripe. `at` leads to its bin. The caller holds the lock. */
-static void unfile(struct stripe *s, struct bin **at, struct zr_block *b) {
+/* Takes a block out of its stripe. `at` leads to the top of its bin. The caller holds the lock. */
+static inline void unfile(struct zr_stripe *s, struct zr_block **at, struct zr_block *b) {
     struct lru *lru = &s->lru[b->key.account];
-    struct bin *bin = *at;
 
-    if (unlikely(!bin)) /* never: a cached block has a bin */
-        return;
-    if (b->below)
-        set_above(b->below, b->above);
-    *(b->above ? &b->above->below : &bin->top) = b->below;
+    if (*at != b) {
+        b->above->below = b->below;
+        if (b->below)
+            set(&b->below->above, b->above);
+    } else if (b->below) {
+        set(&b->below->next, b->next);
+        set(at, b->below);
+    } else {
+        set(at, b->next);
+    }
     *(b->newer ? &b->newer->older : &lru->newest) = b->older;
     *(b->older ? &b->older->newer : &lru->oldest) = b->newer;
-    if (!bin->top) {
-        *at = bin->next;
-        bin->next = s->spare;
-        s->spare = bin;
-    }
     __atomic_store_n(&lru->bytes, lru->bytes - b->held, __ATOMIC_RELAXED);
-    __atomic_store_n(&s->blocks, s->blocks - 1, __ATOMIC_RELEASE);
 }
 
 /* --- how blocks leave --------------------------------------------------------------------------------------------- */
@@ -193,7 +161,7 @@ struct criteria {
 };
 
 /* Moves what meets the criteria from the LRU list of one account to *list, oldest first. The caller holds the lock. */
-static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c, struct zr_block **list) {
+static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria *c, struct zr_block **list) {
     struct zr_block *b, *newer;
     uint64_t bytes = 0;
 
@@ -204,7 +172,7 @@ static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c,
         if ((c->context && b->key.context != c->context) || b == c->except)
             continue;
         zr_leaving(1); /* before anybody can see the stripe without it */
-        unfile(s, find_bin(s, &b->key, b->held), b);
+        unfile(s, bin_of(s, b), b);
         b->below = *list;
         *list = b;
         bytes += b->held;
@@ -218,26 +186,24 @@ static uint64_t take_out(struct stripe *s, unsigned account, struct criteria *c,
 static ZR_COLD uint64_t leave(struct criteria c) {
     unsigned first = c.account < ZR_ACCOUNTS ? c.account : 0;
     unsigned end = c.account < ZR_ACCOUNTS ? c.account + 1 : ZR_ACCOUNTS;
-    unsigned own = own_stripe(), used = stripes_used();
+    struct zr_stripe *own = own_stripe(), *s = own;
     uint64_t bytes = 0;
 
-    for (unsigned i = 0; i < used && c.bytes && c.blocks; i++) {
-        struct stripe *s = &stripes[(own + i) % used];
+    do {
         struct zr_block *list = NULL;
 
-        if (blocks_in(s) == 0)
-            continue;
         zr_lock(&s->lock);
         for (unsigned account = first; account < end; account++)
             bytes += take_out(s, account, &c, &list);
         zr_unlock(&s->lock);
         release_all(list);
-    }
+        s = after(s);
+    } while (s != own && c.bytes && c.blocks);
     return bytes;
 }
 
 /* Looks for idle blocks, at most four times within the time after which they leave. */
-static void sweep(uint32_t now) {
+static inline void sweep(uint32_t now) {
     uint32_t due = __atomic_load_n(&next_sweep, __ATOMIC_RELAXED);
     uint32_t unused = __atomic_load_n(&idle, __ATOMIC_RELAXED);
 
@@ -249,17 +215,16 @@ static void sweep(uint32_t now) {
 
 /* --- the interface ------------------------------------------------------------------------------------------------ */
 
-/* From one stripe, LIVE; NULL when it has none. */
-static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, size_t held) {
-    struct zr_block *b = NULL;
-    struct bin **at;
+/* From one stripe; NULL when it has none. */
+static struct zr_block *get_from(struct zr_stripe *s, unsigned bucket, const struct zr_key *key, size_t held) {
+    struct zr_block **at = &s->bucket[bucket], *b;
 
-    if (blocks_in(s) == 0)
+    if (!__atomic_load_n(at, __ATOMIC_ACQUIRE))
         return NULL;
     zr_lock(&s->lock);
-    at = find_bin(s, key, held);
-    if (*at) {
-        b = (*at)->top;
+    at = find_bin(at, key, held);
+    b = *at;
+    if (b) {
         __atomic_store_n(&s->hits, s->hits + 1, __ATOMIC_RELAXED);
         unfile(s, at, b);
     }
@@ -268,11 +233,12 @@ static struct zr_block *get_from(struct stripe *s, const struct zr_key *key, siz
 }
 
 struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size) {
-    unsigned own = own_stripe(), used = stripes_used();
-    struct zr_block *b = get_from(&stripes[own], key, held);
+    struct zr_stripe *own = own_stripe(), *s = own;
+    unsigned bucket = bucket_of(key, held);
+    struct zr_block *b;
 
-    for (unsigned i = 1; unlikely(!b) && i < used; i++)
-        b = get_from(&stripes[(own + i) % used], key, held);
+    while (!(b = get_from(s, bucket, key, held)) && (s = after(s)) != own)
+        ;
     if (unlikely(!b)) {
         sweep(zr_now_ms());
         return NULL;
@@ -286,24 +252,20 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
     return b;
 }
 
-bool zr_cache_put(struct zr_block *b) {
+void zr_cache_put(struct zr_block *b) {
+    struct zr_stripe *s = own_stripe();
     unsigned account = b->key.account;
-    uint64_t limit = account < ZR_ACCOUNTS ? __atomic_load_n(&limits[account], __ATOMIC_RELAXED) : 0, bytes;
-    struct stripe *s = &stripes[own_stripe()];
-    bool filed;
+    uint64_t limit = __atomic_load_n(&limits[account], __ATOMIC_RELAXED), bytes;
 
-    if (unlikely(b->held > limit))
-        return false;
     b->stamp = zr_now_ms();
     sweep(b->stamp);
     zr_lock(&s->lock);
-    filed = file(s, b);
+    file(s, b);
     bytes = s->lru[account].bytes;
     zr_unlock(&s->lock);
     /* While every stripe has no more than its share of the limit, nobody needs to add up all of them. */
     if (unlikely(bytes > limit / ZR_STRIPES) && (bytes = zr_cache_bytes(account)) > limit)
         leave((struct criteria){.account = account, .bytes = bytes - limit, .blocks = UINT32_MAX, .except = b});
-    return filed;
 }
 
 /* Ages have 31 bits. */

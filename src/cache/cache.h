@@ -43,7 +43,7 @@ enum zr_block_flags {
 };
 #define ZR_BLOCK_ORPHANED (1u << 31) /* its context was destroyed */
 
-/* Blocks are interchangeable when their keys are equal. Compared byte by byte: zero a key before filling it in. */
+/* Blocks are interchangeable when their keys are equal. */
 struct zr_key {
     void *context;
     void *device;            /* handle: a sub-device is another one than its card */
@@ -54,7 +54,6 @@ struct zr_key {
     uint8_t kind;            /* enum zr_kind */
     uint8_t align;           /* log2 + 1 of the alignment requested; 0: none */
 };
-_Static_assert(sizeof(struct zr_key) == 40, "a key has no padding");
 
 struct zr_segment_of_pool;
 struct zr_checked;
@@ -87,7 +86,8 @@ struct zr_block {
     };
     union {
         const void *caller;     /* unless cached: the return address of whoever allocated it, or NULL */
-        struct zr_block *above; /* while cached: in its bin */
+        struct zr_block *above; /* while cached: in its bin; */
+        struct zr_block *next;  /* of the one on top: that of the next bin in its bucket */
     };
 };
 _Static_assert(sizeof(struct zr_block) == 128, "two cache lines");
@@ -174,11 +174,13 @@ void zr_cache_set_limit(unsigned account, uint64_t bytes);
 size_t zr_cache_round(size_t size);
 /* A cached block of this key with exactly `held` bytes, LIVE again with this size; NULL: a miss. */
 struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size);
+/* Whether a block of this size may be cached at all. */
+bool zr_cache_takes(unsigned account, size_t held);
 /*
- * Caches a block that the caller has moved from LIVE to CACHED; it is filed under b->key. Older blocks leave when the
- * limit is passed, and such that were unused for too long. False: it was not cached, and the caller still has it.
+ * Caches a block that zr_cache_takes allows and the caller has moved from LIVE to CACHED; it is filed under b->key.
+ * Older blocks leave when the limit is passed, and such that were unused for too long.
  */
-bool zr_cache_put(struct zr_block *b);
+void zr_cache_put(struct zr_block *b);
 /* What is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all) leaves. Returns the bytes. */
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
@@ -186,8 +188,6 @@ uint64_t zr_cache_trim(unsigned account, const void *context);
  * at most. Not for release().
  */
 void zr_cache_await(uint32_t ms);
-/* Whether a block of this size may be cached at all. */
-bool zr_cache_takes(unsigned account, size_t held);
 /*
  * Another number than before: something that was cached has left meanwhile. It went back to the driver, from here or
  * from a pool, or another thread got it, which may have freed other memory for it. About 10 ns.

@@ -128,21 +128,12 @@ static bool may_be_cached(const struct request *r, const struct zr_block *b) {
 }
 
 /* Into the cache. The block remembers who allocated and who freed it. */
-static bool put(struct zr_block *b, const void *caller) {
-    const void *owner = b->owner;
-    uint64_t requested = b->requested;
-
+static void put(struct zr_block *b, const void *caller) {
     zr_residency_remember(b);
     __atomic_store_n(&b->owner, b->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->requested, (uintptr_t)caller, __ATOMIC_RELAXED);
-    if (likely(zr_cache_put(b))) {
-        zr_count(ZR_F_CACHE_RETURNED, 1);
-        return true;
-    }
-    b->caller = b->owner;
-    b->owner = owner;
-    __atomic_store_n(&b->requested, requested, __ATOMIC_RELAXED);
-    return false;
+    zr_cache_put(b);
+    zr_count(ZR_F_CACHE_RETURNED, 1);
 }
 
 /*
@@ -153,7 +144,9 @@ static bool keep(const struct zr_call *call, const struct request *r, struct zr_
     bool blocking = quarantine && r->ext && r->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
 
     zr_registry_unbook(b);
-    if (quarantine ? zr_check_free(call, r->context, b, blocking) : put(b, call->caller))
+    if (!quarantine)
+        put(b, call->caller);
+    if (!quarantine || zr_check_free(call, r->context, b, blocking))
         return true;
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);

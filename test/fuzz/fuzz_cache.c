@@ -95,8 +95,10 @@ static void whole_put(char *p, bool keep) {
     must(!zr_map_base(p + 1));
     must(b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_CACHED));
     must(!zr_map_take(p));
-    if (keep && zr_cache_put(b))
+    if (keep && zr_cache_takes(b->key.account, b->held)) {
+        zr_cache_put(b);
         return;
+    }
     must(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
     driver_free(b);
     zr_block_recycle(b);

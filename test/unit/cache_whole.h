@@ -113,13 +113,17 @@ static inline void *get(size_t size) {
 static inline bool put(void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
+    bool keep;
 
-    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE)
         ck_abort_msg("%p is not LIVE", p);
-    if (zr_cache_put(b))
-        return true;
-    if (!zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE))
+    keep = zr_cache_takes(b->key.account, b->held);
+    if (!zr_block_shift(b, word, keep ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE))
         ck_abort_msg("%p is somebody else's", p);
+    if (keep) {
+        zr_cache_put(b);
+        return true;
+    }
     driver_free(b);
     zr_block_recycle(b);
     return false;

@@ -171,7 +171,9 @@ static void release_live(size_t i, bool keep) {
     HOLDS(zr_block_shift(b, word, ZR_BLOCK_CACHED));
     HOLDS(!zr_block_shift(b, word, ZR_BLOCK_CACHED));
     HOLDS(!zr_map_take(live[i].p));
-    if (!keep || !zr_cache_put(b)) {
+    if (keep && zr_cache_takes(b->key.account, b->held)) {
+        zr_cache_put(b);
+    } else {
         HOLDS(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
         take_back(b);
         zr_block_recycle(b);

@@ -98,7 +98,10 @@ static bool put(struct allocator *a, void *p) {
     if (a->pool)
         return zr_pool_free(a->pool, p, &size) == ZR_FREED;
     b = zr_map_look(p, &word);
-    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_CACHED) && zr_cache_put(b);
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || !zr_block_shift(b, word, ZR_BLOCK_CACHED))
+        return false;
+    zr_cache_put(b);
+    return true;
 }
 
 static bool run(const struct zr_trace *t, struct allocator *a, void **at) {

@@ -220,8 +220,9 @@ static void give_back(const struct zr_step *s, struct slot *at, bool may_cache) 
         may_cache = may_cache && !outlives_its_context(b->key.context, s->slot);
         if (may_cache)
             expected_of(b->key.context, at->card)->cards = at->requested;
-        if (!may_cache || !zr_cache_takes(at->card, b->held) || !zr_block_shift(b, word, ZR_BLOCK_CACHED) ||
-            !zr_cache_put(b)) {
+        if (may_cache && zr_cache_takes(at->card, b->held) && zr_block_shift(b, word, ZR_BLOCK_CACHED)) {
+            zr_cache_put(b);
+        } else {
             release(b);
             zr_block_recycle(zr_map_take((void *)b->base));
         }
