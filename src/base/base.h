@@ -143,15 +143,20 @@ size_t zr_read_file(const char *path, char *out, size_t size);
 /* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
 size_t zr_read_system(const char *path, char *out, size_t size);
 /* FNV-1a. */
-static inline uint64_t zr_hash(const char *text) {
+static inline uint64_t zr_hash_bytes(const void *bytes, size_t length) {
     uint64_t hash = 14695981039346656037u;
 
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 1099511628211u;
+    for (const unsigned char *p = bytes; length--; p++)
+        hash = (hash ^ *p) * 1099511628211u;
     return hash;
+}
+static inline uint64_t zr_hash(const char *text) {
+    return zr_hash_bytes(text, __builtin_strlen(text));
 }
 /* Calls see() for each entry of such a folder, dots left out, until it returns false, or so often. Without malloc. */
 void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg);
+/* In place: what is not printable ASCII becomes '?', and nothing "?". */
+const char *zr_printable(char *text);
 /* A decimal number after blanks; UINT64_MAX: there is none. */
 uint64_t zr_number(const char *s);
 

@@ -55,6 +55,13 @@ void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name
         close(folder);
 }
 
+const char *zr_printable(char *text) {
+    for (char *p = text; *p; p++)
+        if (*p < ' ' || *p == 127)
+            *p = '?';
+    return *text ? text : "?";
+}
+
 uint64_t zr_number(const char *s) {
     uint64_t n = 0;
 

@@ -29,15 +29,14 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
                    void (*release)(const struct zr_block *b));
 /*
  * The block is CACHED, out of the books, and the caller's alone. True: it is check's now, and goes back to the driver
- * later. False: the caller still has it, and nothing of ours uses it. Blocking: no command uses it when this returns
- * true.
+ * later. False: the caller still has it, nothing of ours uses it, and the driver's answer to its free is the program's.
+ * Blocking: no command uses it when this returns true.
  */
 bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking);
 /* Nobody may free this: around is the block that holds it, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
 /* Before a context goes: live blocks in it are reported. */
 void zr_check_context_ends(const void *context);
-void zr_check_fork_child(void);
 void zr_check_process_end(void);
 
 /* --- worker.c, finding.c: what is held back, and what was found --------------------------------------------------- */
@@ -79,6 +78,11 @@ enum zr_checked_place {
     ZR_PLACES
 };
 
+/* Which IPC handle: two hashes, either of which may be the one that another process finds, too. 0: none. */
+struct zr_handle_id {
+    uint64_t part[2];
+};
+
 /* One per block, type-stable like zr_block. What changes after birth changes under zr_check_lock. */
 struct zr_checked {
     struct zr_checked *newer, *older;
@@ -91,10 +95,11 @@ struct zr_checked {
     uint32_t hook;
     uint16_t account;
     uint8_t kind;
-    uint8_t place;    /* enum zr_checked_place */
-    bool may_be_kept; /* its descriptor has no extensions */
-    bool armed;       /* its red zone is filled, and nothing was found in it */
-    bool poisoned;    /* it is filled, and nothing was found in it */
+    uint8_t place;              /* enum zr_checked_place */
+    bool may_be_kept;           /* its descriptor has no extensions */
+    bool armed;                 /* its red zone is filled, and nothing was found in it */
+    bool poisoned;              /* it is filled, and nothing was found in it */
+    struct zr_handle_id handle; /* the last one that was taken of it */
     struct zr_origin born, freed;
 };
 
@@ -113,11 +118,10 @@ extern struct zr_lock zr_check_lock; /* guards lists, descriptors and engines; n
 extern struct zr_checked_list zr_check_list[ZR_PLACES];
 /* The block is the program's from now on. Its red zone is filled, if it has one: waits check_wait at most. */
 void zr_worker_born(const struct zr_checked *as, void (*release)(const struct zr_block *b));
-/*
- * As zr_check_free(). The red zone of the block, and of the one before it if not NULL, is looked at; with `poison` the
- * block is held back.
- */
+/* As zr_check_free(). Looks at its red zone and at that of `before`, unless NULL; with `poison` it is held back. */
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking);
+/* With the first block, or import. False: there is no worker, and will be none. */
+bool zr_worker_start(void);
 /* The process ends: no more calls into the driver. */
 bool zr_worker_halts(void);
 void zr_worker_fork_child(void);
@@ -186,9 +190,11 @@ void zr_found_summary(void);
 void zr_found_fork_child(void);
 
 /* imports.c: an exported block is freed; the process ends. */
-void zr_handles_freed(const struct zr_checked *c);
-void zr_handles_end(void);
-void zr_handles_fork_child(void);
+void zr_exports_freed(const struct zr_checked *c);
+/* Reports each import that its exporter has freed, once. */
+void zr_imports_look(void);
+void zr_imports_end(void);
+void zr_imports_fork_child(void);
 
 #pragma GCC visibility pop
 

@@ -20,25 +20,11 @@ enum {
  * A runtime that pools its small blocks would hide them: its variable switches that off. It is read when the adapter is
  * loaded, so it must be there before main. A look at the environment, for every process.
  */
-static const char pool_off[] = "UR_L0_DISABLE_USM_ALLOCATOR";
-
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF"), *check = conf ? strstr(conf, "check:") : NULL;
 
     if (check && strncmp(check, "check:none", 10) != 0)
-        setenv(pool_off, "1", 0);
-}
-
-/* Once, with the first block. */
-static void say_how(void) {
-    static uint32_t said;
-    const char *set = getenv(pool_off);
-
-    if (likely(__atomic_load_n(&said, __ATOMIC_RELAXED)) || __atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-        return;
-    zr_text(ZR_T_CHECK, set && strcmp(set, "0") != 0
-                            ? "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen"
-                            : "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1");
+        setenv("UR_L0_DISABLE_USM_ALLOCATOR", "1", 0);
 }
 
 /* It is on a device that we know, or the host's, and nothing is chained to it that gives it another meaning. */
@@ -72,7 +58,6 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
     c.device = c.kind == ZR_KIND_HOST ? NULL : device;
     c.may_be_kept = is_plain(c.kind, device, desc);
     zr_origin_here(&c.born);
-    say_how();
     zr_check_count(ZR_FOUND_BLOCKS, 1);
     zr_worker_born(&c, release);
     errno = saved;
@@ -119,7 +104,7 @@ bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, stru
         zr_found(&r);
     }
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
-        zr_handles_freed(c);
+        zr_exports_freed(c);
     /* A write before its start is in the red zone of the block in front of it. */
     ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), blocking);
     errno = saved;
@@ -140,15 +125,16 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     if (known)
         c = *known;
     zr_unlock(&zr_check_lock);
-    if (known)
-        r.what = c.base == (uintptr_t)ptr ? ZR_FOUND_DOUBLE_FREE : ZR_FOUND_INTERIOR_FREE;
-    if (r.what == ZR_FOUND_INTERIOR_FREE)
+    if (!known) {
+        zr_tell(&r, "%p was freed, where no allocation begins\n", ptr);
+    } else if (c.base == (uintptr_t)ptr) {
+        r.what = ZR_FOUND_DOUBLE_FREE;
+        zr_tell(&r, "a block of %zu bytes was freed twice\n", c.size);
+    } else {
+        r.what = ZR_FOUND_INTERIOR_FREE;
         zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr, (uintptr_t)ptr - c.base,
                 live ? "" : " that is free already");
-    else if (r.what == ZR_FOUND_DOUBLE_FREE)
-        zr_tell(&r, "a block of %zu bytes was freed twice\n", c.size);
-    else
-        zr_tell(&r, "%p was freed, where no allocation begins\n", ptr);
+    }
     if (known)
         zr_tell_block(&r, &c);
     zr_origin_here(&here);
@@ -156,29 +142,35 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     zr_found(&r);
 }
 
-/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the newest. */
+/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the largest. */
 static void report_live(enum zr_finding what, const char *when, const void *context) {
-    struct zr_checked newest[LISTED];
+    struct zr_checked largest[LISTED + 1]; /* and room to insert */
     struct zr_report r = {.what = what};
-    size_t blocks = 0;
+    size_t blocks = 0, listed = 0;
     uint64_t bytes = 0;
 
     zr_lock(&zr_check_lock);
-    for (const struct zr_checked *c = zr_check_list[ZR_CHECKED_LIVE].newest; c; c = c->older) {
-        if (!c->block || (context ? (const void *)c->context != context : zr_block_flags(c->block) & ZR_BLOCK_ORPHANED))
-            continue;
-        if (blocks < LISTED)
-            newest[blocks] = *c;
-        blocks++;
-        bytes += c->size;
-    }
+    for (enum zr_checked_place p = ZR_CHECKED_LIVE; p <= ZR_CHECKED_ASKED; p++)
+        for (const struct zr_checked *c = zr_check_list[p].newest; c; c = c->older) {
+            size_t at = listed;
+
+            if (c->ticket || !c->block ||
+                (context ? (const void *)c->context != context : zr_block_flags(c->block) & ZR_BLOCK_ORPHANED))
+                continue;
+            for (; at && largest[at - 1].size < c->size; at--)
+                largest[at] = largest[at - 1];
+            largest[at] = *c;
+            listed += listed < LISTED;
+            blocks++;
+            bytes += c->size;
+        }
     zr_unlock(&zr_check_lock);
     if (!blocks)
         return;
     zr_tell(&r, "%zu blocks, %llu bytes, were still allocated %s%s\n", blocks, (unsigned long long)bytes, when,
-            blocks > LISTED ? "; the newest:" : "");
-    for (size_t i = 0; i < LISTED && i < blocks; i++)
-        zr_tell_block(&r, &newest[i]);
+            blocks > LISTED ? "; the largest:" : "");
+    for (size_t i = 0; i < listed; i++)
+        zr_tell_block(&r, &largest[i]);
     zr_found(&r);
 }
 
@@ -189,13 +181,7 @@ void zr_check_context_ends(const void *context) {
 void zr_check_process_end(void) {
     if (!zr_checking())
         return;
-    zr_handles_end();
+    zr_imports_end();
     report_live(ZR_FOUND_LEAK, "at the end of the process", NULL);
     zr_found_summary();
-}
-
-void zr_check_fork_child(void) {
-    zr_worker_fork_child();
-    zr_found_fork_child();
-    zr_handles_fork_child();
 }

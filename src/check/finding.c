@@ -8,11 +8,12 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PRINTED = 10 };
+enum { PRINTED = 10, NEAR = 1 << 20 /* bytes, as far as a slab of Intel's driver may reach */ };
 static const char prefix[] = "zeroute: check: ";
 
 static const struct {
@@ -27,10 +28,19 @@ static int field[ZR_FOUND];        /* atomic: its number in the segment plus one
 static uint32_t found;             /* atomic */
 
 /* All fields appear with the first block, so that a reader finds a zero and not nothing. */
+static void publish(void) {
+    const char *set = getenv("UR_L0_DISABLE_USM_ALLOCATOR");
+
+    zr_text(ZR_T_CHECK, set && strcmp(set, "0") != 0
+                            ? "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen"
+                            : "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1");
+    for (unsigned i = 0; i < ZR_FOUND; i++)
+        __atomic_store_n(&field[i], zr_named(finding[i].field, "", finding[i].help) + 1, __ATOMIC_RELEASE);
+}
+
 void zr_check_count(enum zr_finding what, uint64_t n) {
     if (unlikely(!__atomic_load_n(&field[what], __ATOMIC_ACQUIRE)))
-        for (unsigned i = 0; i < ZR_FOUND; i++)
-            __atomic_store_n(&field[i], zr_named(finding[i].field, "", finding[i].help) + 1, __ATOMIC_RELEASE);
+        publish();
     __atomic_fetch_add(&counted[what], n, __ATOMIC_RELAXED);
     zr_count_named(__atomic_load_n(&field[what], __ATOMIC_ACQUIRE) - 1, n);
 }
@@ -62,26 +72,17 @@ void zr_tell(struct zr_report *r, const char *format, ...) {
     r->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* A library's name may hold anything. */
-static void tell_frame(struct zr_report *r, unsigned number, uint64_t frame) {
+void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origin *o) {
     struct zr_elf elf;
 
-    if (!zr_elf_find((const void *)(uintptr_t)frame, &elf)) {
-        zr_tell(r, "    #%u %#llx\n", number, (unsigned long long)frame);
-        return;
-    }
-    for (char *p = elf.soname; *p; p++)
-        if ((unsigned char)*p <= ' ' || (unsigned char)*p >= 127)
-            *p = '?';
-    zr_tell(r, "    #%u %.63s+%#zx\n", number, *elf.soname ? elf.soname : "?", (size_t)(frame - elf.start));
-}
-
-void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origin *o) {
     if (!o->thread || zr_check_errors() >= PRINTED)
         return;
     zr_tell(r, "  %-10s by thread %u%s\n", what, o->thread, o->count ? ":" : "");
     for (unsigned i = 0; i < o->count; i++)
-        tell_frame(r, i, o->frame[i]);
+        if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf))
+            zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname), (size_t)(o->frame[i] - elf.start));
+        else
+            zr_tell(r, "    #%u %#llx\n", i, (unsigned long long)o->frame[i]);
 }
 
 void zr_tell_block(struct zr_report *r, const struct zr_checked *c) {
@@ -114,39 +115,33 @@ void zr_found(struct zr_report *r) {
     errno = saved;
 }
 
-static void tell_beside(struct zr_report *r, const char *where, uintptr_t address) {
-    const struct zr_checked *c = zr_checked_at(address);
+/* The nearest block on each side, if near, that is live or was when c was freed: later frees have higher tickets. */
+static void tell_beside(struct zr_report *r, const struct zr_checked *c) {
+    const struct zr_checked *nearest[2] = {NULL, NULL}; /* before it, behind it */
+    size_t least[2] = {NEAR, NEAR};
 
-    if (c && c->place <= ZR_CHECKED_ASKED)
-        zr_tell(r, "  %-10s %#zx, %zu bytes, live\n", where, c->base, c->size);
-}
+    zr_lock(&zr_check_lock);
+    for (enum zr_checked_place p = ZR_CHECKED_LIVE; p < ZR_PLACES; p++)
+        for (const struct zr_checked *n = zr_check_list[p].newest; n; n = n->older) {
+            bool behind = n->base > c->base;
+            size_t gap = behind ? n->base - (c->base + c->size) : c->base - (n->base + n->size);
 
-static void report(struct zr_report *r, const struct zr_checked *c) {
-    zr_tell_block(r, c);
-    tell_beside(r, "before it", c->base - 1);
-    tell_beside(r, "behind it", c->base + c->held);
-    zr_found(r);
+            if (gap < least[behind] && (n->ticket ? c->ticket && n->ticket > c->ticket : p <= ZR_CHECKED_ASKED)) {
+                nearest[behind] = n;
+                least[behind] = gap;
+            }
+        }
+    for (unsigned i = 0; i < 2; i++)
+        if (nearest[i])
+            zr_tell(r, "  %-10s %zu bytes away: %#zx, %zu bytes, %s\n", i ? "behind it" : "before it", least[i],
+                    nearest[i]->base, nearest[i]->size, nearest[i]->ticket ? "freed later" : "live");
+    zr_unlock(&zr_check_lock);
 }
 
 /* A write into a red zone is by that of the blocks at both its ends which is nearer. */
-static void report_zone(const struct zr_checked *c, size_t first, size_t last) {
-    struct zr_report r = {.what = ZR_FOUND_OVERRUN};
-    const struct zr_checked *next = zr_checked_at(c->base + c->held);
-
-    if (next && next->base == c->base + c->held && c->held - 1 - last < first - c->size) {
-        r.what = ZR_FOUND_UNDERRUN;
-        zr_tell(&r, "bytes -%zu to -%zu before the start of a block of %zu bytes were written\n", c->held - first,
-                c->held - last, next->size);
-        zr_tell_block(&r, next);
-        zr_tell(&r, "  They are bytes %zu to %zu of the block of %zu bytes in front of it:\n", first, last, c->size);
-    } else {
-        zr_tell(&r, "bytes %zu to %zu of a block of %zu bytes were written\n", first, last, c->size);
-    }
-    report(&r, c);
-}
-
 bool zr_look(struct zr_checked *c, bool at_zone) {
-    struct zr_report r = {.what = ZR_FOUND_WRITE_AFTER_FREE};
+    struct zr_report r = {.what = at_zone ? ZR_FOUND_OVERRUN : ZR_FOUND_WRITE_AFTER_FREE};
+    const struct zr_checked *next = at_zone ? zr_checked_at(c->base + c->held) : NULL;
     size_t first, last;
 
     if (!zr_poison_look(c, at_zone ? c->size : 0, at_zone ? c->held : c->size, &first, &last))
@@ -156,12 +151,19 @@ bool zr_look(struct zr_checked *c, bool at_zone) {
     zr_lock(&zr_check_lock);
     *(at_zone ? &c->armed : &c->poisoned) = false; /* reported once */
     zr_unlock(&zr_check_lock);
-    if (at_zone) {
-        report_zone(c, first, last);
+    if (next && next->base == c->base + c->held && c->held - 1 - last < first - c->size) {
+        r.what = ZR_FOUND_UNDERRUN;
+        zr_tell(&r, "bytes -%zu to -%zu before the start of a block of %zu bytes were written\n", c->held - first,
+                c->held - last, next->size);
+        zr_tell_block(&r, next);
+        zr_tell(&r, "  They are bytes %zu to %zu of the block of %zu bytes in front of it:\n", first, last, c->size);
     } else {
-        zr_tell(&r, "bytes %zu to %zu of a freed block of %zu bytes were written\n", first, last, c->size);
-        report(&r, c);
+        zr_tell(&r, "bytes %zu to %zu of a %sblock of %zu bytes were written\n", first, last, at_zone ? "" : "freed ",
+                c->size);
     }
+    zr_tell_block(&r, c);
+    tell_beside(&r, c);
+    zr_found(&r);
     return true;
 }
 

@@ -1,47 +1,41 @@
 /*
  * check:ipc: which processes have an IPC handle open, and who has freed what it stands for.
  *
- * They meet at a file in /dev/shm that stays empty: each handle has a byte for "open here" and one for "freed here",
- * and a process holds a POSIX read lock on it for as long as that is so. Whoever frees asks the kernel who has it open,
- * whoever closes asks who has freed it, and the kernel forgets processes that end.
+ * They meet at a file in /dev/shm that stays empty: each handle has a byte for each fact about it, and a process holds
+ * a POSIX read lock on it for as long as that is so. Whoever frees asks the kernel who has it open, whoever has it open
+ * asks every so often who has freed it, and the kernel forgets processes that end.
  */
 #include "check/check.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HANDLES = 256, IDS = 2 };
-enum fact { OPEN_HERE, FREED_HERE };
-enum role { UNUSED, EXPORTED, FREED, OPENED, CLOSED }; /* CLOSED: but not as often as opened */
+enum { IMPORTS = 256, FREED = 256 };
+enum fact { EXPORTED_HERE, FREED_HERE, OPEN_HERE, CLOSED_ONCE_HERE, FACTS }; /* CLOSED_ONCE: and still open */
+enum state { UNUSED, OPEN, CLOSED };                                         /* CLOSED: but not as often as opened */
 
-/* One for each export, and one for each opening. */
-static struct handle {
-    enum role role;
-    uint64_t id[IDS];
-    const void *at; /* the start of an exported block, or where it was opened */
+/* One for each opening. Under the lock, as all below. */
+static struct import {
+    enum state state;
+    bool told; /* that its exporter has freed it */
+    struct zr_handle_id id;
+    const void *at;
     struct zr_origin origin;
-} handles[HANDLES];
+} imports[IMPORTS];
+static struct zr_handle_id freed[FREED]; /* the last ones: facts about others are forgotten */
+static unsigned frees;
 static struct zr_lock lock;
-static int file = -1; /* under the lock; never closed, which would release the locks on its bytes */
-
-static uint64_t fnv1a(const void *bytes, size_t length) {
-    uint64_t sum = UINT64_C(14695981039346656037);
-
-    for (const unsigned char *p = bytes; length--; p++)
-        sum = (sum ^ *p) * UINT64_C(1099511628211);
-    return sum;
-}
+static int file = -1; /* never closed once there are locks on its bytes, which that would release */
 
 /*
- * The first id is that of all bytes of the handle, for programs that pass it on as it is; the second leaves out the
+ * The first part is of all bytes of the handle, for programs that pass it on as it is; the second leaves out the
  * descriptor at its start and has the file behind it instead, for those that send the descriptor and put their own in
  * its place.
  */
-static void name(struct handle *h, const ze_ipc_mem_handle_t *handle) {
+static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle) {
     struct statx s = {0}; /* fstat is a function of libc's own only from glibc 2.33 on */
     ze_ipc_mem_handle_t patched = *handle;
     uint64_t file_id;
@@ -50,8 +44,29 @@ static void name(struct handle *h, const ze_ipc_mem_handle_t *handle) {
     memcpy(&fd, handle, sizeof fd);
     file_id = fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_INO, &s) == 0 ? s.stx_ino : 0;
     memset(&patched, 0, sizeof fd);
-    h->id[0] = fnv1a(handle, sizeof *handle);
-    h->id[1] = fnv1a(&patched, sizeof patched) ^ fnv1a(&file_id, sizeof file_id);
+    return (struct zr_handle_id){{zr_hash_bytes(handle, sizeof *handle),
+                                  zr_hash_bytes(&patched, sizeof patched) ^ zr_hash_bytes(&file_id, sizeof file_id)}};
+}
+
+/*
+ * Sets (F_SETLK with F_RDLCK) or clears (F_UNLCK) a fact, and returns 0; or looks at it (F_GETLK with F_WRLCK), and
+ * returns another process for which it is so, 0 if that is of another PID namespace. -1: there is none, or it failed.
+ */
+static int fact_is(const struct zr_handle_id *id, enum fact fact, int command, short type) {
+    for (unsigned i = 0; i < 2; i++) {
+        off_t at = (off_t)((id->part[i] >> 4) * FACTS + fact);
+        struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
+
+        if (fcntl(file, command, &l) != 0)
+            return -1;
+        if (command == F_GETLK && l.l_type != F_UNLCK)
+            return l.l_pid;
+    }
+    return command == F_GETLK ? -1 : 0;
+}
+
+static int who(const struct zr_handle_id *id, enum fact fact) {
+    return fact_is(id, fact, F_GETLK, F_WRLCK);
 }
 
 static void open_file(void) {
@@ -66,142 +81,158 @@ static void open_file(void) {
         close(file);
         file = -1;
     }
+    if (file < 0)
+        zr_warn("check: cannot use %s: what other processes do with IPC handles is not seen", path);
 }
 
-/*
- * Sets (F_SETLK with F_RDLCK), clears (F_UNLCK) or looks at (F_GETLK with F_WRLCK) a fact. Returns another process for
- * which it is so, when looking; 0: there is none.
- */
-static unsigned fact_is(const struct handle *h, enum fact fact, int command, short type) {
-    for (unsigned i = 0; i < IDS; i++) {
-        struct flock l = {
-            .l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(h->id[i] >> 3 << 1 | fact), .l_len = 1};
-
-        if (fcntl(file, command, &l) == 0 && command == F_GETLK && l.l_type != F_UNLCK)
-            return (unsigned)l.l_pid;
-    }
-    return 0;
-}
-
-static void report_stale(unsigned pid, const struct handle *h) {
-    struct zr_report r = {.what = ZR_FOUND_IPC_STALE};
-
-    zr_tell(&r, "memory opened at %p was freed by process %u, and is still open here\n", h->at, pid);
-    zr_tell_origin(&r, "opened", &h->origin);
-    zr_found(&r);
-}
-
-/* Of this role, and of the same handle as `as`, or at this address, unless NULL. Under the lock; NULL: none. */
-static struct handle *find(enum role role, const struct handle *as, const void *at) {
-    for (struct handle *h = handles; h < handles + HANDLES; h++)
-        if (h->role == role && (!at || h->at == at) && (!as || h->id[0] == as->id[0] || h->id[1] == as->id[1]))
-            return h;
+/* In this state, and of this handle, or at this address, unless NULL. NULL: none. */
+static struct import *find(enum state state, const struct zr_handle_id *id, const void *at) {
+    for (struct import *i = imports; i < imports + IMPORTS; i++)
+        if (i->state == state && (!at || i->at == at) &&
+            (!id || i->id.part[0] == id->part[0] || i->id.part[1] == id->part[1]))
+            return i;
     return NULL;
 }
 
-/* An export in the place of an earlier one of the same handle; else in a free place, or in that of a freed block. */
-static void add(enum role role, const void *at, const ze_ipc_mem_handle_t *handle) {
-    struct handle h = {.role = role, .at = at}, *to = NULL;
-    int saved = errno;
+void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
+    struct zr_checked *c = zr_checked_at((uintptr_t)base);
 
-    if (!zr_checks(ZR_CHECK_IPC))
+    if (!c || !zr_checks(ZR_CHECK_IPC))
         return;
-    zr_origin_here(&h.origin);
-    name(&h, handle);
     zr_lock(&lock);
     open_file();
-    if (role == EXPORTED && !(to = find(EXPORTED, &h, NULL)))
-        to = find(FREED, &h, NULL);
-    if (!to && !(to = find(UNUSED, NULL, NULL)))
-        to = find(FREED, NULL, NULL);
-    if (to && to->role == FREED)
-        fact_is(to, FREED_HERE, F_SETLK, F_UNLCK);
-    if (to && role == OPENED)
-        fact_is(&h, OPEN_HERE, F_SETLK, F_RDLCK);
-    if (to)
-        *to = h;
+    c->handle = id_of(handle);
+    fact_is(&c->handle, FREED_HERE, F_SETLK, F_UNLCK); /* of an earlier block */
+    fact_is(&c->handle, EXPORTED_HERE, F_SETLK, F_RDLCK);
     zr_unlock(&lock);
-    if (!to)
-        zr_check_count(ZR_FOUND_PASSED_SHARED, 1);
-    errno = saved;
-}
-
-void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
-    add(EXPORTED, base, handle);
 }
 
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
-    add(OPENED, ptr, handle);
-}
+    struct import new = {.state = OPEN, .id = id_of(handle), .at = ptr}, *to;
 
-void zr_check_closed(const void *ptr) {
-    struct handle *h, closed;
-    int saved = errno;
-    unsigned pid = 0;
-
+    if (!zr_checks(ZR_CHECK_IPC))
+        return;
+    zr_origin_here(&new.origin);
     zr_lock(&lock);
-    h = find(OPENED, NULL, ptr);
-    if (h) {
-        closed = *h;
-        pid = fact_is(h, FREED_HERE, F_GETLK, F_WRLCK);
-        h->role = CLOSED;
-        if (!find(OPENED, &closed, NULL)) {
-            fact_is(&closed, OPEN_HERE, F_SETLK, F_UNLCK);
-            while ((h = find(CLOSED, &closed, NULL)))
-                h->role = UNUSED;
-        }
+    open_file();
+    to = find(UNUSED, NULL, NULL);
+    if (to) {
+        fact_is(&new.id, OPEN_HERE, F_SETLK, F_RDLCK);
+        *to = new;
     }
     zr_unlock(&lock);
-    if (pid)
-        report_stale(pid, &closed);
-    errno = saved;
+    if (to)
+        zr_worker_start(); /* it looks after imports */
+    else
+        zr_check_count(ZR_FOUND_PASSED_SHARED, 1);
 }
 
-void zr_handles_freed(const struct zr_checked *c) {
-    struct handle *h;
-    unsigned pid = 0;
+static void tell_process(struct zr_report *r, const char *what, int pid) {
+    char words[256];
 
-    zr_lock(&lock);
-    while ((h = find(EXPORTED, NULL, (const void *)c->base))) {
-        h->role = FREED;
-        /* Before anybody is looked for: of two that look one sees the other. */
-        fact_is(h, FREED_HERE, F_SETLK, F_RDLCK);
-        pid = pid ? pid : fact_is(h, OPEN_HERE, F_GETLK, F_WRLCK);
-    }
-    zr_unlock(&lock);
-    if (pid) {
-        struct zr_report r = {.what = ZR_FOUND_IPC_FREED_OPEN};
+    zr_process_words(pid, words, sizeof words);
+    zr_tell(r, "  %-10s %s\n", what, pid < 0 ? "no process that runs with check:ipc" : words);
+}
 
-        zr_tell(&r, "a block of %zu bytes was freed while process %u has it open\n", c->size, pid);
-        zr_tell_block(&r, c);
+void zr_imports_look(void) {
+    for (;;) {
+        struct zr_report r = {.what = ZR_FOUND_IPC_STALE};
+        struct import stale;
+        int pid = -1;
+
+        zr_lock(&lock);
+        for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++)
+            if (i->state == OPEN && !i->told && (pid = who(&i->id, FREED_HERE)) >= 0) {
+                i->told = true;
+                stale = *i;
+            }
+        zr_unlock(&lock);
+        if (pid < 0)
+            return;
+        zr_tell(&r, "memory opened at %p was freed by process %d, and is still open in process %d\n", stale.at, pid,
+                getpid());
+        tell_process(&r, "freed by", pid);
+        tell_process(&r, "open in", getpid());
+        zr_tell_origin(&r, "opened", &stale.origin);
         zr_found(&r);
     }
 }
 
+void zr_check_closed(const void *ptr) {
+    struct import *i;
+
+    zr_imports_look();
+    zr_lock(&lock);
+    if ((i = find(OPEN, NULL, ptr))) {
+        struct zr_handle_id id = i->id;
+        bool last;
+
+        i->state = CLOSED;
+        last = !find(OPEN, &id, NULL);
+        fact_is(&id, CLOSED_ONCE_HERE, F_SETLK, last ? F_UNLCK : F_RDLCK);
+        if (last)
+            fact_is(&id, OPEN_HERE, F_SETLK, F_UNLCK);
+        while (last && (i = find(CLOSED, &id, NULL)))
+            i->state = UNUSED;
+    }
+    zr_unlock(&lock);
+}
+
+void zr_exports_freed(const struct zr_checked *c) {
+    struct zr_report r = {.what = ZR_FOUND_IPC_FREED_OPEN};
+    struct zr_handle_id *place;
+    bool closed_once;
+    int pid;
+
+    if (!c->handle.part[0])
+        return;
+    zr_lock(&lock);
+    place = &freed[frees++ % FREED];
+    fact_is(place, FREED_HERE, F_SETLK, F_UNLCK);
+    fact_is(place, EXPORTED_HERE, F_SETLK, F_UNLCK);
+    *place = c->handle;
+    /* Before anybody is looked for: of two that look one sees the other. */
+    fact_is(place, FREED_HERE, F_SETLK, F_RDLCK);
+    pid = who(place, OPEN_HERE);
+    closed_once = pid >= 0 && who(place, CLOSED_ONCE_HERE) == pid;
+    zr_unlock(&lock);
+    if (pid < 0)
+        return;
+    zr_tell(&r, "a block of %zu bytes was freed by process %d while process %d has it open%s\n", c->size, getpid(), pid,
+            closed_once ? ", opened more often than closed" : "");
+    tell_process(&r, "freed by", getpid());
+    tell_process(&r, "open in", pid);
+    zr_tell_block(&r, c);
+    zr_found(&r);
+}
+
 /* What was opened and never closed is as common as memory that is never freed; some closed and some not is an error. */
-void zr_handles_end(void) {
-    struct handle *h;
-    unsigned pid;
+void zr_imports_end(void) {
+    struct import *i;
 
-    for (h = handles; h < handles + HANDLES; h++)
-        if (h->role == OPENED && (pid = fact_is(h, FREED_HERE, F_GETLK, F_WRLCK)))
-            report_stale(pid, h);
-    while ((h = find(CLOSED, NULL, NULL))) {
+    zr_imports_look();
+    while ((i = find(CLOSED, NULL, NULL))) {
         struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
-        struct handle closed = *h;
+        struct import closed = *i;
         unsigned opens = 0, closes = 0;
+        int pid = who(&i->id, EXPORTED_HERE);
 
-        for (; (h = find(CLOSED, &closed, NULL)); closes++)
-            h->role = UNUSED;
-        for (; (h = find(OPENED, &closed, NULL)); opens++)
-            h->role = UNUSED;
-        zr_tell(&r, "a handle was opened %u times and closed %u times\n", opens + closes, closes);
+        for (; (i = find(CLOSED, &closed.id, NULL)); closes++)
+            i->state = UNUSED;
+        for (; (i = find(OPEN, &closed.id, NULL)); opens++)
+            i->state = UNUSED;
+        zr_tell(&r, "a handle was opened %u times and closed %u times by process %d\n", opens + closes, closes,
+                getpid());
+        tell_process(&r, "opened by", getpid());
+        tell_process(&r, "exporter", pid);
         zr_tell_origin(&r, "opened", &closed.origin);
         zr_found(&r);
     }
 }
 
-void zr_handles_fork_child(void) {
-    memset(handles, 0, sizeof handles);
+/* Locks are not inherited. The descriptor may be shared with the parent: it is left alone. */
+void zr_imports_fork_child(void) {
+    memset(imports, 0, sizeof imports);
     lock = (struct zr_lock){0};
+    file = -1;
 }

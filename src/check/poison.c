@@ -15,8 +15,7 @@ enum {
     PATTERN = 0xff, /* NaN in fp32, fp16 and bf16, -1 in integers */
     ENGINES = 32,
     BUFFER = 1 << 20,
-    GROUPS = 16,
-    TABLE_SYNCHRONIZE = 22 /* zeDeviceSynchronize in its table, from API 1.14 on */
+    GROUPS = 16
 };
 
 /* In the table under zr_check_lock. Only the worker adds and uses them. */
@@ -24,11 +23,11 @@ static struct engine {
     ze_context_handle_t context; /* NULL: the place is free */
     ze_device_handle_t device;
     uint32_t hook;
-    bool works;
-    ze_command_list_handle_t list; /* synchronous */
-    unsigned char *buffer;
+    ze_command_list_handle_t list; /* synchronous; NULL: it does not work */
+    void *buffer;
     __typeof__(&zeCommandListAppendMemoryFill) fill;
     __typeof__(&zeCommandListAppendMemoryCopy) copy;
+    __typeof__(&zeCommandListDestroy) destroy;
 } engines[ENGINES];
 
 #define FIND(hook, name) ((__typeof__(&(name)))zr_function_below((hook), #name))
@@ -36,10 +35,9 @@ static struct engine {
 /* The group that copies and does not compute, else the first one. */
 static uint32_t copy_group(const struct engine *e) {
     __typeof__(&zeDeviceGetCommandQueueGroupProperties) get = FIND(e->hook, zeDeviceGetCommandQueueGroupProperties);
-    ze_command_queue_group_properties_t p[GROUPS];
+    ze_command_queue_group_properties_t p[GROUPS] = {0};
     uint32_t count = GROUPS;
 
-    memset(p, 0, sizeof p);
     for (unsigned i = 0; i < GROUPS; i++)
         p[i].stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
     if (!get || get(e->device, &count, p) != ZE_RESULT_SUCCESS)
@@ -51,22 +49,22 @@ static uint32_t copy_group(const struct engine *e) {
     return 0;
 }
 
-static bool make(struct engine *e) {
+/* Leaves it without a list if the driver does not play along. */
+static void make(struct engine *e) {
     __typeof__(&zeCommandListCreateImmediate) make_list = FIND(e->hook, zeCommandListCreateImmediate);
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .ordinal = copy_group(e),
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
     struct zr_call call = {.hook = e->hook};
-    __typeof__(&zeCommandListDestroy) destroy = FIND(e->hook, zeCommandListDestroy);
-    void *buffer = NULL;
 
     e->fill = FIND(e->hook, zeCommandListAppendMemoryFill);
     e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
-    if (ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &buffer) == ZE_RESULT_SUCCESS)
-        e->buffer = buffer;
-    return e->buffer && make_list && e->fill && e->copy && destroy &&
-           make_list(e->context, e->device, &queue, &e->list) == ZE_RESULT_SUCCESS;
+    e->destroy = FIND(e->hook, zeCommandListDestroy);
+    if (!make_list || !e->fill || !e->copy || !e->destroy ||
+        ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &e->buffer) != ZE_RESULT_SUCCESS ||
+        make_list(e->context, e->device, &queue, &e->list) != ZE_RESULT_SUCCESS)
+        e->list = NULL;
 }
 
 /* NULL: the driver does not play along, there are too many, or the process ends. */
@@ -84,9 +82,9 @@ static struct engine *engine_of(const struct zr_checked *c) {
     zr_unlock(&zr_check_lock);
     if (!e && empty) {
         e = empty;
-        e->works = make(e);
+        make(e);
     }
-    return e && e->works && !zr_worker_halts() ? e : NULL;
+    return e && e->list && !zr_worker_halts() ? e : NULL;
 }
 
 void zr_poison_drop(const void *context, bool held_up) {
@@ -104,8 +102,8 @@ void zr_poison_drop(const void *context, bool held_up) {
         zr_unlock(&zr_check_lock);
         if (!e.context || held_up)
             continue;
-        if (e.works)
-            FIND(e.hook, zeCommandListDestroy)(e.list);
+        if (e.list)
+            e.destroy(e.list);
         if (e.buffer)
             ((zr_fn_zeMemFree)zr_below(e.hook, ZR_E_zeMemFree))(e.context, e.buffer);
     }
@@ -147,37 +145,18 @@ bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *
     return true;
 }
 
-typedef ze_result_t (*synchronize)(ze_device_handle_t);
-
-/*
- * A loader before 1.19 or so lacks the function. With one driver in the process the loader's handles are the driver's,
- * and the driver's own table has it.
- */
-static synchronize from_table(void) {
-    typedef ze_result_t (*getter)(uint32_t version, void **table);
-    void *table[ZR_TABLE_SLOTS] = {0};
-    getter get = NULL;
-    unsigned drivers = 0;
-
-    for (unsigned n = 0; n < ZR_LOADED; n++)
-        if (__atomic_load_n(&zr_loaded[n].base, __ATOMIC_ACQUIRE) && zr_loaded[n].kind == ZR_LOADED_DRIVER) {
-            drivers++;
-            get = (getter)__atomic_load_n(&zr_loaded[n].getter[ZR_TABLE_Device], __ATOMIC_ACQUIRE);
-        }
-    if (drivers != 1 || !get || get(1 << 16 | 14, table) != ZE_RESULT_SUCCESS)
-        return NULL;
-    return (synchronize)ZR_FUNCTION(table[TABLE_SYNCHRONIZE]);
-}
-
+/* A loader before 1.25 lacks zeDeviceSynchronize; the driver has it from API 1.14 on. */
 bool zr_poison_rest(void) {
+    typedef ze_result_t (*synchronize)(ze_device_handle_t);
+
     for (unsigned number = 0; number < ZR_DEVICES; number++) {
         uint32_t hook = 0;
         ze_device_handle_t device = zr_device_handle(number, &hook);
-        synchronize wait = device ? (synchronize)zr_function_below(hook, "zeDeviceSynchronize") : NULL;
+        zr_function wait = device ? zr_function_below(hook, "zeDeviceSynchronize") : NULL;
 
         if (device && !wait)
-            wait = from_table();
-        if (device && (!wait || wait(device) != ZE_RESULT_SUCCESS))
+            wait = zr_function_of_driver("zeDeviceSynchronize");
+        if (device && (!wait || ((synchronize)wait)(device) != ZE_RESULT_SUCCESS))
             return false;
     }
     return true;

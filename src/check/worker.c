@@ -10,7 +10,6 @@
 #include "check/check.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,13 +25,15 @@ enum {
     PATIENCE = 5,   /* calls that may wait in vain */
     MS = 1000000
 };
+static const uint64_t IDLE = UINT64_C(50) * MS; /* how often the worker looks at imports when it has nothing to do */
 static const uint64_t TIME_LIMIT = UINT64_C(1000) * MS; /* when memory is short, a context goes, the process ends */
 
 struct zr_lock zr_check_lock;
 struct zr_checked_list zr_check_list[ZR_PLACES];
 static struct zr_checked *in_hand; /* what the worker works on, or NULL */
 static uint64_t tickets;           /* of frees */
-static uint64_t rested;            /* the devices were at rest after the free with this ticket; the worker's own */
+static uint64_t rested;            /* the devices were at rest after the free with this ticket, */
+static bool restless;              /* unless the driver cannot say so */
 static uint64_t rest_after;        /* they are to be, after this one */
 static void (*give_back)(const struct zr_block *b);
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
@@ -41,16 +42,12 @@ static int draining;     /* under the lock: calls for which the quarantine is em
 /* Atomic. CLOSING: nothing new is taken, what is there is verified. HALTED: the worker is to call nobody any more. */
 static int state;
 
-static int state_now(void) {
-    return __atomic_load_n(&state, __ATOMIC_ACQUIRE);
-}
-
 static bool runs(void) {
-    return state_now() == RUNNING;
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
 }
 
 bool zr_worker_halts(void) {
-    return state_now() >= HALTED;
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) >= HALTED;
 }
 
 /* --- lists, under the lock ---------------------------------------------------------------------------------------- */
@@ -108,16 +105,9 @@ static void wait_for_change(uint32_t seen, uint64_t ns) {
     syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* Until done(arg), asked under the lock, is true, or so long has passed. Not for the worker. */
 static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
-    uint64_t now, end = now_ns() + ns;
+    uint64_t now, end = zr_now() + ns;
 
     for (;;) {
         uint32_t seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST);
@@ -126,7 +116,7 @@ static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
         zr_lock(&zr_check_lock);
         is_done = done(arg);
         zr_unlock(&zr_check_lock);
-        now = now_ns();
+        now = zr_now();
         if (is_done || now >= end)
             return is_done;
         wait_for_change(seen, end - now);
@@ -170,22 +160,21 @@ static void release(struct zr_checked *c) {
 
 /* Gives back, unverified, what was freed up to this ticket and is not in hand. */
 static void give_up(uint64_t last) {
-    struct zr_checked *c;
+    for (;;) {
+        struct zr_checked *c = NULL;
 
-    do {
         zr_lock(&zr_check_lock);
-        c = NULL;
         for (enum zr_checked_place p = ZR_CHECKED_ASKED; p <= ZR_CHECKED_LEAVING && !c; p++)
             for (c = oldest(p); c && (!c->ticket || c->ticket > last || c == in_hand);)
                 c = c->newer;
         if (c)
             move(c, ZR_CHECKED_NOWHERE);
         zr_unlock(&zr_check_lock);
-        if (c) {
-            zr_check_count(ZR_FOUND_UNVERIFIED, 1);
-            release(c);
-        }
-    } while (c);
+        if (!c)
+            return;
+        zr_check_count(ZR_FOUND_UNVERIFIED, 1);
+        release(c);
+    }
 }
 
 /* What comes next, in hand and in the place where it belongs afterwards; where it was. Under the lock. */
@@ -206,11 +195,10 @@ static enum zr_checked_place take_next(void) {
     return from;
 }
 
-/* What was freed until now may be poisoned once the devices are at rest. False: there is nothing, or no rest. */
+/* What was freed until now may be poisoned once the devices are at rest. False: there is nothing. */
 static bool come_to_rest(void) {
-    struct zr_checked *c;
     uint64_t last;
-    bool any;
+    bool any, known;
 
     zr_lock(&zr_check_lock);
     last = tickets;
@@ -218,17 +206,14 @@ static bool come_to_rest(void) {
     zr_unlock(&zr_check_lock);
     if (!any)
         return false;
-    if (zr_poison_rest()) {
-        rested = last;
-        return true;
-    }
-    zr_warn("check: the driver cannot say when a device is at rest: freed memory is not poisoned");
+    known = zr_poison_rest();
+    if (!known)
+        zr_warn("check: the driver cannot say when a device is at rest: freed memory is not poisoned");
     zr_lock(&zr_check_lock);
-    any = oldest(ZR_CHECKED_FREED);
-    while ((c = oldest(ZR_CHECKED_FREED)))
-        move(c, ZR_CHECKED_LEAVING);
+    restless = !known;
+    rested = last;
     zr_unlock(&zr_check_lock);
-    return any;
+    return true;
 }
 
 /* Does what comes next. False: there is nothing. */
@@ -248,7 +233,7 @@ static bool step(void) {
     arm = from == ZR_CHECKED_ASKED && !c->armed && !c->ticket;
     good = arm ? zr_poison_fill(c, c->size, c->held)
                : (!poisoned || zr_look(c, false)) && (!c->armed || zr_look(c, true)) &&
-                     (!poison || zr_poison_fill(c, 0, c->size));
+                     (!poison || (!restless && zr_poison_fill(c, 0, c->size)));
     if (poison || (!good && !poisoned))
         zr_check_count(good ? ZR_FOUND_POISONED : ZR_FOUND_PASSED_FAILED, 1);
     if (from == ZR_CHECKED_LEAVING && poisoned)
@@ -273,10 +258,12 @@ static void *work(void *unused) {
     while (!zr_worker_halts()) {
         uint32_t seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST); /* before anything is looked for */
 
-        if (step())
+        if (step()) {
             changed();
-        else
-            wait_for_change(seen, UINT64_MAX / 2);
+            continue;
+        }
+        zr_imports_look();
+        wait_for_change(seen, IDLE);
     }
     __atomic_store_n(&state, STOPPED, __ATOMIC_RELEASE);
     changed();
@@ -287,7 +274,7 @@ static void *work(void *unused) {
 
 static bool is_stopped(void *unused) {
     (void)unused;
-    return state_now() == STOPPED;
+    return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == STOPPED;
 }
 
 /*
@@ -328,8 +315,7 @@ static bool create(void) {
     return made;
 }
 
-/* With the first block. False: there is no worker, and will be none. */
-static bool start(void) {
+bool zr_worker_start(void) {
     static bool registered;
     int none = NO_WORKER;
 
@@ -365,7 +351,7 @@ static bool is_done(void *arg) {
 }
 
 void zr_worker_born(const struct zr_checked *as, void (*release_block)(const struct zr_block *b)) {
-    bool guarded = start() && as->held > as->size;
+    bool guarded = zr_worker_start() && as->held > as->size;
     struct request r = {.ticket = 0};
 
     give_back = release_block;
@@ -399,45 +385,56 @@ static void ask(struct zr_checked *c) {
 }
 
 static bool is_rested(void *ticket) {
-    return rested >= *(uint64_t *)ticket;
+    return rested >= *(uint64_t *)ticket && !restless;
 }
 
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking) {
     const struct zr_checked_list *freed = &zr_check_list[ZR_CHECKED_FREED];
+    bool works = runs(), armed, done, stuck, ours;
     struct request r = {.c = c};
-    bool may_be_ours = runs(), is_kept, stuck;
-    uint64_t mine = 0;
+    uint64_t mine;
 
     zr_lock(&zr_check_lock);
-    if (before && may_be_ours)
+    mine = ++tickets;
+    if (works && poison && blocking) {
+        rest_after = mine;
+        zr_unlock(&zr_check_lock);
+        changed();
+        works = await_for_call(is_rested, &mine);
+        zr_lock(&zr_check_lock);
+    }
+    if (before && works)
         ask(before);
-    if (blocking)
-        mine = rest_after = ++tickets;
-    zr_unlock(&zr_check_lock);
-    changed();
-    if (blocking && may_be_ours)
-        may_be_ours = await_for_call(is_rested, &mine);
-    zr_lock(&zr_check_lock);
+    armed = works && c->armed;
     /* More must not wait for the devices to rest than the quarantine may hold: it is the program's memory. */
-    is_kept = poison && may_be_ours && freed->bytes + c->held <= zr_config.check_quarantine.bytes &&
-              freed->blocks < QUARANTINE_BLOCKS;
-    stuck = c == in_hand;
-    if (may_be_ours && (is_kept || c->armed || stuck)) {
-        c->ticket = r.ticket = ++tickets;
-        rest_after = is_kept ? tickets : rest_after;
-        move(c, is_kept ? ZR_CHECKED_FREED : ZR_CHECKED_LEAVING);
-    } else {
-        forget(c);
+    if (works && poison && freed->bytes + c->held <= zr_config.check_quarantine.bytes &&
+        freed->blocks < QUARANTINE_BLOCKS) {
+        c->ticket = r.ticket = rest_after = ++tickets;
+        move(c, ZR_CHECKED_FREED);
+    } else if (armed) {
+        move(c, ZR_CHECKED_ASKED);
     }
     zr_unlock(&zr_check_lock);
     changed();
-    if (poison && !is_kept)
+    if (poison && !r.ticket)
         zr_check_count(ZR_FOUND_PASSED_BUSY, 1);
+    done = (!r.ticket && !armed) || await_for_call(is_done, &r);
     if (r.ticket)
-        await_for_call(is_done, &r);
-    else if (stuck)
+        return true;
+    zr_lock(&zr_check_lock);
+    stuck = c == in_hand;
+    if (works && !blocking && (!done || stuck)) { /* the worker looks at it later, and gives it back */
+        c->ticket = ++tickets;
+        move(c, ZR_CHECKED_LEAVING);
+    } else {
+        forget(c);
+    }
+    ours = c->ticket;
+    zr_unlock(&zr_check_lock);
+    changed();
+    if (stuck && !ours)
         await(is_done, &r, 10 * TIME_LIMIT); /* for a command of ours: the driver would wait for it, too */
-    return r.ticket;
+    return ours;
 }
 
 struct drain {
@@ -471,7 +468,6 @@ static void leave_alone(const void *context) {
 uint64_t zr_check_drain(void *context) {
     struct drain d = {.context = context};
     uint64_t bytes = 0;
-    int saved = errno;
     bool held_up;
 
     zr_lock(&zr_check_lock);
@@ -493,7 +489,6 @@ uint64_t zr_check_drain(void *context) {
     zr_unlock(&zr_check_lock);
     if (context)
         zr_poison_drop(context, held_up);
-    errno = saved;
     return bytes;
 }
 

@@ -43,25 +43,40 @@ struct sum {
     uint64_t pci, bytes;
 };
 
-/* Our own file is not opened: closing it would release its lock. */
-static bool add_claims(const char *name, void *arg) {
-    struct flock writer = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    struct zeroute_segment_claim claim[ZR_DEVICES];
+/*
+ * The segment of this name, if another process of this user writes it: *writer is that process. -1: it is none. Our own
+ * is not opened: closing it would release its lock.
+ */
+static int open_other(const char *name, int *writer) {
+    struct flock held_by = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     const char *nonce = strrchr(name, '.');
-    struct zeroute_segment_header h;
-    struct sum *to = arg;
     struct statx x;
     char path[300];
     int fd;
     if (strncmp(name, ZEROUTE_SEGMENT_PREFIX, strlen(ZEROUTE_SEGMENT_PREFIX)) ||
         (zr_segment.header && strtoull(nonce + 1, NULL, 16) == zr_segment.header->nonce))
-        return true;
+        return -1;
     snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/%s", name);
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x) && x.stx_uid == geteuid() &&
-        S_ISREG(x.stx_mode) && pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_SEGMENT_MAGIC &&
-        h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims && !fcntl(fd, F_GETLK, &writer) &&
-        writer.l_type != F_UNLCK &&
+        S_ISREG(x.stx_mode) && !fcntl(fd, F_GETLK, &held_by) && held_by.l_type != F_UNLCK) {
+        *writer = held_by.l_pid;
+        return fd;
+    }
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static bool add_claims(const char *name, void *arg) {
+    struct zeroute_segment_claim claim[ZR_DEVICES];
+    struct zeroute_segment_header h;
+    struct sum *to = arg;
+    int writer, fd = open_other(name, &writer);
+    if (fd < 0)
+        return true;
+    if (pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_SEGMENT_MAGIC &&
+        h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims &&
         pread(fd, claim, sizeof claim, (off_t)(h.globals_offset + h.claims)) == sizeof claim)
         for (unsigned i = 0; i < ZR_DEVICES; i++) {
             uint64_t more = claim[i].card == to->pci + 1 ? claim[i].blocks + claim[i].unseen : 0;
@@ -70,9 +85,47 @@ static bool add_claims(const char *name, void *arg) {
                     more = more > held[k].vram ? more - held[k].vram : 0;
             to->bytes += more < UINT64_C(1) << 48 ? more : 0;
         }
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return true;
+}
+
+struct search {
+    int pid;
+    char name[128];
+};
+
+/* It is the process's if that holds the lock of its writer, whatever number is in its name. False: found. */
+static bool is_not_of(const char *name, void *arg) {
+    struct search *s = arg;
+    int writer = 0, fd = open_other(name, &writer);
+    if (fd < 0)
+        return true;
+    close(fd);
+    if (writer == s->pid)
+        snprintf(s->name, sizeof s->name, "%s", name);
+    return writer != s->pid;
+}
+
+void zr_process_words(int pid, char *out, size_t size) {
+    struct search s = {.pid = pid};
+    char path[32], command[96];
+    size_t length;
+    if (pid <= 0) {
+        snprintf(out, size, "a process of another PID namespace");
+        return;
+    }
+    if (pid == getpid() && zr_segment.header)
+        snprintf(s.name, sizeof s.name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", pid,
+                 (unsigned long long)zr_segment.header->nonce);
+    else
+        zr_each_entry(ZEROUTE_SEGMENT_DIR, PROCESSES, is_not_of, &s);
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    length = zr_read_file(path, command, sizeof command);
+    for (size_t i = 0; i + 1 < length; i++)
+        command[i] = command[i] ? command[i] : ' ';
+    snprintf(out, size, "process %d (%s), %s%s", pid, zr_printable(command),
+             *s.name ? "segment " ZEROUTE_SEGMENT_DIR "/" : "which has no segment",
+             *s.name ? zr_printable(s.name) : "");
 }
 
 void zr_claim(unsigned device, int64_t bytes) {

@@ -34,10 +34,10 @@ enum zr_card {
     ZR_CARD_FIGURES
 };
 
-#define ZR_DEVICES 16  /* devices beyond are counted with the last */
-#define ZR_DYNAMIC 512 /* fields that get their name at run time */
-#define ZR_TEXT_ROOM 1008
-#define ZR_SHARDS 256 /* threads beyond share shard 0 */
+#define ZR_DEVICES 16     /* devices beyond are counted with the last */
+#define ZR_DYNAMIC 512    /* fields that get their name at run time */
+#define ZR_TEXT_ROOM 2032 /* a report of check with both its stacks */
+#define ZR_SHARDS 256     /* threads beyond share shard 0 */
 
 /* What has a peak. */
 enum zr_account {
@@ -109,7 +109,7 @@ bool zr_stats_is_open(void);
 uint64_t zr_process_start(void);
 /* A number as it is now; without effect before zr_stats_open(). */
 void zr_gauge(enum zr_gauge g, uint64_t value);
-/* Replaces a text, cut at 1007 bytes; without effect before zr_stats_open(). */
+/* Replaces a text, cut at 2031 bytes; without effect before zr_stats_open(). */
 void zr_text(enum zr_text t, const char *text);
 /*
  * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for zr_count_named(), the same one
@@ -389,8 +389,10 @@ void zr_drm_name(unsigned device, uint64_t pci);
 #define ZR_NO_ADDRESS UINT64_MAX
 uint64_t zr_drm_address(unsigned device);
 
-/* --- claim.c: what all processes have of a card ------------------------------------------------------------------- */
+/* --- claim.c: segments of other processes, and what all have of a card -------------------------------------------- */
 
+/* A process of this user for people: number, command line, segment. Opens every segment that there is. */
+void zr_process_words(int pid, char *out, size_t size);
 /* Announces that this process takes so many bytes of a device, or gives them back. */
 void zr_claim(unsigned device, int64_t bytes);
 /*

@@ -36,8 +36,12 @@ foreign_free|where no allocation begins
 wrong_context|which is not its own
 context_live|1 blocks, 4096 bytes, were still allocated when their context
 leak|1 blocks, 4096 bytes, were still allocated at the end
-ipc_freed_open|a block of 2097152 bytes was freed while process
-ipc_freed_open|was freed by process
+leaks|7 blocks, 5247680 bytes, were still allocated at the end of the process; the largest:
+beside|  behind it  2072 bytes away: 0x
+ipc_freed_open|a block of 2097152 bytes was freed by process
+ipc_freed_open|, and is still open in process
+ipc_told_at_once|told by the importer: zeroute: check: ipc_stale_import
+ipc_half_closed| has it open, opened more often than closed
 ipc_unclosed|a handle was opened 2 times and closed 1 times
 END
 promise "on two cards, too" finds 2 write_after_free 'bytes 128 to 135 of a freed block of 4096 bytes'

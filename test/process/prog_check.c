@@ -125,6 +125,35 @@ static void leak(void) {
     on_card(&gpu, 0, 4096);
 }
 
+/* The three largest of these are named. */
+static void leaks(void) {
+    static const size_t size[] = {1000, 3 * MIB, 500, 2 * MIB, 2000, 600, 700};
+    begin();
+    for (unsigned i = 0; i < sizeof size / sizeof *size; i++)
+        on_card(&gpu, 0, size[i]);
+}
+
+/* Prints what the report must say of a block that lives beside p. */
+static void must_be_told(const char *p, const char *beside) {
+    size_t away = (size_t)(beside < p ? p - beside : beside - p) - 1000;
+    printf("must be told:   %s it  %zu bytes away: %p, 1000 bytes, live\n", beside < p ? "before" : "behind", away,
+           (const void *)beside);
+}
+
+/* Between the freed block and those that live on either side lie blocks that were freed before it. */
+static void beside(void) {
+    char *p[5];
+    begin();
+    for (int i = 0; i < 5; i++)
+        p[i] = on_card(&gpu, 0, 1000);
+    OK(zeMemFree(gpu.context, p[1]));
+    OK(zeMemFree(gpu.context, p[3]));
+    OK(zeMemFree(gpu.context, p[2]));
+    write_bytes(p[2], 0, 1);
+    must_be_told(p[2], p[0]);
+    must_be_told(p[2], p[4]);
+}
+
 static void many(void) {
     begin();
     for (int i = 0; i < 14; i++) {
@@ -140,6 +169,7 @@ static void many(void) {
 /* Forked before Level Zero is touched: the parent exports, the child opens. Bytes through the pipes are their turns. */
 static int to_child[2], to_parent[2];
 static int importer;
+static bool without_segment; /* the importer */
 
 static void turn(int fd) {
     EXPECT(write(fd, "", 1) == 1);
@@ -155,6 +185,8 @@ static void *share(unsigned opens, ze_ipc_mem_handle_t *handle) {
     void *p = NULL;
     EXPECT(pipe(to_child) == 0 && pipe(to_parent) == 0);
     importer = fork() == 0;
+    if (importer && without_segment)
+        setenv("ZEROUTE_CONF", "check:all,check_wait:20s,stats:off", 1);
     begin();
     if (!importer) {
         p = on_card(&gpu, 0, 2 * MIB);
@@ -212,6 +244,63 @@ static void ipc_poisoned(void) {
     end();
 }
 
+/* The importer does nothing more, and has its own stderr: the exporter waits for what is told there. */
+static void ipc_told_at_once(void) {
+    static char text[8192];
+    ze_ipc_mem_handle_t handle;
+    size_t used = 0;
+    ssize_t n;
+    int told[2];
+    EXPECT(pipe(told) == 0);
+    void *p = share(1, &handle);
+    if (importer) {
+        dup2(told[1], 2);
+        turn(to_parent[1]);
+        await_turn(to_child[0]);
+        _exit(0);
+    }
+    await_turn(to_parent[0]);
+    OK(zeMemFree(gpu.context, p));
+    while (!strstr(text, "opened     by thread") && (n = read(told[0], text + used, sizeof text - 1 - used)) > 0)
+        used += (size_t)n;
+    printf("told by the importer: %s\n", text);
+    turn(to_child[1]);
+    join();
+    end();
+}
+
+/* What is said of a process without a segment. */
+static void ipc_no_segment(void) {
+    ze_ipc_mem_handle_t handle;
+    without_segment = true;
+    void *p = share(1, &handle);
+    if (importer) {
+        await_turn(to_child[0]);
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+    } else {
+        OK(zeMemFree(gpu.context, p));
+        turn(to_child[1]);
+        join();
+    }
+    end();
+}
+
+static void ipc_half_closed(void) {
+    ze_ipc_mem_handle_t handle;
+    void *p = share(2, &handle);
+    if (importer) {
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+        turn(to_parent[1]);
+        await_turn(to_child[0]);
+        exit(0);
+    }
+    await_turn(to_parent[0]);
+    OK(zeMemFree(gpu.context, p));
+    turn(to_child[1]);
+    join();
+    end();
+}
+
 static void ipc_unclosed(void) {
     ze_ipc_mem_handle_t handle;
     void *p = share(2, &handle);
@@ -234,6 +323,16 @@ static void ipc_clean(void) {
     } else {
         OK(zeMemCloseIpcHandle(gpu.context, p));
     }
+    end();
+}
+
+/* Under check:guard: the driver's own answer, and the block is the program's as before. */
+static void refused_free(void) {
+    begin();
+    void *p = on_card(&gpu, 0, 1000);
+    GIVES(ZE_RESULT_ERROR_DEVICE_LOST, zeMemFree(gpu.context, p));
+    write_bytes(p, 0, 1000);
+    OK(zeMemFree(gpu.context, p));
     end();
 }
 
@@ -397,11 +496,17 @@ int main(int argc, char **argv) {
                                         PART(wrong_context),
                                         PART(context_live),
                                         PART(leak),
+                                        PART(leaks),
+                                        PART(beside),
                                         PART(many),
                                         PART(ipc_freed_open),
                                         PART(ipc_poisoned),
+                                        PART(ipc_told_at_once),
+                                        PART(ipc_no_segment),
+                                        PART(ipc_half_closed),
                                         PART(ipc_unclosed),
                                         PART(ipc_clean),
+                                        PART(refused_free),
                                         PART(clean),
                                         PART(in_flight),
                                         PART(waits_for_us),
@@ -410,5 +515,5 @@ int main(int argc, char **argv) {
                                         PART(forks),
                                         PART(threads),
                                         {NULL, NULL}};
-    return run_part(parts, argc, argv);
+    return run_part(parts, argc > 2 ? 2 : argc, argv); /* the rest is for reports to show */
 }

@@ -5,14 +5,36 @@
 #include "child.h"
 #include "suite.h"
 
+#include <sys/stat.h>
+
 /* Long enough for a loaded machine: what was not waited for may be missed. */
 #define ALL "ZEROUTE_CONF=check:all,check_wait:20s"
 
 static struct child *run(const char *conf, const char *part) {
     const char *settings[] = {sim_driver(), conf, "ZE_SIMGPU=devices:2,vram:32MiB", NULL};
-    const char *argv[] = {"check", part, NULL};
+    const char *argv[] = {"check", part, "\033[2J", NULL};
 
     return child_run(settings, argv);
+}
+
+/* What the report says of each process: its command line as far as it can be shown, and its segment. */
+static unsigned named(const char *out, const char *role, const char *part) {
+    char line[256], segment[96];
+    unsigned times = 0;
+    int pid;
+
+    snprintf(line, sizeof line, "  %-10s process %%d (check %s ?[2J), segment /dev/shm/%%95s", role, part);
+    for (const char *p = out; (p = strstr(p, role)); p++) {
+        char prefix[32];
+
+        if (p - out < 2 || sscanf(p - 2, line, &pid, segment) != 2)
+            continue;
+        snprintf(prefix, sizeof prefix, "zeroute.%d.", pid);
+        ck_assert_msg(strncmp(segment, prefix, strlen(prefix)) == 0, "%s\n%s", segment, out);
+        ck_assert_uint_eq(strlen(segment), strlen(prefix) + 16);
+        times++;
+    }
+    return times;
 }
 
 static struct {
@@ -36,6 +58,11 @@ static struct {
     {"foreign_free", "foreign_free", 1, {"where no allocation begins", "freed"}},
     {"wrong_context", "wrong_context", 1, {"which is not its own", "allocated", "freed"}},
     {"context_live", "context_with_live_blocks", 1, {"1 blocks, 4096 bytes", "allocated"}},
+    {"leaks",
+     "leak",
+     0,
+     {"7 blocks, 5247680 bytes, were still allocated at the end of the process; the largest:",
+      "3145728 bytes of device memory", "2097152 bytes of device memory"}},
     {"leak", "leak", 0, {"1 blocks, 4096 bytes, were still allocated at the end of the process", "allocated"}},
 };
 
@@ -62,10 +89,68 @@ START_TEST(a_block_freed_while_another_process_has_it_open_is_reported_on_both_s
     const char *mine, *theirs;
 
     child_ok(c);
-    mine = strstr(c->out, "a block of 2097152 bytes was freed while process ");
+    mine = strstr(c->out, "a block of 2097152 bytes was freed by process ");
     theirs = strstr(c->out, " was freed by process ");
     ck_assert_msg(mine && theirs, "%s", c->out);
+    ck_assert_msg(named(c->out, "freed by", "ipc_freed_open") == 2, "%s", c->out);
+    ck_assert_msg(named(c->out, "open in", "ipc_freed_open") == 2, "%s", c->out);
+    ck_assert_ptr_null(strchr(c->out, '\033'));
     ck_assert_uint_eq(child_count(c, "check.ipc_freed_while_open"), 1);
+    ck_assert_uint_eq(named(zeroute_find(c->s, "check.error.1")->text, "open in", "ipc_freed_open"), 1);
+    child_free(c);
+}
+END_TEST
+
+/* Names that only look like segments are passed over: none is waited for, and no link is followed. */
+START_TEST(a_process_without_a_segment_is_said_to_have_none) {
+    const char *pipe = "/dev/shm/zeroute.1.check-pipe", *link = "/dev/shm/zeroute.1.check-link";
+    struct child *c;
+
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    ck_assert_int_eq(symlink("/dev/zero", link), 0);
+    c = run(ALL, "ipc_no_segment");
+    unlink(pipe);
+    unlink(link);
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "(check ipc_no_segment ?[2J), which has no segment\n"), "%s", c->out);
+    ck_assert_msg(named(c->out, "freed by", "ipc_no_segment") == 2, "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+/* It calls nothing after the free of its exporter. */
+START_TEST(an_importer_is_told_at_once_that_its_exporter_has_freed) {
+    struct child *c = run(ALL, "ipc_told_at_once");
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "told by the importer: zeroute: check: ipc_stale_import"), "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(the_nearest_live_blocks_on_both_sides_are_named) {
+    struct child *c = run(ALL, "beside");
+    unsigned told = 0;
+
+    child_ok(c);
+    for (const char *p = c->out; (p = strstr(p, "must be told: ")); p++) {
+        char line[128] = "\n  ";
+
+        sscanf(p, "must be told:   %120[^\n]", line + strlen(line));
+        ck_assert_msg(strstr(c->out, line), "%s\n%s", line, c->out);
+        told++;
+    }
+    ck_assert_uint_eq(told, 2);
+    child_free(c);
+}
+END_TEST
+
+/* With check:free it comes later, and the program has gone on. */
+START_TEST(with_guard_alone_a_free_answers_as_the_driver_does) {
+    struct child *c = run("ZEROUTE_CONF=check:guard,check_wait:20s,inject:zeMemFree@1=0x70000001", "refused_free");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
     child_free(c);
 }
 END_TEST
@@ -84,7 +169,14 @@ START_TEST(a_handle_opened_twice_and_closed_once_is_reported) {
     struct child *c = run(ALL, "ipc_unclosed");
 
     child_ok(c);
-    ck_assert_msg(strstr(c->out, "a handle was opened 2 times and closed 1 times"), "%s", c->out);
+    ck_assert_msg(strstr(c->out, "a handle was opened 2 times and closed 1 times by process "), "%s", c->out);
+    ck_assert_uint_eq(named(c->out, "opened by", "ipc_unclosed"), 1);
+    ck_assert_uint_eq(named(c->out, "exporter", "ipc_unclosed"), 1);
+    child_free(c);
+    c = run(ALL, "ipc_half_closed");
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, " has it open, opened more often than closed\n"), "%s", c->out);
+    ck_assert_uint_eq(named(c->out, "exporter", "ipc_half_closed"), 1);
     child_free(c);
 }
 END_TEST
@@ -208,6 +300,10 @@ int main(void) {
     tcase_add_loop_test(t, every_error_is_found_with_its_offsets_and_stacks, 0, sizeof errors / sizeof *errors);
     tcase_add_loop_test(t, a_legal_program_runs_as_without_and_nothing_is_reported, 0, sizeof legal / sizeof *legal);
     tcase_add_test(t, a_block_freed_while_another_process_has_it_open_is_reported_on_both_sides);
+    tcase_add_test(t, a_process_without_a_segment_is_said_to_have_none);
+    tcase_add_test(t, an_importer_is_told_at_once_that_its_exporter_has_freed);
+    tcase_add_test(t, the_nearest_live_blocks_on_both_sides_are_named);
+    tcase_add_test(t, with_guard_alone_a_free_answers_as_the_driver_does);
     tcase_add_test(t, an_importer_of_a_freed_block_reads_poison_if_asked);
     tcase_add_test(t, a_handle_opened_twice_and_closed_once_is_reported);
     tcase_add_test(t, ten_are_told_and_the_rest_counted);

@@ -253,6 +253,10 @@ ze_result_t sim_zeDeviceSynchronize(ze_device_handle_t device) {
     return ZE_RESULT_SUCCESS;
 }
 
+/* By name as well, as all functions of Intel's driver are: a loader before 1.25 leads to it in no other way. */
+ze_result_t zeDeviceSynchronize(ze_device_handle_t device)
+    __attribute__((visibility("default"), alias("sim_zeDeviceSynchronize")));
+
 ze_result_t sim_zeCommandQueueCreate(ze_context_handle_t context, ze_device_handle_t device,
                                      const ze_command_queue_desc_t *desc, ze_command_queue_handle_t *out) {
     if (!context || !device)
