@@ -1,10 +1,10 @@
 /*
- * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c. Builds alone, for anybody.
+ * zeroute/reader.h: what is in a segment. Which segments there are: reader_list.c; how they are opened: reader_open.c.
  *
  * Whatever a segment says, reading it takes at most about 100 ms of a processor and 16 MiB: every count and size is
- * bounded here, and what takes longer is given up.
+ * bounded here, and what takes longer is given up. The folder builds alone, for anybody.
  */
-#include "zeroute/reader.h"
+#include "reader/snapshot.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,17 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef SYS_openat2
-#include <linux/openat2.h>
-#endif
 
 #define RETRY_NS 50000000u /* for all that must agree, together */
 /* Then with 100 us between: a writer that lost its processor needs some time. */
 #define RETRIES_AT_ONCE 64
-#define DERIVED 5 /* fields that follow a histogram */
 /* What a segment of today needs, several times over. */
 #define MOST_NS 90000000u /* of the processor */
 #define MOST_FIELDS 2048
@@ -35,192 +30,6 @@
 #define MOST_BYTES ((uint64_t)64 << 20) /* of all shards */
 #define MOST_TABLE ((uint64_t)2 << 20)  /* bytes of the table of fields */
 #define MOST_TEXT ((uint64_t)1 << 20)   /* room of all texts */
-
-/* Memory of a snapshot, freed as a whole: pieces, many of them names, come from chunks. */
-#define CHUNK ((size_t)32 << 10)
-struct memory {
-    struct memory *next;
-    size_t used, room;
-    _Alignas(16) char bytes[];
-};
-
-static void *keep(struct zeroute_snapshot *s, size_t size) {
-    struct memory *m = s->memory;
-    size = (size + 15) & ~(size_t)15;
-    if (!m || m->room - m->used < size) {
-        size_t room = size > CHUNK / 4 ? size : CHUNK;
-        m = calloc(1, sizeof *m + room);
-        if (!m)
-            return NULL;
-        m->room = room;
-        m->next = s->memory;
-        s->memory = m;
-    }
-    m->used += size;
-    return m->bytes + m->used - size;
-}
-
-static const char *keep_text(struct zeroute_snapshot *s, const char *text, size_t length) {
-    char *copy = keep(s, length + 1);
-    if (!copy)
-        return "";
-    memcpy(copy, text, length);
-    return copy;
-}
-
-void zeroute_snapshot_free(struct zeroute_snapshot *s) {
-    if (!s)
-        return;
-    struct memory *m = s->memory;
-    while (m) {
-        struct memory *next = m->next;
-        free(m);
-        m = next;
-    }
-    free(s->field);
-    free(s->fact);
-    free(s);
-}
-
-/* --- histograms ------------------------------------------------------------------------------- */
-
-uint64_t zeroute_bucket_floor(unsigned bucket) {
-    if (bucket == 0)
-        return 0;
-    unsigned octave = (bucket - 1) / 4 + 4;
-    return (uint64_t)(4 + (bucket - 1) % 4) << (octave - 2);
-}
-
-static uint64_t percentile(const uint64_t *buckets, uint64_t total, uint64_t max, unsigned percent) {
-    if (!total)
-        return 0;
-    if (total == 1)
-        return max;
-    uint64_t rank = (total * percent + 99) / 100, below = 0;
-    unsigned b = 0;
-    while (b + 1 < ZEROUTE_BUCKETS && below + buckets[b] < rank)
-        below += buckets[b++];
-    double low = (double)zeroute_bucket_floor(b);
-    double high = b + 1 < ZEROUTE_BUCKETS ? (double)zeroute_bucket_floor(b + 1) : (double)max;
-    double part = buckets[b] ? ((double)(rank - below) - 0.5) / (double)buckets[b] : 0;
-    uint64_t value = (uint64_t)(low + (high - low) * part);
-    return value > max ? max : value;
-}
-
-/* at[0] is the histogram, with its sum in `value`; the derived fields follow it. */
-static void derive(struct zeroute_field *at, uint64_t max) {
-    uint64_t total = 0;
-    for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++)
-        total += at->buckets[b];
-    at[1].value = total;
-    at[2].value = at->value;
-    at[3].value = percentile(at->buckets, total, max, 50);
-    at[4].value = percentile(at->buckets, total, max, 99);
-    at[5].value = max;
-}
-
-static bool name_derived(struct zeroute_snapshot *s, struct zeroute_field *at) {
-    static const struct {
-        const char *name, *unit, *help;
-        enum zeroute_type type;
-    } part[DERIVED] = {
-        {"calls", "", "calls that were timed, or that a timed one stands for", ZEROUTE_COUNTER},
-        {"sum_ns", "ns", "time of these calls together", ZEROUTE_COUNTER},
-        {"p50_ns", "ns", "half of the calls took no longer", ZEROUTE_GAUGE},
-        {"p99_ns", "ns", "99 of 100 calls took no longer", ZEROUTE_GAUGE},
-        {"max_ns", "ns", "the longest call", ZEROUTE_PEAK},
-    };
-    for (size_t i = 0; i < DERIVED; i++) {
-        size_t size = strlen(at->name) + 16;
-        char *name = keep(s, size);
-        if (!name)
-            return false;
-        snprintf(name, size, "%s.%s", at->name, part[i].name);
-        at[1 + i] =
-            (struct zeroute_field){.name = name, .unit = part[i].unit, .help = part[i].help, .type = part[i].type};
-    }
-    return true;
-}
-
-/* --- the file --------------------------------------------------------------------------------- */
-
-/* Folder by folder, where the kernel cannot do it at once. */
-static int open_step_by_step(int from, const char *path, int flags) {
-    char part[256];
-    int fd = fcntl(from, F_DUPFD_CLOEXEC, 0);
-    while (fd >= 0 && *path) {
-        size_t length = strcspn(path, "/");
-        snprintf(part, sizeof part, "%.*s", (int)length, path);
-        path += length + (path[length] == '/');
-        int next = openat(fd, part, *path ? O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW : flags);
-        int saved = errno;
-        close(fd);
-        errno = saved;
-        fd = next;
-    }
-    return fd;
-}
-
-static int open_below(int from, const char *path, int flags) {
-#ifdef SYS_openat2
-    struct open_how how = {.flags = (unsigned)flags, .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    int fd = (int)syscall(SYS_openat2, from, path, &how, sizeof how);
-    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
-        return fd;
-#endif
-    return open_step_by_step(from, path, flags);
-}
-
-/*
- * /proc/<pid>/root is another's file system, and a link in it leads out of it, wherever its owner likes: none is
- * followed.
- */
-int zeroute_open(const char *path, int flags) {
-    static const char root[] = "/root/";
-    const char *rest = strncmp(path, "/proc/", 6) == 0 ? strstr(path, root) : NULL;
-    char part[64];
-    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    if (!rest)
-        return open(path, flags);
-    rest += strlen(root);
-    snprintf(part, sizeof part, "%.*s", (int)(rest - path), path);
-    int from = open(part, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (from < 0)
-        return -1;
-    int fd = open_below(from, rest, flags), saved = errno;
-    close(from);
-    errno = saved;
-    return fd;
-}
-
-/* Our own /dev/shm may be a link; no other is. */
-static int open_directory_of(const struct zeroute_process *p) {
-    char directory[sizeof p->path];
-    const char *slash = strrchr(p->path, '/');
-    snprintf(directory, sizeof directory, "%.*s", slash ? (int)(slash - p->path) : 0, p->path);
-    if (strcmp(directory, ZEROUTE_SEGMENT_DIR) == 0)
-        return open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return zeroute_open(directory, O_RDONLY | O_DIRECTORY);
-}
-
-int zeroute_open_listed(const struct zeroute_process *p, int *directory) {
-    struct stat st;
-    int in = open_directory_of(p);
-    int fd =
-        in < 0 ? -1 : openat(in, strrchr(p->path, '/') + 1, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    int saved = errno;
-    if (fd >= 0 && (fstat(fd, &st) || st.st_dev != p->device || st.st_ino != p->inode)) {
-        close(fd);
-        fd = -1;
-        saved = ESTALE;
-    }
-    if (fd >= 0 && directory)
-        *directory = in;
-    else if (in >= 0)
-        close(in);
-    errno = saved;
-    return fd;
-}
 
 static bool read_at(int fd, void *out, size_t size, uint64_t offset) {
     char *to = out;
@@ -456,7 +265,7 @@ static const char *read_text(struct image *m, struct zeroute_snapshot *s, uint64
     if (!read_at(m->fd, &head, sizeof head, offset) || (!head.length && !(head.generation & 1)))
         return ""; /* most of them are empty */
     uint64_t most = room - sizeof head - 1;
-    char *text = keep(s, room);
+    char *text = zeroute_keep(s, room);
     m->texts += room;
     for (int i = 0; text && i < RETRIES_AT_ONCE; i++) {
         if (!read_at(m->fd, &head, sizeof head, offset))
@@ -513,23 +322,23 @@ static uint64_t peak(const struct image *m, const struct zeroute_segment_field *
 
 static bool histogram(const struct image *m, struct zeroute_snapshot *s, const struct zeroute_segment_field *f,
                       uint64_t max, struct zeroute_field *out) {
-    uint64_t *buckets = keep(s, ZEROUTE_BUCKETS * sizeof *buckets);
+    uint64_t *buckets = zeroute_keep(s, ZEROUTE_BUCKETS * sizeof *buckets);
     if (!buckets)
         return false;
     out->value = word((const char *)m->sum, m->h->shard_size, f->offset);
     for (unsigned b = 0; b < ZEROUTE_BUCKETS; b++)
         buckets[b] = word((const char *)m->sum, m->h->shard_size, (uint64_t)f->offset + 16 + b * 8);
     out->buckets = buckets;
-    if (!name_derived(s, out))
+    if (!zeroute_name_derived(s, out))
         return false;
-    derive(out, max);
+    zeroute_derive(out, max);
     return true;
 }
 
 static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
     const struct zeroute_segment_header *h = m->h;
     size_t seen = 0; /* histograms */
-    s->field = calloc(h->field_count + m->histograms * DERIVED + 1, sizeof *s->field);
+    s->field = calloc(h->field_count + m->histograms * ZEROUTE_DERIVED + 1, sizeof *s->field);
     if (!s->field)
         return false;
     for (unsigned i = 0; i < h->field_count; i++) {
@@ -538,9 +347,9 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
         if (i % 128 == 0 && takes_too_long(m))
             return false;
         *out = (struct zeroute_field){
-            .name = keep_text(s, f.name, strnlen(f.name, sizeof f.name)),
-            .unit = keep_text(s, f.unit, strnlen(f.unit, sizeof f.unit)),
-            .help = keep_text(s, f.help, strnlen(f.help, sizeof f.help)),
+            .name = zeroute_keep_text(s, f.name, strnlen(f.name, sizeof f.name)),
+            .unit = zeroute_keep_text(s, f.unit, strnlen(f.unit, sizeof f.unit)),
+            .help = zeroute_keep_text(s, f.help, strnlen(f.help, sizeof f.help)),
             .type = (enum zeroute_type)f.type,
         };
         switch (f.type) {
@@ -557,7 +366,7 @@ static bool add_fields(struct image *m, struct zeroute_snapshot *s) {
         case ZEROUTE_HISTOGRAM:
             if (!histogram(m, s, &f, m->longest[seen++].ns, out))
                 return false;
-            s->field_count += DERIVED;
+            s->field_count += ZEROUTE_DERIVED;
             break;
         case ZEROUTE_TEXT:
             out->text = read_text(m, s, h->globals_offset + f.offset, f.stride);
@@ -602,8 +411,8 @@ static bool add_facts(struct zeroute_snapshot *s, const char *text) {
         const char *tab = memchr(text, '\t', length);
         if (tab) {
             struct zeroute_fact *f = &s->fact[s->fact_count++];
-            f->key = keep_text(s, text, (size_t)(tab - text));
-            f->value = keep_text(s, tab + 1, length - (size_t)(tab - text) - 1);
+            f->key = zeroute_keep_text(s, text, (size_t)(tab - text));
+            f->value = zeroute_keep_text(s, tab + 1, length - (size_t)(tab - text) - 1);
         }
         text += length + (text[length] == '\n');
     }
@@ -632,8 +441,6 @@ static void activity(struct zeroute_snapshot *s, const struct image *m) {
         s->last_activity_ns = m->h->created_ns + (uint64_t)ns;
 }
 
-static void index_names(struct zeroute_snapshot *s);
-
 static bool read_image(struct image *m, struct zeroute_snapshot *s, uint64_t retry_ns) {
     const struct zeroute_segment_header *h = m->h;
     m->group = (h->shard_group < h->shard_size ? h->shard_group : h->shard_size) / 8 * 8;
@@ -655,7 +462,7 @@ static bool read_image(struct image *m, struct zeroute_snapshot *s, uint64_t ret
         !add_facts(s, read_text(m, s, h->fingerprint_offset, h->fingerprint_size)))
         return false;
     s->torn = m->torn;
-    index_names(s);
+    zeroute_index_names(s);
     raise_reserved(s);
     activity(s, m);
     return true;
@@ -724,149 +531,4 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
     if (s)
         s->process = *p;
     return s;
-}
-
-/* --- asking ----------------------------------------------------------------------------------- */
-
-/* Where a name is looked for first; open addressing. */
-struct names {
-    size_t mask, fields;
-    uint32_t at[]; /* of the field, from 1 */
-};
-
-static uint32_t *place_of(struct names *n, const struct zeroute_field *field, const char *name) {
-    uint64_t hash = 14695981039346656037u;
-    for (const char *c = name; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
-    size_t i = (hash ^ hash >> 32) & n->mask;
-    while (n->at[i] && strcmp(field[n->at[i] - 1].name, name) != 0)
-        i = (i + 1) & n->mask;
-    return &n->at[i];
-}
-
-/* Without it all is found as well, and takes longer. */
-static void index_names(struct zeroute_snapshot *s) {
-    size_t room = 64;
-    while (room < 2 * s->field_count)
-        room *= 2;
-    struct names *n = keep(s, sizeof *n + room * sizeof n->at[0]);
-    if (!n)
-        return;
-    n->mask = room - 1;
-    n->fields = s->field_count;
-    for (size_t i = 0; i < s->field_count; i++) {
-        uint32_t *at = place_of(n, s->field, s->field[i].name);
-        if (!*at)
-            *at = (uint32_t)i + 1;
-    }
-    s->names = n;
-}
-
-const struct zeroute_field *zeroute_find(const struct zeroute_snapshot *s, const char *name) {
-    struct names *n = s->names;
-    uint32_t at = n ? *place_of(n, s->field, name) : 0;
-    if (at)
-        return &s->field[at - 1];
-    for (size_t i = n ? n->fields : 0; i < s->field_count; i++)
-        if (strcmp(s->field[i].name, name) == 0)
-            return &s->field[i];
-    return NULL;
-}
-
-size_t zeroute_fields(const struct zeroute_snapshot *s, const struct zeroute_field **fields) {
-    *fields = s->field;
-    return s->field_count;
-}
-
-uint64_t zeroute_value(const struct zeroute_snapshot *s, const char *name, uint64_t absent) {
-    const struct zeroute_field *f = zeroute_find(s, name);
-    return f ? f->value : absent;
-}
-
-const char *zeroute_fact(const struct zeroute_snapshot *s, const char *key) {
-    for (size_t i = 0; i < s->fact_count; i++)
-        if (strcmp(s->fact[i].key, key) == 0)
-            return s->fact[i].value;
-    return NULL;
-}
-
-/* --- adding up -------------------------------------------------------------------------------- */
-
-static bool add_missing(struct zeroute_snapshot *sum, const struct zeroute_field *from, size_t n) {
-    struct zeroute_field *grown = realloc(sum->field, (sum->field_count + n + 1) * sizeof *sum->field);
-    if (!grown)
-        return false;
-    sum->field = grown;
-    for (size_t i = 0; i < n; i++) {
-        struct zeroute_field *to = &sum->field[sum->field_count++];
-        *to = from[i];
-        to->name = keep_text(sum, from[i].name, strlen(from[i].name));
-        to->unit = keep_text(sum, from[i].unit, strlen(from[i].unit));
-        to->help = keep_text(sum, from[i].help, strlen(from[i].help));
-        if (from[i].text)
-            to->text = keep_text(sum, from[i].text, strlen(from[i].text));
-        if (from[i].buckets) {
-            uint64_t *b = keep(sum, ZEROUTE_BUCKETS * sizeof *b);
-            if (!b)
-                return false;
-            memcpy(b, from[i].buckets, ZEROUTE_BUCKETS * sizeof *b);
-            to->buckets = b;
-        }
-    }
-    return true;
-}
-
-static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field *to, const struct zeroute_field *from) {
-    uint64_t *b = keep(sum, ZEROUTE_BUCKETS * sizeof *b);
-    if (!b)
-        return false;
-    for (unsigned i = 0; i < ZEROUTE_BUCKETS; i++)
-        b[i] = to->buckets[i] + from->buckets[i];
-    to->buckets = b;
-    to->value += from->value;
-    derive(to, to[DERIVED].value > from[DERIVED].value ? to[DERIVED].value : from[DERIVED].value);
-    return true;
-}
-
-uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b) {
-    static const struct {
-        const char *name;
-        bool most;
-    } shared[] = {
-        {"host.gpu_active_bytes", true},     {"host.gpu_active_start_bytes", false},
-        {"host.mem_available_bytes", false}, {"host.mem_available_start_bytes", true},
-        {"host.cgroup_bytes", true},
-    };
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (strcmp(name, shared[i].name) == 0)
-            return (a > b) == shared[i].most ? a : b;
-    return a + b;
-}
-
-bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
-    for (size_t i = 0; i < other->field_count; i++) {
-        const struct zeroute_field *from = &other->field[i];
-        struct zeroute_field *to = (struct zeroute_field *)(uintptr_t)zeroute_find(sum, from->name);
-        size_t group = from->type == ZEROUTE_HISTOGRAM ? 1 + DERIVED : 1;
-        if (!to) {
-            if (!add_missing(sum, from, group))
-                return false;
-        } else if (to->type != from->type) {
-            continue;
-        } else if (from->type == ZEROUTE_HISTOGRAM) {
-            if (!add_to_histogram(sum, to, from))
-                return false;
-        } else if (from->type == ZEROUTE_TEXT) {
-            if (strcmp(to->text, from->text) != 0)
-                to->text = "differ";
-        } else {
-            to->value = zeroute_together(from->name, to->value, from->value);
-        }
-        i += group - 1;
-    }
-    sum->processes += other->processes;
-    sum->torn |= other->torn;
-    if (other->last_activity_ns > sum->last_activity_ns)
-        sum->last_activity_ns = other->last_activity_ns;
-    return true;
 }
