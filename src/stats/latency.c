@@ -5,12 +5,6 @@
 
 enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY_NS = 100000000 };
 
-#define PER_PAGE (4096 / sizeof(struct zeroute_segment_histogram))
-_Static_assert(4096 % sizeof(struct zeroute_segment_histogram) == 0, "no histogram crosses a page");
-_Static_assert(ZR_ENTRIES <= 64 * PER_PAGE, "a bit for each page of histograms");
-
-static _Atomic uint64_t pages_reserved[ZR_SHARDS]; /* of a shard's histograms, a bit for each */
-
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
 /* Without memory for it, or in a thread that is ending, all calls are timed. */
@@ -47,12 +41,6 @@ void zr_latency_thread_end(void) {
     zr_thread.stats.pace = NULL;
 }
 
-/* What the thread has learnt stays true in the child. */
-void zr_latency_fork_child(void) {
-    for (unsigned n = 0; n < ZR_SHARDS; n++)
-        atomic_store_explicit(&pages_reserved[n], 0, memory_order_relaxed);
-}
-
 /* --- histograms --------------------------------------------------------------------------------------------------- */
 
 static unsigned bucket_of(uint64_t ns) {
@@ -64,26 +52,12 @@ static unsigned bucket_of(uint64_t ns) {
     return b < ZEROUTE_BUCKETS ? b : ZEROUTE_BUCKETS - 1;
 }
 
-static bool reserve_page(struct zr_shard *s, enum zr_entry e) {
-    unsigned n = (unsigned)((size_t)((char *)s - zr_segment.shards) / sizeof *s);
-    uint64_t bit = (uint64_t)1 << e / PER_PAGE;
+/* Of all threads, in the first shard: calls that are timed are slow or few. */
+static void record(enum zr_entry e, uint64_t ns, uint32_t weight) {
+    struct zeroute_segment_histogram *h = &zr_segment_shard(0)->latency[e];
 
-    if (likely(atomic_load_explicit(&pages_reserved[n], memory_order_relaxed) & bit))
-        return true;
-    if (!zr_segment_reserve(&s->latency[e], sizeof s->latency[e]))
-        return false;
-    atomic_fetch_or_explicit(&pages_reserved[n], bit, memory_order_relaxed);
-    return true;
-}
-
-static void record(struct zr_shard *s, enum zr_entry e, uint64_t ns, uint32_t weight) {
-    struct zeroute_segment_histogram *h = &s->latency[e];
-    size_t at = offsetof(struct zr_shard, latency) + e * sizeof *h;
-
-    if (!reserve_page(s, e))
-        return;
-    zr_add(at + offsetof(struct zeroute_segment_histogram, buckets) + bucket_of(ns) * sizeof(uint64_t), weight);
-    zr_add(at + offsetof(struct zeroute_segment_histogram, sum_ns), ns * weight);
+    __atomic_fetch_add(&h->buckets[bucket_of(ns)], weight, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&h->sum_ns, ns * weight, __ATOMIC_RELAXED);
     zr_raise_to((int64_t *)&h->max_ns, (int64_t)ns);
 }
 
@@ -94,7 +68,7 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
 
     if (!s)
         return;
-    record(s, e, ns, weight);
+    record(e, ns, weight);
     __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
     if (zr_thread.stats.pace)
         learn(&zr_thread.stats.pace[e * 64 + zr_power_of(bytes)], ns);

@@ -214,8 +214,7 @@ bool zr_segment_create(void) {
         .device = (uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor,
         .inode = x.stx_ino,
     };
-    if (!zr_segment_reserve(map, FINGERPRINT_AT) ||
-        !zr_segment_reserve(zr_segment.shards, offsetof(struct zr_shard, latency)))
+    if (!zr_segment_reserve(map, FINGERPRINT_AT) || !zr_segment_reserve(zr_segment.shards, sizeof(struct zr_shard)))
         return fail("get memory for", path, fd, map);
     identify(zr_segment.header, nonce);
     describe_layout(zr_segment.header);

@@ -158,7 +158,6 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
 
 void zr_stats_fork_child(void) {
     zr_segment_abandon();
-    zr_latency_fork_child();
     zr_book_fork_child();
     zr_thread.stats.shard = NULL;
     zr_thread.stats.off = zr_thread.stats.shared = false;

@@ -64,7 +64,10 @@ struct zr_level {
 
 enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
 
-/* Written by its thread alone. The generation is a seqlock's over all that comes before `fields`: odd while booking. */
+/*
+ * Written by its thread alone, but for the histograms: those of the first shard are all threads'. The generation is a
+ * seqlock's over all that comes before `fields`: odd while booking.
+ */
 struct zr_shard {
     _Alignas(64) uint64_t generation;
     uint64_t folds; /* begun so far */
@@ -340,9 +343,8 @@ static inline uint64_t zr_now(void) {
 }
 
 uint32_t zr_time_weight_slow(const struct zr_pace *p);
-/* For zr_stats_thread_end() and zr_stats_fork_child(). */
+/* For zr_stats_thread_end(). */
 void zr_latency_thread_end(void);
-void zr_latency_fork_child(void);
 
 static inline unsigned zr_power_of(size_t bytes) {
     return 63u - (unsigned)__builtin_clzll(bytes | 1);
