@@ -21,7 +21,7 @@ static const struct change {
     {"cache", zr_cache_changed, NULL},
     {"cache_limit", zr_cache_changed, NULL},
     {"cache_idle", zr_cache_changed, NULL},
-    {"host_floor", zr_host_floor_changed, NULL},
+    {"host_floor", NULL, NULL},
     {"free_memory", NULL, NULL},
     {"record", NULL, NULL},
     {"route", NULL, "a block must be freed on the way that it was allocated"},

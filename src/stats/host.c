@@ -20,7 +20,6 @@
 _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
 static struct zr_lock sampling;
-static _Atomic uint64_t floor_next, floor_bytes, floor_available = ABSENT;
 
 /* "Name:   123 kB" of a text like /proc/meminfo, in bytes. */
 static uint64_t kilobytes(const char *text, const char *name) {
@@ -180,36 +179,33 @@ void zr_host_fork_child(void) {
     sampling = (struct zr_lock){0};
 }
 
-void zr_host_floor_changed(void) {
-    atomic_store(&floor_next, 0);
-}
-
 /* --- host_floor --------------------------------------------------------------------------------------------------- */
 
-static uint64_t floor_of(const char *meminfo) {
-    const struct zr_amount *a = &zr_config.host_floor;
-    if (!a->percent_x100)
-        return a->bytes;
-    uint64_t total = kilobytes(meminfo, "MemTotal");
-    return total == ABSENT ? 0 : total / 10000 * a->percent_x100;
+static uint64_t floor_of(uint64_t machine) {
+    struct zr_amount floor = zr_config.host_floor;
+
+    if (!floor.percent_x100)
+        return floor.bytes;
+    return machine == ABSENT ? 0 : machine / 10000 * floor.percent_x100;
 }
 
 bool zr_host_refuses_slow(uint64_t bytes) {
-    static _Atomic uint64_t least;
-    uint64_t due = atomic_load_explicit(&floor_next, memory_order_relaxed), now = zr_now();
-    uint64_t since = atomic_fetch_add_explicit(&floor_bytes, bytes, memory_order_relaxed) + bytes;
+    static _Atomic uint64_t next, since, machine = ABSENT, available = ABSENT;
+    uint64_t now = zr_now();
     int saved = errno;
-    if (now >= due || since >= FLOOR_EVERY_BYTES) {
-        char text[4096];
-        atomic_store_explicit(&floor_next, now + FLOOR_EVERY_NS, memory_order_relaxed);
-        atomic_store_explicit(&floor_bytes, 0, memory_order_relaxed);
+    char text[4096];
+    bool refuse;
+
+    since += bytes;
+    if (now >= next || since >= FLOOR_EVERY_BYTES) {
+        next = now + FLOOR_EVERY_NS;
+        since = 0;
         if (zr_read_system("/proc/meminfo", text, sizeof text)) {
-            atomic_store_explicit(&least, floor_of(text), memory_order_relaxed);
-            atomic_store_explicit(&floor_available, kilobytes(text, "MemAvailable"), memory_order_relaxed);
+            machine = kilobytes(text, "MemTotal");
+            available = kilobytes(text, "MemAvailable");
         }
     }
-    uint64_t available = atomic_load_explicit(&floor_available, memory_order_relaxed);
-    bool refuse = available < atomic_load_explicit(&least, memory_order_relaxed);
+    refuse = available < floor_of(machine);
     if (refuse)
         zr_count(ZR_F_HOST_FLOOR_REFUSED_CALLS, 1);
     errno = saved;

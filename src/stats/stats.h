@@ -414,8 +414,6 @@ extern _Atomic uint64_t zr_host_due;
  */
 void zr_host_sample(uint64_t next);
 bool zr_host_refuses_slow(uint64_t bytes);
-/* host_floor is another one: it holds from the next allocation on. */
-void zr_host_floor_changed(void);
 void zr_host_fork_child(void);
 
 /* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted. */
