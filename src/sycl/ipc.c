@@ -181,8 +181,12 @@ void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
     free(e);
 }
 
-/* The parent's; their few bytes are let go of. */
-void zr_ipc_fork_child(void) {
+/*
+ * A child's SYCL objects are copies of its parent's: what was found about them is as good as before. The handles were
+ * the parent's; their few bytes are let go of.
+ */
+void zr_sycl_fork_child(void) {
+    zr_sycl_lock = (struct zr_lock){0};
     exports = NULL;
 }
 

@@ -232,16 +232,15 @@ struct change {
     const struct zr_practice *was, *is;
 };
 
-static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size, bool make) {
+typedef ze_result_t (*residency)(struct zr_call *, ze_context_handle_t, ze_device_handle_t, void *, size_t);
+
+static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size,
+                   residency ask) {
     for (uint32_t i = 0; i < w->residents; i++) {
         unsigned n = zr_device_number(&c->call, w->resident[i]);
 
-        if (n >= 64 || !(devices >> n & 1))
-            continue;
-        if (make)
-            zr_residency_make(&c->call, w->context, w->resident[i], base, size);
-        else
-            zr_residency_evict(&c->call, w->context, w->resident[i], base, size);
+        if (n < 64 && devices >> n & 1)
+            ask(&c->call, w->context, w->resident[i], base, size);
     }
 }
 
@@ -254,8 +253,8 @@ static bool follow_one(struct zr_block *b, void *arg) {
     if (!(zr_block_flags(b) & ZR_BLOCK_SYCL) || __atomic_load_n(&b->owner, __ATOMIC_RELAXED) != c->was ||
         zr_word_state(zr_block_word(b)) != ZR_BLOCK_LIVE)
         return true;
-    follow(c, &c->is->seen, is & ~was, base, size, true);
-    follow(c, &c->was->seen, was & ~is, base, size, false);
+    follow(c, &c->is->seen, is & ~was, base, size, zr_residency_make);
+    follow(c, &c->was->seen, was & ~is, base, size, zr_residency_evict);
     __atomic_store_n(&b->owner, c->is, __ATOMIC_RELAXED); /* pairs of objects share practices: it follows once */
     return true;
 }

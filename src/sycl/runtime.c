@@ -13,8 +13,6 @@ static const char *const symbols[ZR_SYCL_FORMS] = {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) PREFIX symbol,
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments) PREFIX symbol,
 #include "sycl/usm.def"
-#undef ZR_SYCL
-#undef ZR_SYCL_FREE
 };
 
 enum { RUNTIMES = 4, OLDEST = 7, NEWEST = 9 };
@@ -123,8 +121,9 @@ zr_function zr_definition(const char *symbol, const void *caller) {
     return ZR_FUNCTION(p);
 }
 
-static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *caller, const struct zr_library *library) {
-    zr_function function = zr_definition(symbols[form], caller);
+/* Every runtime has this form of free. */
+static ZR_COLD struct zr_runtime *find(const void *caller, const struct zr_library *library) {
+    zr_function function = zr_definition(symbols[ZR_SYCL_free_XC], caller);
     struct zr_runtime *r;
 
     if (!function)
@@ -137,19 +136,18 @@ static ZR_COLD struct zr_runtime *find(enum zr_sycl_form form, const void *calle
 }
 
 /* A library is linked to one runtime: its record remembers which. */
-struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller) {
-    const struct zr_library *library = zr_library_of(caller);
-    struct zr_runtime *r = zr_library_tagged(library);
-
-    return likely(r) ? r : find(form, caller, library);
-}
-
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
+    const struct zr_library *library;
+    struct zr_runtime *r;
+
     if (likely(!zr_exiting())) {
         zr_fork_check();
+        zr_control_check();
         zr_count_call(entry, ZR_VIA_SYCL);
     }
-    return zr_runtime_of(ZR_SYCL_free_XC, caller);
+    library = zr_library_of(caller);
+    r = zr_library_tagged(library);
+    return likely(r) ? r : find(caller, library);
 }
 
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol) {

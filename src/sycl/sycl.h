@@ -14,8 +14,6 @@ enum zr_sycl_form {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
 #include "sycl/usm.def"
-#undef ZR_SYCL
-#undef ZR_SYCL_FREE
     ZR_SYCL_FORMS
 };
 
@@ -34,9 +32,10 @@ struct zr_runtime {
 #define ZR_RUNTIME_NOT_KNOWN "a SYCL runtime of a version that is not known"
 /* There are SYCL runtimes in the process, and none of a version that we know. Cold. */
 bool zr_runtime_is_foreign(void);
-/* The runtime that this caller's code was linked to; NULL when there is none at all. A few ns when known. */
-struct zr_runtime *zr_runtime_of(enum zr_sycl_form form, const void *caller);
-/* The same for calls that not every runtime has, counted as this entry point. */
+/*
+ * Counts a call of this entry point. Returns the runtime that the caller's code was linked to, NULL when there is none
+ * at all. A few ns when known.
+ */
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
 /* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
@@ -90,7 +89,6 @@ bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request 
 /* Device memory by the runtime itself, for these objects; and back. May throw. */
 void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size);
 void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
-void zr_sycl_fork_child(void);      /* of the whole folder */
 extern struct zr_lock zr_sycl_lock; /* of the tables of the whole folder, none of which is in a hurry */
 
 /* --- route.c: who serves SYCL's device allocations ---------------------------------------------------------------- */
@@ -126,7 +124,7 @@ void zr_route_residency_changed(const struct zr_practice *was, const struct zr_p
 /* --- ipc.c ------------------------------------------------------------------------------------------------------ */
 /* Before a block of route:sycl is freed: its IPC handle is put back. */
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b);
-void zr_ipc_fork_child(void);
+void zr_sycl_fork_child(void); /* of the whole folder */
 
 #pragma GCC visibility pop
 

@@ -68,14 +68,11 @@ static bool is_device(enum zr_entry entry, int kind) {
     return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && kind == KIND_DEVICE;
 }
 
-/* Counts the call; true: *out is the answer, and otherwise the runtime's own function is to be called. */
-static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r,
-                   const void *caller, void **out) {
+/* True: *out is the answer, and otherwise the runtime's own function is to be called. */
+static bool answers(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r,
+                    const void *caller, void **out) {
     if (zr_exiting())
         return false;
-    zr_fork_check();
-    zr_control_check();
-    zr_count_call(entry, ZR_VIA_SYCL);
     if (unlikely(!runtime->ours))
         zr_count(ZR_F_PASSED_RUNTIME, 1);
     return is_device(entry, r->kind) && serve(runtime, r, caller, out);
@@ -87,10 +84,10 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     void *zr_sycl_##form_ parameters {                                                                                 \
         const struct zr_request r = {__VA_ARGS__};                                                                     \
         const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form_, caller);                                           \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
         void *out = NULL;                                                                                              \
                                                                                                                        \
-        if (unlikely(!runtime) || arrive(runtime, ZR_E_##entry, &r, caller, &out))                                     \
+        if (unlikely(!runtime) || answers(runtime, ZR_E_##entry, &r, caller, &out))                                    \
             return out;                                                                                                \
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form_])arguments;                                         \
     }
@@ -99,12 +96,8 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                                        \
     void zr_sycl_##form parameters {                                                                                   \
         const void *caller = __builtin_return_address(0);                                                              \
-        struct zr_runtime *runtime = zr_runtime_of(ZR_SYCL_##form, caller);                                            \
+        struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                                             \
                                                                                                                        \
-        if (!zr_exiting()) {                                                                                           \
-            zr_fork_check();                                                                                           \
-            zr_count_call(ZR_E_free, ZR_VIA_SYCL);                                                                     \
-        }                                                                                                              \
         if (!zr_route_free(ptr, caller) && likely(runtime))                                                            \
             ((void(*) parameters)runtime->real[ZR_SYCL_##form]) arguments;                                             \
     }
@@ -127,9 +120,3 @@ static bool arrive(const struct zr_runtime *runtime, enum zr_entry entry, const 
     }
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")
 ZR_PEER(disable_peer_access, "6device30ext_oneapi_disable_peer_accessERKS1_")
-
-/* A child's SYCL objects are copies of its parent's: what was found about them is as good as before. */
-void zr_sycl_fork_child(void) {
-    zr_sycl_lock = (struct zr_lock){0};
-    zr_ipc_fork_child();
-}
