@@ -259,17 +259,18 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
 bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among) {
     int at = find_module(memory);
 
-    *number = at < 0 ? (unsigned)ZR_UNKNOWN_DEVICE : look(module[at].device);
-    *among = at < 0 ? 1 : module[at].among;
-    if (at < 0 || *number != ZR_UNKNOWN_DEVICE)
-        return at >= 0;
-    *number = card_with(module[at].uuid, 0);
-    if (card_with(module[at].uuid, 1) == ZR_UNKNOWN_DEVICE)
-        return true;
-    /* Of several cards that say the same of themselves nobody knows which it is. */
     *number = ZR_UNKNOWN_DEVICE;
     *among = 1;
-    return false;
+    if (at < 0)
+        return false;
+    *number = look(module[at].device);
+    if (*number == ZR_UNKNOWN_DEVICE) {
+        if (card_with(module[at].uuid, 1) != ZR_UNKNOWN_DEVICE)
+            return false; /* of several cards that say the same of themselves nobody knows which it is */
+        *number = card_with(module[at].uuid, 0);
+    }
+    *among = module[at].among;
+    return true;
 }
 
 /* --- drivers ------------------------------------------------------------------------------------------------------ */

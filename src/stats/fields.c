@@ -179,7 +179,6 @@ static void describe_entries(void) {
     static const unsigned char above[] = {
 #define ZR_ABOVE(name, via) ZR_VIA_##via,
 #include "base/entries_above.def"
-#undef ZR_ABOVE
     };
 
     for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)

@@ -35,7 +35,6 @@ static const char *const libraries[] = {
 static const char *const variables[] = {
 #define ZR_VARIABLE(prefix) prefix,
 #include "stats/variables.def"
-#undef ZR_VARIABLE
 };
 
 /* A line that does not fit is left out. */
@@ -106,8 +105,7 @@ static void environment(struct draft *d) {
     for (char **e = environ; e && *e; e++) {
         size_t length = strcspn(*e, "=");
         char key[96];
-        if (!begins_with_any(*e, variables, sizeof variables / sizeof *variables) &&
-            strncmp(*e, "NEOReadDebugKeys=", 17) != 0 && !(keys && is_debug_key(*e)))
+        if (!begins_with_any(*e, variables, sizeof variables / sizeof *variables) && !(keys && is_debug_key(*e)))
             continue;
         if (length + 5 > sizeof key || (*e)[length] != '=')
             continue;

@@ -69,20 +69,19 @@ static void job(struct zeroute_segment_header *h) {
         {"pmi", "PMI_PORT", NULL, "PMI_RANK"},
         {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"},
         {"master", "MASTER_ADDR", "MASTER_PORT", "RANK"},
+        {"mpi", NULL, NULL, "PMI_RANK"}, /* no name of the job: its ranks share their session, on this machine */
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const char *name = secure_getenv(known[i].job), *rank = secure_getenv(known[i].rank);
+    char session[32];
+
+    snprintf(session, sizeof session, "session %d", (int)getsid(0));
+    for (size_t i = 0; i < sizeof known / sizeof *known && !*h->job_id; i++) {
+        const char *name = known[i].job ? secure_getenv(known[i].job) : session;
         const char *step = known[i].step ? secure_getenv(known[i].step) : NULL;
+        const char *rank = secure_getenv(known[i].rank);
+
         if (!name || !rank)
             continue;
         snprintf(h->job_id, sizeof h->job_id, "%s:%s%s%s", known[i].kind, name, step ? "." : "", step ? step : "");
-        COPY(h->rank, rank);
-        return;
-    }
-    /* A launcher that names its ranks and not the job: they share its session, on this machine. */
-    const char *rank = secure_getenv("PMI_RANK");
-    if (rank) {
-        snprintf(h->job_id, sizeof h->job_id, "mpi:session %d", (int)getsid(0));
         COPY(h->rank, rank);
     }
 }

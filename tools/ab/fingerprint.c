@@ -367,7 +367,6 @@ static bool is_told(const char *variable) {
     static const char *const prefixes[] = {
 #define ZR_VARIABLE(prefix) prefix,
 #include "stats/variables.def"
-#undef ZR_VARIABLE
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++)
