@@ -192,7 +192,7 @@ grows() { # grows KIND FIELD WORDS
     }
     told=$("$build/zeroute" doctor "$pid" --watch 2s | tr -s ' \n' ' ') || code=${PIPESTATUS[0]}
     kill "$pid"
-    grep -qE "$3 grows?, and the allocations do not seen: [0-9.]+ (MiB )?more in 2 s, .* a second; \+.* since" \
+    grep -qE "$3 grows?, and the allocations do not seen: [0-9.]+ ([KMG]iB )?more in 2 s, .* a second; \+.* since" \
         <<<"$told" && [ "$(grep -o 'grows\?, and the' <<<"$told" | wc -l)" = 1 ] || {
         echo "$told"
         return 1
