@@ -151,27 +151,26 @@ static unsigned rank_in(uuid *ids, uint32_t i) {
  * cards one UUID.
  */
 void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count) {
+    ze_device_handle_t handle[CARDS];
+    unsigned before, after, n = 0;
     uuid ids[CARDS];
-    bool said[CARDS];
-    unsigned before, after;
 
-    count = count < CARDS ? count : CARDS;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && n < CARDS; i++) {
         ze_device_properties_t p;
 
-        said[i] = devices[i] && properties(call, devices[i], &p);
-        memset(ids[i], 0, sizeof ids[i]);
-        if (said[i])
-            memcpy(ids[i], p.uuid.id, sizeof ids[i]);
+        if (!devices[i] || !properties(call, devices[i], &p))
+            continue;
+        memcpy(ids[n], p.uuid.id, sizeof ids[n]);
+        handle[n++] = devices[i];
     }
     zr_lock(&lock);
     before = cards;
-    for (uint32_t i = 0; i < count; i++)
-        if (said[i] && look(devices[i]) == ZR_UNKNOWN_DEVICE)
-            learn(devices[i], card_of(call, devices[i], ids[i], rank_in(ids, i)), false);
+    for (unsigned i = 0; i < n; i++)
+        if (find(handle[i]) < 0)
+            learn(handle[i], card_of(call, handle[i], ids[i], rank_in(ids, i)), false);
     after = cards;
     zr_unlock(&lock);
-    for (unsigned n = before; n < after; n++)
+    for (n = before; n < after; n++)
         describe(call, n);
 }
 

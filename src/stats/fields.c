@@ -111,34 +111,23 @@ void zr_fields_describe_device(unsigned n) {
     errno = saved;
 }
 
-static void describe_kinds(void) {
-    static const struct {
-        const char *name, *unit, *help;
-        enum zr_kind kind;
-        bool has_peak;
-    } kinds[] = {
-#define ZR_ACCOUNT(id, name, help) {name, "bytes", help, ZR_KIND_##id, true},
-#define ZR_NUMBER(id, name, unit, help) {name, unit, help, ZR_KIND_##id, false},
-#include "stats/fields.def"
-    };
+/* A kind of memory; without a unit, how many there are of it. */
+static void describe_kind(enum zr_kind kind, const char *name, const char *unit, const char *help, bool has_peak) {
+    bool on_device = kind < ZR_KINDS_ON_DEVICE;
+    unsigned n = on_device ? kind : kind - ZR_KINDS_ON_DEVICE;
+    struct memory m = {.prefix = "",
+                       .name = name,
+                       .unit = unit,
+                       .help = help,
+                       .cell = (on_device ? SHARD(on_device) : SHARD(elsewhere)) + n * sizeof(struct zr_cell),
+                       .stride = sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]),
+                       .count = on_device ? ZR_DEVICES : 1,
+                       .account = has_peak ? ZR_ACCOUNT_KIND + n : NO_ACCOUNT,
+                       .blocks = !*unit};
 
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bool on_device = kinds[i].kind < ZR_KINDS_ON_DEVICE;
-        unsigned n = on_device ? kinds[i].kind : kinds[i].kind - ZR_KINDS_ON_DEVICE;
-        struct memory m = {.prefix = "",
-                           .name = kinds[i].name,
-                           .unit = kinds[i].unit,
-                           .help = kinds[i].help,
-                           .cell = (on_device ? SHARD(on_device) : SHARD(elsewhere)) + n * sizeof(struct zr_cell),
-                           .stride = sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]),
-                           .count = on_device ? ZR_DEVICES : 1,
-                           .account = kinds[i].has_peak ? ZR_ACCOUNT_KIND + n : NO_ACCOUNT,
-                           .blocks = !*kinds[i].unit};
-
-        describe_memory(&m);
-        if (kinds[i].kind == ZR_KIND_HOST && !m.blocks)
-            describe_reserved(m, "reserved_bytes.host", ZR_RESERVED_HOST, 1, ZR_ACCOUNT_RESERVED_ON + ZR_RESERVED_HOST);
-    }
+    describe_memory(&m);
+    if (kind == ZR_KIND_HOST && !m.blocks)
+        describe_reserved(m, "reserved_bytes.host", ZR_RESERVED_HOST, 1, ZR_ACCOUNT_RESERVED_ON + ZR_RESERVED_HOST);
 }
 
 /* --- entry points, and the plain ones ----------------------------------------------------------------------------- */
@@ -176,15 +165,10 @@ static void describe_sizes(void) {
 }
 
 static void describe_entries(void) {
-    static const unsigned char above[] = {
-#define ZR_ABOVE(name, via) ZR_VIA_##via,
-#include "base/entries_above.def"
-    };
-
     for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
         describe_entry(e, ZR_VIA_PLT, ZR_VIA_HANDLE);
-    for (unsigned e = ZR_ENTRIES_ZE; e < ZR_ENTRIES; e++)
-        describe_entry(e, above[e - ZR_ENTRIES_ZE], above[e - ZR_ENTRIES_ZE]);
+#define ZR_ABOVE(name, via) describe_entry(ZR_E_##name, ZR_VIA_##via, ZR_VIA_##via);
+#include "base/entries_above.def"
 }
 
 void zr_fields_describe(void) {
@@ -193,12 +177,13 @@ void zr_fields_describe(void) {
 
     describe_devices("", 0, ZR_DEVICES, ZR_ACCOUNT_ALL, ZR_ACCOUNT_RESERVED,
                      "device, shared and physical memory held by the process", "blocks held by the process");
-    describe_kinds();
     zr_segment_describe(&ipc_open, "", "ipc.open", "", "IPC handles of other processes that are open now", "");
 #define ZR_COUNTER(id, name, unit, help)                                                                               \
     describe("", name, ZEROUTE_COUNTER, ZEROUTE_SHARDS, SHARD(fields[ZR_F_##id]), unit, help);
 #define ZR_GAUGE(id, name, unit, help)                                                                                 \
     describe("", name, ZEROUTE_GAUGE, ZEROUTE_GLOBAL, GLOBAL(gauges[ZR_G_##id]), unit, help);
+#define ZR_ACCOUNT(id, name, help) describe_kind(ZR_KIND_##id, name, "bytes", help, true);
+#define ZR_NUMBER(id, name, unit, help) describe_kind(ZR_KIND_##id, name, unit, help, false);
 #define ZR_TEXT(id, name, help) describe("", name, ZEROUTE_TEXT, ZEROUTE_GLOBAL, GLOBAL(texts[ZR_T_##id]), "", help);
 #include "stats/fields.def"
     describe_sizes();

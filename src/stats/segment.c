@@ -217,8 +217,7 @@ bool zr_segment_create(void) {
         return fail("get memory for", path, fd, map);
     identify(zr_segment.header, nonce);
     describe_layout(zr_segment.header);
-    for (int g = 0; g < ZR_GAUGES; g++)
-        zr_segment.globals->gauges[g] = ZEROUTE_ABSENT;
+    memset(zr_segment.globals->gauges, 0xff, sizeof zr_segment.globals->gauges); /* ZEROUTE_ABSENT */
     memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);
     for (int n = 0; n < ZR_DEVICES; n++)
         zr_segment.globals->cards[n][ZR_C_IMAGE] = zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;

@@ -47,21 +47,6 @@ static inline bool is_plain(const struct zr_request *r) {
            likely(r->alignment <= LARGEST_ALIGNMENT) && likely(!has_properties(r->properties));
 }
 
-/* True: *out is the answer. */
-static bool serve(const struct zr_runtime *runtime, const struct zr_request *r, const void *caller, void **out) {
-    const struct zr_practice *practice;
-    enum zr_route route = zr_route();
-
-    if (!runtime->ours || !is_plain(r))
-        return false;
-    if (unlikely(route == ZR_NOT_DECIDED))
-        route = zr_route_decide(zr_is_level_zero(runtime, r));
-    if (route != ZR_AT_SYCL)
-        return false;
-    practice = zr_practice_of(runtime, r);
-    return practice && zr_route_alloc(practice, r->size, r->alignment, caller, out);
-}
-
 static bool is_device(enum zr_entry entry, int kind) {
     if (entry == ZR_E_malloc_device || entry == ZR_E_aligned_alloc_device)
         return true;
@@ -69,13 +54,23 @@ static bool is_device(enum zr_entry entry, int kind) {
 }
 
 /* True: *out is the answer, and otherwise the runtime's own function is to be called. */
-static bool answers(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r,
-                    const void *caller, void **out) {
+static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r, const void *caller,
+                  void **out) {
+    const struct zr_practice *practice;
+    enum zr_route route = zr_route();
+
     if (zr_exiting())
         return false;
     if (unlikely(!runtime->ours))
         zr_count(ZR_F_PASSED_RUNTIME, 1);
-    return is_device(entry, r->kind) && serve(runtime, r, caller, out);
+    if (!runtime->ours || !is_device(entry, r->kind) || !is_plain(r))
+        return false;
+    if (unlikely(route == ZR_NOT_DECIDED))
+        route = zr_route_decide(zr_is_level_zero(runtime, r));
+    if (route != ZR_AT_SYCL)
+        return false;
+    practice = zr_practice_of(runtime, r);
+    return practice && zr_route_alloc(practice, r->size, r->alignment, caller, out);
 }
 
 #define ZR_SYCL(form_, entry, symbol, parameters, arguments, ...)                                                      \
@@ -87,7 +82,7 @@ static bool answers(const struct zr_runtime *runtime, enum zr_entry entry, const
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
         void *out = NULL;                                                                                              \
                                                                                                                        \
-        if (unlikely(!runtime) || answers(runtime, ZR_E_##entry, &r, caller, &out))                                    \
+        if (unlikely(!runtime) || serve(runtime, ZR_E_##entry, &r, caller, &out))                                      \
             return out;                                                                                                \
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form_])arguments;                                         \
     }
