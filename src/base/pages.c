@@ -8,30 +8,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HUGE_PAGE = 2 << 20, CHUNK = 256 << 10, LINE = 64 };
+enum { CHUNK = 256 << 10, LINE = 64 };
 
 static struct zr_lock piece_lock;
 static char *piece_next;
 static size_t piece_left;
 
 void *zr_pages(size_t bytes) {
-    size_t extra = bytes < HUGE_PAGE ? 0 : HUGE_PAGE;
     int saved = errno;
-    char *p = mmap(NULL, bytes + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    if (p == MAP_FAILED)
-        p = NULL;
-    if (p && extra) {
-        size_t before = -(uintptr_t)p & (HUGE_PAGE - 1);
-
-        if (before)
-            munmap(p, before);
-        munmap(p + before + bytes, HUGE_PAGE - before);
-        p += before;
-        madvise(p, bytes, MADV_HUGEPAGE);
-    }
     errno = saved;
-    return p;
+    return p == MAP_FAILED ? NULL : p;
 }
 
 void zr_pages_back(void *pages, size_t bytes) {
