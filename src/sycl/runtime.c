@@ -15,21 +15,18 @@ static const char *const symbols[ZR_SYCL_FORMS] = {
 #include "sycl/usm.def"
 };
 
-enum { RUNTIMES = 4, OLDEST = 7, NEWEST = 9 };
+enum { RUNTIMES = 4, OLDEST = 7 };
 
 static struct zr_runtime runtimes[RUNTIMES];
 
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
 static unsigned soname_number(const char *soname) {
-    static const char stem[] = "libsycl.so.";
-    const char *digits = soname + sizeof stem - 1;
-    unsigned n = 0;
+    static const char *const known[] = {"libsycl.so.7", "libsycl.so.8", "libsycl.so.9"};
 
-    if (strncmp(soname, stem, sizeof stem - 1) != 0)
-        return 0;
-    while (*digits >= '0' && *digits <= '9')
-        n = n * 10 + (unsigned)(*digits++ - '0');
-    return *digits == '\0' && n >= OLDEST && n <= NEWEST ? n : 0;
+    for (unsigned i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strcmp(soname, known[i]) == 0)
+            return OLDEST + i;
+    return 0;
 }
 
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
