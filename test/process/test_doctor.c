@@ -527,11 +527,12 @@ START_TEST(a_process_on_the_simulated_gpu_and_a_command_can_be_looked_at) {
                           "doctor",
                           "--sim=devices:2,mirror:on",
                           "--seconds",
-                          "6", /* on a busy machine it takes that long to touch its memory */
+                          "50",
                           "--",
                           "sh",
-                          "-c",
-                          "sleep 20 | \"$0\"",
+                          "-c", /* ends two seconds after it has touched its memory, however long that takes */
+                          "d=$(mktemp -d) && mkfifo $d/out && "
+                          "{ read -r ready <$d/out; rm -r $d; sleep 2; } | \"$0\" >$d/out",
                           build_path("test/process/doctor_hold"),
                           NULL};
     struct child *c = child_run(settings, argv);

@@ -43,13 +43,22 @@ static void open_drawing(FILE *f, const char *label) {
     fputs("\">", f);
 }
 
+/* Ticks are at multiples of the step; one that a rounding error puts outside counts as inside. */
+static long first_tick(struct axis a, double step) {
+    return lround(ceil(a.low / step - 1e-9));
+}
+
+static long last_tick(struct axis a, double step) {
+    return lround(floor(a.high / step + 1e-6));
+}
+
 static void y_axis(FILE *f, struct axis y, enum zr_ab_unit unit) {
     double step = round_step(y.high - y.low, unit);
     char text[ZR_AB_WORD];
 
-    for (double v = ceil(y.low / step - 1e-9) * step; v <= y.high + step * 1e-6; v += step) {
-        double at = y_at(y, v);
-        zr_ab_number(text, unit, fabs(v) < step * 1e-9 ? 0 : v);
+    for (long i = first_tick(y, step); i <= last_tick(y, step); i++) {
+        double at = y_at(y, (double)i * step);
+        zr_ab_number(text, unit, (double)i * step);
         fprintf(f,
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                 "<text class=\"tick\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>",
@@ -62,9 +71,9 @@ static void x_axis(FILE *f, struct axis x, bool whole, const char *name) {
 
     if (whole)
         step = fmax(1, round(step));
-    for (double v = ceil(x.low / step - 1e-9) * step; v <= x.high + step * 1e-6; v += step)
-        fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>", x_at(x, v),
-                HEIGHT - BOTTOM + 15, fabs(v) < step * 1e-9 ? 0 : v);
+    for (long i = first_tick(x, step); i <= last_tick(x, step); i++)
+        fprintf(f, "<text class=\"tick\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>",
+                x_at(x, (double)i * step), HEIGHT - BOTTOM + 15, (double)i * step);
     fprintf(f,
             "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"
             "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>",

@@ -23,7 +23,7 @@ static char *seconds_text(char *out, double v) {
     static const char *const small[] = {"ns", "us", "ms", "s"};
 
     if (v == 0)
-        return strcpy(out, "0 s");
+        return memcpy(out, "0 s", sizeof "0 s");
     if (fabs(v) < 120)
         return scaled(out, v * 1e9, 1000, small, 4);
     snprintf(out, ZR_AB_WORD, "%.0f min %02.0f s", trunc(v / 60), fmod(fabs(v), 60));
@@ -34,12 +34,12 @@ char *zr_ab_number(char *out, enum zr_ab_unit unit, double v) {
     static const char *const bytes[] = {"B", "KiB", "MiB", "GiB", "TiB"};
 
     if (!isfinite(v))
-        return strcpy(out, "-");
+        return memcpy(out, "-", sizeof "-");
     switch (unit) {
     case ZR_AB_SECONDS:
         return seconds_text(out, v);
     case ZR_AB_BYTES:
-        return v == 0 ? strcpy(out, "0") : scaled(out, v, 1024, bytes, 5);
+        return v == 0 ? memcpy(out, "0", sizeof "0") : scaled(out, v, 1024, bytes, 5);
     case ZR_AB_COUNT:
         snprintf(out, ZR_AB_WORD, "%.*f", v == trunc(v) ? 0 : 1, v);
         return out;
@@ -57,7 +57,7 @@ char *zr_ab_percent(char *out, double change) {
     double p = 100 * change;
 
     if (!isfinite(change))
-        return strcpy(out, "-");
+        return memcpy(out, "-", sizeof "-");
     snprintf(out, ZR_AB_WORD, "%+.*f %%", fabs(p) < 0.995 ? 2 : fabs(p) < 99.95 ? 1 : 0, p);
     return out;
 }
@@ -66,16 +66,16 @@ char *zr_ab_interval_text(char *out, enum zr_ab_unit unit, struct zr_interval i)
     char low[ZR_AB_WORD], high[ZR_AB_WORD];
 
     if (!isfinite(i.low) || !isfinite(i.high))
-        return strcpy(out, "-");
+        return memcpy(out, "-", sizeof "-");
     snprintf(out, ZR_AB_WORD, "%.70s to %.70s", zr_ab_number(low, unit, i.low), zr_ab_number(high, unit, i.high));
     return out;
 }
 
 char *zr_ab_p_text(char *out, double p) {
     if (!isfinite(p))
-        return strcpy(out, "-");
+        return memcpy(out, "-", sizeof "-");
     if (p < 0.0001)
-        return strcpy(out, "<0.0001");
+        return memcpy(out, "<0.0001", sizeof "<0.0001");
     snprintf(out, ZR_AB_WORD, p < 0.1 ? "%.4f" : "%.2f", p);
     return out;
 }
@@ -362,12 +362,12 @@ char *zr_ab_quoted(char *const *argv) {
         const char *safe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=/.,:@%";
         char *longer, *word = zr_ab_more(NULL, 4 * strlen(*argv) + 3, 1), *w = word;
         if (**argv && (*argv)[strspn(*argv, safe)] == 0) {
-            strcpy(word, *argv);
+            memcpy(word, *argv, strlen(*argv) + 1);
         } else {
             *w++ = '\'';
             for (const char *s = *argv; *s; s++)
                 w = *s == '\'' ? stpcpy(w, "'\\''") : (*w = *s, w + 1);
-            strcpy(w, "'");
+            memcpy(w, "'", sizeof "'");
         }
         longer = zr_ab_text("%s%s%s", out, *out ? " " : "", word);
         free(out);

@@ -43,15 +43,19 @@ static void value_of(const char *text, const char *key, char *out, size_t size) 
 /* Each line of "resource" is start, end and flags of one BAR. */
 static uint64_t bar_of(const char *node) {
     char *text = text_of(node, "resource"), *line = text;
-    uint64_t start, end, bytes = ZR_ABSENT;
+    uint64_t bytes = ZR_ABSENT;
 
     for (int i = 0; line && i < MEMORY_BAR; i++) {
         line = strchr(line, '\n');
         if (line)
             line++;
     }
-    if (line && sscanf(line, "0x%" SCNx64 " 0x%" SCNx64, &start, &end) == 2)
-        bytes = end > start ? end - start + 1 : 0;
+    if (line) {
+        char *behind, *last;
+        uint64_t start = strtoull(line, &behind, 16), end = strtoull(behind, &last, 16);
+        if (behind > line && last > behind)
+            bytes = end > start ? end - start + 1 : 0;
+    }
     free(text);
     return bytes;
 }
@@ -82,7 +86,7 @@ unsigned zr_cards_list(struct zr_card *cards, unsigned count) {
 
     while (listing && found < ZR_CARDS_MAX * 4 && (entry = readdir(listing))) {
         if (!strncmp(entry->d_name, "renderD", 7) && strlen(entry->d_name) < sizeof *nodes)
-            strcpy(nodes[found++], entry->d_name);
+            snprintf(nodes[found++], sizeof *nodes, "%s", entry->d_name);
     }
     if (listing)
         closedir(listing);

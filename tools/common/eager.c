@@ -22,9 +22,9 @@ bool zr_eager_environment(char *kept, size_t size) {
     const char *name = "", *key = key_set(&name), *master = getenv("NEOReadDebugKeys");
 
     *kept = '\0';
-    if (key && atoll(key) != 0)
+    if (key && strtoll(key, NULL, 10) != 0)
         snprintf(kept, size, "%s=%s", name, key);
-    else if (master && atoll(master) == 0)
+    else if (master && strtoll(master, NULL, 10) == 0)
         snprintf(kept, size, "NEOReadDebugKeys=%s", master);
     if (!key)
         setenv("EnableDeferBacking", "0", 0);

@@ -179,14 +179,15 @@ static void read_machine(struct zr_case *c) {
     c->memory.rss = c->memory.cgroup_current = c->memory.cgroup_limit = ZR_ABSENT;
     while (listing && (entry = readdir(listing))) {
         struct zr_process_memory one;
+        int pid = (int)strtol(entry->d_name, NULL, 10);
 
-        if (!isdigit((unsigned char)entry->d_name[0]) || !zr_process_memory_read(atoi(entry->d_name), &one))
+        if (pid <= 0 || !zr_process_memory_read(pid, &one))
             continue;
         for (unsigned i = 0; i < one.card_count; i++)
             add_use(&c->memory, &one.cards[i]);
         c->holders += one.card_count > 0;
         if (one.card_count)
-            add_host_side(c, list, atoi(entry->d_name));
+            add_host_side(c, list, pid);
     }
     zeroute_list_free(list);
     if (listing)

@@ -149,7 +149,7 @@ static bool reader_is_loaded(const struct zr_stack *stack, enum reader reader) {
 static bool keys_are_read(const struct zr_environ *from) {
     const char *value = zr_environ_get(from, "NEOReadDebugKeys");
 
-    return value && atoll(value) != 0;
+    return value && strtoll(value, NULL, 10) != 0;
 }
 
 static bool is_inert(const struct zr_stack *stack, const char *name, enum reader reader, struct zr_env_report *out) {

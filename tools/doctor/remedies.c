@@ -32,7 +32,7 @@ static bool key_is(const struct zr_case *c, const char *key, long long wanted) {
     char name[64];
     const char *value = zr_environ_key(&c->stack.environ, key, name, sizeof name);
 
-    return value && atoll(value) == wanted && zr_case_env_on(c, "NEOReadDebugKeys");
+    return value && strtoll(value, NULL, 10) == wanted && zr_case_env_on(c, "NEOReadDebugKeys");
 }
 
 static bool setting_is(const struct zr_case *c, const char *setting) {

@@ -95,7 +95,7 @@ static bool header_of(int fd, struct zeroute_segment_header *h, char *why, size_
         snprintf(why, why_size, "layout %u, written by %s zeroute; this one reads layout %u", h->layout,
                  h->layout > ZEROUTE_SEGMENT_LAYOUT ? "a newer" : "an older", ZEROUTE_SEGMENT_LAYOUT);
     } else if (!read_header(fd, h)) {
-        snprintf(why, why_size, "truncated: %lld bytes", (long long)st.st_size);
+        snprintf(why, why_size, "truncated: %lld bytes, and its header says %u", (long long)st.st_size, h->header_size);
     } else if ((uint64_t)st.st_size < h->file_size || h->file_size < h->shards_offset || h->shard_size == 0 ||
                h->shard_size > MOST_SHARD || h->shard_size % sizeof(uint64_t) || !shards_fit(h, h->shard_count) ||
                h->shard_generation > h->shard_size - 8 || h->shard_folds > h->shard_size - 8 ||

@@ -67,7 +67,7 @@ static int inner_pid(const char *pid) {
     FILE *f = fopen(path, "re");
     while (f && !inner && fgets(line, sizeof line, f))
         if (strncmp(line, "NSpid:", 6) == 0)
-            inner = atoi(strrchr(line, '\t') + 1);
+            inner = (int)strtol(strrchr(line, '\t') + 1, NULL, 10);
     if (f)
         fclose(f);
     return inner;
@@ -96,7 +96,7 @@ static int find_process(const struct zeroute_process *p, uint64_t own_namespace)
             is_it(start_time_of(e->d_name), p->start_time)) {
             uint64_t n = namespace_of(e->d_name, "pid");
             if (n == 0 || n == p->pid_namespace)
-                found = atoi(e->d_name);
+                found = (int)strtol(e->d_name, NULL, 10);
         }
     if (d)
         closedir(d);
@@ -112,9 +112,14 @@ static bool owns(int pid, unsigned uid) {
     unsigned id[4] = {uid, uid, uid, uid};
     snprintf(path, sizeof path, "/proc/%d/status", pid);
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "Uid: %u %u %u %u", &id[0], &id[1], &id[2], &id[3]) == 4)
-            break;
+    while (f && fgets(line, sizeof line, f)) {
+        char *at = line + strlen("Uid:");
+        if (strncmp(line, "Uid:", strlen("Uid:")) != 0)
+            continue;
+        for (int i = 0; i < 4; i++)
+            id[i] = (unsigned)strtoul(at, &at, 10);
+        break;
+    }
     if (f)
         fclose(f);
     return uid == 0 || uid == id[0] || uid == id[1] || uid == id[2] || uid == id[3];
@@ -126,6 +131,15 @@ static int holder(int fd) {
     if (fcntl(fd, F_GETLK, &l) || l.l_type == F_UNLCK)
         return -1;
     return l.l_pid;
+}
+
+/* In a line of /proc/PID/maps: the fifth word. */
+static uint64_t inode_of(const char *line) {
+    for (int i = 0; i < 4; i++) {
+        line += strcspn(line, " ");
+        line += strspn(line, " ");
+    }
+    return strtoull(line, NULL, 10);
 }
 
 /*
@@ -144,11 +158,9 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
     snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside, (unsigned long long)p->nonce);
     size_t lines = 0;
     while (!found && getline(&line, &size, f) > 0) {
-        unsigned long long inode = 0;
         lines++;
         /* Elsewhere, an overlay for example, the two inodes may be told differently. */
-        found = strstr(line, name) &&
-                (!on_tmpfs || (sscanf(line, "%*s %*s %*s %*s %llu", &inode) == 1 && inode == p->inode));
+        found = strstr(line, name) && (!on_tmpfs || inode_of(line) == p->inode);
     }
     free(line);
     fclose(f);
@@ -309,7 +321,7 @@ static void scan(struct search *s, const char *directory) {
         }
         struct zeroute_process *p = &s->list->process[s->list->count];
         memset(p, 0, sizeof *p);
-        p->pid_inside = atoi(rest);
+        p->pid_inside = (int)strtol(rest, NULL, 10);
         if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >= sizeof p->path)
             continue;
         s->list->count += look_at(s, p, dirfd(d), e->d_name);

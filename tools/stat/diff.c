@@ -240,9 +240,9 @@ static const char *with_unit(char *out, const char *name, double value) {
 
 static const char *change_of(char *out, const struct figure *f) {
     if (f->first == f->second)
-        return strcpy(out, "");
+        return memcpy(out, "", 1);
     if (f->first == 0 || f->second == 0)
-        return strcpy(out, f->first == 0 ? "new" : "gone");
+        return f->first == 0 ? memcpy(out, "new", sizeof "new") : memcpy(out, "gone", sizeof "gone");
     return zr_ab_percent(out, f->second / f->first - 1);
 }
 

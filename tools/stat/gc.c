@@ -19,9 +19,10 @@ static bool is_ours(const struct zeroute_process *p, bool all_users) {
 
 /* PREFIX, the process's number, a dot, and the nonce: the list takes any name that begins like one. */
 static bool has_our_name(const struct zeroute_process *p) {
-    int pid, end = 0;
     const char *name = strrchr(p->path, '/') + 1;
-    return sscanf(name, ZEROUTE_SEGMENT_PREFIX "%d.%*16[0-9a-f]%n", &pid, &end) == 1 && !name[end] && pid > 0;
+    char *end;
+    long pid = strtol(name + strlen(ZEROUTE_SEGMENT_PREFIX), &end, 10);
+    return pid > 0 && *end == '.' && strspn(end + 1, "0123456789abcdef") == 16 && !end[17];
 }
 
 /*

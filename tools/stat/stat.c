@@ -55,7 +55,7 @@ static void collect(struct processes *p) {
     *p = (struct processes){.list = zeroute_list_new()};
     if (!p->list)
         return;
-    p->snapshot = calloc(p->list->count + 1, sizeof *p->snapshot);
+    p->snapshot = calloc(p->list->count + 1, sizeof(struct zeroute_snapshot *));
     for (size_t i = 0; p->snapshot && i < p->list->count; i++) {
         struct zeroute_process *one = &p->list->process[i];
         struct zeroute_snapshot *s = zeroute_snapshot_new(one, why, sizeof why);
@@ -270,7 +270,7 @@ static void group(struct processes *p) {
             if (!belongs(from, &j))
                 continue;
             struct zeroute_snapshot *moved = p->snapshot[from];
-            memmove(&p->snapshot[to + 1], &p->snapshot[to], (from - to) * sizeof *p->snapshot);
+            memmove(&p->snapshot[to + 1], &p->snapshot[to], (from - to) * sizeof(struct zeroute_snapshot *));
             p->snapshot[to++] = moved;
             i = to - 1;
         }
@@ -321,7 +321,7 @@ static void print_table(FILE *out, bool colour, struct processes *all, struct ze
 static void print_tables(FILE *out, bool colour, struct processes *p, const struct options *o) {
     size_t live = 0;
     if (p->count)
-        qsort(p->snapshot, p->count, sizeof *p->snapshot, by_life);
+        qsort(p->snapshot, p->count, sizeof(struct zeroute_snapshot *), by_life);
     while (live < p->count && p->snapshot[live]->process.state != ZEROUTE_FINISHED)
         live++;
     struct processes running = {.snapshot = p->snapshot, .count = live};
