@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #define NOTES 48
 
@@ -23,6 +25,7 @@ static unsigned tickets, published; /* the last refresh that began, and the last
 
 /* A fingerprint while it is put together. */
 struct draft {
+    bool debug_keys; /* NEO reads them */
     size_t used;
     char text[ZR_FINGERPRINT_SIZE];
 };
@@ -99,19 +102,52 @@ static bool is_debug_key(const char *s) {
     return true;
 }
 
-static void environment(struct draft *d) {
-    const char *read_keys = secure_getenv("NEOReadDebugKeys");
-    bool keys = read_keys && strcmp(read_keys, "0") != 0;
-    for (char **e = environ; e && *e; e++) {
-        size_t length = strcspn(*e, "=");
-        char key[96];
-        if (!begins_with_any(*e, variables, sizeof variables / sizeof *variables) && !(keys && is_debug_key(*e)))
-            continue;
-        if (length + 5 > sizeof key || (*e)[length] != '=')
-            continue;
-        snprintf(key, sizeof key, "env.%.*s", (int)length, *e);
-        add(d, key, *e + length + 1);
+static void add_variable(struct draft *d, const char *e) {
+    size_t length = strcspn(e, "=");
+    char key[96];
+    if (length + 5 > sizeof key || e[length] != '=')
+        return;
+    snprintf(key, sizeof key, "env.%.*s", (int)length, e);
+    add(d, key, e + length + 1);
+}
+
+/* Copies up to `size` bytes, as far as the memory is there, and returns how many. */
+static size_t copy(void *to, const void *from, size_t size) {
+    struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
+    ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/*
+ * The kernel makes the copies: a setenv in another thread may free the list while we walk it, and what has gone is left
+ * out then. Where the kernel may not be asked, the fingerprint has no variables.
+ */
+static void each_variable(struct draft *d, void act(struct draft *d, const char *e)) {
+    char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE), *e, text[4096];
+
+    for (unsigned n = 0; list && n < 4096 && copy(&e, &list[n], sizeof e) && e; n++) {
+        text[copy(text, e, sizeof text - 1)] = '\0';
+        act(d, text);
     }
+}
+
+static void known(struct draft *d, const char *e) {
+    static const char switch_on[] = "NEOReadDebugKeys=";
+    if (strncmp(e, switch_on, strlen(switch_on)) == 0)
+        d->debug_keys = strcmp(e + strlen(switch_on), "0") != 0;
+    if (begins_with_any(e, variables, sizeof variables / sizeof *variables))
+        add_variable(d, e);
+}
+
+static void debug_key(struct draft *d, const char *e) {
+    if (is_debug_key(e))
+        add_variable(d, e);
+}
+
+static void environment(struct draft *d) {
+    each_variable(d, known);
+    if (d->debug_keys)
+        each_variable(d, debug_key);
 }
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */

@@ -749,6 +749,39 @@ START_TEST(texts_and_the_fingerprint_can_be_read) {
 }
 END_TEST
 
+static atomic_bool changes;
+
+/* Each new variable makes the list longer; the memory of the old one is used for something else. */
+static void *change_environment(void *unused) {
+    char name[32];
+    (void)unused;
+    while (changes) {
+        clearenv();
+        for (int i = 1; i < 1000; i++) {
+            snprintf(name, sizeof name, "ZE_TEST_%d", i);
+            setenv(name, "1", 1);
+            for (size_t size = (size_t)i * 8; size < (size_t)i * 8 + 48; size += 16) {
+                char *p = malloc(size);
+                memset(p, 'x', size);
+                free(p);
+            }
+        }
+    }
+    return NULL;
+}
+
+START_TEST(the_environment_may_change_while_the_fingerprint_is_made) {
+    pthread_t thread;
+    open_it();
+    changes = true;
+    ck_assert_int_eq(pthread_create(&thread, NULL, change_environment, NULL), 0);
+    for (int i = 0; i < 500; i++)
+        zr_fingerprint_refresh();
+    changes = false;
+    pthread_join(thread, NULL);
+}
+END_TEST
+
 START_TEST(a_forked_child_starts_with_nothing_and_leaves_the_parents_alone) {
     zr_book(ZR_KIND_DEVICE, 0, MIB);
     uint64_t nonce = zr_segment.header->nonce;
@@ -846,6 +879,7 @@ int main(void) {
     tcase_add_test(t, failures_are_counted_by_entry_and_by_code_and_book_nothing);
     tcase_add_test(t, names_given_at_run_time_are_made_once_and_run_out_gently);
     tcase_add_test(t, texts_and_the_fingerprint_can_be_read);
+    tcase_add_test(t, the_environment_may_change_while_the_fingerprint_is_made);
     tcase_add_test(t, a_forked_child_starts_with_nothing_and_leaves_the_parents_alone);
     tcase_add_test(t, a_child_of_raw_clone_is_seen_too);
     tcase_add_test(t, a_small_limit_for_files_kills_nobody);
