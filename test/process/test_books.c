@@ -119,6 +119,23 @@ START_TEST(an_injected_failure_reaches_the_caller_and_nothing_is_booked) {
 }
 END_TEST
 
+START_TEST(blocks_of_a_context_that_the_driver_keeps_are_no_orphans) {
+    static const char *const conf[] = {"ZEROUTE_CONF=preset:observe,inject:zeContextDestroy@1=0x70000001",
+                                       "ZEROUTE_CONF=preset:reroute,inject:zeContextDestroy@1=0x70000001"};
+
+    for (int i = 0; i < 2; i++) {
+        struct child *c = run_program(conf[i], "stays", NULL);
+
+        child_ok(c);
+        counts(c, "free.invalid.orphaned", 0);
+        counts(c, "allocated_bytes.all.allocated", MIB(5));
+        counts(c, "allocated_bytes.all.current", 0);
+        counts(c, "reserved_bytes.all.current", 0);
+        child_free(c);
+    }
+}
+END_TEST
+
 START_TEST(the_default_settings_keep_the_same_books) {
     struct child *c = run("ZEROUTE_CONF=preset:reroute");
 
@@ -166,6 +183,7 @@ int main(void) {
     tcase_add_test(t, exports_and_imports_show);
     tcase_add_test(t, what_the_driver_refuses_is_not_booked);
     tcase_add_test(t, an_injected_failure_reaches_the_caller_and_nothing_is_booked);
+    tcase_add_test(t, blocks_of_a_context_that_the_driver_keeps_are_no_orphans);
     tcase_add_test(t, the_default_settings_keep_the_same_books);
     tcase_add_test(t, the_peak_of_two_threads_is_what_they_held_together);
     tcase_add_test(t, of_two_threads_that_free_a_block_one_succeeds);
