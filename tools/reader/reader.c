@@ -525,10 +525,19 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
         snprintf(why, why_size, "%s", p->why);
         return NULL;
     }
+    struct zeroute_budget budget;
+    if (!zeroute_budget_begin(&budget, p->uid)) {
+        snprintf(why, why_size, ZEROUTE_BUDGET_WHY, p->uid);
+        return NULL;
+    }
     /* What a dead writer has left half written stays so. */
     uint64_t retry_ns = p->state == ZEROUTE_FINISHED ? 0 : RETRY_NS;
     struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open_listed(p, NULL), retry_ns, why, why_size);
-    if (s)
-        s->process = *p;
+    if (!s) {
+        zeroute_budget_end(&budget, 0);
+        return NULL;
+    }
+    zeroute_snapshot_charge(s, &budget);
+    s->process = *p;
     return s;
 }

@@ -1,5 +1,5 @@
 /* zeroute/reader.h: which segments there are, and whether their processes live. */
-#include "zeroute/reader.h"
+#include "reader/snapshot.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -25,6 +25,8 @@ struct search {
     size_t seen_count;
     uint64_t own_namespace;
     char boot_id[40];
+    bool over; /* the segments of this user have cost enough */
+    unsigned over_uid;
 };
 
 static void read_line(const char *path, char *out, size_t size) {
@@ -253,8 +255,8 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd) {
         p->pid = (int)h.pid;
 }
 
-/* False: it is gone. */
-static bool look_at(const struct search *s, struct zeroute_process *p, int directory, const char *name) {
+/* False: it is gone, or one too many of a user of whom that was said. */
+static bool look_at(struct search *s, struct zeroute_process *p, int directory, const char *name) {
     struct stat st;
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
     if ((fd < 0 ? fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
@@ -266,9 +268,19 @@ static bool look_at(const struct search *s, struct zeroute_process *p, int direc
     p->device = st.st_dev;
     p->inode = st.st_ino;
     if (fd >= 0) {
-        examine(s, p, fd);
+        struct zeroute_budget budget;
+        bool may = zeroute_budget_begin(&budget, p->uid), told = s->over && s->over_uid == p->uid;
+        if (may) {
+            examine(s, p, fd);
+        } else {
+            snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
+            p->state = ZEROUTE_UNKNOWN;
+            s->over = true;
+            s->over_uid = p->uid;
+        }
+        zeroute_budget_end(&budget, 0);
         close(fd);
-        return true;
+        return may || !told;
     }
     char pid[16];
     snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));

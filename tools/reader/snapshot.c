@@ -10,6 +10,8 @@
 struct memory {
     struct memory *next;
     size_t used, room;
+    uint64_t charged; /* to the owner of the segment, with the first chunk: budget.c */
+    unsigned uid;
     _Alignas(16) char bytes[];
 };
 
@@ -37,12 +39,27 @@ const char *zeroute_keep_text(struct zeroute_snapshot *s, const char *text, size
     return copy;
 }
 
+void zeroute_snapshot_charge(struct zeroute_snapshot *s, const struct zeroute_budget *b) {
+    struct memory *first = s->memory;
+    uint64_t bytes = 0;
+    for (struct memory *m = first; m; m = m->next)
+        bytes += sizeof *m + m->room;
+    bytes += s->field_count * sizeof *s->field + s->fact_count * sizeof *s->fact;
+    if (first && !b->free) {
+        first->charged = bytes;
+        first->uid = b->uid;
+    }
+    zeroute_budget_end(b, (int64_t)bytes);
+}
+
 void zeroute_snapshot_free(struct zeroute_snapshot *s) {
     if (!s)
         return;
     struct memory *m = s->memory;
     while (m) {
         struct memory *next = m->next;
+        if (m->charged)
+            zeroute_budget_end(&(struct zeroute_budget){.uid = m->uid}, -(int64_t)m->charged);
         free(m);
         m = next;
     }

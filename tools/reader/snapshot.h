@@ -18,6 +18,20 @@ bool zeroute_name_derived(struct zeroute_snapshot *s, struct zeroute_field *at);
 /* Without it all is found as well, and takes longer. */
 void zeroute_index_names(struct zeroute_snapshot *s);
 
+/* --- budget.c ---------------------------------------------------------------------------------- */
+struct zeroute_budget {
+    unsigned uid;
+    bool free;      /* one's own */
+    uint64_t began; /* of the thread's processor time */
+};
+/* False: this user's segments have cost enough for now. */
+bool zeroute_budget_begin(struct zeroute_budget *b, unsigned uid);
+/* Charges the time since then, and memory; what is negative is given back. */
+void zeroute_budget_end(const struct zeroute_budget *b, int64_t bytes);
+/* The same with the memory of the snapshot, which is given back when it is freed. */
+void zeroute_snapshot_charge(struct zeroute_snapshot *s, const struct zeroute_budget *b);
+#define ZEROUTE_BUDGET_WHY "not read: the segments of user %u take too much time or memory"
+
 #pragma GCC visibility pop
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define FINISHED_SHOWN 20
+#define UNREADABLE_SHOWN 20
 
 struct options {
     bool json, all, fields, prometheus, finished, verbose;
@@ -183,15 +184,19 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
 }
 
 static void print_unreadable(const struct processes *p, FILE *out) {
+    size_t count = 0;
     for (size_t i = 0; p->list && i < p->list->count; i++) {
         const struct zeroute_process *one = &p->list->process[i];
         char text[640];
-        if (one->readable)
+        if (one->readable || ++count > UNREADABLE_SHOWN)
             continue;
         snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", one->pid_inside, one->uid, one->path,
                  one->why);
         zr_text_wrap(out, 2, 80, text);
     }
+    if (count > UNREADABLE_SHOWN)
+        fprintf(out, "and %zu more that are not readable: zeroute stat --json has them all\n",
+                count - UNREADABLE_SHOWN);
 }
 
 static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
