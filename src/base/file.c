@@ -42,7 +42,7 @@ void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name
         uint16_t length;
         char type, name[];
     } * e;
-    _Alignas(8) char list[4096], full[512];
+    _Alignas(8) char list[1024], full[512];
     int folder = open(rooted(path, full), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool more = folder >= 0;
     long n;

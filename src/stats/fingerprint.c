@@ -27,7 +27,7 @@ static unsigned tickets, published; /* the last refresh that began, and the last
 struct draft {
     bool debug_keys; /* NEO reads them */
     size_t used;
-    char text[ZR_FINGERPRINT_SIZE];
+    char text[ZR_FINGERPRINT_SIZE], real[4096], value[4096 + 80]; /* not on the stack: it may be a small one */
 };
 
 static const char *const libraries[] = {
@@ -72,16 +72,16 @@ static bool visit(const struct zr_elf *elf, void *data) {
     const char *path = elf->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (!begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
         return false;
-    char key[128], line[140], value[4096 + 80], id[80] = "none", real[4096];
+    char key[128], line[140], id[80] = "none";
     for (unsigned i = 0; i < elf->build_id_size; i++)
         snprintf(id + 2 * i, 3, "%02x", elf->build_id[i]);
     snprintf(key, sizeof key, "library.%.100s", name);
     snprintf(line, sizeof line, "\n%s\t", key);
     if (strstr(d->text, line)) /* a second one of that name: both are listed */
         snprintf(key, sizeof key, "library.%.100s#2", name);
-    const char *whole = realpath(path, real) ? real : path;
-    snprintf(value, sizeof value, "%s build-id:%s", whole, id);
-    add(d, key, value);
+    const char *whole = realpath(path, d->real) ? d->real : path;
+    snprintf(d->value, sizeof d->value, "%.4000s build-id:%s", whole, id);
+    add(d, key, d->value);
     /* Asking the loader is not safe at any time and in any version; its file carries the number. */
     const char *version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
@@ -123,11 +123,11 @@ static size_t copy(void *to, const void *from, size_t size) {
  * out then. Where the kernel may not be asked, the fingerprint has no variables.
  */
 static void each_variable(struct draft *d, void act(struct draft *d, const char *e)) {
-    char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE), *e, text[4096];
+    char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE), *e;
 
     for (unsigned n = 0; list && n < 4096 && copy(&e, &list[n], sizeof e) && e; n++) {
-        text[copy(text, e, sizeof text - 1)] = '\0';
-        act(d, text);
+        d->value[copy(d->value, e, sizeof d->value - 1)] = '\0';
+        act(d, d->value);
     }
 }
 

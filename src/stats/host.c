@@ -110,10 +110,11 @@ static void notice_growth(enum zr_gauge from, uint64_t value, uint64_t own) {
 /* The kernel's figures of our own clients, device by device. What takes long is done the less often. */
 static void sample_cards(uint64_t all) {
     static uint64_t next;
+    static struct zr_drm d; /* not on the stack: it may be a small one */
     uint64_t start = zr_now(), unseen = 0, gtt = 0;
-    struct zr_drm d = {0};
     if (start < next)
         return;
+    d = (struct zr_drm){0};
     zr_drm_add(&d, NULL);
     for (unsigned n = 0; n < ZR_DEVICES; n++) {
         int at = zr_drm_find(&d, n);
@@ -134,7 +135,7 @@ static void sample_cards(uint64_t all) {
 }
 
 static void sample(void) {
-    char text[4096];
+    static char text[4096]; /* under the lock */
     uint64_t all = 0, host_usm;
     if (!zr_lock_try(&sampling))
         return;

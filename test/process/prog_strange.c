@@ -206,13 +206,21 @@ static void threads_come_and_go(void) {
     threads(2000, 20);
 }
 
+/* Long enough for what is done ten times a second. */
+static void *churn_for_a_while(void *unused) {
+    (void)unused;
+    for (uint64_t end = now_ms() + 500; now_ms() < end;)
+        churn(100);
+    return NULL;
+}
+
 static void small_stacks(void) {
     pthread_attr_t small;
     pthread_t thread;
 
     start();
     EXPECT(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 20480) == 0);
-    EXPECT(pthread_create(&thread, &small, churn_in_thread, (void *)2000) == 0);
+    EXPECT(pthread_create(&thread, &small, churn_for_a_while, NULL) == 0);
     EXPECT(pthread_join(thread, NULL) == 0);
 }
 
