@@ -25,6 +25,7 @@ struct zr_thread {
     bool limited;           /* the limit has refused the last allocation */
     bool counted;           /* or has counted it */
     uint32_t refused;       /* the code of the last allocation, for callers between us and whom codes are translated */
+    const void *told_free;  /* a wrong free at a SYCL entry point that check has reported: not again below */
     struct zr_watch *watch; /* what reaches Level Zero is noted there, or NULL */
     struct {
         struct zr_shard *shard; /* NULL: none yet, or none to be had */

@@ -23,9 +23,9 @@ static inline bool zr_checks(enum zr_value what) {
 
 /* --- checked.c: what policy/ tells us ----------------------------------------------------------------------------- */
 /* How much to reserve for a request of so many bytes: a red zone more where one can be had. */
-size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *desc, size_t size);
-/* A block was given out; b may be NULL. `release` gives a block back to the driver. */
-void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, const void *desc,
+size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
+/* A block was given out; b may be NULL. Plain: no extension gives it another meaning. `release`: to the driver. */
+void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, bool plain,
                    void (*release)(const struct zr_block *b));
 /*
  * The block is CACHED, out of the books, and the caller's alone. True: it is check's now, and goes back to the driver
@@ -57,6 +57,8 @@ uint32_t zr_check_errors(void);
 void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle);
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle);
 void zr_check_closed(const void *ptr);
+/* What is open at ptr is kept open by a runtime after the program has closed it; or is the program's again. */
+void zr_check_kept_open(const void *ptr, bool kept);
 
 /* --- among the files of check/ ------------------------------------------------------------------------------------ */
 enum { ZR_FRAMES = 16 };

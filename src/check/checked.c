@@ -9,10 +9,9 @@
 #include <string.h>
 
 enum {
-    ZONE = 64,        /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
-    GRAIN = 512,      /* the least alignment of Intel's driver, */
-    LISTED = 3,       /* blocks that a finding about many names */
-    HOST_FLAGS = 0xf, /* those that the specification names */
+    ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
+    GRAIN = 512, /* the least alignment of Intel's driver, */
+    LISTED = 3,  /* blocks that a finding about many names */
     MOST_LOG2 = 44
 };
 
@@ -27,24 +26,17 @@ __attribute__((constructor)) static void before_main(void) {
         setenv("UR_L0_DISABLE_USM_ALLOCATOR", "1", 0);
 }
 
-/* It is on a device that we know, or the host's, and nothing is chained to it that gives it another meaning. */
-static bool is_plain(enum zr_kind kind, ze_device_handle_t device, const void *desc) {
-    if (!desc || ((const ze_base_desc_t *)desc)->pNext)
-        return false;
-    return kind == ZR_KIND_HOST ? !(((const ze_host_mem_alloc_desc_t *)desc)->flags & ~HOST_FLAGS) : device != NULL;
-}
-
 static bool is_memory(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_HOST || kind == ZR_KIND_SHARED;
 }
 
-size_t zr_check_held(enum zr_kind kind, ze_device_handle_t device, const void *desc, size_t size) {
-    if (!zr_checks(ZR_CHECK_GUARD) || !is_memory(kind) || !is_plain(kind, device, desc) || !size || size >> MOST_LOG2)
+size_t zr_check_held(enum zr_kind kind, bool plain, size_t size) {
+    if (!zr_checks(ZR_CHECK_GUARD) || !is_memory(kind) || !plain || !size || size >> MOST_LOG2)
         return size;
     return (size + ZONE + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
-void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, const void *desc,
+void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, bool plain,
                    void (*release)(const struct zr_block *b)) {
     int saved = errno;
     struct zr_checked c;
@@ -56,7 +48,7 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
     c.account = b->key.account;
     c.kind = b->key.kind;
     c.device = c.kind == ZR_KIND_HOST ? NULL : device;
-    c.may_be_kept = is_plain(c.kind, device, desc);
+    c.may_be_kept = plain;
     zr_origin_here(&c.born);
     zr_check_count(ZR_FOUND_BLOCKS, 1);
     zr_worker_born(&c, release);

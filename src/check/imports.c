@@ -20,7 +20,7 @@ enum state { UNUSED, OPEN, CLOSED };                                         /* 
 /* One for each opening. Under the lock, as all below. */
 static struct import {
     enum state state;
-    bool told; /* that its exporter has freed it */
+    bool quiet; /* it was told that its exporter has freed it, or the program has closed it */
     struct zr_handle_id id;
     const void *at;
     struct zr_origin origin;
@@ -49,10 +49,12 @@ static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle) {
 }
 
 /*
- * Sets (F_SETLK with F_RDLCK) or clears (F_UNLCK) a fact, and returns 0; or looks at it (F_GETLK with F_WRLCK), and
- * returns another process for which it is so, 0 if that is of another PID namespace. -1: there is none, or it failed.
+ * Sets (F_RDLCK) or clears (F_UNLCK) a fact, and returns 0; or looks at it (F_WRLCK), and returns another process for
+ * which it is so, 0 if that is of another PID namespace. -1: there is none, or it failed.
  */
-static int fact_is(const struct zr_handle_id *id, enum fact fact, int command, short type) {
+static int fact_is(const struct zr_handle_id *id, enum fact fact, short type) {
+    int command = type == F_WRLCK ? F_GETLK : F_SETLK;
+
     for (unsigned i = 0; i < 2; i++) {
         off_t at = (off_t)((id->part[i] >> 4) * FACTS + fact);
         struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
@@ -63,10 +65,6 @@ static int fact_is(const struct zr_handle_id *id, enum fact fact, int command, s
             return l.l_pid;
     }
     return command == F_GETLK ? -1 : 0;
-}
-
-static int who(const struct zr_handle_id *id, enum fact fact) {
-    return fact_is(id, fact, F_GETLK, F_WRLCK);
 }
 
 static void open_file(void) {
@@ -102,8 +100,8 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
     zr_lock(&lock);
     open_file();
     c->handle = id_of(handle);
-    fact_is(&c->handle, FREED_HERE, F_SETLK, F_UNLCK); /* of an earlier block */
-    fact_is(&c->handle, EXPORTED_HERE, F_SETLK, F_RDLCK);
+    fact_is(&c->handle, FREED_HERE, F_UNLCK); /* of an earlier block */
+    fact_is(&c->handle, EXPORTED_HERE, F_RDLCK);
     zr_unlock(&lock);
 }
 
@@ -117,7 +115,7 @@ void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     open_file();
     to = find(UNUSED, NULL, NULL);
     if (to) {
-        fact_is(&new.id, OPEN_HERE, F_SETLK, F_RDLCK);
+        fact_is(&new.id, OPEN_HERE, F_RDLCK);
         *to = new;
     }
     zr_unlock(&lock);
@@ -142,8 +140,8 @@ void zr_imports_look(void) {
 
         zr_lock(&lock);
         for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++)
-            if (i->state == OPEN && !i->told && (pid = who(&i->id, FREED_HERE)) >= 0) {
-                i->told = true;
+            if (i->state == OPEN && !i->quiet && (pid = fact_is(&i->id, FREED_HERE, F_WRLCK)) >= 0) {
+                i->quiet = true;
                 stale = *i;
             }
         zr_unlock(&lock);
@@ -169,11 +167,22 @@ void zr_check_closed(const void *ptr) {
 
         i->state = CLOSED;
         last = !find(OPEN, &id, NULL);
-        fact_is(&id, CLOSED_ONCE_HERE, F_SETLK, last ? F_UNLCK : F_RDLCK);
+        fact_is(&id, CLOSED_ONCE_HERE, last ? F_UNLCK : F_RDLCK);
         if (last)
-            fact_is(&id, OPEN_HERE, F_SETLK, F_UNLCK);
+            fact_is(&id, OPEN_HERE, F_UNLCK);
         while (last && (i = find(CLOSED, &id, NULL)))
             i->state = UNUSED;
+    }
+    zr_unlock(&lock);
+}
+
+void zr_check_kept_open(const void *ptr, bool kept) {
+    struct import *i;
+
+    zr_lock(&lock);
+    if ((i = find(OPEN, NULL, ptr))) {
+        i->quiet = kept;
+        fact_is(&i->id, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
     }
     zr_unlock(&lock);
 }
@@ -188,13 +197,13 @@ void zr_exports_freed(const struct zr_checked *c) {
         return;
     zr_lock(&lock);
     place = &freed[frees++ % FREED];
-    fact_is(place, FREED_HERE, F_SETLK, F_UNLCK);
-    fact_is(place, EXPORTED_HERE, F_SETLK, F_UNLCK);
+    fact_is(place, FREED_HERE, F_UNLCK);
+    fact_is(place, EXPORTED_HERE, F_UNLCK);
     *place = c->handle;
     /* Before anybody is looked for: of two that look one sees the other. */
-    fact_is(place, FREED_HERE, F_SETLK, F_RDLCK);
-    pid = who(place, OPEN_HERE);
-    closed_once = pid >= 0 && who(place, CLOSED_ONCE_HERE) == pid;
+    fact_is(place, FREED_HERE, F_RDLCK);
+    pid = fact_is(place, OPEN_HERE, F_WRLCK);
+    closed_once = pid >= 0 && fact_is(place, CLOSED_ONCE_HERE, F_WRLCK) == pid;
     zr_unlock(&lock);
     if (pid < 0)
         return;
@@ -215,7 +224,7 @@ void zr_imports_end(void) {
         struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
         struct import closed = *i;
         unsigned opens = 0, closes = 0;
-        int pid = who(&i->id, EXPORTED_HERE);
+        int pid = fact_is(&i->id, EXPORTED_HERE, F_WRLCK);
 
         for (; (i = find(CLOSED, &closed.id, NULL)); closes++)
             i->state = UNUSED;

@@ -147,8 +147,6 @@ bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *
 
 /* A loader before 1.25 lacks zeDeviceSynchronize; the driver has it from API 1.14 on. */
 bool zr_poison_rest(void) {
-    typedef ze_result_t (*synchronize)(ze_device_handle_t);
-
     for (unsigned number = 0; number < ZR_DEVICES; number++) {
         uint32_t hook = 0;
         ze_device_handle_t device = zr_device_handle(number, &hook);
@@ -156,7 +154,7 @@ bool zr_poison_rest(void) {
 
         if (device && !wait)
             wait = zr_function_of_driver("zeDeviceSynchronize");
-        if (device && (!wait || ((synchronize)wait)(device) != ZE_RESULT_SUCCESS))
+        if (device && (!wait || ((ze_result_t(*)(ze_device_handle_t))wait)(device) != ZE_RESULT_SUCCESS))
             return false;
     }
     return true;

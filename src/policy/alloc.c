@@ -82,6 +82,12 @@ static bool make_key(const struct zr_alloc *a, unsigned account, void **out, str
     return a->kind == ZR_KIND_HOST ? host_key(a, key) : device_key(a, key);
 }
 
+static bool is_plain(const struct zr_alloc *a) {
+    struct zr_key key = {0};
+
+    return a->desc && (a->kind == ZR_KIND_HOST ? host_key(a, &key) : device_key(a, &key));
+}
+
 /* At least 1; from 24 days on it is the same. */
 uint32_t zr_cache_idle(void) {
     uint64_t ms = zr_config.cache_idle / 1000000;
@@ -260,7 +266,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         flags |= extension == ZR_F_PASSED_EXPORT ? ZR_BLOCK_EXPORTED : 0;
     }
     if (zr_checking())
-        held = zr_check_held(a->kind, a->device, a->desc, a->size);
+        held = zr_check_held(a->kind, is_plain(a), a->size);
     result = from_driver(call, a, number, &held, out);
     if (likely(result == ZE_RESULT_SUCCESS)) {
         struct zr_block *b;
@@ -273,7 +279,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         if (unlikely(!b))
             return unregistered(call, a, number, held, out);
         if (zr_checking())
-            zr_check_born(call, b, a->device, a->desc, zr_policy_release);
+            zr_check_born(call, b, a->device, is_plain(a), zr_policy_release);
         zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
     }
     return result;
@@ -339,6 +345,13 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
     zr_registry_note(call, kind, number, context, *out, size,
                      kind == ZR_KIND_IMPORTED && zr_thread.counted ? ZR_BLOCK_LIMITED : 0);
     return ZE_RESULT_SUCCESS;
+}
+
+void zr_policy_kept_open(const void *ptr, bool kept) {
+    const struct zr_block *b = zr_checking() ? zr_map_find(ptr) : NULL;
+
+    if (b)
+        zr_check_kept_open((const void *)b->base, kept);
 }
 
 void zr_policy_closed(const void *ptr) {

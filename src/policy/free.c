@@ -8,6 +8,8 @@
 #include "policy/policy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
@@ -112,11 +114,26 @@ static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct reque
         zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, call->caller, r->ptr, b);
     else if (!past_us)
         zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, call->caller, r->ptr, NULL);
-    if (zr_checking() && r->ptr && !past_us)
+    if (zr_checking() && r->ptr && !past_us && zr_thread.told_free != r->ptr)
         zr_check_bad_free(r->ptr, b, word);
+    zr_thread.told_free = NULL;
     if (!r->ptr || !r->context || !refuses || past_us)
         return ask_driver(call, r, 0);
     return refuse(r);
+}
+
+void zr_policy_free_above(const void *ptr) {
+    const char *off = zr_checking() ? secure_getenv("UR_L0_DISABLE_USM_ALLOCATOR") : NULL;
+    uint64_t word = 0;
+    struct zr_block *b;
+
+    if (!ptr || !off || strcmp(off, "0") == 0)
+        return;
+    b = zr_map_around(ptr, &word);
+    if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base == (uintptr_t)ptr)
+        return;
+    zr_check_bad_free(ptr, b, word);
+    zr_thread.told_free = ptr;
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */

@@ -51,6 +51,8 @@ ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
 /* Such memory was closed. */
 void zr_policy_closed(const void *ptr);
+/* A runtime keeps this import open after the program has closed it; or the program has opened it again. */
+void zr_policy_kept_open(const void *ptr, bool kept);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
 /*
@@ -60,6 +62,11 @@ void zr_policy_closed(const void *ptr);
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse);
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
                                void *ptr);
+/*
+ * A free at a SYCL entry point that the runtime answers, which may not ask the driver about a pointer that it does not
+ * know: check reports it here. Only where the runtime's pool is off: what it splits up are no blocks of ours.
+ */
+void zr_policy_free_above(const void *ptr);
 /* A context was made, if that is the result, which is returned. */
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
 /* Before a context goes: what is cached for it goes back, and so do blocks that a runtime would free with it. */

@@ -219,8 +219,10 @@ static void put_handle(struct handle *handle, const void *context, const void *c
 static void close_pointer(void *ptr, const void *context, const void *caller, const char *symbol) {
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_close, caller), symbol);
 
-    if (real)
-        ((void (*)(void *, const void *))real)(ptr, context);
+    if (!real)
+        return;
+    ((void (*)(void *, const void *))real)(ptr, context);
+    zr_policy_kept_open(ptr, true); /* UMF may keep it for the next time */
 }
 
 /* The same three functions in the two namespaces that runtimes have had for them. */
@@ -253,6 +255,9 @@ void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const
     const void *caller = __builtin_return_address(0);
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_open, caller), OPEN);
 
-    return !real ? NULL
-                 : ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
+    void *ptr =
+        !real ? NULL : ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
+
+    zr_policy_kept_open(ptr, false);
+    return ptr;
 }

@@ -7,8 +7,8 @@ build=${B:-build}
 
 # on CARDS CONF PART: the program's output and errors in $out
 on() {
-    out=$(LD_PRELOAD=$PWD/$build/libzeroute.so ZEROUTE_CONF=$2 timeout 60 test/bed --on intel --cards "$1" \
-        "$build/test/process/check" "$3" 2>&1) && return
+    out=$(ZEROUTE_TOOL=$PWD/$build/zeroute LD_PRELOAD=$PWD/$build/libzeroute.so ZEROUTE_CONF=$2 \
+        timeout 60 test/bed --on intel --cards "$1" "$build/test/process/check" "$3" 2>&1) && return
     echo "$out"
     return 1
 }
@@ -23,13 +23,15 @@ if [ $? = 77 ]; then
     exit 77
 fi
 while IFS='|' read -r part words; do
-    promise "$part is found" finds 1 "$part" "$words"
+    for cards in 1 2; do
+        promise "$part is found on $cards cards" finds $cards "$part" "$words"
+    done
 done <<'END'
 write_after_free|bytes 128 to 135 of a freed block of 4096 bytes
 write_after_free_large|bytes 3145733 to 3145733 of a freed block of 5242880 bytes
 write_after_free_host|bytes 77 to 77 of a freed block of 4096 bytes
 overrun|bytes 1000 to 1002 of a block of 1000 bytes
-underrun|bytes -4 to -1 before the start of a block of 960 bytes
+overrun_live|bytes 1000 to 1002 of a block of 1000 bytes
 double_free|a block of 4096 bytes was freed twice
 interior_free|which is 64 bytes into a block
 foreign_free|where no allocation begins
@@ -37,14 +39,15 @@ wrong_context|which is not its own
 context_live|1 blocks, 4096 bytes, were still allocated when their context
 leak|1 blocks, 4096 bytes, were still allocated at the end
 leaks|7 blocks, 5247680 bytes, were still allocated at the end of the process; the largest:
-beside|  behind it  2072 bytes away: 0x
+beside|  before it  
 ipc_freed_open|a block of 2097152 bytes was freed by process
 ipc_freed_open|, and is still open in process
 ipc_told_at_once|told by the importer: zeroute: check: ipc_stale_import
 ipc_half_closed| has it open, opened more often than closed
 ipc_unclosed|a handle was opened 2 times and closed 1 times
 END
-promise "on two cards, too" finds 2 write_after_free 'bytes 128 to 135 of a freed block of 4096 bytes'
+# In a context of two cards the driver puts no blocks side by side: a write before one faults.
+promise "underrun is found" finds 1 underrun 'bytes -4 to -1 before the start of a block of 960 bytes'
 for cards in 1 2; do
     for part in clean in_flight waits_for_us blocking forks threads ipc_clean; do
         promise "$part on $cards cards is left alone" silent $cards check:all $part

@@ -70,6 +70,33 @@ static void overrun(void) {
     end();
 }
 
+/* `zeroute ctl PID check` finds it while the block lives. The request is carried out in a call of ours. */
+static void overrun_live(void) {
+    char pid[16];
+    int status = 0;
+    size_t size = 0;
+    void *base = NULL;
+    begin();
+    void *p = on_card(&gpu, 0, 1000);
+    write_bytes(p, 0, 1003);
+    snprintf(pid, sizeof pid, "%d", getpid());
+    int tool = fork();
+    if (tool == 0) {
+        unsetenv("LD_PRELOAD");
+        execl(getenv("ZEROUTE_TOOL"), "zeroute", "ctl", pid, "check", NULL);
+        _exit(127);
+    }
+    while (waitpid(tool, &status, WNOHANG) == 0) {
+        OK(zeMemGetAddressRange(gpu.context, p, &base, &size));
+        pause_ms(1);
+    }
+    EXPECT(status == 0);
+    printf("it was asked\n");
+    fflush(stdout);
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
 static void underrun(void) {
     begin();
     char *before = on_card(&gpu, 0, 960), *p = on_card(&gpu, 0, 960);
@@ -489,6 +516,7 @@ int main(int argc, char **argv) {
                                         PART(write_after_free_large),
                                         PART(write_after_free_host),
                                         PART(overrun),
+                                        PART(overrun_live),
                                         PART(underrun),
                                         PART(double_free),
                                         PART(interior_free),

@@ -207,6 +207,68 @@ START_TEST(a_legal_program_runs_as_without_and_nothing_is_reported) {
 }
 END_TEST
 
+START_TEST(a_live_block_is_verified_when_ctl_asks_for_it) {
+    char tool[PATH_MAX + 16];
+    const char *settings[] = {sim_driver(), ALL, "ZE_SIMGPU=vram:32MiB", tool, NULL};
+    const char *argv[] = {"check", "overrun_live", NULL};
+    const char *told, *asked;
+    struct child *c;
+
+    snprintf(tool, sizeof tool, "ZEROUTE_TOOL=%s", build_path("zeroute"));
+    c = child_run(settings, argv);
+    child_ok(c);
+    told = strstr(c->out, "bytes 1000 to 1002 of a block of 1000 bytes");
+    asked = strstr(c->out, "it was asked");
+    ck_assert_msg(told && asked && told < asked, "%s", c->out);
+    ck_assert_uint_eq(child_count(c, "check.overrun"), 1);
+    child_free(c);
+}
+END_TEST
+
+static bool holds(const char *file, const char *text) {
+    FILE *f = fopen(file, "re");
+    static char bytes[1 << 20];
+    size_t n = f ? fread(bytes, 1, sizeof bytes, f) : 0;
+
+    if (f)
+        fclose(f);
+    return memmem(bytes, n, text, strlen(text)) != NULL;
+}
+
+START_TEST(a_report_is_in_the_record_and_in_the_json) {
+    char record[] = "/tmp/check-record.XXXXXX", json[PATH_MAX];
+    const char *settings[] = {"LD_PRELOAD=", NULL};
+    const char *argv[] = {build_path("zeroute"),
+                          "run",
+                          "--sim",
+                          "--check",
+                          "all",
+                          "--check-wait",
+                          "20s",
+                          "--record",
+                          record,
+                          "--json",
+                          json,
+                          "--discard",
+                          "--",
+                          build_path("test/process/check"),
+                          "write_after_free",
+                          NULL};
+    struct child *c;
+
+    close(mkstemp(record));
+    snprintf(json, sizeof json, "%s.json", record);
+    c = child_run(settings, argv);
+    child_ok(c);
+    ck_assert(holds(record, "zeroute: check: write_after_free: bytes 128 to 135 of a freed block of 4096 bytes"));
+    ck_assert(holds(json, "write_after_free: bytes 128 to 135 of a freed block of 4096 bytes were written\\n  block"));
+    ck_assert(holds(json, "\\n  freed      by thread "));
+    unlink(record);
+    unlink(json);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(ten_are_told_and_the_rest_counted) {
     struct child *c = run(ALL, "many");
     unsigned told = 0;
@@ -306,6 +368,8 @@ int main(void) {
     tcase_add_test(t, with_guard_alone_a_free_answers_as_the_driver_does);
     tcase_add_test(t, an_importer_of_a_freed_block_reads_poison_if_asked);
     tcase_add_test(t, a_handle_opened_twice_and_closed_once_is_reported);
+    tcase_add_test(t, a_live_block_is_verified_when_ctl_asks_for_it);
+    tcase_add_test(t, a_report_is_in_the_record_and_in_the_json);
     tcase_add_test(t, ten_are_told_and_the_rest_counted);
     tcase_add_test(t, every_freed_block_is_poisoned_and_verified);
     tcase_add_test(t, the_quarantine_goes_before_memory_is_short);
