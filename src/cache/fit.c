@@ -53,9 +53,14 @@ static bool precedes(const struct zr_chunk *a, const struct zr_chunk *b) {
     return a->size < b->size || (a->size == b->size && a->base < b->base);
 }
 
-/* Fixed for a descriptor; a parent's is greater than its children's. Multiples of the golden ratio spread evenly. */
+/*
+ * A parent's is greater than its children's. Multiples of the golden ratio spread evenly. By size first: a chunk comes
+ * to the same place as the last one of its size, so that the processor foresees the way there.
+ */
 static uint64_t priority(const struct zr_chunk *c) {
-    return ((uintptr_t)c / sizeof *c) * 0x9e3779b97f4a7c15u;
+    const uint64_t golden = 0x9e3779b97f4a7c15u;
+
+    return (c->size * golden & ~(uint64_t)0xffffffff) | ((uintptr_t)c / sizeof *c * golden >> 32);
 }
 
 /* Makes *at point to c, which may be NULL. */

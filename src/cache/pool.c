@@ -19,7 +19,7 @@
 #define MOST ((size_t)1 << 46) /* whatever is larger is for the backing to refuse */
 
 enum { ALL, WHOLE, LISTS }; /* of segments: all, and the entirely free by the time at which they became so */
-enum { SMALL, LARGE, GROUPS, TABLE_CLASSES = 48, CALLS_PER_CLOCK = 128, MOST_TRIES = 16 };
+enum { SMALL, LARGE, GROUPS, TABLE_CLASSES = 48, CALLS_PER_CLOCK = 128, RECENT = 512, MOST_TRIES = 16 };
 #define NEVER ((uint32_t)INT32_MAX) /* ages have 31 bits */
 
 struct zr_segment_of_pool {
@@ -48,15 +48,16 @@ struct zr_pool {
     uint32_t idle; /* or NEVER */
     unsigned account;
     struct zr_chunk *spare_chunks;
-    segment *recent; /* allocated from last: most pointers that come back lie there */
     struct zr_pool_counts counts;
-    uint64_t frees; /* ever */
+    uint64_t openings;     /* frees and new segments, ever: what did not fit before may do so after one */
+    struct zr_block *gone; /* blocks of segments that have left, until the lock is released */
     uint64_t keep;
     struct list list[LISTS];
     struct zr_pool_backing backing;
     segment *spare[TABLE_CLASSES];
     struct zr_pool *next;          /* in `pools`, or in `spare_pools` */
     struct zr_chunk *free[GROUPS]; /* the treaps of fit.h */
+    segment *recent[RECENT];       /* where pointers lay that came back last, by address: most others lie there, too */
 };
 
 static struct zr_lock pools_lock;
@@ -133,12 +134,13 @@ static struct zr_chunk *add_segment(struct zr_pool *pool, unsigned group, struct
     return c;
 }
 
-/* Takes a segment out of the pool, with all its chunks, and pushes its block on *gone, for give_back(). */
-static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **gone) {
+/* Takes a segment out of the pool, with all its chunks, for unlock() to give its block back. */
+static ZR_COLD void remove_segment(struct zr_pool *pool, segment *s) {
     struct zr_block *b = s->block;
 
-    if (pool->recent == s)
-        pool->recent = NULL;
+    for (unsigned i = 0; i < RECENT; i++)
+        if (pool->recent[i] == s)
+            pool->recent[i] = NULL;
     for (struct zr_chunk *c = s->first, *next; c; c = next) {
         next = c->next;
         if (c->up)
@@ -152,16 +154,19 @@ static void remove_segment(struct zr_pool *pool, segment *s, struct zr_block **g
     unlink_segment(pool, ALL, s);
     s->older[ALL] = pool->spare[s->table_class];
     pool->spare[s->table_class] = s;
-    b->below = *gone;
-    *gone = b;
+    b->below = pool->gone;
+    pool->gone = b;
     zr_leaving(1);
 }
 
-/* The caller does not hold the lock. Returns the bytes. */
-static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone) {
+/* Releases the lock, and gives back what has left meanwhile. Returns the bytes. */
+static uint64_t unlock(struct zr_pool *pool) {
+    struct zr_block *gone = pool->gone;
     uint64_t bytes = 0;
 
-    while (gone) {
+    pool->gone = NULL;
+    zr_unlock(&pool->lock);
+    while (unlikely(gone)) {
         struct zr_block *b = gone;
 
         gone = b->below;
@@ -173,18 +178,18 @@ static uint64_t give_back(struct zr_pool *pool, struct zr_block *gone) {
 }
 
 /* Entirely free segments, the longest unused first, until `keep` bytes of such are left. */
-static void trim(struct zr_pool *pool, uint64_t keep, struct zr_block **gone) {
-    while (pool->list[WHOLE].oldest && pool->counts.whole_free > keep) {
+static inline void trim(struct zr_pool *pool, uint64_t keep) {
+    while (unlikely(pool->counts.whole_free > keep)) {
         segment *s = pool->list[WHOLE].oldest;
 
         unlink_segment(pool, WHOLE, s);
         pool->counts.whole_free -= s->block->held;
-        remove_segment(pool, s, gone);
+        remove_segment(pool, s);
     }
 }
 
 /* Now and then, because a clock read takes a tenth of a call: segments that were unused for too long. */
-static void tick(struct zr_pool *pool, struct zr_block **gone) {
+static void tick(struct zr_pool *pool) {
     uint32_t now;
     segment *s;
 
@@ -192,7 +197,7 @@ static void tick(struct zr_pool *pool, struct zr_block **gone) {
         return;
     now = zr_now_ms();
     while ((s = pool->list[WHOLE].oldest) && (int32_t)(now - s->stamp) >= (int32_t)pool->idle)
-        trim(pool, pool->counts.whole_free - 1, gone);
+        trim(pool, pool->counts.whole_free - 1);
 }
 
 static bool is_exported(const segment *s) {
@@ -200,21 +205,21 @@ static bool is_exported(const segment *s) {
 }
 
 /* Its last allocation has gone. */
-static void became_whole(struct zr_pool *pool, segment *s, struct zr_block **gone) {
+static void became_whole(struct zr_pool *pool, segment *s) {
     if (is_exported(s)) {
-        remove_segment(pool, s, gone);
+        remove_segment(pool, s);
         return;
     }
     link_newest(pool, WHOLE, s);
     pool->counts.whole_free += s->block->held;
     s->stamp = zr_now_ms();
-    trim(pool, pool->keep, gone);
+    trim(pool, pool->keep);
 }
 
 /* --- chunks; the caller holds the lock ---------------------------------------------------------------------------- */
 
 /* The best fit in a segment that was not exported, in no treap any more; NULL: there is none. */
-static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size, struct zr_block **gone) {
+static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t size) {
     struct zr_chunk *c;
 
     while ((c = zr_fit_best(pool->free[group], size))) {
@@ -228,19 +233,18 @@ static struct zr_chunk *take_best(struct zr_pool *pool, unsigned group, size_t s
         if (likely(!is_exported(s)))
             break;
         if (s->live == 0)
-            remove_segment(pool, s, gone);
+            remove_segment(pool, s);
     }
     return c;
 }
 
 /* Cuts off what lies before the alignment. NULL, and the chunk is free as it was, when mmap fails. */
-static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *front, size_t before,
-                                      struct zr_block **gone) {
+static ZR_COLD struct zr_chunk *align(struct zr_pool *pool, struct zr_chunk *front, size_t before) {
     struct zr_chunk *c = zr_chunk_cut(front, before, &pool->spare_chunks);
 
     zr_fit_insert(&pool->free[front->segment->group], front);
     if (!c && front->segment->live == 0)
-        became_whole(pool, front->segment, gone);
+        became_whole(pool, front->segment);
     return c;
 }
 
@@ -257,13 +261,12 @@ static void *allocate(struct zr_pool *pool, struct zr_chunk *c, size_t size, siz
     c->requested = requested;
     *entry_of(s, c->base) = (uintptr_t)c;
     s->live++;
-    pool->recent = s;
     pool->counts.live++;
     pool->counts.live_bytes += requested;
     return (void *)c->base;
 }
 
-static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **gone) {
+static void release(struct zr_pool *pool, struct zr_chunk *c) {
     segment *s = c->segment;
 
     *entry_of(s, c->base) = c->base | 1;
@@ -274,7 +277,7 @@ static void release(struct zr_pool *pool, struct zr_chunk *c, struct zr_block **
     if (likely(!is_exported(s)))
         zr_fit_merge(&pool->free[s->group], c, &pool->spare_chunks);
     if (s->live == 0)
-        became_whole(pool, s, gone);
+        became_whole(pool, s);
 }
 
 /* --- malloc and free ---------------------------------------------------------------------------------------------- */
@@ -288,6 +291,7 @@ static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t
         return NULL;
     zr_lock(&pool->lock);
     c = b->base % GRAIN == 0 ? add_segment(pool, group, b) : NULL;
+    pool->openings += c != NULL;
     pool->counts.backing_allocs++;
     pool->counts.backing_frees += !c;
     zr_unlock(&pool->lock);
@@ -304,7 +308,7 @@ static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
     struct zr_chunk *c;
 
-    zr_unlock(&pool->lock);
+    unlock(pool);
     c = try_growing(pool, group, wanted, code);
     if (!c && wanted != exact)
         c = try_growing(pool, group, exact, code);
@@ -316,52 +320,54 @@ int zr_pool_malloc(struct zr_pool *pool, size_t size, size_t alignment, void **o
     size_t rounded = size <= MOST ? round_up(size, GRAIN) : 2 * MOST;
     size_t room = alignment > GRAIN ? rounded + alignment - GRAIN : rounded;
     unsigned group = rounded > MIB ? LARGE : SMALL;
-    struct zr_block *gone = NULL;
     struct zr_chunk *c;
     int code = ZR_NO_MEMORY;
 
     *out = NULL;
+    *grew = false;
     zr_lock(&pool->lock);
-    c = take_best(pool, group, room, &gone);
-    *grew = !c;
-    for (int tries = 0; unlikely(!c) && tries < MOST_TRIES; tries++) {
-        uint64_t frees = pool->frees;
+    for (int tries = 0; unlikely(!(c = take_best(pool, group, room))) && tries < MOST_TRIES; tries++) {
+        uint64_t openings = pool->openings;
 
+        *grew = true;
         c = grow(pool, group, room, &code);
         /* Other threads may have freed what fits meanwhile, or room for a segment. */
-        if (!c && !(c = take_best(pool, group, room, &gone)) && pool->frees == frees)
+        if (c || pool->openings == openings)
             break;
     }
     if (c && unlikely(c->base & (alignment - 1)) && alignment > GRAIN)
-        c = align(pool, c, -c->base & (alignment - 1), &gone);
+        c = align(pool, c, -c->base & (alignment - 1));
     if (likely(c))
         *out = allocate(pool, c, rounded, size);
-    tick(pool, &gone);
-    zr_unlock(&pool->lock);
-    give_back(pool, gone);
+    tick(pool);
+    unlock(pool);
     return likely(*out) ? 0 : code;
 }
 
-/* The allocation of this pool that begins at p, and the segment of this pool around p. */
-static struct zr_chunk *find_chunk(struct zr_pool *pool, const void *p, segment **s) {
-    uintptr_t a = (uintptr_t)p, entry;
+/* The segment of this pool around p, or NULL. */
+static segment *find_segment(struct zr_pool *pool, const void *p) {
+    uintptr_t a = (uintptr_t)p;
+    segment **recent = &pool->recent[a / SMALL_SEGMENT % RECENT], *s = *recent;
     const struct zr_block *b;
-    struct zr_chunk *c;
 
-    *s = pool->recent;
-    if (unlikely(!*s || a - (*s)->base >= (*s)->size)) {
-        b = zr_map_find(p);
-        *s = b && !(zr_block_flags(b) & (ZR_BLOCK_DIRECT | ZR_BLOCK_SYCL))
-                 ? __atomic_load_n(&b->segment, __ATOMIC_ACQUIRE)
-                 : NULL;
-    }
-    if (unlikely(!*s || __atomic_load_n(&(*s)->pool, __ATOMIC_ACQUIRE) != pool || a - (*s)->base >= (*s)->size)) {
-        *s = NULL;
+    if (s && a - s->base < s->size)
+        return s;
+    b = zr_map_find(p);
+    if (!b || zr_block_flags(b) & (ZR_BLOCK_DIRECT | ZR_BLOCK_SYCL))
         return NULL;
-    }
-    entry = *entry_of(*s, a);
-    c = entry & 1 ? NULL : (struct zr_chunk *)entry;
-    return c && c->base == a ? c : NULL;
+    s = __atomic_load_n(&b->segment, __ATOMIC_ACQUIRE);
+    if (!s || __atomic_load_n(&s->pool, __ATOMIC_ACQUIRE) != pool || a - s->base >= s->size)
+        return NULL;
+    *recent = s;
+    return s;
+}
+
+/* The allocation that begins at p, in this segment; NULL if there is none. */
+static struct zr_chunk *find_chunk(segment *s, const void *p) {
+    uintptr_t entry = s ? *entry_of(s, (uintptr_t)p) : 1;
+    struct zr_chunk *c = entry & 1 ? NULL : (struct zr_chunk *)entry;
+
+    return c && c->base == (uintptr_t)p ? c : NULL;
 }
 
 /* Why there is none: cold, looks at the table below the address. */
@@ -381,34 +387,32 @@ static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a) {
 
 enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size) {
     enum zr_freed result = ZR_FREED_UNKNOWN;
-    struct zr_block *gone = NULL;
     struct zr_chunk *c;
     segment *s;
 
     *size = 0;
     zr_lock(&pool->lock);
-    c = find_chunk(pool, p, &s);
+    s = find_segment(pool, p);
+    c = find_chunk(s, p);
     if (likely(c)) {
         *size = c->requested;
-        pool->frees++;
-        release(pool, c, &gone);
-        tick(pool, &gone);
+        pool->openings++;
+        release(pool, c);
+        tick(pool);
         result = ZR_FREED;
     } else if (s) {
         result = why_not(s, (uintptr_t)p);
     }
-    zr_unlock(&pool->lock);
-    give_back(pool, gone);
+    unlock(pool);
     return result;
 }
 
 size_t zr_pool_usable(struct zr_pool *pool, const void *p) {
     struct zr_chunk *c;
     size_t size;
-    segment *s;
 
     zr_lock(&pool->lock);
-    c = find_chunk(pool, p, &s);
+    c = find_chunk(find_segment(pool, p), p);
     size = c ? c->size : 0;
     zr_unlock(&pool->lock);
     return size;
@@ -445,7 +449,6 @@ struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned acco
 /* Waits for walkers: the backing may be gone as soon as this has returned. */
 void zr_pool_delete(struct zr_pool *pool) {
     struct zr_pool **at = &pools;
-    struct zr_block *gone = NULL;
 
     zr_lock(&pools_lock);
     while (walkers) {
@@ -459,11 +462,10 @@ void zr_pool_delete(struct zr_pool *pool) {
         *at = pool->next;
     zr_unlock(&pools_lock);
     zr_lock(&pool->lock);
-    trim(pool, 0, &gone);
+    trim(pool, 0);
     while (pool->list[ALL].newest)
-        remove_segment(pool, pool->list[ALL].newest, &gone);
-    zr_unlock(&pool->lock);
-    give_back(pool, gone);
+        remove_segment(pool, pool->list[ALL].newest);
+    unlock(pool);
     zr_lock(&pools_lock);
     pool->next = spare_pools;
     spare_pools = pool;
@@ -479,12 +481,9 @@ void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms) {
 }
 
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep) {
-    struct zr_block *gone = NULL;
-
     zr_lock(&pool->lock);
-    trim(pool, keep, &gone);
-    zr_unlock(&pool->lock);
-    return give_back(pool, gone);
+    trim(pool, keep);
+    return unlock(pool);
 }
 
 /* The first pool of a walk. Pools that are made meanwhile come before it. */
