@@ -72,14 +72,12 @@ static inline zr_function zr_below(uint32_t hook, unsigned entry) {
 
     return likely(f) ? f : zr_find_original(hook, entry);
 }
+/* The code with which this call is to fail, or success. Counts the calls of each rule. */
+ze_result_t zr_inject(enum zr_entry entry);
 /* The typed function below the hook that a call came through. */
 #define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->hook, ZR_E_##name))
 /* The same before the call is entered. */
 #define ZR_BELOW_HOOK(name) ((zr_fn_##name)zr_below(zr_thread.hook.number, ZR_E_##name))
-
-/* --- inject.c: the setting `inject` ------------------------------------------------------------------------------- */
-/* The code with which this call is to fail, or success. Counts the calls of each rule. */
-ze_result_t zr_inject(enum zr_entry entry);
 
 /* --- a call in progress ------------------------------------------------------------------------------------------- */
 struct zr_call {
