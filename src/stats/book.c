@@ -1,8 +1,6 @@
 /* Memory that comes and goes, and its peaks. */
 #include "stats/stats.h"
 
-#include <errno.h>
-
 static struct zr_lock shared_lock; /* shard 0, which is written by all threads without one of their own */
 
 /*

@@ -109,7 +109,6 @@ static bool is_not_of(const char *name, void *arg) {
 void zr_process_words(int pid, char *out, size_t size) {
     struct search s = {.pid = pid};
     char path[32], command[96];
-    size_t length;
     if (pid <= 0) {
         snprintf(out, size, "a process of another PID namespace");
         return;
@@ -120,9 +119,7 @@ void zr_process_words(int pid, char *out, size_t size) {
     else
         zr_each_entry(ZEROUTE_SEGMENT_DIR, PROCESSES, is_not_of, &s);
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-    length = zr_read_file(path, command, sizeof command);
-    for (size_t i = 0; i + 1 < length; i++)
-        command[i] = command[i] ? command[i] : ' ';
+    zr_command_line(path, command, sizeof command);
     snprintf(out, size, "process %d (%s), %s%s", pid, zr_printable(command),
              *s.name ? "segment " ZEROUTE_SEGMENT_DIR "/" : "which has no segment",
              *s.name ? zr_printable(s.name) : "");

@@ -4,8 +4,6 @@
  */
 #include "stats/stats.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +38,7 @@ static uint64_t pci_of(const char *s) {
 /* "123", "123 KiB" */
 static uint64_t bytes_of(const char *s) {
     uint64_t n = zr_number(s);
-    s += strspn(s, " \t");
-    s += strspn(s, "0123456789 ");
+    s += strspn(s, " \t0123456789");
     return n == UINT64_MAX ? 0 : *s == 'K' ? n << 10 : *s == 'M' ? n << 20 : *s == 'G' ? n << 30 : n;
 }
 

@@ -6,37 +6,23 @@
 #include "stats/stats.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define FLOOR_EVERY_NS 10000000u               /* host_floor must be in time... */
 #define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* ...for a process that allocates fast, too */
 
-#define ABSENT UINT64_MAX
-
 _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
 static struct zr_lock sampling;
 
-/* "Name:   123 kB" of a text like /proc/meminfo, in bytes. */
+/* What follows "Name:" in a text like /proc/meminfo, "   123 kB", in bytes. */
 static uint64_t kilobytes(const char *text, const char *name) {
-    size_t length = strlen(name);
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (!strncmp(line, name, length) && line[length] == ':') {
-            uint64_t n = zr_number(line + length + 1);
-            return n == ABSENT ? n : n << 10;
-        }
-    }
-    return ABSENT;
-}
+    const char *line = strstr(text, name);
+    uint64_t n = line ? zr_number(line + strlen(name)) : ZEROUTE_ABSENT;
 
-static void show(enum zr_gauge gauge, uint64_t value) {
-    if (value != ABSENT)
-        zr_gauge(gauge, value);
+    return n == ZEROUTE_ABSENT ? n : n << 10;
 }
 
 /* Memory charged to our cgroup; version 2, then 1, then the root of a container that hides both. */
@@ -46,7 +32,7 @@ static uint64_t cgroup_bytes(void) {
     static const char *const lines[2] = {"0::", ":memory:"};
     char text[2048], path[768], value[32];
     if (!zr_read_system("/proc/self/cgroup", text, sizeof text))
-        return ABSENT;
+        return ZEROUTE_ABSENT;
     for (int v = 1; v >= 0; v--) {
         char *line = strstr(text, lines[v]);
         if (!line)
@@ -60,7 +46,7 @@ static uint64_t cgroup_bytes(void) {
         if (zr_read_system(path, value, sizeof value))
             return zr_number(value);
     }
-    return ABSENT;
+    return ZEROUTE_ABSENT;
 }
 
 /*
@@ -74,7 +60,7 @@ static void notice_spill(unsigned n, uint64_t booked, uint64_t vram, uint64_t gt
     if (more > 0 && more < 16 << 20)
         return;
     if (more > 0 && missing >= 16 << 20 && gtt >= last[n].gtt + (uint64_t)missing / 2) {
-        __atomic_store_n(spilled, (*spilled == ABSENT ? 0 : *spilled) + gtt - last[n].gtt, __ATOMIC_RELAXED);
+        __atomic_store_n(spilled, (*spilled == ZEROUTE_ABSENT ? 0 : *spilled) + gtt - last[n].gtt, __ATOMIC_RELAXED);
         zr_warn("card %u is full, and allocations go to host memory that cannot be swapped; the preset safe refuses "
                 "them in time",
                 n);
@@ -136,40 +122,40 @@ static void sample_cards(uint64_t all) {
 
 static void sample(void) {
     static char text[4096]; /* under the lock */
-    uint64_t all = 0, host_usm;
-    if (!zr_lock_try(&sampling))
-        return;
+    uint64_t all = 0, host_usm = zr_booked(ZR_RESERVED_HOST);
+
     for (unsigned n = 0; n < ZR_DEVICES; n++)
         all += zr_booked(n);
-    host_usm = zr_booked(ZR_RESERVED_HOST);
     if (zr_read_system("/proc/meminfo", text, sizeof text)) {
-        uint64_t active = kilobytes(text, "GPUActive");
-        uint64_t available = kilobytes(text, "MemAvailable");
-        show(ZR_G_HOST_GPU_ACTIVE, active);
-        show(ZR_G_HOST_MEM_AVAILABLE, available);
+        uint64_t active = kilobytes(text, "GPUActive:");
+        uint64_t available = kilobytes(text, "MemAvailable:");
+        zr_gauge(ZR_G_HOST_GPU_ACTIVE, active);
+        zr_gauge(ZR_G_HOST_MEM_AVAILABLE, available);
         if (!atomic_exchange(&has_start, true)) {
-            show(ZR_G_HOST_GPU_ACTIVE_START, active);
-            show(ZR_G_HOST_MEM_AVAILABLE_START, available);
+            zr_gauge(ZR_G_HOST_GPU_ACTIVE_START, active);
+            zr_gauge(ZR_G_HOST_MEM_AVAILABLE_START, available);
         }
         /* Host USM is in GPUActive as well, and so is the host side of shared USM: neither is a mirror. */
         uint64_t other = zr_segment.globals->gauges[ZR_G_HOST_GPU_ACTIVE_START] + host_usm + zr_shared_bytes();
-        show(ZR_G_HOST_MIRROR, active == ABSENT ? ABSENT : active > other ? active - other : 0);
+        zr_gauge(ZR_G_HOST_MIRROR, active == ZEROUTE_ABSENT ? ZEROUTE_ABSENT : active > other ? active - other : 0);
     }
     if (zr_read_system("/proc/self/status", text, sizeof text))
-        show(ZR_G_HOST_VMRSS, kilobytes(text, "VmRSS"));
-    show(ZR_G_HOST_CGROUP, cgroup_bytes());
+        zr_gauge(ZR_G_HOST_VMRSS, kilobytes(text, "\nVmRSS:"));
+    zr_gauge(ZR_G_HOST_CGROUP, cgroup_bytes());
     sample_cards(all);
     notice_growth(ZR_G_GROWTH_HOST, host_usm, all);
     notice_growth(ZR_G_GROWTH_IPC, zr_ipc_open(), 0);
-    zr_unlock(&sampling);
 }
 
 void zr_host_sample(uint64_t next) {
     uint64_t due = atomic_load_explicit(&zr_host_due, memory_order_relaxed);
-    if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next))
-        return;
     int saved = errno;
+
+    if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next) ||
+        !zr_lock_try(&sampling))
+        return;
     sample();
+    zr_unlock(&sampling);
     errno = saved;
 }
 
@@ -187,11 +173,11 @@ static uint64_t floor_of(uint64_t machine) {
 
     if (!floor.percent_x100)
         return floor.bytes;
-    return machine == ABSENT ? 0 : machine / 10000 * floor.percent_x100;
+    return machine == ZEROUTE_ABSENT ? 0 : machine / 10000 * floor.percent_x100;
 }
 
 bool zr_host_refuses_slow(uint64_t bytes) {
-    static _Atomic uint64_t next, since, machine = ABSENT, available = ABSENT;
+    static _Atomic uint64_t next, since, machine = ZEROUTE_ABSENT, available = ZEROUTE_ABSENT;
     uint64_t now = zr_now();
     int saved = errno;
     char text[4096];
@@ -202,8 +188,8 @@ bool zr_host_refuses_slow(uint64_t bytes) {
         next = now + FLOOR_EVERY_NS;
         since = 0;
         if (zr_read_system("/proc/meminfo", text, sizeof text)) {
-            machine = kilobytes(text, "MemTotal");
-            available = kilobytes(text, "MemAvailable");
+            machine = kilobytes(text, "MemTotal:");
+            available = kilobytes(text, "MemAvailable:");
         }
     }
     refuse = available < floor_of(machine);

@@ -90,11 +90,9 @@ const struct zr_library *zr_library_find(const void *address) {
     const struct zr_library *l;
     int saved = errno;
 
-    if (zr_thread.stats.library_checks <= 1) {
+    if (zr_thread.stats.library_checks-- <= 1) {
         check_generation();
         zr_thread.stats.library_checks = CHECK_EVERY;
-    } else {
-        zr_thread.stats.library_checks--;
     }
     l = scan((uintptr_t)address);
     if (!l)

@@ -50,8 +50,8 @@ static uint64_t pid_namespace(void) {
     return p ? zr_number(p + 1) : 0;
 }
 
-static void command_line(char *out, size_t size) {
-    size_t n = zr_read_file("/proc/self/cmdline", out, size);
+void zr_command_line(const char *path, char *out, size_t size) {
+    size_t n = zr_read_file(path, out, size);
     for (size_t i = 0; i + 1 < n; i++)
         if (out[i] == '\0' || out[i] == '\n' || out[i] == '\t')
             out[i] = ' ';
@@ -99,7 +99,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     h->boot_id[strcspn(h->boot_id, "\n")] = '\0';
     COPY(h->version, ZEROUTE_VERSION);
     COPY(h->run_id, run ? run : "");
-    command_line(h->command, sizeof h->command);
+    zr_command_line("/proc/self/cmdline", h->command, sizeof h->command);
     job(h);
 }
 

@@ -110,6 +110,8 @@ bool zr_stats_open(void);
 bool zr_stats_is_open(void);
 /* With the process id, which process this is: field 22 of /proc/self/stat. */
 uint64_t zr_process_start(void);
+/* /proc/PID/cmdline as one line. */
+void zr_command_line(const char *path, char *out, size_t size);
 /* A number as it is now; without effect before zr_stats_open(). */
 void zr_gauge(enum zr_gauge g, uint64_t value);
 /* Replaces a text, cut at 2031 bytes; without effect before zr_stats_open(). */
