@@ -69,7 +69,7 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
 
     if (!f)
         f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); /* every libc has one of the two */
-    next = call_dlsym(f, RTLD_NEXT, "dlsym");
+    next = f ? call_dlsym(f, RTLD_NEXT, "dlsym") : NULL;
     if (next)
         f = next;
     __atomic_store_n(&zr_dlsym_real, f, __ATOMIC_RELEASE);
