@@ -104,6 +104,13 @@ void zr_lifecycle_modules(const struct zr_module *modules, size_t count);
 /* Once, cold, before anything that a child must not inherit is made. */
 void zr_fork_arm(void);
 void zr_fork_child(void);
+/*
+ * Around dl_iterate_phdr: it holds a lock of the dynamic linker that glibc does not reset in a child, where a dlopen
+ * would wait for it for ever. So a fork waits for threads that are inside, and meanwhile, and in a child of raw clone
+ * that was unlucky, the answer is false: do without.
+ */
+bool zr_walk_begin(void);
+void zr_walk_end(void);
 extern const volatile uint32_t *zr_fork_word;
 /* At every hook, before any lock or table is touched: sees fork, and raw clone too. One load. */
 static inline void zr_fork_check(void) {

@@ -103,17 +103,28 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
     return read_elf(s->elf, info, s->address) && (!s->see || s->see(s->elf, s->arg));
 }
 
+/* 0 as well where the list may not be walked now. */
+static int walk(int (*see)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
+    int result;
+
+    if (unlikely(!zr_walk_begin()))
+        return 0;
+    result = dl_iterate_phdr(see, arg);
+    zr_walk_end();
+    return result;
+}
+
 bool zr_elf_find(const void *address, struct zr_elf *out) {
     struct search s = {.elf = out, .address = (uintptr_t)address};
 
-    return address && dl_iterate_phdr(visit, &s) != 0;
+    return address && walk(visit, &s) != 0;
 }
 
 bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg) {
     struct zr_elf elf;
     struct search s = {.elf = &elf, .see = see, .arg = arg};
 
-    return dl_iterate_phdr(visit, &s) != 0;
+    return walk(visit, &s) != 0;
 }
 
 static int first(struct dl_phdr_info *info, size_t size, void *arg) {
@@ -123,10 +134,12 @@ static int first(struct dl_phdr_info *info, size_t size, void *arg) {
 }
 
 uint64_t zr_elf_generation(void) {
-    uint64_t generation = 0;
+    static uint64_t last;
+    uint64_t generation;
 
-    dl_iterate_phdr(first, &generation);
-    return generation;
+    if (walk(first, &generation))
+        __atomic_store_n(&last, generation, __ATOMIC_RELAXED);
+    return __atomic_load_n(&last, __ATOMIC_RELAXED);
 }
 
 static int visit_name(struct dl_phdr_info *info, size_t size, void *named) {
@@ -138,7 +151,7 @@ static int visit_name(struct dl_phdr_info *info, size_t size, void *named) {
 
 /* Cheaper than zr_elf_each(): it runs in a constructor. */
 bool zr_elf_named(bool (*named)(const char *file)) {
-    return dl_iterate_phdr(visit_name, &named) != 0;
+    return walk(visit_name, &named) != 0;
 }
 
 /* --- other namespaces --------------------------------------------------------------------------------------------- */
@@ -167,7 +180,7 @@ static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
 bool zr_elf_elsewhere(bool (*named)(const char *file)) {
     const struct namespaces *n = NULL;
 
-    dl_iterate_phdr(find_namespaces, &n);
+    walk(find_namespaces, &n);
     for (; n; n = n->one.r_version > 1 ? n->next : NULL)
         for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
             const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <time.h>
 
 __thread struct zr_thread zr_thread;
 
@@ -32,6 +33,35 @@ void zr_lifecycle_modules(const struct zr_module *all, size_t count) {
 
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
+static unsigned walkers, forks; /* threads in dl_iterate_phdr, and in fork */
+static bool lost;               /* a walker is none of ours any more, and the dynamic linker's lock is held for ever */
+
+bool zr_walk_begin(void) {
+    __atomic_fetch_add(&walkers, 1, __ATOMIC_SEQ_CST);
+    if (likely(!__atomic_load_n(&forks, __ATOMIC_SEQ_CST) && !lost))
+        return true;
+    zr_walk_end();
+    return false;
+}
+
+void zr_walk_end(void) {
+    __atomic_fetch_sub(&walkers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Not for ever: a walker may wait for whoever forks. */
+static void fork_begins(void) {
+    int saved = errno;
+
+    __atomic_fetch_add(&forks, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < 1000 && __atomic_load_n(&walkers, __ATOMIC_SEQ_CST); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    errno = saved;
+}
+
+static void fork_ends(void) {
+    __atomic_fetch_sub(&forks, 1, __ATOMIC_SEQ_CST);
+}
+
 void zr_fork_arm(void) {
     int saved = errno;
 
@@ -42,7 +72,7 @@ void zr_fork_arm(void) {
         volatile uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         if (!registered)
-            registered = __register_atfork(NULL, NULL, zr_fork_child, __dso_handle) == 0;
+            registered = __register_atfork(fork_begins, fork_ends, zr_fork_child, __dso_handle) == 0;
         if (p != MAP_FAILED) {
             *p = 1;
             if (madvise((void *)p, 4096, MADV_WIPEONFORK) == 0)
@@ -59,6 +89,8 @@ void zr_fork_child(void) {
     int saved = errno;
 
     lock = (struct zr_lock){0};
+    lost |= walkers != 0;
+    walkers = forks = 0;
     if (page)
         *page = 1;
     for (size_t i = 0; i < module_count; i++)

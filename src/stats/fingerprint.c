@@ -122,7 +122,8 @@ static size_t copy(void *to, const void *from, size_t size) {
  * out then. Where the kernel may not be asked, the fingerprint has no variables.
  */
 static void each_variable(struct draft *d, void act(struct draft *d, const char *e)) {
-    char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE), *e;
+    char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
+    char *e;
 
     for (unsigned n = 0; list && n < 4096 && copy(&e, &list[n], sizeof e) && e; n++) {
         d->value[copy(d->value, e, sizeof d->value - 1)] = '\0';

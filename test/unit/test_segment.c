@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -749,7 +750,47 @@ START_TEST(texts_and_the_fingerprint_can_be_read) {
 }
 END_TEST
 
-static atomic_bool changes;
+static atomic_bool changes, walks;
+
+static bool linger(const struct zr_elf *elf, void *unused) {
+    (void)elf, (void)unused;
+    usleep(300);
+    return false;
+}
+
+static void *walk_libraries(void *unused) {
+    (void)unused;
+    while (walks)
+        zr_elf_each(linger, NULL);
+    return NULL;
+}
+
+static int no_library(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)info, (void)size, (void)unused;
+    return 0;
+}
+
+/* The dynamic linker's lock would be held for ever in the child, by a thread that is not there. */
+START_TEST(a_fork_while_a_thread_walks_the_libraries_leaves_the_child_able_to) {
+    pthread_t thread;
+    zr_fork_arm();
+    walks = true;
+    ck_assert_int_eq(pthread_create(&thread, NULL, walk_libraries, NULL), 0);
+    for (int i = 0; i < 50; i++) {
+        int status;
+        usleep(500);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            _exit(dl_iterate_phdr(no_library, NULL));
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(status == 0, "child %d: status %#x", i, (unsigned)status);
+    }
+    walks = false;
+    pthread_join(thread, NULL);
+}
+END_TEST
 
 /* Each new variable makes the list longer; the memory of the old one is used for something else. */
 static void *change_environment(void *unused) {
@@ -879,6 +920,7 @@ int main(void) {
     tcase_add_test(t, failures_are_counted_by_entry_and_by_code_and_book_nothing);
     tcase_add_test(t, names_given_at_run_time_are_made_once_and_run_out_gently);
     tcase_add_test(t, texts_and_the_fingerprint_can_be_read);
+    tcase_add_test(t, a_fork_while_a_thread_walks_the_libraries_leaves_the_child_able_to);
     tcase_add_test(t, the_environment_may_change_while_the_fingerprint_is_made);
     tcase_add_test(t, a_forked_child_starts_with_nothing_and_leaves_the_parents_alone);
     tcase_add_test(t, a_child_of_raw_clone_is_seen_too);
