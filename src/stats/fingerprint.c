@@ -118,36 +118,22 @@ static size_t copy(void *to, const void *from, size_t size) {
 }
 
 /*
- * The kernel makes the copies: a setenv in another thread may free the list while we walk it, and what has gone is left
- * out then. Where the kernel may not be asked, the fingerprint has no variables.
+ * Adds NEO's keys, or the other variables that are known. The kernel makes the copies: a setenv in another thread may
+ * free the list while we walk it, and what has gone is left out then. Where the kernel may not be asked, the
+ * fingerprint has no variables.
  */
-static void each_variable(struct draft *d, void act(struct draft *d, const char *e)) {
+static void environment(struct draft *d, bool keys) {
+    static const char switch_on[] = "NEOReadDebugKeys=";
     char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
     char *e;
 
     for (unsigned n = 0; list && n < 4096 && copy(&e, &list[n], sizeof e) && e; n++) {
         d->value[copy(d->value, e, sizeof d->value - 1)] = '\0';
-        act(d, d->value);
+        if (strncmp(d->value, switch_on, strlen(switch_on)) == 0)
+            d->debug_keys = strcmp(d->value + strlen(switch_on), "0") != 0;
+        if (keys ? is_debug_key(d->value) : begins_with_any(d->value, variables, sizeof variables / sizeof *variables))
+            add_variable(d, d->value);
     }
-}
-
-static void known(struct draft *d, const char *e) {
-    static const char switch_on[] = "NEOReadDebugKeys=";
-    if (strncmp(e, switch_on, strlen(switch_on)) == 0)
-        d->debug_keys = strcmp(e + strlen(switch_on), "0") != 0;
-    if (begins_with_any(e, variables, sizeof variables / sizeof *variables))
-        add_variable(d, e);
-}
-
-static void debug_key(struct draft *d, const char *e) {
-    if (is_debug_key(e))
-        add_variable(d, e);
-}
-
-static void environment(struct draft *d) {
-    each_variable(d, known);
-    if (d->debug_keys)
-        each_variable(d, debug_key);
 }
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
@@ -166,7 +152,9 @@ static void put_together(struct draft *d) {
         add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
     zr_elf_each(visit, d);
-    environment(d);
+    environment(d, false);
+    if (d->debug_keys)
+        environment(d, true);
 }
 
 /* No lock is held while the dynamic linker walks its list; of two refreshes at once the one that began last stays. */
