@@ -54,13 +54,13 @@ static bool precedes(const struct zr_chunk *a, const struct zr_chunk *b) {
 }
 
 /*
- * A parent's is greater than its children's. Multiples of the golden ratio spread evenly. By size first: a chunk comes
- * to the same place as the last one of its size, so that the processor foresees the way there.
+ * Whether a may be above b: multiples of the golden ratio spread evenly. By size first: a chunk comes to the same place
+ * as the last one of its size, so that the processor foresees the way there.
  */
-static uint64_t priority(const struct zr_chunk *c) {
+static bool outranks(const struct zr_chunk *a, const struct zr_chunk *b) {
     const uint64_t golden = 0x9e3779b97f4a7c15u;
 
-    return (c->size * golden & ~(uint64_t)0xffffffff) | ((uintptr_t)c / sizeof *c * golden >> 32);
+    return a->size == b->size ? (uintptr_t)a * golden > (uintptr_t)b * golden : a->size * golden > b->size * golden;
 }
 
 /* Makes *at point to c, which may be NULL. */
@@ -73,7 +73,7 @@ static void attach(struct zr_chunk **at, struct zr_chunk *c) {
 void zr_fit_insert(struct zr_chunk **at, struct zr_chunk *c) {
     struct zr_chunk **smaller = &c->smaller, **larger = &c->larger, *rest;
 
-    while (*at && priority(*at) > priority(c))
+    while (*at && outranks(*at, c))
         at = precedes(c, *at) ? &(*at)->smaller : &(*at)->larger;
     rest = *at;
     attach(at, c);
@@ -94,7 +94,7 @@ void zr_fit_remove(struct zr_chunk *c) {
     struct zr_chunk **at = c->up, *smaller = c->smaller, *larger = c->larger;
 
     while (smaller && larger)
-        if (priority(smaller) > priority(larger)) {
+        if (outranks(smaller, larger)) {
             attach(at, smaller);
             at = &smaller->larger;
             smaller = *at;

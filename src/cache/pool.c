@@ -18,7 +18,7 @@
 #define LARGE_SEGMENT (20 * MIB)
 #define MOST ((size_t)1 << 46) /* whatever is larger is for the backing to refuse */
 
-enum { ALL, WHOLE, LISTS }; /* of segments: all, and the entirely free by the time at which they became so */
+enum { WHOLE, ALL, LISTS }; /* of segments: the entirely free by the time at which they became so, and all */
 enum { SMALL, LARGE, GROUPS, TABLE_CLASSES = 48, CALLS_PER_CLOCK = 128, RECENT = 512, MOST_TRIES = 16 };
 #define NEVER ((uint32_t)INT32_MAX) /* ages have 31 bits */
 
@@ -42,22 +42,23 @@ struct list {
     segment *newest, *oldest;
 };
 
+/* What most calls write comes first: two cache lines. */
 struct zr_pool {
-    struct zr_lock lock; /* with what every call writes in the same cache line */
+    struct zr_lock lock;
     uint32_t calls;
-    uint32_t idle; /* or NEVER */
-    unsigned account;
-    struct zr_chunk *spare_chunks;
     struct zr_pool_counts counts;
+    struct zr_chunk *free[GROUPS]; /* the treaps of fit.h */
+    struct zr_chunk *spare_chunks;
     uint64_t openings;     /* frees and new segments, ever: what did not fit before may do so after one */
     struct zr_block *gone; /* blocks of segments that have left, until the lock is released */
-    uint64_t keep;
     struct list list[LISTS];
+    uint64_t keep;
+    uint32_t idle; /* or NEVER */
+    unsigned account;
     struct zr_pool_backing backing;
+    struct zr_pool *next; /* in `pools`, or in `spare_pools` */
     segment *spare[TABLE_CLASSES];
-    struct zr_pool *next;          /* in `pools`, or in `spare_pools` */
-    struct zr_chunk *free[GROUPS]; /* the treaps of fit.h */
-    segment *recent[RECENT];       /* where pointers lay that came back last, by address: most others lie there, too */
+    segment *recent[RECENT]; /* where pointers lay that came back last, by address: most others lie there, too */
 };
 
 static struct zr_lock pools_lock;
