@@ -71,6 +71,15 @@ static void load_metric(struct zr_ab *ab, const json_t *one) {
     zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b, help ? help : "");
 }
 
+/* How many arms the factors make. */
+static size_t cells(const struct zr_ab *ab) {
+    size_t n = 1;
+
+    for (size_t f = 0; f < ab->n_factors; f++)
+        n *= ab->factor[f].n_levels;
+    return n;
+}
+
 static char *load_design(struct zr_ab *ab, const json_t *root) {
     const json_t *arms = json_object_get(root, "arms"), *factors = json_object_get(root, "factors");
     const json_t *metrics = json_object_get(root, "metrics");
@@ -89,6 +98,8 @@ static char *load_design(struct zr_ab *ab, const json_t *root) {
     }
     for (size_t m = 0; m < json_array_size(metrics); m++)
         load_metric(ab, json_array_get(metrics, m));
+    if (!wrong && ab->n_factors && cells(ab) != ab->n_arms)
+        return zr_ab_text("it has %zu arms, and its factors have %zu combinations", ab->n_arms, cells(ab));
     return wrong;
 }
 
