@@ -3,8 +3,12 @@
 #include "watch/serve.h"
 #include "watch/watch.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -201,6 +205,104 @@ START_TEST(a_history_keeps_the_last_values_and_the_highest_between) {
 }
 END_TEST
 
+/* A segment with one counter, of this process; a dead one is of the time before the machine was last started. */
+struct made {
+    char path[96];
+    struct zeroute_segment_header *map;
+};
+
+enum { MADE_SIZE = 8192, MADE_FIELD = 1024, MADE_GLOBALS = 2048, MADE_SHARD = 4096 };
+
+static struct made make_segment(const char *job, uint64_t created, uint64_t count, bool live) {
+    static uint64_t nonce;
+    struct made one;
+    snprintf(one.path, sizeof one.path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
+             (unsigned long long)++nonce);
+    int fd = open(one.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ck_assert_int_eq(ftruncate(fd, MADE_SIZE), 0);
+    one.map = mmap(NULL, MADE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    struct zeroute_segment_field *f = (void *)((char *)one.map + MADE_FIELD);
+    *f = (struct zeroute_segment_field){.type = ZEROUTE_COUNTER, .place = ZEROUTE_SHARDS, .offset = 64, .count = 1};
+    snprintf(f->name, sizeof f->name, "limit.refused_calls");
+    *(uint64_t *)(void *)((char *)one.map + MADE_SHARD + 64) = count;
+    struct stat st;
+    ck_assert_int_eq(stat("/proc/self/ns/pid", &st), 0);
+    *one.map = (struct zeroute_segment_header){.magic = ZEROUTE_SEGMENT_MAGIC,
+                                               .layout = ZEROUTE_SEGMENT_LAYOUT,
+                                               .header_size = sizeof *one.map,
+                                               .file_size = MADE_SIZE,
+                                               .pid = (uint32_t)getpid(),
+                                               .pid_namespace = st.st_ino,
+                                               .nonce = nonce,
+                                               .created_ns = created,
+                                               .globals_offset = MADE_GLOBALS,
+                                               .globals_size = 64,
+                                               .fields_offset = MADE_FIELD,
+                                               .field_size = sizeof *f,
+                                               .field_count = 1,
+                                               .shards_offset = MADE_SHARD,
+                                               .shard_size = MADE_SIZE - MADE_SHARD,
+                                               .shard_count = 1,
+                                               .shard_folds = 8,
+                                               .shard_group = 64,
+                                               .buckets = ZEROUTE_BUCKETS};
+    snprintf(one.map->job_id, sizeof one.map->job_id, "%s", job);
+    if (!live)
+        snprintf(one.map->boot_id, sizeof one.map->boot_id, "another one");
+    return one;
+}
+
+/* What the page says of this job. */
+static uint64_t refused_of(const struct zr_model *m, const char *job) {
+    char *page = NULL, label[64];
+    size_t size;
+    uint64_t count = UINT64_MAX;
+    FILE *f = open_memstream(&page, &size);
+    zr_exposition(f, m);
+    fclose(f);
+    snprintf(label, sizeof label, "job=\"%s\"", job);
+    for (char *line = strtok(page, "\n"); line; line = strtok(NULL, "\n"))
+        if (strncmp(line, "zeroute_refused_allocations_total{", 34) == 0 && strstr(line, label) &&
+            strstr(line, "setting=\"limit\""))
+            count = strtoull(strrchr(line, ' '), NULL, 10);
+    free(page);
+    return count;
+}
+
+/*
+ * Beyond 128 jobs an ended one gives its place to a new one. The new one is looked at before the living one here, whose
+ * place was taken for that of an ended one, with what its ended process had counted.
+ */
+START_TEST(a_living_job_keeps_its_sums_when_room_is_made) {
+    enum { DEAD = 130 };
+    struct zr_model *m = zr_model_new(&(struct zr_model_options){.metrics = true});
+    struct made dead[DEAD], of_job = make_segment("l", 5, 5, false), early = make_segment("e", 10, 1, true),
+                            living = make_segment("l", 20, 1, true);
+    ck_assert(zr_model_sample(m));
+    ck_assert_uint_eq(refused_of(m, "l"), 6);
+    for (int i = 0; i < DEAD; i++) {
+        char job[16];
+        snprintf(job, sizeof job, "d%d", i);
+        dead[i] = make_segment(job, 30 + (uint64_t)i, 1, false);
+    }
+    ck_assert(zr_model_sample(m));
+    snprintf(early.map->boot_id, sizeof early.map->boot_id, "another one");
+    struct made newest = make_segment("n", 1, 1, true);
+    ck_assert(zr_model_sample(m));
+    uint64_t after = refused_of(m, "l"), of_new = refused_of(m, "n");
+    zr_model_free(m);
+    for (int i = 0; i < DEAD; i++)
+        unlink(dead[i].path);
+    unlink(of_job.path);
+    unlink(early.path);
+    unlink(living.path);
+    unlink(newest.path);
+    ck_assert_uint_eq(of_new, 1);
+    ck_assert_uint_eq(after, 6);
+}
+END_TEST
+
 START_TEST(addresses_are_parsed_and_loopback_is_known) {
     static const struct {
         const char *text;
@@ -230,6 +332,7 @@ int main(void) {
     tcase_add_test(t, counters_of_the_ended_stay_and_gauges_go);
     tcase_add_test(t, a_label_is_whole_or_not_there);
     tcase_add_test(t, a_history_keeps_the_last_values_and_the_highest_between);
+    tcase_add_test(t, a_living_job_keeps_its_sums_when_room_is_made);
     tcase_add_test(t, addresses_are_parsed_and_loopback_is_known);
     suite_add_tcase(s, t);
     return run_suite(s);
