@@ -191,8 +191,9 @@ check-long: tests lint analyze tidy
 
 # --- line coverage: src/ at least 90 %, tools/ at least 80 % -----------------------------------------------
 # Not test_strange and the like, which limit what a process may open and write: gcov's files are meant by that, too.
-COVERED := unit/ process/suite_ process/test_outside process/test_record record/test_python driver/test_account driver/test_check \
-           driver/test_frees driver/test_process sycl/test_clients sycl/test_forms sycl/test_mirror sycl/test_routes
+COVERED := unit/ process/suite_ process/test_outside process/test_record process/test_report record/test_python watch/test_serve \
+           watch/test_top driver/test_account driver/test_check driver/test_frees driver/test_process sycl/test_clients \
+           sycl/test_forms sycl/test_mirror sycl/test_routes
 coverage:
 	$(MAKE) -s B=$(B)/cov CC=$(lastword $(CC)) CFLAGS='-O0 -g' COV=--coverage tests
 	find $(B)/cov -name '*.gcda' -delete
