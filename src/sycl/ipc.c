@@ -2,7 +2,7 @@
  * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and refuses ours. So it is asked
  * for the handle of a block of its own instead, and in a copy of that handle the parts that name the block are
  * exchanged: Level Zero's handle, base, size and offset. Where they lie is found by looking for their values. Such a
- * handle is opened by any process, with or without us, like any other; opening and closing are the runtime's own.
+ * handle is opened by any other process, with or without us, like any other; this one gets the block itself.
  *
  * UMF tells allocations at one address apart by an id in the handle: all handles of one block must be the same but for
  * the offset, so the first one is kept until the block is freed.
@@ -173,6 +173,25 @@ static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     return (struct handle){add(copy)->data, e->size};
 }
 
+/* A handle of a block of this process, or NULL. Drivers that import their own memory have lost the queue for it. */
+static char *own_block(const char *data, size_t size) {
+    char *p = NULL;
+    size_t offset;
+
+    zr_lock(&zr_sycl_lock);
+    for (struct exported *e = exports; e && !p; e = e->next) {
+        size_t after = e->offset_at + sizeof offset;
+
+        if (!e->base || e->size != size || memcmp(e->data, data, e->offset_at) != 0 ||
+            memcmp(e->data + after, data + after, size - after) != 0)
+            continue;
+        memcpy(&offset, data + e->offset_at, sizeof offset);
+        p = (char *)e->base + offset;
+    }
+    zr_unlock(&zr_sycl_lock);
+    return p && zr_route_block(p) ? p : NULL;
+}
+
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
     struct exported *e = take_out(NULL, b->base);
 
@@ -219,7 +238,7 @@ static void put_handle(struct handle *handle, const void *context, const void *c
 static void close_pointer(void *ptr, const void *context, const void *caller, const char *symbol) {
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_close, caller), symbol);
 
-    if (!real)
+    if (!real || zr_route_block(ptr))
         return;
     ((void (*)(void *, const void *))real)(ptr, context);
     zr_policy_kept_open(ptr, true); /* UMF may keep it for the next time */
@@ -254,10 +273,11 @@ ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device) {
     const void *caller = __builtin_return_address(0);
     zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_open, caller), OPEN);
+    char *ptr = own_block(data, size);
 
-    void *ptr =
-        !real ? NULL : ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
-
+    if (ptr || !real)
+        return ptr;
+    ptr = ((void *(*)(const void *, size_t, const void *, const void *))real)(data, size, context, device);
     zr_policy_kept_open(ptr, false);
     return ptr;
 }
