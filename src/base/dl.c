@@ -67,7 +67,7 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     void *f = zr_has_dl() ? dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34") : in_late_libdl("dlsym");
     void *next;
 
-    if (!f)
+    if (!f && zr_has_dl())
         f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); /* every libc has one of the two */
     next = f ? call_dlsym(f, RTLD_NEXT, "dlsym") : NULL;
     if (next)

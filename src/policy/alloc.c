@@ -230,6 +230,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
     uint32_t flags = a->flags | (zr_thread.pooled ? ZR_BLOCK_POOLED : 0);
     size_t held = a->size;
     ze_result_t result;
+    struct zr_block *b;
     struct zr_key key;
     bool reusable;
 
@@ -242,8 +243,6 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
     }
     reusable = make_key(a, number, out, &key);
     if (reusable) {
-        struct zr_block *b;
-
         held = reserve_for(&key, a->size);
         b = zr_cache_get(&key, held, a->size);
         if (likely(b)) {
@@ -269,8 +268,6 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         held = zr_check_held(a->kind, is_plain(a), a->size);
     result = from_driver(call, a, number, &held, out);
     if (likely(result == ZE_RESULT_SUCCESS)) {
-        struct zr_block *b;
-
         key.residents = 0; /* a new block is resident nowhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);

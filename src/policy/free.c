@@ -66,7 +66,6 @@ ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const 
     if (b) {
         const void *allocator = __atomic_load_n(state == ZR_BLOCK_CACHED ? &b->owner : &b->caller, __ATOMIC_RELAXED);
         const void *freer = (const void *)__atomic_load_n(&b->requested, __ATOMIC_RELAXED);
-
         char where[16] = "host";
 
         if (b->key.account != ZR_HOST_ACCOUNT)
@@ -103,7 +102,7 @@ static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct reque
     struct zr_block *b = r->ptr ? zr_map_around(r->ptr, &word) : NULL;
     bool refuses = zr_config.cache || zr_checking(), past_us;
 
-    if (!b && r->ptr)
+    if (!b && r->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
         b = zr_map_look(r->ptr, &word); /* gone, and its descriptor not used again */
     past_us = !b && r->ptr && r->context && driver_knows(call, r);
     if (!r->ptr)

@@ -155,6 +155,7 @@ void zr_shortage_fork_child(void);
 /* A block that the driver has just given out, in the map and in the books; NULL: it cannot be helped. A few ns. */
 struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
                                  size_t held, uint32_t flags);
+extern bool zr_registry_lacks; /* atomic: one had no descriptor, so what the map says of an address may be outdated */
 /* A block of the cache was handed out again. */
 void zr_registry_reused(const struct zr_call *call, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */

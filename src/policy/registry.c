@@ -80,8 +80,9 @@ ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_bl
 
 /* --- in and out --------------------------------------------------------------------------------------------------- */
 
-/* A block that is in the map although the driver has just given out its address went back on a way that we did not see.
- */
+bool zr_registry_lacks;
+
+/* The driver has just given out the address of a block in the map: that one went back on a way that we did not see. */
 static ZR_COLD bool insert_again(struct zr_block *b) {
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
@@ -100,8 +101,10 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
                                  size_t held, uint32_t flags) {
     struct zr_block *b = zr_block_new();
 
-    if (unlikely(!b))
+    if (unlikely(!b)) {
+        __atomic_store_n(&zr_registry_lacks, true, __ATOMIC_RELAXED);
         return NULL;
+    }
     /* A handle is no range of memory: it is found by itself alone. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
     zr_block_set_key(b, key);

@@ -339,6 +339,50 @@ static void threads_do_not_disturb_each_other(void) {
         EXPECT(pthread_join(threads[i], NULL) == 0);
 }
 
+enum { FEW = 16, MANY = 2000 };
+
+static void *take_many(void *blocks) {
+    for (unsigned i = 0; i < MANY; i++)
+        ((void **)blocks)[i] = take(DEVICE, 0, 131072, 0);
+    return NULL;
+}
+
+static void *take_and_give_few(void *unused) {
+    void *blocks[FEW];
+
+    for (unsigned i = 0; i < FEW; i++)
+        blocks[i] = take(DEVICE, 0, 131072, 0);
+    for (unsigned i = 0; i < FEW; i++)
+        give(blocks[i]);
+    return unused;
+}
+
+static void in_a_thread(void *(*run)(void *argument), void *argument) {
+    pthread_t thread;
+
+    EXPECT(pthread_create(&thread, NULL, run, argument) == 0);
+    EXPECT(pthread_join(thread, NULL) == 0);
+}
+
+/* The driver gives addresses out again, to a thread for which the preload has no books left (lib_no_pages.c). */
+static void what_one_thread_has_freed_another_can_have_and_free(void) {
+    ze_memory_free_ext_desc_t blocking = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
+                                          .freePolicy = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE};
+    static void *many[MANY];
+    void *few[FEW];
+
+    for (unsigned i = 0; i < FEW; i++)
+        few[i] = take(DEVICE, 0, 131072, 0);
+    EXPECT(setenv("NO_PAGES", "0", 1) == 0);
+    in_a_thread(take_many, many);
+    for (unsigned i = 0; i < FEW; i++)
+        OK(zeMemFreeExt(gpu.context, &blocking, few[i]));
+    in_a_thread(take_and_give_few, NULL);
+    EXPECT(unsetenv("NO_PAGES") == 0);
+    for (unsigned i = 0; i < MANY; i++)
+        give(many[i]);
+}
+
 static const struct part promises[] = {
     PART(every_kind_size_and_alignment_is_known_from_base_to_last_byte),
     PART(the_coarsest_alignments_are_honoured_time_and_again),
@@ -353,6 +397,7 @@ static const struct part promises[] = {
     PART(the_default_context_serves_all_cards),
     PART(a_full_card_says_so_and_recovers),
     PART(threads_do_not_disturb_each_other),
+    PART(what_one_thread_has_freed_another_can_have_and_free),
 };
 
 int main(int argc, char **argv) {
