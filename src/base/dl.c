@@ -3,7 +3,6 @@
 #include "base/base.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* Written by whoever comes first; whoever comes second stores the same value. The hooks jump there. */
 void *zr_dlsym_real __attribute__((visibility("hidden")));
@@ -17,57 +16,16 @@ static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, 
     return kept;
 }
 
-struct lookup {
-    const char *name;
-    void *found;
-};
-
-static int look_in_libdl(struct dl_phdr_info *info, size_t size, void *arg) {
-    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-    const ElfW(Sym) *symbols = NULL;
-    const char *strings = NULL;
-    const ElfW(Word) *hash = NULL; /* DT_HASH: its second word is the number of symbols */
-    struct lookup *l = arg;
-
-    (void)size;
-    if (!slash || strcmp(slash + 1, "libdl.so.2") != 0)
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Dyn) *d = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-
-        for (; info->dlpi_phdr[i].p_type == PT_DYNAMIC && d->d_tag != DT_NULL; d++) {
-            if (d->d_tag == DT_SYMTAB)
-                symbols = (const void *)d->d_un.d_ptr;
-            else if (d->d_tag == DT_STRTAB)
-                strings = (const void *)d->d_un.d_ptr;
-            else if (d->d_tag == DT_HASH)
-                hash = (const void *)d->d_un.d_ptr;
-        }
-    }
-    for (ElfW(Word) i = 0; symbols && strings && hash && i < hash[1]; i++)
-        if (symbols[i].st_shndx != SHN_UNDEF && strcmp(strings + symbols[i].st_name, l->name) == 0)
-            l->found = (void *)(info->dlpi_addr + symbols[i].st_value);
-    return 1;
-}
-
-/* Of a libdl that came after the start, with a plugin of libc's own (nsswitch.conf): its caller has it loaded. */
-static ZR_COLD void *in_late_libdl(const char *name) {
-    struct lookup l = {.name = name};
-
-    dl_iterate_phdr(look_in_libdl, &l);
-    return l.found;
-}
-
 /*
  * The next definition after us may be another preload's, which then is called as it would be without us; it usually
  * has no version, and then only a dlsym without one finds it.
  */
 ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     int saved = errno;
-    void *f = zr_has_dl() ? dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34") : in_late_libdl("dlsym");
+    void *f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
     void *next;
 
-    if (!f && zr_has_dl())
+    if (!f)
         f = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"); /* every libc has one of the two */
     next = f ? call_dlsym(f, RTLD_NEXT, "dlsym") : NULL;
     if (next)
@@ -85,7 +43,7 @@ void *zr_real_dlsym(void *handle, const char *name) {
 
 ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlopen_resolve(void) {
     int saved = errno;
-    void *f = zr_has_dl() ? zr_real_dlsym(RTLD_NEXT, "dlopen") : in_late_libdl("dlopen");
+    void *f = zr_real_dlsym(RTLD_NEXT, "dlopen");
 
     __atomic_store_n(&zr_dlopen_real, f, __ATOMIC_RELEASE);
     errno = saved;

@@ -19,11 +19,11 @@ bool zr_deep_seen;
 /* Called by dlopen before it goes on. What is loaded already keeps the scope it has. */
 ZR_BEFORE_SANITIZERS __attribute__((used)) void zr_deep_open(const char *file, int mode) {
     int saved = errno;
-    void *there = file && zr_has_dl() ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *there = file ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 
     if (there) {
         dlclose(there);
-    } else if (file && zr_has_dl() && !(mode & RTLD_NOLOAD)) {
+    } else if (file && !(mode & RTLD_NOLOAD)) {
         zr_lock(&zr_loaded_lock);
         snprintf(opened[opened_count++ % OPENED], PATH, "%s", file);
         zr_unlock(&zr_loaded_lock);

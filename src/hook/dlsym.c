@@ -137,7 +137,7 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) struct decision zr_dlsym_answer(void 
 
     if (__atomic_load_n(&zr_deep_seen, __ATOMIC_RELAXED) && !zr_exiting())
         zr_deep_look();
-    if (name[0] == 'z' && name[1] == 'e' && zr_has_dl() && !zr_exiting()) {
+    if (name[0] == 'z' && name[1] == 'e' && !zr_exiting()) {
         int saved = errno;
 
         d = answer_ze(handle, name, caller);

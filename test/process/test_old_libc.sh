@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The library as it was built here, on the C library of Debian 11 (glibc 2.31): loaded, bound to, counting.
+# The library for other machines (packaging/portable) on the C library of Debian 11 (glibc 2.31): it loads, binds and
+# counts.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh
@@ -8,6 +9,7 @@ made=$B/test/old
 libc=$(test/driver/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
 [ -n "$libc" ] && [ -x "$libc/ld-linux-x86-64.so.2" ] || { echo "no Debian 11 libc to be had"; exit 77; }
 mkdir -p "$made"
+${MAKE:-make} -s B="$B" "$B/portable/libzeroute.so" || exit 1
 ${CC:-cc} -std=gnu11 -O1 -shared -fPIC -Wl,-soname,libze_loader.so.1 test/process/tiny_loader.c \
     -o "$made/libze_loader.so.1" &&
     ${CC:-cc} -std=gnu11 -O1 -fno-stack-protector -nostartfiles test/process/old_program.c -o "$made/program" \
@@ -21,19 +23,20 @@ on_old() { # on_old PRELOAD [PROGRAM]: what the program prints there
     (exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" ${1:+--preload "$1"} "$made/${2:-program}")
 }
 exec_old() { # under the process id of the shell
-    exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" --preload "$PWD/$B/libzeroute.so" "$made/program"
+    exec "$libc/ld-linux-x86-64.so.2" --library-path "$libc:$made" --preload "$PWD/$B/portable/libzeroute.so" \
+        "$made/program"
 }
 the_program_runs_there() {
     [ "$(on_old '')" = "$(printf 'plt 0x78000007\ndlsym 0x78000007')" ]
 }
 it_runs_there_with_us() {
-    [ "$(on_old "$PWD/$B/libzeroute.so" 2>&1)" = "$(on_old '')" ]
+    [ "$(on_old "$PWD/$B/portable/libzeroute.so" 2>&1)" = "$(on_old '')" ]
 }
 with_every_symbol_bound_at_start() {
-    [ "$(LD_BIND_NOW=1 on_old "$PWD/$B/libzeroute.so" 2>&1)" = "$(on_old '')" ]
+    [ "$(LD_BIND_NOW=1 on_old "$PWD/$B/portable/libzeroute.so" 2>&1)" = "$(on_old '')" ]
 }
 libdl_may_come_late() {
-    [ "$(on_old '' bare)" = "plugin 3" ] && [ "$(on_old "$PWD/$B/libzeroute.so" bare 2>&1)" = "plugin 3" ]
+    [ "$(on_old '' bare)" = "plugin 3" ] && [ "$(on_old "$PWD/$B/portable/libzeroute.so" bare 2>&1)" = "plugin 3" ]
 }
 both_calls_are_counted() {
     local pid json
