@@ -2,7 +2,7 @@
 # A new .c file in a known folder is picked up by itself.
 
 CC      ?= cc
-CFLAGS  ?= -O2 -g
+CFLAGS  ?= -O3 -g
 PREFIX  ?= /usr/local
 DESTDIR ?=
 B       ?= build

@@ -97,14 +97,16 @@ static struct child *run_copies(int count, int stay) {
     const char *argv[COPIES + 3] = {"reload"}, *settings[] = {OBSERVE, NULL};
     char folder[] = "/tmp/zeroute-reload.XXXXXX", command[3 * PATH_MAX];
     struct child *c;
-    int n = 1;
+    int n = 1, length;
 
     ck_assert_ptr_nonnull(mkdtemp(folder));
     if (stay)
         argv[n++] = "--";
     for (int i = 0; i < count; i++) {
         snprintf(name[i], sizeof name[i], "%s/libze_copy%d.so", folder, i);
-        snprintf(command, sizeof command, "cp '%s' '%s'", build_path("test/process/libfake_driver.so"), name[i]);
+        length =
+            snprintf(command, sizeof command, "cp '%s' '%s'", build_path("test/process/libfake_driver.so"), name[i]);
+        ck_assert_int_lt(length, (int)sizeof command);
         ck_assert_int_eq(system(command), 0);
         argv[n++] = name[i];
     }

@@ -125,5 +125,6 @@ promise "it needs libc alone" it_needs_libc_alone
 promise "/bin/true opens nothing else" true_opens_nothing_else
 promise "works built by gcc -O0" built_as_well gcc "-O0"
 promise "works built by gcc -O1" built_as_well gcc "-O1"
+promise "works built by gcc -O2" built_as_well gcc "-O2"
 promise "works built by clang -O2" built_as_well clang "-O2"
 kept

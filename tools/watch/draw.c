@@ -400,7 +400,7 @@ static void draw_card(struct zr_lines *l, const struct zr_card_view *c, const st
 
 void zr_draw_machine(struct zr_lines *l, const struct zr_model *m, const struct zr_top_view *v) {
     char name[65] = "", when[16] = "", available[ZR_TEXT_SIZE], total[ZR_TEXT_SIZE], mirror[ZR_TEXT_SIZE];
-    char history[1024], head[160];
+    char history[1024], head[192];
     time_t seconds = (time_t)(m->wall_ns / 1000000000u);
     struct tm local;
     gethostname(name, sizeof name - 1);

@@ -103,8 +103,8 @@ void zr_label(char *labels, size_t size, const char *name, const char *value) {
         return;
     harmless = zr_harmless(value, ZR_FOR_METRIC);
     /* One that does not fit as a whole is left out: half of an escape would spoil the page. */
-    if (used + strlen(name) + strlen(harmless) + 5 < size)
-        snprintf(labels + used, size - used, "%s%s=\"%s\"", used ? "," : "", name, harmless);
+    if ((size_t)snprintf(labels + used, size - used, "%s%s=\"%s\"", used ? "," : "", name, harmless) >= size - used)
+        labels[used] = '\0';
     free(harmless);
 }
 
