@@ -134,7 +134,7 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     zr_found(&r);
 }
 
-/* Reports the blocks of a context, or all (NULL) but those whose context is gone, and names the largest. */
+/* Reports the blocks of a context, or all (NULL), but none whose context is gone, and names the largest. */
 static void report_live(enum zr_finding what, const char *when, const void *context) {
     struct zr_checked largest[LISTED + 1]; /* and room to insert */
     struct zr_report r = {.what = what};
@@ -144,10 +144,10 @@ static void report_live(enum zr_finding what, const char *when, const void *cont
     zr_lock(&zr_check_lock);
     for (enum zr_checked_place p = ZR_CHECKED_LIVE; p <= ZR_CHECKED_ASKED; p++)
         for (const struct zr_checked *c = zr_check_list[p].newest; c; c = c->older) {
+            uint32_t left_out = ZR_BLOCK_ORPHANED | (context ? ZR_BLOCK_WITH_CONTEXT : 0);
             size_t at = listed;
 
-            if (c->ticket || !c->block ||
-                (context ? (const void *)c->context != context : zr_block_flags(c->block) & ZR_BLOCK_ORPHANED))
+            if (c->ticket || (context && c->context != context) || !c->block || zr_block_flags(c->block) & left_out)
                 continue;
             for (; at && largest[at - 1].size < c->size; at--)
                 largest[at] = largest[at - 1];

@@ -287,11 +287,11 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
     if (!context)
         return;
     zr_record(ZEROUTE_EVENT_CONTEXT_GO, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, context, 0, 0, 0, 0);
-    if (zr_checking())
+    if (zr_checking()) {
         zr_check_drain(context);
+        zr_check_context_ends(context); /* before its blocks are marked: its handle may be that of an earlier one */
+    }
     zr_block_each(leave, &l);
-    if (zr_checking())
-        zr_check_context_ends(context);
     zr_residency_forget(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);

@@ -16,6 +16,7 @@ shown() { "$@" || { echo "$out"; return 1; }; }
 has() { grep -qF "$1" <<<"$out" && grep -q '#0 check+0x' <<<"$out"; }
 quiet() { ! grep -v 'may be missed$\|given back unverified: ' <<<"$out" | grep -q 'check: '; } # of a busy machine
 finds() { on "$1" check:all,check_wait:20s "$2" && shown has "$3"; }
+once() { on "$1" check:all,check_wait:20s "$2" && shown [ "$(grep -c "check: $3" <<<"$out")" = 1 ]; }
 silent() { on "$1" "$2" "$3" && shown quiet; }
 
 test/bed --on intel true
@@ -46,6 +47,7 @@ ipc_told_at_once|told by the importer: zeroute: check: ipc_stale_import
 ipc_half_closed| has it open, opened more often than closed
 ipc_unclosed|a handle was opened 2 times and closed 1 times
 END
+promise "live blocks of a context are told of once" once 1 context_live_once context_with_live_blocks
 # In a context of two cards the driver puts no blocks side by side: a write before one faults.
 promise "underrun is found" finds 1 underrun 'bytes -4 to -1 before the start of a block of 960 bytes'
 for cards in 1 2; do

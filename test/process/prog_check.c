@@ -147,6 +147,19 @@ static void context_live(void) {
     end();
 }
 
+/* The driver may give a new context the handle of the one that is gone: its blocks are not told of again. */
+static void context_live_once(void) {
+    struct gpu other;
+    begin();
+    other = gpu;
+    on_card(&gpu, 0, 4096);
+    end();
+    for (int i = 0; i < 4; i++) {
+        use_driver(&other, gpu.driver);
+        OK(zeContextDestroy(other.context));
+    }
+}
+
 static void leak(void) {
     begin();
     on_card(&gpu, 0, 4096);
@@ -523,6 +536,7 @@ int main(int argc, char **argv) {
                                         PART(foreign_free),
                                         PART(wrong_context),
                                         PART(context_live),
+                                        PART(context_live_once),
                                         PART(leak),
                                         PART(leaks),
                                         PART(beside),

@@ -58,6 +58,7 @@ static struct {
     {"foreign_free", "foreign_free", 1, {"where no allocation begins", "freed"}},
     {"wrong_context", "wrong_context", 1, {"which is not its own", "allocated", "freed"}},
     {"context_live", "context_with_live_blocks", 1, {"1 blocks, 4096 bytes", "allocated"}},
+    {"context_live_once", "context_with_live_blocks", 1, {"1 blocks, 4096 bytes", "allocated"}},
     {"leaks",
      "leak",
      0,
