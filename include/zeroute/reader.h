@@ -131,7 +131,7 @@ uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b);
 /*
  * Adds `other` to `sum`, field by field: counters, gauges and peaks (so an upper bound),
  * histograms; texts stay as they are in `sum` where both agree and read "differ" where not. False
- * when out of memory.
+ * when out of memory, or when the segments of that user have taken too much time (doc/promises.md).
  */
 bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other);
 

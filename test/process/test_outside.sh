@@ -8,6 +8,7 @@ export B=$PWD/${B#"$PWD"/} ZE_SIMGPU=devices:2
 export ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so dir
 dir=$(mktemp -d) || exit 1
 trap 'rm -rf "$dir"' EXIT
+export top=$PWD
 cycles=$([ -n "${LONG:-}" ] && echo 100 || echo 10)
 
 # With a /dev/shm of its own.
@@ -51,6 +52,55 @@ any_file() {
 export -f any_file
 promise "any file in the directory of segments" in_private_shm any_file
 
+# What cannot be opened costs time and memory, too: links were listed one and all, 300,000 took 7 s and 288 MB.
+crowd_of_links() {
+    local links=300000
+    python3 -c 'import os, sys
+os.setuid(65534)
+for i in range(int(sys.argv[1])):
+    os.symlink("x", "/dev/shm/zeroute.1.%016x" % i)' $links
+    "$B/zeroute" stat --json >"$dir/out" || return 1
+    [ "$(grep -c '"why"' "$dir/out")" -lt $links ] && grep -q 'the segments of user 65534 take too much' "$dir/out"
+}
+
+# with_hostile ARGUMENTS -- COMMAND...: while such processes run (hostile.py).
+with_hostile() {
+    local arguments=() code pid
+    while [ "$1" != -- ]; do arguments+=("$1"); shift; done
+    shift
+    rm -f "$dir/ready"; mkfifo "$dir/ready"
+    python3 "$top/test/process/hostile.py" "${arguments[@]}" >"$dir/ready" &
+    pid=$!
+    read -r <"$dir/ready"
+    "$@"
+    code=$?
+    kill $pid
+    return $code
+}
+# Names that no other process has: sums of jobs and of metrics took hours.
+soon_done() {
+    local command
+    for command in stat 'stat --json' 'stat --prometheus' 'top --once' doctor; do
+        timeout 20 "$B/zeroute" $command >"$dir/out" 2>"$dir/err"
+        [ $? != 124 ] || { echo "zeroute $command takes more than 20 s"; return 1; }
+    done
+}
+one_each() {
+    "$B/zeroute" stat --json >"$dir/out" || return 1
+    same "$(grep -c '"state": "live"' "$dir/out") $(grep -c 'forged: the process that it names has another' \
+        "$dir/out")" '1 99'
+}
+apart() { # the same job of two users
+    with_hostile 0 1 1 1 calls.a.b -- "$B/zeroute" stat --prometheus >"$dir/out" || return 1
+    same "$(grep -c '^zeroute_calls_total{job="slurm:81.0".*,uid="[0-9]*",entry="a",via="b"} 5$' "$dir/out")" 2
+}
+export -f crowd_of_links with_hostile soon_done one_each apart
+promise "a crowd of links" in_private_shm crowd_of_links
+promise "fields of their own in each process of a job" \
+    in_private_shm with_hostile 65534 100 1 2048 calls.%i.%k -- soon_done
+promise "a process has one segment" in_private_shm with_hostile 65534 1 100 1 calls.%i.%k -- one_each
+promise "no user adds to the metrics of another's job" in_private_shm with_hostile 65534 1 1 1 calls.a.b -- apart
+
 # One segment of each layout that was released is kept, and read for ever; of a newer one it is said that it is newer.
 kept_layout() { # LAYOUT
     gunzip -c "$top/test/process/segments/layout-$1.gz" >zeroute.77.0000000000000077 &&
@@ -85,7 +135,6 @@ time.sleep(1000)' $live &
     same "$(echo zeroute.*)" "$(printf '%s\n' $of_live $live $new $named | sort | paste -sd ' ')"
 }
 export -f kept_layout newer_layout other_layout
-export top=$PWD
 for layout in test/process/segments/layout-*.gz; do
     layout=${layout##*-}
     promise "a segment of layout ${layout%.gz} is shown" in_private_shm kept_layout "${layout%.gz}"

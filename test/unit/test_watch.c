@@ -4,10 +4,13 @@
 #include "watch/watch.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -171,8 +174,8 @@ START_TEST(counters_of_the_ended_stay_and_gauges_go) {
     struct zeroute_field field[] = {{.name = "cache.trims", .type = ZEROUTE_COUNTER, .value = 3},
                                     {.name = "allocated_bytes.host.current", .type = ZEROUTE_GAUGE, .value = 4}};
     struct zr_figures one = figures_of(field, 2, NULL), sum = {0};
-    zr_figures_add(&sum, &one, true);
-    zr_figures_add(&sum, &one, false);
+    ck_assert(zr_figures_add(&sum, &one, true, 2));
+    ck_assert(zr_figures_add(&sum, &one, false, 2));
     ck_assert_uint_eq(count_of(&sum), 2);
     ck_assert_uint_eq(sum.first->value, 6);
     ck_assert_uint_eq(sum.first->next->value, 4);
@@ -205,10 +208,11 @@ START_TEST(a_history_keeps_the_last_values_and_the_highest_between) {
 }
 END_TEST
 
-/* A segment with one counter, of this process; a dead one is of the time before the machine was last started. */
+/* A segment with one counter; a dead one is of the time before the machine was last started. */
 struct made {
     char path[96];
     struct zeroute_segment_header *map;
+    pid_t writer; /* that has it mapped: a process has one segment */
 };
 
 enum { MADE_SIZE = 8192, MADE_FIELD = 1024, MADE_GLOBALS = 2048, MADE_SHARD = 4096 };
@@ -216,10 +220,24 @@ enum { MADE_SIZE = 8192, MADE_FIELD = 1024, MADE_GLOBALS = 2048, MADE_SHARD = 40
 static struct made make_segment(const char *job, uint64_t created, uint64_t count, bool live) {
     static uint64_t nonce;
     struct made one;
-    snprintf(one.path, sizeof one.path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
-             (unsigned long long)++nonce);
-    int fd = open(one.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    ck_assert_int_eq(ftruncate(fd, MADE_SIZE), 0);
+    char c;
+    int ready[2], fd;
+    ck_assert_int_eq(pipe(ready), 0);
+    one.writer = fork();
+    snprintf(one.path, sizeof one.path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx",
+             one.writer ? (int)one.writer : (int)getpid(), (unsigned long long)++nonce);
+    if (one.writer == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        fd = open(one.path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (ftruncate(fd, MADE_SIZE) || mmap(NULL, MADE_SIZE, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ||
+            write(ready[1], "r", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    close(ready[0]);
+    fd = open(one.path, O_RDWR | O_CLOEXEC);
     one.map = mmap(NULL, MADE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     struct zeroute_segment_field *f = (void *)((char *)one.map + MADE_FIELD);
@@ -232,7 +250,7 @@ static struct made make_segment(const char *job, uint64_t created, uint64_t coun
                                                .layout = ZEROUTE_SEGMENT_LAYOUT,
                                                .header_size = sizeof *one.map,
                                                .file_size = MADE_SIZE,
-                                               .pid = (uint32_t)getpid(),
+                                               .pid = (uint32_t)one.writer,
                                                .pid_namespace = st.st_ino,
                                                .nonce = nonce,
                                                .created_ns = created,
@@ -251,6 +269,13 @@ static struct made make_segment(const char *job, uint64_t created, uint64_t coun
     if (!live)
         snprintf(one.map->boot_id, sizeof one.map->boot_id, "another one");
     return one;
+}
+
+static void unmake(const struct made *one) {
+    kill(one->writer, SIGKILL);
+    waitpid(one->writer, NULL, 0);
+    munmap(one->map, MADE_SIZE);
+    unlink(one->path);
 }
 
 /* What the page says of this job. */
@@ -293,11 +318,11 @@ START_TEST(a_living_job_keeps_its_sums_when_room_is_made) {
     uint64_t after = refused_of(m, "l"), of_new = refused_of(m, "n");
     zr_model_free(m);
     for (int i = 0; i < DEAD; i++)
-        unlink(dead[i].path);
-    unlink(of_job.path);
-    unlink(early.path);
-    unlink(living.path);
-    unlink(newest.path);
+        unmake(&dead[i]);
+    unmake(&of_job);
+    unmake(&early);
+    unmake(&living);
+    unmake(&newest);
     ck_assert_uint_eq(of_new, 1);
     ck_assert_uint_eq(after, 6);
 }

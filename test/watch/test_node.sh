@@ -43,7 +43,8 @@ metric() {
 every_container_has_its_own_series() {
     until_true 20 eval "[ \"\$(metric zeroute_processes)\" = '$containers $containers' ]"
     same "$(metric zeroute_processes)" "$containers $containers" &&
-        curl -s "$url/metrics" | grep -qE '^zeroute_processes\{namespace="batch",pod="pod-7",container="main"\} 1$' &&
+        curl -s "$url/metrics" |
+        grep -qE '^zeroute_processes\{namespace="batch",pod="pod-7",container="main",uid="[0-9]+"\} 1$' &&
         # pod n holds n MiB, and none is taken for another, though each is process 1 of its own
         same "$(metric zeroute_device_memory_allocated_bytes)" \
             "$containers $((containers * (containers + 1) / 2 << 20))"

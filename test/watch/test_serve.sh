@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.." || exit 1
 for need in curl promtool wrk; do
     command -v $need >/dev/null || { echo "$need is missing: ./setup test installs it"; exit 77; }
 done
-many=64 seconds=2
+many=64 seconds=2 uid='uid="'$(id -u)'"'
 [ -z "${LONG:-}" ] || many=200 seconds=30
 
 get() { curl -s -o "$dir/answer" -w '%{http_code}' --max-time 10 "$@"; }
@@ -67,10 +67,11 @@ sums_are_what_the_processes_did() {
         same "$(value zeroute_processes)" 3 && same "$(value zeroute_device_allocations_total)" 11
 }
 labels_are_those_of_the_field() {
-    local memory='zeroute_device_memory_allocated_bytes{job="slurm:81.0",device="0000:03:00.0",rank="1"}'
+    local memory='zeroute_device_memory_allocated_bytes{job="slurm:81.0",'"$uid"',device="0000:03:00.0",rank="1"}'
     grep -qxF "$memory 3145728" "$dir/metrics" &&
-        grep -q '^zeroute_processes{namespace="prod",pod="infer-7f",container="vllm"} 1$' "$dir/metrics" &&
-        grep -q '^zeroute_calls_total{job="slurm:81.0",entry="zeMemAllocDevice",via="plt"} 6$' "$dir/metrics" &&
+        grep -q '^zeroute_processes{namespace="prod",pod="infer-7f",container="vllm",'"$uid"'} 1$' "$dir/metrics" &&
+        grep -q '^zeroute_calls_total{job="slurm:81.0",'"$uid"',entry="zeMemAllocDevice",via="plt"} 6$' \
+            "$dir/metrics" &&
         grep -q '^zeroute_card_vram_bytes{device="0000:03:00.0"} 17179869184$' "$dir/metrics" &&
         ! grep -E 'pid=|^# TYPE .*[0-9]' "$dir/metrics" || { cat "$dir/metrics"; return 1; }
 }
@@ -81,8 +82,8 @@ every_family_is_documented() {
     done
 }
 a_histogram_is_one() {
-    grep -E '^zeroute_call_duration_seconds_(bucket|count)\{job="slurm:81.0",entry="zeMemAllocDevice"' "$dir/metrics" \
-        >"$dir/h"
+    grep -E '^zeroute_call_duration_seconds_(bucket|count)\{job="slurm:81.0",'"$uid"',entry="zeMemAllocDevice"' \
+        "$dir/metrics" >"$dir/h"
     [ "$(wc -l <"$dir/h")" = 14 ] && awk '$NF < last { exit 1 } { last = $NF } END { exit last != 6 }' "$dir/h"
 }
 json_has_the_same() {

@@ -11,7 +11,7 @@
 #define USERS 64                         /* the last account is that of all further users */
 #define WINDOW_NS UINT64_C(10000000000)  /* in which */
 #define MOST_NS UINT64_C(2000000000)     /* this much of the processor may be used, */
-#define MOST_BYTES ((uint64_t)256 << 20) /* and snapshots at one time hold no more than this */
+#define MOST_BYTES ((uint64_t)256 << 20) /* and lists and snapshots at one time hold no more than this */
 
 static struct account {
     unsigned uid;
@@ -66,4 +66,8 @@ void zeroute_budget_end(const struct zeroute_budget *b, int64_t bytes) {
     a->ns += ns;
     a->bytes = bytes < 0 && (uint64_t)-bytes > a->bytes ? 0 : a->bytes + (uint64_t)bytes;
     leave();
+}
+
+void zeroute_budget_return(unsigned uid, uint64_t bytes) {
+    zeroute_budget_end(&(struct zeroute_budget){.uid = uid, .free = uid == geteuid()}, -(int64_t)bytes);
 }

@@ -25,8 +25,8 @@ struct search {
     size_t seen_count;
     uint64_t own_namespace;
     char boot_id[40];
-    bool over; /* the segments of this user have cost enough */
-    unsigned over_uid;
+    unsigned over[16]; /* users of whom it was said that their segments have cost enough */
+    unsigned overs;
 };
 
 static void read_line(const char *path, char *out, size_t size) {
@@ -255,6 +255,17 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd) {
         p->pid = (int)h.pid;
 }
 
+/* False: that was said of this user, or of many. */
+static bool say_over(struct search *s, unsigned uid) {
+    unsigned i = 0;
+    while (i < s->overs && s->over[i] != uid)
+        i++;
+    if (i < s->overs || i == sizeof s->over / sizeof *s->over)
+        return false;
+    s->over[s->overs++] = uid;
+    return true;
+}
+
 /* False: it is gone, or one too many of a user of whom that was said. */
 static bool look_at(struct search *s, struct zeroute_process *p, int directory, const char *name) {
     struct stat st;
@@ -267,28 +278,25 @@ static bool look_at(struct search *s, struct zeroute_process *p, int directory, 
     p->uid = st.st_uid;
     p->device = st.st_dev;
     p->inode = st.st_ino;
-    if (fd >= 0) {
-        struct zeroute_budget budget;
-        bool may = zeroute_budget_begin(&budget, p->uid), told = s->over && s->over_uid == p->uid;
-        if (may) {
-            examine(s, p, fd);
-        } else {
-            snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
-            p->state = ZEROUTE_UNKNOWN;
-            s->over = true;
-            s->over_uid = p->uid;
-        }
-        zeroute_budget_end(&budget, 0);
-        close(fd);
-        return may || !told;
+    struct zeroute_budget budget;
+    bool may = zeroute_budget_begin(&budget, p->uid), listed = may || say_over(s, p->uid);
+    if (!may) {
+        snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
+        p->state = ZEROUTE_UNKNOWN;
+    } else if (fd >= 0) {
+        examine(s, p, fd);
+    } else {
+        char pid[16];
+        snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));
+        p->state = ZEROUTE_UNKNOWN;
+        snprintf(pid, sizeof pid, "%d", p->pid_inside);
+        if (start_time_of(pid))
+            p->pid = p->pid_inside;
     }
-    char pid[16];
-    snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));
-    p->state = ZEROUTE_UNKNOWN;
-    snprintf(pid, sizeof pid, "%d", p->pid_inside);
-    if (start_time_of(pid))
-        p->pid = p->pid_inside;
-    return true;
+    zeroute_budget_end(&budget, listed ? sizeof *p : 0);
+    if (fd >= 0)
+        close(fd);
+    return listed;
 }
 
 static bool is_new(struct search *s, const struct stat *st) {
@@ -372,14 +380,36 @@ static int by_age(const void *a, const void *b) {
     return (p->pid_inside > q->pid_inside) - (p->pid_inside < q->pid_inside);
 }
 
-/* Of two that say to be of one process, and are as good in all else, the one that it holds is its own. */
+static bool claims_process(const struct zeroute_process *p) {
+    return p->readable && p->state == ZEROUTE_LIVE && p->pid;
+}
+
+/* Those of one process stand together; first the one that it holds, then the newest. */
+static int by_claim(const void *a, const void *b) {
+    const struct zeroute_process *p = a, *q = b;
+    int p_pid = claims_process(p) ? p->pid : 0, q_pid = claims_process(q) ? q->pid : 0;
+    if (p_pid != q_pid)
+        return p_pid < q_pid ? -1 : 1;
+    return p->held != q->held ? q->held - p->held : by_age(q, p);
+}
+
+/*
+ * A process has one segment. Of several that say to be of it, and are as good in all else, the others are made up: by
+ * somebody else, or by itself, to count more than once.
+ */
 static void compare_claims(struct zeroute_list *list) {
-    for (size_t i = 0; i < list->count; i++)
-        for (size_t o = 0; list->process[i].held && o < list->count; o++) {
-            struct zeroute_process *p = &list->process[o];
-            if (p->readable && p->state == ZEROUTE_LIVE && !p->held && p->pid == list->process[i].pid)
-                p->state = forged(p, "the process that it names holds another");
-        }
+    int owner = 0;
+    qsort(list->process, list->count, sizeof *list->process, by_claim);
+    for (size_t i = 0; i < list->count; i++) {
+        struct zeroute_process *p = &list->process[i];
+        if (!claims_process(p))
+            continue;
+        if (p->pid == owner)
+            p->state = forged(p, "the process that it names has another");
+        else
+            owner = p->pid;
+    }
+    qsort(list->process, list->count, sizeof *list->process, by_age);
 }
 
 struct zeroute_list *zeroute_list_new(void) {
@@ -391,15 +421,16 @@ struct zeroute_list *zeroute_list_new(void) {
     scan(&s, ZEROUTE_SEGMENT_DIR);
     scan_containers(&s);
     free(s.seen);
-    compare_claims(s.list);
     if (s.list->count)
-        qsort(s.list->process, s.list->count, sizeof *s.list->process, by_age);
+        compare_claims(s.list);
     return s.list;
 }
 
 void zeroute_list_free(struct zeroute_list *list) {
     if (!list)
         return;
+    for (size_t i = 0; i < list->count; i++)
+        zeroute_budget_return(list->process[i].uid, sizeof *list->process);
     free(list->process);
     free(list);
 }

@@ -59,7 +59,7 @@ void zeroute_snapshot_free(struct zeroute_snapshot *s) {
     while (m) {
         struct memory *next = m->next;
         if (m->charged)
-            zeroute_budget_end(&(struct zeroute_budget){.uid = m->uid}, -(int64_t)m->charged);
+            zeroute_budget_return(m->uid, m->charged);
         free(m);
         m = next;
     }
@@ -244,7 +244,7 @@ uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b) {
     return a + b;
 }
 
-bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
+static bool add_up(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
     for (size_t i = 0; i < other->field_count; i++) {
         const struct zeroute_field *from = &other->field[i];
         struct zeroute_field *to = (struct zeroute_field *)(uintptr_t)zeroute_find(sum, from->name);
@@ -270,4 +270,12 @@ bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_sna
     if (other->last_activity_ns > sum->last_activity_ns)
         sum->last_activity_ns = other->last_activity_ns;
     return true;
+}
+
+/* Fields are looked up by name, one by one in what was added: names that no other process has take the longest. */
+bool zeroute_snapshot_add(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
+    struct zeroute_budget budget;
+    bool good = zeroute_budget_begin(&budget, other->process.uid) && add_up(sum, other);
+    zeroute_budget_end(&budget, 0);
+    return good;
 }

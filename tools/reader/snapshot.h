@@ -26,8 +26,10 @@ struct zeroute_budget {
 };
 /* False: this user's segments have cost enough for now. */
 bool zeroute_budget_begin(struct zeroute_budget *b, unsigned uid);
-/* Charges the time since then, and memory; what is negative is given back. */
+/* Charges the time since then, and memory. */
 void zeroute_budget_end(const struct zeroute_budget *b, int64_t bytes);
+/* Memory that was charged is free again. */
+void zeroute_budget_return(unsigned uid, uint64_t bytes);
 /* The same with the memory of the snapshot, which is given back when it is freed. */
 void zeroute_snapshot_charge(struct zeroute_snapshot *s, const struct zeroute_budget *b);
 #define ZEROUTE_BUDGET_WHY "not read: the segments of user %u take too much time or memory"

@@ -133,8 +133,8 @@ void zr_exposition(FILE *out, const struct zr_model *m) {
     if (!sums)
         return;
     for (size_t g = 0; g < m->group_count; g++) {
-        zr_figures_add(&sums[g], &m->group[g].live, true);
-        zr_figures_add(&sums[g], &m->group[g].ended, false);
+        zr_figures_add(&sums[g], &m->group[g].live, true, SIZE_MAX);
+        zr_figures_add(&sums[g], &m->group[g].ended, false, SIZE_MAX);
     }
     machine(out, m);
     for (unsigned f = 0; f < zr_metric_count; f++)

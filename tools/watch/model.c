@@ -1,6 +1,7 @@
 /* The model: processes as they come and go, their figures and rates, and the sums that outlive them. */
 #include "watch/watch.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -48,12 +49,12 @@ static void group_labels(const struct zr_model *m, const struct zr_process_view 
     zr_label(labels, size, "namespace", v->id.space);
     zr_label(labels, size, "pod", v->id.pod);
     zr_label(labels, size, "container", v->id.container);
+    snprintf(number, sizeof number, "%u", v->process.uid);
+    zr_label(labels, size, "uid", number);
     if (!m->options.per_process)
         return;
     snprintf(number, sizeof number, "%d", v->process.pid ? v->process.pid : v->process.pid_inside);
     zr_label(labels, size, "pid", number);
-    snprintf(number, sizeof number, "%u", v->process.uid);
-    zr_label(labels, size, "uid", number);
     zr_label(labels, size, "command", v->process.command);
 }
 
@@ -62,7 +63,7 @@ static struct zr_group *make_room(struct zr_model *m) {
     struct zr_group *others = &m->group[0];
     for (size_t i = 1; i < m->group_count; i++)
         if (!m->group[i].processes && !m->group[i].was_live) {
-            zr_figures_add(&others->ended, &m->group[i].ended, false);
+            zr_figures_add(&others->ended, &m->group[i].ended, false, ZR_USER_SERIES);
             zr_figures_free(&m->group[i].ended);
             zr_figures_free(&m->group[i].live);
             return &m->group[i];
@@ -88,7 +89,25 @@ static struct zr_group *group_of(struct zr_model *m, const char *labels) {
 static struct zr_group *group_of_process(struct zr_model *m, const struct zr_process_view *v) {
     char labels[sizeof m->group->labels];
     group_labels(m, v, labels, sizeof labels);
-    return group_of(m, labels);
+    struct zr_group *g = group_of(m, labels);
+    if (g != &m->group[0])
+        g->uid = v->process.uid;
+    return g;
+}
+
+/* How many series a user may still have, in all groups. */
+static size_t room_of_user(const struct zr_model *m, unsigned uid) {
+    size_t used = 0;
+    for (size_t i = 0; i < m->group_count; i++)
+        if (m->group[i].uid == uid)
+            used += m->group[i].live.count + m->group[i].ended.count;
+    return used < ZR_USER_SERIES ? ZR_USER_SERIES - used : 0;
+}
+
+static void not_all_of(struct zr_model *m, unsigned uid) {
+    m->unreadable++;
+    snprintf(m->unreadable_why, sizeof m->unreadable_why, "user %u has more processes or metrics than can be shown",
+             uid);
 }
 
 /* --- one process ------------------------------------------------------------------------------------------- */
@@ -215,11 +234,16 @@ static bool is_same(const struct zeroute_process *a, const struct zeroute_proces
 
 static struct zr_process_view *view_of(struct zr_model *m, const struct zeroute_process *p) {
     struct zr_process_view *v;
-    for (size_t i = 0; i < m->process_count; i++)
+    size_t of_user = 0;
+    for (size_t i = 0; i < m->process_count; i++) {
+        of_user += m->process[i]->process.uid == p->uid;
         if (is_same(&m->process[i]->process, p)) {
             m->process[i]->process = *p;
             return m->process[i];
         }
+    }
+    if (of_user >= ZR_USER_PROCESSES && p->uid != geteuid())
+        return NULL;
     if (m->process_count == m->process_room) {
         size_t room = m->process_room ? 2 * m->process_room : 64;
         struct zr_process_view **more =
@@ -246,7 +270,8 @@ static void forget(struct zr_process_view *v) {
 
 /* Its counters stay, its memory is free. */
 static void retire(struct zr_model *m, const struct zr_process_view *v) {
-    zr_figures_add(&group_of_process(m, v)->ended, &v->figures, false);
+    struct zr_figures *ended = &group_of_process(m, v)->ended;
+    zr_figures_add(ended, &v->figures, false, ended->count + room_of_user(m, v->process.uid));
 }
 
 static bool was_counted(struct zr_model *m, const struct zeroute_process *p) {
@@ -289,8 +314,10 @@ static bool may_wait(const struct zr_model *m, const struct zr_process_view *v) 
 static void take_live(struct zr_model *m, const struct zeroute_process *p, uint64_t now) {
     struct zr_process_view *v = view_of(m, p);
     uint64_t before;
-    if (!v)
+    if (!v) {
+        not_all_of(m, p->uid);
         return;
+    }
     if (may_wait(m, v)) {
         v->seen = true;
         zr_history_note(&v->used, now, m->options.history_ns, v->allocated);
@@ -336,7 +363,9 @@ static void add_up(struct zr_model *m) {
     }
     for (size_t i = 0; i < m->process_count; i++) {
         struct zr_group *g = group_of_process(m, m->process[i]);
-        zr_figures_add(&g->live, &m->process[i]->figures, true);
+        unsigned uid = m->process[i]->process.uid;
+        if (!zr_figures_add(&g->live, &m->process[i]->figures, true, g->live.count + room_of_user(m, uid)))
+            not_all_of(m, uid);
         g->processes++;
     }
 }
@@ -386,6 +415,7 @@ struct zr_model *zr_model_new(const struct zr_model_options *o) {
     m->options = *o;
     m->group_count = 1;
     zr_label(m->group[0].labels, sizeof m->group[0].labels, "job", "(others)");
+    m->group[0].uid = UINT_MAX;
     return m;
 }
 

@@ -131,18 +131,31 @@ static void fill_in(char *labels, size_t size, const char *pattern, const struct
 
 /* --- sums --------------------------------------------------------------------------------------------- */
 
-static struct zr_series *series_of(struct zr_figures *f, unsigned family, const char *labels) {
-    for (struct zr_series *s = f->first; s; s = s->next)
+/* FNV-1a, from an address that nobody who chooses labels knows. */
+static struct zr_series **chain_of(struct zr_figures *f, unsigned family, const char *labels) {
+    uint64_t hash = (14695981039346656037u ^ (uintptr_t)rules ^ family) * 1099511628211u;
+    for (const char *c = labels; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    return &f->chain[(hash ^ hash >> 32) % ZR_CHAINS];
+}
+
+/* NULL: there are `most` already, or no memory. */
+static struct zr_series *series_of(struct zr_figures *f, unsigned family, const char *labels, size_t most) {
+    struct zr_series **chain = chain_of(f, family, labels);
+    for (struct zr_series *s = *chain; s; s = s->below)
         if (s->family == family && strcmp(s->labels, labels) == 0)
             return s;
     size_t size = strlen(labels) + 1;
-    struct zr_series *s = calloc(1, sizeof *s + size);
+    struct zr_series *s = f->count < most ? calloc(1, sizeof *s + size) : NULL;
     if (!s)
         return NULL;
     s->family = family;
     memcpy(s->labels, labels, size);
     s->next = f->first;
-    return f->first = s;
+    s->below = *chain;
+    *chain = f->first = s;
+    f->count++;
+    return s;
 }
 
 static void take_histogram(struct zr_series *s, const struct zeroute_field *f) {
@@ -172,7 +185,7 @@ static void take_field(struct zr_figures *figures, const struct zeroute_field *f
         fill_in(labels, sizeof labels, r->labels, star, devices);
     if (r && r->kind == RANKED && rank)
         zr_label(labels, sizeof labels, "rank", rank);
-    struct zr_series *s = series_of(figures, family, labels);
+    struct zr_series *s = series_of(figures, family, labels, ZR_PROCESS_SERIES);
     if (s && f->type == ZEROUTE_HISTOGRAM)
         take_histogram(s, f);
     else if (s)
@@ -196,16 +209,20 @@ void zr_figures_take(struct zr_figures *figures, const struct zeroute_snapshot *
     }
 }
 
-void zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges) {
+bool zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges, size_t most) {
+    bool all = true;
     for (const struct zr_series *o = other->first; o; o = o->next) {
-        bool left_out = zr_metric[o->family].type == ZR_METRIC_GAUGE && !gauges;
-        struct zr_series *s = left_out ? NULL : series_of(f, o->family, o->labels);
+        if (zr_metric[o->family].type == ZR_METRIC_GAUGE && !gauges)
+            continue;
+        struct zr_series *s = series_of(f, o->family, o->labels, most);
+        all &= s != NULL;
         if (!s)
             continue;
         s->value += o->value;
         for (unsigned b = 0; b <= ZR_LE; b++)
             s->bucket[b] += o->bucket[b];
     }
+    return all;
 }
 
 void zr_figures_free(struct zr_figures *f) {
@@ -213,5 +230,5 @@ void zr_figures_free(struct zr_figures *f) {
         next = s->next;
         free(s);
     }
-    f->first = NULL;
+    *f = (struct zr_figures){0};
 }

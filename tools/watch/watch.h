@@ -30,7 +30,7 @@ void zr_identify_environment(const char *text, size_t length, const struct zerou
 
 /* --- series.c: what a process has counted, as series of metrics ------------------------------------ */
 enum zr_metric_type { ZR_METRIC_COUNTER, ZR_METRIC_GAUGE, ZR_METRIC_HISTOGRAM };
-enum { ZR_LE = 12, ZR_FAMILIES_MOST = 256 };
+enum { ZR_LE = 12, ZR_FAMILIES_MOST = 256, ZR_PROCESS_SERIES = 2048 };
 
 struct zr_metric {
     char name[96]; /* without "zeroute_" */
@@ -46,23 +46,30 @@ uint64_t zr_le_ns(unsigned bucket);
 
 struct zr_series {
     struct zr_series *next;
+    struct zr_series *below; /* in its chain of the hash table */
     unsigned family;
     uint64_t value;             /* of a histogram: the sum in nanoseconds */
     uint64_t bucket[ZR_LE + 1]; /* of a histogram: counts, not cumulated */
     char labels[];              /* 'entry="zeMemFree",via="plt"', ready to print; "" for none */
 };
+enum { ZR_CHAINS = 64 };
 struct zr_figures {
     struct zr_series *first; /* the latest one */
+    size_t count;
+    struct zr_series *chain[ZR_CHAINS];
 };
 struct zr_device_names {
     unsigned count;
     char name[16][32]; /* PCI address of device N, else its number */
 };
-/* Every field that is not zero. `rank` is a label of what differs by rank, unless NULL or empty. */
+/*
+ * Every field that is not zero, ZR_PROCESS_SERIES at most. `rank` is a label of what differs by rank, unless NULL or
+ * empty.
+ */
 void zr_figures_take(struct zr_figures *f, const struct zeroute_snapshot *s, const struct zr_device_names *devices,
                      const char *rank);
-/* Adds counters and histograms of `other`, and gauges too if told to. */
-void zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges);
+/* Adds counters and histograms of `other`, and gauges too if told to. False: `f` would have more than `most` series. */
+bool zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges, size_t most);
 void zr_figures_free(struct zr_figures *f);
 /* Appends name="VALUE" to labels, harmless; nothing for an empty value. */
 void zr_label(char *labels, size_t size, const char *name, const char *value);
@@ -70,6 +77,8 @@ void zr_label(char *labels, size_t size, const char *name, const char *value);
 /* --- model.c ---------------------------------------------------------------------------------------- */
 /* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
 enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
+/* What one user has of a model: whoever makes up processes, jobs and fields leaves room for the others. */
+enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
 
 /* The last ZR_HISTORY values, one every `every` nanoseconds; between two the highest counts. */
 struct zr_history {
@@ -106,9 +115,10 @@ struct zr_process_view {
     bool seen;                      /* in this sample */
 };
 
-/* Processes that are one to a metric: of one job in one container. */
+/* Processes that are one to a metric: of one user's job in one container. */
 struct zr_group {
     char labels[512];
+    unsigned uid;
     struct zr_figures live, ended; /* ended: counters of processes that have gone */
     unsigned processes;
     bool was_live; /* had processes at the last sample */
