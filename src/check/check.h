@@ -80,9 +80,9 @@ enum zr_checked_place {
     ZR_PLACES
 };
 
-/* Which IPC handle: two hashes, either of which may be the one that another process finds, too. 0: none. */
+/* Which IPC handle: hashes of all its bytes, and of the file behind its descriptor and the other bytes. 0: none. */
 struct zr_handle_id {
-    uint64_t part[2];
+    uint64_t bytes, file;
 };
 
 /* One per block, type-stable like zr_block. What changes after birth changes under zr_check_lock. */

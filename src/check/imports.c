@@ -21,7 +21,7 @@ enum state { UNUSED, OPEN, CLOSED };                                         /* 
 static struct import {
     enum state state;
     bool quiet; /* it was told that its exporter has freed it, or the program has closed it */
-    struct zr_handle_id id;
+    uint64_t id;
     const void *at;
     struct zr_origin origin;
 } imports[IMPORTS];
@@ -31,40 +31,33 @@ static struct zr_lock lock;
 static int file = -1; /* never closed once there are locks on its bytes, which that would release */
 
 /*
- * The first part is of all bytes of the handle, for programs that pass it on as it is; the second leaves out the
- * descriptor at its start and has the file behind it instead, for those that send the descriptor and put their own in
- * its place.
+ * The file is that behind the descriptor at the start of the handle, in the process that has it: a driver uses the
+ * number again once a handle was put, and then handles of different blocks have the same bytes.
  */
-static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle) {
+static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle, int owner) {
+    ze_ipc_mem_handle_t rest = *handle;
     struct statx s = {0}; /* fstat is a function of libc's own only from glibc 2.33 on */
-    ze_ipc_mem_handle_t patched = *handle;
-    uint64_t file_id;
+    char path[64];
     int fd;
 
     memcpy(&fd, handle, sizeof fd);
-    file_id = fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_INO, &s) == 0 ? s.stx_ino : 0;
-    memset(&patched, 0, sizeof fd);
-    return (struct zr_handle_id){{zr_hash_bytes(handle, sizeof *handle),
-                                  zr_hash_bytes(&patched, sizeof patched) ^ zr_hash_bytes(&file_id, sizeof file_id)}};
+    memset(&rest, 0, sizeof fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", owner, fd);
+    (void)statx(AT_FDCWD, path, 0, STATX_INO, &s); /* 0: there is none, for others neither */
+    return (struct zr_handle_id){zr_hash_bytes(handle, sizeof *handle),
+                                 zr_hash_bytes(&rest, sizeof rest) ^ zr_hash_bytes(&s.stx_ino, sizeof s.stx_ino)};
 }
 
 /*
  * Sets (F_RDLCK) or clears (F_UNLCK) a fact, and returns 0; or looks at it (F_WRLCK), and returns another process for
  * which it is so, 0 if that is of another PID namespace. -1: there is none, or it failed.
  */
-static int fact_is(const struct zr_handle_id *id, enum fact fact, short type) {
-    int command = type == F_WRLCK ? F_GETLK : F_SETLK;
+static int fact_is(uint64_t id, enum fact fact, short type) {
+    struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)((id >> 4) * FACTS + fact), .l_len = 1};
 
-    for (unsigned i = 0; i < 2; i++) {
-        off_t at = (off_t)((id->part[i] >> 4) * FACTS + fact);
-        struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = at, .l_len = 1};
-
-        if (fcntl(file, command, &l) != 0)
-            return -1;
-        if (command == F_GETLK && l.l_type != F_UNLCK)
-            return l.l_pid;
-    }
-    return command == F_GETLK ? -1 : 0;
+    if (fcntl(file, type == F_WRLCK ? F_GETLK : F_SETLK, &l) != 0)
+        return -1;
+    return type != F_WRLCK ? 0 : l.l_type == F_UNLCK ? -1 : l.l_pid;
 }
 
 static void open_file(void) {
@@ -83,11 +76,10 @@ static void open_file(void) {
         zr_warn("check: cannot use %s: what other processes do with IPC handles is not seen", path);
 }
 
-/* In this state, and of this handle, or at this address, unless NULL. NULL: none. */
-static struct import *find(enum state state, const struct zr_handle_id *id, const void *at) {
+/* In this state, and of this handle, unless 0, and at this address, unless NULL. NULL: none. */
+static struct import *find(enum state state, uint64_t id, const void *at) {
     for (struct import *i = imports; i < imports + IMPORTS; i++)
-        if (i->state == state && (!at || i->at == at) &&
-            (!id || i->id.part[0] == id->part[0] || i->id.part[1] == id->part[1]))
+        if (i->state == state && (!at || i->at == at) && (!id || i->id == id))
             return i;
     return NULL;
 }
@@ -99,23 +91,33 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
         return;
     zr_lock(&lock);
     open_file();
-    c->handle = id_of(handle);
-    fact_is(&c->handle, FREED_HERE, F_UNLCK); /* of an earlier block */
-    fact_is(&c->handle, EXPORTED_HERE, F_RDLCK);
+    c->handle = id_of(handle, getpid());
+    for (unsigned i = 0; i < FREED; i++)
+        if (freed[i].bytes == c->handle.bytes)
+            freed[i].bytes = 0;                   /* they are this block's from now on */
+    fact_is(c->handle.file, FREED_HERE, F_UNLCK); /* of an earlier block */
+    fact_is(c->handle.file, EXPORTED_HERE, F_RDLCK);
+    fact_is(c->handle.bytes, EXPORTED_HERE, F_RDLCK);
     zr_unlock(&lock);
 }
 
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
-    struct import new = {.state = OPEN, .id = id_of(handle), .at = ptr}, *to;
+    struct import new = {.state = OPEN, .at = ptr}, *to;
+    struct zr_handle_id id = id_of(handle, getpid());
+    int exporter;
 
     if (!zr_checks(ZR_CHECK_IPC))
         return;
     zr_origin_here(&new.origin);
     zr_lock(&lock);
     open_file();
-    to = find(UNUSED, NULL, NULL);
+    /* A program that has sent the descriptor has put its own in the handle; else it is the exporter's. */
+    if (fact_is(id.file, EXPORTED_HERE, F_WRLCK) < 0 && (exporter = fact_is(id.bytes, EXPORTED_HERE, F_WRLCK)) > 0)
+        id = id_of(handle, exporter);
+    new.id = id.file;
+    to = find(UNUSED, 0, NULL);
     if (to) {
-        fact_is(&new.id, OPEN_HERE, F_RDLCK);
+        fact_is(new.id, OPEN_HERE, F_RDLCK);
         *to = new;
     }
     zr_unlock(&lock);
@@ -140,7 +142,7 @@ void zr_imports_look(void) {
 
         zr_lock(&lock);
         for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++)
-            if (i->state == OPEN && !i->quiet && (pid = fact_is(&i->id, FREED_HERE, F_WRLCK)) >= 0) {
+            if (i->state == OPEN && !i->quiet && (pid = fact_is(i->id, FREED_HERE, F_WRLCK)) >= 0) {
                 i->quiet = true;
                 stale = *i;
             }
@@ -161,16 +163,16 @@ void zr_check_closed(const void *ptr) {
 
     zr_imports_look();
     zr_lock(&lock);
-    if ((i = find(OPEN, NULL, ptr))) {
-        struct zr_handle_id id = i->id;
+    if ((i = find(OPEN, 0, ptr))) {
+        uint64_t id = i->id;
         bool last;
 
         i->state = CLOSED;
-        last = !find(OPEN, &id, NULL);
-        fact_is(&id, CLOSED_ONCE_HERE, last ? F_UNLCK : F_RDLCK);
+        last = !find(OPEN, id, NULL);
+        fact_is(id, CLOSED_ONCE_HERE, last ? F_UNLCK : F_RDLCK);
         if (last)
-            fact_is(&id, OPEN_HERE, F_UNLCK);
-        while (last && (i = find(CLOSED, &id, NULL)))
+            fact_is(id, OPEN_HERE, F_UNLCK);
+        while (last && (i = find(CLOSED, id, NULL)))
             i->state = UNUSED;
     }
     zr_unlock(&lock);
@@ -180,9 +182,9 @@ void zr_check_kept_open(const void *ptr, bool kept) {
     struct import *i;
 
     zr_lock(&lock);
-    if ((i = find(OPEN, NULL, ptr))) {
+    if ((i = find(OPEN, 0, ptr))) {
         i->quiet = kept;
-        fact_is(&i->id, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
+        fact_is(i->id, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
     }
     zr_unlock(&lock);
 }
@@ -190,25 +192,24 @@ void zr_check_kept_open(const void *ptr, bool kept) {
 void zr_exports_freed(const struct zr_checked *c) {
     struct zr_report r = {.what = ZR_FOUND_IPC_FREED_OPEN};
     struct zr_handle_id *place;
-    bool closed_once;
     int pid;
 
-    if (!c->handle.part[0])
+    if (!c->handle.bytes)
         return;
     zr_lock(&lock);
     place = &freed[frees++ % FREED];
-    fact_is(place, FREED_HERE, F_UNLCK);
-    fact_is(place, EXPORTED_HERE, F_UNLCK);
+    fact_is(place->file, FREED_HERE, F_UNLCK);
+    fact_is(place->file, EXPORTED_HERE, F_UNLCK);
+    fact_is(place->bytes, EXPORTED_HERE, F_UNLCK);
     *place = c->handle;
     /* Before anybody is looked for: of two that look one sees the other. */
-    fact_is(place, FREED_HERE, F_RDLCK);
-    pid = fact_is(place, OPEN_HERE, F_WRLCK);
-    closed_once = pid >= 0 && fact_is(place, CLOSED_ONCE_HERE, F_WRLCK) == pid;
+    fact_is(place->file, FREED_HERE, F_RDLCK);
+    pid = fact_is(place->file, OPEN_HERE, F_WRLCK);
     zr_unlock(&lock);
     if (pid < 0)
         return;
     zr_tell(&r, "a block of %zu bytes was freed by process %d while process %d has it open%s\n", c->size, getpid(), pid,
-            closed_once ? ", opened more often than closed" : "");
+            fact_is(c->handle.file, CLOSED_ONCE_HERE, F_WRLCK) == pid ? ", opened more often than closed" : "");
     tell_process(&r, "freed by", getpid());
     tell_process(&r, "open in", pid);
     zr_tell_block(&r, c);
@@ -220,15 +221,15 @@ void zr_imports_end(void) {
     struct import *i;
 
     zr_imports_look();
-    while ((i = find(CLOSED, NULL, NULL))) {
+    while ((i = find(CLOSED, 0, NULL))) {
         struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
         struct import closed = *i;
         unsigned opens = 0, closes = 0;
-        int pid = fact_is(&i->id, EXPORTED_HERE, F_WRLCK);
+        int pid = fact_is(i->id, EXPORTED_HERE, F_WRLCK);
 
-        for (; (i = find(CLOSED, &closed.id, NULL)); closes++)
+        for (; (i = find(CLOSED, closed.id, NULL)); closes++)
             i->state = UNUSED;
-        for (; (i = find(OPEN, &closed.id, NULL)); opens++)
+        for (; (i = find(OPEN, closed.id, NULL)); opens++)
             i->state = UNUSED;
         zr_tell(&r, "a handle was opened %u times and closed %u times by process %d\n", opens + closes, closes,
                 getpid());

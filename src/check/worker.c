@@ -145,17 +145,14 @@ static void release(struct zr_checked *c) {
 
     zr_lock(&zr_check_lock);
     b = c->block;
-    c->block = NULL;
-    zr_unlock(&zr_check_lock);
-    if (b && !zr_worker_halts()) {
-        /* Out of the map first: once the driver has it, another thread may get and insert the same address. */
-        __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
-        give_back(b);
-        zr_block_recycle(b);
-    }
-    zr_lock(&zr_check_lock);
     forget(c);
     zr_unlock(&zr_check_lock);
+    if (!b || zr_worker_halts())
+        return;
+    /* Out of the map first: once the driver has it, another thread may get and insert the same address. */
+    __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
+    give_back(b);
+    zr_block_recycle(b);
 }
 
 /* Gives back, unverified, what was freed up to this ticket and is not in hand. */

@@ -51,7 +51,7 @@ promise "live blocks of a context are told of once" once 1 context_live_once con
 # In a context of two cards the driver puts no blocks side by side: a write before one faults.
 promise "underrun is found" finds 1 underrun 'bytes -4 to -1 before the start of a block of 960 bytes'
 for cards in 1 2; do
-    for part in clean in_flight waits_for_us blocking forks threads ipc_clean; do
+    for part in clean in_flight waits_for_us blocking forks threads ipc_clean ipc_same_bytes; do
         promise "$part on $cards cards is left alone" silent $cards check:all $part
     done
 done
