@@ -51,6 +51,8 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
     c.may_be_kept = plain;
     zr_origin_here(&c.born);
     zr_check_count(ZR_FOUND_BLOCKS, 1);
+    if (c.held < zr_check_held(c.kind, plain, c.size))
+        zr_check_count(ZR_FOUND_PASSED_ZONE, 1);
     zr_worker_born(&c, release);
     errno = saved;
 }

@@ -21,7 +21,7 @@ enum state { UNUSED, OPEN, CLOSED };                                         /* 
 static struct import {
     enum state state;
     bool quiet; /* it was told that its exporter has freed it, or the program has closed it */
-    uint64_t id;
+    struct zr_handle_id id;
     const void *at;
     struct zr_origin origin;
 } imports[IMPORTS];
@@ -79,7 +79,7 @@ static void open_file(void) {
 /* In this state, and of this handle, unless 0, and at this address, unless NULL. NULL: none. */
 static struct import *find(enum state state, uint64_t id, const void *at) {
     for (struct import *i = imports; i < imports + IMPORTS; i++)
-        if (i->state == state && (!at || i->at == at) && (!id || i->id == id))
+        if (i->state == state && (!at || i->at == at) && (!id || i->id.file == id))
             return i;
     return NULL;
 }
@@ -102,8 +102,7 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
 }
 
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
-    struct import new = {.state = OPEN, .at = ptr}, *to;
-    struct zr_handle_id id = id_of(handle, getpid());
+    struct import new = {.state = OPEN, .id = id_of(handle, getpid()), .at = ptr}, *to;
     int exporter;
 
     if (!zr_checks(ZR_CHECK_IPC))
@@ -112,12 +111,12 @@ void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     zr_lock(&lock);
     open_file();
     /* A program that has sent the descriptor has put its own in the handle; else it is the exporter's. */
-    if (fact_is(id.file, EXPORTED_HERE, F_WRLCK) < 0 && (exporter = fact_is(id.bytes, EXPORTED_HERE, F_WRLCK)) > 0)
-        id = id_of(handle, exporter);
-    new.id = id.file;
+    if (fact_is(new.id.file, EXPORTED_HERE, F_WRLCK) < 0 &&
+        (exporter = fact_is(new.id.bytes, EXPORTED_HERE, F_WRLCK)) > 0)
+        new.id = id_of(handle, exporter);
     to = find(UNUSED, 0, NULL);
     if (to) {
-        fact_is(new.id, OPEN_HERE, F_RDLCK);
+        fact_is(new.id.file, OPEN_HERE, F_RDLCK);
         *to = new;
     }
     zr_unlock(&lock);
@@ -142,7 +141,7 @@ void zr_imports_look(void) {
 
         zr_lock(&lock);
         for (struct import *i = imports; i < imports + IMPORTS && pid < 0; i++)
-            if (i->state == OPEN && !i->quiet && (pid = fact_is(i->id, FREED_HERE, F_WRLCK)) >= 0) {
+            if (i->state == OPEN && !i->quiet && (pid = fact_is(i->id.file, FREED_HERE, F_WRLCK)) >= 0) {
                 i->quiet = true;
                 stale = *i;
             }
@@ -164,7 +163,7 @@ void zr_check_closed(const void *ptr) {
     zr_imports_look();
     zr_lock(&lock);
     if ((i = find(OPEN, 0, ptr))) {
-        uint64_t id = i->id;
+        uint64_t id = i->id.file;
         bool last;
 
         i->state = CLOSED;
@@ -184,7 +183,7 @@ void zr_check_kept_open(const void *ptr, bool kept) {
     zr_lock(&lock);
     if ((i = find(OPEN, 0, ptr))) {
         i->quiet = kept;
-        fact_is(i->id, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
+        fact_is(i->id.file, OPEN_HERE, kept ? F_UNLCK : F_RDLCK);
     }
     zr_unlock(&lock);
 }
@@ -225,11 +224,11 @@ void zr_imports_end(void) {
         struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
         struct import closed = *i;
         unsigned opens = 0, closes = 0;
-        int pid = fact_is(i->id, EXPORTED_HERE, F_WRLCK);
+        int pid = fact_is(i->id.file, EXPORTED_HERE, F_WRLCK);
 
-        for (; (i = find(CLOSED, closed.id, NULL)); closes++)
+        for (; (i = find(CLOSED, closed.id.file, NULL)); closes++)
             i->state = UNUSED;
-        for (; (i = find(OPEN, closed.id, NULL)); opens++)
+        for (; (i = find(OPEN, closed.id.file, NULL)); opens++)
             i->state = UNUSED;
         zr_tell(&r, "a handle was opened %u times and closed %u times by process %d\n", opens + closes, closes,
                 getpid());

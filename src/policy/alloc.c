@@ -169,18 +169,18 @@ static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc 
     return result;
 }
 
-/* *held: what to reserve; where there is no room for it, the very size. */
+/* *held: what to reserve; where there is no room for it, the very size. If that fails, too, it stays as it was. */
 static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
                               void **out) {
-    for (;;) {
-        ze_result_t result = ask_within_limit(call, a, number, *held, out);
+    ze_result_t result = ask_within_limit(call, a, number, *held, out);
 
-        if (likely(*held == a->size) || result == ZE_RESULT_SUCCESS ||
-            (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
-             result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
-            return result;
-        *held = a->size;
-    }
+    if (likely(result == ZE_RESULT_SUCCESS || *held == a->size) ||
+        (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+         result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
+        return result;
+    result = ask_within_limit(call, a, number, a->size, out);
+    *held = result == ZE_RESULT_SUCCESS ? a->size : *held;
+    return result;
 }
 
 static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,

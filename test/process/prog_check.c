@@ -63,6 +63,24 @@ static void write_after_free_host(void) {
     end();
 }
 
+/* Freed memory that is held back makes room for a red zone, not for the block alone. */
+static void overrun_full_card(void) {
+    begin();
+    size_t size = (size_t)(usable_memory(gpu.card[0]) / 4 * 3 / MIB * MIB);
+    OK(zeMemFree(gpu.context, on_card(&gpu, 0, size)));
+    void *p = on_card(&gpu, 0, size);
+    write_bytes(p, (long)size, 3);
+    OK(zeMemFree(gpu.context, p));
+    end();
+}
+
+/* There is room for the block, and none for its red zone. */
+static void whole_card(void) {
+    begin();
+    OK(zeMemFree(gpu.context, on_card(&gpu, 0, (size_t)usable_memory(gpu.card[0]))));
+    end();
+}
+
 static void overrun(void) {
     begin();
     void *p = on_card(&gpu, 0, 1000);
@@ -565,6 +583,7 @@ int main(int argc, char **argv) {
                                         PART(write_after_free_large),
                                         PART(write_after_free_host),
                                         PART(overrun),
+                                        PART(overrun_full_card),
                                         PART(overrun_live),
                                         PART(underrun),
                                         PART(double_free),
@@ -591,6 +610,7 @@ int main(int argc, char **argv) {
                                         PART(waits_for_us),
                                         PART(blocking),
                                         PART(full_card),
+                                        PART(whole_card),
                                         PART(forks),
                                         PART(threads),
                                         {NULL, NULL}};

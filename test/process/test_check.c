@@ -49,6 +49,7 @@ static struct {
     {"write_after_free_large", "write_after_free", 1, {"bytes 3145733 to 3145733 of a freed block of 5242880 bytes"}},
     {"write_after_free_host", "write_after_free", 1, {"bytes 77 to 77 of a freed block of 4096 bytes", "host memory"}},
     {"overrun", "overrun", 1, {"bytes 1000 to 1002 of a block of 1000 bytes", "allocated", "freed"}},
+    {"overrun_full_card", "overrun", 1, {"bytes 25165824 to 25165826 of a block of 25165824 bytes"}},
     {"underrun",
      "underrun",
      1,
@@ -316,6 +317,16 @@ START_TEST(what_the_quarantine_cannot_hold_passes_and_is_counted) {
 }
 END_TEST
 
+START_TEST(a_block_without_room_for_a_red_zone_is_counted) {
+    struct child *c = run(ALL, "whole_card");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "check.not_checked.zone"), 1);
+    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(run_ends_with_66_where_an_error_was_found) {
     static const struct {
         const char *part;
@@ -375,6 +386,7 @@ int main(void) {
     tcase_add_test(t, every_freed_block_is_poisoned_and_verified);
     tcase_add_test(t, the_quarantine_goes_before_memory_is_short);
     tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
+    tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
     tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
     tcase_add_test(t, without_the_setting_there_is_no_worker_and_no_field);
     suite_add_tcase(s, t);
