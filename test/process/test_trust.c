@@ -171,6 +171,35 @@ START_TEST(no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere)
 }
 END_TEST
 
+/* The user's /dev/shm is, from the start, a folder in which root keeps copies of segments. */
+START_TEST(what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is) {
+    char path[128], victim[PATH_MAX], c;
+    int ready[2];
+    if (!may_mount())
+        SKIP("no namespaces here");
+    ck_assert_int_eq(sh("mkdir victim"), 0);
+    snprintf(victim, sizeof victim, "%s/victim", folder);
+    snprintf(path, sizeof path, "%s/victim/" DEAD, folder);
+    write_file(AT_FDCWD, path, &dead, sizeof dead);
+    ck_assert_int_eq(sh("touch -d '1 day ago' victim/*"), 0);
+    ck_assert_int_eq(pipe(ready), 0);
+    pid_t user = fork();
+    if (user == 0) {
+        if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount(victim, "/dev/shm", NULL, MS_BIND, NULL) || setgid(65534) || setuid(65534) ||
+            write(ready[1], "r", 1) != 1)
+            _exit(90);
+        pause();
+    }
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    int code = sh("$Z stat; $Z gc; $Z gc --all-users");
+    kill(user, SIGKILL);
+    waitpid(user, NULL, 0);
+    ck_assert_int_eq(code, 0);
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
 START_TEST(root_removes_what_others_have_left_only_when_asked) {
     if (geteuid() != 0)
         SKIP("one user cannot make another");
@@ -391,6 +420,7 @@ int main(void) {
     tcase_set_timeout(t, 30);
     tcase_add_test(t, what_takes_the_place_of_a_dead_segment_is_not_removed_for_it);
     tcase_add_test(t, no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere);
+    tcase_add_test(t, what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is);
     tcase_add_test(t, root_removes_what_others_have_left_only_when_asked);
     tcase_add_test(t, a_segment_that_another_process_holds_is_a_forgery);
     tcase_add_test(t, no_user_adds_to_the_job_of_another);

@@ -40,9 +40,30 @@ static bool is_abandoned(const struct zeroute_process *p, int fd, const struct s
     return (h.magic == 0 || another_layout) && kill(p->pid_inside, 0) != 0 && errno == ESRCH;
 }
 
+/*
+ * In another mount namespace /dev/shm is what its owner has mounted there, possibly a folder in which the caller keeps
+ * copies. A file is touched there only if the process that leads to it is root's, or of the file's owner.
+ */
+static bool found_by_who_may(const struct zeroute_process *p) {
+    char path[64], line[256];
+    unsigned id[4];
+    int pid;
+    bool may = false;
+    if (sscanf(p->path, "/proc/%d/", &pid) != 1)
+        return true;
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Uid: %u %u %u %u", &id[0], &id[1], &id[2], &id[3]) == 4)
+            may = (id[0] == 0 || id[0] == p->uid) && id[1] == id[0] && id[2] == id[0] && id[3] == id[0];
+    if (f)
+        fclose(f);
+    return may;
+}
+
 /* Its file as the list has found it, no other. -1: it has gone, or may not be opened. */
 static int open_dead(const struct zeroute_process *p, int *directory, struct stat *st) {
-    int fd = zeroute_open_listed(p, directory);
+    int fd = found_by_who_may(p) ? zeroute_open_listed(p, directory) : -1;
     if (fd < 0)
         return -1;
     enum zeroute_state now = zeroute_state_now(p, fd);
