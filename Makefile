@@ -294,12 +294,14 @@ deb:
 # --- static analysis beside cppcheck: gcc's analyzer and clang-tidy (.clang-tidy), some minutes --------------
 ANALYZED := $(LIB_SRC) $(TOOL_SRC) $(SIM_SRC)
 ANALYSIS := $(filter-out $(WARN) -MMD -MP -ffile-prefix-map=%,$(BASE))
+# Again after any change of a header: what is wrong in a file may be in what it includes.
+HEADERS := $(shell find src include tools -name '*.h' -o -name '*.def')
 analyze: $(ANALYZED:%=$(B)/analyze/%)
-$(B)/analyze/%.c: %.c
+$(B)/analyze/%.c: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	$(lastword $(CC)) $(ANALYSIS) -O2 -fanalyzer -Werror -c $< -o /dev/null && touch $@
 tidy: $(ANALYZED:%=$(B)/tidy/%)
-$(B)/tidy/%.c: %.c .clang-tidy
+$(B)/tidy/%.c: %.c .clang-tidy $(HEADERS)
 	@mkdir -p $(@D)
 	clang-tidy --quiet $< -- $(ANALYSIS) 2>/dev/null && touch $@
 

@@ -350,7 +350,7 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     static const char evil[] = "e\033[2J\x9b\xc2\x9bv\r\nINJECTED{} 1\n\xff\xe2";
     struct {
         struct zeroute_segment_header h;
-        struct zeroute_segment_field f[2];
+        struct zeroute_segment_field f[3];
         struct zeroute_segment_text text;
         char said[sizeof evil + 32];
     } file = {.h = dead};
@@ -359,19 +359,21 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     file.h.file_size = file.h.shards_offset = sizeof file;
     file.h.globals_size = sizeof file;
     file.h.fields_offset = offsetof(__typeof__(file), f);
-    file.h.field_count = 2;
+    file.h.field_count = 3;
     snprintf(file.h.command, sizeof file.h.command, "%s", evil);
     snprintf(file.h.job_id, sizeof file.h.job_id, "%s", evil);
     memcpy(file.h.rank, evil, sizeof file.h.rank);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         file.f[i].type = i ? ZEROUTE_TEXT : ZEROUTE_COUNTER;
-        snprintf(file.f[i].name, sizeof file.f[i].name, "%s", i ? "route.in_force" : evil);
+        snprintf(file.f[i].name, sizeof file.f[i].name, "%s", i == 0 ? evil : i == 1 ? "route.in_force" : "oom.driver");
         memcpy(file.f[i].unit, evil, sizeof file.f[i].unit);
         snprintf(file.f[i].help, sizeof file.f[i].help, "%s", evil);
     }
-    file.f[1].place = ZEROUTE_GLOBAL;
-    file.f[1].offset = offsetof(__typeof__(file), text);
-    file.f[1].stride = sizeof file - file.f[1].offset;
+    for (int i = 1; i < 3; i++) {
+        file.f[i].place = ZEROUTE_GLOBAL;
+        file.f[i].offset = offsetof(__typeof__(file), text);
+        file.f[i].stride = sizeof file - file.f[i].offset;
+    }
     file.text.length = sizeof evil - 1;
     memcpy(file.said, evil, sizeof evil);
     snprintf(path, sizeof path, "/dev/shm/zeroute.%d.00000000000e5ca1", (int)getpid());

@@ -12,13 +12,18 @@ static const char *text_of(const struct zeroute_snapshot *s, const char *name) {
     return f && f->text ? f->text : "";
 }
 
-/* Lines that the process wrote itself: each made harmless, and cut at the width of the page. */
+/*
+ * Lines that the process wrote itself: each made harmless, and cut at the width of the page. None but the head of an
+ * explanation begins where ours do.
+ */
 static void print_lines(FILE *out, const char *text) {
+    static const char head[] = "out of memory: ";
     for (size_t n; *text; text += n + (text[n] == '\n')) {
         char line[256];
         n = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        fprintf(out, "%.*s\n", ZR_COLUMNS, zr_shown(line));
+        bool ours = *line == ' ' || strncmp(line, head, strlen(head)) == 0;
+        fprintf(out, "%s%.*s\n", ours ? "" : "  ", ours ? ZR_COLUMNS : ZR_COLUMNS - 2, zr_shown(line));
     }
 }
 

@@ -15,6 +15,8 @@ void zr_line(FILE *out, const char *label, const char *format, ...) {
     if (vasprintf(&text, format, ap) < 0)
         abort();
     va_end(ap);
+    for (char *c = text; (c = strchr(c, '\n'));)
+        *c = ' '; /* from outside: a label has one text */
     fprintf(out, "%-*s", LABEL, label);
     if (strlen(label) >= LABEL)
         fprintf(out, "\n%*s", LABEL, "");
