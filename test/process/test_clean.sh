@@ -14,7 +14,7 @@ export ZE_SIMGPU=devices:2 ZES_ENABLE_SYSMAN=1
 under() {
     local build=$PWD/$1 preloads=$2 conf=$3 code=0
     rm -f "$log".*.zr
-    ZE_ENABLE_ALT_DRIVERS=$build/libze_simgpu.so ZEROUTE_CONF=$conf timeout 300 \
+    ZE_ENABLE_ALT_DRIVERS=$build/libze_simgpu.so ZEROUTE_CONF=$conf timeout 1200 \
         env LD_PRELOAD="${preloads:+$preloads }$build/libzeroute.so" "${@:4}" >"$log" 2>&1 || code=$?
     [ $code = 0 ] && ! grep -qE '^==[0-9]+==|runtime error:|Sanitizer' "$log" && return
     echo "exit code $code"
@@ -39,7 +39,7 @@ if ${CC:-cc} -fsanitize=$san "$log.c" -o "$log.works" 2>/dev/null && "$log.works
         exit 1
     }
     for suite in "${units[@]}"; do
-        promise "${suite##*/test/} under the sanitizers" env CK_DEFAULT_TIMEOUT=300 "$suite"
+        promise "${suite##*/test/} under the sanitizers" env CK_TIMEOUT_MULTIPLIER=10 "$suite"
     done
 else
     promise "the sanitizers" sh -c 'echo "not on this machine"; exit 77'
