@@ -357,6 +357,31 @@ START_TEST(run_ends_with_66_where_an_error_was_found) {
 }
 END_TEST
 
+/* Nothing would ever be found: a run that cannot fail is not started. */
+START_TEST(fail_on_error_is_refused_where_no_error_can_be_known) {
+    static const char *const without[] = {"--check=none", "--stats=off"};
+
+    for (unsigned i = 0; i < sizeof without / sizeof *without; i++) {
+        const char *settings[] = {"LD_PRELOAD=", NULL};
+        const char *argv[] = {build_path("zeroute"),
+                              "run",
+                              "--sim",
+                              "--check=all",
+                              without[i],
+                              "--fail-on-error",
+                              "--",
+                              build_path("test/process/check"),
+                              "overrun",
+                              NULL};
+        struct child *c = child_run(settings, argv);
+
+        ck_assert_msg(WIFEXITED(c->status) && WEXITSTATUS(c->status) == 125, "%#x: %s", (unsigned)c->status, c->out);
+        ck_assert_msg(strstr(c->out, "--fail-on-error needs --check") && !strstr(c->out, "overrun:"), "%s", c->out);
+        child_free(c);
+    }
+}
+END_TEST
+
 START_TEST(without_the_setting_there_is_no_worker_and_no_field) {
     struct child *c = run("ZEROUTE_CONF=preset:observe", "clean");
 
@@ -388,6 +413,7 @@ int main(void) {
     tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
     tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
     tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
+    tcase_add_test(t, fail_on_error_is_refused_where_no_error_can_be_known);
     tcase_add_test(t, without_the_setting_there_is_no_worker_and_no_field);
     suite_add_tcase(s, t);
     return run_suite(s);

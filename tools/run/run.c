@@ -177,9 +177,12 @@ static bool parse(struct options *o, int argc, char **argv, int *at) {
     if (!zr_options(&command, argc, argv, take, o, at))
         return false;
     o->program = argv + *at;
-    if (*o->program)
+    if (!*o->program)
+        *at = zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
+    else if (o->fail_on_error && (o->config.check == ZR_CHECK_NONE || !o->config.stats))
+        *at = zr_wrong(&command, "--fail-on-error needs --check, and the statistics (not --stats off)");
+    else
         return true;
-    *at = zr_wrong(&command, "no program given: expected PROGRAM [ARGUMENTS]");
     return false;
 }
 
