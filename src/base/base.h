@@ -81,7 +81,6 @@ static inline void zr_config_load(void) {
  * One thread at a time. Each value is kept for good, because others may be looking at it: 512 different ones at most.
  */
 bool zr_config_change(const char *name, const char *value, char *why, size_t size);
-void zr_config_fork_child(void);
 
 /* --- backing.c: backing:eager ------------------------------------------------------------------------------------- */
 /* Into the environment, before the driver reads it; what the user has set is not touched. */
@@ -95,7 +94,7 @@ void zr_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- lifecycle.c: fork, the end of a thread, the end of the process ----------------------------------------------- */
 struct zr_module {
-    void (*fork_child)(void);  /* in the child, whose only thread calls it: forget, wait for nothing */
+    void (*fork_child)(void);  /* in the child, whose only thread calls it, with no lock held: forget */
     void (*thread_end)(void);  /* in the thread that ends */
     void (*process_end)(void); /* once, while libraries are being taken down */
 };
@@ -142,7 +141,6 @@ int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high);
  * these bytes do not lie in one mapping, are code, or may not be written.
  */
 int zr_pages_protect(void *start, size_t bytes, int protection);
-void zr_pages_fork_child(void);
 
 /* --- file.c: small files of the system ---------------------------------------------------------------------------- */
 /* The beginning of a file as a string; 0 and an empty one when it cannot be read. */

@@ -85,8 +85,3 @@ bool zr_config_change(const char *name, const char *value, char *why, size_t siz
     __atomic_store_n(&zr_config_in_force, next, __ATOMIC_RELEASE);
     return true;
 }
-
-/* What was read stays; a thread that was reading is not here any more. */
-void zr_config_fork_child(void) {
-    lock = (struct zr_lock){0};
-}

@@ -16,6 +16,7 @@ __thread struct zr_thread zr_thread;
 static const uint32_t not_armed = 1;
 const volatile uint32_t *zr_fork_word = &not_armed;
 bool zr_exiting_now;
+int zr_process_number = 1;
 static struct zr_lock lock;
 static volatile uint32_t *page;
 static bool registered;
@@ -84,11 +85,11 @@ void zr_fork_arm(void) {
     errno = saved;
 }
 
-/* One thread is left, and any lock may be held by one that is not: modules forget, and wait for nothing. */
+/* One thread is left, and what others were changing may be half changed: modules forget. */
 void zr_fork_child(void) {
     int saved = errno;
 
-    lock = (struct zr_lock){0};
+    zr_process_number++; /* no lock is held any more */
     lost |= walkers != 0;
     walkers = forks = 0;
     if (page)

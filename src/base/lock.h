@@ -1,8 +1,8 @@
 /*
- * A lock of four bytes: no libpthread, and all zero (a forked child's reset) is unlocked. One locked instruction takes
- * it, a plain store releases it. Critical sections are short and call nobody, so a waiter spins (test and test-and-set,
- * with exponential backoff: the holder's cache lines are left alone meanwhile); if the holder has lost its processor,
- * it sleeps a little between tries.
+ * A lock of four bytes: no libpthread, and all zero is unlocked. One locked instruction takes it, a plain store
+ * releases it. Critical sections are short and call nobody, so a waiter spins (test and test-and-set, with exponential
+ * backoff: the holder's cache lines are left alone meanwhile); if the holder has lost its processor, it sleeps a little
+ * between tries. A child of fork has another number than its parent: it finds free what threads of its parent held.
  */
 #ifndef ZEROUTE_LOCK_H
 #define ZEROUTE_LOCK_H
@@ -11,14 +11,18 @@
 #include <stdbool.h>
 #include <time.h>
 
+extern int zr_process_number __attribute__((visibility("hidden"))); /* 1, in a child of fork one more */
+
 struct zr_lock {
-    _Atomic int word; /* 0 free, 1 held */
+    _Atomic int word; /* the number of the process that holds it */
 };
 
 static inline bool zr_lock_try(struct zr_lock *l) {
-    int seen = 0;
+    int seen = atomic_load_explicit(&l->word, memory_order_relaxed);
 
-    return atomic_compare_exchange_strong_explicit(&l->word, &seen, 1, memory_order_acquire, memory_order_relaxed);
+    return seen != zr_process_number &&
+           atomic_compare_exchange_strong_explicit(&l->word, &seen, zr_process_number, memory_order_acquire,
+                                                   memory_order_relaxed);
 }
 
 static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
@@ -31,7 +35,7 @@ static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
         for (int i = 0; i < pauses && pauses <= 1024; i++)
             __builtin_ia32_pause();
         pauses *= pauses > 1024 ? 1 : 2;
-    } while (atomic_load_explicit(&l->word, memory_order_relaxed) || !zr_lock_try(l));
+    } while (!zr_lock_try(l));
 }
 
 static inline void zr_lock(struct zr_lock *l) {

@@ -11,8 +11,7 @@
 enum { CHUNK = 256 << 10, LINE = 64 };
 
 static struct zr_lock piece_lock;
-static char *piece_next;
-static size_t piece_left;
+static uintptr_t piece_next; /* in a chunk, which ends at the next multiple of its size; one word: never half changed */
 
 void *zr_pages(size_t bytes) {
     int saved = errno;
@@ -34,18 +33,15 @@ void *zr_piece(size_t bytes) {
 
     bytes = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
     zr_lock(&piece_lock);
-    if (piece_left < bytes) {
-        char *chunk = zr_pages(CHUNK);
+    if ((-piece_next & (CHUNK - 1)) < bytes) {
+        uintptr_t pages = (uintptr_t)zr_pages(2 * CHUNK); /* what is never touched of it takes no memory */
 
-        if (chunk) {
-            piece_next = chunk;
-            piece_left = CHUNK;
-        }
+        if (pages) /* not its very start: that is the end of the chunk before */
+            piece_next = ((pages + CHUNK - 1) & ~(uintptr_t)(CHUNK - 1)) + LINE;
     }
-    if (piece_left >= bytes) {
-        p = piece_next;
+    if ((-piece_next & (CHUNK - 1)) >= bytes) {
+        p = (void *)piece_next;
         piece_next += bytes;
-        piece_left -= bytes;
     }
     zr_unlock(&piece_lock);
     return p;
@@ -86,9 +82,4 @@ int zr_pages_protect(void *start, size_t bytes, int protection) {
         was = -1;
     errno = saved;
     return was;
-}
-
-void zr_pages_fork_child(void) {
-    piece_lock.word = 0;
-    piece_left = 0;
 }

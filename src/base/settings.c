@@ -123,21 +123,10 @@ static bool with_unit(const char *s, const struct unit *units, uint64_t *out) {
 
 bool zr_parse_amount(const char *s, struct zr_amount *out) {
     static const struct unit hundredths[] = {{"%", 100}, {NULL, 0}};
-    static const struct unit bytes[] = {{"", 1},
-                                        {"b", 1},
-                                        {"k", 1u << 10},
-                                        {"kib", 1u << 10},
-                                        {"kb", 1000},
-                                        {"m", 1u << 20},
-                                        {"mib", 1u << 20},
-                                        {"mb", 1000000},
-                                        {"g", 1u << 30},
-                                        {"gib", 1u << 30},
-                                        {"gb", 1000000000},
-                                        {"t", 1ull << 40},
-                                        {"tib", 1ull << 40},
-                                        {"tb", 1000000000000},
-                                        {NULL, 0}};
+    static const struct unit bytes[] = {
+        {"", 1},        {"b", 1},          {"k", 1 << 10},      {"kib", 1 << 10},       {"kb", 1e3},
+        {"m", 1 << 20}, {"mib", 1 << 20},  {"mb", 1e6},         {"g", 1 << 30},         {"gib", 1 << 30},
+        {"gb", 1e9},    {"t", 1ull << 40}, {"tib", 1ull << 40}, {"tb", (uint64_t)1e12}, {NULL, 0}};
     uint64_t n;
 
     if (with_unit(s, hundredths, &n))

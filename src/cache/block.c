@@ -122,7 +122,6 @@ void zr_cache_thread_end(void) {
 
 /* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not the child's. */
 void zr_block_fork_child(void) {
-    all.lock = (struct zr_lock){0};
     all.slabs = 0;
     all.spare = NULL;
     zr_thread.cache.spare = NULL;

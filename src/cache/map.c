@@ -269,7 +269,6 @@ void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held
 
 /* The parent's nodes are left alone: they may be half changed. */
 void zr_map_fork_child(void) {
-    lock = (struct zr_lock){0};
     root = 0;
     spare = NULL;
 }

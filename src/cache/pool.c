@@ -552,7 +552,6 @@ void zr_pool_fork_child(void) {
         else
             inherit(pool);
     }
-    pools_lock = (struct zr_lock){0};
     pools = spare_pools = NULL;
     walkers = 0;
 }

@@ -242,6 +242,5 @@ void zr_imports_end(void) {
 /* Locks are not inherited. The descriptor may be shared with the parent: it is left alone. */
 void zr_imports_fork_child(void) {
     memset(imports, 0, sizeof imports);
-    lock = (struct zr_lock){0};
     file = -1;
 }

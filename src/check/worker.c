@@ -512,7 +512,6 @@ bool zr_check_now(uint32_t ms) {
 }
 
 void zr_worker_fork_child(void) {
-    zr_check_lock = (struct zr_lock){0};
     memset(zr_check_list, 0, sizeof zr_check_list);
     in_hand = NULL;
     tickets = rested = rest_after = 0;

@@ -146,10 +146,7 @@ static unsigned rank_in(uuid *ids, uint32_t i) {
     return rank;
 }
 
-/*
- * Two handles of one list are two cards, whatever they say about themselves: without sysfs Intel's driver gives all
- * cards one UUID.
- */
+/* Two handles of one list are two cards, whatever they say: without sysfs Intel's driver gives all cards one UUID. */
 void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count) {
     ze_device_handle_t handle[CARDS];
     unsigned before, after, n = 0;
@@ -305,10 +302,4 @@ void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver) {
     snprintf(value, sizeof value, "%u.%u.%u", (unsigned)(p.driverVersion >> 24),
              (unsigned)(p.driverVersion >> 16 & 255), (unsigned)(p.driverVersion & 0xffff));
     zr_fingerprint_note(key, value);
-}
-
-/* The driver's handles are not usable in a child, but they may come again: the numbers stay. */
-void zr_driver_fork_child(void) {
-    lock = (struct zr_lock){0};
-    zr_loaded_lock = (struct zr_lock){0};
 }

@@ -162,7 +162,6 @@ enum { ZR_DRIVERS = 8 };
 int zr_driver_number(ze_driver_handle_t driver);
 /* Its version into the fingerprint. Asks each driver once. */
 void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver);
-void zr_driver_fork_child(void);
 
 #pragma GCC visibility pop
 

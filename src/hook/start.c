@@ -9,11 +9,8 @@
 
 /* Told in this order. A thread's counters go last: others count until then. */
 static const struct zr_module modules[] = {
-    {.fork_child = zr_config_fork_child},
-    {.fork_child = zr_pages_fork_child},
     {.fork_child = zr_stats_fork_child},
     {.fork_child = zr_libraries_fork_child},
-    {.fork_child = zr_fingerprint_fork_child},
     {.fork_child = zr_host_fork_child},
     {.fork_child = zr_claim_fork_child},
     {.fork_child = zr_record_fork_child, .thread_end = zr_record_thread_end, .process_end = zr_record_process_end},
@@ -22,7 +19,6 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_imports_fork_child},
     {.fork_child = zr_cache_fork_child, .thread_end = zr_cache_thread_end},
     {.fork_child = zr_pool_fork_child},
-    {.fork_child = zr_driver_fork_child},
     {.fork_child = zr_limit_fork_child},
     {.fork_child = zr_shortage_fork_child, .process_end = zr_shortage_process_end},
     {.fork_child = zr_sycl_fork_child},

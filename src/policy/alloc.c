@@ -196,9 +196,9 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
 
 /* An extension that makes no key: what memory it is about. */
 static ZR_COLD enum zr_field extension_of(const void *desc) {
-    return zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
-           : zr_chain_has(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
-                                                                               : ZR_F_PASSED_PNEXT;
+    return zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
+           : zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
+                                                                             : ZR_F_PASSED_PNEXT;
 }
 
 static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
@@ -280,24 +280,6 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
     }
     return result;
-}
-
-ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
-                                   const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out) {
-    struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
-                         .entry = ZR_E_zeMemAllocDevice,
-                         .context = context,
-                         .device = device,
-                         .desc = desc,
-                         .size = size,
-                         .alignment = alignment,
-                         .reusable = zr_policy_reuses(call),
-                         .ask = zr_ask_device};
-
-    if (a.reusable)
-        a.residents = zr_residency_expected(context, zr_device_number(call, device));
-    return zr_policy_alloc(call, &a, out);
 }
 
 /* --- memory of other processes ------------------------------------------------------------------------------------ */

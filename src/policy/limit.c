@@ -228,15 +228,11 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
     if (!amount.set || amount.is_auto)
         return;
     if (known && number == ZR_UNKNOWN_DEVICE)
-        limit = left = amount_of(&amount, size * among) / among;
+        limit = left = amount_of(&amount, size * among);
     else
         report(number, &limit, &left);
-    if (number != ZR_UNKNOWN_DEVICE && among > 1 && limit != UINT64_MAX) {
-        limit /= among;
-        left /= among;
-    }
-    least(total, limit);
-    least(free, left);
+    least(total, limit / among);
+    least(free, left / among);
 }
 
 void zr_limit_fork_child(void) {

@@ -1,7 +1,4 @@
-/*
- * The map of policy/: what is decided about a call, and the books that decisions rest on. Grouped by the file that
- * defines it.
- */
+/* The map of policy/: what is decided about a call, and the books behind it. Grouped by the file that defines it. */
 #ifndef ZEROUTE_POLICY_H
 #define ZEROUTE_POLICY_H
 
@@ -31,11 +28,7 @@ struct zr_alloc {
  * would have left there.
  */
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out);
-/* zeMemAllocDevice as a caller of Level Zero means it: reused by the rule of the setting `reuse`. */
-ze_result_t zr_policy_alloc_device(struct zr_call *call, ze_context_handle_t context,
-                                   const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
-                                   ze_device_handle_t device, void **out);
-/* The driver's part of it, for a struct zr_alloc. */
+/* The driver's part of zeMemAllocDevice, for a struct zr_alloc. */
 ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
@@ -55,10 +48,7 @@ void zr_policy_closed(const void *ptr);
 void zr_policy_kept_open(const void *ptr, bool kept);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
-/*
- * zeMemFree, and zeMemFreeExt. Without `reuse` the block goes back to the driver, which may wait for commands that use
- * it.
- */
+/* zeMemFree, and zeMemFreeExt. Without `reuse` the block goes to the driver, which may wait for commands using it. */
 ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse);
 ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
                                void *ptr);
@@ -201,8 +191,8 @@ bool zr_registry_range(const void *ptr, void **base, size_t *size);
 static inline uint32_t zr_block_hook(const struct zr_block *b) {
     return zr_block_flags(b) >> ZR_BLOCK_HOOK & 63;
 }
-/* True when an extension of this type is chained to a descriptor. */
-bool zr_chain_has(const void *desc, uint32_t stype);
+/* The extension of this type that is chained to a descriptor, or NULL. */
+void *zr_chained(const void *desc, uint32_t stype);
 
 /* --- residency.c -------------------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,

@@ -250,11 +250,11 @@ bool zr_registry_range(const void *ptr, void **base, size_t *size) {
     return true;
 }
 
-bool zr_chain_has(const void *desc, uint32_t stype) {
+void *zr_chained(const void *desc, uint32_t stype) {
     const struct zr_ze_base *link = desc;
 
     while (link && (link = link->next))
         if (link->stype == stype)
-            return true;
-    return false;
+            break;
+    return (void *)(uintptr_t)link;
 }

@@ -417,7 +417,6 @@ void zr_record_process_end(void) {
 
 /* The child gets a file of its own. What was mapped is not there any more. */
 void zr_record_fork_child(void) {
-    lock = (struct zr_lock){0};
     state = NOT_BEGUN;
     header = NULL;
     thread_count = 0;

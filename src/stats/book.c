@@ -161,7 +161,3 @@ uint64_t *zr_card(unsigned device, enum zr_card c) {
 
     return zr_stats_open() ? &zr_segment.globals->cards[described(device)][c] : &nobodys[c];
 }
-
-void zr_book_fork_child(void) {
-    shared_lock = (struct zr_lock){0};
-}

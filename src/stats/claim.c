@@ -159,6 +159,5 @@ uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool
 }
 
 void zr_claim_fork_child(void) {
-    lock = (struct zr_lock){0};
     scanned = 0;
 }

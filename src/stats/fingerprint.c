@@ -195,8 +195,3 @@ void zr_fingerprint_note(const char *key, const char *value) {
     if (changed)
         zr_fingerprint_refresh();
 }
-
-/* What was noted of the parent's stack is true of the child's. */
-void zr_fingerprint_fork_child(void) {
-    lock = (struct zr_lock){0};
-}

@@ -39,12 +39,11 @@ static uint64_t cgroup_bytes(void) {
             continue;
         char *group = line + strlen(lines[v]);
         int length = (int)strcspn(group, "\n");
-        snprintf(path, sizeof path, "%s%.*s/%s", mounts[v], length > 1 ? length : 0, group, files[v]);
-        if (zr_read_system(path, value, sizeof value))
-            return zr_number(value);
-        snprintf(path, sizeof path, "%s/%s", mounts[v], files[v]);
-        if (zr_read_system(path, value, sizeof value))
-            return zr_number(value);
+        for (int at_root = length <= 1; at_root < 2; at_root++) {
+            snprintf(path, sizeof path, "%s%.*s/%s", mounts[v], at_root ? 0 : length, group, files[v]);
+            if (zr_read_system(path, value, sizeof value))
+                return zr_number(value);
+        }
     }
     return ZEROUTE_ABSENT;
 }
@@ -163,7 +162,6 @@ void zr_host_sample(uint64_t next) {
 void zr_host_fork_child(void) {
     atomic_store(&has_start, false);
     atomic_store(&zr_host_due, 0);
-    sampling = (struct zr_lock){0};
 }
 
 /* --- host_floor --------------------------------------------------------------------------------------------------- */

@@ -129,7 +129,6 @@ ZR_COLD void zr_count_caller_slow(const struct zr_library *l, enum zr_caller wha
 
 /* The same libraries are loaded; their counters get new numbers in the segment of the child. */
 void zr_libraries_fork_child(void) {
-    lock = (struct zr_lock){0};
     memset(unknown.own, 0, sizeof unknown.own);
     memset(others.own, 0, sizeof others.own);
     for (unsigned n = 0; n < RANGES; n++)

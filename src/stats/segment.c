@@ -239,7 +239,6 @@ void zr_segment_abandon(void) {
         ((uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor) == zr_segment.device)
         close(fd);
     zr_segment = (struct zr_segment){.fd = -1};
-    describe_lock = (struct zr_lock){0};
     fields_reserved = 0;
 }
 

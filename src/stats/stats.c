@@ -1,5 +1,4 @@
-/* Counting, the part that is not inline: the segment's life, threads and their shards, gauges, texts, named counters.
- */
+/* Counting: the segment's life, threads and their shards, gauges, texts, and counters named at run time. */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -158,10 +157,8 @@ ZR_COLD void zr_count_failure(enum zr_entry e, uint32_t code) {
 
 void zr_stats_fork_child(void) {
     zr_segment_abandon();
-    zr_book_fork_child();
     zr_thread.stats.shard = NULL;
     zr_thread.stats.off = zr_thread.stats.shared = false;
-    lock = (struct zr_lock){0};
     shards_used = 1;
     free_count = 0;
     named_count = 0;

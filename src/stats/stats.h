@@ -265,7 +265,6 @@ uint64_t zr_ipc_open(void);
 uint64_t *zr_card(unsigned device, enum zr_card c);
 /* Folds what the thread has booked in its shard, which another thread may have then (private to stats/). */
 void zr_fold_all(struct zr_shard *s);
-void zr_book_fork_child(void);
 
 /* --- libraries.c: which library a call came from ------------------------------------------------------------------ */
 
@@ -372,7 +371,6 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
 void zr_fingerprint_refresh(void);
 /* A fact that only the caller knows ("driver.version", "1.6.33578"); part of every later refresh. */
 void zr_fingerprint_note(const char *key, const char *value);
-void zr_fingerprint_fork_child(void);
 
 /* --- drm.c: what the kernel says of the cards --------------------------------------------------------------------- */
 

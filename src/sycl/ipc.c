@@ -205,7 +205,6 @@ void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
  * the parent's; their few bytes are let go of.
  */
 void zr_sycl_fork_child(void) {
-    zr_sycl_lock = (struct zr_lock){0};
     exports = NULL;
 }
 

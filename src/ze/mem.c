@@ -6,7 +6,18 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
     if (unlikely(zr_thread.watch))
         zr_watch_alloc(zr_thread.hook.number, context, desc, size, device);
     ZR_ENTER(zeMemAllocDevice, (context, desc, size, alignment, device, out));
-    return zr_policy_alloc_device(&call, context, desc, size, alignment, device, out);
+    struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
+                         .entry = ZR_E_zeMemAllocDevice,
+                         .context = context,
+                         .device = device,
+                         .desc = desc,
+                         .size = size,
+                         .alignment = alignment,
+                         .reusable = zr_policy_reuses(&call),
+                         .ask = zr_ask_device};
+    if (a.reusable)
+        a.residents = zr_residency_expected(context, zr_device_number(&call, device));
+    return zr_policy_alloc(&call, &a, out);
 }
 
 ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr) {
@@ -76,7 +87,7 @@ ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const voi
     ptr = zr_registry_visible(ptr);
     ze_result_t result = ZR_DOWN(&call, zeMemGetAllocProperties, 0, (context, ptr, properties, device));
     if (result == ZE_RESULT_SUCCESS && properties && unlikely(properties->pNext) &&
-        zr_chain_has(properties, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD))
+        zr_chained(properties, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD))
         zr_registry_exported(ptr, NULL);
     return result;
 }

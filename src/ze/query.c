@@ -23,18 +23,10 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     return result;
 }
 
-static void *chained(void *chain, uint32_t stype) {
-    struct zr_ze_usable_memory *link = chain;
-
-    while (link && link->stype != stype)
-        link = link->next;
-    return link;
-}
-
 /* The largest block is no larger than the limit. Chained to it may be how much memory is free. */
 ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties) {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
-    struct zr_ze_usable_memory *usable = properties ? chained(properties->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE) : NULL;
+    struct zr_ze_usable_memory *usable = zr_chained(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
     bool asks = usable || (properties && zr_config.limit.set);
     unsigned number = asks ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
     if (usable && number != ZR_UNKNOWN_DEVICE)
@@ -49,8 +41,8 @@ ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_pro
 /* SYCL's global_mem_size is the physical size, where the driver tells it, else the total. */
 static void report_region(unsigned number, ze_device_memory_properties_t *region, uint64_t *total_left,
                           uint64_t *physical_left) {
-    ze_device_memory_ext_properties_t *more = chained(region->pNext, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
-    struct zr_ze_usable_memory *usable = chained(region->pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
+    ze_device_memory_ext_properties_t *more = zr_chained(region, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);
+    struct zr_ze_usable_memory *usable = zr_chained(region, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
 
     zr_limit_report_part(number, total_left, &region->totalSize);
     if (more)
@@ -66,7 +58,7 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_
     uint64_t total_left = UINT64_MAX, physical_left = UINT64_MAX;
     unsigned number = regions ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
     for (uint32_t i = 0; i < regions && number != ZR_UNKNOWN_DEVICE; i++)
-        if (unlikely(chained(properties[i].pNext, ZR_STYPE_DEVICE_USABLEMEM_SIZE)))
+        if (unlikely(zr_chained(&properties[i], ZR_STYPE_DEVICE_USABLEMEM_SIZE)))
             zr_policy_trim(number);
     ze_result_t result = ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
     if (result != ZE_RESULT_SUCCESS || number == ZR_UNKNOWN_DEVICE)

@@ -25,6 +25,6 @@ static uint64_t image_bytes(struct zr_call *call, ze_image_handle_t image) {
     ze_result_t zr_on_##name parameters {                                                                              \
         ZR_ENTER(name, arguments);                                                                                     \
         struct zr_block *b = zr_registry_take(object);                                                                 \
-        return zr_registry_left(b, ZR_DOWN(&call, name, 0, arguments));                                                \
+        return zr_registry_left(b, ZR_DOWN(&call, name, b ? b->held : 0, arguments));                                  \
     }
 #include "base/entries.def"

@@ -12,12 +12,6 @@ ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *s
     return result;
 }
 
-ze_result_t zr_on_zeVirtualMemFree(ze_context_handle_t context, const void *ptr, size_t size) {
-    ZR_ENTER(zeVirtualMemFree, (context, ptr, size));
-    struct zr_block *b = zr_registry_take(ptr);
-    return zr_registry_left(b, ZR_DOWN(&call, zeVirtualMemFree, size, (context, ptr, size)));
-}
-
 /* A driver that defers backing looks for memory only now, on a device that the call does not name. */
 ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, size_t size,
                                   ze_physical_mem_handle_t physical, size_t offset,
@@ -59,10 +53,4 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
                          .flags = ZR_BLOCK_HANDLE,
                          .ask = ask_physical};
     return zr_policy_alloc(&call, &a, (void **)(void *)out);
-}
-
-ze_result_t zr_on_zePhysicalMemDestroy(ze_context_handle_t context, ze_physical_mem_handle_t physical) {
-    ZR_ENTER(zePhysicalMemDestroy, (context, physical));
-    struct zr_block *b = zr_registry_take(physical);
-    return zr_registry_left(b, ZR_DOWN(&call, zePhysicalMemDestroy, b ? b->held : 0, (context, physical)));
 }

@@ -28,7 +28,7 @@ static void child_does(void (*what)(void)) {
 
     if (pid == 0) {
         alarm(10); /* instead of waiting for ever */
-        zr_pages_fork_child();
+        zr_fork_child();
         zr_cache_fork_child();
         zr_pool_fork_child();
         what();

@@ -56,7 +56,6 @@ static uint64_t look_activity(void) {
 static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child, .thread_end = zr_stats_thread_end},
     {.fork_child = zr_libraries_fork_child},
-    {.fork_child = zr_fingerprint_fork_child},
     {.fork_child = zr_host_fork_child},
 };
 
