@@ -443,9 +443,10 @@ struct drain {
 static bool is_drained(void *arg) {
     const struct drain *d = arg;
 
-    for (enum zr_checked_place p = ZR_CHECKED_FREED; p <= ZR_CHECKED_LEAVING; p++)
-        if (oldest(p) && oldest(p)->ticket <= d->last)
-            return false;
+    for (enum zr_checked_place p = ZR_CHECKED_ASKED; p <= ZR_CHECKED_LEAVING; p++)
+        for (const struct zr_checked *c = oldest(p); c; c = c->newer)
+            if (c->ticket && c->ticket <= d->last)
+                return false;
     return !in_hand || ((!in_hand->ticket || in_hand->ticket > d->last) && (void *)in_hand->context != d->context);
 }
 
