@@ -34,8 +34,7 @@ void zr_warn(const char *fmt, ...) {
     vsnprintf(line + 9, sizeof line - 10, fmt, ap);
     va_end(ap);
     for (char *p = line + 9; *p; p++)
-        if (((unsigned char)*p < ' ' && !(p[0] == '\n' && p[1] == ' ')) || *p == 127 ||
-            (p[-1] == '\xc2' && (unsigned char)*p < 0xa0))
+        if ((*p < ' ' && !(p[0] == '\n' && p[1] == ' ')) || *p == 127) /* chars are signed: what is not ASCII, too */
             *p = '?';
     size_t length = strlen(line);
     if (!getauxval(AT_SECURE) && !said_before(line)) {

@@ -391,6 +391,17 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
 }
 END_TEST
 
+START_TEST(nothing_in_a_setting_steers_a_terminal_or_adds_a_line) {
+    int code = sh("ZEROUTE_CONF=$(printf 'limit:e\\033[2J\\233\\302\\233\\342\\200\\256\\377v\\nINJECTED') "
+                  "LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so $W keep 1 2>&1");
+
+    ck_assert_int_eq(code, 0);
+    ck_assert_msg(strstr(out, "bad value 'e") && !strstr(out, "\nINJECTED"), "%.2000s", out);
+    for (const unsigned char *c = (const unsigned char *)out; *c; c++)
+        ck_assert_msg((*c >= ' ' && *c < 127) || *c == '\n', "%.2000s", out);
+}
+END_TEST
+
 /*
  * The loader honours /etc/ld.so.preload for programs that run with more rights than their user has, too: there the
  * library must be as good as absent.
@@ -429,6 +440,7 @@ int main(void) {
     tcase_add_loop_test(t, a_segment_of_thousands_of_histograms_does_not_hold_up_the_others, 0, 3);
     tcase_add_test(t, the_segments_of_one_user_together_do_not_cost_more_than_is_bearable);
     tcase_add_test(t, nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line);
+    tcase_add_test(t, nothing_in_a_setting_steers_a_terminal_or_adds_a_line);
     tcase_add_test(t, in_a_program_with_rights_of_its_own_the_library_does_nothing);
     suite_add_tcase(s, t);
     return run_suite(s);
