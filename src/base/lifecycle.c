@@ -18,7 +18,7 @@ const volatile uint32_t *zr_fork_word = &not_armed;
 bool zr_exiting_now;
 int zr_process_number = 1;
 static struct zr_lock lock;
-static volatile uint32_t *page;
+static volatile uint32_t *word;
 static bool registered;
 static const struct zr_module *modules;
 static size_t module_count;
@@ -66,19 +66,20 @@ static void fork_ends(void) {
 void zr_fork_arm(void) {
     int saved = errno;
 
-    if (__atomic_load_n(&page, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&word, __ATOMIC_ACQUIRE))
         return;
     zr_lock(&lock);
-    if (!page) {
-        volatile uint32_t *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!word) {
+        enum { PAGE = 4096, AT = 256 }; /* within a page: at the start of pages lies too much that is hot */
+        uint32_t *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
         if (!registered)
             registered = __register_atfork(fork_begins, fork_ends, zr_fork_child, __dso_handle) == 0;
-        if (p != MAP_FAILED) {
-            *p = 1;
-            if (madvise((void *)p, 4096, MADV_WIPEONFORK) == 0)
-                __atomic_store_n(&zr_fork_word, p, __ATOMIC_RELEASE);
-            __atomic_store_n(&page, p, __ATOMIC_RELEASE);
+        if (page != MAP_FAILED) {
+            page[AT] = 1;
+            if (madvise(page, PAGE, MADV_WIPEONFORK) == 0)
+                __atomic_store_n(&zr_fork_word, &page[AT], __ATOMIC_RELEASE);
+            __atomic_store_n(&word, &page[AT], __ATOMIC_RELEASE);
         }
     }
     zr_unlock(&lock);
@@ -92,8 +93,8 @@ void zr_fork_child(void) {
     zr_process_number++; /* no lock is held any more */
     lost |= walkers != 0;
     walkers = forks = 0;
-    if (page)
-        *page = 1;
+    if (word)
+        *word = 1;
     for (size_t i = 0; i < module_count; i++)
         if (modules[i].fork_child)
             modules[i].fork_child();

@@ -4,7 +4,7 @@
  */
 #include "cache/cache.h"
 
-enum { BATCH = 32, SLABS = 512, FIRST_SLAB = 16 << 10, DOUBLINGS = 9 };
+enum { BATCH = ZR_SPARES / 2, SLABS = 512, FIRST_SLAB = 16 << 10, DOUBLINGS = 9 };
 
 struct slab {
     struct zr_block *blocks;
@@ -27,14 +27,6 @@ static struct zr_block *pop(struct zr_block **list) {
     struct zr_block *b = *list;
 
     *list = b->below;
-    return b;
-}
-
-/* Fields that zr_block_each or a stale reader may look at are written atomically. */
-static struct zr_block *blank(struct zr_block *b) {
-    __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
     return b;
 }
 
@@ -66,8 +58,8 @@ static struct zr_block *take_one(void) {
     return &s->blocks[s->used - 1];
 }
 
-/* Gives the thread a batch, or a single one when it is ending. */
-static ZR_COLD void refill(void) {
+/* A single one when the thread is ending. */
+ZR_COLD void zr_block_refill(void) {
     unsigned count = zr_thread_attend() ? BATCH : 1;
     struct zr_block *b;
 
@@ -77,28 +69,11 @@ static ZR_COLD void refill(void) {
     zr_unlock(&all.lock);
 }
 
-static ZR_COLD void spill(unsigned keep) {
+ZR_COLD void zr_block_spill(unsigned keep) {
     zr_lock(&all.lock);
     for (; zr_thread.cache.spares > keep; zr_thread.cache.spares--)
         push(&all.spare, pop(&zr_thread.cache.spare));
     zr_unlock(&all.lock);
-}
-
-struct zr_block *zr_block_new(void) {
-    if (unlikely(!zr_thread.cache.spare))
-        refill();
-    if (unlikely(!zr_thread.cache.spare))
-        return NULL;
-    zr_thread.cache.spares--;
-    return blank(pop(&zr_thread.cache.spare));
-}
-
-void zr_block_recycle(struct zr_block *b) {
-    unsigned most = zr_thread_attend() ? 2 * BATCH : 0;
-
-    push(&zr_thread.cache.spare, b);
-    if (unlikely(++zr_thread.cache.spares > most))
-        spill(most / 2);
 }
 
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg) {
@@ -117,7 +92,7 @@ void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg) {
 }
 
 void zr_cache_thread_end(void) {
-    spill(0);
+    zr_block_spill(0);
 }
 
 /* The parent's descriptors are left alone: the lists may be half changed, and its blocks are not the child's. */

@@ -92,10 +92,6 @@ struct zr_block {
 };
 _Static_assert(sizeof(struct zr_block) == 128, "two cache lines");
 
-/* A descriptor without flags, place and key yet to be set; NULL when mmap fails. A few ns: each thread has some. */
-struct zr_block *zr_block_new(void);
-/* For a descriptor that is not in the map. Any thread may recycle any descriptor. */
-void zr_block_recycle(struct zr_block *b);
 /*
  * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor there
  * ever was: for the end of a context and the like.
@@ -140,9 +136,52 @@ static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_blo
                                        __ATOMIC_RELAXED);
 }
 
+/* Spare descriptors of this thread: gets a batch, or gives back all but so many. */
+void zr_block_refill(void);
+void zr_block_spill(unsigned keep);
+enum { ZR_SPARES = 64 };
+
+/*
+ * A descriptor without flags, place and key yet to be set; NULL when mmap fails. A few ns: each thread has spare ones.
+ * Fields that zr_block_each or a stale reader may look at are written atomically.
+ */
+static inline struct zr_block *zr_block_new(void) {
+    struct zr_block *b;
+
+    if (unlikely(!zr_thread.cache.spare))
+        zr_block_refill();
+    b = zr_thread.cache.spare;
+    if (unlikely(!b))
+        return NULL;
+    zr_thread.cache.spare = b->below;
+    zr_thread.cache.spares--;
+    __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
+    return b;
+}
+
+/* For a descriptor that is not in the map. Any thread may recycle any descriptor. */
+static inline void zr_block_recycle(struct zr_block *b) {
+    unsigned most = zr_thread_attend() ? ZR_SPARES : 0;
+
+    b->below = zr_thread.cache.spare;
+    zr_thread.cache.spare = b;
+    if (unlikely(++zr_thread.cache.spares > most))
+        zr_block_spill(most / 2);
+}
+
 /* --- map.c: from an address to its block: one map for all kinds of memory and all threads ------------------------- */
+/* Its descriptor will be placed elsewhere: what the map remembers of it is forgotten. */
+void zr_map_forget(const struct zr_block *b);
 /* Where a block that is not in the map lies; before zr_map_insert. */
-void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held);
+static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
+    if (b->base && b->base != base)
+        zr_map_forget(b);
+    __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
+}
 /*
  * Puts the block into the map, LIVE. False, and nothing changed, when mmap fails or a block with the same base is
  * there (LIVE or CACHED).

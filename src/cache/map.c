@@ -256,15 +256,10 @@ bool zr_map_insert(struct zr_block *b) {
     return done;
 }
 
-void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
-    if (b->base && b->base != base) {
-        zr_lock(&lock);
-        take_out(b);
-        zr_unlock(&lock);
-    }
-    __atomic_store_n(&b->base, base, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->held, held, __ATOMIC_RELAXED);
+ZR_COLD void zr_map_forget(const struct zr_block *b) {
+    zr_lock(&lock);
+    take_out(b);
+    zr_unlock(&lock);
 }
 
 /* The parent's nodes are left alone: they may be half changed. */

@@ -29,7 +29,8 @@ struct zr_segment_of_pool {
     size_t size; /* whole grains */
     struct zr_chunk *first;
     uint64_t live;  /* allocations */
-    uint32_t stamp; /* when it became entirely free */
+    uint32_t stamp; /* when it became entirely free, */
+    uint32_t turn;  /* and at which reading of the clock */
     uint8_t group;
     uint8_t shift;                                          /* log2 of the bytes per entry of the table */
     uint8_t table_class;                                    /* log2 of the entries that there is room for */
@@ -207,13 +208,18 @@ static bool is_exported(const segment *s) {
 
 /* Its last allocation has gone. */
 static void became_whole(struct zr_pool *pool, segment *s) {
+    uint32_t turn = 1 + pool->calls / CALLS_PER_CLOCK;
+
     if (is_exported(s)) {
         remove_segment(pool, s);
         return;
     }
     link_newest(pool, WHOLE, s);
     pool->counts.whole_free += s->block->held;
-    s->stamp = zr_now_ms();
+    if (s->turn != turn) { /* one that comes and goes is stamped once in so many calls */
+        s->turn = turn;
+        s->stamp = zr_now_ms();
+    }
     trim(pool, pool->keep);
 }
 

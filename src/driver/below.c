@@ -218,18 +218,3 @@ zr_function zr_find_original(uint32_t hook, unsigned entry) {
 bool zr_is_driver_name(const char *file) {
     return strncmp(file, "libze_", 6) == 0 && strncmp(file, "libze_loader", 12) != 0 && !strstr(file, "_layer");
 }
-
-ze_result_t zr_inject(enum zr_entry entry) {
-    static uint64_t calls[ZR_INJECT_MAX];
-    ze_result_t code = ZE_RESULT_SUCCESS;
-
-    for (unsigned i = 0; i < zr_config.inject.count; i++) {
-        const struct zr_inject *rule = &zr_config.inject.rule[i];
-
-        if (rule->call == zr_entry_name[entry] && __atomic_add_fetch(&calls[i], 1, __ATOMIC_RELAXED) == rule->nth)
-            code = (ze_result_t)rule->code;
-    }
-    if (code != ZE_RESULT_SUCCESS)
-        zr_count(ZR_F_INJECTED_CALLS, 1);
-    return code;
-}

@@ -72,14 +72,12 @@ static inline zr_function zr_below(uint32_t hook, unsigned entry) {
 
     return likely(f) ? f : zr_find_original(hook, entry);
 }
-/* The code with which this call is to fail, or success. Counts the calls of each rule. */
-ze_result_t zr_inject(enum zr_entry entry);
 /* The typed function below the hook that a call came through. */
 #define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->hook, ZR_E_##name))
 /* The same before the call is entered. */
 #define ZR_BELOW_HOOK(name) ((zr_fn_##name)zr_below(zr_thread.hook.number, ZR_E_##name))
 
-/* --- a call in progress ------------------------------------------------------------------------------------------- */
+/* --- call.c: a call in progress ----------------------------------------------------------------------------------- */
 struct zr_call {
     const void *caller;
     const struct zr_library *library; /* the caller's */
@@ -87,24 +85,8 @@ struct zr_call {
     bool entered;
 };
 
-/* True: the call is ours to count and to decide. False: hand it down as it is. A few ns, no lock. */
-static inline bool zr_enter(struct zr_call *call, enum zr_entry entry) {
-    struct zr_thread *t = &zr_thread;
-
-    call->caller = t->hook.caller;
-    call->hook = t->hook.number;
-    call->entered = false;
-    if (unlikely(t->inside) || zr_exiting())
-        return false;
-    t->inside = call->entered = true;
-    zr_fork_check();
-    zr_config_load();
-    zr_control_check();
-    zr_count_call(entry, (enum zr_via)t->hook.via);
-    call->library = zr_library_of(call->caller);
-    zr_count_caller(call->library, ZR_CALLER_CALLS, 1);
-    return true;
-}
+/* True: the call is ours to count and to decide. False: hand it down as it is. Some 10 ns, no lock. */
+bool zr_enter(struct zr_call *call, enum zr_entry entry);
 
 static inline void zr_leave(struct zr_call *call) {
     if (likely(call->entered))
@@ -124,17 +106,24 @@ static inline void zr_leave(struct zr_call *call) {
 /* The driver's part of a call about this many bytes: timed, its failure counted. */
 #define ZR_DOWN(call, name, bytes, arguments)                                                                          \
     __extension__({                                                                                                    \
-        ze_result_t down_ = unlikely(zr_config.inject.count) ? zr_inject(ZR_E_##name) : ZE_RESULT_SUCCESS;             \
-        uint32_t weight_ = zr_time_weight(ZR_E_##name, (bytes));                                                       \
-        uint64_t start_ = unlikely(weight_) ? zr_now() : 0;                                                            \
+        struct zr_descent descent_ = {.weight = zr_time_weight(ZR_E_##name, (bytes))};                                 \
+        ze_result_t down_ = ZE_RESULT_SUCCESS;                                                                         \
+        if (unlikely(descent_.weight))                                                                                 \
+            down_ = zr_descend(&descent_, ZR_E_##name, (bytes));                                                       \
         if (likely(down_ == ZE_RESULT_SUCCESS))                                                                        \
             down_ = ZR_BELOW((call), name) arguments;                                                                  \
-        if (unlikely(weight_))                                                                                         \
-            zr_time_call(ZR_E_##name, (bytes), start_, weight_);                                                       \
-        if (unlikely(down_ != ZE_RESULT_SUCCESS))                                                                      \
-            zr_count_failure(ZR_E_##name, (uint32_t)down_);                                                            \
+        if (unlikely(descent_.weight || down_ != ZE_RESULT_SUCCESS))                                                   \
+            zr_ascend(&descent_, ZR_E_##name, down_);                                                                  \
         down_;                                                                                                         \
     })
+/* Begins a call that is timed, and ends one that was, or that failed. The code is that of `inject`, or success. */
+struct zr_descent {
+    uint32_t weight; /* 0: neither timed nor made to fail */
+    size_t bytes;
+    uint64_t start;
+};
+ze_result_t zr_descend(struct zr_descent *d, enum zr_entry entry, size_t bytes);
+void zr_ascend(const struct zr_descent *d, enum zr_entry entry, ze_result_t result);
 
 /* --- device.c: drivers and cards by number ------------------------------------------------------------------------ */
 enum { ZR_UNKNOWN_DEVICE = 0xffff };

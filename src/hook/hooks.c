@@ -5,16 +5,28 @@
  */
 #include "hook/hook.h"
 
-#define ARRIVE(hook_number, hook_via)                                                                                  \
+#define ARRIVE(to, name, at, how, arguments)                                                                           \
     zr_thread.hook.caller = __builtin_return_address(0);                                                               \
-    zr_thread.hook.number = (hook_number);                                                                             \
-    zr_thread.hook.via = (hook_via)
+    zr_thread.hook.number = (at);                                                                                      \
+    zr_thread.hook.via = (how);                                                                                        \
+    return to##name arguments
 
-/* Kind is DLSYM, TABLE or HANDLE; `to` is zr_on_, or zr_made_ where what a driver returns is looked at. */
-#define HOOK(n, kind, to, name, parameters, arguments)                                                                 \
+/* A call that has passed a hook already is handed down here: it is counted once. Unless a watch looks for it. */
+#define COUNTED(name, at, how, arguments)                                                                              \
+    zr_function below = zr_thread.inside && !zr_thread.watch                                                           \
+                            ? __atomic_load_n(&zr_original[at][ZR_E_##name], __ATOMIC_ACQUIRE)                         \
+                            : NULL;                                                                                    \
+    if (below)                                                                                                         \
+        return ((zr_fn_##name)below)arguments;                                                                         \
+    ARRIVE(zr_on_, name, at, how, arguments)
+
+/* What the driver returns is looked at, whoever has called. */
+#define LOOKED_AT(name, at, how, arguments) ARRIVE(zr_made_, name, at, how, arguments)
+
+/* Kind is DLSYM, TABLE or HANDLE; `body` is COUNTED or LOOKED_AT. */
+#define HOOK(n, kind, body, name, parameters, arguments)                                                               \
     static ze_result_t kind##n##_##name parameters {                                                                   \
-        ARRIVE(ZR_HOOK_##kind + n, ZR_VIA_##kind);                                                                     \
-        return to##name arguments;                                                                                     \
+        body(name, ZR_HOOK_##kind + n, ZR_VIA_##kind, arguments);                                                      \
     }
 
 /*
@@ -24,18 +36,17 @@
 #define BY_NAME(name, parameters, arguments)                                                                           \
     ze_result_t zr_plt_##name parameters;                                                                              \
     __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                                      \
-        ARRIVE(ZR_HOOK_PLT, ZR_VIA_PLT);                                                                               \
-        return zr_on_##name arguments;                                                                                 \
+        COUNTED(name, ZR_HOOK_PLT, ZR_VIA_PLT, arguments);                                                             \
     }                                                                                                                  \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");                                                          \
-    ZR_EACH_LOADED(HOOK, DLSYM, zr_on_, name, parameters, arguments)
-#define IN_TABLES(to, name, parameters, arguments)                                                                     \
-    ZR_EACH_LOADED(HOOK, TABLE, to, name, parameters, arguments)                                                       \
-    ZR_EACH_LOADED(HOOK, HANDLE, to, name, parameters, arguments)
+    ZR_EACH_LOADED(HOOK, DLSYM, COUNTED, name, parameters, arguments)
+#define IN_TABLES(body, name, parameters, arguments)                                                                   \
+    ZR_EACH_LOADED(HOOK, TABLE, body, name, parameters, arguments)                                                     \
+    ZR_EACH_LOADED(HOOK, HANDLE, body, name, parameters, arguments)
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
-    BY_NAME(name, parameters, arguments) IN_TABLES(zr_on_, name, parameters, arguments)
+    BY_NAME(name, parameters, arguments) IN_TABLES(COUNTED, name, parameters, arguments)
 #define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                                            \
-    BY_NAME(name, parameters, arguments) IN_TABLES(zr_made_, name, parameters, arguments)
+    BY_NAME(name, parameters, arguments) IN_TABLES(LOOKED_AT, name, parameters, arguments)
 #include "base/entries.def"
 
 #define AT(n, kind, name) [ZR_HOOK_##kind + n][ZR_E_##name] = (zr_function)kind##n##_##name,

@@ -139,8 +139,20 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 
 /* --- from the driver ---------------------------------------------------------------------------------------------- */
 
-ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
-    return ZR_DOWN(call, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
+/* The driver's part of each entry point that allocates. */
+static inline ze_result_t ask(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
+    switch (a->entry) {
+    case ZR_E_zeMemAllocDevice:
+        return ZR_DOWN(call, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
+    case ZR_E_zeMemAllocHost:
+        return ZR_DOWN(call, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
+    case ZR_E_zeMemAllocShared:
+        return ZR_DOWN(call, zeMemAllocShared, size,
+                       (a->context, a->desc, a->host_desc, size, a->alignment, a->device, out));
+    default:
+        return ZR_DOWN(call, zePhysicalMemCreate, size,
+                       (a->context, a->device, (void *)(uintptr_t)a->desc, (void *)out));
+    }
 }
 
 /* Whether this much memory of a device counts against its limit. */
@@ -148,8 +160,8 @@ static bool is_limited(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
-static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
-                                    void **out) {
+static inline ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
+                                           void **out) {
     ze_result_t result;
 
     zr_thread.counted = zr_thread.limited = false;
@@ -163,24 +175,25 @@ static ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc 
     }
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = a->ask(call, a, size, out);
+    result = ask(call, a, size, out);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         zr_limit_untake(number, size);
     return result;
 }
 
 /* *held: what to reserve; where there is no room for it, the very size. If that fails, too, it stays as it was. */
-static ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
-                              void **out) {
-    ze_result_t result = ask_within_limit(call, a, number, *held, out);
+static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
+                                     void **out) {
+    for (size_t size = *held;; size = a->size) {
+        ze_result_t result = ask_within_limit(call, a, number, size, out);
 
-    if (likely(result == ZE_RESULT_SUCCESS || *held == a->size) ||
-        (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
-         result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
-        return result;
-    result = ask_within_limit(call, a, number, a->size, out);
-    *held = result == ZE_RESULT_SUCCESS ? a->size : *held;
-    return result;
+        if (likely(result == ZE_RESULT_SUCCESS))
+            *held = size;
+        if (likely(result == ZE_RESULT_SUCCESS || size == a->size) ||
+            (result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY && result != ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY &&
+             result != ZE_RESULT_ERROR_UNSUPPORTED_SIZE))
+            return result;
+    }
 }
 
 static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
@@ -203,7 +216,9 @@ static ZR_COLD enum zr_field extension_of(const void *desc) {
 
 static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
     /* Of what is imported the driver tells the size, and only afterwards. */
-    ze_result_t result = ZR_WITH_ROOM(call, zr_device_number(call, a->device), a->ask(call, a, a->size, out));
+    ze_result_t result = ZR_WITH_ROOM(
+        call, zr_device_number(call, a->device),
+        ZR_DOWN(call, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, out)));
 
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
     return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, NULL, out) : result;
@@ -212,17 +227,14 @@ static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a
 /* No memory for its books: nobody will answer for a block that is larger than requested, so it must be of that size. */
 static ZR_COLD ze_result_t unregistered(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t held,
                                         void **out) {
-    ze_result_t result = ZE_RESULT_SUCCESS;
+    struct zr_alloc exact = *a;
 
     zr_limit_untake(number, held);
-    if (held != a->size) {
-        ZR_BELOW(call, zeMemFree)(a->context, *out);
-        held = a->size;
-        result = from_driver(call, a, number, &held, out);
-        if (result == ZE_RESULT_SUCCESS)
-            zr_limit_untake(number, held);
-    }
-    return result;
+    if (held == a->size)
+        return ZE_RESULT_SUCCESS;
+    ZR_BELOW(call, zeMemFree)(a->context, *out);
+    exact.reusable = false;
+    return zr_policy_alloc(call, &exact, out);
 }
 
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out) {

@@ -19,31 +19,22 @@ static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
     return ZR_F_FREE_POLICY_DEFAULT;
 }
 
-/* A free as it was asked for. */
-struct request {
-    ze_context_handle_t context;
-    const ze_memory_free_ext_desc_t *desc;
-    void *ptr;
-    bool ext;       /* by zeMemFreeExt */
-    bool may_cache; /* no command uses the block any more */
-};
-
-static ze_result_t ask_driver(struct zr_call *call, const struct request *r, size_t held) {
+static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_free *f, size_t held) {
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
-    if (r->ext)
-        return ZR_DOWN(call, zeMemFreeExt, held, (r->context, r->desc, r->ptr));
-    return ZR_DOWN(call, zeMemFree, held, (r->context, r->ptr));
+    if (f->ext)
+        return ZR_DOWN(call, zeMemFreeExt, held, (f->context, f->desc, f->ptr));
+    return ZR_DOWN(call, zeMemFree, held, (f->context, f->ptr));
 }
 
 void zr_policy_release(const struct zr_block *b) {
     struct zr_call call = {.hook = zr_block_hook(b)};
-    struct request r = {.context = b->key.context, .ptr = (void *)b->base};
+    struct zr_free f = {.context = b->key.context, .ptr = (void *)b->base};
     bool inside = zr_thread.inside;
     ze_result_t result;
 
     zr_thread.inside = true; /* a call of ours, also from a pool's retry loop: hooks further down pass it on */
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
-    result = ask_driver(&call, &r, b->held);
+    result = ask_driver(&call, &f, b->held);
     zr_thread.inside = inside;
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_released((struct zr_block *)(uintptr_t)b);
@@ -78,47 +69,47 @@ ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const 
             history);
 }
 
-static ze_result_t refuse(const struct request *r) {
-    zr_count_failure(r->ext ? ZR_E_zeMemFreeExt : ZR_E_zeMemFree, ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, r->ptr, 0, 0, ZEROUTE_REFUSED_BY_ZEROUTE,
+static ze_result_t refuse(const struct zr_free *f) {
+    zr_count_failure(f->ext ? ZR_E_zeMemFreeExt : ZR_E_zeMemFree, ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, f->ptr, 0, 0, ZEROUTE_REFUSED_BY_ZEROUTE,
               ZE_RESULT_ERROR_INVALID_ARGUMENT);
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static bool driver_knows(struct zr_call *call, const struct request *r) {
+static bool driver_knows(struct zr_call *call, const struct zr_free *f) {
     void *base = NULL;
     size_t size = 0;
 
-    return ZR_BELOW(call, zeMemGetAddressRange)(r->context, r->ptr, &base, &size) == ZE_RESULT_SUCCESS &&
-           base == r->ptr;
+    return ZR_BELOW(call, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS &&
+           base == f->ptr;
 }
 
 /*
  * Intel's driver accepts some of these: its own cache takes what is free already and what points into a block, and
  * hands that out again. Where we cache they are refused; where we only observe they are counted and passed on.
  */
-static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct request *r) {
+static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct zr_free *f) {
     uint64_t word = 0;
-    struct zr_block *b = r->ptr ? zr_map_around(r->ptr, &word) : NULL;
+    struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
     bool refuses = zr_config.cache || zr_checking(), past_us;
 
-    if (!b && r->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
-        b = zr_map_look(r->ptr, &word); /* gone, and its descriptor not used again */
-    past_us = !b && r->ptr && r->context && driver_knows(call, r);
-    if (!r->ptr)
+    if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
+        b = zr_map_look(f->ptr, &word); /* gone, and its descriptor not used again */
+    past_us = !b && f->ptr && f->context && driver_knows(call, f);
+    if (!f->ptr)
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
-    else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)r->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, call->caller, r->ptr, b);
-    else if (b && b->base == (uintptr_t)r->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, call->caller, r->ptr, b);
+    else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)f->ptr)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, call->caller, f->ptr, b);
+    else if (b && b->base == (uintptr_t)f->ptr)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, call->caller, f->ptr, b);
     else if (!past_us)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, call->caller, r->ptr, NULL);
-    if (zr_checking() && r->ptr && !past_us && zr_thread.told_free != r->ptr)
-        zr_check_bad_free(r->ptr, b, word);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, call->caller, f->ptr, NULL);
+    if (zr_checking() && f->ptr && !past_us && zr_thread.told_free != f->ptr)
+        zr_check_bad_free(f->ptr, b, word);
     zr_thread.told_free = NULL;
-    if (!r->ptr || !r->context || !refuses || past_us)
-        return ask_driver(call, r, 0);
-    return refuse(r);
+    if (!f->ptr || !f->context || !refuses || past_us)
+        return ask_driver(call, f, 0);
+    return refuse(f);
 }
 
 void zr_policy_free_above(const void *ptr) {
@@ -137,8 +128,20 @@ void zr_policy_free_above(const void *ptr) {
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-static bool may_be_cached(const struct request *r, const struct zr_block *b) {
-    return r->may_cache && r->context && zr_config.cache &&
+/* Without a descriptor, or with another one, an extended free is the driver's to answer. */
+static bool is_known(const struct zr_free *f) {
+    return !f->ext || (f->desc && f->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !f->desc->pNext);
+}
+
+/* No command uses the block. Adapter v2 frees all host USM so that it would wait: reuse:always vouches for that. */
+static bool is_idle(const struct zr_free *f, const struct zr_block *b) {
+    if (!f->ext)
+        return f->reusable;
+    return is_known(f) && (!f->desc->freePolicy || (zr_config.reuse == ZR_REUSE_ALWAYS && b->key.kind == ZR_KIND_HOST));
+}
+
+static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
+    return zr_config.cache && f->context && is_idle(f, b) &&
            (zr_block_flags(b) & (ZR_BLOCK_CACHEABLE | ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)) == ZR_BLOCK_CACHEABLE &&
            zr_cache_takes(b->key.account, b->held);
 }
@@ -156,13 +159,13 @@ static void put(struct zr_block *b, const void *caller) {
  * The block is CACHED, and ours alone: into the cache, or into check's quarantine. Out of the books first, because
  * another thread may reuse it at once. False: it is NONE, and goes to the driver.
  */
-static bool keep(const struct zr_call *call, const struct request *r, struct zr_block *b, bool quarantine) {
-    bool blocking = quarantine && r->ext && r->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
+static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_block *b, bool quarantine) {
+    bool blocking = quarantine && f->ext && f->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
 
     zr_registry_unbook(b);
     if (!quarantine)
         put(b, call->caller);
-    if (!quarantine || zr_check_free(call, r->context, b, blocking))
+    if (!quarantine || zr_check_free(call, f->context, b, blocking))
         return true;
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
@@ -170,11 +173,11 @@ static bool keep(const struct zr_call *call, const struct request *r, struct zr_
 }
 
 /* The block is NONE, and ours alone. */
-static ze_result_t to_driver(struct zr_call *call, const struct request *r, struct zr_block *b) {
+static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *f, struct zr_block *b) {
     ze_result_t result;
 
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
-    result = ask_driver(call, r, b->held);
+    result = ask_driver(call, f, b->held);
     if (unlikely(zr_recording()))
         zr_record_freed();
     if (likely(result == ZE_RESULT_SUCCESS && b->key.kind != ZR_KIND_VIRTUAL))
@@ -187,62 +190,34 @@ static ze_result_t to_driver(struct zr_call *call, const struct request *r, stru
  * driver answers. But Intel's crashes on the handle of a destroyed context: where we cache, it is not asked. True:
  * refused.
  */
-static ZR_COLD bool is_refused(struct zr_call *call, struct request *r, const struct zr_block *b) {
+static ZR_COLD bool is_refused(struct zr_call *call, const struct zr_free *f, const struct zr_block *b) {
     bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
 
-    r->may_cache = false;
-    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, call->caller, r->ptr, b);
-    return orphaned && zr_config.cache && r->context == b->key.context;
+    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, call->caller, f->ptr, b);
+    return orphaned && zr_config.cache && f->context == b->key.context;
 }
 
-static ze_result_t free_block(struct zr_call *call, struct request *r) {
+ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
     uint64_t word = 0;
-    struct zr_block *b = zr_map_look(r->ptr, &word);
-    bool cache, checked;
+    struct zr_block *b = zr_map_look(f->ptr, &word);
+    bool wrong, cache, checked;
 
+    if (likely(f->ptr))
+        zr_count(policy_field(f->desc), 1);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
-        return free_unknown(call, r);
-    if (unlikely(zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
-                 (b->key.context != r->context && r->context && zr_block_hook(b) == call->hook)) &&
-        is_refused(call, r, b))
-        return refuse(r);
-    cache = may_be_cached(r, b);
-    checked = zr_checking() && r->context &&
-              (!r->ext || (r->desc && r->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !r->desc->pNext));
+        return free_unknown(call, f);
+    wrong = zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
+            (b->key.context != f->context && f->context && zr_block_hook(b) == call->hook);
+    if (unlikely(wrong) && is_refused(call, f, b))
+        return refuse(f);
+    cache = !wrong && may_be_cached(f, b);
+    checked = zr_checking() && f->context && is_known(f);
     if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
-        return free_unknown(call, r); /* another thread was faster with the same pointer */
+        return free_unknown(call, f); /* another thread was faster with the same pointer */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
-    if ((cache || checked) && keep(call, r, b, checked))
+    if ((cache || checked) && keep(call, f, b, checked))
         return ZE_RESULT_SUCCESS;
-    return to_driver(call, r, b);
-}
-
-ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse) {
-    struct request r = {.context = context, .ptr = ptr, .may_cache = reuse};
-
-    if (likely(ptr))
-        zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
-    return free_block(call, &r);
-}
-
-static bool is_host(const void *ptr) {
-    struct zr_block *b = zr_map_base(ptr);
-    return b && b->key.kind == ZR_KIND_HOST;
-}
-
-ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
-                               void *ptr) {
-    struct request r = {.context = context, .desc = desc, .ptr = ptr, .ext = true};
-
-    /*
-     * Without a descriptor, or with another one, the answer is the driver's. Adapter v2 frees all host USM so that it
-     * would wait: with reuse:always the program vouches for it.
-     */
-    r.may_cache = desc && desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !desc->pNext &&
-                  (!desc->freePolicy || (zr_config.reuse == ZR_REUSE_ALWAYS && is_host(ptr)));
-    if (likely(ptr))
-        zr_count(policy_field(desc), 1);
-    return free_block(call, &r);
+    return to_driver(call, f, b);
 }
 
 /* --- the end of a context ----------------------------------------------------------------------------------------- */
@@ -258,7 +233,7 @@ struct leaving {
 static bool leave(struct zr_block *b, void *arg) {
     const struct leaving *l = arg;
     uint64_t word = zr_block_word(b);
-    struct request r = {.context = l->context};
+    struct zr_free f = {.context = l->context};
 
     if (zr_word_state(word) != ZR_BLOCK_LIVE ||
         __atomic_load_n(&b->key.context, __ATOMIC_RELAXED) != (void *)l->context)
@@ -267,10 +242,10 @@ static bool leave(struct zr_block *b, void *arg) {
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_CACHEABLE, __ATOMIC_RELAXED);
         zr_block_mark(b, ZR_BLOCK_ORPHANED);
     } else if (zr_block_shift(b, word, ZR_BLOCK_NONE)) { /* it is the block that was looked at */
-        r.ptr = (void *)b->base;
+        f.ptr = (void *)b->base;
         zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
-        to_driver(l->call, &r, b);
+        to_driver(l->call, &f, b);
     }
     return true;
 }

@@ -20,16 +20,12 @@ struct zr_alloc {
     uint64_t residents; /* devices on which it will be made resident, as far as is known */
     uint32_t flags;     /* of its block */
     bool reusable;      /* may come from the cache, and go there when it is freed */
-    /* Asks the driver for `size` bytes. */
-    ze_result_t (*ask)(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out);
 };
 /*
  * From the cache, else from the driver within limit and host_floor; in the books. Afterwards *out is what the driver
  * would have left there.
  */
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out);
-/* The driver's part of zeMemAllocDevice, for a struct zr_alloc. */
-ze_result_t zr_ask_device(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
 /* cache, cache_limit or cache_idle is another one: the cache and the pools follow, and what is too much goes back. */
@@ -48,10 +44,15 @@ void zr_policy_closed(const void *ptr);
 void zr_policy_kept_open(const void *ptr, bool kept);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
-/* zeMemFree, and zeMemFreeExt. Without `reuse` the block goes to the driver, which may wait for commands using it. */
-ze_result_t zr_policy_free(struct zr_call *call, ze_context_handle_t context, void *ptr, bool reuse);
-ze_result_t zr_policy_free_ext(struct zr_call *call, ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc,
-                               void *ptr);
+struct zr_free {
+    ze_context_handle_t context;
+    void *ptr;
+    const ze_memory_free_ext_desc_t *desc;
+    bool ext;      /* by zeMemFreeExt, with this descriptor */
+    bool reusable; /* no command uses the block any more, says the caller of zeMemFree */
+};
+/* Into the cache if it may be reused at once, else to the driver, which may wait for commands that use the block. */
+ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f);
 /*
  * A free at a SYCL entry point that the runtime answers, which may not ask the driver about a pointer that it does not
  * know: check reports it here. Only where the runtime's pool is off: what it splits up are no blocks of ours.

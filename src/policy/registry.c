@@ -19,28 +19,34 @@ static size_t size_of(const struct zr_block *b) {
 }
 
 /* Host USM of an exact power of two, as PyTorch rounds it up, is in an account of its own, too. */
-static bool is_rounded(const struct zr_block *b) {
-    return b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1));
+static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
+    if (!is_booked(b))
+        return;
+    book(b->key.kind, b->key.account, size_of(b));
+    if (b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1)))
+        book(ZR_KIND_ROUNDED, 0, b->size);
+}
+
+static inline bool is_usual(const struct zr_block *b) {
+    return !(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED | ZR_BLOCK_HANDLE)) && b->key.kind != ZR_KIND_HOST;
 }
 
 void zr_registry_book(const struct zr_block *b) {
-    if (unlikely(!is_booked(b)))
-        return;
-    zr_book(b->key.kind, b->key.account, size_of(b));
-    if (unlikely(is_rounded(b)))
-        zr_book(ZR_KIND_ROUNDED, 0, b->size);
+    if (likely(is_usual(b)))
+        zr_book(b->key.kind, b->key.account, b->size);
+    else
+        book_other(b, zr_book);
 }
 
 void zr_registry_unbook(const struct zr_block *b) {
-    if (unlikely(!is_booked(b)))
-        return;
-    zr_unbook(b->key.kind, b->key.account, size_of(b));
-    if (unlikely(is_rounded(b)))
-        zr_unbook(ZR_KIND_ROUNDED, 0, b->size);
+    if (likely(is_usual(b)))
+        zr_unbook(b->key.kind, b->key.account, b->size);
+    else
+        book_other(b, zr_unbook);
 }
 
 static bool is_reserved(const struct zr_block *b) {
-    return b->key.kind <= ZR_KIND_HOST && !zr_reserved_is_allocated() && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
+    return !zr_reserved_is_allocated() && b->key.kind <= ZR_KIND_HOST && !(zr_block_flags(b) & ZR_BLOCK_FOREIGN);
 }
 
 /* reserved_bytes, and the rest of what the kernel counts for a device. */

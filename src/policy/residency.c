@@ -146,7 +146,8 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
 
     if (unlikely(zr_device_is_part(device)))
         __atomic_fetch_or(&uncertain, bit, __ATOMIC_SEQ_CST);
-    __atomic_fetch_or(&b->requested, bit, __ATOMIC_RELAXED);
+    /* Of two threads at once one may be forgotten: that costs a hit. */
+    __atomic_store_n(&b->requested, __atomic_load_n(&b->requested, __ATOMIC_RELAXED) | bit, __ATOMIC_RELAXED);
     return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit &&
            !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & bit);
 }

@@ -17,7 +17,7 @@ static void make_pace(void) {
 
 ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
     if (!zr_shard_of_thread())
-        return 0;
+        return zr_config.inject.count != 0;
     if (!p)
         make_pace();
     return p && p->weight ? p->weight : 1;
@@ -26,7 +26,7 @@ ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
 /* One in 65 to 192 quick calls, so that no rhythm of a program's calls hides some of them from the clock. */
 static void learn(struct zr_pace *p, uint64_t ns) {
     p->left = p->weight = 0;
-    if (ns >= QUICK_NS) {
+    if (ns >= QUICK_NS || zr_config.inject.count) { /* every call is looked at that may be made to fail */
         p->streak = 0;
     } else if (p->streak == STREAK || ++p->streak == STREAK) {
         zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
@@ -71,7 +71,7 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
     record(e, ns, weight);
     __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
     if (zr_thread.stats.pace)
-        learn(&zr_thread.stats.pace[e * 64 + zr_power_of(bytes)], ns);
+        learn(&zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e], ns);
     if (unlikely(now >= atomic_load_explicit(&zr_host_due, memory_order_relaxed)))
         zr_host_sample(now + HOST_EVERY_NS);
     errno = saved;

@@ -353,7 +353,7 @@ static inline unsigned zr_power_of(size_t bytes) {
 
 /* How many calls the time of this one is to stand for; 0: do not time it. About 1 ns. */
 static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
-    struct zr_pace *p = zr_thread.stats.pace ? &zr_thread.stats.pace[e * 64 + zr_power_of(bytes)] : NULL;
+    struct zr_pace *p = zr_thread.stats.pace ? &zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e] : NULL;
 
     if (likely(p) && likely(p->left)) {
         p->left--;

@@ -120,7 +120,7 @@ static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w,
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < w->residents; i++)
         result = zr_residency_make(call, w->context, w->resident[i], p, size);
     if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_policy_free(call, w->context, p, false);
+        zr_policy_free(call, &(struct zr_free){.context = w->context, .ptr = p});
     return result;
 }
 
@@ -138,8 +138,7 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
                          .alignment = alignment,
                          .residents = practice->residents,
                          .flags = ZR_BLOCK_SYCL,
-                         .reusable = is_reused(size),
-                         .ask = zr_ask_device};
+                         .reusable = is_reused(size)};
     struct zr_block *b;
     ze_result_t result;
 
@@ -188,43 +187,42 @@ struct zr_block *zr_route_block(const void *ptr) {
 }
 
 /* What is not reused goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
-bool zr_route_free(void *ptr, const void *caller) {
-    struct zr_block *b = zr_route_block(ptr);
+static void take_back(struct zr_block *b, void *ptr, const void *caller) {
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
-    const struct zr_practice *practice;
-    ze_context_handle_t context;
-    uint64_t word;
-    size_t size;
+    ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
+    struct zr_free f = {.context = __atomic_load_n(&b->key.context, __ATOMIC_RELAXED), .ptr = ptr};
+    const struct zr_practice *practice = b->owner;
 
-    if (unlikely(!b || b->base != (uintptr_t)ptr)) { /* the runtime answers, and it knows of no block of ours */
-        if (!zr_exiting())
-            zr_policy_free_above(ptr);
-        if (b)
-            zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
-        else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) && zr_block_flags(b) & ZR_BLOCK_SYCL)
-            zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, b);
-        return false;
+    f.reusable = is_reused(b->size);
+    if (unlikely(!f.reusable && practice && practice->seen.frees_ext)) {
+        desc.freePolicy = practice->seen.free_policy;
+        f.desc = &desc;
+        f.ext = true;
     }
-    /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
-    if (zr_exiting())
-        return true;
-    context = __atomic_load_n(&b->key.context, __ATOMIC_RELAXED);
-    size = b->size;
-    practice = b->owner;
     zr_route_enter(&call, zr_block_hook(b), caller);
     if (unlikely(zr_block_flags(b) & ZR_BLOCK_EXPORTED))
         zr_ipc_before_free(&call, b);
-    if (likely(is_reused(size))) {
-        zr_policy_free(&call, context, ptr, true);
-    } else if (practice && practice->seen.frees_ext) {
-        ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC,
-                                          .freePolicy = practice->seen.free_policy};
+    zr_policy_free(&call, &f);
+}
 
-        zr_policy_free_ext(&call, context, &desc, ptr);
-    } else {
-        zr_policy_free(&call, context, ptr, false);
+bool zr_route_free(void *ptr, const void *caller) {
+    struct zr_block *b = zr_route_block(ptr);
+    uint64_t word;
+
+    if (likely(b && b->base == (uintptr_t)ptr)) {
+        /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
+        if (!zr_exiting())
+            take_back(b, ptr, caller);
+        return true;
     }
-    return true;
+    /* The runtime answers, and it knows of no block of ours. */
+    if (!zr_exiting())
+        zr_policy_free_above(ptr);
+    if (b)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
+    else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) && zr_block_flags(b) & ZR_BLOCK_SYCL)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, caller, ptr, b);
+    return false;
 }
 
 /* --- residency that changes while blocks live --------------------------------------------------------------------- */

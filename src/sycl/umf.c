@@ -50,6 +50,7 @@ struct pool {
     size_t goes_up_to; /* what is larger stays when the pool goes: the runtime's own would not have had it */
     uint32_t hook;     /* at which the provider's calls are seen */
     unsigned number;   /* of the device */
+    const struct zr_library *library; /* atomic: whose calls these are, UMF's; NULL: nobody has called yet */
 };
 
 static struct { /* what we call of UMF: set once, under the lock; codes are umf_result_t */
@@ -280,6 +281,16 @@ static int finalize(void *pool) {
     return UMF_SUCCESS;
 }
 
+static const struct zr_library *library_of(struct pool *p, const void *caller) {
+    const struct zr_library *library = __atomic_load_n(&p->library, __ATOMIC_RELAXED);
+
+    if (unlikely(!library)) {
+        library = zr_library_of(caller);
+        __atomic_store_n(&p->library, library, __ATOMIC_RELAXED);
+    }
+    return library;
+}
+
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller) {
     const struct zr_library *library;
     void *out = NULL;
@@ -297,7 +308,7 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         code = UMF_OUT_OF_HOST_MEMORY;
     } else
         code = serve(p, size, alignment, &out);
-    library = zr_library_of(caller);
+    library = library_of(p, caller);
     zr_count_caller(library, ZR_CALLER_CALLS, 1);
     if (likely(code == UMF_SUCCESS))
         zr_count_caller(library, ZR_CALLER_BYTES, size);

@@ -13,8 +13,7 @@ ze_result_t zr_on_zeMemAllocDevice(ze_context_handle_t context, const ze_device_
                          .desc = desc,
                          .size = size,
                          .alignment = alignment,
-                         .reusable = zr_policy_reuses(&call),
-                         .ask = zr_ask_device};
+                         .reusable = zr_policy_reuses(&call)};
     if (a.reusable)
         a.residents = zr_residency_expected(context, zr_device_number(&call, device));
     return zr_policy_alloc(&call, &a, out);
@@ -24,18 +23,14 @@ ze_result_t zr_on_zeMemFree(ze_context_handle_t context, void *ptr) {
     if (unlikely(zr_thread.watch))
         zr_watch_free(NULL, false);
     ZR_ENTER(zeMemFree, (context, ptr));
-    return zr_policy_free(&call, context, ptr, true);
+    return zr_policy_free(&call, &(struct zr_free){.context = context, .ptr = ptr, .reusable = true});
 }
 
 ze_result_t zr_on_zeMemFreeExt(ze_context_handle_t context, const ze_memory_free_ext_desc_t *desc, void *ptr) {
     if (unlikely(zr_thread.watch))
         zr_watch_free(desc, true);
     ZR_ENTER(zeMemFreeExt, (context, desc, ptr));
-    return zr_policy_free_ext(&call, context, desc, ptr);
-}
-
-static ze_result_t ask_host(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
-    return ZR_DOWN(call, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
+    return zr_policy_free(&call, &(struct zr_free){.context = context, .ptr = ptr, .desc = desc, .ext = true});
 }
 
 ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_alloc_desc_t *desc, size_t size,
@@ -47,19 +42,13 @@ ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_
                          .desc = desc,
                          .size = size,
                          .alignment = alignment,
-                         .reusable = zr_config.cache_host && zr_policy_reuses(&call),
-                         .ask = ask_host};
+                         .reusable = zr_config.cache_host && zr_policy_reuses(&call)};
     if (zr_config.cache && !a.reusable)
         zr_count(ZR_F_PASSED_KIND, 1);
     if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache && call.library->is_adapter))
         zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
                 "use; reuse:always has it cached");
     return zr_policy_alloc(&call, &a, out);
-}
-
-static ze_result_t ask_shared(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
-    return ZR_DOWN(call, zeMemAllocShared, size,
-                   (a->context, a->desc, a->host_desc, size, a->alignment, a->device, out));
 }
 
 ze_result_t zr_on_zeMemAllocShared(ze_context_handle_t context, const ze_device_mem_alloc_desc_t *device_desc,
@@ -73,8 +62,7 @@ ze_result_t zr_on_zeMemAllocShared(ze_context_handle_t context, const ze_device_
                          .desc = device_desc,
                          .host_desc = host_desc,
                          .size = size,
-                         .alignment = alignment,
-                         .ask = ask_shared};
+                         .alignment = alignment};
     if (zr_config.cache)
         zr_count(ZR_F_PASSED_KIND, 1);
     return zr_policy_alloc(&call, &a, out);

@@ -33,12 +33,6 @@ ze_result_t zr_on_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr
     return result;
 }
 
-static ze_result_t ask_physical(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
-    return ZR_DOWN(
-        call, zePhysicalMemCreate, size,
-        (a->context, a->device, (ze_physical_mem_desc_t *)(uintptr_t)a->desc, (ze_physical_mem_handle_t *)(void *)out));
-}
-
 /* Physical memory is known by its handle. That of the host belongs to no device. */
 ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handle_t device,
                                       ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out) {
@@ -50,7 +44,6 @@ ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_han
                          .device = device,
                          .desc = desc,
                          .size = desc ? desc->size : 0,
-                         .flags = ZR_BLOCK_HANDLE,
-                         .ask = ask_physical};
+                         .flags = ZR_BLOCK_HANDLE};
     return zr_policy_alloc(&call, &a, (void **)(void *)out);
 }
