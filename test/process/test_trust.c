@@ -343,6 +343,15 @@ START_TEST(the_segments_of_one_user_together_do_not_cost_more_than_is_bearable) 
 }
 END_TEST
 
+static bool begins_a_line(const char *text, const char *word) {
+    for (; text; text = strchr(text, '\n')) {
+        text += strspn(text, " \n");
+        if (strncmp(text, word, strlen(word)) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Everything that a segment can say, with a sequence that clears the screen, and with a line of its own. */
 START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     static const char *const commands[] = {"stat --finished",   "stat --all",   "stat --fields",
@@ -354,7 +363,7 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
         struct zeroute_segment_text text;
         char said[sizeof evil + 32];
     } file = {.h = dead};
-    char path[64];
+    char path[64], name[80];
     const char *bad = NULL;
     file.h.file_size = file.h.shards_offset = sizeof file;
     file.h.globals_size = sizeof file;
@@ -378,16 +387,38 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     memcpy(file.said, evil, sizeof evil);
     snprintf(path, sizeof path, "/dev/shm/zeroute.%d.00000000000e5ca1", (int)getpid());
     write_file(AT_FDCWD, path, &file, sizeof file);
+    snprintf(name, sizeof name, "%s\033[2J\nNAMED", path);
+    write_file(AT_FDCWD, name, "x", 1);
     for (size_t i = 0; i < sizeof commands / sizeof *commands && !bad; i++) {
         bool told = strcmp(commands[i], "stat --prometheus") != 0; /* what is 0 makes no metric */
-        if (sh("$Z %s", commands[i]) != 0 || (told && !strstr(out, "INJECTED")) || strstr(out, "\nINJECTED"))
+        if (sh("$Z %s", commands[i]) != 0 || (told && !strstr(out, "INJECTED")) || strstr(out, "\nINJECTED") ||
+            begins_a_line(out, "NAMED"))
             bad = commands[i];
         for (const unsigned char *c = (const unsigned char *)out; *c && !bad; c++)
             if ((*c < ' ' && *c != '\n') || *c == 0x9b || *c == 0xff)
                 bad = commands[i];
     }
     unlink(path);
+    unlink(name);
     ck_assert_msg(!bad, "zeroute %s: %.2000s", bad, out);
+}
+END_TEST
+
+/* The program that was compared, as a file from elsewhere names it; and one that a bed does not find. */
+START_TEST(nothing_in_a_command_line_steers_a_terminal_or_adds_a_line) {
+    static const char *const commands[] = {"ab --report ab.json", "ab --report ab.json --markdown",
+                                           "bed \"$(cat evil)\" 2>&1"};
+    ck_assert_int_eq(sh("printf 'e\\033[2J\\302\\233v\\nINJECTED\\377' >evil; $Z ab --sim --quiet --runs 1 --warmup 0 "
+                        "--settle 0 --json=ab.json --a observe --b mitigate -- sh -c \"$W alloc 1\" \"$(cat evil)\""),
+                     3);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        sh("$Z %s", commands[i]);
+        ck_assert_msg(strstr(out, "INJECTED") && !begins_a_line(out, "INJECTED"), "zeroute %s: %.2000s", commands[i],
+                      out);
+        for (const unsigned char *c = (const unsigned char *)out; *c; c++)
+            ck_assert_msg((*c >= ' ' || *c == '\n') && *c != 0x9b && *c != 0xff, "zeroute %s: %.2000s", commands[i],
+                          out);
+    }
 }
 END_TEST
 
@@ -396,7 +427,7 @@ START_TEST(nothing_in_a_setting_steers_a_terminal_or_adds_a_line) {
                   "LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so $W keep 1 2>&1");
 
     ck_assert_int_eq(code, 0);
-    ck_assert_msg(strstr(out, "bad value 'e") && !strstr(out, "\nINJECTED"), "%.2000s", out);
+    ck_assert_msg(strstr(out, "bad value 'e") && !begins_a_line(out, "INJECTED"), "%.2000s", out);
     for (const unsigned char *c = (const unsigned char *)out; *c; c++)
         ck_assert_msg((*c >= ' ' && *c < 127) || *c == '\n', "%.2000s", out);
 }
@@ -440,6 +471,7 @@ int main(void) {
     tcase_add_loop_test(t, a_segment_of_thousands_of_histograms_does_not_hold_up_the_others, 0, 3);
     tcase_add_test(t, the_segments_of_one_user_together_do_not_cost_more_than_is_bearable);
     tcase_add_test(t, nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line);
+    tcase_add_test(t, nothing_in_a_command_line_steers_a_terminal_or_adds_a_line);
     tcase_add_test(t, nothing_in_a_setting_steers_a_terminal_or_adds_a_line);
     tcase_add_test(t, in_a_program_with_rights_of_its_own_the_library_does_nothing);
     suite_add_tcase(s, t);

@@ -121,7 +121,10 @@ bool zr_text_parse_bytes(const char *text, uint64_t *out);
 size_t zr_text_width(const char *text); /* columns on the screen */
 /* The text in so many columns, its middle left out where it is longer. `out` has room for all of it. */
 const char *zr_text_middle(char *out, const char *text, size_t columns);
-/* Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. */
+/*
+ * Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. Text
+ * from outside adds no lines: a line break in it is shown as other control characters are.
+ */
 void zr_text_wrap(FILE *to, int indent, int width, const char *text);
 
 /* --- table.c ---------------------------------------------------------------------------------- */

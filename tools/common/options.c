@@ -31,7 +31,15 @@ static void print_option(const struct zr_option *o) {
         printf("\n%*s", COLUMN, "");
     else
         printf("%*s", COLUMN - used, "");
-    zr_text_wrap(stdout, COLUMN, WIDTH, o->help);
+    for (const char *text = o->help; *text;) {
+        size_t length = strcspn(text, "\n");
+        char *line = strndup(text, length);
+        if (text != o->help)
+            printf("%*s", COLUMN, "");
+        zr_text_wrap(stdout, COLUMN, WIDTH, line ? line : "");
+        free(line);
+        text += length + (text[length] == '\n');
+    }
 }
 
 /* The lines of `text`, each behind `first` or, from the second on, behind as many spaces. */

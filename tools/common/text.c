@@ -106,7 +106,7 @@ const char *zr_text_middle(char *out, const char *text, size_t columns) {
 void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
     int at = indent;
     while (*text) {
-        int word = (int)strcspn(text, " \n");
+        int word = (int)strcspn(text, " ");
         if (at > indent && at + 1 + word > width) {
             fprintf(to, "\n%*s", indent, "");
             at = indent;
@@ -117,10 +117,6 @@ void zr_text_wrap(FILE *to, int indent, int width, const char *text) {
         free(harmless);
         free(copy);
         text += word;
-        if (*text == '\n') {
-            fprintf(to, "\n%*s", indent, "");
-            at = indent;
-        }
         text += *text != '\0';
     }
     fputc('\n', to);
