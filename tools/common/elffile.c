@@ -5,31 +5,54 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define MOST_BYTES ((off_t)256 << 20) /* several times the largest library of the stack */
+
+/* Regular files alone: to open a device, or a pipe, may do something, or wait. */
+static int open_regular(const char *path, struct stat *st) {
+    char again[32];
+    int fd = -1, there = open(path, O_PATH | O_CLOEXEC);
+
+    if (there < 0)
+        return -1;
+    snprintf(again, sizeof again, "/proc/self/fd/%d", there);
+    if (!fstat(there, st) && S_ISREG(st->st_mode) && st->st_size > 0 && st->st_size <= MOST_BYTES)
+        fd = open(again, O_RDONLY | O_CLOEXEC);
+    close(there);
+    return fd;
+}
+
+/* Read, not mapped: a file that its owner cuts off meanwhile would be the end of us. */
 bool zr_elf_open(struct zr_elf_file *elf, const char *path) {
     struct stat st;
-    void *map = MAP_FAILED;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    unsigned char *data;
+    size_t have = 0;
+    ssize_t got = 1;
+    int fd = open_regular(path, &st);
 
     *elf = (struct zr_elf_file){NULL, 0};
     if (fd < 0)
         return false;
-    if (!fstat(fd, &st) && st.st_size > 0)
-        map = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    data = malloc((size_t)st.st_size);
+    while (data && have < (size_t)st.st_size && got > 0) {
+        got = read(fd, data + have, (size_t)st.st_size - have);
+        have += got > 0 ? (size_t)got : 0;
+    }
     close(fd);
-    if (map == MAP_FAILED)
+    if (!have) {
+        free(data);
         return false;
-    *elf = (struct zr_elf_file){map, (size_t)st.st_size};
+    }
+    *elf = (struct zr_elf_file){data, have};
     return true;
 }
 
 void zr_elf_close(struct zr_elf_file *elf) {
-    if (elf->data)
-        munmap((void *)(uintptr_t)elf->data, elf->size);
+    free((void *)(uintptr_t)elf->data);
     *elf = (struct zr_elf_file){NULL, 0};
 }
 

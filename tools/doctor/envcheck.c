@@ -188,7 +188,9 @@ static bool is_inert(const struct zr_stack *stack, const char *name, enum reader
 }
 
 void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const struct zr_env_report *what), void *to) {
-    for (const char *s = NULL; (s = zr_environ_next(&stack->environ, s));) {
+    unsigned left = 256; /* of the stack; there are not half as many */
+
+    for (const char *s = NULL; left && (s = zr_environ_next(&stack->environ, s));) {
         struct zr_env_report found = {0};
         size_t length = strcspn(s, "=");
         int index;
@@ -198,6 +200,7 @@ void zr_env_check(const struct zr_stack *stack, void (*report)(void *to, const s
             continue;
         memcpy(found.name, s, length);
         index = index_of(found.name);
+        left -= index >= 0 || is_of_the_stack(found.name) || looks_like_a_key(found.name);
         if (index >= 0) {
             found.trouble = ZR_ENV_INERT;
             if (is_inert(stack, found.name, known[index].reader, &found))
