@@ -215,6 +215,7 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
             json_t *item = zr_json_object(not_readable, NULL);
             zr_json_count(item, "pid", (uint64_t)one->pid_inside);
             zr_json_count(item, "uid", one->uid);
+            zr_json_text(item, "path", one->path);
             zr_json_text(item, "why", one->why);
         }
     }
