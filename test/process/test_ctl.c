@@ -126,6 +126,22 @@ START_TEST(a_process_without_calls_is_waited_for_and_the_request_withdrawn) {
 }
 END_TEST
 
+/* By its owner, while root waits for the answer. */
+START_TEST(a_segment_that_is_cut_off_meanwhile_gives_no_answer) {
+    struct worker w = begin(idle);
+    struct zr_post post = {.process = process_of(w.pid)};
+    zr_post(&post, "trim", zr_post_clock());
+    ck_assert_int_eq(post.state, ZR_POST_WAITS);
+    kill(w.pid, SIGKILL);
+    finish(&w);
+    ck_assert_int_eq(truncate(post.process.path, 0), 0);
+    ck_assert(!zr_post_answered(&post));
+    zr_post_end(&post);
+    ck_assert_int_ne(post.state, ZR_POST_ANSWERED);
+    unlink(post.process.path);
+}
+END_TEST
+
 START_TEST(what_cannot_be_changed_says_why) {
     struct worker w = begin(busy);
     ck_assert_int_eq(sh("$Z ctl %d set route native", w.pid), 1);
@@ -287,6 +303,7 @@ int main(void) {
     tcase_add_test(t, a_host_floor_that_is_set_refuses_what_follows);
     tcase_add_test(t, a_check_is_made_when_it_is_asked_for);
     tcase_add_test(t, a_process_without_calls_is_waited_for_and_the_request_withdrawn);
+    tcase_add_test(t, a_segment_that_is_cut_off_meanwhile_gives_no_answer);
     tcase_add_test(t, what_cannot_be_changed_says_why);
     tcase_add_test(t, another_user_may_not_ask);
     tcase_add_test(t, a_cache_that_is_switched_off_keeps_nothing);

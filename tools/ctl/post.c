@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -46,6 +47,15 @@ static int open_for_writing(const struct zeroute_process *p) {
     return again;
 }
 
+/* Its owner may cut the file off at any time: what is missing reads as zeros, and nobody answers there. */
+static void replace_page(int signal, siginfo_t *info, void *context) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *at = (void *)((uintptr_t)info->si_addr / page * page);
+    (void)context;
+    if (mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+        _exit(128 + signal);
+}
+
 /* Maps the page of requests. False, said in the reply, if there is none. */
 static bool map_control(struct zr_post *p) {
     struct zeroute_segment_header h;
@@ -65,6 +75,7 @@ static bool map_control(struct zr_post *p) {
         fail(p, "its segment is damaged");
         return false;
     }
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = replace_page, .sa_flags = SA_SIGINFO}, NULL);
     p->map_size = sizeof *p->control;
     p->map = mmap(NULL, p->map_size, PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, (off_t)h.control_offset);
     if (p->map == MAP_FAILED) {
