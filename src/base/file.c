@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 size_t zr_read_file(const char *path, char *out, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     size_t have = 0;
     ssize_t n = 1;
 

@@ -288,6 +288,10 @@ START_TEST(the_library_itself_reads_the_file_and_the_environment_beats_it) {
                         "ZEROUTE_CONF_FILE=nowhere $W keep 1"),
                      0);
     says("zeroute: ZEROUTE_CONF_FILE: cannot read nowhere: No such file or directory");
+    /* Nobody writes into it, and nobody waits. */
+    ck_assert_int_eq(sh("mkfifo f; LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so "
+                        "ZEROUTE_CONF_FILE=f timeout 10 $W keep 1"),
+                     0);
 }
 END_TEST
 
