@@ -289,6 +289,22 @@ static void host(void) {
     release(q);
 }
 
+/* How it is cached by the processor is part of what was asked for. */
+static void host_flags(void) {
+    ze_host_mem_alloc_desc_t combined = host_desc;
+    void *p, *q;
+
+    combined.flags = ZE_HOST_MEM_ALLOC_FLAG_BIAS_WRITE_COMBINED;
+    OK(zeMemAllocHost(gpu.context, &host_desc, MIB, 0, &p));
+    release(p);
+    OK(zeMemAllocHost(gpu.context, &combined, MIB, 0, &q));
+    EXPECT(p != q && figure(&gpu, "calls.zeMemAllocHost") == 2);
+    release(q);
+    OK(zeMemAllocHost(gpu.context, &combined, MIB, 0, &p));
+    EXPECT(p == q && figure(&gpu, "calls.zeMemAllocHost") == 2);
+    release(p);
+}
+
 /* With this flag of Intel's own the caller names the memory: none that is kept will do. */
 static void host_of_the_caller(void) {
     ze_host_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, .flags = 1u << 30};
@@ -368,6 +384,7 @@ static const struct part all[] = {PART(reuse),
                                   PART(idle),
                                   PART(lasting),
                                   PART(host),
+                                  PART(host_flags),
                                   PART(host_of_the_caller),
                                   PART(adapter),
                                   PART(adapter_vouched),

@@ -94,10 +94,12 @@ static void wrong_arguments(void) {
     void *p = on_card(&gpu, 0, MIB), *out = &gpu;
 
     release(p);
+    OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 1, card, &p)); /* would do for an alignment of 3 */
+    release(p);
     p = on_card(&gpu, 0, 2 * MIB);
     for (int round = 0; round < 2; round++) {
         unsigned n = 0, code[12];
-        uint64_t before = allocs();
+        uint64_t before = allocs(), given_back = frees();
 
         code[n++] = zeMemAllocDevice(gpu.context, &device_desc, 0, 0, card, &out);
         EXPECT(out == NULL);
@@ -117,8 +119,10 @@ static void wrong_arguments(void) {
         EXPECT(code[0] != 0 && out == &gpu);
         code[0] = zeMemFreeExt(gpu.context, NULL, p);
         code[1] = zeMemFree(gpu.context, NULL);
-        printf("%x %x\n", code[0], code[1]);
-        EXPECT(ext_frees() == 1u + (unsigned)round && code[0] != 0 && code[1] != 0);
+        code[2] = zeMemFree(NULL, p);
+        printf("%x %x %x\n", code[0], code[1], code[2]);
+        EXPECT(ext_frees() == 1u + (unsigned)round && code[0] != 0 && code[1] != 0 && code[2] != 0);
+        EXPECT(frees() == given_back + 2);
     }
     release(p); /* is still whole */
     EXPECT(on_card(&gpu, 0, 2 * MIB) == p);

@@ -55,6 +55,7 @@ static uint64_t value(const struct child *c, const char *name) {
     X(threads_that_fit_together_are_not_refused, LASTING, keep, shared_out)                                            \
     X(nor_within_a_limit, LASTING ",limit:64MiB", keep, shared_out)                                                    \
     X(host_memory_is_kept_on_request, LASTING ",cache_host:on", keep, host)                                            \
+    X(host_memory_is_kept_for_the_same_flags, LASTING ",cache_host:on", keep, host_flags)                              \
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)                     \
     X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                                \
     X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)                \
