@@ -6,9 +6,13 @@
 #include "sim.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <locale.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -237,6 +241,52 @@ static void quick(void) {
     quick_exit(0);
 }
 
+/* Older loaders lack it. */
+extern ze_result_t newer(ze_context_handle_t, const void *, void *,
+                         ze_ipc_mem_handle_t *) __asm__("zeMemGetIpcHandleWithProperties") __attribute__((weak));
+
+/* With no descriptor to be had, so that whatever we look up meanwhile fails. The driver has a slab, and needs none. */
+static void errno_and_dlerror_stay(void) {
+    ze_ipc_mem_handle_t handle;
+    void *p;
+
+    gpu = first_gpu();
+    on_card(&gpu, 0, 64 * KIB);
+    limited(RLIMIT_NOFILE, 3);
+    for (int i = 0; i < 400; i++) {
+        errno = 42;
+        OK(zeMemAllocDevice(gpu.context, &device_desc, 64 * KIB, 0, gpu.card[0], &p));
+        EXPECT(errno == 42);
+        OK(zeMemFree(gpu.context, p));
+        EXPECT(errno == 42);
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+    if (newer)
+        EXPECT(newer(NULL, NULL, NULL, &handle) != ZE_RESULT_SUCCESS && errno == 42);
+    EXPECT(dlerror() == NULL);
+}
+
+static void signals_umask_and_locale_stay(void) {
+    struct sigaction before[65] = {0}, now;
+    sigset_t mask_before, mask;
+    mode_t bits = umask(027);
+
+    EXPECT(setlocale(LC_ALL, "C"));
+    sigprocmask(SIG_BLOCK, NULL, &mask_before);
+    for (int i = 1; i < 65; i++)
+        sigaction(i, NULL, &before[i]);
+    start();
+    threads(4, 50);
+    for (int i = 1; i < 65; i++)
+        if (sigaction(i, NULL, &now) == 0)
+            EXPECT(now.sa_handler == before[i].sa_handler && now.sa_flags == before[i].sa_flags);
+    sigprocmask(SIG_BLOCK, NULL, &mask);
+    for (int i = 1; i < 65; i++)
+        EXPECT(sigismember(&mask, i) == sigismember(&mask_before, i));
+    EXPECT(umask(bits) == 027);
+    EXPECT(strcmp(setlocale(LC_ALL, NULL), "C") == 0);
+}
+
 static const struct part all[] = {PART(outside_main),
                                   PART(without_descriptors),
                                   PART(descriptors_closed_first),
@@ -255,6 +305,8 @@ static const struct part all[] = {PART(outside_main),
                                   PART(threads_come_and_go),
                                   PART(small_stacks),
                                   PART(quick),
+                                  PART(errno_and_dlerror_stay),
+                                  PART(signals_umask_and_locale_stay),
                                   {NULL, NULL}};
 
 int main(int argc, char **argv) {
