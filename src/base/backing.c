@@ -1,6 +1,6 @@
 /*
- * backing:eager: the driver's debug keys that end deferred backing, set before the driver reads them. What the user
- * has set is not touched.
+ * backing:eager: sets the driver's debug keys that end deferred backing, before the driver reads them. What the user
+ * has set stays as it is.
  */
 #include "base/base.h"
 
@@ -64,8 +64,8 @@ void zr_backing_apply(void) {
 }
 
 /*
- * A program that is linked to the loader calls zeInit past us: its environment must be right before main. Costs every
- * other process one look at the environment.
+ * A program that is linked to the loader calls zeInit past us, so its environment must be right before main. Every
+ * other process pays for one look at its environment.
  */
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF");

@@ -62,14 +62,14 @@ extern const char *const zr_via_name[ZR_VIAS];
 
 /* --- config.c: the settings in force ------------------------------------------------------------------------------ */
 /*
- * zr_config.NAME: all zero before zr_config_load(). What it names never changes: a change puts another in its place.
- * Copy a structure (a limit) once and look at the copy, or its parts may be of two settings.
+ * zr_config.NAME: all zero before zr_config_load(). A change publishes a new structure and leaves the old one as it is.
+ * Copy a compound setting (a limit) once and look at the copy, or its parts may come from two structures.
  */
 extern struct zr_settings *zr_config_in_force; /* atomic */
 #define zr_config (*__atomic_load_n(&zr_config_in_force, __ATOMIC_ACQUIRE))
 /* What the process was started with. */
 extern struct zr_settings zr_config_at_start;
-/* Reads environment and file. At the first touch of Level Zero, never before. Idempotent, any thread. */
+/* Reads the environment and the file, at the first touch of Level Zero and never earlier. Idempotent; any thread. */
 void zr_config_read(void);
 extern bool zr_config_loaded; /* atomic */
 static inline void zr_config_load(void) {
@@ -77,51 +77,51 @@ static inline void zr_config_load(void) {
         zr_config_read();
 }
 /*
- * Changes one setting of the running process, checked as any is. False: the settings are as they were, `why` says why.
- * One thread at a time. Each value is kept for good, because others may be looking at it: 512 different ones at most.
+ * Changes one setting of the running process. On a bad value returns false, says why in `why` and changes nothing. One
+ * caller at a time. Old structures are never freed, since other threads may be reading them: at most 512 of them.
  */
 bool zr_config_change(const char *name, const char *value, char *why, size_t size);
 
 /* --- backing.c: backing:eager ------------------------------------------------------------------------------------- */
-/* Into the environment, before the driver reads it; what the user has set is not touched. */
+/* Sets the driver's variables before the driver reads them. What the user has set stays as it is. */
 void zr_backing_apply(void);
-/* What became of it, for people; empty: it was not asked for. */
+/* What came of it, in words; empty if backing:eager is not set. */
 const char *zr_backing_in_force(void);
 
 /* --- log.c -------------------------------------------------------------------------------------------------------- */
-/* One line on stderr by write(2), "zeroute: " in front; each message once in a process. Preserves errno. */
+/* Prints one line on stderr with write(2), prefixed "zeroute: ", each message once per process. Preserves errno. */
 void zr_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* --- lifecycle.c: fork, the end of a thread, the end of the process ----------------------------------------------- */
 struct zr_module {
-    void (*fork_child)(void);  /* in the child, whose only thread calls it, with no lock held: forget */
+    void (*fork_child)(void);  /* in the child, on its only thread, with no lock held: forget everything */
     void (*thread_end)(void);  /* in the thread that ends */
-    void (*process_end)(void); /* once, while libraries are being taken down */
+    void (*process_end)(void); /* once, while libraries are being torn down */
 };
-/* Names the modules, in the order in which they are told. Once, before any of them is used. */
+/* Registers the modules, in the order in which they are called. Once, before any of them is used. */
 void zr_lifecycle_modules(const struct zr_module *modules, size_t count);
-/* Once, cold, before anything that a child must not inherit is made. */
+/* Arms the detection of fork. Call it before creating anything that a child must not inherit. Idempotent. */
 void zr_fork_arm(void);
 void zr_fork_child(void);
 /*
- * Around dl_iterate_phdr: it holds a lock of the dynamic linker that glibc does not reset in a child, where a dlopen
- * would wait for it for ever. So a fork waits for threads that are inside, and meanwhile, and in a child of raw clone
- * that was unlucky, the answer is false: do without.
+ * Bracket dl_iterate_phdr, which holds a lock of the dynamic linker that glibc does not reset in a child: dlopen would
+ * hang there. fork waits for threads that are inside. zr_walk_begin() returns false, and the caller does without, while
+ * a fork is under way, and in a child of raw clone whose parent was inside.
  */
 bool zr_walk_begin(void);
 void zr_walk_end(void);
 extern const volatile uint32_t *zr_fork_word;
-/* At every hook, before any lock or table is touched: sees fork, and raw clone too. One load. */
+/* Called at every hook, before any lock or table is touched. Detects fork and raw clone. One load. */
 static inline void zr_fork_check(void) {
     if (unlikely(*__atomic_load_n(&zr_fork_word, __ATOMIC_ACQUIRE) == 0))
         zr_fork_child();
 }
-/* Has the end of this thread handled. False: it is ending already, or libc has no memory for it. */
+/* Registers the exit handler of this thread. Returns false if it is ending already or libc has no memory for it. */
 bool zr_thread_register(void);
 static inline bool zr_thread_attend(void) {
     return likely(zr_thread.attended && !zr_thread.ended) || zr_thread_register();
 }
-/* The process is being torn down, or has rights of its own (AT_SECURE): calls go straight down, uncounted. */
+/* The process is being torn down, or is setuid or the like (AT_SECURE): calls go straight down, uncounted. */
 extern bool zr_exiting_now;
 static inline bool zr_exiting(void) {
     return unlikely(__atomic_load_n(&zr_exiting_now, __ATOMIC_RELAXED));
@@ -132,18 +132,18 @@ void zr_process_end(void);
 /* Zeroed pages, or NULL. Preserves errno. */
 void *zr_pages(size_t bytes);
 void zr_pages_back(void *pages, size_t bytes);
-/* A zeroed piece of a page, for good, aligned to 64 bytes; NULL when mmap fails. Takes a lock. */
+/* Zeroed memory that is never freed, aligned to 64 bytes; NULL if mmap fails. Takes a lock. */
 void *zr_piece(size_t bytes);
-/* The protection of the mapping that holds all these bytes, and its bounds; -1: there is none. Some 50 us. */
+/* The protection and the bounds of the mapping that holds all these bytes; -1 if there is none. Takes some 50 us. */
 int zr_mapping(uintptr_t start, uintptr_t end, uintptr_t *low, uintptr_t *high);
 /*
- * With -1, makes memory of others writable and returns the protection it had, with which a second call restores it. -1:
- * these bytes do not lie in one mapping, are code, or may not be written.
+ * With protection -1, makes foreign memory writable and returns its old protection, which a second call restores.
+ * Returns -1 if the bytes do not lie in one mapping, are code, or cannot be made writable.
  */
 int zr_pages_protect(void *start, size_t bytes, int protection);
 
 /* --- file.c: small files of the system ---------------------------------------------------------------------------- */
-/* The beginning of a file as a string; 0 and an empty one when it cannot be read. */
+/* Reads the beginning of a file as a string and returns its length; 0 and "" if it cannot be read. */
 size_t zr_read_file(const char *path, char *out, size_t size);
 /* The same below $ZEROUTE_ROOT, which moves /proc and /sys for tests. */
 size_t zr_read_system(const char *path, char *out, size_t size);
@@ -158,11 +158,11 @@ static inline uint64_t zr_hash_bytes(const void *bytes, size_t length) {
 static inline uint64_t zr_hash(const char *text) {
     return zr_hash_bytes(text, __builtin_strlen(text));
 }
-/* Calls see() for each entry of such a folder, dots left out, until it returns false, or so often. Without malloc. */
+/* Calls see() for at most `most` entries of a folder, dot files left out, until it returns false. No malloc. */
 void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg);
-/* In place: what is not printable ASCII becomes '?', and nothing "?". */
+/* Replaces what is not printable ASCII by '?', in place. Returns "?" for an empty text. */
 const char *zr_printable(char *text);
-/* A decimal number after blanks; UINT64_MAX: there is none. */
+/* Parses a decimal number after blanks; UINT64_MAX if there is none. */
 uint64_t zr_number(const char *s);
 
 /* --- elf.c: loaded libraries -------------------------------------------------------------------------------------- */
@@ -175,23 +175,23 @@ struct zr_elf {
     char soname[128]; /* DT_SONAME, else the file's name; the program's own name for the program */
     char path[4096];  /* empty for the program */
 };
-/* The library that holds this address. False: none. Some microseconds. */
+/* Finds the library that holds this address; false if none does. Takes some microseconds. */
 bool zr_elf_find(const void *address, struct zr_elf *out);
-/* Calls see() for each library until it returns true; says whether one did. */
+/* Calls see() for each library until it returns true. Returns whether it did. */
 bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
-/* Another number than before: libraries were loaded or unloaded. About 100 ns. */
+/* Changes whenever a library is loaded or unloaded. About 100 ns. */
 uint64_t zr_elf_generation(void);
-/* Whether a library of such a file name is loaded; and whether in a namespace of dlmopen, where there is no preload. */
+/* Whether a library with such a file name is loaded; and whether in any namespace: those of dlmopen have no preload. */
 bool zr_elf_named(bool (*named)(const char *file));
 bool zr_elf_elsewhere(bool (*named)(const char *file));
 
 /* --- dl.c: the dynamic linker, past ourselves --------------------------------------------------------------------- */
-/* The real dlsym, asked from our place in the search order. */
+/* Calls the real dlsym, from our place in the search order. */
 void *zr_real_dlsym(void *handle, const char *name);
-/* Asked of a loaded library, or of the one that holds an address; NULL: it is not loaded, or has no such symbol. */
+/* Looks in a loaded library, or in the one that holds an address; NULL if it is not loaded or has no such symbol. */
 void *zr_dlsym_in(const char *path, const char *name);
 void *zr_dlsym_from(const void *address, const char *name);
-/* The addresses that the hooks of dlsym and dlopen jump to. Resolve them if need be. */
+/* Resolve the addresses that the hooks of dlsym and dlopen jump to. */
 void *zr_dlsym_resolve(void);
 void *zr_dlopen_resolve(void);
 

@@ -10,7 +10,7 @@ enum { MOST_CHANGES = 512 };
 
 struct zr_settings zr_config_at_start;
 struct zr_settings *zr_config_in_force = &zr_config_at_start;
-static struct zr_settings *made[MOST_CHANGES]; /* by changes */
+static struct zr_settings *made[MOST_CHANGES]; /* by zr_config_change() */
 static unsigned made_count;
 static struct zr_lock lock;
 bool zr_config_loaded;
@@ -38,7 +38,7 @@ static void load(void) {
     if (text)
         zr_settings_parse(&zr_config, text, ',', warn, where);
     if (zr_config.check > ZR_CHECK_NONE)
-        zr_config.cache = false; /* every block is one of the driver's, and none is used again at once */
+        zr_config.cache = false; /* check wants one driver allocation per block, and no immediate reuse */
     zr_backing_apply();
 }
 
@@ -56,7 +56,7 @@ void zr_config_read(void) {
     errno = saved;
 }
 
-/* One that was made before: a setting that goes back and forth costs no memory. */
+/* An equal structure made before, or NULL: a setting that goes back and forth costs no memory. */
 static struct zr_settings *alike(const struct zr_settings *s) {
     if (memcmp(s, &zr_config_at_start, sizeof *s) == 0)
         return &zr_config_at_start;

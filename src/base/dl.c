@@ -4,11 +4,11 @@
 
 #include <errno.h>
 
-/* Written by whoever comes first; whoever comes second stores the same value. The hooks jump there. */
+/* The hooks jump there. Threads that race to resolve them store the same value. */
 void *zr_dlsym_real __attribute__((visibility("hidden")));
 void *zr_dlopen_real __attribute__((visibility("hidden")));
 
-/* Not as a tail call: the function that is called must see a return address of ours. */
+/* Not a tail call: the callee must see a return address of ours. */
 static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, void *handle, const char *name) {
     void *p = ((void *(*)(void *, const char *))(uintptr_t)f)(handle, name);
     void *volatile kept = p;
@@ -17,8 +17,8 @@ static ZR_BEFORE_SANITIZERS __attribute__((noinline)) void *call_dlsym(void *f, 
 }
 
 /*
- * The next definition after us may be another preload's, which then is called as it would be without us; it usually
- * has no version, and then only a dlsym without one finds it.
+ * The next definition may be another preload's, which is then called as it would be without us. It usually has no
+ * symbol version, so only a dlsym without one finds it.
  */
 ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlsym_resolve(void) {
     int saved = errno;

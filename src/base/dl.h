@@ -16,8 +16,8 @@ __asm__(".symver dlopen, dlopen@GLIBC_2.2.5\n"
         ".symver dladdr, dladdr@GLIBC_2.2.5\n");
 
 /*
- * A sanitizer's run-time library looks up what it intercepts before it has set itself up: what it runs of ours must not
- * call it.
+ * A sanitizer's run-time library looks up what it intercepts before it has set itself up: our code that such a lookup
+ * runs must not call it.
  */
 #define ZR_BEFORE_SANITIZERS __attribute__((no_sanitize("address", "thread", "undefined")))
 

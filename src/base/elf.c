@@ -58,7 +58,7 @@ static void read_build_id(struct zr_elf *elf, const char *at, const ElfW(Phdr) *
     }
 }
 
-/* False: it does not hold this address, which is 0 for any. */
+/* Returns false if the library does not hold the address; 0 matches any library. */
 static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address) {
     const ElfW(Phdr) *dynamic = NULL;
     bool holds = address == 0;
@@ -103,7 +103,7 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
     return read_elf(s->elf, info, s->address) && (!s->see || s->see(s->elf, s->arg));
 }
 
-/* 0 as well where the list may not be walked now. */
+/* Returns 0 also where the list must not be walked now. */
 static int walk(int (*see)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
     int result;
 
@@ -162,7 +162,7 @@ struct namespaces {
     const struct namespaces *next;
 };
 
-/* As a debugger finds them: from the program itself. */
+/* Through DT_DEBUG of the program, as a debugger does. */
 static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size;
     for (int i = 0; i < info->dlpi_phnum; i++) {

@@ -1,9 +1,9 @@
 /*
- * Fork, the end of a thread and the end of the process, each told to every module by the one table.
+ * Tells the modules of the one table about fork, the end of a thread and the end of the process.
  *
- * A child of fork starts with nothing of ours. There are two ways to notice it: the atfork handler, and a word on a
- * page that the kernel wipes in every child with memory of its own, which sees raw clone too. vfork and posix_spawn
- * share the parent's memory until exec and change nothing.
+ * A child of fork starts with nothing of ours. Two things detect it: the atfork handler, and a page that the kernel
+ * wipes in every child that has its own memory (MADV_WIPEONFORK), which catches raw clone too. vfork and posix_spawn
+ * share the parent's memory until exec and need nothing.
  */
 #include "base/base.h"
 
@@ -35,7 +35,7 @@ void zr_lifecycle_modules(const struct zr_module *all, size_t count) {
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
 static unsigned walkers, forks; /* threads in dl_iterate_phdr, and in fork */
-static bool lost;               /* a walker is none of ours any more, and the dynamic linker's lock is held for ever */
+static bool lost;               /* a thread of the parent was walking: the dynamic linker's lock stays held */
 
 bool zr_walk_begin(void) {
     __atomic_fetch_add(&walkers, 1, __ATOMIC_SEQ_CST);
@@ -49,7 +49,7 @@ void zr_walk_end(void) {
     __atomic_fetch_sub(&walkers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Not for ever: a walker may wait for whoever forks. */
+/* Waits for walkers, but only for 50 ms: one of them may be waiting for the thread that forks. */
 static void fork_begins(void) {
     int saved = errno;
 
@@ -86,7 +86,7 @@ void zr_fork_arm(void) {
     errno = saved;
 }
 
-/* One thread is left, and what others were changing may be half changed: modules forget. */
+/* This is the only thread left, and what others were changing may be half changed: modules forget it. */
 void zr_fork_child(void) {
     int saved = errno;
 
@@ -112,7 +112,7 @@ static void thread_end(void *unused) {
             modules[i].thread_end();
 }
 
-/* libc takes the dynamic linker's lock here: call it without one of ours. */
+/* libc takes a lock of the dynamic linker here: the caller holds none of ours. */
 bool zr_thread_register(void) {
     int saved = errno;
 

@@ -1,8 +1,8 @@
 /*
- * A lock of four bytes: no libpthread, and all zero is unlocked. One locked instruction takes it, a plain store
- * releases it. Critical sections are short and call nobody, so a waiter spins (test and test-and-set, with exponential
- * backoff: the holder's cache lines are left alone meanwhile); if the holder has lost its processor, it sleeps a little
- * between tries. A child of fork has another number than its parent: it finds free what threads of its parent held.
+ * A spinlock of four bytes without libpthread; all zero is unlocked. One locked instruction takes it, a plain store
+ * releases it. Critical sections are short, so a waiter spins (test and test-and-set, exponential backoff). If that
+ * takes long, the holder has been preempted, and the waiter sleeps between tries. The word is the number of the
+ * process: a child of fork has another one, and so finds every lock of its parent free.
  */
 #ifndef ZEROUTE_LOCK_H
 #define ZEROUTE_LOCK_H

@@ -23,8 +23,8 @@ static bool said_before(const char *line) {
 }
 
 /*
- * Silent where the library is to be as good as absent. Names from outside are not to steer a terminal; a message may
- * go on in lines that are indented.
+ * Silent in setuid programs (AT_SECURE). Whatever could steer a terminal becomes '?'; a message may continue in
+ * indented lines.
  */
 void zr_warn(const char *fmt, ...) {
     char line[1100] = "zeroute: ";
@@ -40,7 +40,7 @@ void zr_warn(const char *fmt, ...) {
     if (!getauxval(AT_SECURE) && !said_before(line)) {
         line[length] = '\n';
         ssize_t told = write(2, line, length + 1);
-        (void)told; /* or there is nobody to tell */
+        (void)told; /* if it fails, there is nobody to tell */
     }
     errno = saved;
 }

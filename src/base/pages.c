@@ -11,7 +11,7 @@
 enum { CHUNK = 256 << 10, LINE = 64 };
 
 static struct zr_lock piece_lock;
-static uintptr_t piece_next; /* in a chunk, which ends at the next multiple of its size; one word: never half changed */
+static uintptr_t piece_next; /* in a chunk, which ends at the next multiple of CHUNK; one word: never half changed */
 
 void *zr_pages(size_t bytes) {
     int saved = errno;
@@ -34,9 +34,9 @@ void *zr_piece(size_t bytes) {
     bytes = (bytes + LINE - 1) & ~(size_t)(LINE - 1);
     zr_lock(&piece_lock);
     if ((-piece_next & (CHUNK - 1)) < bytes) {
-        uintptr_t pages = (uintptr_t)zr_pages(2 * CHUNK); /* what is never touched of it takes no memory */
+        uintptr_t pages = (uintptr_t)zr_pages(2 * CHUNK); /* untouched pages take no memory */
 
-        if (pages) /* not its very start: that is the end of the chunk before */
+        if (pages) /* not at its very start, which reads as the end of the chunk before */
             piece_next = ((pages + CHUNK - 1) & ~(uintptr_t)(CHUNK - 1)) + LINE;
     }
     if ((-piece_next & (CHUNK - 1)) >= bytes) {

@@ -47,7 +47,7 @@ static bool is_name(const char *s, size_t length, const char *word) {
     return !word[length];
 }
 
-/* In place. */
+/* Trims in place. */
 static char *trim(char *s) {
     static const char blanks[] = " \t\r\n";
     size_t length;
@@ -105,7 +105,7 @@ struct unit {
     uint64_t factor;
 };
 
-/* A number and the name of a unit, times the unit, rounded down; false: no such number or unit, or too much. */
+/* Parses a number with a unit, rounded down to a whole; false if it is malformed or too large. */
 static bool with_unit(const char *s, const struct unit *units, uint64_t *out) {
     zr_u128 n;
 
@@ -145,7 +145,7 @@ bool zr_parse_time(const char *s, uint64_t *ns) {
     return with_unit(s, units, ns);
 }
 
-/* Decimal or 0x hexadecimal, from 1 to `most`, and then `end`. */
+/* Parses all up to `end`: decimal or 0x hexadecimal, from 1 to `most`. */
 static bool integer(const char *s, const char *end, uint64_t most, uint64_t *out) {
     char *stop;
 
@@ -298,7 +298,7 @@ bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
     bool good = true;
 
     for (size_t length; *text; text += length + (text[length] != '\0')) {
-        char item[sizeof c->text + 64], why[640], *trimmed; /* what is longer still has a value that is too long */
+        char item[sizeof c->text + 64], why[640], *trimmed; /* the value of a longer item is too long, too */
 
         length = strcspn(text, ends);
         snprintf(item, sizeof item, "%.*s", (int)length, text);

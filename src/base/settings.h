@@ -8,7 +8,7 @@
 
 __extension__ typedef unsigned __int128 zr_u128;
 
-/* A value of a CHOICE: its place among those of the setting. */
+/* A value of a CHOICE is its position in the list of the setting. */
 enum zr_value {
 #define ZR_VALUES(first, ...) first = 0, __VA_ARGS__,
 #include "base/settings.def"
@@ -77,9 +77,9 @@ bool zr_settings_parse(struct zr_settings *c, const char *text, char separator,
                        void (*bad)(const char *why, void *data), void *data);
 /* All settings as "key:value,..." in the order of the table; always terminated. Returns the full length. */
 size_t zr_settings_print(const struct zr_settings *c, char *out, size_t size);
-/* 12GiB, 512M, 1.5g, 80 %: false if it is nothing of the kind. K, M, G, T and KiB are 1024s, KB is 1000s. */
+/* Parses 12GiB, 512M, 1.5g or 80 %; false if it is none of these. K, M, G, T and KiB are 1024s, KB is 1000s. */
 bool zr_parse_amount(const char *s, struct zr_amount *out);
-/* 1s, 500ms, 20us, 5ns, 2m: a bare number is seconds. */
+/* Parses 1s, 500ms, 20us, 5ns or 2m; a bare number is seconds. */
 bool zr_parse_time(const char *s, uint64_t *ns);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * All that a thread of the process has of ours, in one thread-local structure. Each part belongs to the folder
- * that it is named after; nothing else in src/ is thread-local.
+ * All thread-local state, in one structure. Each part belongs to the folder that it is named after; nothing else in
+ * src/ is thread-local.
  */
 #ifndef ZEROUTE_BASE_THREAD_H
 #define ZEROUTE_BASE_THREAD_H
@@ -20,19 +20,19 @@ struct zr_thread {
     bool inside;            /* in one of our implementations: a nested call goes straight down */
     bool pooled;            /* below a pool of ours, which books what it hands out itself */
     bool attended;          /* zr_thread_attend() has registered the end of this thread */
-    bool ended;             /* its end was handled: whatever it still does, it does without a part of its own */
+    bool ended;             /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
     uint8_t retrying;       /* within ZR_WITH_ROOM: how deep */
     bool limited;           /* the limit has refused the last allocation */
     bool counted;           /* or has counted it */
-    uint32_t refused;       /* the code of the last allocation, for callers between us and whom codes are translated */
-    const void *told_free;  /* a wrong free at a SYCL entry point that check has reported: not again below */
+    uint32_t refused;       /* the code of the last allocation, for callers that are given a translated one */
+    const void *told_free;  /* a wrong free that check has reported at a SYCL entry point: not again below */
     struct zr_watch *watch; /* what reaches Level Zero is noted there, or NULL */
     struct {
-        struct zr_shard *shard; /* NULL: none yet, or none to be had */
+        struct zr_shard *shard; /* NULL: none yet, or none available */
         bool off;               /* there are no statistics */
-        bool shared;            /* its shard is the one of all threads that found no other: updates are atomic */
+        bool shared;            /* its shard is the one that threads without their own share: updates are atomic */
         const struct zr_library *library; /* that called last */
-        uint32_t library_checks;          /* calls until the list of libraries is looked at again */
+        uint32_t library_checks;          /* calls until the list of libraries is checked again */
         struct zr_pace *pace;             /* which calls are quick, and when the next of them is timed */
         uint32_t random;
     } stats;

@@ -13,7 +13,7 @@ typedef int (*personality)(int, int, uint64_t, void *, void *);
 int __gcc_personality_v0(int version, int actions, uint64_t class, void *exception, void *context);
 void _Unwind_Resume(void *exception);
 
-/* It is in use: somebody is throwing with it. */
+/* Loaded, because somebody is throwing with it. */
 static void *in_libgcc(const char *name) {
     return zr_dlsym_in("libgcc_s.so.1", name);
 }
@@ -27,7 +27,7 @@ int __gcc_personality_v0(int version, int actions, uint64_t class, void *excepti
 void _Unwind_Resume(void *exception) {
     void (*resume)(void *) = (void (*)(void *))(uintptr_t)in_libgcc("_Unwind_Resume");
 
-    /* Only the real personality sends anybody here, so the real one is there. */
+    /* Only the real personality leads here, so libgcc_s is loaded. */
     if (resume)
         resume(exception);
     __builtin_trap();
