@@ -1,8 +1,8 @@
 /*
- * Objects that are opened with RTLD_DEEPBIND bind past every preload, and a loader that comes with one finds the tables
- * of its drivers past us. dlopen notes what is opened so. At the next dlsym the object is loaded and relocated: its
- * slots for dlsym and dlopen, and those of the loader, are redirected to us, where they would lead without
- * RTLD_DEEPBIND. No other slot is written.
+ * Objects opened with RTLD_DEEPBIND bind past every preload, and a loader opened that way finds its drivers' tables
+ * past us. The dlopen hook notes their names. At the next dlsym the object is loaded and relocated: its GOT slots for
+ * dlsym and dlopen, and those of the loader, are then pointed at us, where they would lead without RTLD_DEEPBIND. No
+ * other slot is written.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 
 enum { OPENED = 8, PATH = 4096 };
-static char opened[OPENED][PATH]; /* the last ones, by the names they were opened by */
+static char opened[OPENED][PATH]; /* the last ones, as passed to dlopen */
 static unsigned opened_count;
 bool zr_deep_seen;
 
-/* Called by dlopen before it goes on. What is loaded already keeps the scope it has. */
+/* Called by the dlopen hook before the real dlopen. What is loaded already keeps its scope. */
 ZR_BEFORE_SANITIZERS __attribute__((used)) void zr_deep_open(const char *file, int mode) {
     int saved = errno;
     void *there = file ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
@@ -32,7 +32,7 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void zr_deep_open(const char *file, i
     errno = saved;
 }
 
-/* False: it leads to us already, or is no slot of these two. *refused: its page cannot be written. */
+/* Returns false if the slot leads to us already or is neither of the two. *refused: its page cannot be written. */
 static bool redirect_slot(const char *name, void **slot, bool *refused) {
     bool is_dlsym = strcmp(name, "dlsym") == 0, is_dlopen = strcmp(name, "dlopen") == 0;
     void *to = is_dlsym ? ZR_POINTER(zr_dlsym) : ZR_POINTER(zr_dlopen);
@@ -51,7 +51,7 @@ static bool redirect_slot(const char *name, void **slot, bool *refused) {
     return true;
 }
 
-/* True: a slot led elsewhere. The reference keeps the object loaded; libc gives it when the object is relocated. */
+/* Returns whether a slot led elsewhere. dlopen waits until the object is relocated; its reference keeps it loaded. */
 static bool redirect(const char *file) {
     void *handle = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
     struct link_map *map = NULL;
@@ -101,6 +101,6 @@ void zr_deep_look(void) {
         !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
         zr_missed("calls through the Level Zero loader, which was opened deep-bound (RTLD_DEEPBIND) and had started "
                   "its drivers before it was found" ZR_DEEP);
-    dlerror(); /* a lookup that failed was ours */
+    dlerror(); /* clears the error of a failed lookup of ours */
     errno = saved;
 }

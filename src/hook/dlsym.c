@@ -1,12 +1,12 @@
 /*
  * dlsym: what a process gets when it asks for a Level Zero function by name. And dlopen, for deep.c.
  *
- * The functions themselves are assembly: a name that is none of ours leaves by a jump, with the caller's return
- * address still on the stack, so that RTLD_NEXT is answered from the caller's place in the order, and dlopen searches
- * the caller's own path, whatever the optimiser does. For other names zr_dlsym_answer decides what is returned.
+ * The functions themselves are assembly: for a name that is not ours they jump to the real function with the caller's
+ * return address still on the stack, so that RTLD_NEXT is resolved from the caller's place in the order, and dlopen
+ * searches the caller's own path, whatever the optimiser does. For our names zr_dlsym_answer decides what is returned.
  *
- * Our own ze* exports are hidden versions: a caller that was linked against the loader binds to them, and
- * dlsym never finds them. So a program that probes with dlsym finds what it would find without us.
+ * Our own ze* exports have hidden versions: a caller that was linked against the loader binds to them, but dlsym never
+ * finds them. So a program that probes with dlsym finds what it would find without us.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -34,7 +34,7 @@ struct decision zr_dlsym_answer(void *handle, const char *name, const void *call
     "    .cfi_adjust_cfa_offset -8\n"                                                                                  \
     "    popq %rdi\n"                                                                                                  \
     "    .cfi_adjust_cfa_offset -8\n"
-/* zr_NAME: the body decides, and from its label 2 on the real function is jumped to. */
+/* zr_NAME: the body decides; at its label 2 it jumps to the real function. */
 #define HOOK(name, body)                                                                                               \
     __asm__(".text\n"                                                                                                  \
             ".p2align 4\n"                                                                                             \
@@ -80,7 +80,7 @@ static int find(const char *const *names, int count, const char *name) {
     return -1;
 }
 
-/* What the caller gets instead of p: a hook when p belongs to a loader, or is a driver's table getter. */
+/* What the caller gets instead of p: a hook if p belongs to a loader or is a driver's table getter. */
 static void *hook_for(void *p, void *handle, int entry, int table) {
     int n;
     enum zr_loaded_kind kind = zr_loaded_of(p, handle, &n);
@@ -98,8 +98,8 @@ static void *hook_for(void *p, void *handle, int entry, int table) {
 }
 
 /*
- * As the real dlsym(RTLD_DEFAULT) would from the caller's place: the global scope, then what the caller's
- * own library depends on. What only the real one can find is left to it, and met again at a table.
+ * Searches as dlsym(RTLD_DEFAULT) would for the caller: the global scope, then the dependencies of the caller's own
+ * library. What only the real dlsym can find is left to it, and hooked later in a table.
  */
 static void *default_scope(const char *name, const void *caller) {
     void *p = zr_real_dlsym(RTLD_DEFAULT, name);

@@ -1,7 +1,7 @@
 /*
- * Functions that are asked for by extension name: only the driver knows them. Some export and import memory, or ask the
- * driver to call back or to unmap something when a block is freed: such a block must not be cached. Of several drivers
- * in one process the first one's functions are seen.
+ * Functions that only the driver knows, requested from it by name. Some export or import memory, or make the driver
+ * call back or unmap something when a block is freed: such a block must not be cached. With several drivers in one
+ * process, only the functions of the first one are hooked.
  */
 #include "hook/hook.h"
 #include "policy/policy.h"
@@ -18,7 +18,7 @@ static void *visible(const void *ptr) {
 
 #define NO_HOOK (&(struct zr_call){.hook = ZR_HOOK_PLT})
 
-/* on_NAME(): the driver's own function, and what follows from its success. */
+/* on_NAME() calls the driver's own function, then `follows` if it succeeded. */
 #define EXTENSION(name, parameters, arguments, follows)                                                                \
     static ze_result_t(*real_##name) parameters;                                                                       \
     static ze_result_t on_##name parameters {                                                                          \
@@ -39,7 +39,7 @@ EXTENSION(zexMemFreeRegisterCallbackExt, (ze_context_handle_t context, void *des
           (context, desc, visible(ptr)), zr_registry_pin(ptr))
 EXTENSION(zeIntelMemMapDeviceMemToHost, (ze_context_handle_t context, const void *ptr, void **out, void *next),
           (context, visible(ptr), out, next), zr_registry_pin(ptr))
-/* Its pages are pinned until it is released. */
+/* The pages stay pinned until they are released. */
 EXTENSION(zexDriverImportExternalPointer, (ze_driver_handle_t driver, void *ptr, size_t size), (driver, ptr, size),
           zr_registry_note(NO_HOOK, ZR_KIND_POINTER, 0, NULL, ptr, size, ZR_BLOCK_HANDLE))
 EXTENSION(zexDriverReleaseImportedPointer, (ze_driver_handle_t driver, void *ptr), (driver, ptr),

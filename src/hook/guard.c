@@ -1,10 +1,10 @@
 /*
- * The loader gap: a runtime adapter that asks an older loader for a function which that loader lacks, keeps
- * the NULL and later jumps to it. It gets an emulation here where one is possible, else a stub that reports
- * "unsupported" in the function's own kind of result (guard.def).
+ * The loader gap: a runtime adapter asks an older loader for a function that it lacks, keeps the NULL and later calls
+ * it. The adapter gets an emulation where one is possible, else a stub that reports "unsupported" in the function's own
+ * kind of result (guard.def).
  *
- * Only the adapters of SYCL runtimes and UMF are answered: others may probe for NULL and have a way of their
- * own. Where the loader has the function, nobody meets us.
+ * Only the adapters of SYCL runtimes and UMF are given stubs: others may test for NULL and have a fallback of their
+ * own. Where the loader has the function, this file does nothing.
  */
 #include "base/dl.h"
 #include "hook/hook.h"
@@ -20,7 +20,7 @@ enum gap {
 
 static void called(enum gap gap);
 
-/* One function per row: calling convention and result are those of the function it stands for. */
+/* One function per row, with the calling convention and result type of the function it replaces. */
 #define STUB(type, name, parameters, value)                                                                            \
     static type stub_##name parameters {                                                                               \
         called(GAP_##name);                                                                                            \
@@ -50,7 +50,7 @@ static ze_result_t count_zero(void *object, uint32_t *count) {
     return ZE_RESULT_SUCCESS;
 }
 
-/* The loader that adapters asked last; a process with gaps in two different loaders is not to be expected. */
+/* The loader that an adapter asked last; we assume that no process has gaps in two different loaders. */
 static void *gap_loader;
 
 static zr_function of_loader(const char *name) {
@@ -60,8 +60,8 @@ static zr_function of_loader(const char *name) {
 }
 
 /*
- * zeContextCreate over all devices is what the missing function promises; one per driver, never destroyed. Of two
- * threads that make one at once both get the first.
+ * The missing function returns a context over all devices: zeContextCreate makes one per driver, never destroyed. If
+ * two threads race, both get the first one.
  */
 static ze_context_handle_t default_context(ze_driver_handle_t driver) {
     typedef ze_result_t (*create_context)(ze_driver_handle_t, const ze_context_desc_t *, ze_context_handle_t *);
@@ -84,7 +84,7 @@ static ze_result_t host_synchronize(ze_command_list_handle_t list, uint64_t time
     return f ? f(list, timeout) : ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
-/* A root device has no root; for a sub-device the loader offers no way to find it. */
+/* A root device has no root; for a sub-device an old loader has no way to find it. */
 static ze_result_t root_device(ze_device_handle_t device, ze_device_handle_t *root) {
     typedef ze_result_t (*get_properties)(ze_device_handle_t, ze_device_properties_t *);
     ze_device_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
@@ -130,7 +130,7 @@ static enum gap find(const char *name) {
     return i;
 }
 
-/* The loader's file, for people. */
+/* The loader's file, for messages. */
 static const char *loader_path(void) {
     zr_function init = of_loader("zeInit");
     Dl_info info;
@@ -154,15 +154,15 @@ static void called(enum gap gap) {
     zr_count(ZR_F_GUARD_CALLS, 1);
     count_name("guard.calls.", gap);
     if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
-        zr_warn("%s lacks %s, which the runtime calls: answered in its place; upgrade the loader "
+        zr_warn("%s lacks %s, which the runtime calls: zeroute answers instead; upgrade the loader "
                 "(libze1) to %s or newer",
                 loader_path(), gaps[gap].name, gaps[gap].since);
 }
 
 /*
- * What an old loader has and a newer static loader must not call: its entry to the tracing layer crashes
- * before 1.20, and before 1.9 its tables hold functions for wrapped handles while zeDriverGet hands out bare ones:
- * without the tables the static loader gives up, and the program finds no device instead of crashing.
+ * Functions of an old loader that a newer static loader must not call. Before 1.20 the entry to the tracing layer
+ * crashes. Before 1.9 the tables hold functions for wrapped handles while zeDriverGet hands out bare ones: without the
+ * tables the static loader gives up, and the program finds no device instead of crashing.
  */
 static bool crashes(void *handle, bool is_tracing) {
     if (is_tracing)
@@ -186,7 +186,7 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
         return false;
     __atomic_store_n(&gap_loader, handle, __ATOMIC_RELEASE);
     absent = gap < GAPS ? !zr_real_dlsym(handle, name) : crashes(handle, is_tracing);
-    dlerror(); /* a lookup that failed is not the caller's */
+    dlerror(); /* clears the error of a failed lookup of ours */
     *answer = NULL;
     if (absent && gap < GAPS) {
         zr_count(ZR_F_GUARD_STUBS, 1);
@@ -199,8 +199,8 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
 /* --- exports for runtimes that are linked against a newer loader than the installed one --------------------------- */
 
 /*
- * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even load. Where
- * the loader has the function, what is left of us is one load and a jump.
+ * Runtimes up to 2025.1 import these, and Debian 12's loader lacks them: the adapter would not even load. Where the
+ * loader has the function, this costs one load and a jump.
  */
 static zr_function exported(enum gap gap) {
     static zr_function known[GAPS];

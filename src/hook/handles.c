@@ -2,10 +2,10 @@
  * The tables behind handles (ZE_extension_driver_ddi_handles): each object of such a driver begins with pointers to its
  * function tables. With two drivers in a process newer loaders call through them, past the tables of tables.c.
  *
- * A program may hold handles of the loader's that look the same, so only those are looked at that a driver itself
- * returns to its loader. The tables are the driver's memory, one set for all objects or one per context. They are
- * hooked in place if the driver says that it has them, and they are of version 1, valid, and equal in every slot of
- * ours to the function tables that the driver hands out.
+ * A program may hold wrapped handles of the loader that look the same, so only handles that a driver itself returns to
+ * its loader are examined. The tables are the driver's memory, one set for all objects or one per context. They are
+ * hooked in place only if the driver advertises them, their version is 1, they are valid, and every slot of ours equals
+ * that of the function tables which the driver hands out.
  */
 #include "hook/hook.h"
 
@@ -31,7 +31,7 @@ static const struct {
 #include "base/tables.def"
 };
 
-/* The kernel reads the mask before it refuses the first argument: EFAULT, or EINVAL. Nothing is changed. */
+/* The kernel reads the mask before it rejects the first argument: EFAULT if it cannot, else EINVAL. No side effect. */
 static bool is_readable(const void *p, size_t bytes) {
     int saved = errno;
     bool good = p && (uintptr_t)p % sizeof(void *) == 0;
@@ -42,7 +42,7 @@ static bool is_readable(const void *p, size_t bytes) {
     return good;
 }
 
-/* The driver's function table as it hands it out: copied perhaps from one that has our hooks. False: it has none. */
+/* The driver's function table as it hands it out, perhaps with our hooks in it. Returns false if it has none. */
 static bool own_table(int n, unsigned t, uint32_t version, void **own) {
     enum { NEWEST = 1 << 16 | 17 }; /* whose tables fit into ZR_TABLE_SLOTS */
     zr_getter getter = (zr_getter)__atomic_load_n(&zr_loaded[n].getter[t], __ATOMIC_ACQUIRE);
@@ -64,8 +64,8 @@ static bool has_tables(int n, ze_driver_handle_t driver) {
 }
 
 /*
- * A table behind an object: looked at first (*todo: it has slots without a hook), then written, from the end of
- * entries.def. False: it is neither missing nor the driver's own; its pages cannot be written.
+ * Examines a table behind an object (*todo: it has slots without a hook), or writes it, from the end of entries.def.
+ * Returns false if there is a table that is not the driver's own, or its pages cannot be written.
  */
 static bool visit(int n, const struct object *o, unsigned t, bool write, bool *todo) {
     struct layer *l = o->layer[where[t].layer];
@@ -126,7 +126,7 @@ static void look(int n, ze_driver_handle_t driver, const struct object *o) {
         elf.soname, known ? "cannot be written" : "are not as this version of zeroute knows them");
 }
 
-/* Nobody is seen to create the default context, and its getter returns no code: the driver is asked for it. */
+/* The creation of the default context is not seen, and its getter returns no code: ask the driver for it. */
 static void seen(uint32_t hook, ze_driver_handle_t driver, void *object) {
     enum { GET_DEFAULT_CONTEXT = 8, SINCE = 1 << 16 | 14 };
     int n = zr_loaded_below(hook);

@@ -6,7 +6,7 @@
 
 #pragma GCC visibility push(hidden)
 
-/* ZR_EACH_LOADED(X, ...) is X(0, ...) X(1, ...) and so on, for each loader and driver that can be told apart. */
+/* ZR_EACH_LOADED(X, ...) is X(0, ...) X(1, ...) and so on, one for each loader and driver that has a place. */
 #define ZR_EACH_LOADED(X, ...)                                                                                         \
     X(0, __VA_ARGS__)                                                                                                  \
     X(1, __VA_ARGS__)                                                                                                  \
@@ -31,7 +31,7 @@ static inline void **zr_slot(void **table, unsigned t, uint32_t version, unsigne
 typedef ze_result_t (*zr_getter)(ze_api_version_t version, void **table);
 extern const char *const zr_getter_name[ZR_TABLES];
 extern const zr_getter zr_getter_function[ZR_LOADED][ZR_TABLES];
-/* A hook of via "table" in front of one function; the function itself when all places are taken. */
+/* Returns a hook of kind "table" in front of one function; the function itself if all places are taken. */
 zr_function zr_hook_table(unsigned entry, zr_function original);
 
 /* --- deep.c: callers that are bound past us (RTLD_DEEPBIND) ------------------------------------------------------- */
@@ -50,7 +50,7 @@ void *zr_dlsym(void *handle, const char *name);
 #include "base/entries.def"
 
 /* --- guard.c: functions that the installed loader lacks ----------------------------------------------------------- */
-/* True: *answer is what dlsym returns for this name. */
+/* Returns true if *answer is what dlsym is to return for this name. */
 bool zr_guard_answer(void *handle, const char *name, const void *caller, void **answer);
 
 #pragma GCC visibility pop

@@ -1,4 +1,4 @@
-/* Beginning and end: the table of modules, and what is said of a process that used a driver and never came our way. */
+/* Start and end: the table of modules, and the report on a process that used a driver but never called us. */
 #include "check/check.h"
 #include "hook/hook.h"
 #include "policy/policy.h"
@@ -7,7 +7,7 @@
 
 #include <sys/auxv.h>
 
-/* Told in this order. A thread's counters go last: others count until then. */
+/* Called in this order. Counters come last: the other modules still count. */
 static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child},
     {.fork_child = zr_libraries_fork_child},
@@ -25,7 +25,7 @@ static const struct zr_module modules[] = {
     {.thread_end = zr_stats_thread_end},
 };
 
-/* A program with rights its user has not: calls go straight down, as at its end. Costs every process three stores. */
+/* In a setuid program calls go straight down, as at the end of a process. Costs every process three stores. */
 __attribute__((constructor(101))) static void begin(void) {
     zr_exiting_now = getauxval(AT_SECURE) != 0;
     zr_control_handler = zr_policy_request;
@@ -42,12 +42,12 @@ static void report_missed_calls(void) {
 }
 
 /*
- * Runs when the libraries are taken down, early: a preload stands before what is loaded later. Until then nothing of
- * ours runs in a process that never came our way, and no module of ours has anything to end there.
+ * Runs early in the teardown of the libraries, because a preload comes before what is loaded later. In a process that
+ * never called us nothing else of ours has run, and no module has anything to end.
  */
 __attribute__((destructor)) static void end(void) {
     if (__atomic_load_n(&zr_touched, __ATOMIC_RELAXED)) {
-        zr_fork_check(); /* a child of raw clone ends with locks that threads of its parent may hold */
+        zr_fork_check(); /* in a child of raw clone, threads of the parent may have held locks */
         zr_process_end();
     } else {
         if (!zr_exiting())

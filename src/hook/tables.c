@@ -2,13 +2,13 @@
  * Function tables: zeGet*ProcAddrTable of the loader and of drivers.
  *
  * Three kinds of callers fetch tables: runtimes that carry a static loader (from libze_loader), the loader
- * itself (from the drivers: the driver's hook), and the loader's own front (from its own back, through an
- * exported symbol, so that we see it). Whoever binds past our names calls through one of them. In each
- * table the members that are entry points of ours are exchanged for hooks.
+ * itself (from the drivers), and the loader's own front end (from its back end, through an exported symbol,
+ * so that we see it). Callers that bind past our exported names call through one of them. In each table the
+ * members that are entry points of ours are replaced by hooks.
  *
- * A hook must know what it stands in front of, and the same library may hand out different functions
- * (another API version, a driver that came later). So hooks come in sets: a set belongs to one library and
- * holds at most one original per entry point, and another set is begun when an original would differ.
+ * A hook must know its original, and the same library may hand out different functions (another API version,
+ * a driver that came later). So hooks come in sets: a set belongs to one library and holds at most one
+ * original per entry point; a different original starts another set.
  */
 #include "hook/hook.h"
 
@@ -30,14 +30,14 @@ static bool is_ours(unsigned entry, zr_function f) {
     return false;
 }
 
-/* The same, if it has no hook yet. */
+/* The same member, or NULL if it is hooked already. */
 static void **member(void **table, unsigned t, uint32_t version, unsigned entry) {
     void **slot = zr_slot(table, t, version, entry);
 
     return slot && !is_ours(entry, ZR_FUNCTION(*slot)) ? slot : NULL;
 }
 
-/* A set of library n in which every member of the table finds its place, else -1. The caller holds the lock. */
+/* A set of library n that fits every member of the table, else -1. The caller holds the lock. */
 static int set_for(int n, void **table, unsigned t, uint32_t version) {
     for (int s = 0; s < ZR_LOADED; s++) {
         bool good = zr_table_set[s] == n + 1 || !zr_table_set[s];
@@ -93,7 +93,7 @@ static ze_result_t get(zr_getter getter, int n, unsigned t, ze_api_version_t ver
     return result;
 }
 
-/* The exported getters: whose they are is seen from where the next definition lies. */
+/* For the exported getters: the library is the one that holds the next definition. */
 static ze_result_t get_next(unsigned t, ze_api_version_t version, void **table, const void *caller) {
     zr_getter next = (zr_getter)zr_next(zr_getter_name[t], caller);
     int n;
