@@ -1,4 +1,4 @@
-/* zeContext*: contexts, and residency in them. And what they come from. */
+/* zeContext*: contexts and residency. And zeDriver*, zeInitDrivers, which lead to them. */
 #include "policy/policy.h"
 
 ze_result_t zr_on_zeDriverGet(uint32_t *count, ze_driver_handle_t *drivers) {

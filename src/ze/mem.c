@@ -47,7 +47,7 @@ ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_
         zr_count(ZR_F_PASSED_KIND, 1);
     if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache && call.library->is_adapter))
         zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
-                "use; reuse:always has it cached");
+                "use; add reuse:always if the program does not");
     return zr_policy_alloc(&call, &a, out);
 }
 
@@ -68,7 +68,7 @@ ze_result_t zr_on_zeMemAllocShared(ze_context_handle_t context, const ze_device_
     return zr_policy_alloc(&call, &a, out);
 }
 
-/* The answer can carry a file descriptor of the block: that is an export. */
+/* The answer may hold a file descriptor of the block, which is an export. */
 ze_result_t zr_on_zeMemGetAllocProperties(ze_context_handle_t context, const void *ptr,
                                           ze_memory_allocation_properties_t *properties, ze_device_handle_t *device) {
     ZR_ENTER(zeMemGetAllocProperties, (context, ptr, properties, device));
@@ -88,7 +88,7 @@ ze_result_t zr_on_zeMemGetAddressRange(ze_context_handle_t context, const void *
     return ZR_DOWN(&call, zeMemGetAddressRange, 0, (context, ptr, base, size));
 }
 
-/* The IPC handle of a block was taken, if that is the result: by the program, or by a runtime that is watched. */
+/* After a success, notes that the IPC handle of a block was taken, by the program or by a watched runtime. */
 static ze_result_t exported(ze_result_t result, const void *ptr, const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS && zr_thread.watch)
         zr_watch_export(handle);

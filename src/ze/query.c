@@ -23,7 +23,7 @@ ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *cou
     return result;
 }
 
-/* The largest block is no larger than the limit. Chained to it may be how much memory is free. */
+/* Caps the largest block at the limit. A chained structure may ask how much memory is free. */
 ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties) {
     ZR_ENTER(zeDeviceGetProperties, (device, properties));
     struct zr_ze_usable_memory *usable = zr_chained(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
@@ -38,7 +38,7 @@ ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_pro
     return result;
 }
 
-/* SYCL's global_mem_size is the physical size, where the driver tells it, else the total. */
+/* SYCL's global_mem_size is the physical size where the driver reports it, else the total. */
 static void report_region(unsigned number, ze_device_memory_properties_t *region, uint64_t *total_left,
                           uint64_t *physical_left) {
     ze_device_memory_ext_properties_t *more = zr_chained(region, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_EXT_PROPERTIES);

@@ -1,4 +1,4 @@
-/* Objects that take memory without an allocation call: counted, with their size where it is told, by their handles. */
+/* Objects that take memory without an allocation call: registered by handle, with their size where it is known. */
 #include "policy/policy.h"
 
 static ze_result_t made(struct zr_call *call, enum zr_kind kind, ze_context_handle_t context, ze_device_handle_t device,

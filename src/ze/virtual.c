@@ -1,6 +1,6 @@
 /*
  * zeVirtualMem* and zePhysicalMem*: address ranges, physical memory, and what is mapped where.
- * A PyTorch with expandable segments allocates by these alone.
+ * With expandable segments PyTorch allocates through these alone.
  */
 #include "policy/policy.h"
 
@@ -12,7 +12,7 @@ ze_result_t zr_on_zeVirtualMemReserve(ze_context_handle_t context, const void *s
     return result;
 }
 
-/* A driver that defers backing looks for memory only now, on a device that the call does not name. */
+/* A driver that defers backing allocates only now, on a device that the call does not name. */
 ze_result_t zr_on_zeVirtualMemMap(ze_context_handle_t context, const void *ptr, size_t size,
                                   ze_physical_mem_handle_t physical, size_t offset,
                                   ze_memory_access_attribute_t access) {
@@ -33,7 +33,7 @@ ze_result_t zr_on_zeVirtualMemUnmap(ze_context_handle_t context, const void *ptr
     return result;
 }
 
-/* Physical memory is known by its handle. That of the host belongs to no device. */
+/* Physical memory is registered by its handle. Host memory belongs to no device. */
 ze_result_t zr_on_zePhysicalMemCreate(ze_context_handle_t context, ze_device_handle_t device,
                                       ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out) {
     ZR_ENTER(zePhysicalMemCreate, (context, device, desc, out));
