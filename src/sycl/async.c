@@ -1,6 +1,6 @@
 /*
- * SYCL's asynchronous frees. The runtime does not know a block of ours: its queue is waited for, and then the block is
- * taken back. Within a command group there is no queue to wait for: there a host task takes it back in its turn.
+ * SYCL's asynchronous frees. The runtime does not know our blocks, so we wait for its queue and then free the block
+ * ourselves. Within a command group there is no queue to wait for: a host task frees the block in its turn.
  */
 #include "sycl/sycl.h"
 
@@ -29,7 +29,7 @@ static void take_back(const struct functor *functor) {
     zr_route_free(functor->ptr, functor->caller);
 }
 
-/* As a parameter by value, and as a reference in older runtimes: a pointer in either case. */
+/* The parameter is passed by value, in older runtimes by reference: a pointer in either case. */
 static zr_function set_host_task(const struct zr_runtime *runtime) {
     zr_function f = zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE");
 

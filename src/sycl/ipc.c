@@ -1,21 +1,21 @@
 /*
- * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and refuses ours. So it is asked
- * for the handle of a block of its own instead, and in a copy of that handle the parts that name the block are
- * exchanged: Level Zero's handle, base, size and offset. Where they lie is found by looking for their values. Such a
- * handle is opened by any other process, with or without us, like any other; this one gets the block itself.
+ * SYCL's IPC for blocks of route:sycl. The runtime asks UMF's tracker about a pointer and rejects ours. So we export a
+ * block of the runtime's own and, in a copy of that handle, replace what identifies the block: Level Zero's handle,
+ * base, size and offset, each found by its value. Any other process can open such a handle, with or without the
+ * preload; this one is given the block itself.
  *
- * UMF tells allocations at one address apart by an id in the handle: all handles of one block must be the same but for
- * the offset, so the first one is kept until the block is freed.
+ * UMF tells allocations at one address apart by an id in the handle. All handles of one block must be equal but for the
+ * offset, so the first one is kept until the block is freed.
  */
 #include "sycl/sycl.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NATIVE_SIZE (((size_t)17 << 20) + 0x30000) /* over any pool's usual limit, and unlike any other number */
+#define NATIVE_SIZE (((size_t)17 << 20) + 0x30000) /* above any pool's usual limit, and found nowhere else */
 #define NATIVE_OFFSET ((size_t)0x51240)
 
-/* As sycl::ext::oneapi::experimental::ipc::handle: returned in two registers. */
+/* Layout of sycl::ext::oneapi::experimental::ipc::handle, which is returned in two registers. */
 struct handle {
     void *data;
     size_t size;
@@ -23,11 +23,11 @@ struct handle {
 typedef struct handle (*get_function)(void *ptr, const void *context);
 typedef void (*put_function)(struct handle *handle, const void *context);
 
-/* The handle of a block, its offset still to be set; or a copy with its offset, which the program was given. */
+/* The handle of a block, its offset not yet set, or a copy with an offset that the program was given. */
 struct exported {
     struct exported *next;
     uintptr_t base; /* of the block; 0: a copy */
-    uint64_t word;  /* of the block: another generation is another block */
+    uint64_t word;  /* of the block: its generation tells it from later blocks at this base */
     ze_ipc_mem_handle_t handle;
     size_t size, offset_at;
     _Alignas(16) char data[];
@@ -37,7 +37,7 @@ static struct exported *exports;
 
 /* --- making a handle out of one of the runtime's ------------------------------------------------------------------ */
 
-/* Puts `to` wherever `from` is. Returns how often that was; *at is the last place. */
+/* Replaces each occurrence of `from` by `to`. Returns how many there were; *at is the position of the last. */
 static unsigned exchange(char *data, size_t size, const void *from, const void *to, size_t n, size_t *at) {
     unsigned found = 0;
 
@@ -77,7 +77,7 @@ struct wanted {
     struct exported *made;
 };
 
-/* Calls of ours, not of the program: uncounted, but seen. */
+/* These calls are ours, not the program's: watched, but not counted. */
 static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
     struct wanted *w = arg;
     struct zr_practice watched;
@@ -97,7 +97,7 @@ static void ask_runtime(const struct zr_runtime *runtime, const struct zr_reques
 
 /* --- the handles of blocks ---------------------------------------------------------------------------------------- */
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static struct exported *find(uintptr_t base, uint64_t word) {
     struct exported *e = exports;
 
@@ -106,7 +106,7 @@ static struct exported *find(uintptr_t base, uint64_t word) {
     return e;
 }
 
-/* Of two threads that export one block both get the handle of the first. */
+/* If two threads export one block, both get the handle of the first. */
 static struct exported *add(struct exported *new) {
     struct exported *e;
 
@@ -122,7 +122,7 @@ static struct exported *add(struct exported *new) {
     return e ? e : new;
 }
 
-/* The copy with this data, or else the handle of the block with this base, is the caller's now; NULL: there is none. */
+/* Removes and returns the copy with this data, or else the handle of the block with this base; NULL if none exists. */
 static struct exported *take_out(const void *data, uintptr_t base) {
     struct exported **at = &exports, *e;
 
@@ -148,13 +148,13 @@ static struct exported *export(const struct zr_block *b, const void *caller, str
     zr_practice_use(b->key.context, b->key.account, ask_runtime, w);
     if (!w->made) {
         ZR_DOWN(&call, zeMemPutIpcHandle, 0, (b->key.context, w->handle));
-        zr_warn("route:sycl: this runtime's IPC handles have a form that is not known; a block cannot be exported");
+        zr_warn("route:sycl: the layout of this runtime's IPC handles is unknown; a block cannot be exported");
         return NULL;
     }
     return add(w->made);
 }
 
-/* The handle of a block of ours; without data: the runtime answers. */
+/* The handle of a block of ours; one without data if the runtime is to answer. */
 static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     struct exported *e, *copy;
     size_t offset;
@@ -173,7 +173,7 @@ static struct handle get(struct wanted *w, char *ptr, const void *caller) {
     return (struct handle){add(copy)->data, e->size};
 }
 
-/* A handle of a block of this process, or NULL. Drivers that import their own memory have lost the queue for it. */
+/* The block of ours that a handle names, or NULL. Drivers that import their own memory have lost the queue for it. */
 static char *own_block(const char *data, size_t size) {
     char *p = NULL;
     size_t offset;
@@ -201,8 +201,8 @@ void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
 }
 
 /*
- * A child's SYCL objects are copies of its parent's: what was found about them is as good as before. The handles were
- * the parent's; their few bytes are let go of.
+ * A child's SYCL objects are copies of its parent's, so what was found about them still holds. The handles are the
+ * parent's: their few bytes are leaked.
  */
 void zr_sycl_fork_child(void) {
     exports = NULL;
@@ -224,7 +224,7 @@ static struct handle get_handle(void *ptr, const void *context, const void *call
     return out.data || !w.get ? out : w.get(ptr, context);
 }
 
-/* What we have not given out is the runtime's. */
+/* Handles that we did not make are the runtime's. */
 static void put_handle(struct handle *handle, const void *context, const void *caller, const char *symbol) {
     put_function real = (put_function)zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_put, caller), symbol);
     struct exported *copy = handle->data ? take_out(handle->data, 0) : NULL;
@@ -243,7 +243,7 @@ static void close_pointer(void *ptr, const void *context, const void *caller, co
     zr_policy_kept_open(ptr, true); /* UMF may keep it for the next time */
 }
 
-/* The same three functions in the two namespaces that runtimes have had for them. */
+/* The same three functions, in both namespaces that runtimes have used for them. */
 #define GET "3getEPvRKNS0_7contextE"
 #define PUT "3putERNS4_6handleERKNS0_7contextE"
 #define CLOSE "5closeEPvRKNS0_7contextE"

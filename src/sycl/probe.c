@@ -1,21 +1,21 @@
 /*
- * What the runtime asks of Level Zero for a device allocation: through which hook, on which native handles, on which
- * devices it then wants the block resident, and how it frees it. Nothing of this is assumed: the runtime is let make
- * one block of its own for each pair of objects, and is watched. So the route alone changes nothing else, whatever
+ * What the runtime does at Level Zero for a device allocation: through which hook, on which native handles, on which
+ * devices it makes the block resident, and how it frees it. None of this is assumed: for each pair of objects we let
+ * the runtime allocate one block of its own and watch. So the route changes the path and nothing else, whatever
  * adapter, version or environment variable decides about residency.
  *
- * A practice belongs to SYCL objects. Their address alone may be another object by now, so a weak reference to each
- * object's control block is kept: while it is, no other object can have that address.
+ * A practice belongs to SYCL objects. An address may be reused by another object, so we hold a weak reference to each
+ * object's control block: until it is dropped, no other control block can have that address.
  */
 #include "sycl/sycl.h"
 
 #include <string.h>
 
 enum {
-    PAIRS = 256,      /* of objects that are known at one time */
+    PAIRS = 256,      /* of objects that are known at a time */
     PRACTICES = 1024, /* different ones: pairs of native handles */
-    LAST_SHARED = 8,  /* up to libsycl.so.8 a sycl::device shares its implementation by counting */
-    FIRST_PROBE = 16, /* MiB: over any pool's usual limit, so that it reaches Level Zero */
+    LAST_SHARED = 8,  /* up to libsycl.so.8 a sycl::device holds its implementation by shared_ptr */
+    FIRST_PROBE = 16, /* MiB: above the usual limit of any pool, so that it reaches Level Zero */
     LAST_PROBE = 256
 };
 
@@ -32,11 +32,11 @@ struct shared {
 };
 
 /*
- * The objects of a request: a queue, or a context and a device. They are known by the control block of the first and
- * the implementation of the second.
+ * The objects of a request: a queue, or a context and a device. Identified by the control block of the first and the
+ * implementation of the second.
  */
 struct pair {
-    struct shared object[2]; /* a newer device is one pointer: there is no control block */
+    struct shared object[2]; /* a device of a newer runtime is one pointer without a control block */
     bool queue;
     const struct zr_runtime *runtime;
     const struct zr_practice *practice; /* NULL: to be found at the next request */
@@ -45,7 +45,7 @@ struct pair {
 static struct pair pairs[PAIRS];
 static struct zr_practice practices[PRACTICES];
 static unsigned practice_count;
-static uint32_t epoch = 1; /* atomic: rises when what was found no longer holds */
+static uint32_t epoch = 1; /* atomic: incremented when what was found no longer holds */
 
 /* --- objects ------------------------------------------------------------------------------------------------------ */
 
@@ -71,7 +71,7 @@ static void hold(const struct pair *p) {
             __atomic_fetch_add(&p->object[i].control->weak, 1, __ATOMIC_RELAXED);
 }
 
-/* As weak_ptr's destructor does: the last one out has the control block destroyed, by its fourth virtual. */
+/* As ~weak_ptr: the last reference destroys the control block, by its fourth virtual function. */
 static void drop_one(struct control *c) {
     enum { DESTROY = 3 };
 
@@ -79,13 +79,13 @@ static void drop_one(struct control *c) {
         c->table[DESTROY](c);
 }
 
-/* Without the lock: a destructor of the runtime's may run. */
+/* The caller does not hold the lock: a destructor of the runtime may run. */
 static void drop(const struct pair *p) {
     for (int i = 0; i < 2; i++)
         drop_one(p->object[i].control);
 }
 
-/* As weak_ptr's lock() does: false when the object is gone already. */
+/* As weak_ptr::lock(): returns false if the object is gone. */
 static bool keep_alive(struct control *c) {
     int strong = c ? __atomic_load_n(&c->strong, __ATOMIC_RELAXED) : 1;
 
@@ -95,7 +95,7 @@ static bool keep_alive(struct control *c) {
     return strong != 0;
 }
 
-/* As shared_ptr's destructor does: the object goes by the third virtual. */
+/* As ~shared_ptr: the last reference destroys the object, by the third virtual function. */
 static void let_go(struct control *c) {
     enum { DISPOSE = 2 };
 
@@ -144,7 +144,7 @@ bool zr_practice_seen(struct zr_practice *p) {
         if (n < 64)
             p->residents |= UINT64_C(1) << n;
     }
-    p->seen.size = p->seen.made = 0; /* the same practice, however large the block was */
+    p->seen.size = p->seen.made = 0; /* the size of the probe is no part of the practice */
     return true;
 }
 
@@ -169,7 +169,7 @@ static bool probe_runtime(const struct zr_runtime *runtime, const struct zr_requ
 
 /* --- the table of objects ----------------------------------------------------------------------------------------- */
 
-/* Under the lock. Equal practices are one; NULL: all places are taken. */
+/* The caller holds the lock. Equal practices are stored once; NULL if the table is full. */
 static const struct zr_practice *remember(const struct zr_practice *p) {
     for (unsigned i = 0; i < practice_count; i++)
         if (memcmp(&practices[i], p, sizeof *p) == 0)
@@ -180,7 +180,7 @@ static const struct zr_practice *remember(const struct zr_practice *p) {
     return &practices[practice_count++];
 }
 
-/* Under the lock: the pair, a free place for it, or one whose object is gone. NULL when all are taken. */
+/* The caller holds the lock. The pair, a free place for it, or one whose object is gone; NULL if all are taken. */
 static struct pair *place(const struct pair *want) {
     struct pair *spare = NULL;
 
@@ -198,8 +198,8 @@ bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request 
 }
 
 /*
- * What was found for these objects takes the place of what was known of them, or of others that are gone. What a thread
- * used last is known by the addresses of the objects alone, hence the epoch.
+ * Stores what was found for these objects, replacing what was known of them or of objects that are gone. Threads cache
+ * their last practice by the objects' addresses alone, hence the epoch.
  */
 static const struct zr_practice *keep(struct pair new, const struct zr_practice *found) {
     struct pair *p, was = {.queue = false};
@@ -234,9 +234,9 @@ static ZR_COLD const struct zr_practice *find_practice(const struct zr_request *
     p = place(want);
     practice = p && same(p, want) ? p->practice : NULL;
     zr_unlock(&zr_sycl_lock);
-    if (practice || !p) /* no place for it: not asked each time, but left to the runtime */
+    if (practice || !p) /* no place for it: left to the runtime rather than probed each time */
         return practice;
-    /* Not even one block to be had now: the card is full, which says nothing of the next time. */
+    /* If not even one block could be allocated, the card is full now, which says nothing about the next time. */
     return probe_runtime(want->runtime, request, &found) ? keep(*want, &found) : NULL;
 }
 
@@ -260,7 +260,7 @@ const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const
 
 /* --- the objects once more ---------------------------------------------------------------------------------------- */
 
-/* A pair whose objects are kept alive until give_back(); an empty one when there is none, or they are gone. */
+/* A pair whose objects are kept alive until give_back(); an empty one if there is none or they are gone. */
 static struct pair borrow(unsigned at) {
     struct pair p;
     bool first, both;
@@ -275,7 +275,7 @@ static struct pair borrow(unsigned at) {
     return both ? p : (struct pair){.queue = false};
 }
 
-/* A cleanup: what use() calls may throw. */
+/* A cleanup handler, since use() may throw. */
 static void give_back(const struct pair *p) {
     for (int i = 0; i < 2; i++)
         let_go(p->object[i].control);

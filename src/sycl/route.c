@@ -1,12 +1,12 @@
 /*
- * Who serves SYCL's device allocations, and how it is done at the SYCL entry points: by zeMemAllocDevice on the
- * runtime's own handles, with the residency that the runtime would request.
+ * Decides who serves SYCL's device allocations, and serves them at the SYCL entry points: with zeMemAllocDevice on the
+ * runtime's own handles, and the residency that the runtime would request.
  */
 #include "sycl/sycl.h"
 
 #include <stdlib.h>
 
-enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps of device memory unless told otherwise */
+enum { USUAL_POOL_LIMIT = 4 << 20 }; /* what the runtime's pool keeps by default */
 
 uint32_t zr_route_decision;
 static uint32_t pool_taken;
@@ -65,15 +65,15 @@ void zr_route_pool_refused(const char *why) {
     __atomic_store_n(&pool_refused, why, __ATOMIC_RELEASE);
 }
 
-/* A program's own pools may keep more than the one that plain allocations come from: the least holds. */
+/* A program's own pools may keep more than the one behind plain allocations: the smallest limit holds. */
 void zr_route_pool_limit(size_t bytes) {
     if (bytes < __atomic_load_n(&pool_limit, __ATOMIC_RELAXED))
         __atomic_store_n(&pool_limit, bytes, __ATOMIC_RELAXED);
 }
 
 /*
- * A runtime that holds its pool inside tells nothing, and neither does one whose pool is switched off. With these
- * variables, whatever they say, nothing is known to be reused at once.
+ * A runtime with an internal pool does not tell its limit, nor does one whose pool is switched off. If one of these
+ * variables is set, whatever its value, assume that nothing is reused at once.
  */
 static ZR_COLD size_t untold_limit(void) {
     static const char *const names[] = {"UR_L0_DISABLE_USM_ALLOCATOR", "SYCL_PI_LEVEL_ZERO_DISABLE_USM_ALLOCATOR",
@@ -103,17 +103,17 @@ void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller) {
     zr_thread.inside = true;
 }
 
-/* The driver refuses for want of memory: that is the answer. Anything else is for the runtime to say. */
+/* Out of memory is the answer. Any other error is left to the runtime to report. */
 static bool is_short(ze_result_t result) {
     return result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* What the runtime itself reuses at once, or all that is freed when the program vouches for it. */
+/* What the runtime itself reuses at once; everything if the program vouches for it (reuse:always). */
 static bool is_reused(size_t size) {
     return zr_config.cache && (zr_config.reuse == ZR_REUSE_ALWAYS || size <= zr_route_reuses_up_to());
 }
 
-/* Where a device refuses, the block is of no use to the program: it goes back, as the runtime does it. */
+/* If a device refuses, the block is freed, as the runtime does. */
 static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w, void *p, size_t size) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
@@ -144,14 +144,14 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
 
     if (zr_residency_skips(call))
         a.residents &= UINT64_C(1) << (practice->number & 63);
-    /* The runtime's own pool takes what it pools with it when its context goes. */
+    /* The runtime's own pool takes its blocks with it when its context goes. */
     if (size <= zr_route_reuses_up_to())
         a.flags |= ZR_BLOCK_WITH_CONTEXT;
     result = zr_policy_alloc(call, &a, out);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         return result;
     b = zr_map_base(*out);
-    if (unlikely(!b)) { /* it could not be registered: the runtime may serve it */
+    if (unlikely(!b)) { /* it could not be registered: leave it to the runtime */
         ZR_BELOW(call, zeMemFree)(w->context, *out);
         return ZE_RESULT_ERROR_UNKNOWN;
     }
@@ -179,14 +179,14 @@ bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alig
     return is_short(result);
 }
 
-/* Nothing was ever handed out here unless it was decided so. */
+/* Nothing was handed out here unless the route is ours. */
 struct zr_block *zr_route_block(const void *ptr) {
     struct zr_block *b = zr_route() == ZR_AT_SYCL ? zr_map_find(ptr) : NULL;
 
     return b && zr_block_flags(b) & ZR_BLOCK_SYCL ? b : NULL;
 }
 
-/* What is not reused goes back as the runtime would give it back: it, or the driver below it, may wait for commands. */
+/* What is not reused is freed as the runtime would free it: that may wait for commands. */
 static void take_back(struct zr_block *b, void *ptr, const void *caller) {
     struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
@@ -210,12 +210,12 @@ bool zr_route_free(void *ptr, const void *caller) {
     uint64_t word;
 
     if (likely(b && b->base == (uintptr_t)ptr)) {
-        /* The runtime does not know the block, and the loader may be gone: the process's end frees it. */
+        /* The runtime does not know the block, and the loader may be gone: the end of the process frees it. */
         if (!zr_exiting())
             take_back(b, ptr, caller);
         return true;
     }
-    /* The runtime answers, and it knows of no block of ours. */
+    /* The runtime answers: it knows none of our blocks. */
     if (!zr_exiting())
         zr_policy_free_above(ptr);
     if (b)

@@ -1,6 +1,6 @@
 /*
- * The SYCL runtimes in this process. Their ABI is checked, not assumed: a soname that we know, and
- * every function that we stand in front of present. Anything else is passed through.
+ * The SYCL runtimes in this process. Their ABI is checked, not assumed: the soname must be a known one, and every
+ * function that we stand in front of must be there. Any other runtime is passed through.
  */
 #include "base/dl.h"
 #include "sycl/sycl.h"
@@ -70,7 +70,7 @@ static void report(const struct zr_runtime *r, bool first, const char *soname) {
     }
 }
 
-/* The runtime that lies there, or a place for it; NULL: all are taken. Under the lock. */
+/* The runtime at this address, or a place for it; NULL if all are taken. The caller holds the lock. */
 static struct zr_runtime *place_of(uintptr_t base) {
     for (int i = 0; i < RUNTIMES; i++)
         if (runtimes[i].base == base || !runtimes[i].base)
@@ -78,7 +78,7 @@ static struct zr_runtime *place_of(uintptr_t base) {
     return NULL;
 }
 
-/* The first runtime that is used is ours, later ones pass through. It is read without the lock, and then published. */
+/* The first runtime that is used is ours, later ones pass through. It is examined without the lock, then published. */
 static struct zr_runtime *know(zr_function function) {
     struct zr_runtime new = {.base = 0}, *r;
     bool added = false;
@@ -106,7 +106,7 @@ static struct zr_runtime *know(zr_function function) {
 }
 
 zr_function zr_definition(const char *symbol, const void *caller) {
-    /* Python loads a runtime for itself alone: it is in nobody's scope but its own. */
+    /* Python loads a runtime RTLD_LOCAL: it is in nobody's scope but its own. */
     static const char *const usual[] = {"libsycl.so.9", "libsycl.so.8", "libsycl.so.7", "libumf.so.1", "libumf.so.0"};
     void *p = zr_dlsym_from(caller, symbol);
 

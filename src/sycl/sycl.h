@@ -30,19 +30,19 @@ struct zr_runtime {
 };
 
 #define ZR_RUNTIME_NOT_KNOWN "a SYCL runtime of a version that is not known"
-/* There are SYCL runtimes in the process, and none of a version that we know. Cold. */
+/* Whether there are SYCL runtimes in the process, but none of a known version. Cold. */
 bool zr_runtime_is_foreign(void);
 /*
- * Counts a call of this entry point. Returns the runtime that the caller's code was linked to, NULL when there is none
- * at all. A few ns when known.
+ * Counts a call of this entry point. Returns the runtime that the caller is linked to, NULL if there is none at all. A
+ * few ns once it is known.
  */
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
-/* The definition that the caller would be bound to without us: its own dependencies', then the global one. Cold. */
+/* The definition that the caller would bind to without us: in its dependencies, then in the global scope. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
-/* A further function of this runtime, which may be NULL; NULL: there is none. Cold. */
+/* Another function of this runtime, or NULL. `runtime` may be NULL. Cold. */
 zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
 
-/* A hidden version, like the ze functions: found by those who are linked against the runtime. */
+/* A hidden version, as for the ze functions: programs linked against the runtime bind to it, dlsym does not find it. */
 #define ZR_SYCL_EXPORT(name, symbol)                                                                                   \
     __asm__(".symver zr_sycl_" #name ", " symbol "@ZEROUTE_0");                                                        \
     __attribute__((visibility("default")))
@@ -64,65 +64,65 @@ struct zr_practice {
 };
 
 /*
- * The runtime's practice for these objects; NULL: not Level Zero, or not to be found, so leave the call to the runtime.
- * About 5 ns for the objects that this thread used last.
+ * The runtime's practice for these objects. NULL if they are not of Level Zero or it cannot be found: leave the call to
+ * the runtime. About 5 ns for the objects that this thread used last.
  */
 const struct zr_practice *zr_practice_of(const struct zr_runtime *runtime, const struct zr_request *request);
-/* Peer access was switched on or off: residency may be requested differently from now on, for what lives too. */
+/* Peer access was switched on or off: residency may be requested differently from now on, for live blocks too. */
 void zr_practice_renew(const void *caller);
-/* Calls use() once with SYCL objects of this context and device, which stay alive meanwhile; not at all if none do. */
+/* Calls use() once with SYCL objects of this context and device, kept alive meanwhile; not at all if all are gone. */
 typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg);
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
 /*
- * Watches, in p->seen, what reaches Level Zero from this thread for a block of `size` bytes or more. Ours, not the
- * program's: uncounted, and never from the cache. What it returns is for zr_watch_stop(), a cleanup: it ends even when
- * something is thrown.
+ * Notes in p->seen what reaches Level Zero from this thread for a block of `size` bytes or more. These calls are ours,
+ * not the program's: not counted, and never served from the cache. The result is for zr_watch_stop(), a cleanup
+ * handler, which ends it even if something is thrown.
  */
 bool zr_watch_start(struct zr_practice *p, size_t size);
 void zr_watch_stop(const bool *inside);
-/* What was watched becomes a practice; false: no block was allocated and freed. */
+/* Turns what was watched into a practice. Returns false if no block was allocated and freed. */
 bool zr_practice_seen(struct zr_practice *p);
 /* Whether the objects of this request belong to Level Zero. */
 bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
 
 /* --- usm.c: SYCL's USM functions ---------------------------------------------------------------------------------- */
-/* Device memory by the runtime itself, for these objects; and back. May throw. */
+/* Allocate and free device memory with the runtime's own functions, for these objects. May throw. */
 void *zr_native_alloc(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size);
 void zr_native_free(const struct zr_runtime *runtime, const struct zr_request *objects, void *p);
-extern struct zr_lock zr_sycl_lock; /* of the tables of the whole folder, none of which is in a hurry */
+extern struct zr_lock zr_sycl_lock; /* guards all tables of this folder, none of which is hot */
 
 /* --- route.c: who serves SYCL's device allocations ---------------------------------------------------------------- */
 enum zr_route { ZR_NOT_DECIDED, ZR_AT_SYCL, ZR_BY_POOL, ZR_BY_RUNTIME };
 extern uint32_t zr_route_decision; /* atomic */
 /*
- * Decides at the first allocation on Level Zero, and tells in the segment. One on another backend before that decides
- * nothing, because the runtime asks for its pool when Level Zero is first used; it is told and counted.
+ * Decides at the first allocation on Level Zero, and publishes the decision in the segment. An earlier allocation on
+ * another backend decides nothing, because the runtime asks for its pool when Level Zero is first used; it is counted.
  */
 enum zr_route zr_route_decide(bool level_zero);
 static inline enum zr_route zr_route(void) {
     return (enum zr_route)__atomic_load_n(&zr_route_decision, __ATOMIC_ACQUIRE);
 }
-/* True: as the runtime's pool, if it lets us. */
+/* Whether we are to be the runtime's pool, if it lets us. */
 bool zr_route_wants_pool(void);
-/* The runtime has taken our pool; or why it cannot. */
+/* The runtime has taken our pool; or the reason why it cannot. */
 void zr_route_pool_taken(void);
 void zr_route_pool_refused(const char *why);
-/* The largest block that the runtime's own pool keeps: what it reuses at once. */
+/* The largest block that the runtime's own pool keeps, and so reuses at once. */
 void zr_route_pool_limit(size_t bytes);
 size_t zr_route_reuses_up_to(void);
-/* *out is NULL when memory is short, as the runtime would answer. False: leave this one to the runtime. */
+/* *out is NULL if memory is short, as the runtime would answer. Returns false to leave this one to the runtime. */
 bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out);
-/* False: not a block of this route, leave it to the runtime. */
+/* Returns false if it is no block of this route: leave it to the runtime. */
 bool zr_route_free(void *ptr, const void *caller);
 /* The LIVE block of this route that holds ptr, or NULL. */
 struct zr_block *zr_route_block(const void *ptr);
-/* A call of ours on Level Zero through this hook, on behalf of that caller. zr_leave() ends it. */
+/* Starts a Level Zero call of ours through this hook on behalf of that caller. zr_leave() ends it. */
 void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller);
-/* The runtime requests residency on other devices now: what lives follows. Cold. */
+/* The runtime now requests residency on other devices: live blocks follow. Cold. */
 void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller);
 
 /* --- ipc.c ------------------------------------------------------------------------------------------------------ */
-/* Before a block of route:sycl is freed: its IPC handle is put back. */
+/* Puts the IPC handle of a block of route:sycl back before the block is freed. */
 void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b);
 void zr_sycl_fork_child(void); /* of the whole folder */
 

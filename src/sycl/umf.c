@@ -1,12 +1,12 @@
 /*
- * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). A pool for
- * device memory is made with a table of ours instead; UMF tracks every pointer as before, so all other calls of SYCL
- * work. Host and shared memory keep the table that UMF has. The memory comes from the runtime's own provider, and so
- * from zeMemAllocDevice, where our hooks see it.
+ * UMF's ops: the runtime makes its memory pools with umfPoolCreate(umfDisjointPoolOps(), provider, ...). We create its
+ * pools for device memory with an ops table of our own instead; UMF tracks every pointer as before, so all other SYCL
+ * calls work. Host and shared memory keep UMF's own ops. The memory comes from the runtime's own provider, and so from
+ * zeMemAllocDevice, where our hooks see it.
  *
  * `reuse` decides what is pooled: by default what the runtime's own pool would reuse at once. Larger blocks go straight
- * to the provider and back, which may wait for the device as it always did; so do blocks with an alignment above the
- * page of device memory, which the runtime's pool pays for with that much more memory, and so mostly leaves to its
+ * to the provider and back, which may wait for the device as it always did. So do blocks with an alignment above the
+ * page size of device memory: the runtime's pool would over-allocate by that much, and so mostly leaves them to its
  * provider as well.
  *
  * The layout of the table is UMF's contract: ops version 0.11, 1.0 and 1.1 are known, others are left alone.
@@ -47,7 +47,7 @@ struct ops {
 struct pool {
     struct zr_pool *pool;
     void *provider;
-    size_t goes_up_to; /* what is larger stays when the pool goes: the runtime's own would not have had it */
+    size_t goes_up_to; /* larger blocks outlive the pool: the runtime's own would not have held them */
     uint32_t hook;     /* at which the provider's calls are seen */
     unsigned number;   /* of the device */
     const struct zr_library *library; /* atomic: whose calls these are, UMF's; NULL: nobody has called yet */
@@ -60,7 +60,7 @@ static struct { /* what we call of UMF: set once, under the lock; codes are umf_
 
 /* --- the provider below ------------------------------------------------------------------------------------------- */
 
-/* What the provider does is seen at our hooks, even when a hook of ours has led here. */
+/* Our hooks see the provider's calls even when we came here through a hook. */
 struct below {
     bool inside, pooled;
 };
@@ -132,12 +132,12 @@ static void make_one(const struct pool *p, struct zr_practice *out) {
         umf.free(p->provider, ptr, PAGE);
 }
 
-/* What no device could hold is the provider's to refuse: it must not be rounded up past the end of numbers. */
+/* Leaves absurd sizes to the provider, which refuses them: rounding them up must not overflow. */
 static size_t pools_up_to(size_t reuses_up_to) {
     return !zr_config.cache ? 0 : zr_config.reuse == ZR_REUSE_RUNTIME ? reuses_up_to : SIZE_MAX / 4;
 }
 
-/* False: the provider's memory is not device memory, or we do not see it at our hooks. Makes one block and frees it. */
+/* Allocates and frees one block. Returns false if it is not device memory, or our hooks did not see it. */
 static bool begin(struct pool *p, void *provider, size_t reuses_up_to) {
     struct zr_pool_backing backing = {p, backing_alloc, backing_free};
     struct zr_practice practice;
@@ -164,7 +164,7 @@ static bool free_direct(struct pool *p, struct zr_block *b) {
     return true;
 }
 
-/* With cache:off the provider gave each block for itself: what the runtime's own pool would have had goes too. */
+/* With cache:off each block is the provider's: those that the runtime's own pool would have held go with the pool. */
 static bool leave(struct zr_block *b, void *arg) {
     struct pool *p = arg;
 
@@ -179,7 +179,7 @@ static bool leave(struct zr_block *b, void *arg) {
     return true;
 }
 
-/* A program may let its context go while blocks live: the memory goes with the pool. */
+/* A program may destroy its context while blocks live: their memory goes with the pool. */
 static void end(struct pool *p) {
     struct zr_pool_counts counts;
 
@@ -203,7 +203,7 @@ static int direct(struct pool *p, size_t *size, size_t alignment, void **out) {
     return 0;
 }
 
-/* 0, or the provider's code after everything that lay unused was given back. */
+/* Returns 0, or the provider's code if it still refuses after all unused memory was given back. */
 static int serve(struct pool *p, size_t size, size_t alignment, void **out) {
     bool asked = true;
     int code = ZR_NO_MEMORY;
@@ -232,7 +232,7 @@ static size_t usable(struct pool *p, const void *ptr) {
     return b ? b->size : size;
 }
 
-/* False: not the start of an allocation, nothing was done. */
+/* Returns false and does nothing if ptr is not the start of an allocation. */
 static bool take_back(struct pool *p, void *ptr, const void *caller) {
     static const enum zr_field wrong[] = {[ZR_FREED_TWICE] = ZR_F_FREE_INVALID_TWICE,
                                           [ZR_FREED_INTERIOR] = ZR_F_FREE_INVALID_INTERIOR,
@@ -324,7 +324,7 @@ static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment) {
     return allocate(pool, ZR_E_pool_aligned_malloc, size, alignment, __builtin_return_address(0));
 }
 
-/* As UMF's own: device memory cannot be written from here. */
+/* As UMF's own pool answers: device memory cannot be written from the host. */
 static void *not_supported(enum zr_entry entry) {
     zr_count_call(entry, ZR_VIA_POOL);
     zr_thread.sycl.error = UMF_NOT_SUPPORTED;
@@ -341,7 +341,7 @@ static void *pool_realloc(void *pool, void *ptr, size_t size) {
     return not_supported(ZR_E_pool_realloc);
 }
 
-/* The size itself is the result in 0.11. */
+/* In 0.11 the result is the size itself. */
 static size_t pool_usable_0_11(void *pool, const void *ptr) {
     zr_count_call(ZR_E_pool_malloc_usable_size, ZR_VIA_POOL);
     return ptr ? usable(pool, ptr) : 0;
@@ -392,7 +392,7 @@ static struct ops ours = {.initialize = initialize,
                           .get_name = pool_name,
                           .ext_trim_memory = pool_trim};
 
-/* The first UMF that asks is ours: the version of its table, and the two functions of its provider. */
+/* Adopts the first UMF that asks: the version of its ops, and the two functions of its provider. */
 static bool adopt(uint32_t version, const void *caller) {
     __typeof__(umf.alloc) alloc = (__typeof__(umf.alloc))zr_definition("umfMemoryProviderAlloc", caller);
     __typeof__(umf.free) back = (__typeof__(umf.free))zr_definition("umfMemoryProviderFree", caller);
@@ -436,7 +436,7 @@ int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size);
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* A runtime gets as many pools as it wants: where one cannot be ours it is UMF's own. A probe's is left alone. */
+/* A runtime gets as many pools as it wants: one that cannot be ours is UMF's own. A probe's pool is left alone. */
 EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *params, uint32_t flags, void **pool) {
     const void *caller = __builtin_return_address(0);
     int (*real)(const struct ops *, void *, const void *, uint32_t, void **) = REAL(umfPoolCreate, caller);
@@ -467,7 +467,7 @@ EXPORT int zr_umfDisjointPoolParamsSetMaxPoolableSize(void *params, size_t size)
     return real ? real(params, size) : UMF_NOT_SUPPORTED;
 }
 
-/* Callers name the version of UMF that they were linked against: 1.0, or the one in which a function first came. */
+/* Callers name the symbol version that they were linked against: 1.0, or the first that has the function. */
 #define VERSIONS(name, first)                                                                                          \
     __asm__(".symver zr_" #name ", " #name "@UMF_1.0\n"                                                                \
             ".globl zr_" #name "_first\n"                                                                              \

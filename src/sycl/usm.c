@@ -1,7 +1,7 @@
 /*
- * SYCL's USM functions, in front of the runtime's own. Thin: counts the call, asks the route, and leaves the
- * rest to the runtime. The runtime may throw through these frames: nothing is held across a call to it but what a
- * cleanup lets go.
+ * SYCL's USM functions, in front of the runtime's own: each counts the call, asks the route, and leaves the rest to the
+ * runtime. The runtime may throw through these frames, so whatever is held across a call to it is released by a
+ * cleanup handler.
  */
 #include "sycl/sycl.h"
 
@@ -39,8 +39,8 @@ void zr_native_free(const struct zr_runtime *r, const struct zr_request *objects
 }
 
 /*
- * What may be served at all. Size 0 and odd alignments get the runtime's own, and so do alignments above the page of
- * device memory: adapters differ about those.
+ * What may be served at all. Size 0, odd alignments, and alignments above the page size of device memory, on which
+ * adapters differ, get the runtime's own answer.
  */
 static inline bool is_plain(const struct zr_request *r) {
     return likely(r->size != 0) && likely(!(r->alignment & (r->alignment - 1))) &&
@@ -53,7 +53,7 @@ static bool is_device(enum zr_entry entry, int kind) {
     return (entry == ZR_E_malloc || entry == ZR_E_aligned_alloc) && kind == KIND_DEVICE;
 }
 
-/* True: *out is the answer, and otherwise the runtime's own function is to be called. */
+/* Returns true if *out is the answer, false if the runtime's own function is to be called. */
 static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const struct zr_request *r, const void *caller,
                   void **out) {
     const struct zr_practice *practice;
@@ -98,7 +98,7 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
     }
 #include "sycl/usm.def"
 
-/* Peer access decides where the runtime wants blocks resident: it is watched anew. */
+/* Peer access decides where the runtime makes blocks resident: probe it again. */
 #define ZR_PEER(entry, symbol)                                                                                         \
     void zr_sycl_##entry(void *device, const void *peer);                                                              \
     ZR_SYCL_EXPORT(entry, "_ZN4sycl3_V1" symbol)                                                                       \
