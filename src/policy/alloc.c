@@ -1,5 +1,5 @@
 /*
- * Every allocation: from the cache where one of its key lies there, else from the driver, within limit and host_floor.
+ * Every allocation: from the cache if it holds a block of that key, else from the driver, within limit and host_floor.
  *
  * One driver allocation per block. A request is served from the cache only when every property of it is part of the
  * key; anything else is left to the driver and counted.
@@ -12,15 +12,15 @@ enum {
     RELAXED_LIMITS_EXP = 0x00020001, /* and before spec 1.17 */
     HOST_FLAGS = 0xf,                /* those that the specification names: where it is, and how it is cached */
     EXACT_PART = 1024,
-    /* What is larger is not cached: 64 GiB. */
+    /* Blocks above 64 GiB are not cached. */
     LARGEST_LOG2 = 36
 };
 
 bool zr_policy_reuses(const struct zr_call *call) {
     /*
-     * A SYCL program's free reaches zeMemFree under some adapters, and the program may have freed early: the driver
-     * waits for commands before memory goes to anybody else. That is not the adapter's to vouch for. Whoever came past
-     * our names is seen as the loader, and may be one.
+     * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the block: the driver
+     * waits for them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came past
+     * our names appears as the loader, and may be an adapter.
      */
     return zr_config.cache && !zr_thread.pooled &&
            (zr_config.reuse == ZR_REUSE_ALWAYS || !(call->library->is_adapter || call->library->is_loader));
@@ -31,7 +31,7 @@ bool zr_policy_reuses(const struct zr_call *call) {
 static bool relaxed_only(const void *next, uint32_t *flags) {
     const ze_relaxed_allocation_limits_exp_desc_t *relaxed = next;
 
-    /* One that relaxes nothing is refused by Intel's driver. */
+    /* Intel's driver refuses one that relaxes nothing. */
     if (((uint32_t)relaxed->stype != RELAXED_LIMITS && (uint32_t)relaxed->stype != RELAXED_LIMITS_EXP) ||
         relaxed->pNext || !relaxed->flags)
         return false;
@@ -52,7 +52,7 @@ static bool device_key(const struct zr_alloc *a, struct zr_key *key) {
     return true;
 }
 
-/* With one of its own flags Intel's driver takes memory of the caller's, named by *out. */
+/* With a flag of its own, Intel's driver takes memory of the caller, which *out names. */
 static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
     const ze_host_mem_alloc_desc_t *desc = a->desc;
 
@@ -64,8 +64,8 @@ static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
 }
 
 /*
- * False: not a request whose block may be reused. An alignment that is no power of two is the driver's to refuse; of
- * one above 1 GiB there are few addresses, and Intel's driver ignores it once they are taken.
+ * Returns false if the block must not be reused. An alignment that is no power of two is left to the driver to refuse;
+ * above 1 GiB there are few aligned addresses, and Intel's driver ignores the alignment once they are taken.
  */
 static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key) {
     *key = (struct zr_key){.context = a->context,
@@ -88,7 +88,7 @@ static bool is_plain(const struct zr_alloc *a) {
     return a->desc && (a->kind == ZR_KIND_HOST ? host_key(a, &key) : device_key(a, &key));
 }
 
-/* At least 1; from 24 days on it is the same. */
+/* At least 1; capped at 24 days. */
 uint32_t zr_cache_idle(void) {
     uint64_t ms = zr_config.cache_idle / 1000000;
 
@@ -102,7 +102,7 @@ static ZR_COLD uint64_t set_cache_limit(unsigned account) {
     const struct zr_settings *now;
     uint64_t share;
 
-    do { /* of a setting that changes meanwhile the new value stays, whichever thread is last */
+    do { /* if the setting changes meanwhile, the new value must win, whichever thread is last */
         now = &zr_config;
         share = zr_cache_share(account);
         zr_cache_setup(zr_policy_release, zr_cache_idle());
@@ -123,9 +123,8 @@ void zr_cache_changed(void) {
 }
 
 /*
- * How much to reserve for a request. A program that sizes itself by the limit it was told takes all of it in a number
- * of pieces: the largest of them must not cost more than was requested. What could never be cached is not rounded up
- * either.
+ * How much to reserve for a request. A program that sizes itself by the reported limit takes all of it in a few pieces:
+ * the largest must not cost more than was requested, so they are not rounded up. Nor is what could never be cached.
  */
 static size_t reserve_for(const struct zr_key *key, size_t size) {
     size_t held = zr_cache_round(size);
@@ -166,7 +165,7 @@ static inline ze_result_t ask_within_limit(struct zr_call *call, const struct zr
 
     zr_thread.counted = zr_thread.limited = false;
     if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
-        /* What the driver refuses by itself it is to refuse itself. */
+        /* What the driver would refuse anyway is left to it. */
         bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
 
         zr_thread.limited = !hopeless && !zr_limit_take(number, size);
@@ -181,7 +180,7 @@ static inline ze_result_t ask_within_limit(struct zr_call *call, const struct zr
     return result;
 }
 
-/* *held: what to reserve; where there is no room for it, the very size. If that fails, too, it stays as it was. */
+/* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the size. */
 static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
                                      void **out) {
     for (size_t size = *held;; size = a->size) {
@@ -207,7 +206,7 @@ static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, u
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
 
-/* An extension that makes no key: what memory it is about. */
+/* The counter for a request with an extension that is no part of a key. */
 static ZR_COLD enum zr_field extension_of(const void *desc) {
     return zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)     ? ZR_F_PASSED_IMPORT
            : zr_chained(desc, ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC) ? ZR_F_PASSED_EXPORT
@@ -215,7 +214,7 @@ static ZR_COLD enum zr_field extension_of(const void *desc) {
 }
 
 static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
-    /* Of what is imported the driver tells the size, and only afterwards. */
+    /* The driver tells the size of an import, and only afterwards. */
     ze_result_t result = ZR_WITH_ROOM(
         call, zr_device_number(call, a->device),
         ZR_DOWN(call, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, out)));
@@ -224,7 +223,7 @@ static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a
     return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, NULL, out) : result;
 }
 
-/* No memory for its books: nobody will answer for a block that is larger than requested, so it must be of that size. */
+/* No memory for a descriptor: we could not answer queries about a larger block, so it must have the exact size. */
 static ZR_COLD ze_result_t unregistered(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t held,
                                         void **out) {
     struct zr_alloc exact = *a;
@@ -280,7 +279,7 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         held = zr_check_held(a->kind, is_plain(a), a->size);
     result = from_driver(call, a, number, &held, out);
     if (likely(result == ZE_RESULT_SUCCESS)) {
-        key.residents = 0; /* a new block is resident nowhere yet */
+        key.residents = 0; /* a new block is not resident anywhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);
         flags |= zr_thread.counted ? ZR_BLOCK_LIMITED : 0;
@@ -305,8 +304,8 @@ static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const 
 }
 
 /*
- * The driver alone knows how much it is: it takes no notice of the size that an allocation names. And of what kind:
- * host memory that another process has exported takes nothing of the device that it is opened for.
+ * Only the driver knows the size, whatever an allocation names, and the kind: host memory that another process exported
+ * takes nothing from the device that it is opened for.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out) {

@@ -42,7 +42,7 @@ void zr_policy_release(const struct zr_block *b) {
 
 /* --- frees that are wrong ----------------------------------------------------------------------------------------- */
 
-/* What a descriptor says is read as it is: it may be another block's by now, and is only told. */
+/* The descriptor may be another block's by now: what it says goes into the message only. */
 ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b) {
     static const char *const text[] = {", which no allocation returned", ", which lies within a block", " twice",
                                        " through another context than its own", " after its context was destroyed"};
@@ -85,8 +85,8 @@ static bool driver_knows(struct zr_call *call, const struct zr_free *f) {
 }
 
 /*
- * Intel's driver accepts some of these: its own cache takes what is free already and what points into a block, and
- * hands that out again. Where we cache they are refused; where we only observe they are counted and passed on.
+ * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and hands them out
+ * again. Where we cache they are refused; where we only observe they are counted and passed on.
  */
 static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct zr_free *f) {
     uint64_t word = 0;
@@ -94,7 +94,7 @@ static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct zr_fr
     bool refuses = zr_config.cache || zr_checking(), past_us;
 
     if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
-        b = zr_map_look(f->ptr, &word); /* gone, and its descriptor not used again */
+        b = zr_map_look(f->ptr, &word); /* freed, its descriptor not recycled yet */
     past_us = !b && f->ptr && f->context && driver_knows(call, f);
     if (!f->ptr)
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
@@ -128,12 +128,12 @@ void zr_policy_free_above(const void *ptr) {
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Without a descriptor, or with another one, an extended free is the driver's to answer. */
+/* Without a descriptor, or with an unknown one, the driver answers an extended free. */
 static bool is_known(const struct zr_free *f) {
     return !f->ext || (f->desc && f->desc->stype == ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC && !f->desc->pNext);
 }
 
-/* No command uses the block. Adapter v2 frees all host USM so that it would wait: reuse:always vouches for that. */
+/* Whether no command uses the block. Adapter v2 frees host USM with a policy that waits; reuse:always needs no wait. */
 static bool is_idle(const struct zr_free *f, const struct zr_block *b) {
     if (!f->ext)
         return f->reusable;
@@ -156,8 +156,8 @@ static void put(struct zr_block *b, const void *caller) {
 }
 
 /*
- * The block is CACHED, and ours alone: into the cache, or into check's quarantine. Out of the books first, because
- * another thread may reuse it at once. False: it is NONE, and goes to the driver.
+ * The block is CACHED and owned by this thread: puts it into the cache or check's quarantine. It leaves the books
+ * first, because another thread may reuse it at once. Returns false if it is NONE and must go to the driver.
  */
 static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_block *b, bool quarantine) {
     bool blocking = quarantine && f->ext && f->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
@@ -172,7 +172,7 @@ static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_
     return false;
 }
 
-/* The block is NONE, and ours alone. */
+/* The block is NONE and owned by this thread. */
 static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *f, struct zr_block *b) {
     ze_result_t result;
 
@@ -186,9 +186,8 @@ static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *
 }
 
 /*
- * A block of another context than that of the call, where handles of both are of one kind, or of one that is gone: the
- * driver answers. But Intel's crashes on the handle of a destroyed context: where we cache, it is not asked. True:
- * refused.
+ * A block of another context than the call names, both seen at one kind of hook, or of a destroyed context: the driver
+ * answers. But Intel's crashes on the handle of a destroyed context, so where we cache we refuse and return true.
  */
 static ZR_COLD bool is_refused(struct zr_call *call, const struct zr_free *f, const struct zr_block *b) {
     bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
@@ -213,7 +212,7 @@ ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
     cache = !wrong && may_be_cached(f, b);
     checked = zr_checking() && f->context && is_known(f);
     if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
-        return free_unknown(call, f); /* another thread was faster with the same pointer */
+        return free_unknown(call, f); /* another thread has freed it first */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
     if ((cache || checked) && keep(call, f, b, checked))
         return ZE_RESULT_SUCCESS;
@@ -222,14 +221,14 @@ ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
 
 /* --- the end of a context ----------------------------------------------------------------------------------------- */
 
-enum { CONTEXT_MS = 5000 }; /* for blocks of the context that other threads are giving back */
+enum { CONTEXT_MS = 5000 }; /* waited at most for blocks of the context that other threads are freeing */
 
 struct leaving {
     struct zr_call *call;
     ze_context_handle_t context;
 };
 
-/* What the program keeps is not reused any more: its context is part of its key. */
+/* Blocks that the program still holds will not be reused: their context is part of their key. */
 static bool leave(struct zr_block *b, void *arg) {
     const struct leaving *l = arg;
     uint64_t word = zr_block_word(b);
@@ -241,7 +240,7 @@ static bool leave(struct zr_block *b, void *arg) {
     if (!(zr_block_flags(b) & ZR_BLOCK_WITH_CONTEXT)) {
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_CACHEABLE, __ATOMIC_RELAXED);
         zr_block_mark(b, ZR_BLOCK_ORPHANED);
-    } else if (zr_block_shift(b, word, ZR_BLOCK_NONE)) { /* it is the block that was looked at */
+    } else if (zr_block_shift(b, word, ZR_BLOCK_NONE)) { /* still the same block */
         f.ptr = (void *)b->base;
         zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
@@ -264,7 +263,7 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
     zr_record(ZEROUTE_EVENT_CONTEXT_GO, ZR_KIND_DEVICE, ZR_UNKNOWN_DEVICE, context, 0, 0, 0, 0);
     if (zr_checking()) {
         zr_check_drain(context);
-        zr_check_context_ends(context); /* before its blocks are marked: its handle may be that of an earlier one */
+        zr_check_context_ends(context); /* before its blocks are marked: an earlier context may have had this handle */
     }
     zr_block_each(leave, &l);
     zr_residency_forget(context);
@@ -272,7 +271,7 @@ void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t 
     zr_cache_await(CONTEXT_MS);
 }
 
-/* The driver has kept it. */
+/* Undoes leave(): the driver refused to destroy the context. */
 static bool adopt(struct zr_block *b, void *context) {
     if (__atomic_load_n(&b->key.context, __ATOMIC_RELAXED) == context)
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_ORPHANED, __ATOMIC_RELAXED);

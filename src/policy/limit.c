@@ -1,7 +1,7 @@
 /*
- * What the process has of each device, all kinds alike, and the setting `limit`: device memory beyond it is refused,
- * and programs that ask how much there is are told what the limit leaves. Nothing is counted here unless a limit is
- * set; what is counted is marked (ZR_BLOCK_LIMITED), so that a limit may come and go while blocks do.
+ * What the process holds of each device, all kinds together, and the setting `limit`: device memory beyond it is
+ * refused, and programs that ask how much there is are told what the limit leaves. Nothing is counted unless a limit is
+ * set; counted blocks are marked (ZR_BLOCK_LIMITED), so that a limit can be set and removed while blocks live.
  */
 #include "policy/policy.h"
 
@@ -11,20 +11,20 @@ enum { CARDS = 64, TRIES = 6 };
 
 static struct {
     uint64_t used;   /* atomic */
-    uint64_t memory; /* atomic: of the card; 0: it was not asked yet */
-    uint64_t left;   /* atomic: limit:auto, what others leave to our blocks; 0: not looked yet */
+    uint64_t memory; /* atomic: of the card; 0: not asked yet */
+    uint64_t left;   /* atomic: limit:auto, what other processes leave us; 0: not known yet */
 } account[CARDS];
 
 static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
     return amount->percent_x100 ? (uint64_t)((zr_u128)total * amount->percent_x100 / 10000) : amount->bytes;
 }
 
-/* A device without a number is booked as the first one, and so it is counted there. */
+/* A device without a number is booked, and so counted, as the first one. */
 static unsigned counted_as(unsigned number) {
     return number == ZR_UNKNOWN_DEVICE ? 0 : number;
 }
 
-/* The card's own, whichever of its handles is at hand: a sub-device would name less. 0: nobody knows. */
+/* The memory of the whole card, whichever handle is at hand: a sub-device would report less. 0 if unknown. */
 static uint64_t memory_of(unsigned number) {
     uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_RELAXED);
     struct zr_call own = {.hook = ZR_HOOK_PLT};
@@ -63,8 +63,8 @@ static void drop(unsigned number, uint64_t bytes) {
 }
 
 /*
- * limit:auto. Announced first, then looked; close to the end old figures will not do. Of two processes that want the
- * last of a card at once both may find it too much: they withdraw, and try again after pauses of different length.
+ * limit:auto. Announce first, then look; near the end cached figures will not do. If two processes want the last of a
+ * card at once, both may find it too much: they withdraw, and retry after pauses of different length.
  */
 static bool take_left(unsigned number, uint64_t bytes) {
     uint64_t memory = memory_of(number), used, taken, left;
@@ -121,7 +121,7 @@ uint64_t zr_cache_share(unsigned number) {
     uint64_t usual = total / 50 > (UINT64_C(256) << 20) ? total / 50 : UINT64_C(256) << 20;
     struct zr_amount limit = zr_config.cache_limit;
 
-    /* Of memory that nobody reports, such as the host's, a percentage says nothing. */
+    /* A percentage needs a total, which nobody reports for some memory, such as the host's. */
     if (!limit.set || (limit.percent_x100 && !total))
         return usual;
     return amount_of(&limit, total);
@@ -134,7 +134,7 @@ static bool counts(const struct zr_block *b) {
            !(zr_block_flags(b) & ZR_BLOCK_FOREIGN) && counted_as(b->key.account) < CARDS;
 }
 
-/* The mark is set once and cleared once, whoever comes first: the walk, the allocation or the free. */
+/* The mark is set once and cleared once, by whoever comes first: this walk, the allocation or the free. */
 static bool count(struct zr_block *b, void *unused) {
     uint64_t word = zr_block_word(b);
 
@@ -143,7 +143,7 @@ static bool count(struct zr_block *b, void *unused) {
         __atomic_fetch_or(&b->flags, ZR_BLOCK_LIMITED, __ATOMIC_SEQ_CST) & ZR_BLOCK_LIMITED)
         return true;
     __atomic_fetch_add(&account[counted_as(b->key.account)].used, b->held, __ATOMIC_RELAXED);
-    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE) /* its free may have looked before it was marked */
+    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE) /* its free may have checked before it was marked */
         zr_limit_leave(b);
     return true;
 }
@@ -174,11 +174,11 @@ static void report(unsigned number, uint64_t *total, uint64_t *free) {
 }
 
 /*
- * free_memory:checked: the least of what the driver says and what the kernel and announcements leave. Some drivers
- * always say 0, or the total: that is replaced. `total` is what the query told; 0: nothing.
+ * free_memory:checked: the least of what the driver reports and what the kernel and other processes' announcements
+ * leave. Some drivers always report 0 or the total: that is replaced. `total` is what the query reported, or 0.
  */
 static void check_free(unsigned number, uint64_t total, uint64_t *free) {
-    static uint64_t zeros; /* atomic: cards whose driver has said 0 when nothing was used */
+    static uint64_t zeros; /* atomic: cards whose driver reported 0 with nothing in use */
     uint64_t driver = free ? *free : 0, memory, blocks, left;
     if (!free || number >= ZR_DEVICES || (zr_config.free_memory != ZR_FREE_MEMORY_CHECKED && !zr_config.limit.is_auto))
         return;
@@ -193,7 +193,7 @@ static void check_free(unsigned number, uint64_t total, uint64_t *free) {
         (!driver && __atomic_load_n(&zeros, __ATOMIC_RELAXED) >> number & 1)) {
         zr_count(ZR_F_FREE_REPLACED_CALLS, 1);
         zr_warn("the driver says that %llu of %llu bytes are free on card %u, which cannot be right: programs are told "
-                "what the kernel leaves",
+                "the kernel's figure",
                 (unsigned long long)driver, (unsigned long long)total, number);
         *free = left;
     }
@@ -215,7 +215,7 @@ void zr_limit_report_part(unsigned number, uint64_t *left, uint64_t *total) {
         *left -= *total;
 }
 
-/* A device that has several modules has its limit shared out among them by their size. */
+/* The limit of a device with several modules is divided among them by size. */
 void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *free) {
     struct zr_amount amount = zr_config.limit;
     uint64_t limit = UINT64_MAX, left = UINT64_MAX, size = *total;

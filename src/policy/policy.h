@@ -17,30 +17,30 @@ struct zr_alloc {
     const void *desc;          /* of the entry point; for shared memory the device's */
     const void *host_desc;     /* shared memory's second one */
     size_t size, alignment;
-    uint64_t residents; /* devices on which it will be made resident, as far as is known */
+    uint64_t residents; /* devices on which it will probably be made resident */
     uint32_t flags;     /* of its block */
     bool reusable;      /* may come from the cache, and go there when it is freed */
 };
 /*
- * From the cache, else from the driver within limit and host_floor; in the books. Afterwards *out is what the driver
- * would have left there.
+ * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves in *out what the
+ * driver would have left there.
  */
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
-/* cache, cache_limit or cache_idle is another one: the cache and the pools follow, and what is too much goes back. */
+/* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what is too much. */
 void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
 bool zr_policy_reuses(const struct zr_call *call);
 /*
- * Memory of another process was opened by this entry point; the driver is asked how much. Over the limit it is closed
- * again, *out is NULL and the answer is OUT_OF_DEVICE_MEMORY.
+ * Memory of another process was opened by this entry point: asks the driver for its size and books it. If it is over
+ * the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
  */
 ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
 /* Such memory was closed. */
 void zr_policy_closed(const void *ptr);
-/* A runtime keeps this import open after the program has closed it; or the program has opened it again. */
+/* The runtime keeps this import open although the program has closed it; or the program has opened it again. */
 void zr_policy_kept_open(const void *ptr, bool kept);
 
 /* --- free.c: every free ------------------------------------------------------------------------------------------- */
@@ -54,15 +54,15 @@ struct zr_free {
 /* Into the cache if it may be reused at once, else to the driver, which may wait for commands that use the block. */
 ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f);
 /*
- * A free at a SYCL entry point that the runtime answers, which may not ask the driver about a pointer that it does not
- * know: check reports it here. Only where the runtime's pool is off: what it splits up are no blocks of ours.
+ * A free at a SYCL entry point that is left to the runtime, which may refuse an unknown pointer without asking the
+ * driver: check reports it here. Only where the runtime's pool is off: pieces of a pool are not blocks that we know.
  */
 void zr_policy_free_above(const void *ptr);
-/* A context was made, if that is the result, which is returned. */
+/* Notes a new context if `result` is success. Returns `result`. */
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
-/* Before a context goes: what is cached for it goes back, and so do blocks that a runtime would free with it. */
+/* Before a context is destroyed: gives back what is cached for it, and blocks that a runtime would free with it. */
 void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
-/* The driver has refused to destroy it. */
+/* The driver refused to destroy it. */
 void zr_policy_context_stays(ze_context_handle_t context);
 /* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
 void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b);
@@ -85,11 +85,11 @@ static inline void zr_room_leave(struct zr_room *room) {
     zr_thread.retrying--;
 }
 /*
- * After an attempt that failed with this code: true, and counted, if memory is short and something has left the cache
- * since the attempt, so that another one is worth it. Within another such loop the outer one decides.
+ * After an attempt that failed with this code: returns true, and counts a retry, if memory is short and something has
+ * left the cache since the attempt, so that another one is worth it. In nested loops the outer one decides.
  */
 bool zr_room_made(struct zr_room *room, ze_result_t result);
-/* The one retry loop: `attempt` is an expression of ze_result_t. Of device `number`, or of all (ZR_UNKNOWN_DEVICE). */
+/* The one retry loop. `attempt` is an expression of ze_result_t; `number` is a device, or ZR_UNKNOWN_DEVICE for all. */
 #define ZR_WITH_ROOM(call, number, attempt)                                                                            \
     __extension__({                                                                                                    \
         struct zr_room room_ __attribute__((cleanup(zr_room_leave))) = zr_room_enter((call), (number));                \
@@ -100,25 +100,25 @@ bool zr_room_made(struct zr_room *room, ze_result_t result);
         got_;                                                                                                          \
     })
 /*
- * Gives back all that is cached for a device, or for all (ZR_UNKNOWN_DEVICE), in the cache and in pools; also before
- * the driver is asked how much memory is free, because the cache must not look used. Returns the bytes.
+ * Gives back all that cache and pools hold for a device, or for all (ZR_UNKNOWN_DEVICE). Called also before the driver
+ * is asked how much memory is free, because the cache must not look used. Returns the bytes.
  */
 uint64_t zr_policy_trim(unsigned number);
 
 /* --- limit.c: what the process has of each device, and the setting `limit` ---------------------------------------- */
-/* UINT64_MAX: none. */
+/* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
-/* Before the driver is asked for memory; false: it would be more than the limit. Without a limit it costs nothing. */
+/* Called before the driver is asked for memory; returns false if that would exceed the limit. Free without a limit. */
 bool zr_limit_take(unsigned number, uint64_t bytes);
-/* The last one of this thread, which has come to nothing. */
+/* Undoes the last zr_limit_take() of this thread: the allocation failed. */
 void zr_limit_untake(unsigned number, uint64_t bytes);
 /* A block goes back to the driver, whether or not it was counted (ZR_BLOCK_LIMITED). */
 void zr_limit_leave(struct zr_block *b);
-/* The setting is another one: what the process holds by now counts. */
+/* The setting was changed: what the process holds already counts. */
 void zr_limit_changed(void);
 /*
- * After the driver was asked how much memory there is, or is free: with a limit set, both are reported as the limit
- * leaves them. Either may be NULL. ZR_UNKNOWN_DEVICE: as it leaves them on the device that has least.
+ * After the driver was asked how much memory there is, or is free: with a limit set, reduces both to what the limit
+ * leaves. Either may be NULL. ZR_UNKNOWN_DEVICE: what it leaves on the device that has least.
  */
 void zr_limit_report(unsigned number, uint64_t *total, uint64_t *free);
 /* The same for one of several parts of a device that are reported one after the other: *left begins at UINT64_MAX. */
@@ -143,10 +143,10 @@ void zr_shortage_process_end(void);
 void zr_shortage_fork_child(void);
 
 /* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
-/* A block that the driver has just given out, in the map and in the books; NULL: it cannot be helped. A few ns. */
+/* Enters a block that the driver has just allocated into map and books; NULL if there is no memory. A few ns. */
 struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
                                  size_t held, uint32_t flags);
-extern bool zr_registry_lacks; /* atomic: one had no descriptor, so what the map says of an address may be outdated */
+extern bool zr_registry_lacks; /* atomic: a block got no descriptor, so the map may be outdated for its address */
 /* A block of the cache was handed out again. */
 void zr_registry_reused(const struct zr_call *call, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */
@@ -168,25 +168,25 @@ static inline void zr_registry_record(enum zeroute_record_type type, const struc
     if (unlikely(zr_recording()))
         zr_registry_event(type, b, flags);
 }
-/* What the process has of a block, out of the books or into them again: on a free, or on reuse. */
+/* Books what the process holds of a block again on reuse, or takes it out of the books on a free. */
 void zr_registry_book(const struct zr_block *b);
 void zr_registry_unbook(const struct zr_block *b);
-/* A pool has handed out a piece of a segment that it had (hit) or got, or a block as it was: booked and recorded. */
+/* Books and records what a pool has handed out: a piece of a segment, old (hit) or new, or a whole block. */
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
-/* Before it takes one back, for the record; zr_unbook() follows once it has. */
+/* Records that it is taking a piece back; zr_unbook() follows once it has. */
 void zr_registry_piece_leaves(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
-/* Something hangs on the free of the block that holds ptr: it must reach the driver. */
+/* Something depends on the free of the block that holds ptr reaching the driver: it is not cached. */
 void zr_registry_pin(const void *ptr);
 /* Physical memory was mapped into a reserved range, or unmapped. */
 void zr_registry_mapped(const void *ptr, size_t size, const void *physical);
 void zr_registry_unmapped(const void *ptr, size_t size);
-/* The pointer to ask the driver about: another one where this one is free as far as the process can know. */
+/* The pointer to ask the driver about: an unknown one if, for the process, ptr is not allocated. */
 const void *zr_registry_visible(const void *ptr);
-/* The pointer to close as an import: another one where it is a block of ours. */
+/* The pointer to close as an import: an unknown one if ptr is a block of ours. */
 const void *zr_registry_closable(const void *ptr);
-/* The range of a block of which more is reserved than was requested; false: ask the driver. */
+/* The range of a block that is larger than was requested. Returns false otherwise: ask the driver. */
 bool zr_registry_range(const void *ptr, void **base, size_t *size);
 /* The hook that a block came through. */
 static inline uint32_t zr_block_hook(const struct zr_block *b) {
@@ -200,11 +200,11 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
                               size_t size);
 ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                                size_t size);
-/* residency:owner, and this caller is not let through. */
+/* Whether residency:owner applies to this caller. */
 bool zr_residency_skips(const struct zr_call *call);
-/* On which devices the last block of this context and device was made resident: the next one will be, too. */
+/* The devices on which the last block of this context and device was made resident: the next one probably will be. */
 uint64_t zr_residency_expected(const void *context, unsigned number);
-/* A block is freed: this is where it was made resident. */
+/* Remembers where a block that is being freed was made resident. */
 void zr_residency_remember(const struct zr_block *b);
 void zr_residency_forget(const void *context);
 
@@ -215,7 +215,7 @@ bool zr_policy_request(const char *request, char *reply, size_t size);
 /* --- watch.c: what reaches Level Zero while a thread lets a runtime make one block -------------------------------- */
 enum { ZR_WATCH_DEVICES = 16 };
 struct zr_watch {
-    size_t size; /* only allocations of so many bytes or more are of interest */
+    size_t size; /* smaller allocations are ignored */
     bool allocated, freed, exported;
     uint32_t hook; /* through which the runtime calls Level Zero */
     ze_context_handle_t context;

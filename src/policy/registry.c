@@ -18,7 +18,7 @@ static size_t size_of(const struct zr_block *b) {
     return zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
 }
 
-/* Host USM of an exact power of two, as PyTorch rounds it up, is in an account of its own, too. */
+/* Host USM in exact powers of two, as PyTorch rounds it up, is booked in its own account as well. */
 static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
     if (!is_booked(b))
         return;
@@ -68,7 +68,7 @@ void zr_registry_piece_leaves(unsigned number, const void *ptr) {
     zr_record(ZEROUTE_EVENT_FREE, ZR_KIND_DEVICE, number, ptr, 0, 0, ZEROUTE_FLAG_PIECE, 0);
 }
 
-/* The context, and above it a hash of what blocks must have alike besides to be reused for each other. */
+/* The context, and above it a hash of all else that must match for blocks to be reused for each other. */
 static uint64_t reuse_key(const struct zr_block *b) {
     uint64_t rest =
         (uintptr_t)b->key.device + b->key.flags + 31u * (b->key.ordinal + 31u * (b->key.extra + 31u * b->key.align));
@@ -88,7 +88,7 @@ ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_bl
 
 bool zr_registry_lacks;
 
-/* The driver has just given out the address of a block in the map: that one went back on a way that we did not see. */
+/* The map has a block at an address that the driver has just handed out: its free was not seen. */
 static ZR_COLD bool insert_again(struct zr_block *b) {
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
@@ -111,7 +111,7 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
         __atomic_store_n(&zr_registry_lacks, true, __ATOMIC_RELAXED);
         return NULL;
     }
-    /* A handle is no range of memory: it is found by itself alone. */
+    /* A handle is not a range of memory: only its own value finds it. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
     zr_block_set_key(b, key);
     __atomic_store_n(&b->caller, call->caller, __ATOMIC_RELAXED);
@@ -177,7 +177,7 @@ ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
 
 /* --- what happens to blocks --------------------------------------------------------------------------------------- */
 
-/* Of physical memory its handle may be exported, whose block is one byte, or an address in a reserved range. */
+/* Physical memory is exported by its handle, whose block is one byte, or by an address in a reserved range. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     struct zr_block *b = zr_map_find(ptr);
     size_t size = !b || b->key.kind == ZR_KIND_VIRTUAL ? 0 : size_of(b);
@@ -223,10 +223,10 @@ void zr_registry_unmapped(const void *ptr, size_t size) {
 
 /* --- what a program may know -------------------------------------------------------------------------------------- */
 
-/* An address that no driver has ever handed out: what it says of this one, it says of any unknown one. */
+/* An address that no driver hands out: asked about it, the driver answers as for any unknown pointer. */
 static const char nowhere[64];
 
-/* Cached blocks, and what was reserved beyond the size that was requested, are no allocation. */
+/* Cached blocks, and what is reserved beyond the requested size, do not count as allocated. */
 const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
     struct zr_block *b = zr_config.cache || zr_checking() ? zr_map_around(ptr, &word) : NULL;
@@ -237,7 +237,7 @@ const void *zr_registry_visible(const void *ptr) {
     return zr_block_flags(b) & ZR_BLOCK_HANDLE ? ptr : nowhere;
 }
 
-/* Intel's driver frees whatever holds the pointer, by zeMemFree's own way. */
+/* Closing goes through zeMemFree in Intel's driver, which would free any block that holds the pointer. */
 const void *zr_registry_closable(const void *ptr) {
     struct zr_block *b = zr_map_find(ptr);
 

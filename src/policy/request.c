@@ -1,6 +1,6 @@
 /*
- * What `zeroute ctl` may ask of a running process: one line for each request and for each setting. What cannot be
- * changed while blocks are out says why.
+ * What `zeroute ctl` may ask of a running process: one line for each request and for each setting. A setting that
+ * cannot be changed while blocks live says why.
  */
 #include "check/check.h"
 #include "policy/policy.h"
@@ -13,8 +13,8 @@ enum { CHECK_MS = 1000 };
 
 static const struct change {
     const char *name;
-    void (*changed)(void); /* what depends on it follows; NULL: it is looked at with every call */
-    const char *why_not;   /* or it stays as it is */
+    void (*changed)(void); /* applies the change; NULL: the setting is read by every call */
+    const char *why_not;   /* why it cannot be changed, or NULL */
 } changes[] = {
     {"limit", zr_limit_changed, NULL},
     {"residency", NULL, NULL},
@@ -48,7 +48,7 @@ static void print_value(const char *name, char *out, size_t size) {
     snprintf(out, size, "%.*s", at ? (int)strcspn(at, ",") : 0, at ? at : "");
 }
 
-/* Readers, the summary and the fingerprint are told. */
+/* Tells readers, the summary and the fingerprint. */
 static void publish(const char *before, const char *after) {
     char text[1000];
 
@@ -61,7 +61,7 @@ static void publish(const char *before, const char *after) {
     zr_fingerprint_note("settings.changed", text);
 }
 
-/* A record goes on in the file that it began in: it can be switched off and on, not moved. */
+/* A record stays in the file in which it began: it can be switched off and on, but not moved. */
 static bool moves_record(const char *value) {
     static const char *file;
 
@@ -131,7 +131,7 @@ static bool check(const char *rest, char *reply, size_t size) {
     return done;
 }
 
-/* Each gets what follows the word. */
+/* Each function gets what follows the word. */
 static const struct {
     const char *word;
     zr_carry_out *carry_out;

@@ -1,5 +1,5 @@
 /*
- * Residency: which device requests which block, and residency:owner.
+ * Residency: on which devices blocks are made resident, and residency:owner.
  *
  * Making a block resident on another device than its owner exports it and may cost host memory (DESIGN.md 1.4). With
  * residency:owner such a request is answered with success, counted and not passed on. The owner's own request,
@@ -10,9 +10,9 @@
 #include <string.h>
 
 /*
- * Devices from which something was evicted. Blocks of a slab of the driver's are evicted together, and nobody knows
- * which these are: what the books say of such a device is not relied on any more. Nor where residency is requested on a
- * part of a card, as the driver keeps it for each part: the books know cards.
+ * Devices from which something was evicted. The driver evicts all blocks of one of its slabs together, and we do not
+ * know which those are, so the books no longer hold for such a device. Nor do they where residency is requested on a
+ * sub-device: the driver keeps it per sub-device, the books per card.
  */
 static uint64_t uncertain; /* atomic */
 
@@ -26,7 +26,7 @@ static uint32_t skipped_bit(unsigned number) {
 
 /* --- where the next block will be resident ------------------------------------------------------------------------ */
 
-/* Direct-mapped by context and device: two that meet in one place only cost hits. */
+/* Direct-mapped by context and device: a collision only costs hits. */
 enum { REMEMBERED = 256 };
 static struct {
     const void *context; /* atomic, and so are the others */
@@ -66,7 +66,7 @@ void zr_residency_forget(const void *context) {
 
 /* --- whose block it is -------------------------------------------------------------------------------------------- */
 
-/* A block that was allocated past us is asked about once, and then known. */
+/* Asks the driver, once, about a block that was allocated past us. */
 static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner = NULL;
@@ -81,7 +81,7 @@ static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handl
     return zr_map_find(ptr);
 }
 
-/* The LIVE block that holds *ptr; NULL: none, and *ptr is what the driver is to be asked for then. */
+/* The LIVE block that holds *ptr; if there is none, NULL, and *ptr becomes what to ask the driver about. */
 static struct zr_block *find(void **ptr) {
     struct zr_block *b = zr_map_find(*ptr);
 
@@ -90,7 +90,7 @@ static struct zr_block *find(void **ptr) {
     return b;
 }
 
-/* The block whose owner matters for this pointer; NULL: none, let the request pass. */
+/* The block whose owner decides about this pointer; NULL if the request is to pass. */
 static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr) {
     struct zr_block *b = find(ptr);
 
@@ -99,7 +99,7 @@ static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context,
     return b && b->key.kind == ZR_KIND_DEVICE ? b : NULL;
 }
 
-/* "libccl.so" names libccl.so and libccl.so.1, not libcclx.so. */
+/* "libccl.so" matches libccl.so and libccl.so.1, not libcclx.so. */
 static bool named(const char *list, const char *library) {
     while (*list) {
         size_t n = strcspn(list, "+");
@@ -140,7 +140,7 @@ static ze_result_t skip(const struct zr_call *call, struct zr_block *b, const vo
     return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
 }
 
-/* A reused block has what was requested for the block before it: the answer is in the books. */
+/* A reused block keeps its residency, so the books may have the answer. */
 static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned number) {
     uint64_t bit = bit_of(number);
 
@@ -169,7 +169,7 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
             return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
         }
     }
-    /* A driver that defers backing looks for memory only now: on the owner, and for what a peer's import takes. */
+    /* A driver that defers backing allocates only now: on the owner, and what the import takes on a peer. */
     result = ZR_WITH_ROOM(call, peer ? ZR_UNKNOWN_DEVICE : number,
                           ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size)));
     record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, 0, result);
@@ -198,7 +198,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
         return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
     }
-    /* Beforehand: who is answered from the books was so before the driver evicts anything. */
+    /* First: after the driver has evicted something, no request is answered from the books. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
     result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
     record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);

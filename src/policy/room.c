@@ -2,7 +2,7 @@
 #include "check/check.h"
 #include "policy/policy.h"
 
-/* Other threads may take at once what goes back: several tries, but not without end. */
+/* Other threads may take what was given back: try several times, but not for ever. */
 enum { MOST_TRIES = 16, OTHERS_MS = 50 };
 
 uint64_t zr_policy_trim(unsigned number) {
@@ -21,7 +21,7 @@ uint64_t zr_policy_trim(unsigned number) {
 }
 
 ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
-    bool host = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* which is cached for no device in particular */
+    bool host = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY; /* cached host memory belongs to no device */
     uint64_t bytes;
 
     if ((!host && result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) || room->tries++ == MOST_TRIES ||

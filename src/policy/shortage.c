@@ -1,7 +1,7 @@
 /*
- * An allocation that failed for want of memory, explained: who asked, who refused, what was held, what to try. Once per
- * process and cause, on stderr and in the segment. And what is left at the end of the process, by whom. Both walk
- * all blocks, without a lock: cold, and no more than MOST_SEEN of them.
+ * Explains an allocation that failed for lack of memory: who asked, who refused, what was held, what to try. Once per
+ * process and cause, on stderr and in the segment. And reports what is never freed, by caller, at the end of the
+ * process. Both walk the blocks without a lock, at most MOST_SEEN of them. Cold.
  */
 #include "policy/policy.h"
 
@@ -62,7 +62,7 @@ ZR_COLD void zr_shortage(struct zr_call *call, enum zr_cause cause, enum zr_entr
                             .limit = cause == ZR_CAUSE_LIMIT ? zr_limit_of(number) : 0};
     ze_device_handle_t device = s.card < 0 ? NULL : zr_device_handle(number, &own.hook);
     bool inside = zr_thread.inside;
-    zr_thread.inside = true; /* the card's own answer, not what the limit leaves of it */
+    zr_thread.inside = true; /* ask the card itself, not what the limit leaves of it */
     if (device) {
         s.total = zr_device_memory(&own, device);
         s.others = zr_claim_and_look(number, w.live.bytes + w.cached, 0, true);
@@ -87,7 +87,7 @@ ze_result_t zr_policy_refused(struct zr_call *call, enum zr_entry entry, unsigne
     return result;
 }
 
-/* Calls that come later go straight down: what a runtime frees with its libraries is not seen any more. */
+/* Later calls go straight down: what a runtime frees as its libraries are torn down is not seen any more. */
 void zr_shortage_process_end(void) {
     struct walk w = {.number = ZR_UNKNOWN_DEVICE, .at_end = true};
 

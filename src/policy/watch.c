@@ -1,6 +1,6 @@
 /*
- * What reaches Level Zero while a thread lets a runtime make one block of its own (sycl/probe.c). The same call may
- * pass a second hook of ours further down: what was seen first counts.
+ * Notes what reaches Level Zero while a thread lets a runtime allocate one block (sycl/probe.c). The same call may pass
+ * a second hook of ours further down: the first one counts.
  */
 #include "policy/policy.h"
 
