@@ -1,8 +1,8 @@
 /*
  * The real entry points: which loaders and drivers are in the process, and what lies below each hook.
  *
- * Never loads anything. The loader is found among what is loaded, and pinned once seen, because the pointers that were
- * handed out must stay good.
+ * Never loads anything. The loader is found among the loaded libraries, and pinned once seen, because the pointers that
+ * were handed out must stay valid.
  */
 #include "base/dl.h"
 #include "driver/driver.h"
@@ -32,7 +32,7 @@ void zr_missed(const char *format, ...) {
 
 /* --- which library is it ------------------------------------------------------------------------------------------ */
 
-/* Does this very library, not one that it depends on, define the name? */
+/* Whether this library itself, not a dependency of it, defines the name. */
 static bool defines(const struct zr_elf *f, void *handle, const char *name) {
     struct zr_elf at;
     void *p = zr_real_dlsym(handle, name);
@@ -56,7 +56,7 @@ static enum zr_loaded_kind kind_of(const struct zr_elf *f, void *handle) {
     return ZR_LOADED_OTHER;
 }
 
-/* With the lock held: whoever still calls through a hook of this library calls into nothing. */
+/* The caller holds the lock. The library is unloaded: nobody can still be calling through its hooks. */
 static void forget(int n) {
     for (int s = 0; s < ZR_LOADED; s++)
         if (zr_table_set[s] == n + 1) {
@@ -69,8 +69,8 @@ static void forget(int n) {
 }
 
 /*
- * A library is known by its file: loaded again elsewhere, or where another one was, what was known of the one that is
- * gone is dropped. A driver's handle is its loader's own: a reference of ours would keep it from being unloaded.
+ * A library is identified by its file. If it is loaded again elsewhere, or where another one was, the entry of the
+ * unloaded one is dropped. A driver's handle is its loader's: a reference of ours would keep it from being unloaded.
  */
 static int number_of(const struct zr_elf *f, enum zr_loaded_kind kind, void *handle) {
     uint64_t file = zr_hash(f->path);
@@ -163,7 +163,7 @@ zr_function zr_next(const char *name, const void *caller) {
     if (!p && (handle = loader_handle(caller)))
         p = zr_real_dlsym(handle, name);
     if (!p)
-        dlerror(); /* the failure was ours, not the caller's */
+        dlerror(); /* clears the error of a failed lookup of ours */
     errno = saved;
     return ZR_FUNCTION(p);
 }

@@ -14,7 +14,7 @@ enum { HANDLES = 256, CARDS = 64, MODULES = 64 };
 
 typedef uint8_t uuid[ZE_MAX_DEVICE_UUID_SIZE];
 
-/* Tables that only grow: what is below their counts, which are atomic, does not change. */
+/* Tables that only grow: entries below their atomic counts never change. */
 static struct {
     ze_device_handle_t handle;
     unsigned number;
@@ -23,11 +23,11 @@ static struct {
 static unsigned known_count;
 static struct {
     uuid uuid;
-    ze_device_handle_t handle; /* of the card itself, good at this hook */
+    ze_device_handle_t handle; /* of the card itself, valid at this hook */
     uint32_t hook;
 } card[CARDS];
 static unsigned cards;
-/* Sysman's memory modules. Its devices are others than those of the core API: the UUID is the same. */
+/* Sysman's memory modules. Sysman has its own device handles; the UUID is that of the core API's device. */
 static struct {
     zes_mem_handle_t handle;
     ze_device_handle_t device;
@@ -37,7 +37,7 @@ static struct {
 static unsigned module_count;
 static struct zr_lock lock;
 
-/* Its place in known[], or -1. A few handles: a walk is as quick as a hash. */
+/* Its index in known[], or -1. There are few handles: a linear search is as fast as a hash. */
 static int find(ze_device_handle_t device) {
     for (unsigned i = 0, n = __atomic_load_n(&known_count, __ATOMIC_ACQUIRE); device && i < n; i++)
         if (known[i].handle == device)
@@ -67,7 +67,7 @@ static void learn(ze_device_handle_t device, unsigned number, bool is_part) {
     __atomic_store_n(&known_count, known_count + 1, __ATOMIC_RELEASE);
 }
 
-/* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE: none, or it says nothing. */
+/* The card with this UUID, the `rank`-th of several from 0; ZR_UNKNOWN_DEVICE if there is none or the UUID is empty. */
 static unsigned card_with(const uint8_t *id, unsigned rank) {
     static const uuid nothing;
     unsigned n = __atomic_load_n(&cards, __ATOMIC_ACQUIRE);
@@ -78,7 +78,7 @@ static unsigned card_with(const uint8_t *id, unsigned rank) {
     return ZR_UNKNOWN_DEVICE;
 }
 
-/* That card, a new one if there is none. The caller holds the lock. */
+/* That card, or a new one if there is none. The caller holds the lock. */
 static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *id, unsigned rank) {
     unsigned number = card_with(id, rank);
 
@@ -118,7 +118,7 @@ static __attribute__((format(printf, 3, 4))) void note(unsigned number, const ch
     zr_fingerprint_note(key, value);
 }
 
-/* For the fingerprint; and where the card is on the bus, so that the kernel's figures find it. */
+/* Notes the card in the fingerprint, and its bus address, by which the kernel's figures are found. */
 static void describe(struct zr_call *call, unsigned number) {
     typedef ze_result_t (*get_pci)(ze_device_handle_t, ze_pci_ext_properties_t *);
     get_pci get = (get_pci)zr_function_below(call->hook, "zeDevicePciGetPropertiesExt");
@@ -137,7 +137,7 @@ static void describe(struct zr_call *call, unsigned number) {
     note(number, ".memory", "%llu MiB", (unsigned long long)zr_device_memory(call, card[number].handle) >> 20);
 }
 
-/* How many of the list before this one say the same of themselves. */
+/* How many earlier devices of the list have the same UUID. */
 static unsigned rank_in(uuid *ids, uint32_t i) {
     unsigned rank = 0;
 
@@ -146,7 +146,7 @@ static unsigned rank_in(uuid *ids, uint32_t i) {
     return rank;
 }
 
-/* Two handles of one list are two cards, whatever they say: without sysfs Intel's driver gives all cards one UUID. */
+/* Two handles of one list are two cards, whatever their UUIDs: without sysfs Intel's driver gives all cards one. */
 void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count) {
     ze_device_handle_t handle[CARDS];
     unsigned before, after, n = 0;
@@ -180,7 +180,7 @@ void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_dev
     zr_unlock(&lock);
 }
 
-/* A handle that came from no list that we saw: asked of the driver, once. */
+/* Asks the driver, once, about a handle from a list that we did not see. */
 static ZR_COLD unsigned ask(struct zr_call *call, ze_device_handle_t device) {
     typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
     get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
@@ -262,7 +262,7 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
     *number = look(module[at].device);
     if (*number == ZR_UNKNOWN_DEVICE) {
         if (card_with(module[at].uuid, 1) != ZR_UNKNOWN_DEVICE)
-            return false; /* of several cards that say the same of themselves nobody knows which it is */
+            return false; /* several cards have this UUID, so it is not known which one it is */
         *number = card_with(module[at].uuid, 0);
     }
     *among = module[at].among;
@@ -271,7 +271,7 @@ bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *am
 
 /* --- drivers ------------------------------------------------------------------------------------------------------ */
 
-/* Without a lock, so that a fork can leave nothing held. */
+/* Without a lock: entries are only ever added. */
 int zr_driver_number(ze_driver_handle_t driver) {
     static ze_driver_handle_t met[ZR_DRIVERS];
 

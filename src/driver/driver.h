@@ -44,27 +44,27 @@ extern zr_function zr_original[ZR_HOOKS][ZR_ENTRIES_ZE];
 extern int zr_table_set[ZR_LOADED];
 /* Guards the places of libraries and sets, and stores into tables that are not ours. */
 extern struct zr_lock zr_loaded_lock;
-/* Something of Level Zero has come our way. */
+/* A Level Zero library or call has been seen. */
 extern bool zr_touched;
 
 /*
- * The kind of library that holds this address. Loaders and drivers get a number, the others -1, and so do they when
- * all numbers are taken. `handle` is one that found the address, or NULL. About 20 us.
+ * The kind of library that holds this address. Loaders and drivers get a number, while there are any; all else gets -1.
+ * `handle` is the dlopen handle that found the address, or NULL. About 20 us.
  */
 enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number);
-/* The number of the library below a hook; -1: of an exported symbol, or it is gone. */
+/* The number of the library below a hook; -1 for an exported symbol, or if the library is gone. */
 int zr_loaded_below(uint32_t hook);
-/* Says which calls pass us by, and after a semicolon what to do: in the segment at once, and as a warning. */
+/* Reports calls that bypass us, and after a semicolon what to do about it: in the segment, and as a warning. */
 void zr_missed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether a file of this name is a driver. */
 bool zr_is_driver_name(const char *file);
-/* A function without a hook of ours, of the library below this hook; NULL when it has none. About 1 us. */
+/* A function that we do not hook, of the library below this hook; NULL if it has none. About 1 us. */
 zr_function zr_function_below(uint32_t hook, const char *name);
 /* The driver's own function, where the loader may lack it; NULL unless there is exactly one driver, and it has it. */
 zr_function zr_function_of_driver(const char *name);
 /* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
 zr_function zr_next(const char *name, const void *caller);
-/* Never NULL: where there is nothing below, a function that answers with an error. */
+/* Never NULL: if nothing lies below, a function that returns an error. */
 zr_function zr_find_original(uint32_t hook, unsigned entry);
 
 static inline zr_function zr_below(uint32_t hook, unsigned entry) {
@@ -85,7 +85,7 @@ struct zr_call {
     bool entered;
 };
 
-/* True: the call is ours to count and to decide. False: hand it down as it is. Some 10 ns, no lock. */
+/* Returns true if the call is ours to count and decide, false if it is to be passed down. Some 5 ns, no lock. */
 bool zr_enter(struct zr_call *call, enum zr_entry entry);
 
 static inline void zr_leave(struct zr_call *call) {
@@ -94,16 +94,15 @@ static inline void zr_leave(struct zr_call *call) {
 }
 
 /*
- * First line of an implementation. A call that has passed a hook of ours already goes straight down: it is counted
- * once, and two interposers cannot send it back and forth for ever. A cleanup leaves, even when something is thrown
- * through us.
+ * First line of an implementation. A call that has already passed a hook of ours goes straight down: it is counted
+ * once, and two interposers cannot recurse into each other. A cleanup handler leaves, even if something is thrown.
  */
 #define ZR_ENTER(name, arguments)                                                                                      \
     struct zr_call call __attribute__((cleanup(zr_leave)));                                                            \
     if (unlikely(!zr_enter(&call, ZR_E_##name)))                                                                       \
     return ZR_BELOW(&call, name) arguments
 
-/* The driver's part of a call about this many bytes: timed, its failure counted. */
+/* Calls the driver's function for this many bytes; times it and counts a failure. */
 #define ZR_DOWN(call, name, bytes, arguments)                                                                          \
     __extension__({                                                                                                    \
         struct zr_descent descent_ = {.weight = zr_time_weight(ZR_E_##name, (bytes))};                                 \
@@ -127,14 +126,14 @@ void zr_ascend(const struct zr_descent *d, enum zr_entry entry, ze_result_t resu
 
 /* --- device.c: drivers and cards by number ------------------------------------------------------------------------ */
 enum { ZR_UNKNOWN_DEVICE = 0xffff };
-/* The number of a device, sub-devices that of their card; ZR_UNKNOWN_DEVICE for none. A short walk when known. */
+/* The number of a device, or of the card of a sub-device; ZR_UNKNOWN_DEVICE if none. A short search if known. */
 unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device);
 /* Of a device that has a number: whether it is a sub-device. */
 bool zr_device_is_part(ze_device_handle_t device);
-/* A list as zeDeviceGet gave it, in the driver's order; and the sub-devices of one. */
+/* Learns a list of zeDeviceGet, in the driver's order, or the sub-devices of a device. */
 void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count);
 void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count);
-/* A handle of the card itself, and the hook at which it is good; NULL for none. */
+/* A handle of the card itself, and the hook at which it is valid; NULL for none. */
 ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook);
 /* The device's local memory, all regions together; 0 when the driver does not say. */
 uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device);
@@ -142,14 +141,14 @@ uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device);
 void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
                        uint32_t count);
 /*
- * Whose module it is, and among how many; false: it was never enumerated. ZR_UNKNOWN_DEVICE: the process has not met
- * the device in the core API.
+ * The device that a module belongs to, and how many it has; false if it was never enumerated. ZR_UNKNOWN_DEVICE if the
+ * process has not seen that device in the core API.
  */
 bool zr_device_of_module(zes_mem_handle_t memory, unsigned *number, uint32_t *among);
 enum { ZR_DRIVERS = 8 };
 /* The number of a driver, from 0, in the order in which they are met; -1 for NULL, or too many. */
 int zr_driver_number(ze_driver_handle_t driver);
-/* Its version into the fingerprint. Asks each driver once. */
+/* Notes its version in the fingerprint. Asks each driver once. */
 void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver);
 
 #pragma GCC visibility pop
