@@ -43,21 +43,21 @@ static struct zr_stripe *own_stripe(void) {
     return zr_thread.cache.stripe;
 }
 
-/* The first so many were given to a thread: nobody needs to look at the others. */
+/* How many stripes were ever given to a thread: the others are empty. */
 static unsigned stripes_used(void) {
     unsigned used = __atomic_load_n(&next_stripe, __ATOMIC_RELAXED);
 
     return used < ZR_STRIPES ? used : ZR_STRIPES;
 }
 
-/* The stripe to look at after this one: all that are used, in a ring. */
+/* The next stripe in the ring of those in use. */
 static struct zr_stripe *after(struct zr_stripe *s) {
     return s + 1 < &stripes[stripes_used()] ? s + 1 : stripes;
 }
 
 /*
- * Whatever else is in a key is seldom different where these are equal: such bins share a bucket. The multiplication
- * carries every bit to the top.
+ * Keys that agree in these fields seldom differ in the others: such bins share a bucket. The multiplication carries
+ * every bit to the top.
  */
 static unsigned bucket_of(const struct zr_key *key, size_t held) {
     uint64_t x = (uintptr_t)key->context + ((uintptr_t)key->device << 24) + (held << 12) + key->align;
@@ -66,14 +66,14 @@ static unsigned bucket_of(const struct zr_key *key, size_t held) {
 }
 _Static_assert(BUCKETS == 1 << 9, "the hash has 9 bits");
 
-/* Field by field: a wider load of what was just written in parts would wait until that is in the cache. */
+/* Field by field: a wider load of what was just written in parts would defeat store forwarding. */
 static bool is_same(const struct zr_key *a, const struct zr_key *b) {
     return a->context == b->context && a->device == b->device && a->residents == b->residents && a->flags == b->flags &&
            a->ordinal == b->ordinal && a->extra == b->extra && a->account == b->account && a->kind == b->kind &&
            a->align == b->align;
 }
 
-/* What leads to the top of the bin of this key and size; *result is NULL when there is none. Under the lock. */
+/* The link to the top of the bin of this key and size; *result is NULL if there is none. The caller holds the lock. */
 static inline struct zr_block **find_bin(struct zr_block **bucket, const struct zr_key *key, size_t held) {
     while (*bucket && ((*bucket)->held != held || !is_same(&(*bucket)->key, key)))
         bucket = &(*bucket)->next;
@@ -84,7 +84,7 @@ static struct zr_block **bin_of(struct zr_stripe *s, const struct zr_block *b) {
     return find_bin(&s->bucket[bucket_of(&b->key, b->held)], &b->key, b->held);
 }
 
-/* Atomic: buckets are looked at without the lock, and `above` and `next` by whoever reports a wrong free. */
+/* Atomic, because readers without the lock look at buckets, and the report of a wrong free at `above` and `next`. */
 static void set(struct zr_block **at, struct zr_block *b) {
     __atomic_store_n(at, b, __ATOMIC_RELEASE);
 }
@@ -149,13 +149,13 @@ static void release_all(struct zr_block *list) {
     }
 }
 
-/* Which blocks leave: all conditions hold, and no more than so many. */
+/* Which blocks leave: those that meet all conditions, up to these amounts. */
 struct criteria {
     unsigned account;    /* or ZR_ACCOUNTS */
     const void *context; /* or NULL */
     uint32_t unused_ms;  /* at least */
     uint32_t now;
-    uint64_t bytes; /* until so much has left */
+    uint64_t bytes; /* stop when this much has left */
     unsigned blocks;
     const struct zr_block *except;
 };
@@ -171,7 +171,7 @@ static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria 
             break;
         if ((c->context && b->key.context != c->context) || b == c->except)
             continue;
-        zr_leaving(1); /* before anybody can see the stripe without it */
+        zr_leaving(1); /* before another thread can see the stripe without it */
         unfile(s, bin_of(s, b), b);
         b->below = *list;
         *list = b;
@@ -202,7 +202,7 @@ static ZR_COLD uint64_t leave(struct criteria c) {
     return bytes;
 }
 
-/* Looks for idle blocks, at most four times within the time after which they leave. */
+/* Looks for idle blocks, at most four times per cache_idle. */
 static inline void sweep(uint32_t now) {
     uint32_t due = __atomic_load_n(&next_sweep, __ATOMIC_RELAXED);
     uint32_t unused = __atomic_load_n(&idle, __ATOMIC_RELAXED);
@@ -263,7 +263,7 @@ void zr_cache_put(struct zr_block *b) {
     file(s, b);
     bytes = s->lru[account].bytes;
     zr_unlock(&s->lock);
-    /* While every stripe has no more than its share of the limit, nobody needs to add up all of them. */
+    /* As long as no stripe exceeds its share of the limit, there is no need to add up all of them. */
     if (unlikely(bytes > limit / ZR_STRIPES) && (bytes = zr_cache_bytes(account)) > limit)
         leave((struct criteria){.account = account, .bytes = bytes - limit, .blocks = UINT32_MAX, .except = b});
 }

@@ -30,7 +30,7 @@ enum zr_block_state {
 enum zr_block_flags {
     ZR_BLOCK_EXPORTED = 1 << 0,     /* its IPC handle was taken: goes back to the driver when it is freed */
     ZR_BLOCK_CACHEABLE = 1 << 1,    /* may be cached when it is freed: every property of it is in its key */
-    ZR_BLOCK_PINNED = 1 << 2,       /* something hangs on its free (a callback, a host mapping): never cached */
+    ZR_BLOCK_PINNED = 1 << 2,       /* something depends on its free (a callback, a host mapping): never cached */
     ZR_BLOCK_FOREIGN = 1 << 3,      /* allocated past us: known, not booked */
     ZR_BLOCK_HANDLE = 1 << 4,       /* its base is a handle, not memory */
     ZR_BLOCK_POOLED = 1 << 5,       /* a segment of a pool of ours, which books what it hands out itself */
@@ -46,7 +46,7 @@ enum zr_block_flags {
 /* Blocks are interchangeable when their keys are equal. */
 struct zr_key {
     void *context;
-    void *device;            /* handle: a sub-device is another one than its card */
+    void *device;            /* handle: a sub-device and its card are different ones */
     uint64_t residents;      /* bit n: resident on device n */
     uint32_t flags, ordinal; /* of the descriptor */
     uint32_t extra;          /* relaxed allocation limits */
@@ -93,12 +93,12 @@ struct zr_block {
 _Static_assert(sizeof(struct zr_block) == 128, "two cache lines");
 
 /*
- * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor there
- * ever was: for the end of a context and the like.
+ * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor ever made:
+ * for the end of a context and the like.
  */
 void zr_block_each(bool (*see)(struct zr_block *b, void *arg), void *arg);
 
-/* Its properties; atomic, because others may look at a descriptor that has become another block's. */
+/* Sets the properties; atomically, because a reader of a stale pointer may look at them. */
 static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key) {
     b->key.device = key->device;
     b->key.flags = key->flags;
@@ -128,22 +128,22 @@ static inline void zr_block_mark(struct zr_block *b, uint32_t flags) {
 }
 
 /*
- * Moves a block from the state and generation in `word` to another state; false when somebody was faster. One locked
- * instruction: of two threads that free one pointer exactly one gets true.
+ * Moves a block from the state and generation in `word` to another state; false if another thread was faster. One
+ * locked instruction: of two threads that free one pointer exactly one gets true.
  */
 static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_block_state to) {
     return __atomic_compare_exchange_n(&b->word, &word, (word & ~(uint64_t)0xff) | to, false, __ATOMIC_ACQ_REL,
                                        __ATOMIC_RELAXED);
 }
 
-/* Spare descriptors of this thread: gets a batch, or gives back all but so many. */
+/* Refill this thread's list of spare descriptors, or return all but `keep` of them. */
 void zr_block_refill(void);
 void zr_block_spill(unsigned keep);
 enum { ZR_SPARES = 64 };
 
 /*
- * A descriptor without flags, place and key yet to be set; NULL when mmap fails. A few ns: each thread has spare ones.
- * Fields that zr_block_each or a stale reader may look at are written atomically.
+ * A blank descriptor, its place and key yet to be set; NULL if mmap fails. A few ns: each thread has some. Fields that
+ * zr_block_each or a reader of a stale pointer may see are written atomically.
  */
 static inline struct zr_block *zr_block_new(void) {
     struct zr_block *b;
@@ -172,9 +172,9 @@ static inline void zr_block_recycle(struct zr_block *b) {
 }
 
 /* --- map.c: from an address to its block: one map for all kinds of memory and all threads ------------------------- */
-/* Its descriptor will be placed elsewhere: what the map remembers of it is forgotten. */
+/* Removes what the map still remembers of a block that left it: its descriptor is to be placed elsewhere. */
 void zr_map_forget(const struct zr_block *b);
-/* Where a block that is not in the map lies; before zr_map_insert. */
+/* Sets where a block lies that is not in the map yet; call before zr_map_insert. */
 static inline void zr_block_place(struct zr_block *b, uintptr_t base, size_t size, size_t held) {
     if (b->base && b->base != base)
         zr_map_forget(b);
@@ -195,19 +195,19 @@ struct zr_block *zr_map_base(const void *p);
 struct zr_block *zr_map_find(const void *p);
 /* The block, LIVE or CACHED, that holds this address within what is reserved, or NULL; its word. */
 struct zr_block *zr_map_around(const void *p, uint64_t *word);
-/* Removes the LIVE block with exactly this base: the caller has it now. NULL when there is none. */
+/* Removes the LIVE block with exactly this base and returns it; NULL if there is none. */
 struct zr_block *zr_map_take(const void *p);
 
 /* --- cache.c: free whole blocks, one driver allocation each, by key and size -------------------------------------- */
 /*
- * How blocks leave: release() gets each one NONE, out of the map, and gives it to the driver; the cache recycles the
- * descriptor afterwards. idle_ms: after so long unused; from 2^31 - 1 on, never. Once, before anything is cached.
+ * How blocks leave: release() gets each one NONE, out of the map, and gives it to the driver; the cache then recycles
+ * the descriptor. Blocks unused for idle_ms leave; never from 2^31 - 1 on. Once, before anything is cached.
  */
 void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms);
 /* How many bytes may be cached for an account; 0, the default: nothing. */
 void zr_cache_set_limit(unsigned account, uint64_t bytes);
 /*
- * The size to reserve for a request of so many bytes, so that blocks of nearby sizes are interchangeable: size classes
+ * The size to reserve for a request, so that blocks of nearby sizes are interchangeable: size classes
  * with 8 steps per doubling up to 1 MiB, 16 up to 64 MiB, 64 beyond; multiples of 2 MiB up to 256 MiB are classes.
  */
 size_t zr_cache_round(size_t size);
@@ -217,19 +217,19 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
 bool zr_cache_takes(unsigned account, size_t held);
 /*
  * Caches a block that zr_cache_takes allows and the caller has moved from LIVE to CACHED; it is filed under b->key.
- * Older blocks leave when the limit is passed, and such that were unused for too long.
+ * Older blocks leave if the limit is exceeded, and idle ones when it is time to look for them.
  */
 void zr_cache_put(struct zr_block *b);
-/* What is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all) leaves. Returns the bytes. */
+/* Gives back what is cached for an account (ZR_ACCOUNTS: all) and a context (NULL: all). Returns the bytes. */
 uint64_t zr_cache_trim(unsigned account, const void *context);
 /*
- * Blocks that other threads have taken out may not be back at the driver yet: waits until they are, so many ms
- * at most. Not for release().
+ * Waits, at most so many ms, until blocks that other threads have taken out are back at the driver. Must not be called
+ * from release().
  */
 void zr_cache_await(uint32_t ms);
 /*
- * Another number than before: something that was cached has left meanwhile. It went back to the driver, from here or
- * from a pool, or another thread got it, which may have freed other memory for it. About 10 ns.
+ * Changes when something that was cached has left: it went back to the driver, from here or from a pool, or another
+ * thread got it, which may have freed other memory in return. About 10 ns.
  */
 uint32_t zr_cache_left(void);
 uint64_t zr_cache_bytes(unsigned account);
@@ -242,7 +242,7 @@ enum { ZR_POOL_GRAIN = 512 }; /* chunks begin and end on multiples of it; the le
 /* Codes are the backing's own and go up unchanged; 0 is success. */
 struct zr_pool_backing {
     void *arg;
-    /* Of this size, on a multiple of ZR_POOL_GRAIN; in the map, LIVE, until free(). NULL: *code says why. */
+    /* A block of this size, on a multiple of ZR_POOL_GRAIN; in the map, LIVE, until free(). NULL: *code says why. */
     struct zr_block *(*alloc)(void *arg, size_t size, int *code);
     void (*free)(void *arg, struct zr_block *b);
 };
@@ -253,7 +253,7 @@ struct zr_pool;
 struct zr_pool *zr_pool_new(const struct zr_pool_backing *backing, unsigned account);
 /* Gives every segment back, whatever lives in it. No other thread may be inside the pool. */
 void zr_pool_delete(struct zr_pool *pool);
-/* Entirely free segments beyond so many bytes go back, and such that were unused for so long. */
+/* Entirely free segments go back beyond `keep` bytes, and after idle_ms unused. */
 void zr_pool_set_limits(struct zr_pool *pool, uint64_t keep, uint32_t idle_ms);
 /*
  * At least `size` bytes (not 0) on a multiple of `alignment` (a power of two up to 64 KiB; 512 at least). *grew: the
@@ -276,7 +276,7 @@ enum zr_freed {
 enum zr_freed zr_pool_free(struct zr_pool *pool, void *p, size_t *size);
 /* The bytes behind p, the start of an allocation; 0 if it is none. */
 size_t zr_pool_usable(struct zr_pool *pool, const void *p);
-/* Entirely free segments go back until no more than `keep` bytes of such are left. Returns the bytes. */
+/* Gives back entirely free segments until at most `keep` bytes of them are left. Returns the bytes. */
 uint64_t zr_pool_trim(struct zr_pool *pool, uint64_t keep);
 /* The same for every pool of an account (ZR_ACCOUNTS: all). */
 uint64_t zr_pools_trim(unsigned account);
@@ -305,7 +305,7 @@ static inline uint32_t zr_now_ms(void) {
     return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
 }
 
-/* block.c and map.c: in a child of fork, nothing is known any more. */
+/* block.c and map.c: a child of fork starts empty. */
 void zr_block_fork_child(void);
 void zr_map_fork_child(void);
 

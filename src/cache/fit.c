@@ -54,8 +54,8 @@ static bool precedes(const struct zr_chunk *a, const struct zr_chunk *b) {
 }
 
 /*
- * Whether a may be above b: multiples of the golden ratio spread evenly. By size first: a chunk comes to the same place
- * as the last one of its size, so that the processor foresees the way there.
+ * The heap order: multiples of the golden ratio spread evenly. By size first: a chunk lands where the last one of its
+ * size did, so that branch prediction works.
  */
 static bool outranks(const struct zr_chunk *a, const struct zr_chunk *b) {
     const uint64_t golden = 0x9e3779b97f4a7c15u;
@@ -77,7 +77,7 @@ void zr_fit_insert(struct zr_chunk **at, struct zr_chunk *c) {
         at = precedes(c, *at) ? &(*at)->smaller : &(*at)->larger;
     rest = *at;
     attach(at, c);
-    while (rest) /* what was there is divided by c */
+    while (rest) /* c splits the subtree that was there */
         if (precedes(rest, c)) {
             attach(smaller, rest);
             smaller = &rest->larger;

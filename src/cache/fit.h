@@ -32,7 +32,7 @@ static inline void zr_chunk_drop(struct zr_chunk **spare, struct zr_chunk *c) {
     *spare = c;
 }
 
-/* Cuts a chunk that is in no treap after so many bytes. Returns the rest, likewise; NULL when mmap fails. */
+/* Cuts a chunk that is in no treap after `size` bytes. Returns the rest, in no treap either; NULL if mmap fails. */
 struct zr_chunk *zr_chunk_cut(struct zr_chunk *c, size_t size, struct zr_chunk **spare);
 
 /* The best fit, or NULL. */

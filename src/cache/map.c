@@ -4,13 +4,13 @@
  * were ever used: a node is given back when a single child is left in it.
  *
  * Writers hold the lock. Readers hold none: nodes are type-stable, so a reader may pass through one that has been
- * given back, which still leads where it did. Only when it is used again may a reader go astray and find nothing, or
- * not the nearest block; every such use is counted, and whoever found nothing tries again if the count has changed.
+ * given back, which still leads where it did. Only when it is reused may a reader go astray and find nothing, or not
+ * the nearest block; every reuse is counted, and a reader that found nothing tries again if the count has changed.
  *
- * A block that leaves (NONE) stays where it is until its descriptor is placed elsewhere, or until a block that covers
- * its base is inserted: so a second free is told from a free of what never was, an allocation at the same address
- * changes nothing in the tree, and the nearest base below an address is that of the block around it, if there is one:
- * blocks in the map do not overlap.
+ * A block that leaves (NONE) stays in the tree until its descriptor is placed elsewhere, or until a block that covers
+ * its base is inserted. So a double free can be told from a free of an unknown pointer, and an allocation at the same
+ * address changes nothing in the tree. Blocks in the map do not overlap: the nearest base at or below an address is
+ * that of the block around it, if there is one.
  */
 #include "cache/cache.h"
 
@@ -33,7 +33,7 @@ static uintptr_t load(const uintptr_t *at) {
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 
-/* Whoever reads this sees the count of uses that came before it. */
+/* A release: a reader of this value sees the count of uses before it. */
 static void store(uintptr_t *at, uintptr_t value) {
     __atomic_store_n(at, value, __ATOMIC_RELEASE);
 }
@@ -103,7 +103,7 @@ static struct zr_block *nearest(uintptr_t child, unsigned above, uintptr_t a) {
         return b && base_of(b) <= a ? b : NULL;
     first = load(&node_of(child)->first);
     shift = shift_of(node_of(child));
-    if (first > a || shift >= above) /* the latter only where a node is being used again */
+    if (first > a || shift >= above) /* the latter only if a node is being reused */
         return NULL;
     b = NULL;
     for (int i = (a ^ first) >> shift < FAN ? (int)index_of(a, shift) : FAN - 1; i >= 0 && !b; i--)
@@ -171,7 +171,7 @@ static struct node *new_node(void) {
     return n;
 }
 
-/* What leads to the block with this base, or would; *above is what leads to the node that holds it, or NULL. */
+/* The slot for the block with this base; *above is the slot of the node that holds it, or NULL. */
 static uintptr_t *place_of(uintptr_t a, uintptr_t **above) {
     uintptr_t *at = &root;
 

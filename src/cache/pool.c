@@ -50,7 +50,7 @@ struct zr_pool {
     struct zr_pool_counts counts;
     struct zr_chunk *free[GROUPS]; /* the treaps of fit.h */
     struct zr_chunk *spare_chunks;
-    uint64_t openings;     /* frees and new segments, ever: what did not fit before may do so after one */
+    uint64_t openings;     /* frees and new segments ever: after one, what did not fit may fit */
     struct zr_block *gone; /* blocks of segments that have left, until the lock is released */
     struct list list[LISTS];
     uint64_t keep;
@@ -59,12 +59,12 @@ struct zr_pool {
     struct zr_pool_backing backing;
     struct zr_pool *next; /* in `pools`, or in `spare_pools` */
     segment *spare[TABLE_CLASSES];
-    segment *recent[RECENT]; /* where pointers lay that came back last, by address: most others lie there, too */
+    segment *recent[RECENT]; /* where the pointers freed last were, by address: most others are there, too */
 };
 
 static struct zr_lock pools_lock;
 static struct zr_pool *pools, *spare_pools;
-static unsigned walkers; /* threads that go through `pools` without the lock: none leaves meanwhile */
+static unsigned walkers; /* threads that walk `pools` without the lock: no pool leaves meanwhile */
 
 static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) & ~(to - 1);
@@ -190,7 +190,7 @@ static inline void trim(struct zr_pool *pool, uint64_t keep) {
     }
 }
 
-/* Now and then, because a clock read takes a tenth of a call: segments that were unused for too long. */
+/* Gives back segments unused for too long. Only now and then: reading the clock takes a tenth of a call. */
 static void tick(struct zr_pool *pool) {
     uint32_t now;
     segment *s;
@@ -309,7 +309,7 @@ static struct zr_chunk *try_growing(struct zr_pool *pool, unsigned group, size_t
     return c;
 }
 
-/* The same with the lock, which it lets go. The segment as PyTorch would have it, else of the size that is needed. */
+/* The same with the lock held, which it releases meanwhile. Tries PyTorch's segment size, then the size needed. */
 static ZR_COLD struct zr_chunk *grow(struct zr_pool *pool, unsigned group, size_t room, int *code) {
     size_t exact = round_up(room, SMALL_SEGMENT);
     size_t wanted = group == LARGE && room < LARGE_SEGMENT / 2 ? LARGE_SEGMENT : exact;
@@ -377,7 +377,7 @@ static struct zr_chunk *find_chunk(segment *s, const void *p) {
     return c && c->base == (uintptr_t)p ? c : NULL;
 }
 
-/* Why there is none: cold, looks at the table below the address. */
+/* Why there is none: searches the table below the address. Cold. */
 static ZR_COLD enum zr_freed why_not(segment *s, uintptr_t a) {
     uintptr_t *entry = entry_of(s, a);
 
@@ -533,7 +533,7 @@ void zr_pool_counts(struct zr_pool *pool, struct zr_pool_counts *out) {
     zr_unlock(&pool->lock);
 }
 
-/* Another thread of the parent was at work in it, so nothing in it is sure: it begins anew. */
+/* A thread of the parent held its lock, so it may be inconsistent: it starts empty. */
 static void forget(struct zr_pool *pool) {
     struct zr_pool_backing backing = pool->backing;
     unsigned account = pool->account;
@@ -542,7 +542,7 @@ static void forget(struct zr_pool *pool) {
     init(pool, &backing, account);
 }
 
-/* The map knows nothing any more (zr_cache_fork_child comes first): it is told of the segments again. */
+/* The map is empty now (zr_cache_fork_child comes first): enters the segments again. */
 static void inherit(struct zr_pool *pool) {
     for (segment *s = pool->list[ALL].newest; s; s = s->older[ALL])
         (void)zr_map_insert(s->block);
