@@ -1,19 +1,18 @@
-/* Memory that comes and goes, and its peaks. */
+/* Bytes and blocks in use, and their peaks. */
 #include "stats/stats.h"
 
-static struct zr_lock shared_lock; /* shard 0, which is written by all threads without one of their own */
+static struct zr_lock shared_lock; /* guards shard 0, which threads without a shard of their own write */
 
 /*
- * What this thread has not folded, now `level`, joins the total of all. The peak that it went through is the total
- * before, plus the highest that this thread was above it: exact for this thread, and off by what others have not
- * folded.
+ * Adds what this thread has not folded, now `level`, to the total. The peak is the old total plus the highest level of
+ * this thread since its last fold: exact for this thread, and off by what others have not folded.
  */
 static void fold(struct zr_shard *s, unsigned account, int64_t level) {
     struct zr_total *t = &zr_segment.globals->total[account];
     struct zr_level *l = &s->level[account];
     int64_t high = l->high, before;
 
-    /* First: a reader that finds the new total finds this as well. */
+    /* First: a reader that sees the new total sees this as well. */
     __atomic_store_n(&s->folds, s->folds + 1, __ATOMIC_RELEASE);
     before = __atomic_fetch_add(&t->now, level, __ATOMIC_ACQ_REL);
     zr_raise_to(&t->peak, before + (level > high ? level : high));
@@ -21,7 +20,7 @@ static void fold(struct zr_shard *s, unsigned account, int64_t level) {
     __atomic_store_n(&l->high, 0, __ATOMIC_RELEASE);
 }
 
-/* A level is never stored that fills a batch: even a reader that meets a fold is off by less than that. */
+/* A stored level is always below a batch: even a reader that races with a fold is off by less than that. */
 static inline void move(struct zr_shard *s, unsigned account, int64_t n, int64_t batch) {
     struct zr_level *l = &s->level[account];
     int64_t level = l->level + n;
@@ -36,8 +35,8 @@ static inline void move(struct zr_shard *s, unsigned account, int64_t n, int64_t
 }
 
 /*
- * One booking, a fold included, is one critical section of the shard's seqlock: a reader finds cells, levels and
- * totals that agree. Stores in it are releases, so that none comes before the odd generation: plain moves on x86-64.
+ * One booking, a fold included, is one critical section of the shard's seqlock, so that a reader sees cells, levels and
+ * totals that agree. Its stores are releases, so that none precedes the odd generation: plain moves on x86-64.
  */
 static inline void begin(struct zr_shard *s) {
     if (unlikely(zr_thread.stats.shared))
@@ -67,7 +66,7 @@ static inline unsigned described(unsigned device) {
     return device;
 }
 
-/* In two copies, one for each value of `freed`: a third less to do. */
+/* Inlined twice, once for each value of `freed`: saves a third of the instructions. */
 static inline __attribute__((always_inline)) void book(enum zr_kind k, unsigned device, uint64_t bytes, bool freed) {
     struct zr_shard *s = likely(zr_thread.stats.shard) ? zr_thread.stats.shard : zr_shard_of_thread();
     int64_t n = freed ? -(int64_t)bytes : (int64_t)bytes;
@@ -123,7 +122,7 @@ void zr_fold_all(struct zr_shard *s) {
     end(s);
 }
 
-/* What came less what went, by all threads: `count` words at each of two offsets in shards, `stride` bytes apart. */
+/* Allocated less freed, over all threads: `count` words at each of two offsets in shards, `stride` bytes apart. */
 static uint64_t remaining(size_t came, size_t went, size_t stride, unsigned count) {
     uint64_t sum = 0;
 

@@ -1,8 +1,8 @@
 /*
- * What other processes have of a card, and what they have announced: so that several under limit:auto never have more
- * than there is. Each announces in its segment first and looks at everybody's afterwards: of two that do so at once at
- * least one sees the other. Segments of this user are trusted, by pread(2), as long as their writer holds its lock;
- * other processes count by what the kernel says.
+ * What other processes hold of a card, and what they have announced, so that several under limit:auto never hold more
+ * than there is. Each announces in its own segment first and then looks at all others: of two that do so at once, at
+ * least one sees the other. Segments of this user are trusted, through pread(2), as long as their writer holds its
+ * lock; for other processes the kernel's figures count.
  */
 #include "stats/stats.h"
 
@@ -44,8 +44,8 @@ struct sum {
 };
 
 /*
- * The segment of this name, if another process of this user writes it: *writer is that process. -1: it is none. Our own
- * is not opened: closing it would release its lock.
+ * Opens the segment of this name if another process of this user writes it: *writer is that process. Else returns -1.
+ * Our own is not opened: closing it would release its lock.
  */
 static int open_other(const char *name, int *writer) {
     struct flock held_by = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
@@ -94,7 +94,7 @@ struct search {
     char name[128];
 };
 
-/* It is the process's if that holds the lock of its writer, whatever number is in its name. False: found. */
+/* A segment belongs to the process that holds its lock, whatever number is in its name. Returns false if found. */
 static bool is_not_of(const char *name, void *arg) {
     struct search *s = arg;
     int writer = 0, fd = open_other(name, &writer);
@@ -148,7 +148,7 @@ uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool
     zr_lock(&lock);
     if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS)) {
         count = 0;
-        zr_each_entry("/proc", PROCESSES, scan_process, &d); /* clients that are ours, too, count for us */
+        zr_each_entry("/proc", PROCESSES, scan_process, &d); /* our own clients count as ours */
         scanned = now;
     }
     for (unsigned k = 0; k < count; k++)

@@ -1,4 +1,4 @@
-/* Requests of the process's user: read from the segment at a call, carried out by whoever makes it, answered there. */
+/* Requests of the process's user: read from the segment at a call, carried out by its thread, answered there. */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ void zr_control_open(struct zeroute_segment_control *c) {
     __atomic_store_n(&zr_control_word, c ? &c->request : &nothing, __ATOMIC_RELEASE);
 }
 
-/* What the page holds may be anything, and may change while it is read: a copy of it is looked at. */
+/* The page may hold anything and may change while it is read: only a copy is examined. */
 static void carry_out(uint32_t number) {
     char text[sizeof control->text], reply[sizeof control->reply];
     bool done;

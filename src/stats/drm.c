@@ -1,6 +1,6 @@
 /*
- * What the kernel says of the cards, process by process: VRAM and GTT from fdinfo. Without malloc or stdio's streams,
- * because the caller may be inside the program's allocator.
+ * What the kernel says about the cards, per process: VRAM and GTT from fdinfo. Without malloc or stdio streams, because
+ * the caller may be inside the program's allocator.
  */
 #include "stats/stats.h"
 
@@ -52,7 +52,7 @@ static bool is_new(struct zr_drm *d, uint64_t client) {
     return true;
 }
 
-/* Where a card is in it, or the place behind the last. */
+/* The index of a card, or one past the last. */
 static unsigned place_of(const struct zr_drm *d, uint64_t pci) {
     unsigned i = 0;
     while (i < d->cards && d->card[i].pci != pci)
@@ -96,7 +96,7 @@ static bool add_descriptor(const char *name, void *to) {
 }
 
 void zr_drm_add(struct zr_drm *d, const char *pid) {
-    /* Below another root a process has a folder by its number alone. */
+    /* Below another root there is no /proc/self, only folders by number. */
     if (!pid && secure_getenv("ZEROUTE_ROOT"))
         snprintf(d->folder, sizeof d->folder, "/proc/%d/fdinfo", getpid());
     else

@@ -1,4 +1,4 @@
-/* What the segment says of itself: every field, its name, where it lies and how it is read. */
+/* The segment's description of itself: every field, its name, where it lies and how it is read. */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -60,7 +60,7 @@ static void describe_memory(const struct memory *m) {
     zr_segment_describe(&f, m->prefix, name, m->unit, m->help, ", freed in total");
 }
 
-/* What is reserved for a memory: that memory by another name where nothing is cached. */
+/* What is reserved for a memory: an alias of that memory where nothing is cached. */
 static void describe_reserved(struct memory m, const char *name, unsigned first, size_t count, unsigned account) {
     m.name = name;
     m.help = "memory reserved from the driver";

@@ -22,7 +22,7 @@ static unsigned note_count;
 
 static unsigned tickets, published; /* the last refresh that began, and the last that was published */
 
-/* A fingerprint while it is put together. */
+/* A fingerprint under construction. */
 struct draft {
     bool debug_keys; /* NEO reads them */
     size_t used;
@@ -81,7 +81,7 @@ static bool visit(const struct zr_elf *elf, void *data) {
     const char *whole = realpath(path, d->real) ? d->real : path;
     snprintf(d->value, sizeof d->value, "%.4000s build-id:%s", whole, id);
     add(d, key, d->value);
-    /* Asking the loader is not safe at any time and in any version; its file carries the number. */
+    /* Asking the loader is not safe at all times and in all versions; its file name has the number. */
     const char *version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
         add(d, "loader.version", version + strlen("libze_loader.so."));
@@ -110,7 +110,7 @@ static void add_variable(struct draft *d, const char *e) {
     add(d, key, e + length + 1);
 }
 
-/* Copies up to `size` bytes, as far as the memory is there, and returns how many. */
+/* Copies up to `size` bytes, as far as they are mapped, and returns how many. */
 static size_t copy(void *to, const void *from, size_t size) {
     struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
@@ -118,9 +118,9 @@ static size_t copy(void *to, const void *from, size_t size) {
 }
 
 /*
- * Adds NEO's keys, or the other variables that are known. The kernel makes the copies: a setenv in another thread may
- * free the list while we walk it, and what has gone is left out then. Where the kernel may not be asked, the
- * fingerprint has no variables.
+ * Adds NEO's keys, or the other known variables. The kernel makes the copies: a setenv in another thread may free the
+ * list while we walk it, and what is gone is left out. Where the system call is not allowed, the fingerprint has no
+ * variables.
  */
 static void environment(struct draft *d, bool keys) {
     static const char switch_on[] = "NEOReadDebugKeys=";
@@ -157,7 +157,7 @@ static void put_together(struct draft *d) {
         environment(d, true);
 }
 
-/* No lock is held while the dynamic linker walks its list; of two refreshes at once the one that began last stays. */
+/* No lock is held while the dynamic linker walks its list; of two concurrent refreshes the later one wins. */
 void zr_fingerprint_refresh(void) {
     int saved = errno;
     unsigned ticket = __atomic_add_fetch(&tickets, 1, __ATOMIC_ACQ_REL);

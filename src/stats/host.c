@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FLOOR_EVERY_NS 10000000u               /* host_floor must be in time... */
-#define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* ...for a process that allocates fast, too */
+#define FLOOR_EVERY_NS 10000000u               /* how often host_floor is checked, */
+#define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* and after how many bytes: a process may allocate fast */
 
 _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
@@ -49,8 +49,8 @@ static uint64_t cgroup_bytes(void) {
 }
 
 /*
- * Our allocations have grown by more than VRAM has, and the card's host memory has grown instead, beyond what it may
- * have imported from our other cards: the kernel did not refuse.
+ * A spill: our allocations have grown by more than VRAM has, and the card's host memory has grown instead, by more than
+ * it may have imported from our other cards.
  */
 static void notice_spill(unsigned n, uint64_t booked, uint64_t vram, uint64_t gtt) {
     static struct { uint64_t booked, vram, gtt; } last[ZR_DEVICES];
@@ -70,9 +70,9 @@ static void notice_spill(unsigned n, uint64_t booked, uint64_t vram, uint64_t gt
 }
 
 /*
- * Notes from which level, and since when, a quantity grows while the program's own allocations do not. That begins anew
- * when it falls back, when the program has allocated half as much itself, and when it rises after it stood still for
- * longer than it had grown, and for a minute at least.
+ * Notes from which level, and since when, a quantity grows while the program's own allocations do not. Starts again
+ * when it falls back, when the program has allocated half as much itself, and when it rises after a standstill that was
+ * longer than its growth and at least a minute.
  */
 static void notice_growth(enum zr_gauge from, uint64_t value, uint64_t own) {
     static struct { uint64_t level, own; } last[ZR_GAUGES];
@@ -92,7 +92,7 @@ static void notice_growth(enum zr_gauge from, uint64_t value, uint64_t own) {
     last[from].level = value;
 }
 
-/* The kernel's figures of our own clients, device by device. What takes long is done the less often. */
+/* The kernel's figures of our own clients, per device. The longer it takes, the less often it is done. */
 static void sample_cards(uint64_t all) {
     static uint64_t next;
     static struct zr_drm d; /* not on the stack: it may be a small one */
@@ -158,7 +158,7 @@ void zr_host_sample(uint64_t next) {
     errno = saved;
 }
 
-/* The child's own segment gets a baseline of its own. */
+/* The child's segment gets its own baseline. */
 void zr_host_fork_child(void) {
     atomic_store(&has_start, false);
     atomic_store(&zr_host_due, 0);

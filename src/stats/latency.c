@@ -7,7 +7,7 @@ enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY_NS = 10
 
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
-/* Without memory for it, or in a thread that is ending, all calls are timed. */
+/* If there is no memory for it, or the thread is ending, all calls are timed. */
 static void make_pace(void) {
     if (!zr_thread_attend())
         return;
@@ -23,7 +23,7 @@ ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
     return p && p->weight ? p->weight : 1;
 }
 
-/* One in 65 to 192 quick calls, so that no rhythm of a program's calls hides some of them from the clock. */
+/* One in 65 to 192 quick calls, at random: a fixed interval could miss periodic calls. */
 static void learn(struct zr_pace *p, uint64_t ns) {
     p->left = p->weight = 0;
     if (ns >= QUICK_NS || zr_config.inject.count) { /* every call is looked at that may be made to fail */
@@ -52,7 +52,7 @@ static unsigned bucket_of(uint64_t ns) {
     return b < ZEROUTE_BUCKETS ? b : ZEROUTE_BUCKETS - 1;
 }
 
-/* Of all threads, in the first shard: calls that are timed are slow or few. */
+/* All threads share the histograms of shard 0: timed calls are slow or rare. */
 static void record(enum zr_entry e, uint64_t ns, uint32_t weight) {
     struct zeroute_segment_histogram *h = &zr_segment_shard(0)->latency[e];
 

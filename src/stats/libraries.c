@@ -29,7 +29,7 @@ static const struct zr_library *scan(uintptr_t address) {
     return NULL;
 }
 
-/* Libraries that have come or gone: no range counts until it is seen again. */
+/* After libraries were loaded or unloaded, no range counts until it is seen again. */
 static void check_generation(void) {
     uint64_t now = zr_elf_generation();
 
@@ -41,7 +41,7 @@ static bool begins(const char *name, const char *stem) {
     return strncmp(name, stem, strlen(stem)) == 0;
 }
 
-/* The counters of another library of its name, its own while there is room for names, else those of all others. */
+/* Uses the counters of a library with the same name, its own while there is room for names, else those of "others". */
 static void append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen_in, const struct zr_library *alike) {
     l->start = elf->start;
     l->end = elf->end;
@@ -55,7 +55,7 @@ static void append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen
     __atomic_store_n(&range_count, range_count + 1, __ATOMIC_RELEASE);
 }
 
-/* When the table is full, one of the same name that was loaded elsewhere. */
+/* If the table is full, returns one of the same name that was loaded elsewhere. */
 static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in) {
     const struct zr_library *alike = NULL;
     struct zr_library *l = ranges;
@@ -102,7 +102,7 @@ const struct zr_library *zr_library_find(const void *address) {
     return l;
 }
 
-/* Calls and their bytes together. The same name gives the same number to all. */
+/* Names the counters for calls and bytes together. Racing threads get the same number for a name. */
 ZR_COLD void zr_count_caller_slow(const struct zr_library *l, enum zr_caller what, uint64_t n) {
     static const struct {
         const char *name, *unit, *help;
@@ -127,7 +127,7 @@ ZR_COLD void zr_count_caller_slow(const struct zr_library *l, enum zr_caller wha
     }
 }
 
-/* The same libraries are loaded; their counters get new numbers in the segment of the child. */
+/* The child has the same libraries; their counters get new numbers in its segment. */
 void zr_libraries_fork_child(void) {
     memset(unknown.own, 0, sizeof unknown.own);
     memset(others.own, 0, sizeof others.own);

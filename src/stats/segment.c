@@ -1,4 +1,4 @@
-/* The segment's file: made at the first device operation, described field by field, let go of in a child of fork. */
+/* The segment's file: created at the first device operation, described field by field, abandoned in a child of fork. */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static uint32_t fields_reserved; /* how many of the table have pages behind them
 
 #define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
 
-/* Field 22 of /proc/self/stat, counted from behind the name, which may hold anything. */
+/* Field 22 of /proc/self/stat, counted from the end of the name, which may contain anything. */
 uint64_t zr_process_start(void) {
     char text[1024];
     zr_read_file("/proc/self/stat", text, sizeof text);
@@ -57,7 +57,7 @@ void zr_command_line(const char *path, char *out, size_t size) {
             out[i] = ' ';
 }
 
-/* What launchers tell their ranks: the first variables found name the job and this process's place in it. */
+/* What launchers tell their ranks: the first variables found name the job and this process's rank in it. */
 static void job(struct zeroute_segment_header *h) {
     static const struct {
         const char *kind, *job, *step, *rank;
@@ -90,7 +90,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
-    /* Second: a file whose maker was killed before it was whole is known to be dead by both. */
+    /* The pid comes second: a file whose writer was killed before it was complete is recognised as dead by both. */
     __atomic_store_n(&h->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
     h->start_time = zr_process_start();
     h->nonce = nonce;
@@ -113,7 +113,7 @@ bool zr_segment_reserve(const void *start, size_t size) {
     return e == 0;
 }
 
-/* Away from the low numbers that programs expect to get, or dup over. */
+/* Moves a descriptor away from the low numbers that programs expect to get or dup over. */
 static int move_high(int fd) {
     struct rlimit limit = {.rlim_cur = 256};
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -140,7 +140,7 @@ static bool fail(const char *what, const char *path, int fd, void *map) {
     return false;
 }
 
-/* Its name is new: the file is nobody else's. -1: none could be made. */
+/* Creates a file with a new name, so it is nobody else's; -1 on failure. */
 static int create_file(char *path, size_t size, uint64_t *nonce) {
     if (getrandom(nonce, sizeof *nonce, GRND_NONBLOCK) != sizeof *nonce)
         *nonce = zr_now() * 0x9e3779b97f4a7c15u;

@@ -47,7 +47,7 @@ bool zr_stats_open(void) {
 
 /* --- shards ------------------------------------------------------------------------------------------------------- */
 
-/* A shard for this thread alone: one that was returned, or a new one; NULL: none to be had. With the lock held. */
+/* A shard for this thread alone, returned or new; NULL if there is none. The caller holds the lock. */
 static struct zr_shard *claim(void) {
     if (free_count)
         return zr_segment_shard(free_list[--free_count]);
@@ -69,7 +69,7 @@ struct zr_shard *zr_shard_of_thread(void) {
         zr_thread.stats.off = true;
         return NULL;
     }
-    /* Outside our lock: libc takes the dynamic linker's, which a thread inside dlopen may hold while it counts. */
+    /* Without our lock: libc takes the dynamic linker's, which a thread inside dlopen may hold while it counts. */
     if (zr_thread_attend()) {
         zr_lock(&lock);
         zr_thread.stats.shard = claim();
@@ -120,7 +120,7 @@ void zr_text(enum zr_text t, const char *text) {
     zr_unlock(&lock);
 }
 
-/* The number after the last is given to a new name. False: there is no room for it. The caller holds the lock. */
+/* Gives the next number to a new name; false if there is no room. The caller holds the lock. */
 static bool name_next(const char *name, const char *unit, const char *help) {
     size_t offset = offsetof(struct zr_shard, dynamic) + named_count * sizeof(uint64_t);
     struct zeroute_segment_field f = {.type = ZEROUTE_COUNTER, .offset = (uint32_t)offset};

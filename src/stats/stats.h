@@ -57,7 +57,7 @@ struct zr_cell {
     uint64_t allocations, frees; /* blocks */
 };
 
-/* What a thread has not yet folded into the total of an account (book.c), and the highest that this was, at least 0. */
+/* What a thread has not yet folded into the total of an account (book.c), and its maximum since the last fold. */
 struct zr_level {
     int64_t level, high;
 };
@@ -65,8 +65,8 @@ struct zr_level {
 enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
 
 /*
- * Written by its thread alone, but for the histograms: those of the first shard are all threads'. The generation is a
- * seqlock's over all that comes before `fields`: odd while booking.
+ * Written by its thread alone, except that all threads share the histograms of the first shard. The generation is that
+ * of a seqlock over all that precedes `fields`: odd while booking.
  */
 struct zr_shard {
     _Alignas(64) uint64_t generation;
@@ -84,7 +84,7 @@ struct zr_shard {
     _Alignas(4096) struct zeroute_segment_histogram latency[ZR_ENTRIES];
 };
 
-/* Of all threads. Its own cache line: what shards fold into is written by all. */
+/* The sum over all threads, which all of them fold into: a cache line of its own. */
 struct zr_total {
     _Alignas(64) int64_t now;
     int64_t peak;
@@ -104,17 +104,17 @@ struct zr_globals {
 
 /* --- stats.c: the segment's life, shards, counters, gauges, texts ------------------------------------------------- */
 
-/* At the first device operation: makes the segment. Idempotent. False: stats:off, or it failed (said once). */
+/* Creates the segment, at the first device operation. Idempotent. Returns false with stats:off or on failure. */
 bool zr_stats_open(void);
-/* Whether there is a segment; makes none. */
+/* Whether there is a segment; does not create one. */
 bool zr_stats_is_open(void);
-/* With the process id, which process this is: field 22 of /proc/self/stat. */
+/* The start time, field 22 of /proc/self/stat: identifies the process together with its id. */
 uint64_t zr_process_start(void);
 /* /proc/PID/cmdline as one line. */
 void zr_command_line(const char *path, char *out, size_t size);
-/* A number as it is now; without effect before zr_stats_open(). */
+/* Sets a gauge; no effect before zr_stats_open(). */
 void zr_gauge(enum zr_gauge g, uint64_t value);
-/* Replaces a text, cut at 2031 bytes; without effect before zr_stats_open(). */
+/* Replaces a text, cut at 2031 bytes; no effect before zr_stats_open(). */
 void zr_text(enum zr_text t, const char *text);
 /*
  * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for zr_count_named(), the same one
@@ -125,10 +125,10 @@ int zr_named(const char *name, const char *unit, const char *help);
 void zr_count_failure(enum zr_entry e, uint32_t code);
 /* A child of fork gets a segment of its own at its first device operation; the parent's is left untouched. */
 void zr_stats_fork_child(void);
-/* Folds what the thread has booked, returns its shard and its pacing state. What it still counts goes to shard 0. */
+/* Folds what the thread has booked and frees its shard and its pace. What it counts afterwards goes to shard 0. */
 void zr_stats_thread_end(void);
 
-/* The shard that this thread counts in, shard 0 if it has none of its own; NULL: no statistics. Opens the segment. */
+/* The shard of this thread, shard 0 if it has none of its own; NULL without statistics. Opens the segment. */
 struct zr_shard *zr_shard_of_thread(void);
 void zr_add_slow(size_t offset, uint64_t n);
 
@@ -137,7 +137,7 @@ static inline void zr_relaxed_add(uint64_t *p, uint64_t n) {
     __atomic_store_n(p, __atomic_load_n(p, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
 }
 
-/* Any thread may write it: a maximum. Most often it is high enough already, and one load is all. */
+/* Raises a maximum that any thread may write. Usually it is high enough already: one load. */
 static inline void zr_raise_to(int64_t *peak, int64_t value) {
     int64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
 
@@ -185,15 +185,15 @@ struct zr_segment {
 extern struct zr_segment zr_segment;
 #define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
 
-/* Makes the file, its table of fields and shard 0. On failure false, with nothing left behind, said once. */
+/* Creates the file, its table of fields and shard 0. On failure warns once, leaves nothing behind, returns false. */
 bool zr_segment_create(void);
-/* In a child of fork: lets go of the parent's file without touching it. */
+/* In a child of fork: drops the parent's file without touching it. */
 void zr_segment_abandon(void);
-/* Gets pages behind a part of the mapping, so that a full /dev/shm is an error here and no SIGBUS later. */
+/* Allocates the pages of a part of the mapping, so that a full /dev/shm is an error here rather than SIGBUS later. */
 bool zr_segment_reserve(const void *start, size_t size);
 /*
- * Appends a field that readers see from now on: prefix and name, help and more, each cut where it does not fit. False:
- * the table or the file system is full.
+ * Appends a field that readers see from now on: prefix and name, help and more, each cut where it does not fit. Returns
+ * false if the table or the file system is full.
  */
 bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
                          const char *help, const char *more);
@@ -206,28 +206,28 @@ static inline struct zr_shard *zr_segment_shard(unsigned n) {
 
 /* --- control.c: requests that `zeroute ctl` has written into the segment ------------------------------------------ */
 
-/* Carries out a request: true if it was done. `reply` says what is in force now, or why it was not done. */
+/* Carries out a request; returns whether it was done. `reply` says what is in force now, or why it was not done. */
 typedef bool zr_carry_out(const char *request, char *reply, size_t size);
 extern zr_carry_out *zr_control_handler; /* of policy/, set before any call */
 extern const uint32_t *zr_control_word;  /* atomic: of the segment, or one that is 0 */
 void zr_control_serve(void);
-/* Where the requests are; NULL: nowhere any more (private to stats/). */
+/* Sets where requests are read from; NULL for nowhere (private to stats/). */
 void zr_control_open(struct zeroute_segment_control *c);
 
-/* At every hook, before the call is decided: a request is carried out here. Two loads. */
+/* Called at every hook, before the call is decided: carries out a pending request. Two loads. */
 static inline void zr_control_check(void) {
     if (unlikely(__atomic_load_n(__atomic_load_n(&zr_control_word, __ATOMIC_RELAXED), __ATOMIC_RELAXED)))
         zr_control_serve();
 }
 
-/* --- fields.c: what the segment says of itself (private to stats/) ------------------------------------------------ */
+/* --- fields.c: the segment's description of itself (private to stats/) -------------------------------------------- */
 
 /* Describes all fields but those of devices and those named at run time. */
 void zr_fields_describe(void);
 /* Describes the fields of a device. Once per device, the first time that it is booked on. */
 void zr_fields_describe_device(unsigned n);
 
-/* --- book.c: memory that comes and goes, and its peaks ------------------------------------------------------------ */
+/* --- book.c: bytes and blocks in use, and their peaks ------------------------------------------------------------- */
 
 /*
  * Peaks are kept by per-thread counters that are folded in batches (the kernel's percpu_counter). Unfolded is less
@@ -240,7 +240,7 @@ enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
  * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
  */
 void zr_book(enum zr_kind k, unsigned device, uint64_t bytes);
-/* The process has freed a block, whichever thread it was booked by. */
+/* The process has freed a block, whichever thread booked it. */
 void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes);
 
 /*
@@ -254,16 +254,16 @@ static inline bool zr_reserved_is_allocated(void) {
 }
 
 enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
-/* reserved_bytes.all and of the device, or of the host: cached or handed out; less than 0 when it goes back. */
+/* reserved_bytes.all and of the device, or of the host: cached or handed out; negative when it goes back. */
 void zr_book_reserved(unsigned device, int64_t bytes);
-/* What is reserved of a device, now. Adds up all threads: for samples. The segment is open. */
+/* What is reserved on a device now. Adds up all threads: for samples. The segment must be open. */
 uint64_t zr_booked(unsigned device);
-/* allocated_bytes.shared.current and ipc.open, over all threads: for samples. The segment is open. */
+/* allocated_bytes.shared.current and ipc.open, over all threads: for samples. The segment must be open. */
 uint64_t zr_shared_bytes(void);
 uint64_t zr_ipc_open(void);
 /* A figure of a card, to be changed atomically. */
 uint64_t *zr_card(unsigned device, enum zr_card c);
-/* Folds what the thread has booked in its shard, which another thread may have then (private to stats/). */
+/* Folds what the thread has booked in its shard, which another thread may get afterwards (private to stats/). */
 void zr_fold_all(struct zr_shard *s);
 
 /* --- libraries.c: which library a call came from ------------------------------------------------------------------ */
@@ -280,7 +280,7 @@ struct zr_library {
     bool is_loader;            /* libze_loader* */
     int *counters;             /* of all libraries of that name; of "others" from the 97th name on */
     int own[ZR_CALLER_FIELDS]; /* numbers of named counters plus one; 0: not named yet, -1: no room for it */
-    void *tag;                 /* atomic: for one user above, who knows something of it */
+    void *tag;                 /* atomic: for sycl/, the runtime that it is linked to */
 };
 
 const struct zr_library *zr_library_find(const void *address);
@@ -321,10 +321,10 @@ static inline void zr_library_tag(const struct zr_library *l, void *tag) {
 /* --- latency.c: how long calls take ------------------------------------------------------------------------------- */
 
 /*
- * Reading the clock twice costs as much as everything else that observing does. So calls of 2 us and more are all
- * timed, and of quicker ones about one in 128, which stands for all since the last. What is quick is learnt per
- * thread, entry point and power of two of the size: a size is quick after 64 timed calls in a row below 2 us, and
- * no longer after one above that. Rare calls are all timed.
+ * Reading the clock twice costs as much as all the rest of observing a call. So all calls of 2 us and more are timed,
+ * but only one in about 128 quicker ones, which stands for all since the last. Whether calls are quick is learnt per
+ * thread, entry point and power of two of the size: they are after 64 timed calls in a row below 2 us, and no longer
+ * after one above that. Rare calls are all timed.
  */
 struct zr_pace {
     uint8_t left;   /* calls until one is timed */
@@ -369,7 +369,7 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
 
 /* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
 void zr_fingerprint_refresh(void);
-/* A fact that only the caller knows ("driver.version", "1.6.33578"); part of every later refresh. */
+/* Adds a fact that only the caller knows ("driver.version", "1.6.33578") to every later refresh. */
 void zr_fingerprint_note(const char *key, const char *value);
 
 /* --- drm.c: what the kernel says of the cards --------------------------------------------------------------------- */
@@ -384,23 +384,23 @@ struct zr_drm {
 };
 /* Adds what a process has on the cards, NULL for our own. About 2 us for each of its descriptors, at most 4096. */
 void zr_drm_add(struct zr_drm *d, const char *pid);
-/* Where a device is in it; -1: nowhere. */
+/* The index of a device, or -1. */
 int zr_drm_find(const struct zr_drm *d, unsigned device);
-/* The driver has told the PCI address of a device. Where it tells one for two devices, neither has any. */
+/* Notes the PCI address of a device. If the driver reports one address for two devices, neither has any. */
 void zr_drm_name(unsigned device, uint64_t pci);
 #define ZR_NO_ADDRESS UINT64_MAX
 uint64_t zr_drm_address(unsigned device);
 
 /* --- claim.c: segments of other processes, and what all have of a card -------------------------------------------- */
 
-/* A process of this user for people: number, command line, segment. Opens every segment that there is. */
+/* Describes a process of this user in words: id, command line, segment. Opens every segment there is. */
 void zr_process_words(int pid, char *out, size_t size);
-/* Announces that this process takes so many bytes of a device, or gives them back. */
+/* Announces that this process takes this many bytes of a device, or gives them back if negative. */
 void zr_claim(unsigned device, int64_t bytes);
 /*
- * The same, then returns what is not left to blocks of ours, which are `blocks` before: what is in none of them, and
- * what other processes have, as the kernel says or as they announced, whichever is more. Of others the kernel is asked
- * once a second, or now if `fresh`: 2 us for each descriptor of this process, or of all of this user. 0: not known.
+ * The same, then returns how much of the card is not available to our blocks, which hold `blocks` bytes so far: other
+ * memory of this process, and what other processes hold or have announced, whichever is more. The kernel is asked about
+ * those once a second, or now if `fresh`: 2 us per descriptor of this user's processes. 0 if unknown.
  */
 uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh);
 void zr_claim_fork_child(void);
@@ -409,8 +409,8 @@ void zr_claim_fork_child(void);
 
 extern _Atomic uint64_t zr_host_due;
 /*
- * When zr_now() has come to zr_host_due: host figures for readers. About 50 us; `next` is when they are due again. The
- * first ones are the baseline that readers compare with.
+ * Samples host figures for readers; call it once zr_now() has reached zr_host_due. About 50 us; `next` is when they are
+ * due again. The first ones are the baseline that readers compare with.
  */
 void zr_host_sample(uint64_t next);
 bool zr_host_refuses_slow(uint64_t bytes);
