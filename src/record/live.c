@@ -32,7 +32,7 @@ static __attribute__((format(printf, 2, 3))) void put(char *out, const char *for
     va_end(arguments);
 }
 
-/* What finds no room any more is counted with the last group. */
+/* If all groups are taken, the rest is counted with the last one. */
 void zr_live_add(struct zr_live *l, const struct zr_library *caller, uint64_t bytes) {
     unsigned power = bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0, i = 0;
 
@@ -54,7 +54,7 @@ static int by_bytes(const void *a, const void *b) {
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-/* The largest groups, a line each behind its newline, and how much others hold. */
+/* Appends the largest groups, each on a line of its own, and the sum of the others. */
 static void put_groups(struct zr_live *l, char *out) {
     uint64_t shown = 0;
     char a[BYTES], b[BYTES], c[BYTES];

@@ -1,10 +1,10 @@
 /*
- * Native frames, by the unwind tables of the loaded libraries (.eh_frame), with a cache.
+ * Native frames, found with the unwind tables of the loaded libraries (.eh_frame) and a cache.
  *
- * Of the registers only the stack pointer and rbp are followed: all that compilers need to find the caller of a
- * function, but for a few written by hand, at which a stack ends. The rule for a return address (where its frame ends,
- * and where rbp was saved) is found once and kept in a lock-free table, so a frame costs a lookup and two loads.
- * Nothing outside the thread's own stack is read, whatever a table says.
+ * Only the stack pointer and rbp are tracked. That is enough for compiled code; a stack ends at the few hand-written
+ * functions that need more. The rule for a return address (where its frame ends, and where rbp was saved) is found once
+ * and kept in a lock-free table, so a frame costs a lookup and two loads. Nothing outside the thread's own stack is
+ * read, whatever a table says.
  */
 #include "base/dl.h"
 #include "record/record.h"
@@ -169,7 +169,7 @@ static bool take_expression(struct reader *r, bool *deref, int64_t *offset) {
     return e.at == e.end;
 }
 
-/* Carries out call frame instructions up to the row of `target`; false: there is something that is not followed. */
+/* Runs call frame instructions up to the row of `target`; false if one is not supported. */
 static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t target, const struct rule *initial,
                 struct rule *rule) {
     struct rule kept[DEEPEST];
@@ -392,7 +392,7 @@ static ZR_BEFORE_SANITIZERS bool load(uintptr_t at, uintptr_t sp, uintptr_t *out
     return true;
 }
 
-/* From a frame to its caller's. False: there is none, or it cannot be told, and then *cut is set. */
+/* Steps from a frame to its caller's. Returns false if there is none, or with *cut set if it cannot be found. */
 static bool step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
     struct rule rule = rule_of(*pc);
     uintptr_t cfa = 0, saved = *rbp;
@@ -412,7 +412,7 @@ static bool step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
     else if (rule.rbp == RBP_AT_RBP)
         good = load(*rbp + (uintptr_t)(intptr_t)rule.rbp_offset, *sp, &saved);
     else if (rule.rbp == RBP_LOST)
-        saved = 0; /* whoever needs it ends the stack */
+        saved = 0; /* the stack ends at a frame that needs it */
     if (!good || cfa <= *sp || !load(cfa - sizeof *pc, *sp, pc))
         return false;
     *sp = cfa;

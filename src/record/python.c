@@ -1,9 +1,9 @@
 /*
  * Frames of CPython, read from the interpreter's own structures.
  *
- * The frames of a thread do not change while it is inside a C function, and this runs in one: so they are read without
- * the GIL, which could deadlock in the middle of a runtime. Where they lie differs in each minor version: only known
- * ones are read, and the layout is checked once, through the kernel, before it is trusted.
+ * The frames of a thread do not change while it is inside a C function, as it is here, so they are read without the
+ * GIL: taking it in the middle of a runtime could deadlock. The layout differs in each minor version: only known ones
+ * are read, and the layout is verified once, through the kernel, before it is trusted.
  */
 #include "base/dl.h"
 #include "record/record.h"
@@ -35,7 +35,7 @@ static void *(*attached)(void);   /* the state of this thread while it has the G
 static void *(*registered)(void); /* and without it */
 static uintptr_t code_type, text_type, bytes_type;
 
-/* Our own memory, read by the kernel: 0 where there is none. */
+/* Reads a word of our own memory through the kernel; 0 if it is not mapped. */
 static ZR_COLD uintptr_t probe(uintptr_t at) {
     uintptr_t value = 0;
     struct iovec local = {&value, sizeof value}, remote = {(void *)at, sizeof value};
@@ -87,7 +87,7 @@ static size_t copy_text(uintptr_t text, char *out, size_t most) {
     return n;
 }
 
-/* Once for a code object: the object may go, and its address be another's. */
+/* Once per code object: it may be freed, and its address reused. */
 static ZR_COLD void store_code(uintptr_t code, uint32_t id) {
     char file[1024], name[512];
     size_t file_size = copy_text(field(code, l->filename), file, sizeof file);
@@ -121,7 +121,7 @@ static uint32_t id_of(uintptr_t code) {
 
 /* --- the layout --------------------------------------------------------------------------------------------------- */
 
-/* What is said of Python, in the record and, where its frames cannot be read, on stderr. */
+/* Notes Python's version in the record, and why its frames cannot be read, which also goes to stderr. */
 static ZR_COLD void say(const char *why) {
     const char *name = version();
     char text[256];
@@ -138,7 +138,7 @@ static uintptr_t find(const char *name) {
     return (uintptr_t)zr_real_dlsym(RTLD_DEFAULT, name);
 }
 
-/* Threads that come at once find the same. */
+/* Racing threads find the same. */
 static ZR_COLD void look(void) {
     const unsigned long *number = (const unsigned long *)find("Py_Version");
     const char *runtime = (const char *)find("_PyRuntime");
@@ -242,7 +242,7 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
     return count;
 }
 
-/* Libraries were loaded: Python may be among them. */
+/* Libraries were loaded: looks for Python again. */
 void zr_python_again(void) {
     uint32_t absent = ABSENT;
 

@@ -26,21 +26,21 @@ static inline void zr_record(enum zeroute_record_type type, enum zr_kind kind, u
     if (unlikely(zr_recording()))
         zr_record_event(type, kind, card, address, size, aux, flags, code);
 }
-/* A call on this card begins: the duration of the thread's next event counts from here. True: tell its memory. */
+/* A call on this card begins: the duration of the thread's next event counts from here. True: call zr_record_card(). */
 bool zr_record_begin(unsigned card);
-/* Who refused with this code, if it was not the limit. */
+/* Who refuses with this code, unless it was the limit. */
 enum zeroute_record_refuser zr_record_refuser(uint32_t code);
-/* The free that this thread has recorded last has been carried out. */
+/* The last free that this thread has recorded is done. */
 void zr_record_freed(void);
-/* A card and its memory, once. */
+/* Records a card and its memory, once. */
 void zr_record_card(unsigned card, uint64_t memory);
 void zr_record_fork_child(void);
 void zr_record_thread_end(void);
 void zr_record_process_end(void);
 
 /*
- * Private to record/. Appends a record that is made of these parts; the first one begins with a head, which is filled
- * in. Returns where it lies while the thread's chunk is mapped; NULL: there is no room.
+ * Private to record/. Appends a record made of these parts; the first one begins with a head, which is filled in.
+ * Returns its address, valid while the thread's chunk is mapped; NULL if there is no room.
  */
 struct zr_part {
     const void *at;
@@ -52,9 +52,9 @@ void zr_record_lost_stack(void);
 uint64_t zr_record_time(void);
 
 /* --- stack.c: stacks and modules, each stored once (private to record/) ------------------------------------------- */
-/* The id of the calling thread's stack; 0: none. */
+/* The id of the calling thread's stack; 0 if there is none. */
 uint32_t zr_stack(void);
-/* The id of this hash in the table of stacks or code objects, *fresh when it is new; 0: the table is full. */
+/* The id of this hash in the table of stacks and code objects, *fresh if it is new; 0 if the table is full. */
 uint32_t zr_stack_id(uint64_t hash, bool *fresh);
 static inline uint64_t zr_stack_mix(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
@@ -65,10 +65,10 @@ void zr_stack_fork_child(void);
 /* --- native.c: native frames (private to record/) ----------------------------------------------------------------- */
 /*
  * Return addresses of the calling thread, innermost first, without those of this library at the inner end. About 10 ns
- * a frame that was met before, microseconds for a new one. *cut: there are more, or they cannot be unwound.
+ * per frame seen before, microseconds for a new one. *cut: there are more, or they cannot be unwound.
  */
 size_t zr_native_frames(uint64_t *out, size_t most, uint8_t *cut);
-/* Libraries were unloaded: other code may lie where they were. */
+/* Libraries were unloaded: forgets all rules, since other code may be loaded there. */
 void zr_native_forget(void);
 
 /* --- python.c: frames of CPython (private to record/) ------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /*
  * Stacks, code objects and modules: each is stored in the record once.
  *
- * One lock-free table of hashes tells what was stored already. A hash of 64 bits is taken for the thing itself; its
- * place in the table is its id.
+ * One lock-free table of hashes tells what is stored already. Equal 64-bit hashes are taken for equal things; the index
+ * in the table is the id.
  */
 #include "record/record.h"
 
@@ -47,7 +47,7 @@ uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
 
 /* --- modules ------------------------------------------------------------------------------------------------------ */
 
-/* What was stored once is not stored again while it lies where it was. */
+/* A module is stored once for each address that it is loaded at. */
 static bool store_module(const struct zr_elf *elf, void *unused) {
     struct zeroute_record_module m = {.time = zr_record_time(),
                                       .start = elf->start,
@@ -74,7 +74,7 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
     return false;
 }
 
-/* Before a new stack: libraries that have come since. */
+/* Before a new stack: stores the libraries that were loaded since. */
 static void store_modules(void) {
     uint64_t now = zr_elf_generation();
 

@@ -30,7 +30,7 @@ static char path[PATH_MAX];
 static uint64_t end_of_file;  /* atomic */
 static uint32_t thread_count; /* atomic */
 static uint64_t cards;        /* atomic: bit n: card n was recorded */
-static struct zr_lock lock;   /* of the beginning */
+static struct zr_lock lock;   /* of begin() */
 
 uint64_t zr_record_time(void) {
     struct timespec t;
@@ -89,7 +89,7 @@ static uint32_t between(uint64_t start, uint64_t end) {
     return end - start < UINT32_MAX ? (uint32_t)(end - start) : UINT32_MAX;
 }
 
-/* A handler of signals may come between, and then its event is lost. */
+/* If a signal handler interrupts this, its event is lost. */
 static void record(struct zeroute_record_event *e, const char *text, size_t length) {
     const struct zr_part parts[] = {{e, sizeof *e}, {text, length}};
     struct zeroute_record_event *to = NULL;
@@ -226,7 +226,7 @@ static void *map_part(int fd, uint64_t offset, size_t size) {
     return p;
 }
 
-/* Somebody may have put another file there. */
+/* Another file may have been put there. */
 static bool is_our_file(int fd) {
     struct zeroute_record_header h;
 
@@ -278,7 +278,7 @@ void zr_record_thread_end(void) {
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */
 
-/* The setting's file, %p being the process id, and where the process was when it began: it may go elsewhere. */
+/* The file of the setting, %p replaced by the process id, made absolute: the process may change its directory. */
 static bool name_file(void) {
     const char *from = zr_config.record;
     size_t n = 0;
@@ -320,7 +320,7 @@ static void fill_header(struct zeroute_record_header *h) {
     snprintf(h->run_id, sizeof h->run_id, "%s", run ? run : "");
 }
 
-/* What is there already is not touched: the name gets .PID behind it, then .PID.2 and so on. */
+/* Overwrites nothing: if the file exists, .PID is appended to the name, then .PID.2 and so on. */
 static int open_file(void) {
     size_t n = strlen(path);
     int fd = -1;
@@ -391,7 +391,7 @@ static void record_process(void) {
         zr_record_text(ZEROUTE_TEXT_DIRECTORY, text, strlen(text));
 }
 
-/* Once in a process, at its first event. Others wait for it. */
+/* Once per process, at its first event. Other threads wait. */
 static ZR_COLD bool begin(void) {
     uint32_t expected = NOT_BEGUN;
     bool made = false;
@@ -415,7 +415,7 @@ void zr_record_process_end(void) {
         __atomic_store_n(&header->end_time, zr_record_time(), __ATOMIC_RELAXED);
 }
 
-/* The child gets a file of its own. What was mapped is not there any more. */
+/* The child gets a file of its own. The parent's mappings are not inherited. */
 void zr_record_fork_child(void) {
     state = NOT_BEGUN;
     header = NULL;
