@@ -2,8 +2,8 @@
  * The map of check/: memory errors on the device (the setting `check`). Called by policy/ alone; hook/start.c has its
  * end and its fork. Grouped by the file that defines it.
  *
- * A worker thread does all work on the device. No call of the program waits for it longer than check_wait, nothing is
- * changed before the device came to rest, and without the setting nothing of this runs: one predictable branch.
+ * A worker thread does all work on the device. No call of the program waits for it longer than check_wait, and no
+ * memory is changed before the device is idle. Without the setting this costs one predictable branch.
  */
 #ifndef ZEROUTE_CHECK_H
 #define ZEROUTE_CHECK_H
@@ -22,32 +22,32 @@ static inline bool zr_checks(enum zr_value what) {
 }
 
 /* --- checked.c: what policy/ tells us ----------------------------------------------------------------------------- */
-/* How much to reserve for a request of so many bytes: a red zone more where one can be had. */
+/* How much to reserve for a request: room for a red zone is added where possible. */
 size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
-/* A block was given out; b may be NULL. Plain: no extension gives it another meaning. `release`: to the driver. */
+/* A block was handed out; b may be NULL. Plain: its descriptor has no extension. release() gives it to the driver. */
 void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, bool plain,
                    void (*release)(const struct zr_block *b));
 /*
- * The block is CACHED, out of the books, and the caller's alone. True: it is check's now, and goes back to the driver
- * later. False: the caller still has it, nothing of ours uses it, and the driver's answer to its free is the program's.
- * Blocking: no command uses it when this returns true.
+ * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it over and frees it
+ * later; false if the caller keeps it and is to free it now, with the driver's answer. Blocking: no command uses it any
+ * more when this returns true.
  */
 bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking);
-/* Nobody may free this: around is the block that holds it, or NULL, and its word. */
+/* Reports a wrong free; `around` is the block that holds ptr, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
-/* Before a context goes: live blocks in it are reported. */
+/* Before a context is destroyed: reports live blocks in it. */
 void zr_check_context_ends(const void *context);
 void zr_check_process_end(void);
 
 /* --- worker.c, finding.c: what is held back, and what was found --------------------------------------------------- */
-/* A block leaves the books on another way than a free. */
+/* A block leaves the books in another way than by a free. */
 void zr_check_forget(const struct zr_block *b);
 /*
- * What is held back is verified and given back. With a context, which is about to go, nothing of ours is done in it any
- * more, and our own things in it go. Returns the bytes.
+ * Verifies and gives back all that is held back. With a context, which is about to be destroyed, also destroys our own
+ * objects in it and stops all work in it. Returns the bytes.
  */
 uint64_t zr_check_drain(void *context);
-/* Verifies every red zone and everything held back, now. False: not all of it in so many milliseconds. */
+/* Verifies every red zone and all that is held back, now. Returns false if that took longer than `ms`. */
 bool zr_check_now(uint32_t ms);
 /* How many errors were found. */
 uint32_t zr_check_errors(void);
@@ -57,7 +57,7 @@ uint32_t zr_check_errors(void);
 void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle);
 void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle);
 void zr_check_closed(const void *ptr);
-/* What is open at ptr is kept open by a runtime after the program has closed it; or is the program's again. */
+/* The runtime keeps what is open at ptr open although the program has closed it; or the program uses it again. */
 void zr_check_kept_open(const void *ptr, bool kept);
 
 /* --- among the files of check/ ------------------------------------------------------------------------------------ */
@@ -72,8 +72,8 @@ struct zr_origin {
 enum zr_checked_place {
     ZR_CHECKED_NOWHERE,
     ZR_CHECKED_LIVE,    /* the program has the block */
-    ZR_CHECKED_ASKED,   /* the worker is to fill the red zone of a live block, or to look at what it has filled */
-    ZR_CHECKED_FREED,   /* the worker is to poison it once the device came to rest after the free */
+    ZR_CHECKED_ASKED,   /* the worker is to fill the red zone of a live block, or to verify it */
+    ZR_CHECKED_FREED,   /* the worker is to poison it once the device has been idle after the free */
     ZR_CHECKED_KEPT,    /* in quarantine */
     ZR_CHECKED_LEAVING, /* the worker is to verify it and to give it back */
     ZR_CHECKED_GONE,    /* given back; the descriptor is kept for a while to name a second free */
@@ -88,12 +88,12 @@ struct zr_handle_id {
 /* One per block, type-stable like zr_block. What changes after birth changes under zr_check_lock. */
 struct zr_checked {
     struct zr_checked *newer, *older;
-    struct zr_block *block; /* NULL: check has nothing to do with it any more */
+    struct zr_block *block; /* NULL: check is done with it */
     uintptr_t base;
     size_t size, held;
     ze_context_handle_t context;
     ze_device_handle_t device; /* NULL: memory that the processor reaches */
-    uint64_t ticket;           /* of its free, once it is ours: later ones have higher numbers; 0: it is not */
+    uint64_t ticket;           /* of its free, once check has it: later ones have higher numbers; else 0 */
     uint32_t hook;
     uint16_t account;
     uint8_t kind;
@@ -111,30 +111,30 @@ struct zr_checked_list {
     uint64_t bytes;
 };
 
-/* checked.c: what is known of a block, which may be NULL, or of the one that holds an address; NULL: nothing. */
+/* checked.c: the descriptor for a block, which may be NULL, or for the block that holds an address; or NULL. */
 struct zr_checked *zr_checked_of(const struct zr_block *b);
 struct zr_checked *zr_checked_at(uintptr_t address);
 
 /* worker.c: the thread, its lists, and those who wait for it. */
 extern struct zr_lock zr_check_lock; /* guards lists, descriptors and engines; never held while the driver is called */
 extern struct zr_checked_list zr_check_list[ZR_PLACES];
-/* The block is the program's from now on. Its red zone is filled, if it has one: waits check_wait at most. */
+/* The block now belongs to the program. Has its red zone filled, if there is one: waits check_wait at most. */
 void zr_worker_born(const struct zr_checked *as, void (*release)(const struct zr_block *b));
-/* As zr_check_free(). Looks at its red zone and at that of `before`, unless NULL; with `poison` it is held back. */
+/* As zr_check_free(). Verifies its red zone and that of `before`, unless NULL; with `poison` it is held back. */
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking);
-/* With the first block, or import. False: there is no worker, and will be none. */
+/* Starts the worker, at the first block or import. Returns false if there is none and never will be. */
 bool zr_worker_start(void);
-/* The process ends: no more calls into the driver. */
+/* Whether the process ends: no more calls into the driver. */
 bool zr_worker_halts(void);
 void zr_worker_fork_child(void);
 
-/* poison.c: work on memory, by the worker alone. False: the driver refuses, or there is no time. */
+/* poison.c: work on memory, by the worker alone. Return false if the driver refuses or there is no time. */
 bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to);
-/* The first and the last byte that is not as it was filled; first > last: all are. */
+/* The first and the last byte that differ from the fill; first > last if none does. */
 bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last);
-/* Waits until no device has anything to do. False: it cannot be known. */
+/* Waits until all devices are idle. Returns false if the driver cannot tell. */
 bool zr_poison_rest(void);
-/* By any thread: what we have in a context (NULL: in any) goes; if the worker is held up in it, with the driver. */
+/* Any thread: destroys our objects in a context (NULL: in all); only forgets them if the worker is held up in it. */
 void zr_poison_drop(const void *context, bool held_up);
 
 /* finding.c: what was found, and other things that are counted. */
@@ -170,25 +170,25 @@ enum zr_finding {
         ZR_FOUND
 };
 void zr_check_count(enum zr_finding what, uint64_t n);
-/* The thread that calls, and its stack. A few us. */
+/* Notes the calling thread and its stack. A few us. */
 void zr_origin_here(struct zr_origin *o);
 
-/* The text of a finding, made line by line and cut where it is full. Empty once ten findings were printed. */
+/* The text of a finding, built line by line and cut if it is full. Empty once ten findings have been printed. */
 struct zr_report {
     enum zr_finding what;
     size_t used;
     char text[4096];
 };
 void zr_tell(struct zr_report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Who did something, if somebody has. */
+/* Adds who did something, if anybody has. */
 void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origin *o);
 /* Address, size, kind, card and context of a block, and who allocated and freed it. */
 void zr_tell_block(struct zr_report *r, const struct zr_checked *c);
 /* Counts an error; the first ten are printed and published. */
 void zr_found(struct zr_report *r);
-/* By the worker: looks at a red zone, or at a poisoned block, and reports once. False: as zr_poison_look(). */
+/* By the worker: verifies a red zone or a poisoned block, and reports once. Returns false as zr_poison_look() does. */
 bool zr_look(struct zr_checked *c, bool at_zone);
-/* At the end: how many were not printed, and what could not be verified. */
+/* At the end: reports how many were not printed, and what could not be verified. */
 void zr_found_summary(void);
 void zr_found_fork_child(void);
 

@@ -1,6 +1,6 @@
 /*
- * What policy/ tells us: blocks that are given out and freed, frees that no block begins at, contexts that go, and the
- * end of the process.
+ * What policy/ reports: blocks that are handed out and freed, wrong frees, destroyed contexts, and the end of the
+ * process.
  */
 #include "check/check.h"
 
@@ -11,13 +11,13 @@
 enum {
     ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
     GRAIN = 512, /* the least alignment of Intel's driver, */
-    LISTED = 3,  /* blocks that a finding about many names */
+    LISTED = 3,  /* blocks that a finding about many of them lists */
     MOST_LOG2 = 44
 };
 
 /*
- * A runtime that pools its small blocks would hide them: its variable switches that off. It is read when the adapter is
- * loaded, so it must be there before main. A look at the environment, for every process.
+ * A runtime's pool would hide small blocks: a variable switches it off. The adapter reads it when it is loaded, so it
+ * must be set before main. Costs every process one look at its environment.
  */
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF"), *check = conf ? strstr(conf, "check:") : NULL;
@@ -99,7 +99,7 @@ bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, stru
     }
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_exports_freed(c);
-    /* A write before its start is in the red zone of the block in front of it. */
+    /* A write before its start hits the red zone of the block in front of it. */
     ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), blocking);
     errno = saved;
     return ours;

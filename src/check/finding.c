@@ -1,6 +1,6 @@
 /*
- * What was found: counted in the segment, the first ten printed in full on stderr and in the segment's texts, the rest
- * counted. One write(2) per finding, so that those of several processes do not mix.
+ * Findings: all are counted in the segment, the first ten are printed in full on stderr and in the segment's texts. One
+ * write(2) per finding, so that those of several processes do not mix.
  */
 #include "check/check.h"
 #include "record/record.h"
@@ -27,7 +27,7 @@ static uint64_t counted[ZR_FOUND]; /* atomic */
 static int field[ZR_FOUND];        /* atomic: its number in the segment plus one */
 static uint32_t found;             /* atomic */
 
-/* All fields appear with the first block, so that a reader finds a zero and not nothing. */
+/* All fields appear with the first block, so that a reader finds zeros rather than nothing. */
 static void publish(void) {
     const char *set = getenv("UR_L0_DISABLE_USM_ALLOCATOR");
 
@@ -102,7 +102,7 @@ void zr_found(struct zr_report *r) {
     int saved = errno;
 
     zr_check_count(r->what, 1);
-    if (r->what != ZR_FOUND_LEAK) /* the driver frees what is left, and many programs leave it to that */
+    if (r->what != ZR_FOUND_LEAK) /* many programs leave that to the driver */
         zr_check_count(ZR_FOUND_ERRORS, 1);
     if (number >= PRINTED || !r->used)
         return;
@@ -138,7 +138,7 @@ static void tell_beside(struct zr_report *r, const struct zr_checked *c) {
     zr_unlock(&zr_check_lock);
 }
 
-/* A write into a red zone is by that of the blocks at both its ends which is nearer. */
+/* A write into a red zone is attributed to the nearer of the two blocks beside it. */
 bool zr_look(struct zr_checked *c, bool at_zone) {
     struct zr_report r = {.what = at_zone ? ZR_FOUND_OVERRUN : ZR_FOUND_WRITE_AFTER_FREE};
     const struct zr_checked *next = at_zone ? zr_checked_at(c->base + c->held) : NULL;
@@ -172,7 +172,7 @@ void zr_found_summary(void) {
     uint64_t unverified = __atomic_load_n(&counted[ZR_FOUND_UNVERIFIED], __ATOMIC_RELAXED);
 
     if (all > PRINTED)
-        zr_warn("check: %u errors, %u of them told in full", all, PRINTED);
+        zr_warn("check: %u errors, %u of them printed in full", all, PRINTED);
     if (unverified)
         zr_warn("check: %llu freed blocks were given back unverified: there was no time, or the device did not rest",
                 (unsigned long long)unverified);

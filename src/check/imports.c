@@ -1,9 +1,9 @@
 /*
- * check:ipc: which processes have an IPC handle open, and who has freed what it stands for.
+ * check:ipc: which processes have an IPC handle open, and who has freed the block behind it.
  *
- * They meet at a file in /dev/shm that stays empty: each handle has a byte for each fact about it, and a process holds
- * a POSIX read lock on it for as long as that is so. Whoever frees asks the kernel who has it open, whoever has it open
- * asks every so often who has freed it, and the kernel forgets processes that end.
+ * They meet at an empty file in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read
+ * lock on that byte for as long as the fact is true. A process that frees asks the kernel who has the handle open, one
+ * that has it open polls for who has freed it, and the kernel drops the locks of processes that end.
  */
 #include "check/check.h"
 
@@ -20,7 +20,7 @@ enum state { UNUSED, OPEN, CLOSED };                                         /* 
 /* One for each opening. Under the lock, as all below. */
 static struct import {
     enum state state;
-    bool quiet; /* it was told that its exporter has freed it, or the program has closed it */
+    bool quiet; /* reported as freed by its exporter, or closed by the program */
     struct zr_handle_id id;
     const void *at;
     struct zr_origin origin;
@@ -28,11 +28,11 @@ static struct import {
 static struct zr_handle_id freed[FREED]; /* the last ones: facts about others are forgotten */
 static unsigned frees;
 static struct zr_lock lock;
-static int file = -1; /* never closed once there are locks on its bytes, which that would release */
+static int file = -1; /* never closed once there are locks on it: closing would release them */
 
 /*
- * The file is that behind the descriptor at the start of the handle, in the process that has it: a driver uses the
- * number again once a handle was put, and then handles of different blocks have the same bytes.
+ * The file is the one behind the descriptor at the start of the handle, in the process that owns it: a driver reuses
+ * the number once a handle was put, and then handles of different blocks have the same bytes.
  */
 static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle, int owner) {
     ze_ipc_mem_handle_t rest = *handle;
@@ -49,8 +49,8 @@ static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle, int owner) {
 }
 
 /*
- * Sets (F_RDLCK) or clears (F_UNLCK) a fact, and returns 0; or looks at it (F_WRLCK), and returns another process for
- * which it is so, 0 if that is of another PID namespace. -1: there is none, or it failed.
+ * Sets (F_RDLCK) or clears (F_UNLCK) a fact and returns 0; or queries it (F_WRLCK) and returns another process for
+ * which it is true, 0 if that is in another PID namespace. -1 if there is none or on failure.
  */
 static int fact_is(uint64_t id, enum fact fact, short type) {
     struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)((id >> 4) * FACTS + fact), .l_len = 1};
@@ -76,7 +76,7 @@ static void open_file(void) {
         zr_warn("check: cannot use %s: what other processes do with IPC handles is not seen", path);
 }
 
-/* In this state, and of this handle, unless 0, and at this address, unless NULL. NULL: none. */
+/* An import in this state, of this handle unless 0, at this address unless NULL; or NULL. */
 static struct import *find(enum state state, uint64_t id, const void *at) {
     for (struct import *i = imports; i < imports + IMPORTS; i++)
         if (i->state == state && (!at || i->at == at) && (!id || i->id.file == id))
@@ -201,7 +201,7 @@ void zr_exports_freed(const struct zr_checked *c) {
     fact_is(place->file, EXPORTED_HERE, F_UNLCK);
     fact_is(place->bytes, EXPORTED_HERE, F_UNLCK);
     *place = c->handle;
-    /* Before anybody is looked for: of two that look one sees the other. */
+    /* Set before looking: of two processes that do this at once, one sees the other. */
     fact_is(place->file, FREED_HERE, F_RDLCK);
     pid = fact_is(place->file, OPEN_HERE, F_WRLCK);
     zr_unlock(&lock);
@@ -215,7 +215,7 @@ void zr_exports_freed(const struct zr_checked *c) {
     zr_found(&r);
 }
 
-/* What was opened and never closed is as common as memory that is never freed; some closed and some not is an error. */
+/* A handle that is never closed is as common as memory that is never freed; one closed too few times is an error. */
 void zr_imports_end(void) {
     struct import *i;
 

@@ -1,11 +1,11 @@
 /*
  * Work on memory for check, by the worker alone: fill, look, wait for rest.
  *
- * Host memory is written and read by the processor. Device memory, and shared memory, which drivers move when the
- * processor touches it, is by an immediate command list of our own per context and device, with a host buffer to read
- * through. They are made of functions that every loader has, found below the hook that the block came through, so that
- * handles are of the kind that these expect. The copy engine is used where there is one, so that a list of a program
- * that waits does not hold up ours. It fills with patterns of one byte.
+ * Host memory is written and read by the processor. Device memory, and shared memory, which drivers migrate when the
+ * processor touches it, goes through an immediate command list of our own per context and device, with a host buffer to
+ * read through. They use only functions that every loader has, found below the hook that the block came through, so
+ * that the handles fit. The copy engine is used where there is one, so that a waiting command list of the program does
+ * not block ours; it fills with one-byte patterns only.
  */
 #include "check/check.h"
 
@@ -49,7 +49,7 @@ static uint32_t copy_group(const struct engine *e) {
     return 0;
 }
 
-/* Leaves it without a list if the driver does not play along. */
+/* Leaves it without a list if the driver refuses. */
 static void make(struct engine *e) {
     __typeof__(&zeCommandListCreateImmediate) make_list = FIND(e->hook, zeCommandListCreateImmediate);
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
@@ -67,7 +67,7 @@ static void make(struct engine *e) {
         e->list = NULL;
 }
 
-/* NULL: the driver does not play along, there are too many, or the process ends. */
+/* NULL if the driver refuses, there are too many, or the process ends. */
 static struct engine *engine_of(const struct zr_checked *c) {
     struct engine *e = NULL, *empty = NULL;
 

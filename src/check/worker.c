@@ -1,11 +1,11 @@
 /*
- * The worker, and those who wait for it.
+ * The worker thread, and the calls that wait for it.
  *
- * A descriptor is in one list, which is its state; one lock guards them all, and the driver is called without it. The
- * worker has one descriptor in hand at a time. A block that is freed becomes the worker's, which looks at its red zone,
- * holds it back if it may, and gives it to the driver. If the free blocks, it does so only once the devices came to
- * rest; else the driver gets it at once, and does the waiting. When memory is short, a context goes or the process
- * ends, what the worker did not get to in time is given back unverified by whoever waited; never what is in hand.
+ * A descriptor is in one list, which is its state; one lock guards them all, and is not held while the driver is
+ * called. The worker has one descriptor in hand at a time. It takes over a freed block, verifies its red zone, holds it
+ * back if it may, and gives it to the driver: for a blocking free only once the devices are idle, else at once, since
+ * the driver does the waiting. When memory is short, a context is destroyed or the process ends, the thread that waits
+ * gives back unverified what the worker did not get to in time, but never what it has in hand.
  */
 #include "check/check.h"
 
@@ -32,14 +32,14 @@ struct zr_lock zr_check_lock;
 struct zr_checked_list zr_check_list[ZR_PLACES];
 static struct zr_checked *in_hand; /* what the worker works on, or NULL */
 static uint64_t tickets;           /* of frees */
-static uint64_t rested;            /* the devices were at rest after the free with this ticket, */
-static bool restless;              /* unless the driver cannot say so */
-static uint64_t rest_after;        /* they are to be, after this one */
+static uint64_t rested;            /* the devices were idle after the free with this ticket, */
+static bool restless;              /* or the driver cannot tell */
+static uint64_t rest_after;        /* wait until they are idle after this one */
 static void (*give_back)(const struct zr_block *b);
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
 static int impatience;   /* atomic: calls that have waited in vain */
 static int draining;     /* under the lock: calls for which the quarantine is emptied */
-/* Atomic. CLOSING: nothing new is taken, what is there is verified. HALTED: the worker is to call nobody any more. */
+/* Atomic. CLOSING: takes nothing new, verifies what is there. HALTED: the worker must make no more calls. */
 static int state;
 
 static bool runs(void) {
@@ -98,14 +98,14 @@ static void changed(void) {
     syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Until there were more changes than these, or so long. */
+/* Waits until there are more changes than these, `ns` at most. */
 static void wait_for_change(uint32_t seen, uint64_t ns) {
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
 
     syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
 }
 
-/* Until done(arg), asked under the lock, is true, or so long has passed. Not for the worker. */
+/* Waits until done(arg), called under the lock, returns true, `ns` at most. Not for the worker. */
 static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
     uint64_t now, end = zr_now() + ns;
 
@@ -123,7 +123,7 @@ static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
     }
 }
 
-/* A call of the program waits for the worker: not after calls have done so in vain a few times. */
+/* Waits on behalf of a call of the program; not any more once a few calls have waited in vain. */
 static bool await_for_call(bool (*done)(void *arg), void *arg) {
     if (__atomic_load_n(&impatience, __ATOMIC_RELAXED) >= PATIENCE)
         return false;
@@ -139,7 +139,7 @@ static bool await_for_call(bool (*done)(void *arg), void *arg) {
 
 /* --- the worker --------------------------------------------------------------------------------------------------- */
 
-/* To the driver, unless its context has taken it along. */
+/* Gives the block to the driver, unless it went with its context. */
 static void release(struct zr_checked *c) {
     struct zr_block *b;
 
@@ -174,7 +174,7 @@ static void give_up(uint64_t last) {
     }
 }
 
-/* What comes next, in hand and in the place where it belongs afterwards; where it was. Under the lock. */
+/* Takes the next descriptor in hand and moves it where it goes next. Returns where it was. Under the lock. */
 static enum zr_checked_place take_next(void) {
     const struct zr_checked_list *kept = &zr_check_list[ZR_CHECKED_KEPT];
     struct zr_checked *freed = oldest(ZR_CHECKED_FREED);
@@ -192,7 +192,7 @@ static enum zr_checked_place take_next(void) {
     return from;
 }
 
-/* What was freed until now may be poisoned once the devices are at rest. False: there is nothing. */
+/* Waits until the devices are idle, so that what was freed before may be poisoned. False if there is nothing to do. */
 static bool come_to_rest(void) {
     uint64_t last;
     bool any, known;
@@ -213,7 +213,7 @@ static bool come_to_rest(void) {
     return true;
 }
 
-/* Does what comes next. False: there is nothing. */
+/* Does the next piece of work. Returns false if there is none. */
 static bool step(void) {
     struct zr_checked *c;
     enum zr_checked_place from;
@@ -275,7 +275,7 @@ static bool is_stopped(void *unused) {
 }
 
 /*
- * Before the driver is torn down: it was loaded before the first block, so its own end comes later. What is freed from
+ * Runs before the driver is torn down, which was loaded before the first block and so ends later. What is freed from
  * now on goes straight to the driver.
  */
 static void at_exit(void) {
@@ -290,7 +290,7 @@ static void at_exit(void) {
     zr_poison_drop(NULL, !await(is_stopped, NULL, TIME_LIMIT));
 }
 
-/* The thread takes no signals but those of its own faults, which drivers handle for shared memory. */
+/* The thread blocks all signals but those of its own faults, which drivers handle for shared memory. */
 static bool create(void) {
     int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(make))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_create"));
@@ -370,12 +370,12 @@ void zr_worker_born(const struct zr_checked *as, void (*release_block)(const str
     if (await_for_call(is_done, &r) || as->kind != ZR_KIND_SHARED)
         return;
     zr_lock(&zr_check_lock);
-    if (r.c->place == ZR_CHECKED_ASKED) /* the processor may use it from now on: then the device must not */
+    if (r.c->place == ZR_CHECKED_ASKED) /* the processor may use it from now on, so the device must not */
         move(r.c, ZR_CHECKED_LIVE);
     zr_unlock(&zr_check_lock);
 }
 
-/* Has a red zone looked at. Not of shared memory, which the processor may be using. Under the lock. */
+/* Has a red zone verified, but not of shared memory, which the processor may be using. Under the lock. */
 static void ask(struct zr_checked *c) {
     if (c->place == ZR_CHECKED_LIVE && c->armed && c->kind != ZR_KIND_SHARED)
         move(c, ZR_CHECKED_ASKED);
@@ -403,7 +403,7 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
     if (before && works)
         ask(before);
     armed = works && c->armed;
-    /* More must not wait for the devices to rest than the quarantine may hold: it is the program's memory. */
+    /* What waits for idle devices must fit into the quarantine: it is the program's memory. */
     if (works && poison && freed->bytes + c->held <= zr_config.check_quarantine.bytes &&
         freed->blocks < QUARANTINE_BLOCKS) {
         c->ticket = r.ticket = rest_after = ++tickets;
@@ -439,7 +439,7 @@ struct drain {
     uint64_t last; /* ticket */
 };
 
-/* Nothing is left that was freed until then, and nothing is being done in the context. */
+/* Nothing freed up to then is left, and no work in the context is in progress. */
 static bool is_drained(void *arg) {
     const struct drain *d = arg;
 
@@ -450,7 +450,7 @@ static bool is_drained(void *arg) {
     return !in_hand || ((!in_hand->ticket || in_hand->ticket > d->last) && (void *)in_hand->context != d->context);
 }
 
-/* Live blocks of a context that goes are left alone from now on. */
+/* Live blocks of a context that is being destroyed are not touched any more. */
 static void leave_alone(const void *context) {
     for (enum zr_checked_place p = ZR_CHECKED_LIVE; p <= ZR_CHECKED_ASKED; p++)
         for (struct zr_checked *c = oldest(p), *newer; c; c = newer) {
@@ -483,7 +483,7 @@ uint64_t zr_check_drain(void *context) {
     draining--;
     held_up = context && in_hand && (void *)in_hand->context == context;
     if (held_up)
-        in_hand->block = NULL; /* its context takes it along */
+        in_hand->block = NULL; /* it goes with its context */
     zr_unlock(&zr_check_lock);
     if (context)
         zr_poison_drop(context, held_up);

@@ -279,7 +279,7 @@ START_TEST(ten_are_told_and_the_rest_counted) {
     for (const char *p = c->out; (p = strstr(p, "check: overrun:")); p++)
         told++;
     ck_assert_uint_eq(told, 10);
-    ck_assert_ptr_nonnull(strstr(c->out, "14 errors, 10 of them told in full"));
+    ck_assert_ptr_nonnull(strstr(c->out, "14 errors, 10 of them printed in full"));
     ck_assert_uint_eq(child_count(c, "check.overrun"), 14);
     child_free(c);
 }
