@@ -145,6 +145,7 @@ PLIB_LDFLAGS_freer = -Wl,-soname,libfreer.so
 PROG_LDFLAGS_frees = -Wl,--no-as-needed $(B)/test/process/libfreer.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/frees: $(B)/test/process/libfreer.so
 PROG_LDFLAGS_throw = -rdynamic
+PROG_LDFLAGS_loading = -rdynamic
 PLIB_LDFLAGS_thrower = -fexceptions -Wl,--no-as-needed -lgcc_s -Wl,--as-needed
 PLIB_LDFLAGS_opener = -Wl,-z,relro,-z,now # its slots are in read-only pages
 PROG_LDFLAGS_ab_work := -lm

@@ -397,6 +397,7 @@ static ZR_COLD bool begin(void) {
     bool made = false;
 
     zr_fork_arm();
+    zr_thread_attend(); /* before the lock: libc takes one of the dynamic linker's */
     zr_lock(&lock);
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_BEGUN)
         made = make_file();

@@ -79,6 +79,12 @@ peers() {
 }
 promise "residency is recorded, and what was skipped" peers
 
+loading() { # as a process without statistics does, whose threads are met here first
+    run "$to/loading" cache:off,stats:off loading "$PWD/$B/test/process/libmarker.so" || return
+    holds "$to/loading" '{e.type for e in r.events} == {"MARK"} and len(r.events) == 2 and len(r.threads) == 2'
+}
+promise "a record that begins while a library is being loaded waits for nobody" loading
+
 killed() {
     run "$to/killed" cache:off at_once 2 100000000 &
     local pid=$!
