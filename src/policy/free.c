@@ -186,7 +186,7 @@ static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *
 }
 
 /*
- * A block of another context than the call names, both seen at one kind of hook, or of a destroyed context: the driver
+ * A block of another context than the call names, both seen at the same hook, or of a destroyed context: the driver
  * answers. But Intel's crashes on the handle of a destroyed context, so where we cache we refuse and return true.
  */
 static ZR_COLD bool is_refused(struct zr_call *call, const struct zr_free *f, const struct zr_block *b) {
