@@ -35,17 +35,16 @@ static ze_result_t inject(enum zr_entry entry) {
     return code;
 }
 
-ZR_COLD ze_result_t zr_descend(struct zr_descent *d, enum zr_entry entry, size_t bytes) {
-    ze_result_t code = zr_config.inject.count ? inject(entry) : ZE_RESULT_SUCCESS;
+ZR_COLD ze_result_t zr_descend(enum zr_entry entry, uint64_t *start) {
+    ze_result_t code = inject(entry);
 
-    d->bytes = bytes;
-    d->start = zr_now();
+    *start = zr_now();
     return code;
 }
 
-ZR_COLD void zr_ascend(const struct zr_descent *d, enum zr_entry entry, ze_result_t result) {
-    if (d->weight)
-        zr_time_call(entry, d->bytes, d->start, d->weight);
+ZR_COLD void zr_ascend(enum zr_entry entry, size_t bytes, uint64_t start, uint32_t weight, ze_result_t result) {
+    if (weight)
+        zr_time_call(entry, bytes, start, weight);
     if (result != ZE_RESULT_SUCCESS)
         zr_count_failure(entry, (uint32_t)result);
 }

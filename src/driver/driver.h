@@ -105,24 +105,19 @@ static inline void zr_leave(struct zr_call *call) {
 /* Calls the driver's function for this many bytes; times it and counts a failure. */
 #define ZR_DOWN(call, name, bytes, arguments)                                                                          \
     __extension__({                                                                                                    \
-        struct zr_descent descent_ = {.weight = zr_time_weight(ZR_E_##name, (bytes))};                                 \
-        ze_result_t down_ = ZE_RESULT_SUCCESS;                                                                         \
-        if (unlikely(descent_.weight))                                                                                 \
-            down_ = zr_descend(&descent_, ZR_E_##name, (bytes));                                                       \
+        uint32_t weight_ = zr_time_weight(ZR_E_##name, (bytes));                                                       \
+        uint64_t start_ = 0;                                                                                           \
+        ze_result_t down_ = unlikely(weight_) ? zr_descend(ZR_E_##name, &start_) : ZE_RESULT_SUCCESS;                  \
         if (likely(down_ == ZE_RESULT_SUCCESS))                                                                        \
             down_ = ZR_BELOW((call), name) arguments;                                                                  \
-        if (unlikely(descent_.weight || down_ != ZE_RESULT_SUCCESS))                                                   \
-            zr_ascend(&descent_, ZR_E_##name, down_);                                                                  \
+        if (unlikely(weight_ || down_ != ZE_RESULT_SUCCESS))                                                           \
+            zr_ascend(ZR_E_##name, (bytes), start_, weight_, down_);                                                   \
         down_;                                                                                                         \
     })
-/* Begins a call that is timed, and ends one that was, or that failed. The code is that of `inject`, or success. */
-struct zr_descent {
-    uint32_t weight; /* 0: neither timed nor made to fail */
-    size_t bytes;
-    uint64_t start;
-};
-ze_result_t zr_descend(struct zr_descent *d, enum zr_entry entry, size_t bytes);
-void zr_ascend(const struct zr_descent *d, enum zr_entry entry, ze_result_t result);
+/* Begins a call that is to be timed. Returns the code with which `inject` makes it fail, else success. */
+ze_result_t zr_descend(enum zr_entry entry, uint64_t *start);
+/* Ends a call that was timed (weight is not 0) or has failed. */
+void zr_ascend(enum zr_entry entry, size_t bytes, uint64_t start, uint32_t weight, ze_result_t result);
 
 /* --- device.c: drivers and cards by number ------------------------------------------------------------------------ */
 enum { ZR_UNKNOWN_DEVICE = 0xffff };

@@ -47,10 +47,10 @@ struct ops {
 struct pool {
     struct zr_pool *pool;
     void *provider;
-    size_t goes_up_to; /* larger blocks outlive the pool: the runtime's own would not have held them */
-    uint32_t hook;     /* at which the provider's calls are seen */
-    unsigned number;   /* of the device */
-    const struct zr_library *library; /* atomic: whose calls these are, UMF's; NULL: nobody has called yet */
+    size_t goes_up_to;                /* larger blocks outlive the pool: the runtime's own would not have held them */
+    uint32_t hook;                    /* at which the provider's calls are seen */
+    unsigned number;                  /* of the device */
+    const struct zr_library *library; /* whose calls these are: UMF's */
 };
 
 static struct { /* what we call of UMF: set once, under the lock; codes are umf_result_t */
@@ -261,6 +261,7 @@ static int initialize(void *provider, const void *params, void **out) {
     (void)params;
     zr_fork_check();
     if (p && begin(p, provider, zr_thread.sycl.limit)) {
+        p->library = zr_library_of(__builtin_return_address(0));
         zr_route_pool_taken();
         *out = p;
         return UMF_SUCCESS;
@@ -281,18 +282,7 @@ static int finalize(void *pool) {
     return UMF_SUCCESS;
 }
 
-static const struct zr_library *library_of(struct pool *p, const void *caller) {
-    const struct zr_library *library = __atomic_load_n(&p->library, __ATOMIC_RELAXED);
-
-    if (unlikely(!library)) {
-        library = zr_library_of(caller);
-        __atomic_store_n(&p->library, library, __ATOMIC_RELAXED);
-    }
-    return library;
-}
-
-static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment, const void *caller) {
-    const struct zr_library *library;
+static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment) {
     void *out = NULL;
     int code;
 
@@ -308,20 +298,19 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
         code = UMF_OUT_OF_HOST_MEMORY;
     } else
         code = serve(p, size, alignment, &out);
-    library = library_of(p, caller);
-    zr_count_caller(library, ZR_CALLER_CALLS, 1);
+    zr_count_caller(p->library, ZR_CALLER_CALLS, 1);
     if (likely(code == UMF_SUCCESS))
-        zr_count_caller(library, ZR_CALLER_BYTES, size);
+        zr_count_caller(p->library, ZR_CALLER_BYTES, size);
     zr_thread.sycl.error = code == ZR_NO_MEMORY ? UMF_OUT_OF_HOST_MEMORY : code;
     return out;
 }
 
 static void *pool_malloc(void *pool, size_t size) {
-    return allocate(pool, ZR_E_pool_malloc, size, 0, __builtin_return_address(0));
+    return allocate(pool, ZR_E_pool_malloc, size, 0);
 }
 
 static void *pool_aligned_malloc(void *pool, size_t size, size_t alignment) {
-    return allocate(pool, ZR_E_pool_aligned_malloc, size, alignment, __builtin_return_address(0));
+    return allocate(pool, ZR_E_pool_aligned_malloc, size, alignment);
 }
 
 /* As UMF's own pool answers: device memory cannot be written from the host. */
