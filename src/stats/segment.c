@@ -90,8 +90,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
-    /* The pid comes second: a file whose writer was killed before it was complete is recognised as dead by both. */
-    __atomic_store_n(&h->pid, (uint32_t)getpid(), __ATOMIC_RELEASE);
+    h->pid = (uint32_t)getpid();
     h->start_time = zr_process_start();
     h->nonce = nonce;
     h->created_ns = zr_clock(CLOCK_REALTIME);
@@ -106,10 +105,9 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
 bool zr_segment_reserve(const void *start, size_t size) {
     size_t from = (size_t)((const char *)start - (const char *)zr_segment.header) / PAGE * PAGE;
     size_t to = PAGES((size_t)((const char *)start - (const char *)zr_segment.header) + size);
-    int e = 0;
-    do {
-        e = fallocate(zr_segment.fd, 0, (off_t)from, (off_t)(to - from)) ? errno : 0;
-    } while (e == EINTR);
+    int e;
+    while ((e = fallocate(zr_segment.fd, 0, (off_t)from, (off_t)(to - from))) && errno == EINTR)
+        ;
     return e == 0;
 }
 
@@ -140,29 +138,28 @@ static bool fail(const char *what, const char *path, int fd, void *map) {
     return false;
 }
 
-/* Creates a file with a new name, so it is nobody else's; -1 on failure. */
+/*
+ * Creates a file with a new name, so it is nobody else's; -1 on failure. It gets its name once it holds the pid, so that
+ * what a killed process leaves behind is recognised as dead. Writing beyond the limit for files would raise SIGXFSZ.
+ */
 static int create_file(char *path, size_t size, uint64_t *nonce) {
+    struct zeroute_segment_header h = {.pid = (uint32_t)getpid(), .pid_namespace = pid_namespace()};
+    struct rlimit limit;
+    char unnamed[32];
     if (getrandom(nonce, sizeof *nonce, GRND_NONBLOCK) != sizeof *nonce)
         *nonce = zr_now() * 0x9e3779b97f4a7c15u;
     snprintf(path, size, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", getpid(),
              (unsigned long long)*nonce);
-    return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-}
-
-/* Mode, size and the record lock that tells readers that the writer lives. */
-static bool prepare_file(int fd, struct statx *x) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    struct rlimit limit;
-
-    /* Beyond its limit for files a process is killed by SIGXFSZ. */
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < FILE_SIZE) {
-        errno = EFBIG;
-        return false;
-    }
-    if (fchmod(fd, 0600) || ftruncate(fd, (off_t)FILE_SIZE) || statx(fd, "", AT_EMPTY_PATH, STATX_INO, x))
-        return false;
-    (void)fcntl(fd, F_SETLK, &lock);
-    return true;
+    errno = EFBIG;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < FILE_SIZE)
+        return -1;
+    int fd = open(ZEROUTE_SEGMENT_DIR, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
+    bool named = fd >= 0 && !fchmod(fd, 0600) && write(fd, &h, sizeof h) == sizeof h &&
+                 !linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+    if (fd >= 0)
+        close(fd); /* what is mapped by it would not bear its name */
+    return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (named ? 0 : O_CREAT | O_EXCL), 0600);
 }
 
 static void describe_layout(struct zeroute_segment_header *h) {
@@ -193,14 +190,16 @@ static void describe_layout(struct zeroute_segment_header *h) {
 bool zr_segment_create(void) {
     char path[96], *map;
     uint64_t nonce = 0;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     struct statx x;
     int fd = create_file(path, sizeof path, &nonce);
 
     if (fd < 0)
         return fail("create", path, -1, MAP_FAILED);
     fd = move_high(fd);
-    if (!prepare_file(fd, &x))
+    if (fchmod(fd, 0600) || ftruncate(fd, (off_t)FILE_SIZE) || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &x))
         return fail("prepare", path, fd, MAP_FAILED);
+    (void)fcntl(fd, F_SETLK, &lock); /* tells readers that the writer lives */
     map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return fail("map", path, fd, MAP_FAILED);

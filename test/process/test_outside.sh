@@ -144,6 +144,14 @@ promise "gc removes a dead segment of an older layout" in_private_shm other_layo
 promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
 promise "any command removes it" in_private_shm other_layout 99 stat
 
+# Its maker was killed before the segment was whole.
+killed_first() {
+    LD_PRELOAD=$B/test/process/libkilled.so:$B/libzeroute.so "$B/test/process/run_work" keep 1
+    same "$? $(ls | wc -l)" '137 1' && "$B/zeroute" gc >/dev/null && same "$(ls)" ''
+}
+export -f killed_first
+promise "a kill while the segment is made leaves nothing behind" in_private_shm killed_first
+
 # No pages for our own books, from the n-th request on: the program does what it does without us.
 without_pages() { # PRESET N
     local with
