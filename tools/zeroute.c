@@ -1,17 +1,6 @@
 /* The command: finds the subcommand, and says what there is. */
-#include "ab/ab.h"
 #include "base/settings.h"
-#include "bed/bed.h"
 #include "common/common.h"
-#include "ctl/ctl.h"
-#include "doctor/doctor.h"
-#include "mirror/mirror.h"
-#include "record/recording.h"
-#include "replay/replay.h"
-#include "report/report.h"
-#include "run/run.h"
-#include "stat/stat.h"
-#include "watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,19 +1,24 @@
 #!/usr/bin/env bash
 # The docs say what the tables say: every setting and preset is in the man page with its values, default and help, and
-# in doc/settings.md; every field is in doc/statistics.md, every benchmark in doc/performance.md; every command has a
-# page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
-# With --man: prints man/zeroute-run.1 with its settings as settings.def has them.
+# in doc/settings.md; the fields that doc/statistics.md names exist, every benchmark is in doc/performance.md; every
+# command has a page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
+# With --man: writes the settings of man/zeroute-run.1 and the commands of man/zeroute.1 as their tables have them.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
+# replace PAGE HEADING NEXT: puts what is read in the place of the list between two headings, which begins with .TP
+replace() {
+    local page
+    page=$(sed "/^\.SH $2/,\$d" "$1" && sed -n "/^\.SH $2/,/^\.TP/p" "$1" | sed '$d' && cat &&
+        sed -n "/^\.SH $3/,\$p" "$1") && printf '%s\n' "$page" >"$1"
+}
 if [ "${1:-}" = --man ]; then
-    page=man/zeroute-run.1
-    sed '/^\.SH SETTINGS/,$d' $page
-    sed -n '/^\.SH SETTINGS/,/^\.TP/p' $page | sed '$d'
     while IFS=$'\t' read -r name values default help; do
         printf '.TP\n.BI \\-\\-%s " %s"\n%s (default %s)\n' "${name//_/\\-}" "$values" "$help" "$default"
-    done < <("$B/zeroute" --list settings)
-    sed -n '/^\.SH EXIT STATUS/,$p' $page
+    done < <("$B/zeroute" --list settings) | replace man/zeroute-run.1 SETTINGS 'EXIT STATUS' || exit 1
+    while IFS=$'\t' read -r name help; do
+        printf '.TP\n.BR zeroute\\-%s (1)\n%s\n' "${name//-/\\-}" "$help"
+    done < <("$B/zeroute" --list commands) | replace man/zeroute.1 COMMANDS ENVIRONMENT
     exit
 fi
 passed=0 failed=0
@@ -71,21 +76,23 @@ for page in man/*.1; do
     fi
 done
 
-# Every field of fields.def is in doc/statistics.md, by its name or by a pattern ({a,b} and *) that stands for it.
-mapfile -t patterns < <(grep -oE '`[A-Za-z0-9_.{},*]+`' doc/statistics.md | tr -d '`' | while read -r p; do
-    (set -f && eval "printf '%s\n' $p") # letters, digits and _.{},* only: braces are expanded and nothing else
-done)
+# A field that doc/statistics.md names is there, if others of its family are. What it leaves out, `stat --fields` tells.
+mapfile -t fields < <(
+    grep -oE 'ZR_(COUNTER|GAUGE|TEXT)\([A-Z_0-9]+, "[a-z0-9_.]+[a-z0-9]"' src/stats/fields.def | cut -d'"' -f2
+    grep -oE '"ipc\.open"' src/stats/fields.c | tr -d '"'
+    sed -nE 's/.*ZR_FINDING\([A-Z_]+, "([^"]*)".*/check.\1/p' src/check/check.h)
 while read -r name; do
+    [[ " ${fields[*]}" == *" ${name%%.*}."* ]] || continue
     found=1
-    for p in "${patterns[@]}"; do
+    for field in "${fields[@]}"; do
         # shellcheck disable=SC2053 # a pattern
-        [[ $name != $p ]] || found=0
+        [[ $field != $name ]] || found=0
     done
-    promise "doc/statistics.md has the field $name" $found
-done < <(sed -nE 's/^ZR_(COUNTER|GAUGE|TEXT)\([A-Z_]+, "([^"]*)".*/\2/p; s/^ZR_ACCOUNT\([A-Z]+, "([^"]*)".*/\1.peak/p
-    s/^ZR_NUMBER\([A-Z_]+, "([^"]*)".*/\1.current/p; s/^ZR_CARD\([A-Z_]+, "([^"]*)".*/device.N.\1/p
-    s/^ZR_GROWTH\([A-Z]+, "([^"]*)".*/growth.\1.since/p' \
-    src/stats/fields.def)
+    promise "doc/statistics.md names the field $name, which exists" $found
+done < <(grep -oE '`[A-Za-z0-9_.{},*]+`' doc/statistics.md | tr -d '`' | grep -F . | grep -v '\.[A-Z]' |
+    while read -r p; do
+        (set -f && eval "printf '%s\n' $p") # letters, digits and _.{},* only: braces are expanded and nothing else
+    done | sort -u)
 
 for bench in test/bench/bench_*; do
     [ -x "$bench" ] || continue

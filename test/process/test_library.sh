@@ -13,7 +13,7 @@ defined_names() {
 }
 exported() { readelf --dyn-syms -W "$lib" | awk '$7 != "UND" && $4 == "FUNC" {print $8}'; }
 if [ "${1:-}" = --exports ]; then
-    exported | sort
+    exported | sort >test/process/exports
     exit
 fi
 
@@ -109,7 +109,7 @@ builds_are_reproducible() {
 
 exports_are_the_kept_ones() {
     diff <(exported | sort) test/process/exports || {
-        echo "if that is meant: test/process/test_library.sh --exports >test/process/exports"
+        echo "if that is meant: test/process/test_library.sh --exports"
         return 1
     }
 }

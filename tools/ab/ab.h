@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-int zr_cmd_ab(int argc, char **argv);
-
 #define ZR_AB_FORMAT 3 /* of the JSON; a reader refuses another one */
 #define ZR_AB_ARMS 64
 

@@ -2,7 +2,6 @@
  * zeroute bed: a program on Level Zero and SYCL without a GPU. The work is done by the script `bed`, which is test/bed
  * in the source folder and share/zeroute/bed/bed where zeroute is installed; this is its command line.
  */
-#include "bed/bed.h"
 #include "common/common.h"
 
 #include <errno.h>

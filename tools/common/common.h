@@ -12,6 +12,11 @@
 #include <jansson.h>
 #include <zeroute/reader.h>
 
+/* The commands: each gets its command line as main does, and returns the exit code. */
+#define ZR_COMMAND(name, help) int zr_cmd_##name(int argc, char **argv);
+#include "commands.def"
+#undef ZR_COMMAND
+
 #define ZR_ABSENT UINT64_MAX /* an amount that is not known */
 
 /* --- options.c: the command line, from one table per command ---------------------------------- */

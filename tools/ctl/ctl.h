@@ -4,8 +4,6 @@
 
 #include "common/common.h"
 
-int zr_cmd_ctl(int argc, char **argv);
-
 /* --- post.c: one request to one process --------------------------------------------------------- */
 enum zr_post_state {
     ZR_POST_WAITS,     /* the process has not made a call yet */

@@ -6,7 +6,6 @@
 
 #include "common/common.h"
 
-int zr_cmd_doctor(int argc, char **argv);
 /* What doctor finds about a process, in short, for other pages; nothing if there is nothing. */
 void zr_doctor_findings(FILE *to, pid_t pid);
 

@@ -9,9 +9,6 @@
 
 #include <signal.h>
 
-int zr_cmd_mirror_test(int argc, char **argv);
-int zr_cmd_mirror_worker(int argc, char **argv);
-
 enum { ZR_STEPS_MAX = 64 };
 
 enum zr_share { ZR_SHARE_PEER, ZR_SHARE_IPC, ZR_SHARE_NONE };

@@ -1,8 +1,6 @@
 /* zeroute record: a program under the preload with the setting `record`, and what its records say about leaks. */
-#include "record/recording.h"
 #include "common/common.h"
 #include "report/report.h"
-#include "run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,8 +7,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-int zr_cmd_replay(int argc, char **argv);
-
 /* --- trace.c ---------------------------------------------------------------------------------- */
 
 /* Allocation traces: op,id,bytes,stream,time_us, one event to a line, as read from a file or made up. */

@@ -9,8 +9,6 @@
 
 #include <zeroute/record.h>
 
-int zr_cmd_report(int argc, char **argv);
-
 /* --- load.c: a file becomes events in the order of time ------------------------------------------ */
 #define ZR_NO_EVENT UINT32_MAX
 

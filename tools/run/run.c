@@ -1,5 +1,4 @@
 /* zeroute run: a program under the preload, and what it did. */
-#include "run/run.h"
 #include "base/settings.h"
 #include "common/common.h"
 #include "stat/stat.h"

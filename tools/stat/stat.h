@@ -4,10 +4,6 @@
 
 #include "common/common.h"
 
-int zr_cmd_stat(int argc, char **argv);
-int zr_cmd_diff(int argc, char **argv);
-int zr_cmd_gc(int argc, char **argv);
-
 /* --- process_json.c --------------------------------------------------------------------------- */
 /* "fields":{...},"fingerprint":{...} of a process. */
 void zr_json_fields(json_t *object, const struct zeroute_snapshot *s);

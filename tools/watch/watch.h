@@ -7,9 +7,6 @@
 
 #include "common/common.h"
 
-int zr_cmd_top(int argc, char **argv);
-int zr_cmd_serve(int argc, char **argv);
-
 /* --- identity.c: whose process it is -------------------------------------------------------------- */
 /* Texts as they were found, cut; "" for none. Never trusted: made harmless where they are shown. */
 struct zr_identity {
