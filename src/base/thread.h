@@ -13,7 +13,6 @@ struct zr_thread {
     struct { /* written by a hook, read at once by the implementation behind it */
         const void *caller;
         uint32_t number; /* of the hook */
-        uint8_t via;     /* enum zr_via */
     } hook;
     uint16_t called_entry;  /* the entry point that was counted last, */
     uint8_t called_via;     /* and its hook: for the record */

@@ -13,7 +13,7 @@ bool zr_enter(struct zr_call *call, enum zr_entry entry) {
     zr_fork_check();
     zr_config_load();
     zr_control_check();
-    zr_count_call(entry, (enum zr_via)t->hook.via);
+    zr_count_call(entry, ZR_VIA_OF(t->hook.number));
     call->library = zr_library_of(call->caller);
     zr_count_caller(call->library, ZR_CALLER_CALLS, 1);
     return true;

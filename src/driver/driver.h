@@ -22,6 +22,7 @@ enum {
     ZR_HOOK_HANDLE = ZR_HOOK_TABLE + ZR_LOADED, /* + n: in the tables behind the handles of driver n */
     ZR_HOOKS = ZR_HOOK_HANDLE + ZR_LOADED
 };
+#define ZR_VIA_OF(hook) ((enum zr_via)(((hook) + ZR_LOADED - 1) / ZR_LOADED))
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
     typedef ze_result_t(*zr_fn_##name) parameters;                                                                     \

@@ -5,28 +5,25 @@
  */
 #include "hook/hook.h"
 
-#define ARRIVE(to, name, at, how, arguments)                                                                           \
+#define ARRIVE(to, name, at, arguments)                                                                                \
     zr_thread.hook.caller = __builtin_return_address(0);                                                               \
     zr_thread.hook.number = (at);                                                                                      \
-    zr_thread.hook.via = (how);                                                                                        \
     return to##name arguments
-
 /* A call that has passed a hook already is handed down here: it is counted once. Unless a watch looks for it. */
-#define COUNTED(name, at, how, arguments)                                                                              \
+#define COUNTED(name, at, arguments)                                                                                   \
     zr_function below = zr_thread.inside && !zr_thread.watch                                                           \
                             ? __atomic_load_n(&zr_original[at][ZR_E_##name], __ATOMIC_ACQUIRE)                         \
                             : NULL;                                                                                    \
     if (below)                                                                                                         \
         return ((zr_fn_##name)below)arguments;                                                                         \
-    ARRIVE(zr_on_, name, at, how, arguments)
-
+    ARRIVE(zr_on_, name, at, arguments)
 /* What the driver returns is looked at, whoever has called. */
-#define LOOKED_AT(name, at, how, arguments) ARRIVE(zr_made_, name, at, how, arguments)
+#define LOOKED_AT(name, at, arguments) ARRIVE(zr_made_, name, at, arguments)
 
 /* Kind is DLSYM, TABLE or HANDLE; `body` is COUNTED or LOOKED_AT. */
 #define HOOK(n, kind, body, name, parameters, arguments)                                                               \
     static ze_result_t kind##n##_##name parameters {                                                                   \
-        body(name, ZR_HOOK_##kind + n, ZR_VIA_##kind, arguments);                                                      \
+        body(name, ZR_HOOK_##kind + n, arguments);                                                                     \
     }
 
 /*
@@ -36,7 +33,7 @@
 #define BY_NAME(name, parameters, arguments)                                                                           \
     ze_result_t zr_plt_##name parameters;                                                                              \
     __attribute__((visibility("default"))) ze_result_t zr_plt_##name parameters {                                      \
-        COUNTED(name, ZR_HOOK_PLT, ZR_VIA_PLT, arguments);                                                             \
+        COUNTED(name, ZR_HOOK_PLT, arguments);                                                                         \
     }                                                                                                                  \
     __asm__(".symver zr_plt_" #name ", " #name "@ZEROUTE_0");                                                          \
     ZR_EACH_LOADED(HOOK, DLSYM, COUNTED, name, parameters, arguments)

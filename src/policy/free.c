@@ -12,11 +12,11 @@
 #include <string.h>
 
 static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
-    if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
-        return ZR_F_FREE_POLICY_BLOCKING;
-    if (desc && desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE)
-        return ZR_F_FREE_POLICY_DEFER;
-    return ZR_F_FREE_POLICY_DEFAULT;
+    uint32_t policy = desc ? desc->freePolicy : 0;
+
+    return policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE ? ZR_F_FREE_POLICY_BLOCKING
+           : policy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE  ? ZR_F_FREE_POLICY_DEFER
+                                                                        : ZR_F_FREE_POLICY_DEFAULT;
 }
 
 static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_free *f, size_t held) {

@@ -27,22 +27,20 @@ static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_ki
         book(ZR_KIND_ROUNDED, 0, b->size);
 }
 
-static inline bool is_usual(const struct zr_block *b) {
-    return !(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED | ZR_BLOCK_HANDLE)) && b->key.kind != ZR_KIND_HOST;
+static inline void book_one(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
+    if (likely(!(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED | ZR_BLOCK_HANDLE)) &&
+               b->key.kind != ZR_KIND_HOST))
+        book(b->key.kind, b->key.account, b->size);
+    else
+        book_other(b, book);
 }
 
 void zr_registry_book(const struct zr_block *b) {
-    if (likely(is_usual(b)))
-        zr_book(b->key.kind, b->key.account, b->size);
-    else
-        book_other(b, zr_book);
+    book_one(b, zr_book);
 }
 
 void zr_registry_unbook(const struct zr_block *b) {
-    if (likely(is_usual(b)))
-        zr_unbook(b->key.kind, b->key.account, b->size);
-    else
-        book_other(b, zr_unbook);
+    book_one(b, zr_unbook);
 }
 
 static bool is_reserved(const struct zr_block *b) {
