@@ -117,7 +117,7 @@ void zr_policy_free_above(const void *ptr) {
     uint64_t word = 0;
     struct zr_block *b;
 
-    if (!ptr || !off || strcmp(off, "0") == 0)
+    if (!ptr || !off || strcmp(off, "0") == 0 || zr_exiting())
         return;
     b = zr_map_around(ptr, &word);
     if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base == (uintptr_t)ptr)

@@ -216,8 +216,6 @@ bool zr_route_free(void *ptr, const void *caller) {
         return true;
     }
     /* The runtime answers: it knows none of our blocks. */
-    if (!zr_exiting())
-        zr_policy_free_above(ptr);
     if (b)
         zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, caller, ptr, b);
     else if (zr_route() == ZR_AT_SYCL && (b = zr_map_look(ptr, &word)) && zr_block_flags(b) & ZR_BLOCK_SYCL)

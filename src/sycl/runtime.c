@@ -11,7 +11,7 @@
 
 static const char *const symbols[ZR_SYCL_FORMS] = {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) PREFIX symbol,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments) PREFIX symbol,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...) PREFIX symbol,
 #include "sycl/usm.def"
 };
 

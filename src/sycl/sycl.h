@@ -12,7 +12,7 @@
 /* --- runtime.c: the SYCL runtimes in this process ----------------------------------------------------------------- */
 enum zr_sycl_form {
 #define ZR_SYCL(form, entry, symbol, parameters, arguments, ...) ZR_SYCL_##form,
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments) ZR_SYCL_##form,
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...) ZR_SYCL_##form,
 #include "sycl/usm.def"
     ZR_SYCL_FORMS
 };

@@ -86,13 +86,16 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
             return out;                                                                                                \
         return ((void *(*)parameters)runtime->real[ZR_SYCL_##form_])arguments;                                         \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                                              \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...)                                                         \
     void zr_sycl_##form parameters;                                                                                    \
     ZR_SYCL_EXPORT(form, "_ZN4sycl3_V1" symbol)                                                                        \
     void zr_sycl_##form parameters {                                                                                   \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                                             \
                                                                                                                        \
+        if (unlikely(zr_config.check > ZR_CHECK_NONE) && runtime && runtime->ours &&                                   \
+            zr_is_level_zero(runtime, &(struct zr_request){__VA_ARGS__}))                                              \
+            zr_policy_free_above(ptr);                                                                                 \
         if (!zr_route_free(ptr, caller) && likely(runtime))                                                            \
             ((void(*) parameters)runtime->real[ZR_SYCL_##form]) arguments;                                             \
     }

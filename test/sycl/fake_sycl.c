@@ -14,7 +14,7 @@
     void *fake_##form parameters {                                                                                     \
         return fake_malloc arguments;                                                                                  \
     }
-#define ZR_SYCL_FREE(form, symbol, parameters, arguments)                                                              \
+#define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...)                                                         \
     void fake_##form parameters __asm__("_ZN4sycl3_V1" symbol);                                                        \
     void fake_##form parameters {                                                                                      \
         (void)queue_or_context arguments;                                                                              \

@@ -36,6 +36,11 @@ other_backend() {
     same "$(cat "$dir/err")" "" && same "$(field calls.aligned_alloc_device.sycl)" 10 &&
         [ "$(field passed_through.backend)" -gt 0 ] && same "$(field cache.misses)" 0
 }
+unjudged_backend() {
+    fake libsycl.so.9 1 && client opencl libsycl.so.9 || return 1
+    "$B/zeroute" run --no-summary --check all --fail-on-error -- "$dir/opencl" 2>"$dir/err"
+    same $? 0 && same "$(cat "$dir/err")" ""
+}
 two_runtimes() {
     fake libsycl.so.9 1 && fake libsycl.so.8 1 || return 1
     cc -shared -fPIC -DCLIENT=second -o "$dir/libsecond.so" test/sycl/fake_client.c "$dir/libsycl.so.8" \
@@ -47,6 +52,7 @@ two_runtimes() {
 }
 promise "a runtime that is not known passes through, with one warning and a field" unknown_runtime
 promise "another backend than Level Zero passes through, counted" other_backend
+promise "check does not judge frees of another backend's memory" unjudged_backend
 promise "the second of two runtimes passes through" two_runtimes
 
 # --- the real runtime ------------------------------------------------------------------------------------------
