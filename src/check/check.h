@@ -1,7 +1,6 @@
 /*
  * The map of check/: memory errors on the device (the setting `check`). Called by policy/ alone; hook/start.c has its
  * end and its fork. Grouped by the file that defines it.
- *
  * A worker thread does all work on the device. No call of the program waits for it longer than check_wait, and no
  * memory is changed before the device is idle. Without the setting this costs one predictable branch.
  */
@@ -29,10 +28,10 @@ void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_han
                    void (*release)(const struct zr_block *b));
 /*
  * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it over and frees it
- * later; false if the caller keeps it and is to free it now, with the driver's answer. Blocking: no command uses it any
- * more when this returns true.
+ * later; false if the caller keeps it and is to free it now, with the driver's answer: nothing of ours uses it then.
+ * in_use: commands may still use it (BLOCKING, DEFER); none does when this returns true.
  */
-bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking);
+bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool in_use);
 /* Reports a wrong free; `around` is the block that holds ptr, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
 /* Before a context is destroyed: reports live blocks in it. */
@@ -99,6 +98,7 @@ struct zr_checked {
     uint8_t kind;
     uint8_t place;              /* enum zr_checked_place */
     bool may_be_kept;           /* its descriptor has no extensions */
+    bool left_alone;            /* the processor may use it, so the device must not, until it is freed */
     bool armed;                 /* its red zone is filled, and nothing was found in it */
     bool poisoned;              /* it is filled, and nothing was found in it */
     struct zr_handle_id handle; /* the last one that was taken of it */
@@ -121,7 +121,7 @@ extern struct zr_checked_list zr_check_list[ZR_PLACES];
 /* The block now belongs to the program. Has its red zone filled, if there is one: waits check_wait at most. */
 void zr_worker_born(const struct zr_checked *as, void (*release)(const struct zr_block *b));
 /* As zr_check_free(). Verifies its red zone and that of `before`, unless NULL; with `poison` it is held back. */
-bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking);
+bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use);
 /* Starts the worker, at the first block or import. Returns false if there is none and never will be. */
 bool zr_worker_start(void);
 /* Whether the process ends: no more calls into the driver. */
@@ -129,6 +129,7 @@ bool zr_worker_halts(void);
 void zr_worker_fork_child(void);
 
 /* poison.c: work on memory, by the worker alone. Return false if the driver refuses or there is no time. */
+/* With from == to nothing is filled: returns once the device carries out commands of ours. */
 bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to);
 /* The first and the last byte that differ from the fill; first > last if none does. */
 bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last);

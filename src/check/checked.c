@@ -82,7 +82,7 @@ static bool is_kept(const struct zr_checked *c) {
     return false;
 }
 
-bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool blocking) {
+bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool in_use) {
     struct zr_checked *c = zr_checked_of(b);
     struct zr_report r = {.what = ZR_FOUND_WRONG_CONTEXT};
     int saved = errno;
@@ -100,7 +100,7 @@ bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, stru
     if (zr_block_flags(b) & ZR_BLOCK_EXPORTED)
         zr_exports_freed(c);
     /* A write before its start hits the red zone of the block in front of it. */
-    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), blocking);
+    ours = zr_worker_free(c, zr_checked_at(c->base - 1), is_kept(c), in_use);
     errno = saved;
     return ours;
 }

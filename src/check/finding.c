@@ -107,8 +107,7 @@ void zr_found(struct zr_report *r) {
     if (number >= PRINTED || !r->used)
         return;
     r->text[r->used - 1] = '\n'; /* also where it was cut */
-    if (write(2, r->text, r->used) < 0)
-        errno = saved; /* nobody to tell */
+    (void)!write(2, r->text, r->used);
     zr_text((enum zr_text)(ZR_T_CHECK_1 + number), r->text + sizeof prefix - 1);
     r->text[strcspn(r->text, "\n")] = '\0';
     zeroute_mark(r->text); /* the first line, in the record */

@@ -1,22 +1,15 @@
 /*
- * Work on memory for check, by the worker alone: fill, look, wait for rest.
- *
- * Host memory is written and read by the processor. Device memory, and shared memory, which drivers migrate when the
- * processor touches it, goes through an immediate command list of our own per context and device, with a host buffer to
- * read through. They use only functions that every loader has, found below the hook that the block came through, so
- * that the handles fit. The copy engine is used where there is one, so that a waiting command list of the program does
- * not block ours; it fills with one-byte patterns only.
+ * Work on memory for check, by the worker alone: fill, look, wait for rest. Host memory is written and read by the
+ * processor. Device memory, and shared memory, which drivers migrate when the processor touches it, goes through an
+ * immediate command list of our own per context and device, with a host buffer to read through. They use only functions
+ * that every loader has, found below the hook that the block came through, so that the handles fit. The copy engine is
+ * used where there is one, so that kernels of the program do not hold up ours; it fills with one-byte patterns only.
  */
 #include "check/check.h"
 
 #include <string.h>
 
-enum {
-    PATTERN = 0xff, /* NaN in fp32, fp16 and bf16, -1 in integers */
-    ENGINES = 32,
-    BUFFER = 1 << 20,
-    GROUPS = 16
-};
+enum { ENGINES = 32, BUFFER = 1 << 20, GROUPS = 16, PATTERN = 0xff /* NaN in fp32, fp16 and bf16, -1 in integers */ };
 
 /* In the table under zr_check_lock. Only the worker adds and uses them. */
 static struct engine {
@@ -113,11 +106,12 @@ void zr_poison_drop(const void *context, bool held_up) {
 bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to) {
     static const unsigned char pattern = PATTERN;
     struct engine *e = c->device ? engine_of(c) : NULL;
-    void *at = (void *)(c->base + from);
+    void *at = e && from == to ? e->buffer : (void *)(c->base + from);
+    size_t size = e && from == to ? 1 : to - from;
 
     if (!c->device)
-        memset(at, PATTERN, to - from);
-    return !c->device || (e && e->fill(e->list, at, &pattern, 1, to - from, NULL, 0, NULL) == ZE_RESULT_SUCCESS);
+        memset(at, PATTERN, size);
+    return !c->device || (e && e->fill(e->list, at, &pattern, 1, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS);
 }
 
 bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last) {

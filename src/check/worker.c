@@ -1,11 +1,10 @@
 /*
- * The worker thread, and the calls that wait for it.
- *
- * A descriptor is in one list, which is its state; one lock guards them all, and is not held while the driver is
- * called. The worker has one descriptor in hand at a time. It takes over a freed block, verifies its red zone, holds it
- * back if it may, and gives it to the driver: for a blocking free only once the devices are idle, else at once, since
- * the driver does the waiting. When memory is short, a context is destroyed or the process ends, the thread that waits
- * gives back unverified what the worker did not get to in time, but never what it has in hand.
+ * The worker thread, and the calls that wait for it. A descriptor is in one list, which is its state; one lock guards
+ * them all, and is not held while the driver is called. The worker has one descriptor in hand at a time. It takes over a
+ * freed block, verifies its red zone, holds it back if it may, and gives it to the driver: if commands may still use it
+ * (BLOCKING, DEFER) only once the devices are idle, else at once, since the driver does the waiting. When memory is
+ * short, a context is destroyed or the process ends, the thread that waits gives back unverified what the worker did not
+ * get to in time, but never what it has in hand.
  */
 #include "check/check.h"
 
@@ -31,6 +30,7 @@ static const uint64_t TIME_LIMIT = UINT64_C(1000) * MS; /* when memory is short,
 struct zr_lock zr_check_lock;
 struct zr_checked_list zr_check_list[ZR_PLACES];
 static struct zr_checked *in_hand; /* what the worker works on, or NULL */
+static bool touching;              /* commands of ours may use it by now */
 static uint64_t tickets;           /* of frees */
 static uint64_t rested;            /* the devices were idle after the free with this ticket, */
 static bool restless;              /* or the driver cannot tell */
@@ -195,13 +195,12 @@ static enum zr_checked_place take_next(void) {
 /* Waits until the devices are idle, so that what was freed before may be poisoned. False if there is nothing to do. */
 static bool come_to_rest(void) {
     uint64_t last;
-    bool any, known;
+    bool known;
 
     zr_lock(&zr_check_lock);
-    last = tickets;
-    any = rest_after > rested;
+    last = rest_after > rested ? tickets : 0;
     zr_unlock(&zr_check_lock);
-    if (!any)
+    if (!last)
         return false;
     known = zr_poison_rest();
     if (!known)
@@ -225,6 +224,15 @@ static bool step(void) {
     zr_unlock(&zr_check_lock);
     if (!c)
         return come_to_rest();
+    zr_poison_fill(c, 0, 0); /* a list of the program's may be first, which waits for a free of this very block */
+    zr_lock(&zr_check_lock);
+    touching = c->block && (c->ticket || !c->left_alone);
+    in_hand = touching ? c : NULL;
+    if (!c->block)
+        forget(c); /* it has gone to the driver meanwhile */
+    zr_unlock(&zr_check_lock);
+    if (!touching)
+        return true;
     poison = from == ZR_CHECKED_FREED;
     poisoned = c->poisoned;
     arm = from == ZR_CHECKED_ASKED && !c->armed && !c->ticket;
@@ -245,6 +253,7 @@ static bool step(void) {
     if (poison && !good)
         move(c, ZR_CHECKED_LEAVING);
     in_hand = NULL;
+    touching = false;
     zr_unlock(&zr_check_lock);
     return true;
 }
@@ -295,15 +304,14 @@ static bool create(void) {
     int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(make))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_create"));
     int (*detach)(pthread_t) = (__typeof__(detach))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_detach"));
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t all, was;
     pthread_t thread;
     bool made;
 
     sigfillset(&all);
-    sigdelset(&all, SIGSEGV);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGFPE);
-    sigdelset(&all, SIGILL);
+    for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
     sigprocmask(SIG_BLOCK, &all, &was);
     made = make && detach && make(&thread, NULL, work, NULL) == 0;
     sigprocmask(SIG_SETMASK, &was, NULL);
@@ -335,7 +343,8 @@ bool zr_worker_start(void) {
 
 struct request {
     struct zr_checked *c;
-    uint64_t ticket; /* of the free; 0: there was none */
+    void *context;
+    uint64_t ticket; /* of the free, or of the last one; 0: there was none */
 };
 
 /* The descriptor may be another block's by now. */
@@ -370,9 +379,9 @@ void zr_worker_born(const struct zr_checked *as, void (*release_block)(const str
     if (await_for_call(is_done, &r) || as->kind != ZR_KIND_SHARED)
         return;
     zr_lock(&zr_check_lock);
-    if (r.c->place == ZR_CHECKED_ASKED) /* the processor may use it from now on, so the device must not */
-        move(r.c, ZR_CHECKED_LIVE);
+    r.c->left_alone = true;
     zr_unlock(&zr_check_lock);
+    zr_check_count(ZR_FOUND_PASSED_BUSY, 1);
 }
 
 /* Has a red zone verified, but not of shared memory, which the processor may be using. Under the lock. */
@@ -385,16 +394,15 @@ static bool is_rested(void *ticket) {
     return rested >= *(uint64_t *)ticket && !restless;
 }
 
-bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool blocking) {
+bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use) {
     const struct zr_checked_list *freed = &zr_check_list[ZR_CHECKED_FREED];
     bool works = runs(), armed, done, stuck, ours;
     struct request r = {.c = c};
     uint64_t mine;
 
     zr_lock(&zr_check_lock);
-    mine = ++tickets;
-    if (works && poison && blocking) {
-        rest_after = mine;
+    if (works && poison && in_use) {
+        mine = rest_after = ++tickets;
         zr_unlock(&zr_check_lock);
         changed();
         works = await_for_call(is_rested, &mine);
@@ -419,35 +427,29 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
     if (r.ticket)
         return true;
     zr_lock(&zr_check_lock);
-    stuck = c == in_hand;
-    if (works && !blocking && (!done || stuck)) { /* the worker looks at it later, and gives it back */
-        c->ticket = ++tickets;
+    ours = works && !in_use && (!done || c == in_hand); /* the worker looks at it later, and gives it back */
+    stuck = !ours && c == in_hand && touching;
+    c->ticket = ours ? ++tickets : 0;
+    if (ours)
         move(c, ZR_CHECKED_LEAVING);
-    } else {
+    else
         forget(c);
-    }
-    ours = c->ticket;
     zr_unlock(&zr_check_lock);
     changed();
-    if (stuck && !ours)
+    if (stuck)
         await(is_done, &r, 10 * TIME_LIMIT); /* for a command of ours: the driver would wait for it, too */
     return ours;
 }
 
-struct drain {
-    void *context;
-    uint64_t last; /* ticket */
-};
-
 /* Nothing freed up to then is left, and no work in the context is in progress. */
 static bool is_drained(void *arg) {
-    const struct drain *d = arg;
+    const struct request *r = arg;
 
     for (enum zr_checked_place p = ZR_CHECKED_ASKED; p <= ZR_CHECKED_LEAVING; p++)
         for (const struct zr_checked *c = oldest(p); c; c = c->newer)
-            if (c->ticket && c->ticket <= d->last)
+            if (c->ticket && c->ticket <= r->ticket)
                 return false;
-    return !in_hand || ((!in_hand->ticket || in_hand->ticket > d->last) && (void *)in_hand->context != d->context);
+    return !in_hand || ((!in_hand->ticket || in_hand->ticket > r->ticket) && (void *)in_hand->context != r->context);
 }
 
 /* Live blocks of a context that is being destroyed are not touched any more. */
@@ -464,21 +466,21 @@ static void leave_alone(const void *context) {
 }
 
 uint64_t zr_check_drain(void *context) {
-    struct drain d = {.context = context};
+    struct request r = {.context = context};
     uint64_t bytes = 0;
     bool held_up;
 
     zr_lock(&zr_check_lock);
     for (enum zr_checked_place p = ZR_CHECKED_FREED; p <= ZR_CHECKED_LEAVING; p++)
         bytes += zr_check_list[p].bytes;
-    d.last = tickets;
+    r.ticket = tickets;
     if (context)
         leave_alone(context);
     draining++;
     zr_unlock(&zr_check_lock);
     changed();
-    for (unsigned i = 0; i < 2 && !await(is_drained, &d, TIME_LIMIT); i++)
-        give_up(d.last); /* and, the second time, what was in hand the first time */
+    for (unsigned i = 0; i < 2 && !await(is_drained, &r, TIME_LIMIT); i++)
+        give_up(r.ticket); /* and, the second time, what was in hand the first time */
     zr_lock(&zr_check_lock);
     draining--;
     held_up = context && in_hand && (void *)in_hand->context == context;

@@ -160,12 +160,12 @@ static void put(struct zr_block *b, const void *caller) {
  * first, because another thread may reuse it at once. Returns false if it is NONE and must go to the driver.
  */
 static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_block *b, bool quarantine) {
-    bool blocking = quarantine && f->ext && f->desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE;
+    bool in_use = quarantine && f->ext && f->desc->freePolicy; /* commands may still use it */
 
     zr_registry_unbook(b);
     if (!quarantine)
         put(b, call->caller);
-    if (!quarantine || zr_check_free(call, f->context, b, blocking))
+    if (!quarantine || zr_check_free(call, f->context, b, in_use))
         return true;
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);

@@ -51,10 +51,12 @@ promise "live blocks of a context are told of once" once 1 context_live_once con
 # In a context of two cards the driver puts no blocks side by side: a write before one faults.
 promise "underrun is found" finds 1 underrun 'bytes -4 to -1 before the start of a block of 960 bytes'
 for cards in 1 2; do
-    for part in clean in_flight waits_for_us blocking forks threads ipc_clean ipc_same_bytes; do
+    for part in clean in_flight waits_for_us waits_for_us_copying blocking forks threads ipc_clean ipc_same_bytes; do
         promise "$part on $cards cards is left alone" silent $cards check:all $part
     done
 done
+# In a context of two cards the driver itself waits for the reader.
+promise "deferred is left alone" silent 1 check:all deferred
 # Half an hour of everything at random (prog_soak.c): no error is found where there is none.
 soaked() {
     test/bed --on sim --cards 2 "$build/zeroute" run --check all --check-wait 500ms --fail-on-error --no-summary \

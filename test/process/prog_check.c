@@ -483,20 +483,63 @@ static void in_flight(void) {
     end();
 }
 
-/* A list waits for what this very thread does after the free; the block itself is not in use. */
-static void waits_for_us(void) {
-    begin();
-    ze_command_list_handle_t later = immediate(&gpu, 0, false);
+/* The list waits for what this very thread does after the frees; the blocks themselves are not in use. */
+static void free_while_waiting(ze_command_list_handle_t later, size_t size) {
     ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
     void *q = on_card(&gpu, 0, 4 * MIB); /* of its own, not in a slab with others: BLOCKING waits for the slab */
     static const unsigned char one = 1;
     OK(zeCommandListAppendMemoryFill(later, q, &one, 1, 4 * MIB, done, 1, &go));
-    for (int i = 0; i < 12; i++) {
-        void *p = on_card(&gpu, 0, 4096);
-        OK(i % 2 ? zeMemFree(gpu.context, p) : free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE));
+    for (uint32_t i = 0; i < 12; i++) {
+        void *p = on_card(&gpu, 0, size);
+        OK(i % 4 == 2 ? zeMemFree(gpu.context, p) : free_with(&gpu, p, (i + 1) % 4)); /* BLOCKING first */
     }
     OK(zeEventHostSignal(go));
     OK(zeEventHostSynchronize(done, UINT64_MAX));
+    OK(zeMemFree(gpu.context, q));
+    OK(zeCommandListDestroy(later));
+    end();
+}
+
+static void waits_for_us(void) {
+    begin();
+    free_while_waiting(immediate(&gpu, 0, false), 4096);
+}
+
+/* On the engine that check works through as well: its commands come behind those that wait. */
+static void waits_for_us_copying(void) {
+    ze_command_queue_group_properties_t group[8] = {0};
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    ze_command_list_handle_t later;
+    uint32_t groups = 8;
+    begin();
+    OK(zeDeviceGetCommandQueueGroupProperties(gpu.card[0], &groups, group));
+    while (group[desc.ordinal].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE && desc.ordinal < groups - 1)
+        desc.ordinal++;
+    OK(zeCommandListCreateImmediate(gpu.context, gpu.card[0], &desc, &later));
+    free_while_waiting(later, 4 * MIB);
+}
+
+/* What DEFER leaves to its reader stays for it, even when a context goes or free memory is asked for meanwhile. */
+static void deferred(void) {
+    enum { SIZE = 4 << 20 };
+    static unsigned char out[SIZE];
+    begin();
+    struct gpu other = gpu;
+    ze_command_list_handle_t later = immediate(&gpu, 0, false);
+    ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
+    void *p = on_card(&gpu, 0, SIZE), *q = on_card(&gpu, 0, SIZE);
+    write_bytes(p, 0, SIZE);
+    OK(zeCommandListAppendMemoryCopy(later, q, p, SIZE, done, 1, &go));
+    OK(free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE));
+    use_driver(&other, gpu.driver);
+    OK(zeContextDestroy(other.context));
+    usable_memory(gpu.card[0]);
+    OK(zeEventHostSignal(go));
+    OK(zeEventHostSynchronize(done, UINT64_MAX));
+    read_bytes(out, q, SIZE);
+    for (int i = 0; i < SIZE; i++)
+        EXPECT(out[i] == 0x5a);
     OK(zeMemFree(gpu.context, q));
     OK(zeCommandListDestroy(later));
     end();
@@ -602,12 +645,15 @@ int main(int argc, char **argv) {
                                         PART(ipc_no_segment),
                                         PART(ipc_half_closed),
                                         PART(ipc_unclosed),
+                                        PART(ipc_opened_late),
                                         PART(ipc_clean),
                                         PART(ipc_same_bytes),
                                         PART(refused_free),
                                         PART(clean),
                                         PART(in_flight),
                                         PART(waits_for_us),
+                                        PART(waits_for_us_copying),
+                                        PART(deferred),
                                         PART(blocking),
                                         PART(full_card),
                                         PART(whole_card),

@@ -183,8 +183,9 @@ START_TEST(a_handle_opened_twice_and_closed_once_is_reported) {
 }
 END_TEST
 
-static const char *const legal[] = {"clean", "in_flight", "waits_for_us", "blocking",      "full_card",
-                                    "forks", "threads",   "ipc_clean",    "ipc_same_bytes"};
+static const char *const legal[] = {"clean",    "in_flight", "waits_for_us",  "waits_for_us_copying",
+                                    "deferred", "blocking",  "full_card",     "forks",
+                                    "threads",  "ipc_clean", "ipc_same_bytes"};
 
 START_TEST(a_legal_program_runs_as_without_and_nothing_is_reported) {
     static const char *const values[] = {"free", "guard", "ipc", "all"};
