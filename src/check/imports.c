@@ -1,9 +1,8 @@
 /*
- * check:ipc: which processes have an IPC handle open, and who has freed the block behind it.
- *
- * They meet at an empty file in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read
- * lock on that byte for as long as the fact is true. A process that frees asks the kernel who has the handle open, one
- * that has it open polls for who has freed it, and the kernel drops the locks of processes that end.
+ * check:ipc: which processes have an IPC handle open, and who has freed the block behind it. They meet at an empty file
+ * in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read lock on that byte for as long
+ * as the fact is true. A process that frees asks the kernel who has the handle open, one that has it open polls for who
+ * has freed it, and the kernel drops the locks of processes that end.
  */
 #include "check/check.h"
 
@@ -96,6 +95,7 @@ void zr_check_exported(const void *base, const ze_ipc_mem_handle_t *handle) {
         if (freed[i].bytes == c->handle.bytes)
             freed[i].bytes = 0;                   /* they are this block's from now on */
     fact_is(c->handle.file, FREED_HERE, F_UNLCK); /* of an earlier block */
+    fact_is(c->handle.bytes, FREED_HERE, F_UNLCK);
     fact_is(c->handle.file, EXPORTED_HERE, F_RDLCK);
     fact_is(c->handle.bytes, EXPORTED_HERE, F_RDLCK);
     zr_unlock(&lock);
@@ -114,6 +114,8 @@ void zr_check_imported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     if (fact_is(new.id.file, EXPORTED_HERE, F_WRLCK) < 0 &&
         (exporter = fact_is(new.id.bytes, EXPORTED_HERE, F_WRLCK)) > 0)
         new.id = id_of(handle, exporter);
+    if (fact_is(new.id.bytes, FREED_HERE, F_WRLCK) >= 0 && fact_is(new.id.file, EXPORTED_HERE, F_WRLCK) < 0)
+        new.id.file = new.id.bytes; /* freed before it was opened, and the exporter's descriptor closed with it */
     to = find(UNUSED, 0, NULL);
     if (to) {
         fact_is(new.id.file, OPEN_HERE, F_RDLCK);
@@ -200,9 +202,11 @@ void zr_exports_freed(const struct zr_checked *c) {
     fact_is(place->file, FREED_HERE, F_UNLCK);
     fact_is(place->file, EXPORTED_HERE, F_UNLCK);
     fact_is(place->bytes, EXPORTED_HERE, F_UNLCK);
+    fact_is(place->bytes, FREED_HERE, F_UNLCK);
     *place = c->handle;
     /* Set before looking: of two processes that do this at once, one sees the other. */
     fact_is(place->file, FREED_HERE, F_RDLCK);
+    fact_is(place->bytes, FREED_HERE, F_RDLCK);
     pid = fact_is(place->file, OPEN_HERE, F_WRLCK);
     zr_unlock(&lock);
     if (pid < 0)

@@ -44,6 +44,7 @@ beside|  before it
 ipc_freed_open|a block of 2097152 bytes was freed by process
 ipc_freed_open|, and is still open in process
 ipc_told_at_once|told by the importer: zeroute: check: ipc_stale_import
+ipc_opened_late|, and is still open in process
 ipc_half_closed| has it open, opened more often than closed
 ipc_unclosed|a handle was opened 2 times and closed 1 times
 END

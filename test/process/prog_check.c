@@ -372,6 +372,24 @@ static void ipc_unclosed(void) {
     end();
 }
 
+/* Intel's driver opens a handle that it has opened before, whatever has become of the block. */
+static void ipc_opened_late(void) {
+    ze_ipc_mem_handle_t handle;
+    void *p = share(1, &handle);
+    if (importer) {
+        OK(zeMemCloseIpcHandle(gpu.context, p));
+        turn(to_parent[1]);
+        await_turn(to_child[0]);
+        OK(zeMemOpenIpcHandle(gpu.context, gpu.card[0], handle, 0, &p));
+        exit(0);
+    }
+    await_turn(to_parent[0]);
+    OK(zeMemFree(gpu.context, p));
+    turn(to_child[1]);
+    join();
+    end();
+}
+
 static void ipc_clean(void) {
     ze_ipc_mem_handle_t handle;
     void *p = share(1, &handle);
