@@ -159,7 +159,7 @@ void zr_poison_drop(const void *context, bool held_up);
     ZR_FINDING(UNVERIFIED, "unverified", "freed blocks that went without: there was no time, or no rest")              \
     ZR_FINDING(PASSED_SHARED, "not_checked.shared", "blocks with an IPC handle, imported or with extensions")          \
     ZR_FINDING(PASSED_SIZE, "not_checked.size", "blocks larger than check_quarantine")                                 \
-    ZR_FINDING(PASSED_ZONE, "not_checked.zone", "blocks without a red zone: there was no memory for one")              \
+    ZR_FINDING(PASSED_ZONE, "not_checked.zone", "blocks without a red zone: no memory for one, or no time")            \
     ZR_FINDING(PASSED_BUSY, "not_checked.busy", "blocks that the device was too busy for")                             \
     ZR_FINDING(PASSED_FAILED, "not_checked.failed", "blocks that the driver did no work on for check")                 \
     ZR_FINDING(TIMEOUTS, "timeouts", "calls that have waited for check_wait in vain")

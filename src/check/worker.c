@@ -381,7 +381,7 @@ void zr_worker_born(const struct zr_checked *as, void (*release_block)(const str
     zr_lock(&zr_check_lock);
     r.c->left_alone = true;
     zr_unlock(&zr_check_lock);
-    zr_check_count(ZR_FOUND_PASSED_BUSY, 1);
+    zr_check_count(ZR_FOUND_PASSED_ZONE, 1);
 }
 
 /* Has a red zone verified, but not of shared memory, which the processor may be using. Under the lock. */
