@@ -91,7 +91,7 @@ END_TEST
 /* What the process holds is reserved from the driver: at no instant does it hold more. */
 START_TEST(reserved_is_never_below_allocated_while_both_change) {
     static const char *const argv[] = {"run_work", "keep", "1", "busy", "wait", "calm", NULL};
-    static const char *const conf[] = {"preset:observe", "preset:reroute"};
+    static const char *const conf[] = {"preset:observe", "preset:reroute", "preset:reroute,cache_limit:0"};
     static const char *const front[] = {"", "device.0."};
     char path[320], why[256], name[2][64];
     unsigned most = 0;
@@ -474,7 +474,7 @@ int main(void) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_live_process_is_shown_while_it_runs);
     tcase_add_test(t, figures_that_belong_together_agree_while_they_change);
-    tcase_add_loop_test(t, reserved_is_never_below_allocated_while_both_change, 0, 2);
+    tcase_add_loop_test(t, reserved_is_never_below_allocated_while_both_change, 0, 3);
     tcase_add_test(t, a_copy_of_a_live_segment_is_not_taken_for_the_process);
     tcase_add_test(t, a_killed_process_is_finished_even_before_it_is_collected);
     tcase_add_test(t, a_process_that_closed_all_its_descriptors_is_still_alive);

@@ -202,6 +202,37 @@ START_TEST(what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is) {
 }
 END_TEST
 
+/* /dev is a link in the root that the user has, and leads to a folder of somebody else's. */
+START_TEST(no_link_on_the_way_to_a_users_dev_shm_is_followed) {
+    struct user u = {0};
+    struct zeroute_process p;
+    char path[PATH_MAX + 64], c;
+    int ready[2];
+    if (!may_mount())
+        SKIP("no namespaces here");
+    ck_assert_int_eq(sh("mkdir -p root victim/shm && ln -s $PWD/victim root/dev"), 0);
+    snprintf(path, sizeof path, "%s/victim/shm/" DEAD, folder);
+    write_file(AT_FDCWD, path, &dead, sizeof dead);
+    ck_assert_int_eq(pipe(ready), 0);
+    u.pid = fork();
+    if (u.pid == 0) {
+        snprintf(path, sizeof path, "%s/root", folder);
+        if (unshare(CLONE_NEWNS) || chroot(path) || write(ready[1], "r", 1) != 1)
+            _exit(90);
+        pause();
+    }
+    close(ready[1]);
+    ck_assert_int_eq(read(ready[0], &c, 1), 1);
+    bool found = find_dead(&u, &p);
+    int code = sh("$Z gc --all-users");
+    kill(u.pid, SIGKILL);
+    waitpid(u.pid, NULL, 0);
+    ck_assert_int_eq(code, 0);
+    ck_assert(!found);
+    ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
 START_TEST(root_removes_what_others_have_left_only_when_asked) {
     if (geteuid() != 0)
         SKIP("one user cannot make another");
@@ -498,6 +529,7 @@ int main(void) {
     tcase_add_test(t, what_takes_the_place_of_a_dead_segment_is_not_removed_for_it);
     tcase_add_test(t, no_exchange_of_a_folder_and_a_link_makes_gc_remove_what_is_elsewhere);
     tcase_add_test(t, what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is);
+    tcase_add_test(t, no_link_on_the_way_to_a_users_dev_shm_is_followed);
     tcase_add_test(t, root_removes_what_others_have_left_only_when_asked);
     tcase_add_test(t, a_segment_that_another_process_holds_is_a_forgery);
     tcase_add_test(t, no_user_adds_to_the_job_of_another);
