@@ -537,6 +537,32 @@ START_TEST(whatever_a_segment_says_it_does_not_take_long) {
 }
 END_TEST
 
+/* Of a writer that is always at it: it was read 64 times over, each time it was named. */
+START_TEST(texts_of_a_gigabyte_are_not_read) {
+    enum { TEXTS = 64, LARGE = 1 << 30 };
+    static struct zeroute_segment_field many[TEXTS];
+    struct zeroute_segment_text head = {.generation = 1, .length = LARGE - 64};
+    for (unsigned i = 0; i < TEXTS; i++)
+        many[i] = (struct zeroute_segment_field){
+            .type = ZEROUTE_TEXT, .place = ZEROUTE_GLOBAL, .name = "text", .offset = 512, .stride = LARGE};
+    lay_large(many, TEXTS, "", 0);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(pwrite(fd, &head, sizeof head, GLOBALS + 512), sizeof head);
+    ck_assert_int_eq(ftruncate(fd, (off_t)2 * LARGE), 0);
+    close(fd);
+    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    double from = used_ms();
+    struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
+    double ms = used_ms() - from;
+    size_t after = mallinfo2().uordblks + mallinfo2().hblkhd;
+    ck_assert_msg(s != NULL, "%s", why);
+    ck_assert_str_eq(zeroute_find(s, "text")->text, "");
+    ck_assert_uint_lt(after - before, 16 << 20);
+    ck_assert_msg(ms < 1000, "%.0f ms", ms);
+    zeroute_snapshot_free(s);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("reader");
     TCase *t = tcase_create("reader");
@@ -560,6 +586,7 @@ int main(void) {
     tcase_add_test(t, the_facts_of_a_segment_take_little_memory);
     tcase_add_test(t, every_field_of_the_largest_segment_is_found_in_no_time);
     tcase_add_test(t, whatever_a_segment_says_it_does_not_take_long);
+    tcase_add_test(t, texts_of_a_gigabyte_are_not_read);
     tcase_set_timeout(t, 120);
     suite_add_tcase(s, t);
     return run_suite(s);
