@@ -15,7 +15,7 @@
 
 _Atomic uint64_t zr_host_due;
 static _Atomic bool has_start;
-static struct zr_lock sampling;
+static struct zr_lock sampling_lock;
 
 /* What follows "Name:" in a text like /proc/meminfo, "   123 kB", in bytes. */
 static uint64_t kilobytes(const char *text, const char *name) {
@@ -151,10 +151,10 @@ void zr_host_sample(uint64_t next) {
     int saved = errno;
 
     if (due >= next || !zr_stats_is_open() || !atomic_compare_exchange_strong(&zr_host_due, &due, next) ||
-        !zr_lock_try(&sampling))
+        !zr_lock_try(&sampling_lock))
         return;
     sample();
-    zr_unlock(&sampling);
+    zr_unlock(&sampling_lock);
     errno = saved;
 }
 

@@ -121,6 +121,17 @@ promise "README.md begins with its picture" $?
 [ "$(wc -w <README.md)" -lt 1200 ]
 promise "README.md has less than 1200 words" $?
 
+# The ways that doc/architecture.md describes: every function and every file on them exists.
+while read -r name; do
+    grep -qrE "\\b$name\\b" src
+    promise "doc/architecture.md names $name, which is in src/" $?
+done < <(sed -n '/^## The way of a call/,/^## Locks/p' doc/architecture.md | grep -oE '`[^`]+`' |
+    grep -oE '\b(zr|ZR)_[A-Za-z_]+|\b[a-z]+_[a-z_]+\b' | sort -u)
+while read -r name; do
+    compgen -G "src/*/$name" >/dev/null || compgen -G "src/$name" >/dev/null || [ -e "$name" ]
+    promise "doc/architecture.md names the file $name, which exists" $?
+done < <(grep -oE '`[a-z_/]+\.(c|h|def|sh)`' doc/architecture.md | tr -d '`' | sort -u)
+
 # A row of the promises: `test_SUITE` and after it tests of that suite.
 while read -r word; do
     case $word in
