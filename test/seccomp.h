@@ -24,8 +24,4 @@ static inline bool take_away(unsigned number, unsigned code) {
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
 }
 
-static inline bool take_membarrier_away(void) {
-    return take_away(SYS_membarrier, EPERM);
-}
-
 #endif

@@ -20,14 +20,14 @@ static void forked(void) {
     release(q);
 }
 
-/* No handler is told of raw clone: the shortest way sees it, too. */
+/* Raw clone calls no atfork handler. */
 static void cloned(void) {
     void *p = settled(), *mine = NULL;
     int status;
     pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 
     if (pid == 0)
-        _exit(site(gpu.context, &device_desc, gpu.card[0], &mine) != ZE_RESULT_SUCCESS || mine == p);
+        _exit(request(gpu.context, &device_desc, gpu.card[0], &mine) != ZE_RESULT_SUCCESS || mine == p);
     EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
     EXPECT(settled() == p);
 }

@@ -130,26 +130,12 @@ static void starts_without(unsigned call, unsigned code) {
     threads(8, 500);
 }
 
-static void no_membarrier(void) {
-    starts_without(SYS_membarrier, EPERM);
-}
-
-static void unknown_membarrier(void) {
-    starts_without(SYS_membarrier, ENOSYS);
-}
-
 static void no_madvise(void) {
     starts_without(SYS_madvise, EPERM);
 }
 
 static void no_random_numbers(void) {
     starts_without(SYS_getrandom, EPERM);
-}
-
-static void membarrier_gone_later(void) {
-    start();
-    EXPECT(take_membarrier_away());
-    threads(8, 500);
 }
 
 /* --- other programs ----------------------------------------------------------------------------------------------- */
@@ -293,11 +279,8 @@ static const struct part all[] = {PART(outside_main),
                                   PART(no_more_descriptors),
                                   PART(little_address_space),
                                   PART(small_files),
-                                  PART(no_membarrier),
-                                  PART(unknown_membarrier),
                                   PART(no_madvise),
                                   PART(no_random_numbers),
-                                  PART(membarrier_gone_later),
                                   PART(begun_by_vfork),
                                   PART(spawned),
                                   PART(replaced),

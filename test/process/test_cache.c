@@ -62,10 +62,10 @@ START_TEST(the_promise_is_kept) {
 }
 END_TEST
 
-/* KiB of anonymous memory of prog_lean.c. */
+/* KiB of anonymous memory of prog_own_memory.c. */
 static long anonymous(const char *preload, const char *conf) {
     const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:2", conf, preload, NULL};
-    const char *argv[] = {"lean", "100000", NULL};
+    const char *argv[] = {"own_memory", "100000", NULL};
     struct child *c = child_run(settings, argv);
     long kib = strtol(c->out, NULL, 10);
 

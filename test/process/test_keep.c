@@ -14,8 +14,6 @@ static struct child *run(const char *conf, const char *program, const char *argu
         settings[1] = "ZE_SIMGPU=devices:8,tiles:2,count:on";
     if (strcmp(argument, "half_kept_of_all_tiles") == 0)
         settings[1] = "ZE_SIMGPU=devices:1,tiles:2,count:on,vram:64MiB";
-    if (strcmp(argument, "many_sites") == 0)
-        settings[1] = "ZE_SIMGPU=devices:8,count:on";
     if (strcmp(argument, "shared_out") == 0)
         settings[1] = "ZE_SIMGPU=devices:2,count:on,vram:64MiB,free_cost:50us"; /* time to be in each other's way */
     if (strcmp(argument, "two_percent_kept") == 0)
@@ -59,9 +57,9 @@ static uint64_t value(const struct child *c, const char *name) {
     X(memory_of_the_callers_own_is_never_kept, LASTING ",cache_host:on", keep, host_of_the_caller)                     \
     X(what_a_sycl_runtime_frees_may_be_in_use, LASTING ",cache_host:on", keep, adapter)                                \
     X(a_program_that_vouches_has_it_kept, LASTING ",cache_host:on,reuse:always", keep, adapter_vouched)                \
-    X(a_call_site_may_ask_for_something_else_for_once, LASTING, keep_site, for_once)                                   \
-    X(no_alignment_is_taken_for_another, LASTING, keep_site, no_alignment)                                             \
-    X(nor_where_nothing_goes_the_shortest_way, LASTING ",host_floor:1", keep_site, no_alignment)                       \
+    X(a_request_that_differs_in_one_property_gets_another_block, LASTING, keep_keys, another_key)                      \
+    X(no_alignment_is_taken_for_another, LASTING, keep_keys, no_alignment)                                             \
+    X(nor_with_a_host_floor, LASTING ",host_floor:1", keep_keys, no_alignment)                                         \
     X(answers_end_at_the_size_that_was_asked_for, LASTING, keep_answers, questions)                                    \
     X(a_free_block_is_made_resident_nowhere, LASTING, keep_answers, residency_of_free_blocks)                          \
     X(frees_of_free_interior_and_unknown_pointers_are_refused, LASTING, keep_answers, misuse)                          \
@@ -98,9 +96,9 @@ START_TEST(what_a_full_card_got_back_is_counted) {
 }
 END_TEST
 
-/* As many as prog_keep_site.c makes, and one: the shortest way counts as the general one does. */
-START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted) {
-    struct child *c = run(KEEPING LASTING, "keep_site", "steady");
+/* As many as prog_keep_keys.c makes, and one. */
+START_TEST(a_program_that_repeats_itself_gets_what_it_asks_for_and_is_counted) {
+    struct child *c = run(KEEPING LASTING, "keep_keys", "steady");
 
     ck_assert_uint_eq(value(c, "calls.zeMemAllocDevice.plt"), 3001);
     ck_assert_uint_eq(value(c, "calls.zeMemFree.plt"), 6001);
@@ -117,9 +115,9 @@ START_TEST(a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted)
     ck_assert_uint_eq(value(c, "allocation.all.peak"), 2);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 256 << 10);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
-    ck_assert_uint_ge(value(c, "callers.keep_site.calls"), 3000 * 5); /* and a few to get there */
-    ck_assert_uint_lt(value(c, "callers.keep_site.calls"), 3000 * 5 + 20);
-    ck_assert_uint_eq(value(c, "callers.keep_site.bytes"), value(c, "allocated_bytes.all.allocated"));
+    ck_assert_uint_ge(value(c, "callers.keep_keys.calls"), 3000 * 5); /* and a few to get there */
+    ck_assert_uint_lt(value(c, "callers.keep_keys.calls"), 3000 * 5 + 20);
+    ck_assert_uint_eq(value(c, "callers.keep_keys.bytes"), value(c, "allocated_bytes.all.allocated"));
     child_free(c);
 }
 END_TEST
@@ -133,27 +131,15 @@ static void each_card_counts(const struct child *c, int cards, uint64_t calls) {
 
 /* 8 cards and two tiles of each, 20 times each; tiles are counted with their card. */
 START_TEST(every_device_gets_memory_of_its_own) {
-    struct child *c = run(KEEPING LASTING, "keep_site", "many_devices");
+    struct child *c = run(KEEPING LASTING, "keep_keys", "many_devices");
 
     each_card_counts(c, 8, 3 * 20);
     child_free(c);
 }
 END_TEST
 
-/* 64 sites, 15 times on each of 8 cards. */
-START_TEST(many_call_sites_are_counted_on_the_card_that_they_use) {
-    struct child *c = run(KEEPING LASTING, "keep_site", "many_sites");
-
-    each_card_counts(c, 8, 64 * 15);
-    ck_assert_uint_eq(value(c, "cache.misses"), 8);
-    ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
-    ck_assert_uint_eq(value(c, "allocated_bytes.all.peak"), 1 << 20);
-    child_free(c);
-}
-END_TEST
-
 START_TEST(a_handler_of_signals_may_come_between) {
-    struct child *c = run(KEEPING LASTING, "keep_site", "interrupted");
+    struct child *c = run(KEEPING LASTING, "keep_keys", "interrupted");
 
     ck_assert_uint_eq(value(c, "allocation.all.current"), 0);
     ck_assert_uint_eq(value(c, "allocated_bytes.all.current"), 0);
@@ -242,9 +228,8 @@ int main(void) {
 #define ADD(test, conf, program, part) tcase_add_test(t, test);
     PROMISES(ADD)
     tcase_add_test(t, what_a_full_card_got_back_is_counted);
-    tcase_add_test(t, a_call_site_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
+    tcase_add_test(t, a_program_that_repeats_itself_gets_what_it_asks_for_and_is_counted);
     tcase_add_test(t, every_device_gets_memory_of_its_own);
-    tcase_add_test(t, many_call_sites_are_counted_on_the_card_that_they_use);
     tcase_add_test(t, a_handler_of_signals_may_come_between);
     tcase_add_test(t, a_limit_refuses_in_time_and_counts_once);
     tcase_add_test(t, blocks_that_outlive_their_context_leave_the_books_once);

@@ -1,16 +1,16 @@
-/* Call sites whose last call is remembered: a call like the one before takes the shortest way, any other does not. */
+/* Keys: a cached block serves a request like the one that it was made for, and no request that differs in a property. */
 #include "keep.h"
 
 #include <signal.h>
 #include <sys/time.h>
 
 /*
- * One call site asks for the same again and again, and then for something else: another card, alignment, size,
- * ordinal, a chained structure. It gets what it asks for each time, and every call is counted (test_keep.c).
+ * A program asks for the same again and again, and then for something else: another card, alignment, size, a chained
+ * structure. It gets what it asks for each time, and every call is counted (test_keep.c).
  */
-enum { STEADY_ROUNDS = 3000, CARDS = 8, SITE_ROUNDS = 15 * CARDS };
+enum { STEADY_ROUNDS = 3000 };
 
-static __attribute__((noinline)) void *ask(const void *next, size_t size, size_t alignment, unsigned card) {
+static void *ask(const void *next, size_t size, size_t alignment, unsigned card) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, .pNext = next};
     void *p = NULL;
 
@@ -25,7 +25,7 @@ static void steady(void) {
     uint64_t before = 0;
 
     for (unsigned i = 0; i < STEADY_ROUNDS; i++) {
-        /* Each kind is asked for 16 times in a row: long enough to be remembered. */
+        /* Each kind is asked for 16 times in a row. */
         unsigned kind = i / 16 % 5, card = kind == 1;
         size_t size = kind == 2 ? 192 * KIB : 64 * KIB, alignment = kind == 3 ? MIB : 0;
         ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -47,7 +47,7 @@ static void steady(void) {
     release(first);
 }
 
-static void for_once(void) {
+static void another_key(void) {
     struct extension unknown = {0x7fff0001, NULL};
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
                                                        .pNext = &unknown,
@@ -65,7 +65,7 @@ static void for_once(void) {
         uint64_t before = allocs();
 
         EXPECT(settled() == kept && allocs() == before);
-        if (site(gpu.context, &desc[i], gpu.card[0], &p) == ZE_RESULT_SUCCESS)
+        if (request(gpu.context, &desc[i], gpu.card[0], &p) == ZE_RESULT_SUCCESS)
             EXPECT(p != kept);
         EXPECT(allocs() == before + 1);
         if (i != 1)
@@ -75,17 +75,17 @@ static void for_once(void) {
         EXPECT(frees() == before + 1); /* passed by, so it is not kept either */
     }
     settled();
-    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, site(gpu.context, &device_desc, gpu.card[0], NULL));
+    GIVES(ZE_RESULT_ERROR_INVALID_NULL_POINTER, request(gpu.context, &device_desc, gpu.card[0], NULL));
     settled();
     OK(zeContextCreate(gpu.driver, &context_desc, &other));
-    OK(site(other, &device_desc, gpu.card[0], &p));
+    OK(request(other, &device_desc, gpu.card[0], &p));
     EXPECT(p != kept);
     OK(zeMemFree(other, p));
     OK(zeContextDestroy(other));
     EXPECT(settled() == kept);
 }
 
-/* Of a site that is known, and of one that is not because it asks for relaxed limits: the driver judges each value. */
+/* After requests with and without relaxed limits: the driver judges each value. */
 static void no_alignment(void) {
     static const size_t alignment[] = {3, SIZE_MAX, SIZE_MAX - 1};
     ze_relaxed_allocation_limits_exp_desc_t relaxed = {.stype = ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC,
@@ -96,25 +96,23 @@ static void no_alignment(void) {
     for (int i = 0; i < 6; i++) {
         void *p;
 
-        for (int times = 0; times < 20; times++) {
-            OK(site(gpu.context, &desc[i / 3], gpu.card[0], &p));
-            release(p);
-        }
+        OK(request(gpu.context, &desc[i / 3], gpu.card[0], &p));
+        release(p);
         GIVES(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT,
-              site_aligned(gpu.context, &device_desc, alignment[i % 3], gpu.card[0], &p));
+              zeMemAllocDevice(gpu.context, &device_desc, 3 * MIB, alignment[i % 3], gpu.card[0], &p));
     }
 }
 
 /*
- * A handler of signals that allocates and frees in the middle of calls that are served from what is kept: every other
- * time by the same call site for another context, else as the site itself does, each time a little more, so that each
- * is a new peak. Not while the program has a block: both together would be the peak for good.
+ * A signal handler that allocates and frees in the middle of calls that are served from the cache: every other time in
+ * another context, else as the program does, each time a little more, so that each is a new peak. Not while the program
+ * has a block: both together would be the peak for good.
  */
 enum { SIGNALS = 4000, MOST = 100000 };
 static ze_context_handle_t others;
 static volatile unsigned signals, more, holds;
 
-static __attribute__((noinline)) void *grow(ze_context_handle_t context) {
+static void *grow(ze_context_handle_t context) {
     void *p = NULL;
 
     more += more < MOST;
@@ -152,7 +150,7 @@ static void interrupted(void) {
     OK(zeContextDestroy(others));
 }
 
-/* More devices than a thread remembers call sites: each gets memory of its own. With tiles:2. */
+/* Each card, and each tile of it, gets memory of its own. With tiles:2. */
 static void many_devices(void) {
     ze_device_handle_t device[24], owner;
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
@@ -168,36 +166,15 @@ static void many_devices(void) {
     }
     EXPECT(n == 24);
     for (unsigned i = 0; i < 20 * n; i++) {
-        OK(site(gpu.context, &device_desc, device[i % n], &p));
+        OK(request(gpu.context, &device_desc, device[i % n], &p));
         OK(zeMemGetAllocProperties(gpu.context, p, &properties, &owner));
         EXPECT(owner == device[i % n]);
         release(p);
     }
 }
 
-/* Each use of this is a call site of its own. */
-#define TAKE_AND_GIVE                                                                                                  \
-    do {                                                                                                               \
-        OK(zeMemAllocDevice(gpu.context, &device_desc, MIB, 0, gpu.card[i % CARDS], &p));                              \
-        OK(zeMemFree(gpu.context, p));                                                                                 \
-    } while (0)
-#define FOUR_TIMES(x)                                                                                                  \
-    x;                                                                                                                 \
-    x;                                                                                                                 \
-    x;                                                                                                                 \
-    x
-
-/* More call sites than a thread remembers, each for many cards. */
-static void many_sites(void) {
-    void *p;
-
-    for (unsigned i = 0; i < SITE_ROUNDS; i++) {
-        FOUR_TIMES(FOUR_TIMES(FOUR_TIMES(TAKE_AND_GIVE)));
-    }
-}
-
-static const struct part all[] = {PART(steady),       PART(for_once),   PART(no_alignment), PART(interrupted),
-                                  PART(many_devices), PART(many_sites), {NULL, NULL}};
+static const struct part all[] = {PART(steady),      PART(another_key),  PART(no_alignment),
+                                  PART(interrupted), PART(many_devices), {NULL, NULL}};
 
 int main(int argc, char **argv) {
     gpu = first_gpu();
