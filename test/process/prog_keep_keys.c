@@ -1,4 +1,4 @@
-/* Keys: a cached block serves a request like the one that it was made for, and no request that differs in a property. */
+/* Keys: a cached block serves requests like the one it was made for, and none that differs in a property. */
 #include "keep.h"
 
 #include <signal.h>

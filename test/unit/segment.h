@@ -1,4 +1,4 @@
-/* What test_segment.c and test_shards.c share: this process's own segment, opened, read as anybody would, and removed. */
+/* What test_segment.c and test_shards.c share: the segment of this process, opened, read as by others, and removed. */
 #ifndef ZEROUTE_TEST_SEGMENT_H
 #define ZEROUTE_TEST_SEGMENT_H
 

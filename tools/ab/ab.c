@@ -212,7 +212,7 @@ static bool reports(const struct zr_ab_options *o, const struct zr_ab_analysis *
     return fine;
 }
 
-/* A recorded comparison, reported anew; a primary metric and differences allowed now add to its own. */
+/* Reports a recorded comparison again; --primary and --allow given now add to its own. */
 static bool load(struct zr_ab_options *o) {
     struct zr_ab given = o->ab;
 

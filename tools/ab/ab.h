@@ -73,7 +73,7 @@ struct zr_ab_metric {
     char *help;
 };
 
-struct zr_ab_sample { /* seen from outside, t seconds after the start; NaN: not to be had */
+struct zr_ab_sample { /* seen from outside, t seconds after the start; NaN: not available */
     double t, gpu_active, mem_available, rss, vram, imports;
 };
 
@@ -168,7 +168,7 @@ void zr_ab_fingerprints(const struct zr_ab *ab, struct zr_ab_differences *out);
 /* What two fingerprints differ in, nothing declared: for `zeroute diff`. */
 void zr_ab_fingerprint_compare(const struct zr_pairs *a, const struct zr_pairs *b, struct zr_ab_differences *out);
 void zr_ab_differences_clear(struct zr_ab_differences *d);
-/* Items in which two arms differ as declared, as texts; more than one: nobody can tell which did it. */
+/* Items in which two arms differ as declared, as texts; if there are several, the cause cannot be told. */
 size_t zr_ab_declared(const struct zr_ab_arm *a, const struct zr_ab_arm *b, char **texts, size_t max);
 bool zr_ab_allowed(const struct zr_ab *ab, const char *what);
 bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
@@ -177,7 +177,7 @@ bool zr_ab_allows(const char *allow, const char *what); /* one --allow alone */
 struct zr_ab_moved {
     const char *name; /* of the mechanism */
     const char *help;
-    double median[ZR_AB_ARMS]; /* NaN: not to be had */
+    double median[ZR_AB_ARMS]; /* NaN: not available */
     struct {
         bool moved;    /* against the first arm, beyond noise */
         bool expected; /* the declared setting is known to move it */
@@ -357,7 +357,7 @@ struct zr_ab_running {  /* how runs are made; the same for all of them */
 extern volatile sig_atomic_t zr_ab_interrupted;
 
 void zr_ab_metrics_add(struct zr_ab *ab); /* the built-in ones, from metrics.def */
-/* Appends one run to ab->run. Returns false, which it has said, if the command could not be run at all. */
+/* Appends one run to ab->run. Reports it and returns false if the command could not be run at all. */
 bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup);
 /* Runs a shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
@@ -411,7 +411,7 @@ struct zr_ab_options {
 
 /* As zr_options. */
 bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at);
-/* Sorts the arms, or makes them of the factors. Returns false, which it has said, if they cannot be compared. */
+/* Sorts the arms, or makes them of the factors. Reports it and returns false if they cannot be compared. */
 bool zr_ab_check(struct zr_ab_options *o);
 /* Prints and frees an error message. Returns true if it is NULL. */
 bool zr_ab_right(char *message);

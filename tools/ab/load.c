@@ -1,4 +1,4 @@
-/* Reading a comparison back from its JSON: the raw part; the analysis is made anew from it. */
+/* Reading a comparison back from its JSON: the raw part; the analysis is repeated from it. */
 #include "ab/ab.h"
 
 #include "common/common.h"

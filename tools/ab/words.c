@@ -214,7 +214,7 @@ static char *clause(const struct zr_ab_metric *m, const struct zr_ab_row *row, s
         return zr_ab_text("%s %s to %s", name, zr_ab_number(low, m->unit, row->arm[0].median),
                           zr_ab_number(high, m->unit, c->median));
     case ZR_AB_NO_DIFFERENCE:
-        /* Of a wide interval nobody can say that nothing has changed. */
+        /* A wide interval does not show that nothing has changed. */
         return zr_ab_text(c->change_interval.high - c->change_interval.low > 0.2 ? "%s not clearly different (%s)"
                                                                                  : "%s unchanged (%s)",
                           name, range);

@@ -44,11 +44,11 @@ struct zr_command {
     bool program;         /* the first operand begins a command line of its own */
 };
 
-/* Takes an option with its value, or NULL. Returns false if the value is wrong, which it has said. */
+/* Takes an option with its value, or NULL. Reports a wrong value and returns false. */
 typedef bool zr_take_option(void *to, const struct zr_option *o, const char *value);
 /*
  * Parses a command line. Returns true with *at the index of the first operand, or false with *at the exit code: of
- * --help, or of wrong usage, which it has said.
+ * --help, or of wrong usage, which it has reported.
  */
 bool zr_options(const struct zr_command *c, int argc, char **argv, zr_take_option *take, void *to, int *at);
 /* "zeroute NAME: WHAT; see 'zeroute NAME --help'" on stderr; returns ZR_EXIT_ERROR. */
@@ -115,7 +115,7 @@ char *zr_harmless(const char *text, enum zr_for where);
 /* The same for a terminal, good until it was called 32 times more. NULL is "". */
 const char *zr_shown(const char *text);
 
-/* --- text.c: numbers for people; each returns its buffer -------------------------------------- */
+/* --- text.c: numbers in readable form; each returns its buffer -------------------------------------- */
 #define ZR_TEXT_SIZE 32
 const char *zr_text_bytes(char *out, uint64_t bytes); /* 1.50 GiB, 0; "-" for ZR_ABSENT */
 const char *zr_text_time(char *out, uint64_t ns);     /* 12.3 us */
@@ -124,7 +124,7 @@ const char *zr_text_age(char *out, uint64_t ns);      /* 3m 20s */
 /* A size as the settings have it, "2GiB", "512M". Returns false if it is none. */
 bool zr_text_parse_bytes(const char *text, uint64_t *out);
 size_t zr_text_width(const char *text); /* columns on the screen */
-/* The text in so many columns, its middle left out where it is longer. `out` has room for all of it. */
+/* Fits the text into this many columns, leaving out its middle if it is longer. `out` has room for all of it. */
 const char *zr_text_middle(char *out, const char *text, size_t columns);
 /*
  * Prints a text behind a head of `indent` columns, broken at spaces before `width`; further lines are indented. Text
@@ -186,7 +186,7 @@ int zr_end_like(int status);
 /* --- preload.c -------------------------------------------------------------------------------- */
 /* The environment of a program under the preload; these functions change our own. */
 #define ZR_RUN_NAME 40
-/* Finds libzeroute.so (ZEROUTE_LIB, or with the command). Returns false, which it has said, if there is none. */
+/* Finds libzeroute.so (ZEROUTE_LIB, or with the command). Reports it and returns false if there is none. */
 bool zr_preload_find(const char *command, char *path, size_t size);
 /* Puts it in front of what LD_PRELOAD holds. */
 bool zr_preload_set(const char *path);

@@ -80,7 +80,7 @@ size_t zr_text_width(const char *s) {
     return n;
 }
 
-/* The bytes of its first so many columns: no character is cut. */
+/* How many bytes its first columns take; no character is cut. */
 static size_t bytes_of(const char *s, size_t columns) {
     size_t n = 0, seen = 0;
     for (; s[n]; n++)

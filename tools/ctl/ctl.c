@@ -19,7 +19,7 @@ struct options {
 static const struct zr_option option_table[] = {
     {JOB, "job", "NAME", "ask every process of this job, as 'zeroute top' and 'stat' name it"},
     {ALL, "all", NULL, "ask every process of yours"},
-    {TIMEOUT, "timeout", "SECONDS", "wait so long for an answer (default 30), then withdraw the request"},
+    {TIMEOUT, "timeout", "SECONDS", "wait this long for an answer (default 30), then withdraw the request"},
     {'j', "json", NULL, "print JSON"},
     {0},
 };

@@ -297,7 +297,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     return true;
 }
 
-/* Behind -- it is a command; a single number before it is a process. Returns false, which it has said. */
+/* Behind -- it is a command; a single number before it is a process. Reports wrong usage and returns false. */
 static bool look(struct zr_case *c, struct zr_diagnosis *d, const struct options *o, int argc, char **argv, int at) {
     bool command_given = at > 1 && !strcmp(argv[at - 1], "--");
     pid_t pid = 0;

@@ -140,7 +140,7 @@ struct zr_version zr_kernel_version(void);
  */
 
 enum zr_env_trouble {
-    ZR_ENV_MISSPELT, /* near a known name, which is told */
+    ZR_ENV_MISSPELT, /* near a known name, which is suggested */
     ZR_ENV_INERT     /* known, but nothing here reads it */
 };
 
@@ -199,7 +199,7 @@ extern const char *const zr_severity_names[];
 /* Accounts that are worth a word: spilled memory, rounded pinned memory, wrong answers, and what grows by itself. */
 void zr_accounts_find(const struct zr_case *c, struct zr_findings *to);
 /*
- * Looks at a process for so many seconds, ten times, and adds what grew while its own allocations did not: the rate
+ * Samples a process ten times over this many seconds, and adds what grew while its own allocations did not: the rate
  * and, where the process knows it, since when. Returns false when the process ended meanwhile. *c is the last look, and
  * nothing grows in it any more: that has been said.
  */
@@ -230,7 +230,7 @@ struct zr_counted {
     char settings[512];
     char hooks[256];
     char guard[512];   /* functions that the loader lacks and that were called, answered by the guard */
-    char backing[256]; /* what became of backing:eager: "eager: ..." when it is in force */
+    char backing[256]; /* what came of backing:eager: "eager: ..." if it is in force */
 };
 
 /* Everything that was read, of one process or (pid 0) of the machine. */
@@ -317,14 +317,14 @@ bool zr_case_env_on(const struct zr_case *c, const char *name);
 /* --- doctor.c, trial.c ------------------------------------------------------------------------ */
 /* Reads everything about a process, or (pid 0) the machine. Returns false with errno set if there is no process. */
 bool zr_doctor_gather(struct zr_case *c, pid_t pid);
-/* Runs a command for so many seconds and diagnoses it when it holds most. Returns false, which it has said. */
+/* Runs a command for this many seconds and diagnoses it when it holds most. Reports a failure and returns false. */
 bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds);
 
 /* --- page.c ----------------------------------------------------------------------------------- */
 
 /* How doctor shows what it found. */
 
-/* One page for people; colours and width by the terminal. */
+/* One page of text; colours and width as the terminal has them. */
 void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d);
 void zr_doctor_json(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d);
 

@@ -57,7 +57,7 @@ int zr_render_node_error(char *node, size_t size) {
     return error;
 }
 
-/* "0", "0,2", "1.0": whether it names none of so many cards. */
+/* "0", "0,2", "1.0": whether it names none of this many cards. */
 static bool hides_all(const char *mask, unsigned cards) {
     while (mask && *mask) {
         char *end;

@@ -2,7 +2,7 @@
  * The route of programs that allocate through SYCL, as PyTorch does: aligned_alloc_device(512, n)
  * in the platform's default context, which holds all cards. The runtime is found at run time and
  * called by its C++ names from C; they have been the same from 2024.2 (soname 7) to 2026.2 (soname
- * 9). What throws ends the worker, and that is told.
+ * 9). An exception ends the worker, and that is reported.
  */
 #include "mirror/mirror.h"
 

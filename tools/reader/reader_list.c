@@ -219,7 +219,7 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
     return p->pid_namespace == own_namespace || see_all ? ZEROUTE_FINISHED : ZEROUTE_UNKNOWN;
 }
 
-/* What is in the file. Whoever it belongs to and whatever it says: nothing is believed that the system does not say. */
+/* What is in the file. Nothing in it is believed unless the system confirms it, whoever owns it. */
 static void examine(const struct search *s, struct zeroute_process *p, int fd) {
     struct zeroute_segment_header h;
     ssize_t n = pread(fd, &h, sizeof h, 0);
@@ -255,7 +255,7 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd) {
         p->pid = (int)h.pid;
 }
 
-/* False: that was said of this user, or of many. */
+/* Returns false if that was reported before for this user, or for many. */
 static bool say_over(struct search *s, unsigned uid) {
     unsigned i = 0;
     while (i < s->overs && s->over[i] != uid)

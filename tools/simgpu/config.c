@@ -221,7 +221,7 @@ static bool set(const char *name, const char *text, char *why, size_t size) {
     return false;
 }
 
-/* Takes the whole text; tells of every bad item, or of the first where nobody listens. */
+/* Parses the whole text; reports every bad item, or stops at the first if there is no callback. */
 static bool load(const char *text, const char *variable, char *why, size_t size) {
     char *copy = text ? strdup(text) : NULL, *rest = copy, *item;
     bool good = true;

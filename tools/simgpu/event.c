@@ -1,4 +1,4 @@
-/* Events, their pools, and fences. A state change wakes whoever waits on sim.changed. */
+/* Events, their pools, and fences. A state change wakes all who wait on sim.changed. */
 #include "simgpu.h"
 
 #include <stdlib.h>

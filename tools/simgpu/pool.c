@@ -15,7 +15,7 @@ struct sim_pool {
     struct sim_context *context; /* NULL: destroyed; the pool goes with its last slab */
     struct sim_pool *next;
     struct sim_slab *open[CLASSES]; /* slabs with room */
-    struct sim_slab *empty;         /* one of them that nobody uses, kept to be quick */
+    struct sim_slab *empty;         /* an unused one, kept for speed */
     unsigned slabs;
 };
 
@@ -137,7 +137,7 @@ static ze_result_t add_slab(struct sim_pool *pool, struct sim_slab **out) {
     return ZE_RESULT_SUCCESS;
 }
 
-/* About 30 instructions when the slab's first gap fits. A slab that has no room is listed anew. */
+/* About 30 instructions when the slab's first gap fits. A slab without room is listed again. */
 static unsigned find_room(struct sim_slab *slab, unsigned units, unsigned step) {
     unsigned at = next_bit(slab->used, slab->hint, UNITS, false), longest = 0;
     slab->hint = at;

@@ -327,7 +327,7 @@ void sim_machine_host(int64_t bytes); /* that the program asked for on the host 
 void sim_machine_mirror(int64_t bytes);
 /* A buffer of another card (system memory charged to this one), or of this card in another process. */
 void sim_machine_import(unsigned card, bool same_card, int64_t bytes);
-uint64_t sim_machine_free(unsigned card); /* VRAM that nobody holds; takes the memory lock */
+uint64_t sim_machine_free(unsigned card); /* free VRAM; takes the memory lock */
 /* A figure by name, for tests; they find it as extension function "zeSimgpuQuery". */
 uint64_t sim_query(const char *what);
 

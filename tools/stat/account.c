@@ -83,7 +83,7 @@ static void show_rounding(FILE *out, const struct zeroute_snapshot *s) {
                 zr_text_bytes(a, rounded), zr_text_bytes(b, host));
 }
 
-/* What the driver said of free memory and what the program was told, with free_memory:checked; and what spilled. */
+/* Free memory as the driver reported it and as the program was told, with free_memory:checked; and spills. */
 static void show_free(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
     uint64_t driver = of_card(s, n, "free_memory.driver_bytes"), told = of_card(s, n, "free_memory.told_bytes");
     uint64_t spilled = of_card(s, n, "spilled_bytes");

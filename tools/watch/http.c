@@ -202,7 +202,7 @@ static enum MHD_Result handle(void *closure, struct MHD_Connection *c, const cha
 /* --- clients ---------------------------------------------------------------------------------------------------- */
 
 /*
- * Those that are connected. Beyond CLIENTS, whoever has been without an answer the longest is cut off: one that asks
+ * The connected clients. Beyond CLIENTS, the one that has waited longest for an answer is cut off: one that asks
  * byte by byte, or not at all, keeps nobody else out.
  */
 static struct client {

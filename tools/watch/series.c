@@ -131,7 +131,7 @@ static void fill_in(char *labels, size_t size, const char *pattern, const struct
 
 /* --- sums --------------------------------------------------------------------------------------------- */
 
-/* FNV-1a, from an address that nobody who chooses labels knows. */
+/* FNV-1a, seeded with an address that is unknown to whoever chooses labels. */
 static struct zr_series **chain_of(struct zr_figures *f, unsigned family, const char *labels) {
     uint64_t hash = (14695981039346656037u ^ (uintptr_t)rules ^ family) * 1099511628211u;
     for (const char *c = labels; *c; c++)

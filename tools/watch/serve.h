@@ -33,10 +33,10 @@ bool zr_serve_sample(struct zr_serve *s, uint64_t at_least_ns);
 uint64_t zr_serve_clock(void);
 
 /* --- http.c ------------------------------------------------------------------------------------------ */
-/* Begins to listen. False, which it has said, if that is not possible. */
+/* Begins to listen. Reports it and returns false if that is not possible. */
 bool zr_http_start(struct zr_serve *s);
 void zr_http_stop(struct zr_serve *s);
-/* Answers what has come, or waits for so many milliseconds. */
+/* Answers pending requests, or waits for this many milliseconds. */
 void zr_http_run(struct zr_serve *s, int wait_ms);
 unsigned zr_http_port(const struct zr_serve *s);
 void zr_http_drop_pages(struct zr_serve *s);

@@ -229,7 +229,7 @@ static void keep_within(size_t *first, size_t selected, size_t height) {
         *first = selected - height + 1;
 }
 
-/* Whoever was chosen stays chosen while lines are sorted anew. One that has gone leaves its line to the next. */
+/* The selected process stays selected while lines are sorted. If it is gone, the next one takes its line. */
 static void follow(struct top *t, const struct zr_row *row, size_t rows) {
     size_t i = 0;
     while (i < rows &&
@@ -241,7 +241,7 @@ static void follow(struct top *t, const struct zr_row *row, size_t rows) {
         t->selected = rows ? rows - 1 : 0;
 }
 
-/* After a key that moves: from now on this one. The first line is whoever is first. */
+/* After a key that moves, this process is selected; on the first line, whichever is first. */
 static void follow_selected(struct top *t, const struct zr_row *row, size_t rows) {
     t->followed = 0;
     *t->followed_job = '\0';

@@ -74,7 +74,7 @@ void zr_label(char *labels, size_t size, const char *name, const char *value);
 /* --- model.c ---------------------------------------------------------------------------------------- */
 /* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
 enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
-/* What one user has of a model: whoever makes up processes, jobs and fields leaves room for the others. */
+/* What one user takes of a model: a user who makes up processes, jobs and fields leaves room for others. */
 enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
 
 /* The last ZR_HISTORY values, one every `every` nanoseconds; between two the highest counts. */
