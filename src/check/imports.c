@@ -1,8 +1,8 @@
 /*
  * check:ipc: which processes have an IPC handle open, and who has freed the block behind it. They meet at an empty file
- * in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read lock on that byte for as long
- * as the fact is true. A process that frees asks the kernel who has the handle open, one that has it open polls for who
- * has freed it, and the kernel drops the locks of processes that end.
+ * in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read lock on that byte for as
+ * long as the fact is true. A process that frees asks the kernel who has the handle open, one that has it open polls
+ * for who has freed it, and the kernel drops the locks of processes that end.
  */
 #include "check/check.h"
 

@@ -1,10 +1,10 @@
 /*
  * The worker thread, and the calls that wait for it. A descriptor is in one list, which is its state; one lock guards
- * them all, and is not held while the driver is called. The worker has one descriptor in hand at a time. It takes over a
- * freed block, verifies its red zone, holds it back if it may, and gives it to the driver: if commands may still use it
- * (BLOCKING, DEFER) only once the devices are idle, else at once, since the driver does the waiting. When memory is
- * short, a context is destroyed or the process ends, the thread that waits gives back unverified what the worker did not
- * get to in time, but never what it has in hand.
+ * them all, and is not held while the driver is called. The worker has one descriptor in hand at a time. It takes over
+ * a freed block, verifies its red zone, holds it back if it may, and gives it to the driver: if commands may still use
+ * it (BLOCKING, DEFER) only once the devices are idle, else at once, since the driver does the waiting. When memory is
+ * short, a context is destroyed or the process ends, the thread that waits gives back unverified what the worker did
+ * not get to in time, but never what it has in hand.
  */
 #include "check/check.h"
 

@@ -19,8 +19,8 @@ bool zr_enter(struct zr_call *call, enum zr_entry entry) {
     return true;
 }
 
-/* The code with which this call is to fail, or success. Counts the calls of each rule. */
-static ze_result_t inject(enum zr_entry entry) {
+/* Counts the calls of each rule of `inject`. */
+ZR_COLD ze_result_t zr_descend(enum zr_entry entry, uint64_t *start) {
     static uint64_t calls[ZR_INJECT_MAX];
     ze_result_t code = ZE_RESULT_SUCCESS;
 
@@ -32,12 +32,6 @@ static ze_result_t inject(enum zr_entry entry) {
     }
     if (code != ZE_RESULT_SUCCESS)
         zr_count(ZR_F_INJECTED_CALLS, 1);
-    return code;
-}
-
-ZR_COLD ze_result_t zr_descend(enum zr_entry entry, uint64_t *start) {
-    ze_result_t code = inject(entry);
-
     *start = zr_now();
     return code;
 }

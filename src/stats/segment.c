@@ -139,7 +139,7 @@ static bool fail(const char *what, const char *path, int fd, void *map) {
 }
 
 /*
- * Creates a file with a new name, so it is nobody else's; -1 on failure. It gets its name once it holds the pid, so that
+ * Creates a file with a new name, so it is nobody else's; -1 on failure. It is named once it holds the pid, so that
  * what a killed process leaves behind is recognised as dead. Writing beyond the limit for files would raise SIGXFSZ.
  */
 static int create_file(char *path, size_t size, uint64_t *nonce) {
