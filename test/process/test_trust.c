@@ -248,6 +248,27 @@ START_TEST(root_removes_what_others_have_left_only_when_asked) {
 }
 END_TEST
 
+/* For a reader who may not see what a process has mapped, its owner is all there is to tell a forgery by. */
+START_TEST(a_segment_of_another_user_than_the_process_is_a_forgery) {
+    struct zeroute_segment_header forged = dead;
+    struct stat st;
+    char path[64];
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    ck_assert_int_eq(stat("/proc/self/ns/pid", &st), 0);
+    forged.pid = (uint32_t)getpid();
+    forged.pid_namespace = st.st_ino;
+    forged.boot_id[0] = '\0';
+    snprintf(path, sizeof path, "/dev/shm/zeroute.%d.0000000000000bad", (int)getpid());
+    write_file(AT_FDCWD, path, &forged, sizeof forged);
+    ck_assert_int_eq(chown(path, 65534, 65534), 0);
+    int code = sh(NOBODY "$Z stat --json");
+    unlink(path);
+    ck_assert_int_eq(code, 0);
+    ck_assert_msg(strstr(out, "forged: it belongs to user 65534, and process"), "%.2000s", out);
+}
+END_TEST
+
 /* A user who locks a segment of their own, as a writer does, and waits: it says to be of this process here. */
 START_TEST(a_segment_that_another_process_holds_is_a_forgery) {
     struct zeroute_segment_header forged = dead;
@@ -531,6 +552,7 @@ int main(void) {
     tcase_add_test(t, what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is);
     tcase_add_test(t, no_link_on_the_way_to_a_users_dev_shm_is_followed);
     tcase_add_test(t, root_removes_what_others_have_left_only_when_asked);
+    tcase_add_test(t, a_segment_of_another_user_than_the_process_is_a_forgery);
     tcase_add_test(t, a_segment_that_another_process_holds_is_a_forgery);
     tcase_add_test(t, no_user_adds_to_the_job_of_another);
     tcase_add_loop_test(t, a_segment_of_thousands_of_histograms_does_not_hold_up_the_others, 0, 3);
