@@ -87,7 +87,8 @@ static void show_settings(FILE *to, const char *list) {
         fprintf(to, " %s:%s", setting->name, zr_shown(strndupa(at + name + 1, value)));
         any = true;
     }
-    fprintf(to, "%s\n", any ? "" : " all settings at their defaults");
+    if (!any)
+        fputs(" all settings at their defaults", to);
 }
 
 static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
@@ -122,9 +123,18 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
     fputs("  host: ", to);
     zr_text_wrap(to, 8, (int)page_width(to), line);
     if (c->counted.found) {
-        fprintf(to, "  zeroute: %s allocated, %llu calls seen,", zr_text_bytes(a, c->counted.allocated),
+        char *text = NULL;
+        size_t length;
+        FILE *in = open_memstream(&text, &length);
+        if (!in)
+            return;
+        fprintf(in, "%s allocated, %llu calls seen,", zr_text_bytes(a, c->counted.allocated),
                 (unsigned long long)c->counted.calls);
-        show_settings(to, c->counted.settings);
+        show_settings(in, c->counted.settings);
+        fclose(in);
+        fputs("  zeroute: ", to);
+        zr_text_wrap(to, 11, (int)page_width(to), text);
+        free(text);
     }
 }
 
