@@ -6,6 +6,8 @@
  *   handles DRIVER tables       by the tables of the library alone
  *   handles DRIVER threads      four threads do it while the tables are found
  */
+#include "way.h"
+
 #include <dlfcn.h>
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
@@ -15,15 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        ze_result_t result_ = (call);                                                                                  \
-        if (result_ != ZE_RESULT_SUCCESS) {                                                                            \
-            printf("%s: %#x\n", #call, (unsigned)result_);                                                             \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 enum { MEM = 15, CALLS = 3, SIZE = 1 << 20 };
 struct core {
@@ -63,7 +56,7 @@ static void get(void *library, const char *name, int hidden, void *table) {
         puts(dlerror());
         exit(1);
     }
-    CHECK(getter(ZE_MAKE_VERSION(1, 14), table));
+    WAY_CHECK(getter(ZE_MAKE_VERSION(1, 14), table));
 }
 
 static void get_all(void *library, int hidden, struct functions *f) {
@@ -99,9 +92,9 @@ static void use(const ze_mem_dditable_t *mem, ze_context_handle_t context, ze_de
     void *block[CALLS];
 
     for (int i = 0; i < CALLS; i++)
-        CHECK(mem->pfnAllocDevice(context, &desc, SIZE, 0, device, &block[i]));
+        WAY_CHECK(mem->pfnAllocDevice(context, &desc, SIZE, 0, device, &block[i]));
     for (int i = 0; i < CALLS; i++)
-        CHECK(mem->pfnFree(context, block[i]));
+        WAY_CHECK(mem->pfnFree(context, block[i]));
 }
 
 static ze_context_handle_t shared_context;
@@ -131,19 +124,19 @@ static int threads(void *library, struct functions *f, ze_driver_handle_t driver
     pthread_t thread[4];
 
     get_all(library, 1, &hidden);
-    CHECK(hidden.driver.known.pfnGet(&one, &driver));
-    CHECK(hidden.context.known.pfnCreate(driver, &desc, &shared_context));
-    CHECK(hidden.device.known.pfnGet(driver, &one, &shared_device));
+    WAY_CHECK(hidden.driver.known.pfnGet(&one, &driver));
+    WAY_CHECK(hidden.context.known.pfnCreate(driver, &desc, &shared_context));
+    WAY_CHECK(hidden.device.known.pfnGet(driver, &one, &shared_device));
     for (int i = 0; i < 4; i++)
         pthread_create(&thread[i], NULL, work, NULL);
     await_rounds(50);
-    CHECK(f->driver.known.pfnGet(&one, &driver));
+    WAY_CHECK(f->driver.known.pfnGet(&one, &driver));
     await_rounds(200);
     atomic_store(&stop, 1);
     for (int i = 0; i < 4; i++)
         pthread_join(thread[i], NULL);
     use(table_of(shared_context), shared_context, shared_device);
-    CHECK(hidden.context.known.pfnDestroy(shared_context));
+    WAY_CHECK(hidden.context.known.pfnDestroy(shared_context));
     printf("%d rounds\n", atomic_load(&rounds));
     return 0;
 }
@@ -160,25 +153,25 @@ int main(int argc, char **argv) {
     if (!library)
         return puts(dlerror()), 1;
     get_all(library, 0, &f);
-    CHECK(f.global.pfnInit(0));
+    WAY_CHECK(f.global.pfnInit(0));
     if (strcmp(how, "threads") == 0)
         return threads(library, &f, driver);
-    CHECK(f.driver.known.pfnGet(&one, &driver));
-    CHECK(f.device.known.pfnGet(driver, &one, &device));
+    WAY_CHECK(f.driver.known.pfnGet(&one, &driver));
+    WAY_CHECK(f.device.known.pfnGet(driver, &one, &device));
     for (int i = 0; i < 3; i++) {
         ze_context_handle_t context;
         ze_context_handle_t (*get_default)(ze_driver_handle_t);
 
         *(void **)&get_default = ((void **)&f.driver)[8];
         if (i < 2)
-            CHECK(f.context.known.pfnCreate(driver, &desc, &context));
+            WAY_CHECK(f.context.known.pfnCreate(driver, &desc, &context));
         else
             context = get_default(driver);
         use(strcmp(how, "tables") == 0 ? &f.mem.known : table_of(context), context, device);
         if (strcmp(how, "tables") != 0)
             printf("%s\n", protection(table_of(context)));
         if (i < 2)
-            CHECK(f.context.known.pfnDestroy(context));
+            WAY_CHECK(f.context.known.pfnDestroy(context));
     }
     return 0;
 }

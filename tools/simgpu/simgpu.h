@@ -381,16 +381,7 @@ ze_result_t sim_zeCommandListImmediateAppendCommandListsExp(ze_command_list_hand
                                                             ze_command_list_handle_t *, ze_event_handle_t, uint32_t,
                                                             ze_event_handle_t *);
 
-#define SIM_TABLE(layer, table)
 #define SIM_CALL(since, function) __typeof__(function) sim_##function;
-#define SIM_OWN(since, function)
-#define SIM_STUB(since, function)
-#define SIM_END(layer, table)
 #include "tables.def"
-#undef SIM_TABLE
-#undef SIM_CALL
-#undef SIM_OWN
-#undef SIM_STUB
-#undef SIM_END
 
 #endif

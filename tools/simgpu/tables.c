@@ -23,11 +23,6 @@ struct slot {
     }                                                                                                                  \
     ;
 #include "tables.def"
-#undef SIM_TABLE
-#undef SIM_CALL
-#undef SIM_OWN
-#undef SIM_STUB
-#undef SIM_END
 
 struct table {
     const char *layer, *name;
@@ -35,17 +30,8 @@ struct table {
     size_t count;
 };
 static const struct table tables[] = {
-#define SIM_TABLE(layer, table)
-#define SIM_CALL(since, function)
-#define SIM_OWN(since, function)
-#define SIM_STUB(since, function)
 #define SIM_END(layer, table) {#layer, #table, layer##_##table, sizeof(layer##_##table) / sizeof(struct slot)},
 #include "tables.def"
-#undef SIM_TABLE
-#undef SIM_CALL
-#undef SIM_OWN
-#undef SIM_STUB
-#undef SIM_END
 };
 #define TABLES (sizeof(tables) / sizeof(tables[0]))
 
@@ -170,17 +156,8 @@ static ze_result_t fill(ze_api_version_t version, const struct table *table, voi
 }
 
 enum {
-#define SIM_TABLE(layer, table)
-#define SIM_CALL(since, function)
-#define SIM_OWN(since, function)
-#define SIM_STUB(since, function)
 #define SIM_END(layer, table) TABLE_##layer##_##table,
 #include "tables.def"
-#undef SIM_TABLE
-#undef SIM_CALL
-#undef SIM_OWN
-#undef SIM_STUB
-#undef SIM_END
 };
 
 #define SIM_TABLE(layer, table)                                                                                        \
@@ -189,16 +166,7 @@ enum {
     ze_result_t layer##Get##table##ProcAddrTable(ze_api_version_t version, void *out) {                                \
         return fill(version, &tables[TABLE_##layer##_##table], out);                                                   \
     }
-#define SIM_CALL(since, function)
-#define SIM_OWN(since, function)
-#define SIM_STUB(since, function)
-#define SIM_END(layer, table)
 #include "tables.def"
-#undef SIM_TABLE
-#undef SIM_CALL
-#undef SIM_OWN
-#undef SIM_STUB
-#undef SIM_END
 
 /* --- tables behind handles: loaders from 1.24 on, with ZE_extension_driver_ddi_handles -------- */
 
