@@ -46,16 +46,20 @@ static bool is_abandoned(const struct zeroute_process *p, int fd, const struct s
  */
 static bool found_by_who_may(const struct zeroute_process *p) {
     char path[64], line[256];
-    unsigned id[4];
-    int pid;
     bool may = false;
-    if (sscanf(p->path, "/proc/%d/", &pid) != 1)
+    if (strncmp(p->path, "/proc/", 6) != 0)
         return true;
-    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    snprintf(path, sizeof path, "/proc/%ld/status", strtol(p->path + 6, NULL, 10));
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "Uid: %u %u %u %u", &id[0], &id[1], &id[2], &id[3]) == 4)
-            may = (id[0] == 0 || id[0] == p->uid) && id[1] == id[0] && id[2] == id[0] && id[3] == id[0];
+    while (f && fgets(line, sizeof line, f)) {
+        char *at = line + 4;
+        if (strncmp(line, "Uid:", 4) != 0)
+            continue;
+        unsigned long first = strtoul(at, &at, 10);
+        may = first == 0 || first == p->uid;
+        for (int others = 3; others > 0; others--)
+            may = strtoul(at, &at, 10) == first && may;
+    }
     if (f)
         fclose(f);
     return may;
