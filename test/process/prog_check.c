@@ -480,25 +480,31 @@ static void clean(void) {
     end();
 }
 
-/* The free comes before the command that uses the block is done: what v1 adapters let programs do. */
-static void in_flight(void) {
-    enum { SIZE = 1 << 20 };
-    static unsigned char out[SIZE];
+/* The free comes before the command that reads the block is done: it reads what was there. Policy 0: zeMemFree. */
+static void free_under_its_reader(size_t size, uint32_t policy, void (*meanwhile)(void)) {
+    static unsigned char out[4 * MIB];
     begin();
     ze_command_list_handle_t later = immediate(&gpu, 0, false);
     ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
-    void *p = on_card(&gpu, 0, SIZE), *q = on_card(&gpu, 0, SIZE);
-    write_bytes(p, 0, SIZE);
-    OK(zeCommandListAppendMemoryCopy(later, q, p, SIZE, done, 1, &go));
-    OK(zeMemFree(gpu.context, p));
+    void *p = on_card(&gpu, 0, size), *q = on_card(&gpu, 0, size);
+    write_bytes(p, 0, size);
+    OK(zeCommandListAppendMemoryCopy(later, q, p, size, done, 1, &go));
+    OK(policy ? free_with(&gpu, p, policy) : zeMemFree(gpu.context, p));
+    if (meanwhile)
+        meanwhile();
     OK(zeEventHostSignal(go));
     OK(zeEventHostSynchronize(done, UINT64_MAX));
-    read_bytes(out, q, SIZE);
-    for (int i = 0; i < SIZE; i++)
+    read_bytes(out, q, size);
+    for (size_t i = 0; i < size; i++)
         EXPECT(out[i] == 0x5a);
     OK(zeMemFree(gpu.context, q));
     OK(zeCommandListDestroy(later));
     end();
+}
+
+/* What v1 adapters let programs do. */
+static void in_flight(void) {
+    free_under_its_reader(1 * MIB, 0, NULL);
 }
 
 /* The list waits for what this very thread does after the frees; the blocks themselves are not in use. */
@@ -538,29 +544,16 @@ static void waits_for_us_copying(void) {
     free_while_waiting(later, 4 * MIB);
 }
 
-/* What DEFER leaves to its reader stays for it, even when a context goes or free memory is asked for meanwhile. */
-static void deferred(void) {
-    enum { SIZE = 4 << 20 };
-    static unsigned char out[SIZE];
-    begin();
+static void drain_everything(void) {
     struct gpu other = gpu;
-    ze_command_list_handle_t later = immediate(&gpu, 0, false);
-    ze_event_handle_t go = new_event(&gpu), done = new_event(&gpu);
-    void *p = on_card(&gpu, 0, SIZE), *q = on_card(&gpu, 0, SIZE);
-    write_bytes(p, 0, SIZE);
-    OK(zeCommandListAppendMemoryCopy(later, q, p, SIZE, done, 1, &go));
-    OK(free_with(&gpu, p, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE));
     use_driver(&other, gpu.driver);
     OK(zeContextDestroy(other.context));
     usable_memory(gpu.card[0]);
-    OK(zeEventHostSignal(go));
-    OK(zeEventHostSynchronize(done, UINT64_MAX));
-    read_bytes(out, q, SIZE);
-    for (int i = 0; i < SIZE; i++)
-        EXPECT(out[i] == 0x5a);
-    OK(zeMemFree(gpu.context, q));
-    OK(zeCommandListDestroy(later));
-    end();
+}
+
+/* What DEFER leaves to its reader stays for it, even when a context goes or free memory is asked for meanwhile. */
+static void deferred(void) {
+    free_under_its_reader(4 * MIB, ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE, drain_everything);
 }
 
 static ze_event_handle_t signalled;
