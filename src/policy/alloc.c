@@ -226,14 +226,16 @@ static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a
 /* No memory for a descriptor: we could not answer queries about a larger block, so it must have the exact size. */
 static ZR_COLD ze_result_t unregistered(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t held,
                                         void **out) {
-    struct zr_alloc exact = *a;
+    ze_result_t result = ZE_RESULT_SUCCESS;
 
     zr_limit_untake(number, held);
-    if (held == a->size)
-        return ZE_RESULT_SUCCESS;
-    ZR_BELOW(call, zeMemFree)(a->context, *out);
-    exact.reusable = false;
-    return zr_policy_alloc(call, &exact, out);
+    if (held != a->size) {
+        ZR_BELOW(call, zeMemFree)(a->context, *out);
+        held = a->size;
+        result = from_driver(call, a, number, &held, out);
+        zr_limit_untake(number, held); /* nothing if it was refused */
+    }
+    return result;
 }
 
 ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out) {

@@ -153,15 +153,15 @@ export -f killed_first
 promise "a kill while the segment is made leaves nothing behind" in_private_shm killed_first
 
 # No pages for our own books, from the n-th request on: the program does what it does without us.
-without_pages() { # PRESET N
+without_pages() { # CONF N
     local with
-    with=$(NO_PAGES=$2 LD_PRELOAD=$B/test/process/libno_pages.so:$B/libzeroute.so ZEROUTE_CONF=preset:$1 \
+    with=$(NO_PAGES=$2 LD_PRELOAD=$B/test/process/libno_pages.so:$B/libzeroute.so ZEROUTE_CONF=$1 \
         timeout 60 "$B/test/process/memory" 2>/dev/null) || { echo "exit code $?: ${with##*$'\n'}"; return 1; }
     same "$with" "$("$B/test/process/memory")"
 }
-for preset in observe reroute; do
+for conf in preset:observe preset:reroute check:all; do
     for n in $([ -n "${LONG:-}" ] && seq 0 40 || echo 0 1 2 5 9); do
-        promise "no pages from the ${n}th on, $preset" without_pages $preset "$n"
+        promise "no pages from the ${n}th on, $conf" without_pages $conf "$n"
     done
 done
 
