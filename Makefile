@@ -27,8 +27,8 @@ LIB_LDFLAGS := -shared -Wl,-soname,libzeroute.so -Wl,--version-script=src/libzer
 ALLOC_SRC := $(wildcard src/cache/*.c) src/base/pages.c src/base/lifecycle.c src/base/log.c src/base/entries.c
 
 # --- the command ------------------------------------------------------------------------------------
-TOOL_SRC := $(filter-out tools/simgpu/%,$(wildcard tools/*.c tools/*/*.c))
-TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/simgpu/config.o \
+TOOL_SRC := $(wildcard tools/*.c tools/*/*.c)
+TOOL_OBJ := $(TOOL_SRC:%.c=$(B)/tool/%.o) $(B)/tool/tools/bed/simgpu/config.o \
             $(patsubst %.c,$(B)/tool/%.o,$(ALLOC_SRC) src/base/settings.c)
 # Parts of pages, linked in as they are: each a text, ended by a NUL.
 PAGE_SRC := $(wildcard tools/report/*.html tools/report/*.css tools/report/*.js) $(wildcard tools/watch/page/*)
@@ -42,11 +42,11 @@ $(B)/tool/tools/watch/http.o $(B)/tool/tools/common/version.o: BASE += -DZR_WITH
 endif
 
 # --- the simulated GPU ------------------------------------------------------------------------------
-SIM_SRC := $(wildcard tools/simgpu/*.c)
+SIM_SRC := $(wildcard tools/bed/simgpu/*.c)
 SIM_OBJ := $(SIM_SRC:%.c=$(B)/sim/%.o)
 
-# --- the stand-in xe device: nothing of ours, a preload for the real driver (test/driver/README.md) --
-STANDIN_SRC := $(filter-out test/driver/prog_% test/driver/uapi_check.c,$(wildcard test/driver/*.c))
+# --- the stand-in xe device: nothing of ours, a preload for the real driver (tools/bed/standin/README.md)
+STANDIN_SRC := $(wildcard tools/bed/standin/*.c)
 STANDIN_OBJ := $(STANDIN_SRC:%.c=$(B)/standin/%.o)
 STANDIN_BIN := $(patsubst test/driver/prog_%.c,$(B)/test/driver/%,$(wildcard test/driver/prog_*.c))
 
@@ -108,8 +108,8 @@ $(B)/libze_simgpu.so: $(SIM_OBJ)
 $(B)/libxe_standin.so: $(STANDIN_OBJ)
 	$(CC) $(LDSAN) $(LDFLAGS) -shared -Wl,-soname,libxe_standin.so -Wl,-z,defs -o $@ $(STANDIN_OBJ) -lpthread
 
-# --- beds: keeps a bed's children on the bed (test/bed) -----------------------------------------------
-$(B)/libbed_stay.so: test/stay/stay.c
+# --- beds: keeps a bed's children on the bed (tools/bed/bed) -----------------------------------------------
+$(B)/libbed_stay.so: tools/bed/stay/stay.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) -fPIC -shared -Wl,-soname,libbed_stay.so -o $@ $< -ldl
 
@@ -169,17 +169,18 @@ $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 # The same with other tables behind its handles.
 $(B)/test/process/libze_simodd.so: test/process/odd_driver.c $(SIM_OBJ)
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools/simgpu $(CFLAGS) $(LDSAN) $(LDFLAGS) -fPIC -shared -Wl,-soname,libze_simodd.so -Wl,-z,defs -Wl,-z,nodelete \
+	$(CC) $(BASE) -Itools/bed/simgpu $(CFLAGS) $(LDSAN) $(LDFLAGS) -fPIC -shared -Wl,-soname,libze_simodd.so -Wl,-z,defs -Wl,-z,nodelete \
 	  -Wl,--wrap=sim_object_init -o $@ $< $(SIM_OBJ) -lpthread
 
-# Compares test/driver/xe_uapi.h with a kernel header: XE_HEADERS=DIR has drm/xe_drm.h.
+# Compares tools/bed/standin/xe_uapi.h with a kernel header: XE_HEADERS=DIR has drm/xe_drm.h.
 standin-uapi:
-	$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) $(if $(XE_HEADERS),-isystem $(XE_HEADERS)) -fsyntax-only test/driver/uapi_check.c
+	$(CC) -std=gnu11 -D_GNU_SOURCE $(WARN) -Itools/bed/standin $(if $(XE_HEADERS),-isystem $(XE_HEADERS)) \
+	  -fsyntax-only test/driver/uapi_check.c
 .PHONY: standin-uapi
 
 $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
+	$(CC) $(BASE) -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
 tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 test: tests
@@ -306,14 +307,15 @@ $(B)/tidy/%.c: %.c .clang-tidy $(HEADERS)
 	@mkdir -p $(@D)
 	clang-tidy --quiet $< -- $(ANALYSIS) 2>/dev/null && touch $@
 
-# cppcheck: versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
+# cppcheck complains of alloca, which tools/bed/stay needs: between vfork and exec there is only the stack.
+# Versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
 lint: all
 	test/lint/columns
 	test/lint/layers $(B)
 	clang-format --dry-run -Werror $(filter %.c %.h %.cpp,$(shell git ls-files src include tools test examples 2>/dev/null))
 	cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	  $(shell cppcheck --help 2>/dev/null | grep -q check-level && echo --check-level=exhaustive) \
-	  -D__x86_64__ -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools src tools include
+	  -D__x86_64__ -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools -i tools/bed/stay src tools include
 
 clean:
 	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so

@@ -43,13 +43,13 @@ fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
 print(*(fields.get(name, "absent") for name in sys.argv[2:]))' "$@"
 }
 
-# on_the_stack [OPTIONS OF test/bed]: sets up Intel's driver and the newest SYCL runtime, and makes the folder $dir,
+# on_the_stack [OPTIONS]: sets up Intel's driver and the newest SYCL runtime, and makes the folder $dir,
 # which goes at the end. Ends the suite with the reason and the bed's exit code where that cannot be.
 on_the_stack() {
     local code=0
     dir=$(mktemp -d) || exit 1
     trap 'rm -rf "$dir"' EXIT
-    test/bed --on intel --runtime newest "$@" --setup >"$dir/setup" 2>&1 || code=$?
+    tools/bed/bed --on intel --runtime newest "$@" --setup >"$dir/setup" 2>&1 || code=$?
     [ $code = 0 ] || {
         tail -n 1 "$dir/setup"
         exit $code

@@ -34,7 +34,7 @@ def program(name):
 
 def bed(on, cards=1, *options):
     """The first words of a command line that starts a program on this bed."""
-    return [os.path.join(TOP, "test", "bed"), "--on", on, "--cards", str(cards), *options]
+    return [os.path.join(TOP, "tools", "bed", "bed"), "--on", on, "--cards", str(cards), *options]
 
 
 def surroundings(conf, **more):

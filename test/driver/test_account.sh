@@ -10,13 +10,13 @@ build=$PWD/${B:-build}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-test/bed --on intel true
+tools/bed/bed --on intel true
 if [ $? = 77 ]; then
     exit 77
 fi
 
 random_program() { # CONF SEED
-    ZEROUTE_CONF=$1 XE_STANDIN_COUNTS=$dir/counts test/bed --on intel --cards 2 "$build/zeroute" run --no-summary \
+    ZEROUTE_CONF=$1 XE_STANDIN_COUNTS=$dir/counts tools/bed/bed --on intel --cards 2 "$build/zeroute" run --no-summary \
         --json "$dir/json" -- "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
     python3 - "$dir/json" "$dir/own" <<'P'
 import json, sys
@@ -60,7 +60,7 @@ split() { # split BED
     local pid told
     export ZEROUTE_ROOT=$dir/split-$1 ZE_SIMGPU=devices:2,mirror:on
     mkdir "$ZEROUTE_ROOT" && mkfifo "$ZEROUTE_ROOT/end" && exec 8<>"$ZEROUTE_ROOT/end"
-    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe test/bed --on "$1" --cards 2 \
+    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe tools/bed/bed --on "$1" --cards 2 \
         "$build/test/driver/split" <"$ZEROUTE_ROOT/end" 8>&- >"$dir/held" 2>&1 &
     pid=$!
     until grep -q ready "$dir/held"; do
@@ -95,7 +95,7 @@ machine() { # machine COMMAND...
     )
 }
 counted() { awk -v name="$1" '$1 == name { print $2 }' "$XE_STANDIN_COUNTS"; }
-greedy() { LD_PRELOAD=$build/libzeroute.so test/bed --on intel "$build/test/driver/greedy" "$@"; }
+greedy() { LD_PRELOAD=$build/libzeroute.so tools/bed/bed --on intel "$build/test/driver/greedy" "$@"; }
 
 four_at_once() { # CONF
     local i sum=0 held
@@ -128,8 +128,8 @@ promise "four processes under observe make it spill" machine overflows
 nonsense() { # nonsense WHAT CONF [BED OPTION...]
     local what=$1 conf=$2 truth lie
     shift 2
-    truth=$(test/bed --on sim "$@" "$build/test/driver/free" 1024) || return 1
-    lie=$(ZE_SIMGPU=says_free:$what ZEROUTE_CONF=$conf test/bed --on sim "$@" "$build/zeroute" run --no-summary \
+    truth=$(tools/bed/bed --on sim "$@" "$build/test/driver/free" 1024) || return 1
+    lie=$(ZE_SIMGPU=says_free:$what ZEROUTE_CONF=$conf tools/bed/bed --on sim "$@" "$build/zeroute" run --no-summary \
         --json "$dir/json" -- "$build/test/driver/free" 1024 2>"$dir/err") || return 1
     grep -q '^sysman ' <<<"$truth" || { echo "Sysman says nothing: $truth"; return 1; }
     [ "$lie" = "$truth" ] || { printf '%s\nexpected\n%s\n' "$lie" "$truth"; return 1; }
@@ -139,7 +139,7 @@ f = json.load(open(sys.argv[1]))["processes"][0]["fields"]
 sys.exit(not f["free_memory.replaced_calls"] or f["device.0.free_memory.told_bytes"] != int(sys.argv[2]))' \
         "$dir/json" "${truth##* }"
 }
-loader=$(test/driver/fetch.sh driver)/lib/libze_loader.so.1
+loader=$(tools/bed/fetch.sh driver)/lib/libze_loader.so.1
 by_variable() { ZES_ENABLE_SYSMAN=1 nonsense "$@"; }
 for what in zero total double; do
     promise "a driver that says '$what' is free is corrected" by_variable $what route:native,free_memory:checked
@@ -149,8 +149,8 @@ done
 # Intel's driver tells the truth, and is left alone; a process that it does not know of is counted by the kernel.
 told() {
     local truth now
-    truth=$(test/bed --on intel "$build/test/driver/free" 512) || return 1
-    now=$(ZEROUTE_CONF=preset:safe test/bed --on intel "$build/zeroute" run --no-summary --json "$dir/json" -- \
+    truth=$(tools/bed/bed --on intel "$build/test/driver/free" 512) || return 1
+    now=$(ZEROUTE_CONF=preset:safe tools/bed/bed --on intel "$build/zeroute" run --no-summary --json "$dir/json" -- \
         "$build/test/driver/free" 512) || return 1
     # Sysman does not leave out what the driver keeps for itself: a program that asks there is told what it can have.
     same "$(grep -v sysman <<<"$now")" "$(grep -v sysman <<<"$truth")" &&
@@ -164,7 +164,7 @@ promise "the truth is passed on as it is" told
 # Three programs that leak, side by side: stat and doctor name what grows and since when, and doctor --watch as well.
 leak() { # leak KIND: started, its process id in $dir/KIND.pid
     mkdir "$dir/$1"
-    ZEROUTE_ROOT=$dir/$1 LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe test/bed --on intel \
+    ZEROUTE_ROOT=$dir/$1 LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe tools/bed/bed --on intel \
         "$build/test/driver/leak" "$1" >"$dir/$1.out" 2>&1 &
     echo $! >"$dir/$1.pid"
 }

@@ -1,11 +1,11 @@
 #!/bin/bash
-# What test/bed promises, with and without a mount namespace.
+# What tools/bed/bed promises, with and without a mount namespace.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
 . test/promise.sh
 
-bed() { test/bed --on intel "$@"; }
+bed() { tools/bed/bed --on intel "$@"; }
 
 # shellcheck disable=SC2016
 libc_of_child='grep -o "[^ ]*/libc\.so\.6" /proc/self/maps | head -n 1'
@@ -28,7 +28,7 @@ a_signal_reaches_the_program() {
     local dir code=0
     dir=$(mktemp -d)
     mkfifo "$dir/up"
-    test/bed --on intel sh -c 'echo up; exec sleep 60' >"$dir/up" &
+    tools/bed/bed --on intel sh -c 'echo up; exec sleep 60' >"$dir/up" &
     read -r _ <"$dir/up"
     kill -TERM $!
     wait $! || code=$?
@@ -52,17 +52,17 @@ the_folder_is_kept_and_names_may_have_spaces() {
     # shellcheck disable=SC2016
     printf '#!/bin/sh\necho "$PWD"\n' >"$dir/a b/my program"
     chmod +x "$dir/a b/my program"
-    same "$(cd "$dir/a b" && "$OLDPWD/test/bed" --on intel './my program')" "$dir/a b" || code=1
+    same "$(cd "$dir/a b" && "$OLDPWD/tools/bed/bed" --on intel './my program')" "$dir/a b" || code=1
     same "$(PATH="$dir/a b:$PATH" bed 'my program')" "$PWD" || code=1
     rm -rf "$dir"
     return $code
 }
 wrong_usage_is_2() {
     local code=0
-    test/bed --on nowhere true || code=$?
+    tools/bed/bed --on nowhere true || code=$?
     same $code 2 || return
     code=0
-    test/bed --on intel --cards 5 true || code=$?
+    tools/bed/bed --on intel --cards 5 true || code=$?
     same $code 2
 }
 a_loader_must_be_a_library() {
@@ -76,7 +76,7 @@ a_loader_must_be_a_library() {
 a_link_to_it_works_from_anywhere() {
     local dir code=0
     dir=$(mktemp -d)
-    ln -s "$PWD/test/bed" "$dir/my-bed"
+    ln -s "$PWD/tools/bed/bed" "$dir/my-bed"
     same "$(cd / && "$dir/my-bed" --on intel echo word)" word || code=1
     rm -rf "$dir"
     return $code
@@ -100,7 +100,7 @@ a_build_folder_that_cannot_be_written_is_told() {
     [ -z "$(ZEROUTE_BUILD=/dev/null/build bed true 2>"$folder/told")" ] || return
     grep 'ZEROUTE_BUILD' "$folder/told"
 }
-help_has_examples() { test/bed --help | grep -q Examples; }
+help_has_examples() { tools/bed/bed --help | grep -q Examples; }
 
 same_libc_in_children() {
     local parent child
@@ -162,7 +162,7 @@ the_command_runs_programs_inside() {
 }
 two_drivers_share_a_process() {
     [ -x build/test/process/bind_plt ] || { echo "no test programs built"; return 77; }
-    same "$(test/bed --on sim,intel --cards 2 build/test/process/bind_plt)" "4 devices"
+    same "$(tools/bed/bed --on sim,intel --cards 2 build/test/process/bind_plt)" "4 devices"
 }
 an_emptied_environment_leaves_the_bed() {
     same "$(bed env -i sh -c 'grep -c libxe_standin /proc/self/maps')" 0
@@ -185,13 +185,13 @@ a_bed_in_another_pid_namespace_removes_what_is_left_over_and_no_more() {
     dir=$(mktemp -d)
     mkfifo "$dir/up" "$dir/go"
     # shellcheck disable=SC2016
-    ZEROUTE_ROOT='' TMPDIR=$dir test/bed --on sim sh -c 'echo up; read -r _; test -d "$ZEROUTE_ROOT"' \
+    ZEROUTE_ROOT='' TMPDIR=$dir tools/bed/bed --on sim sh -c 'echo up; read -r _; test -d "$ZEROUTE_ROOT"' \
         >"$dir/up" <"$dir/go" &
     exec 7<>"$dir/go"
     read -r _ <"$dir/up"
     left=$dir/zeroute-bed.$(id -u)/left
     mkdir "$left"
-    TMPDIR=$dir unshare -pf --mount-proc test/bed --on sim true || code=1
+    TMPDIR=$dir unshare -pf --mount-proc tools/bed/bed --on sim true || code=1
     [ ! -e "$left" ] || { echo "$left is still there"; code=1; }
     exec 7>&-
     wait $! || { echo "the room of a bed in use is gone"; code=1; }
@@ -222,7 +222,7 @@ assert "libze_loader.so.1.8" in open("/proc/self/maps").read()'
 a_loader_of_ones_own_is_the_one_loaded() {
     local dir code=0
     dir=$(mktemp -d)
-    cp -L "$(test/driver/fetch.sh loader debian12)" "$dir/my-loader.so" || return 77
+    cp -L "$(tools/bed/fetch.sh loader debian12)" "$dir/my-loader.so" || return 77
     bed --loader "$dir/my-loader.so" python3 -c '
 import ctypes
 ctypes.CDLL("libze_loader.so.1")
@@ -235,10 +235,10 @@ assert "my-loader.so" in open("/proc/self/maps").read()' || code=1
 folder=$(mktemp -d) || exit 1
 trap 'rm -rf "$folder"' EXIT
 ZEROUTE_BEDS=$folder/beds ZEROUTE_DEBIAN_MIRROR=http://127.0.0.1:1/debian ZEROUTE_BED_DRIVER=fetched \
-    test/bed --on intel true >"$folder/driver" 2>&1 &
+    tools/bed/bed --on intel true >"$folder/driver" 2>&1 &
 without_mirror=$!
 ZEROUTE_BEDS=$folder/beds PIP_INDEX_URL=http://127.0.0.1:1/simple PIP_RETRIES=0 \
-    test/sycl/env.sh newest >"$folder/runtime" 2>&1 &
+    tools/bed/env.sh newest >"$folder/runtime" 2>&1 &
 without_index=$!
 
 # More libraries than a pipe holds, behind one more than the machine has.
@@ -249,16 +249,16 @@ cat >"$folder/bin/ldconfig" <<'SH'
 yes '	libother.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libother.so.1' | head -n 4000
 SH
 chmod +x "$folder/bin/ldconfig"
-of_the_machine() { FIRST=$1 PATH=$folder/bin:$PATH test/bed --on "$2" --setup 2>&1; }
+of_the_machine() { FIRST=$1 PATH=$folder/bin:$PATH tools/bed/bed --on "$2" --setup 2>&1; }
 the_machines_own_driver_is_taken() { of_the_machine libze_intel_gpu.so.1 intel | grep 'driver of the system'; }
 the_machines_own_loader_is_taken() { of_the_machine libze_loader.so.1 sim | grep 'driver of the system'; }
 without_a_loader_one_is_fetched() { of_the_machine '' sim | grep "driver .*unstable"; }
 a_place_that_cannot_be_written_is_a_skip() {
     local code=0
-    ZEROUTE_BEDS=/dev/null/beds test/bed --on intel true || code=$?
+    ZEROUTE_BEDS=/dev/null/beds tools/bed/bed --on intel true || code=$?
     same $code 77 || return
     code=0
-    ZEROUTE_BEDS=/dev/null/beds test/sycl/env.sh newest || code=$?
+    ZEROUTE_BEDS=/dev/null/beds tools/bed/env.sh newest || code=$?
     same $code 77
 }
 skipped() { # CODE FILE

@@ -8,7 +8,7 @@ build=${B:-build}
 # on CARDS CONF PART: the program's output and errors in $out
 on() {
     out=$(ZEROUTE_TOOL=$PWD/$build/zeroute LD_PRELOAD=$PWD/$build/libzeroute.so ZEROUTE_CONF=$2 \
-        timeout 60 test/bed --on intel --cards "$1" "$build/test/process/check" "$3" 2>&1) && return
+        timeout 60 tools/bed/bed --on intel --cards "$1" "$build/test/process/check" "$3" 2>&1) && return
     echo "$out"
     return 1
 }
@@ -19,7 +19,7 @@ finds() { on "$1" check:all,check_wait:20s "$2" && shown has "$3"; }
 once() { on "$1" check:all,check_wait:20s "$2" && shown [ "$(grep -c "check: $3" <<<"$out")" = 1 ]; }
 silent() { on "$1" "$2" "$3" && shown quiet; }
 
-test/bed --on intel true
+tools/bed/bed --on intel true
 if [ $? = 77 ]; then
     exit 77
 fi
@@ -60,7 +60,7 @@ done
 promise "deferred is left alone" silent 1 check:all deferred
 # Half an hour of everything at random (prog_soak.c): no error is found where there is none.
 soaked() {
-    test/bed --on sim --cards 2 "$build/zeroute" run --check all --check-wait 500ms --fail-on-error --no-summary \
+    tools/bed/bed --on sim --cards 2 "$build/zeroute" run --check all --check-wait 500ms --fail-on-error --no-summary \
         --discard -- "$build/test/process/soak" "${SOAK_SECONDS:-1800}" 4 1 2>&1
 }
 if [ -n "${LONG:-}" ] && [ -x "$build/test/process/soak" ]; then

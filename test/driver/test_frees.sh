@@ -28,7 +28,7 @@ text_of() {
 # What must be refused where blocks are cached; the rest is the driver's to answer.
 is_ours() { case $2 in reroute) case $1 in context | orphaned) false ;; esac ;; *) false ;; esac; }
 
-on() { test/bed --on "$1" "${@:2}"; }
+on() { tools/bed/bed --on "$1" "${@:2}"; }
 free_wrongly() { # BED PRESET KIND
     local wanted got
     if is_ours "$3" "$2"; then

@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=$PWD/${B:-build}
 on_the_stack
 sim=$build/libze_simgpu.so
-driver=$(test/bed --on intel bash -c 'ls "${LD_LIBRARY_PATH##*:}"/libze_intel_gpu.so.1' 2>/dev/null) || driver=
+driver=$(tools/bed/bed --on intel bash -c 'ls "${LD_LIBRARY_PATH##*:}"/libze_intel_gpu.so.1' 2>/dev/null) || driver=
 [ -f "$driver" ] || driver=$(ldconfig -p | awk '/libze_intel_gpu\.so\.1 .*x86-64/ && !found++ { print $NF }')
 [ -f "$driver" ] || driver=${ZEROUTE_BEDS:-$build/beds}/unstable/lib/libze_intel_gpu.so.1
 cp -L "$driver" "$dir/libze_intel_gpu2.so.1" || exit 1
@@ -21,7 +21,7 @@ ways() { # ways LOADER DRIVERS SETTINGS [ENVIRONMENT... -- BINDING...]
         environment+=("$1")
         shift
     done
-    ZE_SIMGPU=$settings test/bed --on intel,sim --cards 2 --loader "$loader" \
+    ZE_SIMGPU=$settings tools/bed/bed --on intel,sim --cards 2 --loader "$loader" \
         env "ZE_ENABLE_ALT_DRIVERS=$drivers" "${environment[@]}" test/driver/ways "$build" "${@:2}"
 }
 
@@ -46,7 +46,7 @@ counted_by_dpctl() { # counted_by_dpctl DRIVERS SETTINGS ENVIRONMENT...
     local drivers=$1 settings=$2 pid json
     shift 2
     ZE_SIMGPU=$settings LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=preset:observe env "$@" \
-        test/bed --on intel,sim --cards 2 --runtime newest --python \
+        tools/bed/bed --on intel,sim --cards 2 --runtime newest --python \
         -c "import os, sys; os.environ['ZE_ENABLE_ALT_DRIVERS'] = '$drivers'
 exec(open('test/sycl/usm_right.py').read())" >"$dir/out" 2>&1 &
     pid=$!

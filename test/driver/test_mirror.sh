@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
 on_the_stack --cards 4
-test/bed --on intel --runtime newest --cards 4 "$B/zeroute" mirror-test --all --markdown --step 64MiB --count 4 \
+tools/bed/bed --on intel --runtime newest --cards 4 "$B/zeroute" mirror-test --all --markdown --step 64MiB --count 4 \
     --keep 512MiB >"$dir/table" 2>"$dir/errors"
 [ $? -le 1 ] || cat "$dir/table" "$dir/errors"
 
@@ -37,7 +37,7 @@ promise "route:sycl alone changes nothing of the mirror" row 'SYCL v2, route:syc
 
 imports_stay_under_eager() {
     local json
-    json=$(test/bed --on intel --cards 2 "$B/zeroute" mirror-test --json --backing eager --step 64MiB --count 3 \
+    json=$(tools/bed/bed --on intel --cards 2 "$B/zeroute" mirror-test --json --backing eager --step 64MiB --count 3 \
         --keep 512MiB)
     grep -q '"verdict": "not mirrored"' <<<"$json" &&
         [ "$(sed -n 's/.*"import_bytes": \([0-9]*\).*/\1/p' <<<"$json" | tail -n 1)" -ge $((3 * 64 << 20)) ] &&
@@ -47,7 +47,7 @@ promise "imports stay under backing:eager" imports_stay_under_eager
 
 # copy PRESET: "before N after N same" of a copy from card to card
 copy() {
-    test/bed --on intel --cards 2 "$B/zeroute" run --no-summary --preset "$1" -- "$B/test/process/mirror_copy" |
+    tools/bed/bed --on intel --cards 2 "$B/zeroute" run --no-summary --preset "$1" -- "$B/test/process/mirror_copy" |
         tail -n 1
 }
 copy_under_owner() { same "$(copy mitigate)" 'before 0 after 8192 same'; }

@@ -43,13 +43,13 @@ installed=$(echo '#include <level_zero/ze_api.h>' | ${CC:-cc} -M -xc - | tr ' \\
 promise "the installed headers have no allocation that we do not know" none_is_unknown "$(of_header "$installed")"
 newest() {
     local folder
-    folder=$(test/driver/fetch.sh headers) || return $?
+    folder=$(tools/bed/fetch.sh headers) || return $?
     none_is_unknown "$(of_header "$folder/level_zero/ze_api.h")"
 }
 promise "the newest headers have no allocation that we do not know" newest
 driver() {
     local folder file
-    folder=$(test/driver/fetch.sh driver) || return $?
+    folder=$(tools/bed/fetch.sh driver) || return $?
     file=$folder/lib/libze_intel_gpu.so.1
     [ -f "$file" ] || file=$(ldconfig -p | awk '/libze_intel_gpu\.so\.1 .*x86-64/ && !n++ { print $NF }')
     none_is_unknown "$(

@@ -20,8 +20,8 @@ tried() {
     return 77
 }
 works() { # works ENVIRONMENT...: bindings of every kind, and data through the newest runtime
-    env "$@" test/bed --on intel --cards 2 test/driver/ways "$build" &&
-        env "$@" LD_PRELOAD="$build/libzeroute.so" test/bed --on intel --cards 2 --runtime "${runtime:-newest}" \
+    env "$@" tools/bed/bed --on intel --cards 2 test/driver/ways "$build" &&
+        env "$@" LD_PRELOAD="$build/libzeroute.so" tools/bed/bed --on intel --cards 2 --runtime "${runtime:-newest}" \
             --python test/sycl/usm_right.py
 }
 of_debian() {
@@ -29,21 +29,21 @@ of_debian() {
     while read -r part name suite package version; do
         case $part in '#'* | '') continue ;; esac
         [ "$suite" = unstable ] || continue
-        now=$(test/driver/fetch.sh newest "$suite" "$package") || return $?
+        now=$(tools/bed/fetch.sh newest "$suite" "$package") || return $?
         [ "$now" != "$version" ] || continue
         rm -rf "$beds/newest"
         mkdir -p "$beds/newest"
         ln -s "$beds/python" "$beds/sycl" "$beds/newest/"
         tried "$part $name: $package $now (shown to work: $version)" works "ZEROUTE_BEDS=$beds/newest" || return $?
-        echo "$part $name: $package $now works; test/driver/versions has $version" >&3
+        echo "$part $name: $package $now works; tools/bed/versions has $version" >&3
         rm -rf "$beds/newest"
-    done <test/driver/versions
+    done <tools/bed/versions
 }
 promise "Debian's newest loader and driver work" of_debian
 of_pypi() {
     local python now pinned row runtime
-    python=$(test/sycl/env.sh --python) || return $?
-    pinned=$(grep -vE '^(#|$)' test/sycl/runtimes | tail -n 1)
+    python=$(tools/bed/env.sh --python) || return $?
+    pinned=$(grep -vE '^(#|$)' tools/bed/runtimes | tail -n 1)
     now=$("$python" -m pip index versions intel-sycl-rt --disable-pip-version-check 2>/dev/null |
         sed -n 's/^intel-sycl-rt (\(.*\))$/\1/p')
     [ -n "$now" ] || { echo "PyPI cannot be asked"; return 77; }

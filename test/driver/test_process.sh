@@ -11,13 +11,13 @@ on_bed() { # BED CARDS CONF|without PROGRAM...
     local bed=$1 cards=$2 conf=$3
     shift 3
     if [ "$conf" = without ]; then
-        test/bed --on "$bed" --cards "$cards" "$@"
+        tools/bed/bed --on "$bed" --cards "$cards" "$@"
     else
-        LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$conf test/bed --on "$bed" --cards "$cards" "$@"
+        LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$conf tools/bed/bed --on "$bed" --cards "$cards" "$@"
     fi
 }
 
-test/bed --on intel true
+tools/bed/bed --on intel true
 if [ $? = 77 ]; then
     exit 77
 fi
@@ -35,8 +35,9 @@ done
 # Each answer is as the driver alone gives it. A handle counts with its size, a mapped address with none.
 physical_memory() { # physical_memory CONF
     local alone under pid
-    alone=$(test/bed --on intel "$build/test/driver/ipc_physical") || return 1
-    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$1 test/bed --on intel "$build/test/driver/ipc_physical" >"$dir/out" &
+    alone=$(tools/bed/bed --on intel "$build/test/driver/ipc_physical") || return 1
+    LD_PRELOAD=$build/libzeroute.so ZEROUTE_CONF=$1 tools/bed/bed --on intel \
+        "$build/test/driver/ipc_physical" >"$dir/out" &
     pid=$!
     wait $pid || return 1
     under=$(cat "$dir/out")

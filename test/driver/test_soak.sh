@@ -30,7 +30,7 @@ figures_agree() { # JSON SAID
 soaked() { # BED
     local i bad=0 pids=()
     for i in "${!presets[@]}"; do
-        test/bed --on "$1" --cards 2 "$build/zeroute" run --no-summary --preset "${presets[$i]}" \
+        tools/bed/bed --on "$1" --cards 2 "$build/zeroute" run --no-summary --preset "${presets[$i]}" \
             --json "$dir/$1.$i.json" -- "$build/test/process/soak" "$seconds" 4 "$((i + 1))" >"$dir/$1.$i" 2>&1 &
         pids+=($!)
     done
@@ -51,7 +51,7 @@ told() { # WHERE BED
 }
 promise "on the simulated GPU" soaked sim
 told "the simulated GPU" sim
-test/bed --on intel true >"$dir/setup" 2>&1
+tools/bed/bed --on intel true >"$dir/setup" 2>&1
 if [ $? = 77 ]; then
     promise "on Intel's driver" sh -c "tail -n 1 '$dir/setup'; exit 77"
 else

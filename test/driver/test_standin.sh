@@ -57,7 +57,7 @@ other_programs_do_not_notice() {
 # --- below Intel's driver ---------------------------------------------------------------------------
 on() { # CARDS SETTINGS PROGRAM
     env XE_STANDIN="$2" XE_STANDIN_COUNTS="$folder/counts" timeout 120 \
-        test/bed --on intel --cards "$1" "$build/test/driver/$3"
+        tools/bed/bed --on intel --cards "$1" "$build/test/driver/$3"
 }
 sees_cards() { same "$(on "$1" '' start | grep -c '^Intel(R) Arc(TM) B580 Graphics, 0xe20b')" "$1"; }
 every_card_has_its_own_bus_address() {
@@ -68,7 +68,7 @@ finishes() { # CARDS SETTINGS PROGRAM
 }
 sixteen_processes_share_a_machine() {
     # shellcheck disable=SC2016
-    same "$(timeout 120 test/bed --on intel --cards 2 bash -c '
+    same "$(timeout 120 tools/bed/bed --on intel --cards 2 bash -c '
         for i in $(seq 16); do "$0/test/driver/virtual" & done; wait
         grep -o "GPUActive: *0 kB" "$ZEROUTE_ROOT/proc/meminfo"; ls -d "$ZEROUTE_ROOT"/proc/[0-9]* 2>/dev/null
         ' "$build" | sort | uniq -c | xargs)" '1 GPUActive: 0 kB 16 done'
@@ -91,7 +91,7 @@ the_kernels_layouts_are_right() {
     make -s standin-uapi XE_HEADERS="${ZEROUTE_BEDS:-$build/beds}/unstable/include"
 }
 
-why=$(test/bed --on intel --setup 2>&1)
+why=$(tools/bed/bed --on intel --setup 2>&1)
 if [ $? -eq 77 ]; then
     echo "skipped: the driver: ${why##*$'\n'}"
     promises_skipped=$((promises_skipped + 1))

@@ -102,7 +102,7 @@ it_runs_on_an_old_c_library() {
         newest=$(objdump -p "$file" | sed -n '/Version References/,$p' | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
         same "$(printf '%s\nGLIBC_2.28\n' "$newest" | sort -V | tail -n 1)" GLIBC_2.28 || return 1
     done
-    libc=$(test/driver/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
+    libc=$(tools/bed/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
     [ -x "$libc/ld-linux-x86-64.so.2" ] || { echo "no Debian 11 libc to be had"; return 77; }
     same "$("$libc/ld-linux-x86-64.so.2" --library-path "$libc" "$dir/any-folder"/zeroute-*/bin/zeroute --version)" \
         "zeroute $version"

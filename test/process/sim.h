@@ -137,7 +137,7 @@ static inline ze_event_handle_t new_event(struct gpu *gpu) {
     return event;
 }
 
-/* A figure of the simulated driver: see sim_query in tools/simgpu/machine.c. */
+/* A figure of the simulated driver: see sim_query in tools/bed/simgpu/machine.c. */
 static inline uint64_t figure(struct gpu *gpu, const char *name) {
     uint64_t (*query)(const char *);
     void *address = NULL;

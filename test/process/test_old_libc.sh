@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
 made=$B/test/old
-libc=$(test/driver/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
+libc=$(tools/bed/fetch.sh libc bullseye 2>/dev/null | tail -n 1)
 [ -n "$libc" ] && [ -x "$libc/ld-linux-x86-64.so.2" ] || { echo "no Debian 11 libc to be had"; exit 77; }
 mkdir -p "$made"
 ${MAKE:-make} -s B="$B" "$B/portable/libzeroute.so" || exit 1

@@ -12,10 +12,10 @@ trap 'rm -rf "${second%/*}"' EXIT
 on() { # on LOADER SETTINGS PROGRAM...
     local loader=$1 settings=$2
     shift 2
-    ZE_SIMGPU=$settings test/bed --on sim --loader "$loader" "$B/test/process/$1" "${@:2}"
+    ZE_SIMGPU=$settings tools/bed/bed --on sim --loader "$loader" "$B/test/process/$1" "${@:2}"
 }
 on_two() { # on_two LOADER SETTING PROGRAM
-    ZE_SIMGPU=devices:1,$2 ZE_SIMGPU2=devices:2,$2 test/bed --on sim --loader "$1" \
+    ZE_SIMGPU=devices:1,$2 ZE_SIMGPU2=devices:2,$2 tools/bed/bed --on sim --loader "$1" \
         env "ZE_ENABLE_ALT_DRIVERS=$driver,$second" "$B/test/process/$3"
 }
 fails() { # fails LOADER: sim_hello says what its third allocation got
@@ -25,7 +25,7 @@ has() { # has LOADER FUNCTION
     on "$1" devices:1 sim_newer | grep -qx "$2"
 }
 
-there() { test/bed --on sim --loader "$1" --setup; }
+there() { tools/bed/bed --on sim --loader "$1" --setup; }
 
 while read -r loader _; do
     there "$loader" >/dev/null 2>&1 || {
@@ -40,7 +40,7 @@ while read -r loader _; do
     promise "$loader: a failure can be injected" fails "$loader"
     promise "$loader: two drivers" on_two "$loader" ddi_handles:off sim_two
     promise "$loader: two drivers, called through handles" on_two "$loader" ddi_handles:on sim_two
-done < <(test/driver/fetch.sh loaders)
+done < <(tools/bed/fetch.sh loaders)
 promise "1.32 has the default context" has unstable zeDriverGetDefaultContext
 promise "1.20 starts drivers by zeInitDrivers" has debian13 zeInitDrivers
 kept

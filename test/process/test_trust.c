@@ -461,7 +461,7 @@ END_TEST
 /* The program that was compared, as a file from elsewhere names it; and one that a bed does not find. */
 START_TEST(nothing_in_a_command_line_steers_a_terminal_or_adds_a_line) {
     static const char *const commands[] = {"$Z ab --report ab.json", "$Z ab --report ab.json --markdown",
-                                           "$OLDPWD/test/bed \"$(cat evil)\" 2>&1"};
+                                           "$OLDPWD/tools/bed/bed \"$(cat evil)\" 2>&1"};
     ck_assert_int_eq(sh("printf 'e\\033[2J\\302\\233v\\nINJECTED\\377' >evil; $Z ab --sim --quiet --runs 1 --warmup 0 "
                         "--settle 0 --json=ab.json --a observe --b mitigate -- sh -c \"$W alloc 1\" \"$(cat evil)\""),
                      3);

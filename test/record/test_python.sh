@@ -16,7 +16,7 @@ pythons() { # one of each minor version; those that are known and not at hand co
     done
     for minor in $(known); do
         [[ $seen == *" $minor "* ]] && continue
-        p=$(test/driver/fetch.sh python "3.$minor" 2>"$to/why") && echo "$minor $p/python" || echo "$minor"
+        p=$(tools/bed/fetch.sh python "3.$minor" 2>"$to/why") && echo "$minor $p/python" || echo "$minor"
     done
 }
 run() { # run PYTHON FILE PROGRAM...

@@ -9,7 +9,7 @@ on_the_stack
 recorded() { # recorded SETTINGS THREADS
     rm -f "$dir"/zr*
     LD_PRELOAD=$PWD/$B/libzeroute.so ZEROUTE_CONF="$1,record:$dir/zr,stacks:python" \
-        test/bed --on intel --runtime newest --python test/record/training.py "$2" >"$dir/pid" || return
+        tools/bed/bed --on intel --runtime newest --python test/record/training.py "$2" >"$dir/pid" || return
     local peak
     peak=$("$B/zeroute" stat --json "$(cat "$dir/pid")" |
         python3 -c 'import json,sys

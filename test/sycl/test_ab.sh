@@ -7,8 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
 on_the_stack --cards 2
-python=$(test/sycl/env.sh --python 2>/dev/null) || { echo "no Python for dpctl"; exit 77; }
-site=$(test/sycl/env.sh newest 2>/dev/null)/site
+python=$(tools/bed/env.sh --python 2>/dev/null) || { echo "no Python for dpctl"; exit 77; }
+site=$(tools/bed/env.sh newest 2>/dev/null)/site
 
 cat >"$dir/blocks.py" <<'PY'
 # 4 blocks of 64 MiB on the first card of a context that holds all cards, written and read back.
@@ -38,7 +38,7 @@ PY
 ab() {
     local cards=$1
     shift
-    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' test/bed --on intel --runtime newest --cards "$cards" \
+    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' tools/bed/bed --on intel --runtime newest --cards "$cards" \
         "$B/zeroute" ab --warmup 0 --primary host.mirror --same-output --json="$dir/j" "$@" \
         -- "$python" "$dir/blocks.py" >"$dir/out" 2>"$dir/err" || { cat "$dir/out" "$dir/err"; return 1; }
 }

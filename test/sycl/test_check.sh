@@ -9,7 +9,7 @@ on_the_stack
 program=$B/sycl/check-2026.2.0
 if [ test/sycl/check.cpp -nt "$program" ]; then
     command -v g++ >/dev/null || { echo "no g++"; exit 77; }
-    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
     mkdir -p "$B/sycl"
     g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/check.cpp -o "$program" "$sycl"/lib/libsycl.so.9 \
         -Wl,--allow-shlib-undefined -lpthread || exit 1
@@ -17,7 +17,7 @@ fi
 
 # run ADAPTER CARDS PART: exit code 66 with the report in $out where something was found
 run() {
-    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) timeout 120 test/bed --on intel --cards "$2" --runtime 2026.2.0 \
+    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) timeout 120 tools/bed/bed --on intel --cards "$2" --runtime 2026.2.0 \
         "$B/zeroute" run --no-summary --check all --check-wait 20s --fail-on-error -- "$program" "$3" 2>&1)
 }
 finds() { # finds ADAPTER CARDS PART WORDS, with the program and the runtime on the stack

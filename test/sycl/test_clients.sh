@@ -56,7 +56,7 @@ promise "check does not judge frees of another backend's memory" unjudged_backen
 promise "the second of two runtimes passes through" two_runtimes
 
 # --- the real runtime ------------------------------------------------------------------------------------------
-test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
+tools/bed/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
     code=$?
     tail -n 1 "$dir/setup"
     [ $code = 77 ] && [ $promises_broken = 0 ] && exit 77
@@ -64,7 +64,7 @@ test/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 || {
 }
 corners=$B/sycl/corners-2026.2.0
 if [ test/sycl/corners.cpp -nt "$corners" ]; then
-    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
     mkdir -p "$B/sycl"
     g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$sycl"/lib/libsycl.so.9 \
         -Wl,--allow-shlib-undefined -lpthread || exit 1
@@ -77,7 +77,7 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
     else
         set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$dir/json" -- "$corners" "$@"
     fi
-    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards "${CARDS:-2}" --runtime 2026.2.0 "$@"
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 tools/bed/bed --on intel --cards "${CARDS:-2}" --runtime 2026.2.0 "$@"
 }
 
 # A command of 100 ms writes a block that is freed at once. Under reuse:runtime the next owner is hurt only where
@@ -284,7 +284,7 @@ done
 tomorrows() { # tomorrows ADAPTER CONF
     local corners=$dir/corners-tomorrow sycl
     if [ ! -e "$corners" ]; then
-        sycl=$(test/sycl/env.sh 2026.2.0) || return
+        sycl=$(tools/bed/env.sh 2026.2.0) || return
         python3 -c 'import sys
 open(sys.argv[2], "wb").write(open(sys.argv[1], "rb").read().replace(b"\0libsycl.so.9\0", b"\0libsycl.so.0\0"))' \
             "$sycl/lib/libsycl.so.9" "$dir/libsycl.so.0" &&

@@ -9,7 +9,7 @@ on_the_stack --cards 2
 forms=$B/sycl/forms-2026.2.0
 if [ test/sycl/forms.cpp -nt "$forms" ]; then
     command -v g++ >/dev/null || { echo "no g++"; exit 77; }
-    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
     mkdir -p "$B/sycl"
     g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/forms.cpp -o "$forms" "$sycl"/lib/libsycl.so.9 \
         -Wl,--allow-shlib-undefined -lpthread || exit 1
@@ -21,7 +21,7 @@ tell() { # tell ADAPTER CONF [ACT...]: the transcript; the library is preloaded 
     [ $# -gt 0 ] || set -- forms odd contexts threads forks ends
     set -- "$forms" "$@"
     [ "$conf" = none ] || set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$out.json" -- "$@"
-    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 test/bed --on intel --cards 2 --runtime 2026.2.0 "$@" >"$out" 2>&1
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 tools/bed/bed --on intel --cards 2 --runtime 2026.2.0 "$@" >"$out" 2>&1
     echo "exit code $?" >>"$out"
 }
 reads_the_same() { # reads_the_same ADAPTER CONF

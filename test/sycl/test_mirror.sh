@@ -37,11 +37,11 @@ run() {
     local v2=$1 preset=$2
     shift 2
     rm -f "$dir/counts"
-    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN_COUNTS="$dir/counts" test/bed --on intel --runtime newest --cards 2 \
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN_COUNTS="$dir/counts" tools/bed/bed --on intel --runtime newest --cards 2 \
         "$B/zeroute" run --no-summary --preset "$preset" -- "$@"
 }
-python=$(test/sycl/env.sh --python 2>/dev/null) || python=
-site=$(test/sycl/env.sh newest 2>/dev/null)/site
+python=$(tools/bed/env.sh --python 2>/dev/null) || python=
+site=$(tools/bed/env.sh newest 2>/dev/null)/site
 dpctl() {
     local v2=$1 preset=$2
     shift 2
@@ -72,7 +72,8 @@ by_hand() {
     # shellcheck disable=SC2016
     PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' SYCL_UR_USE_LEVEL_ZERO_V2=$1 \
         XE_STANDIN_COUNTS="$dir/counts" \
-        test/bed --on intel --runtime newest --cards 2 sh -c 'LD_PRELOAD=$1:$LD_PRELOAD ZEROUTE_CONF=preset:eager; shift
+        tools/bed/bed --on intel --runtime newest --cards 2 sh -c '
+        LD_PRELOAD=$1:$LD_PRELOAD ZEROUTE_CONF=preset:eager; shift
         export LD_PRELOAD ZEROUTE_CONF; exec "$@"' - "$lib" "$python" "$dir/blocks.py"
 }
 eager_by_hand() {
@@ -84,7 +85,7 @@ eager_by_hand() {
 # The client that allocates as PyTorch does needs a compiler for host code only.
 build_client() {
     local sycl
-    sycl=$(test/sycl/env.sh newest) || return 77
+    sycl=$(tools/bed/env.sh newest) || return 77
     command -v g++ >/dev/null || return 77
     mkdir -p "$B/test/sycl"
     g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/torchlike.cpp -o "$dir/torchlike" "$sycl"/lib/libsycl.so.[0-9] \

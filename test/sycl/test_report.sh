@@ -10,7 +10,7 @@ on_the_stack --cards 2
 check="python3 test/process/report_check.py"
 
 recorded() { # NAME SETTINGS
-    test/bed --on intel --runtime newest --cards 2 --python test/sycl/under.py "$PWD/$B/libzeroute.so" \
+    tools/bed/bed --on intel --runtime newest --cards 2 --python test/sycl/under.py "$PWD/$B/libzeroute.so" \
         "$2,record:$dir/$1,stacks:python" test/sycl/train.py &&
         "$B/zeroute" report --json --top 1000 "$dir/$1" >"$dir/$1.json" &&
         "$B/zeroute" report --csv "$dir/$1" >"$dir/$1.csv"

@@ -14,10 +14,10 @@ all=
 [ "${1:-}" != --all ] || all=1
 
 on_the_stack --cards 2
-python=$(test/sycl/env.sh --python) || exit $?
+python=$(tools/bed/env.sh --python) || exit $?
 # UMF 0.11 opens the loader by the name that a development package has.
 mkdir "$dir/lib"
-base=$(test/driver/fetch.sh driver) || exit $?
+base=$(tools/bed/fetch.sh driver) || exit $?
 [ "$base" = system ] || ln -s "$base/lib/libze_loader.so.1" "$dir/lib/libze_loader.so"
 
 conf() {
@@ -30,7 +30,7 @@ conf() {
 # client RUNTIME: the command that runs it, built when need be; 77 when the runtime cannot be had
 client() {
     local sycl headers program=$B/sycl/torchlike-$1
-    sycl=$(test/sycl/env.sh "$1" 2>"$dir/why") || { tail -n 1 "$dir/why"; return 77; }
+    sycl=$(tools/bed/env.sh "$1" 2>"$dir/why") || { tail -n 1 "$dir/why"; return 77; }
     if [ "$1" = 2024.2.1 ]; then
         echo "env PYTHONPATH=$sycl/site $python test/sycl/dpctl_books.py"
         return
@@ -40,7 +40,7 @@ client() {
         mkdir -p "$B/sycl"
         headers=$sycl/include
         # Its package holds a part of its headers only; these belong to a runtime of the same soname.
-        [ "$1" != 2025.0.5 ] || headers=$(test/sycl/env.sh 2025.1.1 2>"$dir/why")/include || return 77
+        [ "$1" != 2025.0.5 ] || headers=$(tools/bed/env.sh 2025.1.1 2>"$dir/why")/include || return 77
         g++ -std=c++17 -O1 -w -I"$headers" test/sycl/torchlike.cpp -o "$program" "$sycl"/lib/libsycl.so.[0-9] \
             -Wl,--allow-shlib-undefined -lpthread || return 1
     fi
@@ -57,7 +57,7 @@ cell() {
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$(conf "$setting") \
         ZEROUTE_STAT="test/sycl/snapshot $B/zeroute $here" \
         LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-        timeout 120 test/bed --on intel --cards "$cards" --runtime "$runtime" \
+        timeout 120 tools/bed/bed --on intel --cards "$cards" --runtime "$runtime" \
         "$B/zeroute" run --no-summary -- $command >"$here/out" 2>"$here/err" || code=$?
     if [ $code = 0 ]; then
         native=$dir/$runtime-v$2-$cards-observe
@@ -98,7 +98,7 @@ no_pool() { # no_pool RUNTIME SETTINGS
     command=$(client "$1") || { echo "$command"; return 77; }
     # shellcheck disable=SC2086
     SYCL_UR_USE_LEVEL_ZERO_V2=0 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$2 timeout 120 \
-        test/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
+        tools/bed/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
         >/dev/null 2>"$dir/err" || { cat "$dir/err"; return 1; }
     same "$(grep -c '^zeroute: ' "$dir/err"): $(grep '^zeroute: ' "$dir/err")" "1: zeroute: route:pool is not possible \
 here: the runtime asks nobody for its pool; SYCL's device allocations are left to the runtime" &&

@@ -8,14 +8,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 B=$PWD/${B:-build}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-test/bed --on intel --runtime newest --setup >"$dir/setup" 2>&1 || {
+tools/bed/bed --on intel --runtime newest --setup >"$dir/setup" 2>&1 || {
     code=$?
     tail -n 1 "$dir/setup"
     exit $code
 }
 client=$B/sycl/torchlike-2026.2.0
 if [ test/sycl/torchlike.cpp -nt "$client" ]; then
-    sycl=$(test/sycl/env.sh 2026.2.0) || exit $?
+    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
     mkdir -p "$B/sycl"
     g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/torchlike.cpp -o "$client" "$sycl"/lib/libsycl.so.9 \
         -Wl,--allow-shlib-undefined -lpthread || exit 1
@@ -23,13 +23,13 @@ fi
 export ZEROUTE_ROOT=$dir/machine XE_STANDIN=vram:2GiB,spill:on XE_STANDIN_COUNTS=$dir/counts
 mkdir "$ZEROUTE_ROOT"
 mkfifo "$dir/end"
-LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=route:native,cache:off,limit:600MiB test/bed --on intel \
+LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=route:native,cache:off,limit:600MiB tools/bed/bed --on intel \
     "$B/test/driver/greedy" 20 1 hold <"$dir/end" >"$dir/filler" 2>/dev/null &
 exec 9>"$dir/end"
 until [ -s "$dir/filler" ]; do sleep 0.05; done
 spilled() { awk '$1 == "gem_create_spilled" { print $2 }' "$dir/counts"; }
 run() { # run ADAPTER PRESET
-    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) timeout 60 test/bed --on intel --runtime 2026.2.0 "$B/zeroute" run \
+    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) timeout 60 tools/bed/bed --on intel --runtime 2026.2.0 "$B/zeroute" run \
         --no-summary --json "$dir/json" --preset "$2" -- "$client" retry 9>&-
 }
 safe() { # safe ADAPTER
@@ -54,7 +54,7 @@ for adapter in 1 2; do
 done
 # Host USM is cached on every route with reuse:always, and shows as reserved; without it that is said.
 kept_pinned() { # kept_pinned ADAPTER ROUTE
-    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=route:$2,cache_host:on,reuse:always timeout 60 test/bed \
+    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=route:$2,cache_host:on,reuse:always timeout 60 tools/bed/bed \
         --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary --json "$dir/json" -- "$client" pinned 9>&- ||
         return 1
     python3 -c 'import json, sys
@@ -64,7 +64,7 @@ sys.exit(f["cache.hits"] < 3 or f["reserved_bytes.host.peak"] < 64 << 20)' "$dir
 }
 says_so() { # says_so ADAPTER
     local out
-    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=cache_host:on timeout 60 test/bed --on intel \
+    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=cache_host:on timeout 60 tools/bed/bed --on intel \
         --runtime 2026.2.0 "$B/zeroute" run --no-summary -- "$client" pinned 2>&1 9>&-)
     grep -q 'cache_host:on has no effect' <<<"$out"
 }
@@ -89,13 +89,13 @@ told() { # told RUNTIME USED CONF: "BEFORE AFTER" of 300 MiB; CONF none: without
     local under=("$B/zeroute" run --no-summary --json "$dir/json" --)
     [ "$3" != none ] || under=()
     ZEROUTE_CONF=$3 XE_STANDIN=vram:2GiB,says_used:$2 ZEROUTE_ROOT=$dir/quiet ZES_ENABLE_SYSMAN=1 \
-        PYTHONPATH=$(test/sycl/env.sh "$1")/site timeout 120 test/bed --on intel --runtime "$1" "${under[@]}" \
-        "$(test/sycl/env.sh --python)" -c "$free_memory" 2>"$dir/err"
+        PYTHONPATH=$(tools/bed/env.sh "$1")/site timeout 120 tools/bed/bed --on intel --runtime "$1" "${under[@]}" \
+        "$(tools/bed/env.sh --python)" -c "$free_memory" 2>"$dir/err"
 }
 truthful() { # truthful RUNTIME
     local checked=route:native,cache:off,free_memory:checked alone truth lie used
     mkdir -p "$dir/quiet"
-    test/sycl/env.sh "$1" >/dev/null 2>"$dir/err" || { tail -n 1 "$dir/err"; return 77; }
+    tools/bed/env.sh "$1" >/dev/null 2>"$dir/err" || { tail -n 1 "$dir/err"; return 77; }
     alone=$(told "$1" truth none) || {
         grep -q "KeyError: 'free_memory'" "$dir/err" && echo "this runtime offers no free_memory here" && return 77
         cat "$dir/err"
@@ -115,7 +115,7 @@ truthful() { # truthful RUNTIME
     lie=$(told "$1" truth $checked,limit:1GiB) || { cat "$dir/err"; return 1; }
     [ "$lie" = "$((1 << 30)) $((724 << 20))" ] || { echo "limit: $lie"; return 1; }
 }
-runtimes=$(test/sycl/env.sh --list)
+runtimes=$(tools/bed/env.sh --list)
 [ -n "${LONG:-}" ] || runtimes='2025.2.1 2026.2.0'
 for runtime in $runtimes; do
     promise "$runtime: SYCL's free_memory is the truth, whatever the driver says" truthful "$runtime"

@@ -5,8 +5,8 @@ cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh
 on_the_stack --cards 1
 B=${B:-build}
-python=$(test/sycl/env.sh --python 2>/dev/null) || { echo "no Python for dpctl"; exit 77; }
-site=$(test/sycl/env.sh newest 2>/dev/null)/site
+python=$(tools/bed/env.sh --python 2>/dev/null) || { echo "no Python for dpctl"; exit 77; }
+site=$(tools/bed/env.sh newest 2>/dev/null)/site
 cat >"$dir/hold.py" <<'E2'
 import ctypes
 import dpctl, dpctl.memory as memory
@@ -22,7 +22,7 @@ for block in kept:  # never freed, not even when Python ends
 E2
 
 under() { # under OPTIONS...: the program's and the preload's lines are in $dir/out
-    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' test/bed --on intel --runtime newest --cards 1 \
+    PYTHONPATH=$site ONEAPI_DEVICE_SELECTOR='level_zero:*' tools/bed/bed --on intel --runtime newest --cards 1 \
         "$B/zeroute" run "$@" -- "$python" "$dir/hold.py" >"$dir/out" 2>&1
 }
 says() {

@@ -1,6 +1,6 @@
 /*
- * zeroute bed: a program on Level Zero and SYCL without a GPU. The work is done by the script `bed`, which is test/bed
- * in the source folder and share/zeroute/bed/bed where zeroute is installed; this is its command line.
+ * zeroute bed: a program on Level Zero and SYCL without a GPU. The script `bed` does the work: tools/bed/bed in the
+ * source folder, share/zeroute/bed/bed where zeroute is installed. This is its command line.
  */
 #include "common/common.h"
 
@@ -90,7 +90,7 @@ int zr_cmd_bed(int argc, char **argv) {
 
     if (!a.word)
         return ZR_EXIT_ERROR;
-    if (!zr_find_file("../test/bed", script, sizeof script) &&
+    if (!zr_find_file("../tools/bed/bed", script, sizeof script) &&
         !zr_find_file("../share/zeroute/bed/bed", script, sizeof script)) {
         zr_complain("bed", "the script of the beds is not found: %s", script);
         free(a.word);

@@ -1,6 +1,6 @@
 /* The environment of a program under the preload, on a simulated GPU or not, and its name. */
 #include "common/common.h"
-#include "simgpu/check.h"
+#include "bed/simgpu/check.h"
 
 #include <dirent.h>
 #include <errno.h>

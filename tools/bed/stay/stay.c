@@ -1,9 +1,9 @@
 /*
- * Keeps whatever a program on a bed starts on the same bed. Preloaded by test/bed, never by libzeroute.
+ * Keeps whatever a program on a bed starts on the same bed. Preloaded by tools/bed/bed, never by libzeroute.
  *
  * Two jobs, both at the hook of exec:
  *  - a child gets the bed's preloads back when its parent set LD_PRELOAD anew (`env LD_PRELOAD=...`);
- *  - where test/bed could not put the bed's C library in the place of the system's (no mount namespace),
+ *  - where tools/bed/bed could not put the bed's C library in the place of the system's (no mount namespace),
  *    a child that is a dynamic x86-64 program is started through the bed's ld-linux.
  * What to do stands in the environment, so `env -i` is the way out of the bed. Nothing here allocates:
  * exec may be called after vfork, or in a signal handler.

@@ -110,14 +110,14 @@ void xs_procfs_meminfo(uint64_t gpu_active) {
 }
 
 static void make_dir(const char *name) {
-    char path[600];
+    char path[640];
     snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     if (mkdir(path, 0755) && errno != EEXIST)
         xs_say("%s: %s", path, strerror(errno));
 }
 
 static void write_file(const char *name, const char *content) {
-    char path[600];
+    char path[640];
     snprintf(path, sizeof(path), "%s%s", xs_config.root, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0)

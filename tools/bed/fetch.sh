@@ -2,7 +2,7 @@
 # Brings Debian packages into the beds' folder and unpacks them there; nothing is installed.
 #
 #   fetch.sh driver             Intel's driver, its loader, compiler, libc and libstdc++ (unstable)
-#   fetch.sh loader NAME        one libze_loader.so.1; NAME is a row of test/driver/versions
+#   fetch.sh loader NAME        one libze_loader.so.1; NAME is a row of tools/bed/versions
 #   fetch.sh loaders            the names of that table with the suites they come from
 #   fetch.sh headers            the newest Level Zero headers (unstable)
 #   fetch.sh newest SUITE PACKAGE   the version that the archive has now; nothing is unpacked

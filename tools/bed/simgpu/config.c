@@ -24,7 +24,7 @@ struct setting {
 
 static const struct setting settings[] = {
 #define SIM_SETTING(name, kind, lowest, highest, preset, help) {#name, kind, lowest, highest, preset, &sim_config.name},
-#include "simgpu/settings.def"
+#include "bed/simgpu/settings.def"
 #undef SIM_SETTING
 };
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))

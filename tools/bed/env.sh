@@ -1,7 +1,7 @@
 #!/bin/bash
 # Makes the Python and the SYCL runtimes of the beds, from PyPI; nothing is installed in the system.
 #
-#   env.sh VERSION     a runtime of test/sycl/runtimes (or `newest`); prints its folder: lib, include, site
+#   env.sh VERSION     a runtime of tools/bed/runtimes (or `newest`); prints its folder: lib, include, site
 #   env.sh --python    prints the Python that runs dpctl, numpy and pytest
 #   env.sh --list      the versions that this machine's Python can run
 #

@@ -156,7 +156,7 @@ struct sim_config {
 #define SIM_TEXT(name) char name[64];
 #define SIM_FAIL(name) struct sim_fault name[SIM_FAULTS];
 #define SIM_SETTING(name, kind, ...) kind(name)
-#include "simgpu/settings.def"
+#include "bed/simgpu/settings.def"
 #undef SIM_SETTING
 #undef SIM_NUMBER
 #undef SIM_BYTES
