@@ -4,6 +4,7 @@
   report_check.py perfetto JSON CSV     counters and slices
   report_check.py page HTML CSV JSON    the page in a browser: elements are clicked, figures compared
   report_check.py ranks HTML JSON       several processes side by side
+  report_check.py figures HTML JSON TEXT  every figure on the page is that of --json, written as in --text
   report_check.py opens HTML            no error, whatever is clicked
 """
 import csv
@@ -201,12 +202,115 @@ def page(path, csv_path, json_path):
         p.close()
 
 
+UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+
+
+def scaled(n, factor, most, units):
+    """As tools/common/text.c."""
+    value, unit = float(n), 0
+    while value >= most and unit < len(units) - 1:
+        value, unit = value / factor, unit + 1
+    if unit == 0:
+        return f"{n} {units[0]}"
+    return ("%.2f %s" if value < 9.995 else "%.1f %s" if value < 99.95 else "%.0f %s") % (value, units[unit])
+
+
+def rows_of(p, weight):
+    """Name, bytes and blocks of every row of the table below the flame graph."""
+    p.click(f"#flame-of [data-choice={weight}]")
+    return p.js(f"(w => w.map((v, i) => [p.names[i], v, p.weights.{weight}_blocks[i]]).slice(0, -1)"
+                f".filter((r) => r[1]))(p.weights.{weight})")
+
+
+def figures(path, json_path, text_path):
+    from browser import Page
+    import random
+    import re
+    with open(json_path) as f:
+        x = json.load(f)["processes"][0]
+    with open(text_path) as f:
+        text = f.read()
+    p = Page("file://" + os.path.abspath(path))
+    try:
+        # The page and the terminal write a number with the same digits, at every size.
+        random.seed(1)
+        numbers = [random.randrange(2 ** random.randrange(1, 52)) for _ in range(500)]
+        numbers += [k << (10 * u) >> s for k in range(1, 2050, 7) for u in (1, 2, 3) for s in (0, 3, 5)]
+        for n, shown in zip(numbers, p.js(f"{numbers}.map((n) => bytes(n))")):
+            same(f"bytes({n})", shown, scaled(n, 1024, 1023.995, UNITS) if n else "0")
+        short = [n % 120_000_000_000 for n in numbers]
+        for n, shown in zip(short, p.js(f"{short}.map((n) => time(n))")):
+            same(f"time({n})", shown, scaled(n, 1000, 999.5, ["ns", "us", "ms", "s"]) if n else "0")
+        # It opens where memory was refused.
+        if "refusal" in x:
+            same("moment", p.js("Number(document.querySelector('#moment').dataset.total)"),
+                 x["refusal"]["allocated_bytes"])
+            same("refusal", p.js("[p.refusal.time, p.refusal.size, p.refusal.bytes, p.refusal.blocks]"),
+                 [x["refusal"][k] for k in ("time_ns", "bytes", "allocated_bytes", "allocated_blocks")])
+        same("peak", p.js("[p.peak.bytes, p.peak.blocks, p.peak.at]"),
+             [x["peak"][k] for k in ("bytes", "blocks", "time_ns")])
+        same("kinds", p.js("p.kinds.map(([k, ...v]) => [KINDS[k], ...v])"),
+             [[k["kind"], k["allocations"], k["left_bytes"], k["left_blocks"]] for k in x["kinds"]])
+        same("peaks", p.js("p.peaks.map(([c, k, b, at, m]) => [c, KINDS[k], b, at, m])"),
+             [[k.get("card", 255), k["kind"], k["bytes"], k["time_ns"], k.get("card_bytes", 0)] for k in x["peaks"]])
+        # What is in a card is what its list adds up to, in bytes and in blocks.
+        for weight, key, bytes_, blocks in (
+                ("peak", "peak_stacks", x["peak"]["bytes"], x["peak"]["blocks"]),
+                ("left", "never_freed_stacks", x["never_freed"]["bytes"], x["never_freed"]["blocks"]),
+                ("refused", "refusal_stacks", x.get("refusal", {}).get("allocated_bytes", 0),
+                 x.get("refusal", {}).get("allocated_blocks", 0))):
+            if not bytes_:
+                continue
+            rows = rows_of(p, weight)
+            same(key, sorted(rows), sorted([s["name"], s["bytes"], s["blocks"]] for s in x[key]))
+            same(f"bytes of {key}", sum(r[1] for r in rows), bytes_)
+            same(f"blocks of {key}", sum(r[2] for r in rows), blocks)
+            assert len({r[0] for r in rows}) == len(rows), f"rows of one name: {[r[0] for r in rows]}"
+            # The tree of the same opens down to where stacks part, and adds up.
+            p.click("#flame-as [data-choice=tree]")
+            same("root of the tree", p.js("Number(document.querySelector('#flame-tree tr').dataset.value)"), bytes_)
+            p.js("(() => { for (let b; (b = document.querySelector('#flame-tree [aria-expanded=false]'));) b.click(); })()")
+            same("leaves of the tree", p.js("[...document.querySelectorAll('#flame-tree tr')].filter((r) => "
+                                            "!r.querySelector('button')).reduce((a, r) => a + Number(r.dataset.value), 0)"),
+                 bytes_)
+            p.click("#flame-as [data-choice=flame]")
+        same("sizes", p.js("p.sizes.filter((s) => s[1] || s[4]).map((s) => s.slice(0, 6))"),
+             [[s["size"], s["allocations"], s["bytes"], s["most_live_bytes"], s["failures"], s["reused"]]
+              for s in x["sizes"]])
+        same("sizes add up", sum(s["allocations"] for s in x["sizes"]),
+             sum(k["allocations"] for k in x["kinds"] if k["kind"] in ALLOCATED))
+        same("largest", p.js("p.largest.map((b) => b[0])"), [b["bytes"] for b in x["largest_blocks"]])
+        same("failures", p.js("p.failures.map((f) => [f[0], f[1], f[4], f[5], f[6]])"),
+             [[f["time_ns"], f["bytes"], f["code"], f["refused_by"], f["entry"]] for f in x["failures"]][:500])
+        # Every figure of the terminal is on the page, digit by digit.
+        p.click("#to-peak")
+        shown = p.js("(() => { document.querySelectorAll('button.link').forEach((b) => "
+                     "/^show /.test(b.textContent) && b.click()); return document.body.innerText; })()")
+        for weight in p.js("[...document.querySelectorAll('#flame-of [data-choice]')].map((b) => b.dataset.choice)"):
+            p.click(f"#flame-of [data-choice={weight}]")
+            shown += p.js("(() => { document.querySelectorAll('#flame-table button.link').forEach((b) => "
+                          "/^show /.test(b.textContent) && b.click()); "
+                          "return document.querySelector('#flame-table').innerText; })()")
+        on_page = set(re.findall(r"\d[\d.,:]* (?:[KMGT]?i?B|ns|us|ms|s|min|h|%)\b|\d[\d.,:]* %", shown))
+        for figure in re.findall(r"\d[\d.,:]* (?:[KMGT]?i?B|ns|us|ms|s|min|h)\b|\d[\d.,:]* %", text):
+            assert figure in on_page, f"{figure} is in the terminal, and not on the page"
+        same("errors", p.errors, [])
+    finally:
+        p.close()
+
+
 def ranks(path, json_path):
     from browser import Page
     with open(json_path) as f:
-        processes = json.load(f)["processes"]
+        document = json.load(f)
+    processes, joint = document["processes"], document["joint"]
     p = Page("file://" + os.path.abspath(path))
     try:
+        figure = lambda name: p.js(f"Number(document.querySelector('[data-figure={name}]').dataset.value)")
+        same("joint peak", figure("joint"), joint["peak_bytes"])
+        same("sum of the peaks", figure("peaks"), sum(x["peak"]["bytes"] for x in processes))
+        same("shares of the joint peak", sum(joint["at_peak_bytes"]), joint["peak_bytes"])
+        assert max(x["peak"]["bytes"] for x in processes) <= joint["peak_bytes"] <= joint["peaks_bytes"]
         same("processes", p.js("document.querySelectorAll('.rank').length"), len(processes))
         for i, process in enumerate(processes):
             p.click(f".rank[data-rank='{i}']")
@@ -232,4 +336,4 @@ def opens(path):
 
 
 if __name__ == "__main__":
-    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens}[sys.argv[1]](*sys.argv[2:])
+    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens, "figures": figures}[sys.argv[1]](*sys.argv[2:])

@@ -31,6 +31,12 @@ page() {
     $check page "$1.html" "$1.csv" "$1.json"
 }
 
+figures() { # RECORD
+    has_browser || return
+    "$zeroute" report --json --top 100000 "$1" >"$1.all.json" && "$zeroute" report --text "$1" >"$1.txt" &&
+        $check figures "$1.html" "$1.all.json" "$1.txt"
+}
+
 side_by_side() {
     has_browser || return
     "$B/test/process/make_record" "$dir/other" 5000
@@ -112,6 +118,7 @@ for record in made real; do
     promise "$record: trace events have the peaks and the blocks" \
         $check perfetto "$dir/$record.perfetto.json" "$dir/$record.csv"
     promise "$record: the page in a browser says what the events say" page "$dir/$record"
+    promise "$record: every figure on the page is that of the JSON, written as in the terminal" figures "$dir/$record"
 done
 promise "processes stand side by side" side_by_side
 promise "nothing is shown as nothing" nothing_is_shown_as_nothing

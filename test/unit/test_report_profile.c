@@ -328,6 +328,92 @@ START_TEST(an_address_belongs_to_the_library_that_was_there_then) {
 }
 END_TEST
 
+/* Paths of frames f0 to f9; the caller is the one called c. */
+static void name_paths(struct zr_paths *p, const char *const *written, size_t n) {
+    static struct zr_frame frame[11];
+    static uint32_t numbers[16][8];
+    static char names[11][4], *callers[] = {names[10]};
+
+    *p = (struct zr_paths){.frame = frame, .frames = 11, .caller = callers, .callers = 1, .arena = zr_arena_new()};
+    p->path = calloc(n, sizeof *p->path);
+    p->paths = (uint32_t)n;
+    for (unsigned i = 0; i < 11; i++) {
+        snprintf(names[i], sizeof names[i], i < 10 ? "f%u" : "c", i);
+        frame[i] = (struct zr_frame){.name = names[i], .file = ""};
+    }
+    for (size_t i = 0; i < n; i++) {
+        p->path[i].frame = numbers[i];
+        for (const char *c = written[i]; *c; c++) {
+            if (*c == 'c')
+                p->path[i].caller_at = p->path[i].frames;
+            numbers[i][p->path[i].frames++] = *c == 'c' ? 10 : (uint32_t)(*c - '0');
+        }
+    }
+    ck_assert(zr_paths_name(p));
+}
+
+START_TEST(paths_of_one_caller_are_named_by_the_frames_that_tell_them_apart) {
+    /* Outermost first: a wrapper that everybody calls, from two functions, one of them in two places. */
+    static const char *const written[] = {"013c", "023c", "04c", "04c5", "04c6", "c", "013c78"};
+    static const char *const names[] = {"f1 > f3 > c", "f2 > f3 > c", "f4 > c",          "f4 > c > f5",
+                                        "f4 > c > f6", "c",           "f1 > f3 > c > f7"};
+    struct zr_paths p;
+
+    name_paths(&p, written, 7);
+    for (size_t i = 0; i < 7; i++)
+        ck_assert_str_eq(p.path[i].name, names[i]);
+    zr_arena_free(p.arena);
+    free(p.path);
+}
+END_TEST
+
+START_TEST(a_path_that_is_alone_with_its_caller_has_its_name) {
+    static const char *const written[] = {"012c3"};
+    struct zr_paths p;
+
+    name_paths(&p, written, 1);
+    ck_assert_str_eq(p.path[0].name, "c");
+    zr_arena_free(p.arena);
+    free(p.path);
+}
+END_TEST
+
+/* Two processes, the second 50 ns later: what both hold at once is less than the sum of their peaks. */
+START_TEST(a_joint_peak_is_that_of_all_processes_at_the_same_moment) {
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 100, 0x1000, 1000, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FREE, 120, 0x1000, 0, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 160, 0x2000, 300, 0);
+    load(100);
+    struct zr_report shown[2] = {{.record = r, .profile = profile}, {.record = r, .profile = profile, .offset = 50}};
+    struct zr_joint j;
+
+    ck_assert(zr_joint_of(shown, 2, &j));
+    ck_assert_uint_eq(j.peaks, 2000);
+    ck_assert_uint_eq(j.level.most, 1300); /* 1000 of the second one, and by then 300 of the first */
+    ck_assert_uint_eq(j.level.most_blocks, 2);
+    ck_assert_uint_eq(j.then[0], 300);
+    ck_assert_uint_eq(j.then[1], 1000);
+    ck_assert_uint_eq(j.left, 600);
+    free(j.then);
+}
+END_TEST
+
+START_TEST(what_was_live_when_memory_was_refused_is_known_by_stack) {
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 100, 0x1000, 1000, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 110, 0x2000, 500, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FREE, 120, 0x1000, 0, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FAIL, 130, 0, 4096, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FREE, 140, 0x2000, 0, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FAIL, 150, 0x7777, 0, 0); /* a free that was refused */
+    load(100);
+    ck_assert_uint_eq(profile->failure_event, 3);
+    ck_assert_uint_eq(profile->refused, 500);
+    ck_assert_uint_eq(profile->refused_blocks, 1);
+    ck_assert_uint_eq(profile->path[0].refused, 500);
+    ck_assert_uint_eq(profile->path[0].peak, 1500);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("report_profile");
     TCase *tests = tcase_create("report_profile");
@@ -343,6 +429,10 @@ int main(void) {
     tcase_add_test(tests, a_library_that_was_replaced_gives_no_names);
     tcase_add_test(tests, a_library_is_opened_once_for_all_processes);
     tcase_add_test(tests, an_address_belongs_to_the_library_that_was_there_then);
+    tcase_add_test(tests, paths_of_one_caller_are_named_by_the_frames_that_tell_them_apart);
+    tcase_add_test(tests, a_path_that_is_alone_with_its_caller_has_its_name);
+    tcase_add_test(tests, a_joint_peak_is_that_of_all_processes_at_the_same_moment);
+    tcase_add_test(tests, what_was_live_when_memory_was_refused_is_known_by_stack);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }

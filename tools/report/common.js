@@ -23,34 +23,57 @@ function put(box, ...children) {
 
 /* --- numbers ------------------------------------------------------------------------------------------------- */
 
-function bytes(n) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-  let unit = 0;
-  while (Math.abs(n) >= 1024 && unit < units.length - 1) {
-    n /= 1024;
-    unit++;
-  }
-  return unit === 0 ? `${n} B` : `${n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0)} ${units[unit]}`;
+/*
+ * As C's printf rounds: halves to even, so that a figure has the same digits in the terminal. A number is half way
+ * between two of these decimals exactly if it is an odd multiple of 1/2, 1/4 (one digit) or 1/8 (two).
+ */
+function fixed(n, digits) {
+  if ((n * 2 ** (digits + 1)) % 2 !== 1) return n.toFixed(digits);
+  const scaled = n * 10 ** digits;
+  return ((2 * Math.round(scaled / 2)) / 10 ** digits).toFixed(digits);
 }
 
-/* Four digits, or as many as tell times apart that are `step` ns apart. */
+/* At most three digits before the point. */
+function scale(n, factor, most, units) {
+  let unit = 0;
+  while (n >= most && unit < units.length - 1) {
+    n /= factor;
+    unit++;
+  }
+  return unit === 0 ? `${n} ${units[0]}` : `${fixed(n, n < 9.995 ? 2 : n < 99.95 ? 1 : 0)} ${units[unit]}`;
+}
+
+function bytes(n) {
+  if (n === 0) return '0';
+  const text = scale(Math.abs(n), 1024, 1023.995, ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB']);
+  return n < 0 ? `-${text}` : text;
+}
+
+/* With `step` as many digits as tell times apart that are `step` ns apart. */
 function time(ns, step) {
   if (ns === 0) return '0';
+  if (step) return timeInSteps(ns, step);
+  const s = Math.floor(ns / 1e9);
+  const pad = (n) => String(n).padStart(2, '0');
+  if (s < 120) return scale(ns, 1000, 999.5, ['ns', 'us', 'ms', 's']);
+  return s < 3600 ? `${Math.floor(s / 60)}:${pad(s % 60)} min` : `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)} h`;
+}
+
+function timeInSteps(ns, step) {
   const unit = ns < 1e3 ? [1, 'ns'] : ns < 1e6 ? [1e3, 'us'] : ns < 1e9 ? [1e6, 'ms'] : ns < 120e9 ? [1e9, 's'] : null;
   if (unit) {
-    const value = ns / unit[0];
-    const text = step ? value.toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / unit[0]) - 1e-9)))) : value.toPrecision(4);
+    const text = (ns / unit[0]).toFixed(Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / unit[0]) - 1e-9))));
     return `${Number(text)} ${unit[1]}`;
   }
   const s = Math.floor(ns / 1e9);
   const pad = (n) => String(n).padStart(2, '0');
-  const part = step && step < 1e9 ? (ns / 1e9 - s).toFixed(Math.min(9, Math.ceil(-Math.log10(step / 1e9) - 1e-9))).slice(1) : '';
+  const part = step < 1e9 ? (ns / 1e9 - s).toFixed(Math.min(9, Math.ceil(-Math.log10(step / 1e9) - 1e-9))).slice(1) : '';
   return s < 3600 ? `${Math.floor(s / 60)}:${pad(s % 60)}${part} min`
     : `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)}:${pad(s % 60)}${part} h`;
 }
 
 const count = (n) => n.toLocaleString('en-US');
-const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(part >= whole / 10 ? 0 : 1)} %` : '');
+const share = (part, whole) => (whole ? `${fixed((100 * part) / whole, part && part < whole / 10 ? 1 : 0)} %` : '');
 const plural = (n, one, many) => `${count(n)} ${n === 1 ? one : many || `${one}s`}`;
 
 /* Values at samples from [index, value, ...]: each holds until the next. */
@@ -112,8 +135,8 @@ function framePlace([, file, line, kind]) {
 function stackOf(p, stack) {
   if (stack < 0) return el('span', {class: 'soft'}, 'one of the other stacks');
   const frames = p.stacks[stack];
-  if (!frames.length) return el('span', {class: 'soft'}, p.callers[stack]);
-  const details = el('details', {'data-stack': stack}, el('summary', {class: 'mono'}, shortCaller(p.callers[stack])));
+  if (!frames.length) return el('span', {class: 'soft'}, p.names[stack]);
+  const details = el('details', {'data-stack': stack}, el('summary', {class: 'mono'}, p.names[stack]));
   details.addEventListener('toggle', () => {
     if (details.open && details.children.length === 1) {
       details.append(el('ol', {class: 'stack'}, frames.map((i) => {
@@ -124,13 +147,6 @@ function stackOf(p, stack) {
     }
   });
   return details;
-}
-
-/* "at::empty(...) (libtorch.so)" without the arguments. */
-function shortCaller(text) {
-  const place = text.match(/ \([^() ]*\)$/);
-  const name = place ? text.slice(0, place.index) : text;
-  return / in /.test(text) && !place ? text : shortName(name) + (place ? place[0] : '');
 }
 
 /* --- tables -------------------------------------------------------------------------------------------------------- */

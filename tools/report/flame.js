@@ -32,8 +32,26 @@ function tree(p, weights, fold) {
       if (node.depth >= TREE_ROWS) break;
     }
   });
+  distinguish(root);
   return root;
 }
+
+/* Boxes side by side that have one name are told apart by their lines, or else by their files. */
+function distinguish(node) {
+  const names = new Map();
+  for (const child of node.children.values()) names.set(child.name, [...(names.get(child.name) || []), child]);
+  for (const [name, children] of names) {
+    if (children.length > 1) {
+      for (const child of children) {
+        const [, file, line] = child.frame || ['', '', 0];
+        if (file) child.name = `${name} (${baseName(file)}${line ? `:${line}` : ''})`;
+      }
+    }
+  }
+  for (const child of node.children.values()) distinguish(child);
+}
+
+const byValue = (node) => [...node.children.values()].sort((a, b) => b.value - a.value);
 
 /* Python green, the runtime below grey, other libraries by their name. */
 function flameColour(node) {
@@ -89,7 +107,7 @@ function flame(box, root, format, find) {
       counted = place(node, x, w, row, false, counted);
       if (w < 0.7) return;
       let at = x;
-      for (const child of [...node.children.values()].sort((a, b) => b.value - a.value)) {
+      for (const child of byValue(node)) {
         below(child, at, (w * child.value) / node.value, row + 1, counted);
         at += (w * child.value) / node.value;
       }
@@ -103,4 +121,63 @@ function flame(box, root, format, find) {
     return found;
   }
   return {draw};
+}
+
+/* --- the same as a tree that opens ----------------------------------------------------------------------------------- */
+
+/* Opens down to the first frame that has several below it: what is above is the same for all. */
+function treeView(box, root, format) {
+  function row(node, depth, parent) {
+    const children = byValue(node);
+    const open = {node, depth, children, opened: false, rows: []};
+    const mark = el('span', {class: 'mark-open'}, children.length ? '▸' : '');
+    open.line = el('tr', {'data-tree': node.name, 'data-value': node.value},
+      el('td', {class: 'n'}, format(node.value)),
+      el('td', {class: 'n'}, share(node.value, root.value)),
+      el('td', {class: 'bars'}, bar(node.value, root.value)),
+      el('td', {class: 'where'}, children.length
+        ? el('button', {class: 'link', style: `margin-left:${depth * 14}px`, 'aria-expanded': 'false', onclick: () => toggle(open)}, mark, ` ${node.name}`)
+        : el('span', {style: `margin-left:${depth * 14 + 14}px`}, node.name),
+      node.frame && framePlace(node.frame) ? el('span', {class: 'soft'}, ` ${framePlace(node.frame)}`) : null));
+    if (parent) parent.rows.push(open);
+    return open;
+  }
+
+  function toggle(open, wanted) {
+    open.opened = wanted === undefined ? !open.opened : wanted;
+    const button = open.line.querySelector('button');
+    if (!button) return;
+    button.setAttribute('aria-expanded', String(open.opened));
+    button.firstChild.textContent = open.opened ? '▾' : '▸';
+    if (open.opened) {
+      open.rows = [];
+      let after = open.line;
+      for (const child of open.children) {
+        const made = row(child, open.depth + 1, open);
+        after.after(made.line);
+        after = made.line;
+      }
+    } else {
+      close(open);
+    }
+  }
+
+  function close(open) {
+    for (const child of open.rows) {
+      close(child);
+      child.line.remove();
+    }
+    open.rows = [];
+    open.opened = false;
+  }
+
+  const body = el('tbody');
+  let last = row(root, 0, null);
+  body.append(last.line);
+  while (last.children.length) {
+    toggle(last, true);
+    if (last.children.length > 1) break;
+    last = last.rows[0];
+  }
+  put(box, el('table', {class: 'tree'}, body));
 }

@@ -134,6 +134,8 @@ static const struct {
 } weights[] = {
     {"peak", offsetof(struct zr_path_use, peak)},
     {"peak_blocks", offsetof(struct zr_path_use, peak_blocks)},
+    {"refused", offsetof(struct zr_path_use, refused)},
+    {"refused_blocks", offsetof(struct zr_path_use, refused_blocks)},
     {"left", offsetof(struct zr_path_use, left)},
     {"left_blocks", offsetof(struct zr_path_use, left_blocks)},
     {"allocations", offsetof(struct zr_path_use, allocations)},
@@ -227,13 +229,13 @@ static bool paths(FILE *out, const struct zr_profile *f, uint32_t **chosen_out) 
     }
     putc(']', out);
     free(frame_of);
-    key(out, "callers");
+    key(out, "names");
     putc('[', out);
     for (uint32_t i = 0, n = 0; i < f->p->paths; i++)
         if (chosen[i]) {
             if (n++)
                 putc(',', out);
-            zr_json_string(out, f->p->caller[f->p->path[i].caller]);
+            zr_json_string(out, f->p->path[i].name);
         }
     putc(']', out);
     key(out, "weights");
@@ -333,6 +335,47 @@ static void lists(FILE *out, const struct zr_profile *f, const uint32_t *chosen)
 
 /* --- the whole --------------------------------------------------------------------------------------------------- */
 
+static void list(FILE *out, const char *name, char *const *text, size_t n) {
+    key(out, name);
+    putc('[', out);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            putc(',', out);
+        zr_json_string(out, text[i]);
+    }
+    putc(']', out);
+}
+
+/* [kind, allocations, bytes and blocks that were never freed]. */
+static void kinds(FILE *out, const struct zr_profile *f) {
+    size_t n = 0;
+
+    key(out, "kinds");
+    putc('[', out);
+    for (unsigned k = 0; k < ZEROUTE_MEMORY_KINDS; k++)
+        if (f->made[k])
+            fprintf(out, "%s[%u,%llu,%llu,%llu]", n++ ? "," : "", k, (unsigned long long)f->made[k],
+                    (unsigned long long)f->kind[k].bytes, (unsigned long long)f->kind[k].blocks);
+    putc(']', out);
+}
+
+/* The last allocation that was refused, and what was allocated then. */
+static void refusal(FILE *out, const struct zr_profile *f) {
+    key(out, "refusal");
+    if (f->failure_event == ZR_NO_EVENT) {
+        fputs("null", out);
+        return;
+    }
+    const struct zr_event *e = &f->r->event[f->failure_event];
+    fprintf(out, "{\"time\":%llu,\"size\":%llu,\"card\":%u,\"bytes\":%llu,\"blocks\":%llu,\"by\":",
+            (unsigned long long)e->time, (unsigned long long)e->size, e->card, (unsigned long long)f->refused,
+            (unsigned long long)f->refused_blocks);
+    zr_json_string(out, zr_refuser_name(e->refuser));
+    key(out, "code");
+    zr_json_string(out, zr_code_name(e->code));
+    putc('}', out);
+}
+
 static void head(FILE *out, const struct zr_report *s) {
     const struct zr_profile *f = s->profile;
     const struct zr_record *r = s->record;
@@ -357,14 +400,10 @@ static void head(FILE *out, const struct zr_report *s) {
     number(out, "lost", r->header.lost_events);
     fprintf(out, ",\"ended\":%s", r->ended ? "true" : "false");
     fprintf(out, ",\"apart\":%s", f->count[ZEROUTE_EVENT_RESERVE] ? "true" : "false");
-    key(out, "notes");
-    putc('[', out);
-    for (size_t i = 0; i < s->notes; i++) {
-        if (i)
-            putc(',', out);
-        zr_json_string(out, s->note[i]);
-    }
-    putc(']', out);
+    list(out, "notes", s->note, s->notes);
+    list(out, "remarks", s->remark, s->remarks);
+    kinds(out, f);
+    refusal(out, f);
     fprintf(out, ",\"peak\":{\"bytes\":%llu,\"blocks\":%llu,\"at\":%llu}", (unsigned long long)f->all.most,
             (unsigned long long)f->all.most_blocks, (unsigned long long)f->all.at);
     fprintf(out, ",\"reserved_peak\":%llu",
@@ -388,6 +427,22 @@ static void head(FILE *out, const struct zr_report *s) {
                         (unsigned long long)l->at, (unsigned long long)r->card_memory[f->cards[i]]);
         }
     putc(']', out);
+}
+
+static bool joint(FILE *out, const struct zr_report *shown, size_t n) {
+    struct zr_joint j;
+    bool ok = zr_joint_of(shown, n, &j);
+
+    if (ok) {
+        fprintf(out, ",\"joint\":{\"peaks\":%llu,\"bytes\":%llu,\"blocks\":%llu,\"at\":%llu,\"left\":%llu,\"then\":[",
+                (unsigned long long)j.peaks, (unsigned long long)j.level.most, (unsigned long long)j.level.most_blocks,
+                (unsigned long long)j.level.at, (unsigned long long)j.left);
+        for (size_t i = 0; i < n; i++)
+            fprintf(out, "%s%llu", i ? "," : "", (unsigned long long)j.then[i]);
+        fputs("]}", out);
+    }
+    free(j.then);
+    return ok;
 }
 
 bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n) {
@@ -419,7 +474,10 @@ bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n) {
         free(chosen);
         putc('}', out);
     }
-    fputs("]}\n</script>\n<script>\n'use strict';\n", out);
+    putc(']', out);
+    if (n > 1)
+        ok = joint(out, shown, n) && ok;
+    fputs("}\n</script>\n<script>\n'use strict';\n", out);
     fputs(zr_part_common_js, out);
     fputs(zr_part_timeline_js, out);
     fputs(zr_part_flame_js, out);

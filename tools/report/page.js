@@ -5,9 +5,11 @@ let p; /* the process that is shown */
 let state;
 let chart;
 let flameOf = 'peak';
+let flameAs = 'flame';
 let flameShown;
 
 const KINDS = ['device', 'shared', 'physical', 'host', 'virtual', 'mapped', 'imported'];
+const PHYSICAL = 2; /* up to here memory is counted as device memory: page.html says so at its end */
 const cardName = (card) => (card === 255 ? '' : `card ${card}`);
 
 /* Series become arrays, once. */
@@ -19,7 +21,16 @@ function prepare(process) {
   for (const name of ['total', 'blocks', 'reserved']) process[name] = expand(process[name], n);
   for (const group of Object.values(process.by)) group.series = group.series.map((s) => expand(s, n));
   process.live = process.live.map(([stack, s]) => [stack, expand(s, n)]);
+  process.by.stack = byStack(process, n);
   process.ready = true;
+}
+
+/* The stacks that held most; what belongs to no stack of the page is in the last row. */
+function byStack(process, n) {
+  const first = process.live.slice(0, COLOURS - 1);
+  const rest = Float64Array.from(process.total);
+  for (const [, values] of first) for (let i = 0; i < n; i++) rest[i] -= values[i];
+  return {names: [...first.map(([stack]) => process.names[stack]), 'other stacks'], series: [...first.map(([, values]) => values), rest]};
 }
 
 /* --- the head --------------------------------------------------------------------------------------------------- */
@@ -29,6 +40,20 @@ function card(label, value, small, figure, number, bad) {
     el('span', null, label), el('b', null, value), small ? el('small', null, small) : null);
 }
 
+/* "28 blocks of device memory, 1 of host memory"; one kind needs no name. */
+function byKind(kinds, at, one) {
+  const some = kinds.filter((k) => k[at]);
+  if (some.length === 1) return plural(some[0][at], one);
+  return some.map((k, i) => `${i ? count(k[at]) : plural(k[at], one)} of ${KINDS[k[0]]} memory`).join(', ');
+}
+
+/* The size of the cards that were used, and their name. */
+function cardSize() {
+  const cards = new Map(p.peaks.filter(([c, , , , memory]) => c !== 255 && memory).map(([c, , , , memory]) => [c, memory]));
+  const size = [...cards.values()].reduce((a, b) => a + b, 0);
+  return {size, name: cards.size === 1 ? cardName([...cards.keys()][0]) : plural(cards.size, 'card')};
+}
+
 function drawHead() {
   byId('command').textContent = p.command || p.file;
   const parts = [p.name, new Date(p.begin).toLocaleString(), `ran for ${time(p.duration)}`,
@@ -36,15 +61,21 @@ function drawHead() {
   byId('about').textContent = parts.filter(Boolean).join(' · ');
   put(byId('settings'), p.settings ? el('details', null, el('summary', {class: 'soft'}, 'settings'),
     el('code', null, p.settings.replaceAll(',', ', '))) : null);
-  put(byId('notes'), p.notes.map((text) => el('p', {class: 'note'}, text)));
+  const r = p.refusal;
+  put(byId('notes'), r ? el('p', {class: 'note bad', id: 'refusal', 'data-value': r.bytes},
+    `${bytes(r.size)}${cardName(r.card) ? ` on ${cardName(r.card)}` : ''} was refused by ${r.by} at ${time(r.time)} (${r.code}): ` +
+    `${bytes(r.bytes)} in ${plural(r.blocks, 'block')} were allocated then. The page opens at that moment.`) : null,
+  p.notes.map((text) => el('p', {class: 'note'}, text)));
+  byId('remarks-part').hidden = !p.remarks.length;
+  put(byId('remarks'), p.remarks.map((text) => el('p', {class: 'note'}, text)));
   document.title = `zeroute report: ${p.command || p.file}`;
-  const full = p.peaks.filter(([c, , , , memory]) => c !== 255 && memory).map(([c, k, most, , memory]) =>
-    (k === 0 ? `${share(most, memory)} of card ${c}` : null)).filter(Boolean);
+  const full = p.peaks.filter(([c, k, , , memory]) => c !== 255 && k === 0 && memory).map(([c, , most, , memory]) =>
+    `${share(most, memory)} of card ${c}'s ${bytes(memory)}`);
   const c = p.counts;
   put(byId('summary'),
     card('Peak', bytes(p.peak.bytes), `${plural(p.peak.blocks, 'block')}, at ${time(p.peak.at)}${full.length ? `; ${full.join(', ')}` : ''}`, 'peak', p.peak.bytes),
-    card('Never freed', bytes(p.end.bytes), p.end.blocks ? `${plural(p.end.blocks, 'block')}, live ${p.ended ? 'at the end' : 'when the record ends'}` : 'everything was freed', 'left', p.end.bytes),
-    card('Allocations', count(c.allocations), `${plural(c.frees, 'free')}`, 'allocations', c.allocations),
+    card('Never freed', bytes(p.end.bytes), p.end.blocks ? `${byKind(p.kinds, 3, 'block')}, live ${p.ended ? 'at the end' : 'when the record ends'}` : 'everything was freed', 'left', p.end.bytes),
+    card('Allocations', count(c.allocations), `${byKind(p.kinds, 1, 'call')}; ${plural(c.frees, 'free')}`, 'allocations', c.allocations),
     card('Failures', count(c.failures), c.failures ? 'calls that were refused' : 'no call was refused', 'failures', c.failures, c.failures > 0),
     p.apart ? card('Reserved', bytes(p.reserved_peak), 'held from the driver, at most', 'reserved', p.reserved_peak) : null,
     c.trims ? card('Given back', bytes(c.trimmed), `cached memory, ${plural(c.trims, 'time')}`, 'trimmed', c.trimmed) : null,
@@ -62,11 +93,16 @@ function drawRanks() {
   const end = Math.max(1, ...all.map((x) => x.offset + x.duration));
   const together = end < 3 * longest; /* else of different times: each from its own start */
   const to = together ? end : longest;
+  const j = data.joint;
+  put(byId('joint'),
+    card('Joint peak', bytes(j.bytes), `${plural(j.blocks, 'block')}, ${time(j.at)} after the first began`, 'joint', j.bytes),
+    card('Sum of the peaks', bytes(j.peaks), 'each process at its own time', 'peaks', j.peaks),
+    card('Never freed', bytes(j.left), 'by all processes', 'joint-left', j.left));
   byId('rank-about').textContent = `One scale for all, in ${together ? 'time' : 'time from the start of each'} and in bytes. ` +
     'Select a process to see it below.';
   const most = Math.max(1, ...all.map((x) => x.peak.bytes));
   put(byId('rank-list'), all.map((x, i) => el('button', {class: 'rank', 'data-rank': i, 'aria-pressed': String(x === p), onclick: () => show(i)},
-    el('b', null, x.name), el('div', {class: 'soft'}, `peak ${bytes(x.peak.bytes)}, never freed ${bytes(x.end.bytes)}${x.counts.failures ? `, ${plural(x.counts.failures, 'failure')}` : ''}`),
+    el('b', null, x.name), el('div', {class: 'soft'}, `peak ${bytes(x.peak.bytes)}, at the joint peak ${bytes(j.then[i])}, never freed ${bytes(x.end.bytes)}${x.counts.failures ? `, ${plural(x.counts.failures, 'failure')}` : ''}`),
     spark(x, together ? x.offset : 0, to, most))));
 }
 
@@ -93,7 +129,7 @@ function drawMoment(sample) {
   const total = p.total[sample];
   const live = liveAt(sample).map((value, stack) => ({stack: stack < p.stacks.length ? stack : -1, value}))
     .filter((x) => x.value > 0).sort(heaviestFirst);
-  const large = p.largest.filter(([, begin, end]) => begin <= t && (end === null || end > t));
+  const large = p.largest.filter(([, begin, end, , kind]) => kind <= PHYSICAL && begin <= t && (end === null || end > t));
   const box = byId('moment');
   box.dataset.total = total;
   box.dataset.time = t;
@@ -126,6 +162,7 @@ function peakSample() {
 
 const WEIGHTS = [
   ['peak', 'peak', 'What was live at the peak, by who allocated it.', bytes],
+  ['refused', 'refusal', 'What was live when the last allocation was refused.', bytes],
   ['moment', 'moment', 'What was live at the moment chosen above.', bytes],
   ['left', 'never freed', 'What was still live at the end: leaks, and what the program keeps.', bytes],
   ['allocations', 'allocations', 'How often memory was allocated.', (n) => plural(n, 'allocation')],
@@ -155,16 +192,20 @@ function drawFlame() {
     byId('flame-about').textContent = about;
     return;
   }
+  const asTree = flameAs === 'tree';
   flameShown = flame(byId('flame'), root, format, () => byId('flame-find').value.trim());
   const found = flameShown.draw();
+  byId('flame').hidden = asTree;
+  byId('flame-tree').hidden = !asTree;
+  if (asTree) treeView(byId('flame-tree'), root, format);
   const wanted = byId('flame-find').value.trim();
   byId('flame-about').textContent = `${about} ${format(root.value)} in all.${
     wanted ? ` Frames that contain "${wanted}": ${format(found)}, ${share(found, root.value) || '0 %'}.` : ''}`;
-  const blocksBy = flameOf === 'peak' ? p.weights.peak_blocks : flameOf === 'left' ? p.weights.left_blocks : null;
+  const blocksBy = p.weights[`${flameOf}_blocks`] || null;
   const rows = weights.map((value, stack) => ({stack: stack < p.stacks.length ? stack : -1, value, blocks: blocksBy ? blocksBy[stack] : 0}))
     .filter((x) => x.value > 0).sort(heaviestFirst);
   put(byId('flame-table'), table([
-    [flameOf, (x) => format(x.value), {n: true, sort: (x) => x.value}],
+    [format === bytes ? 'bytes' : flameOf, (x) => format(x.value), {n: true, sort: (x) => x.value}],
     ['', (x) => bar(x.value, rows[0].value), {class: 'bars'}],
     ['share', (x) => share(x.value, root.value), {n: true}],
     ...(blocksBy ? [['blocks', (x) => count(x.blocks), {n: true, sort: (x) => x.blocks}]] : []),
@@ -186,7 +227,19 @@ function blockTable(blocks, first) {
   ], blocks, first, (b) => ({'data-size': b[0]}));
 }
 
+function drawPeaks() {
+  byId('peaks-part').hidden = !p.peaks.length;
+  put(byId('peaks'), table([
+    ['where', ([card]) => cardName(card) || 'no card', {class: 'place'}],
+    ['kind', ([, kind]) => KINDS[kind]],
+    ['peak', ([, , most]) => bytes(most), {n: true, sort: ([, , most]) => most}],
+    ['at', ([, , , at]) => time(at), {n: true, sort: ([, , , at]) => at}],
+    ['share of the card', ([, kind, most, , memory]) => (memory && kind === 0 ? `${share(most, memory)} of ${bytes(memory)}` : ''), {n: true}],
+  ], p.peaks, 20));
+}
+
 function drawTables() {
+  drawPeaks();
   put(byId('largest'), p.largest.length ? blockTable(p.largest, 10) : el('p', {class: 'empty'}, 'Nothing was allocated.'));
   byId('failures-part').hidden = !p.counts.failures;
   put(byId('failures'), p.counts.failures > p.failures.length ? el('p', {class: 'soft'}, `The first ${count(p.failures.length)} of ${count(p.counts.failures)}.`) : null,
@@ -246,18 +299,29 @@ function drawFragmentation() {
 
 /* --- everything ----------------------------------------------------------------------------------------------------------- */
 
+/* Where the page opens: at the refusal if there was one, else at the peak. */
+const firstMoment = () => (p.refusal ? Math.max(0, lastAtMost(p.times, p.refusal.time)) : peakSample());
+
+/* One caller for everything says nothing: then the stacks do. */
+function firstGroup() {
+  if (!p.peak.bytes) return 'kind';
+  if (p.by.card.series.filter((values) => values.some((v) => v > 0)).length > 1) return 'card';
+  const callers = p.by.caller.series.filter((values) => values.some((v) => v > 0));
+  return callers.length < 2 && p.live.length > 1 ? 'stack' : 'caller';
+}
+
 function show(index) {
   p = data.processes[index];
   prepare(p);
-  const group = state ? state.group : !p.peak.bytes ? 'kind' : p.by.card.names.length > 1 ? 'card' : 'caller';
-  state = {group, from: 0, to: Math.max(1, p.duration), chosen: peakSample()};
+  state = {group: state ? state.group : firstGroup(), from: 0, to: Math.max(1, p.duration), chosen: firstMoment(), card: cardSize()};
+  if (p.refusal) flameOf = 'refused';
   document.body.dataset.process = index;
   drawRanks();
   drawHead();
   chart = timeline(byId('timeline'), p, state, {moment: drawMoment, view: () => {
     byId('zoom-all').disabled = state.from <= 0 && state.to >= p.duration;
   }});
-  choice(byId('stack-by'), [['card', 'card'], ['kind', 'kind'], ['caller', 'caller'], ['size', 'size class']], state.group, (id) => {
+  choice(byId('stack-by'), [['card', 'card'], ['kind', 'kind'], ['caller', 'caller'], ['stack', 'stack'], ['size', 'size class']], state.group, (id) => {
     state.group = id;
     chart.draw();
     chart.key(byId('key'));
@@ -266,6 +330,10 @@ function show(index) {
   chart.key(byId('key'));
   if (p.times.length) drawMoment(state.chosen);
   else put(byId('moment'), el('p', {class: 'empty'}, 'No events were recorded.'));
+  choice(byId('flame-as'), [['flame', 'flame graph'], ['tree', 'tree']], flameAs, (id) => {
+    flameAs = id;
+    drawFlame();
+  });
   setFlame(weightsOf(flameOf).some((v) => v > 0) ? flameOf : 'peak');
   drawTables();
   drawFragmentation();

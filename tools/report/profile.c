@@ -102,6 +102,7 @@ static void begin_block(struct zr_profile *f, uint32_t i) {
 
     use->allocations++;
     use->bytes += e->size;
+    f->made[e->kind]++;
     raise_level(&f->kind[e->kind], e->size, e->time);
     raise_level(&f->card_kind[e->card][e->kind], e->size, e->time);
     if (e->partner == ZR_NO_EVENT) {
@@ -201,14 +202,30 @@ static bool next_stretch(struct stretch *s, const struct zr_event *e, uint32_t i
     return true;
 }
 
+/* The state at these events is taken down: the page opens there. */
+enum { SAMPLED_FAILURES = 12 };
+
+static bool is_refusal(const struct zr_event *e) {
+    return e->type == ZEROUTE_EVENT_FAIL && e->size; /* a free that was refused names no size */
+}
+
+static uint32_t last_refusal(const struct zr_record *r) {
+    for (uint32_t i = r->events; i-- > 0;)
+        if (is_refusal(&r->event[i]))
+            return i;
+    return ZR_NO_EVENT;
+}
+
 static void first_pass(struct zr_profile *f, uint32_t detail) {
     const struct zr_record *r = f->r;
     struct walk w = {r, 0};
     struct stretch s = {.step = r->duration / (detail / 4 + 1) + 1, .events_each = r->events / (detail / 4 + 1) + 1};
     bool cards[256] = {false};
+    unsigned refusals = 0;
 
     if (r->events <= detail)
         s.events_each = 1;
+    f->failure_event = last_refusal(r);
     f->peak_event = ZR_NO_EVENT;
     for (uint32_t i = 0; i < r->events; i++) {
         const struct zr_event *e = &r->event[i];
@@ -252,6 +269,8 @@ static void first_pass(struct zr_profile *f, uint32_t detail) {
             s.most = f->all.bytes;
             s.highest = i;
         }
+        if (is_refusal(e) && (refusals++ < SAMPLED_FAILURES || i == f->failure_event))
+            close_stretch(f, &s, i);
     }
     if (r->events)
         close_stretch(f, &s, r->events - 1);
@@ -407,14 +426,31 @@ static void take_down(struct replay *p, uint32_t sample) {
         f->by_path[i * n + sample] = p->path[i];
 }
 
-/* Every path's share of the peak: those without a row of their own are counted here. */
-static void note_peak(struct zr_profile *f) {
-    for (uint32_t i = 0; f->peak_event != ZR_NO_EVENT && i <= f->peak_event; i++) {
+static bool is_live_at(const struct zr_event *block, uint32_t begun, uint32_t at) {
+    return at != ZR_NO_EVENT && begun <= at && (block->partner == ZR_NO_EVENT || block->partner > at);
+}
+
+/* Every path's share of the peak, and of what was live at the refusal: those without a row of their own count too. */
+static void note_shares(struct zr_profile *f) {
+    uint32_t until = f->peak_event;
+
+    if (until == ZR_NO_EVENT || (f->failure_event != ZR_NO_EVENT && f->failure_event > until))
+        until = f->failure_event;
+    for (uint32_t i = 0; until != ZR_NO_EVENT && i <= until; i++) {
         const struct zr_event *e = &f->r->event[i];
-        if (e->type == ZEROUTE_EVENT_ALLOC && zr_kind_allocated(e->kind) &&
-            (e->partner == ZR_NO_EVENT || e->partner > f->peak_event)) {
-            f->path[f->p->of_stack[e->stack]].peak += e->size;
-            f->path[f->p->of_stack[e->stack]].peak_blocks++;
+        struct zr_path_use *use = &f->path[f->p->of_stack[e->stack]];
+
+        if (e->type != ZEROUTE_EVENT_ALLOC || !zr_kind_allocated(e->kind))
+            continue;
+        if (is_live_at(e, i, f->peak_event)) {
+            use->peak += e->size;
+            use->peak_blocks++;
+        }
+        if (is_live_at(e, i, f->failure_event)) {
+            use->refused += e->size;
+            use->refused_blocks++;
+            f->refused += e->size;
+            f->refused_blocks++;
         }
     }
 }
@@ -538,7 +574,7 @@ static bool replay(struct zr_profile *f) {
         for (size_t i = 0; i < f->top_callers; i++)
             p.caller_row[f->top_caller[i]] = (uint16_t)i;
         second_pass(&p);
-        note_peak(f);
+        note_shares(f);
     }
     free(p.path_row);
     free(p.caller_row);

@@ -98,46 +98,61 @@ static bool take(void *to, const struct zr_option *o, const char *value) {
 
 /* --- one record ------------------------------------------------------------------------------------------------ */
 
-static void note(struct zr_report *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void note(struct zr_report *s, const char *fmt, ...) {
+static void note(char **list, size_t *n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void note(char **list, size_t *n, const char *fmt, ...) {
     va_list args;
 
     va_start(args, fmt);
-    if (s->notes < ZR_NOTES_MOST && vasprintf(&s->note[s->notes], fmt, args) >= 0)
-        s->notes++;
+    if (*n < ZR_NOTES_MOST && vasprintf(&list[*n], fmt, args) >= 0)
+        (*n)++;
     va_end(args);
 }
 
-static void take_notes(struct zr_report *s, const struct zr_symbols *symbols) {
+/* Whether figures hold: what a reader must know before any of them. */
+static void take_notes(struct zr_report *s) {
     const struct zr_record *r = s->record;
-    const char *python = r->text[ZEROUTE_TEXT_PYTHON], *library;
     char number[ZR_TEXT_SIZE];
-    size_t i = 0, others = 0;
 
     if (!r->ended)
-        note(s, "The record has no end: the process still runs, was killed, or left by _exit. What is live then is "
-                "shown as never freed.");
+        note(s->note, &s->notes,
+             "The record has no end: the process still runs, was killed, or left by _exit. What is live then is shown "
+             "as never freed.");
     if (r->header.lost_events)
-        note(s, "%s events could not be stored. Figures are too low or too high by what they said.",
+        note(s->note, &s->notes, "%s events could not be stored: treat these figures as approximate.",
              zr_text_count(number, r->header.lost_events));
     if (r->damaged)
-        note(s, "%s parts of the file could not be read and were left out.", zr_text_count(number, r->damaged));
+        note(s->note, &s->notes, "%s parts of the file could not be read and were left out.",
+             zr_text_count(number, r->damaged));
     if (r->header.lost_stacks)
-        note(s, "%s events have no stack: there were more different stacks than a record holds.",
+        note(s->note, &s->notes, "%s events have no stack: there were more different stacks than a record holds.",
              zr_text_count(number, r->header.lost_stacks));
     if (r->implieds)
-        note(s, "%s blocks ended without a free: their address was handed out again.",
+        note(s->note, &s->notes, "%s blocks ended without a free: their address was handed out again.",
              zr_text_count(number, r->implieds));
+}
+
+/* Libraries whose frames nobody looks for: ours, and the dynamic linker, which beds bring along. */
+static bool is_unseen_library(const char *path) {
+    return strstr(path, "/libzeroute.so") || strstr(path, "/ld-linux");
+}
+
+/* Why frames may lack their names. */
+static void take_remarks(struct zr_report *s, const struct zr_symbols *symbols) {
+    const struct zr_record *r = s->record;
+    const char *python = r->text[ZEROUTE_TEXT_PYTHON], *library;
+    size_t i = 0, others = 0;
+
     if (r->header.stacks == ZEROUTE_STACKS_PYTHON && python && strstr(python, ": "))
-        note(s, "No frames of Python. %s.", python);
+        note(s->remark, &s->remarks, "No frames of Python. %s.", python);
     if (zr_symbols_unavailable(symbols) && r->modules)
-        note(s, "libdw is not installed here (package libdw1): native functions have no names.");
+        note(s->remark, &s->remarks, "libdw is not installed here (package libdw1): native functions have no names.");
     while ((library = zr_symbols_replaced(symbols, &i)))
-        if (!strstr(library, "/libzeroute.so") && others++ < 4) /* its frames are not shown anyway */
-            note(s, "%s is not the file that the program ran with (its build id differs): its functions have no names.",
+        if (!is_unseen_library(library) && others++ < 4)
+            note(s->remark, &s->remarks,
+                 "%s is not the file that the program ran with (its build id differs): its functions have no names.",
                  library);
     if (others > 4)
-        note(s, "%zu more libraries are not those that the program ran with.", others - 4);
+        note(s->remark, &s->remarks, "%zu more libraries are not those that the program ran with.", others - 4);
 }
 
 static bool load(struct zr_report *s, const char *path, const struct options *o, uint32_t samples,
@@ -157,8 +172,9 @@ static bool load(struct zr_report *s, const char *path, const struct options *o,
     s->symbols = zr_symbols_new(s->record, o->root, o->no_symbols, before);
     s->paths = s->symbols ? zr_paths_new(s->record, s->symbols) : NULL;
     s->profile = s->paths ? zr_profile_new(s->record, s->paths, samples) : NULL;
+    take_notes(s);
     if (s->symbols)
-        take_notes(s, s->symbols);
+        take_remarks(s, s->symbols);
     if (!s->profile)
         zr_complain("report", "%s cannot be shown: out of memory", zr_shown(path));
     return s->profile != NULL;
@@ -171,6 +187,8 @@ static void unload(struct zr_report *s) {
     zr_record_free(s->record);
     for (size_t i = 0; i < s->notes; i++)
         free(s->note[i]);
+    for (size_t i = 0; i < s->remarks; i++)
+        free(s->remark[i]);
 }
 
 /* Ranks in order, then others in the order of their start. */

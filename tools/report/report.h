@@ -186,7 +186,9 @@ struct zr_frame {
 struct zr_path {
     const uint32_t *frame; /* outermost first */
     uint32_t frames;
-    uint32_t caller; /* index of a caller */
+    uint32_t caller;    /* index of a caller */
+    uint32_t caller_at; /* which of the frames that is */
+    const char *name;   /* the caller, and what tells paths of one caller apart: names.c */
 };
 
 struct zr_paths {
@@ -207,6 +209,13 @@ uint32_t zr_path_shown(const struct zr_paths *p, uint32_t path);
 /* "train.py:41 in step", "at::empty(...) (libtorch.so)"; returns out. */
 const char *zr_frame_text(const struct zr_frame *f, char *out, size_t size);
 
+/* --- names.c: what tells paths of one caller apart ----------------------------------------------------- */
+/*
+ * Names every path by its caller and, where several paths have that caller, by the frames that tell them apart, outermost
+ * first: "weights (model.c:12) > layer (model.c:7)". Sorts the paths once. False without memory.
+ */
+bool zr_paths_name(struct zr_paths *p);
+
 /* --- profile.c: what a record amounts to ------------------------------------------------------------------ */
 enum { ZR_TOP_BLOCKS = 200, ZR_TOP_CALLERS = 11, ZR_TOP_PATHS = 200, ZR_LATENCIES = 160 };
 
@@ -220,8 +229,9 @@ struct zr_level {
 /* What one path did. Levels count allocated memory: the kinds device, shared and physical. */
 struct zr_path_use {
     struct zr_level level;
-    uint64_t peak, peak_blocks; /* live at the peak of the process */
-    uint64_t left, left_blocks; /* live at the end; host memory and imports too */
+    uint64_t peak, peak_blocks;       /* live at the peak of the process */
+    uint64_t refused, refused_blocks; /* live when the last allocation was refused */
+    uint64_t left, left_blocks;       /* live at the end; host memory and imports too */
     uint64_t allocations, bytes, failures;
 };
 
@@ -254,10 +264,14 @@ struct zr_profile {
     struct zr_level card[256]; /* allocated memory */
     struct zr_level card_kind[256][ZEROUTE_MEMORY_KINDS];
     struct zr_level reserved;
-    uint64_t left, left_blocks; /* memory of all kinds at the end */
-    uint64_t trimmed;           /* bytes */
-    struct zr_path_use *path;   /* as in p->path */
-    struct zr_level *caller;    /* as in p->caller */
+    uint64_t left, left_blocks;          /* memory of all kinds at the end */
+    uint64_t made[ZEROUTE_MEMORY_KINDS]; /* allocations by kind; what is left of a kind is its level */
+    uint32_t failure_event; /* the last allocation that was refused: where the program ended, if it ended of that;
+                               ZR_NO_EVENT: none was */
+    uint64_t refused, refused_blocks; /* allocated then */
+    uint64_t trimmed;                 /* bytes */
+    struct zr_path_use *path;         /* as in p->path */
+    struct zr_level *caller;          /* as in p->caller */
     struct zr_class_use size[ZR_SIZE_CLASSES];
     uint32_t top[ZR_TOP_BLOCKS]; /* ALLOC events of the largest blocks, largest first */
     size_t tops;
@@ -297,9 +311,21 @@ struct zr_report {
     struct zr_profile *profile;
     char name[64];             /* "rank 2", "process 4711" */
     uint64_t offset;           /* ns from the start of the earliest process */
-    char *note[ZR_NOTES_MOST]; /* what a reader must know: events lost, libraries replaced, no Python frames */
+    char *note[ZR_NOTES_MOST]; /* what a reader must know before any figure: events lost, no end */
     size_t notes;
+    char *remark[ZR_NOTES_MOST]; /* and what may explain one afterwards: libraries replaced, no Python frames */
+    size_t remarks;
 };
+
+/* --- joint.c: several processes at once ------------------------------------------------------------------------ */
+struct zr_joint {
+    uint64_t peaks;        /* the sum of what each process had at its own peak */
+    struct zr_level level; /* of all processes at the same moment; `at` is since the start of the earliest */
+    uint64_t left, left_blocks, allocations, failures;
+    uint64_t *then; /* what each process had at the joint peak, in the order of `shown` */
+};
+/* False without memory. The caller frees `then`. */
+bool zr_joint_of(const struct zr_report *shown, size_t n, struct zr_joint *out);
 
 /* --- words.c ------------------------------------------------------------------------------------------------- */
 /* "OUT_OF_DEVICE_MEMORY", or the number; good until it was called again. */
@@ -308,6 +334,10 @@ const char *zr_code_name(uint32_t code);
 const char *zr_refuser_name(unsigned refuser);
 /* "alloc", "free" */
 const char *zr_event_name(unsigned type);
+/* "94 %", "1.2 %", as the page writes it. Needs ZR_TEXT_SIZE bytes; returns out. */
+const char *zr_share_text(char *out, uint64_t part, uint64_t whole);
+/* "1.44 ms", "2:03 min", as the page writes it. */
+const char *zr_span_text(char *out, uint64_t ns);
 
 /* --- page.c, text.c, report_json.c, export.c, torch.c. Each returns false if not everything was written. -------- */
 bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n);

@@ -2,16 +2,34 @@
 #include "common/common.h"
 #include "report/report.h"
 
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { FORMAT = 1, EVENTS_MOST = 1000 };
 
+/* What stacks are listed by: bytes, and how many blocks they are. */
+static const struct weight {
+    const char *name;
+    size_t bytes, blocks;
+} weights[] = {
+    {"peak_stacks", offsetof(struct zr_path_use, peak), offsetof(struct zr_path_use, peak_blocks)},
+    {"refusal_stacks", offsetof(struct zr_path_use, refused), offsetof(struct zr_path_use, refused_blocks)},
+    {"never_freed_stacks", offsetof(struct zr_path_use, left), offsetof(struct zr_path_use, left_blocks)},
+};
+
+static uint64_t value_at(const struct zr_path_use *use, size_t offset) {
+    uint64_t value;
+
+    memcpy(&value, (const char *)use + offset, sizeof value);
+    return value;
+}
+
 static const struct zr_profile *ranked; /* for qsort */
-static bool ranked_by_left;
+static const struct weight *ranked_by;
 static int by_weight(const void *a, const void *b) {
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const struct zr_path_use *x = &ranked->path[i], *y = &ranked->path[j];
-    uint64_t v = ranked_by_left ? x->left : x->peak, w = ranked_by_left ? y->left : y->peak;
+    uint64_t v = value_at(&ranked->path[i], ranked_by->bytes), w = value_at(&ranked->path[j], ranked_by->bytes);
     return v != w ? (v > w ? -1 : 1) : i < j ? -1 : i > j;
 }
 
@@ -29,24 +47,25 @@ static void frames(json_t *to, const struct zr_paths *p, uint32_t path) {
     }
 }
 
-static void stacks(json_t *to, const char *name, const struct zr_profile *f, bool left, unsigned top) {
-    json_t *list = zr_json_array(to, name);
+static void stacks(json_t *to, const struct weight *by, const struct zr_profile *f, unsigned top) {
+    json_t *list = zr_json_array(to, by->name);
     uint32_t *order = malloc((f->p->paths + 1u) * sizeof *order);
 
     for (uint32_t i = 0; order && i < f->p->paths; i++)
         order[i] = i;
     ranked = f;
-    ranked_by_left = left;
+    ranked_by = by;
     if (order)
         qsort(order, f->p->paths, sizeof *order, by_weight);
     for (uint32_t i = 0; order && i < f->p->paths && i < top; i++) {
         const struct zr_path_use *u = &f->path[order[i]];
-        if (!(left ? u->left : u->peak))
+        if (!value_at(u, by->bytes))
             break;
         json_t *stack = zr_json_object(list, NULL);
-        zr_json_count(stack, "bytes", left ? u->left : u->peak);
-        zr_json_count(stack, "blocks", left ? u->left_blocks : u->peak_blocks);
+        zr_json_count(stack, "bytes", value_at(u, by->bytes));
+        zr_json_count(stack, "blocks", value_at(u, by->blocks));
         zr_json_count(stack, "allocations", u->allocations);
+        zr_json_text(stack, "name", f->p->path[order[i]].name);
         zr_json_text(stack, "caller", f->p->caller[f->p->path[order[i]].caller]);
         frames(stack, f->p, order[i]);
     }
@@ -135,11 +154,42 @@ static void peaks(json_t *to, const struct zr_profile *f) {
             json_t *x = zr_json_object(list, NULL);
             if (f->cards[i] != ZEROUTE_RECORD_NO_CARD)
                 zr_json_count(x, "card", f->cards[i]);
+            if (f->r->card_memory[f->cards[i]])
+                zr_json_count(x, "card_bytes", f->r->card_memory[f->cards[i]]);
             zr_json_text(x, "kind", zr_kind_name(k));
             zr_json_count(x, "bytes", l->most);
             zr_json_count(x, "time_ns", l->at);
             zr_json_count(x, "end_bytes", l->bytes);
         }
+}
+
+/* What adds up to the allocations, and to never_freed: the peak counts device, shared and physical memory alone. */
+static void kinds(json_t *to, const struct zr_profile *f) {
+    json_t *list = zr_json_array(to, "kinds");
+
+    for (unsigned k = 0; k < ZEROUTE_MEMORY_KINDS; k++) {
+        if (!f->made[k])
+            continue;
+        json_t *x = zr_json_object(list, NULL);
+        zr_json_text(x, "kind", zr_kind_name(k));
+        zr_json_count(x, "allocations", f->made[k]);
+        zr_json_count(x, "left_bytes", f->kind[k].bytes);
+        zr_json_count(x, "left_blocks", f->kind[k].blocks);
+    }
+}
+
+static void refusal(json_t *to, const struct zr_profile *f) {
+    if (f->failure_event == ZR_NO_EVENT)
+        return;
+    const struct zr_event *e = &f->r->event[f->failure_event];
+    json_t *x = zr_json_object(to, "refusal");
+    zr_json_count(x, "time_ns", e->time);
+    zr_json_count(x, "bytes", e->size);
+    where(x, e);
+    zr_json_text(x, "code", zr_code_name(e->code));
+    zr_json_text(x, "refused_by", zr_refuser_name(e->refuser));
+    zr_json_count(x, "allocated_bytes", f->refused);
+    zr_json_count(x, "allocated_blocks", f->refused_blocks);
 }
 
 static void process(json_t *x, const struct zr_report *s, unsigned top) {
@@ -165,6 +215,9 @@ static void process(json_t *x, const struct zr_report *s, unsigned top) {
     json_t *notes = zr_json_array(x, "notes");
     for (size_t i = 0; i < s->notes; i++)
         zr_json_text(notes, NULL, s->note[i]);
+    json_t *remarks = zr_json_array(x, "remarks");
+    for (size_t i = 0; i < s->remarks; i++)
+        zr_json_text(remarks, NULL, s->remark[i]);
     json_t *calls = zr_json_object(x, "counts");
     for (unsigned i = ZEROUTE_EVENT_ALLOC; i < ZEROUTE_EVENTS; i++)
         zr_json_count(calls, zr_event_name(i), f->count[i]);
@@ -175,14 +228,32 @@ static void process(json_t *x, const struct zr_report *s, unsigned top) {
     json_t *left = zr_json_object(x, "never_freed");
     zr_json_count(left, "bytes", f->left);
     zr_json_count(left, "blocks", f->left_blocks);
+    kinds(x, f);
+    refusal(x, f);
     zr_json_count(x, "reserved_peak_bytes", f->count[ZEROUTE_EVENT_RESERVE] ? f->reserved.most : f->all.most);
     zr_json_count(x, "trimmed_bytes", f->trimmed);
     peaks(x, f);
-    stacks(x, "peak_stacks", f, false, top);
-    stacks(x, "never_freed_stacks", f, true, top);
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+        stacks(x, &weights[i], f, top);
     largest(x, f, top);
     sizes(x, f);
     events(x, f);
+}
+
+static void joint(json_t *document, const struct zr_report *shown, size_t n) {
+    struct zr_joint j;
+
+    if (zr_joint_of(shown, n, &j)) {
+        json_t *x = zr_json_object(document, "joint");
+        zr_json_count(x, "peaks_bytes", j.peaks);
+        zr_json_count(x, "peak_bytes", j.level.most);
+        zr_json_count(x, "peak_blocks", j.level.most_blocks);
+        zr_json_count(x, "time_ns", j.level.at);
+        json_t *then = zr_json_array(x, "at_peak_bytes");
+        for (size_t i = 0; i < n; i++)
+            zr_json_count(then, NULL, j.then[i]);
+    }
+    free(j.then);
 }
 
 bool zr_report_json(FILE *out, const struct zr_report *shown, size_t n, unsigned top) {
@@ -190,5 +261,7 @@ bool zr_report_json(FILE *out, const struct zr_report *shown, size_t n, unsigned
 
     for (size_t i = 0; i < n; i++)
         process(zr_json_object(list, NULL), &shown[i], top);
+    if (n > 1)
+        joint(document, shown, n);
     return zr_json_write(out, document, ZR_JSON_DIGITS, false);
 }

@@ -344,22 +344,34 @@ static bool is_package(const struct zr_frame *f) {
  * The innermost frame of Python outside installed packages, else the innermost one of Python, else the innermost one
  * above the runtime, else the innermost one.
  */
-static uint32_t caller_of(struct building *b, const struct zr_path *p) {
-    const struct zr_frame *frame = b->p->frame, *own = NULL, *python = NULL, *native = NULL, *found;
-    char text[256];
+static uint32_t find_caller(const struct building *b, const struct zr_path *p) {
+    const uint32_t none = p->frames;
+    uint32_t python = none, native = none;
 
-    for (uint32_t i = p->frames; i-- > 0 && !own;) {
-        const struct zr_frame *f = &frame[p->frame[i]];
+    for (uint32_t i = p->frames; i-- > 0;) {
+        const struct zr_frame *f = &b->p->frame[p->frame[i]];
 
         if (f->python && !is_package(f))
-            own = f;
-        if (f->python && !python)
-            python = f;
-        if (!f->python && !f->runtime && !native)
-            native = f;
+            return i;
+        if (f->python && python == none)
+            python = i;
+        if (!f->python && !f->runtime && native == none)
+            native = i;
     }
-    found = own ? own : python ? python : native ? native : p->frames ? &frame[p->frame[p->frames - 1]] : NULL;
-    return intern_caller(b, found ? zr_frame_text(found, text, sizeof text) : "no stack recorded");
+    if (python != none)
+        return python;
+    if (native != none)
+        return native;
+    return p->frames ? p->frames - 1 : 0;
+}
+
+static void set_caller(struct building *b, struct zr_path *p) {
+    char text[256];
+
+    p->caller_at = find_caller(b, p);
+    if (p->frames)
+        zr_frame_text(&b->p->frame[p->frame[p->caller_at]], text, sizeof text);
+    p->caller = intern_caller(b, p->frames ? text : "no stack recorded");
 }
 
 static uint32_t intern_path(struct building *b, const uint32_t *innermost_first, uint32_t frames) {
@@ -379,7 +391,7 @@ static uint32_t intern_path(struct building *b, const uint32_t *innermost_first,
         }
         memcpy(copy, order, frames * sizeof *copy);
         p.frame = copy;
-        p.caller = caller_of(b, &p);
+        set_caller(b, &p);
         b->p->path[b->p->paths++] = p;
         b->paths.used++;
         *slot = b->p->paths;
@@ -399,6 +411,7 @@ struct zr_paths *zr_paths_new(const struct zr_record *r, struct zr_symbols *s) {
         uint32_t n = merge(&b, &r->stack[i], frames);
         p->of_stack[i] = intern_path(&b, frames, n);
     }
+    b.no_memory = b.no_memory || !zr_paths_name(p);
     free(b.frames.slot);
     free(b.paths.slot);
     free(b.callers.slot);

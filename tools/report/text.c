@@ -15,7 +15,12 @@ static const char *size_text(uint64_t bytes) {
 static const char *time_text(uint64_t ns) {
     static char text[8][ZR_TEXT_SIZE];
     static unsigned next;
-    return zr_text_time(text[next++ % 8], ns);
+    return zr_span_text(text[next++ % 8], ns);
+}
+static const char *share_text(uint64_t part, uint64_t whole) {
+    static char text[8][ZR_TEXT_SIZE];
+    static unsigned next;
+    return zr_share_text(text[next++ % 8], part, whole);
 }
 static const char *count_text(uint64_t n) {
     static char text[8][ZR_TEXT_SIZE];
@@ -29,13 +34,34 @@ static void blocks_text(FILE *out, uint64_t bytes, uint64_t blocks) {
 
 /* --- paths by weight ------------------------------------------------------------------------------------------- */
 
-enum by { PEAK, LEFT, FAILURES };
+enum by { PEAK, REFUSED, LEFT, FAILURES };
 
 static const struct zr_profile *ranked; /* for qsort */
 static enum by ranked_by;
 
 static uint64_t weight(const struct zr_path_use *u, enum by by) {
-    return by == PEAK ? u->peak : by == LEFT ? u->left : u->failures;
+    switch (by) {
+    case PEAK:
+        return u->peak;
+    case REFUSED:
+        return u->refused;
+    case LEFT:
+        return u->left;
+    default:
+        return u->failures;
+    }
+}
+static uint64_t blocks_of(const struct zr_path_use *u, enum by by) {
+    switch (by) {
+    case PEAK:
+        return u->peak_blocks;
+    case REFUSED:
+        return u->refused_blocks;
+    case LEFT:
+        return u->left_blocks;
+    default:
+        return 0;
+    }
 }
 static int by_weight(const void *a, const void *b) {
     uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
@@ -86,11 +112,10 @@ static void print_paths(FILE *out, const struct zr_profile *f, enum by by, unsig
                 title, unit);
     for (size_t i = 0; order && all && i < n && i < top; i++) {
         const struct zr_path_use *u = &f->path[order[i]];
-        uint64_t value = weight(u, by), blocks = by == PEAK ? u->peak_blocks : by == LEFT ? u->left_blocks : 0;
+        uint64_t value = weight(u, by), blocks = blocks_of(u, by);
 
-        fprintf(out, "%10s %4.0f %% %7s  %.52s\n", by == FAILURES ? count_text(value) : size_text(value),
-                100.0 * (double)value / (double)all, by == FAILURES ? "" : count_text(blocks),
-                zr_shown(f->p->caller[f->p->path[order[i]].caller]));
+        fprintf(out, "%10s %6s %7s  %.52s\n", by == FAILURES ? count_text(value) : size_text(value),
+                share_text(value, all), by == FAILURES ? "" : count_text(blocks), zr_shown(f->p->path[order[i]].name));
         if (i < 3)
             print_stack(out, f->p, order[i]);
     }
@@ -114,7 +139,7 @@ static void peaks(FILE *out, const struct zr_profile *f) {
                 snprintf(where, sizeof where, "card %u", f->cards[i]);
             fprintf(out, "  %-10s%-10s%11s at %s", where, zr_kind_name(k), size_text(l->most), time_text(l->at));
             if (memory && k == ZEROUTE_MEMORY_DEVICE)
-                fprintf(out, ", %.0f %% of the card", 100.0 * (double)l->most / (double)memory);
+                fprintf(out, ", %s of the card's %s", share_text(l->most, memory), size_text(memory));
             putc('\n', out);
         }
 }
@@ -138,6 +163,41 @@ static void failures(FILE *out, const struct zr_profile *f, unsigned top) {
         fprintf(out, "%10s %s more\n", "...", count_text(f->count[ZEROUTE_EVENT_FAIL] - shown));
 }
 
+/* By kind where there are several: the peak counts device, shared and physical memory alone. */
+static void never_freed(FILE *out, const struct zr_profile *f) {
+    unsigned kinds = 0;
+
+    fputs("Never freed   ", out);
+    if (!f->left_blocks) {
+        fputs("nothing\n", out);
+        return;
+    }
+    blocks_text(out, f->left, f->left_blocks);
+    putc('\n', out);
+    for (unsigned k = 0; k < ZEROUTE_MEMORY_KINDS; k++)
+        kinds += zr_kind_memory(k) && f->kind[k].blocks;
+    for (unsigned k = 0; k < ZEROUTE_MEMORY_KINDS && kinds > 1; k++)
+        if (zr_kind_memory(k) && f->kind[k].blocks) {
+            fprintf(out, "  %-20s%11s in ", zr_kind_name(k), size_text(f->kind[k].bytes));
+            fprintf(out, "%s block%s\n", count_text(f->kind[k].blocks), f->kind[k].blocks == 1 ? "" : "s");
+        }
+}
+
+static void refusal(FILE *out, const struct zr_profile *f) {
+    if (f->failure_event == ZR_NO_EVENT)
+        return;
+    const struct zr_event *e = &f->r->event[f->failure_event];
+    char where[32] = "";
+
+    if (e->card != ZEROUTE_RECORD_NO_CARD)
+        snprintf(where, sizeof where, " on card %u", e->card);
+    fprintf(out, "\nRefused       %s%s by %s at %s\n", size_text(e->size), where, zr_refuser_name(e->refuser),
+            time_text(e->time));
+    fputs("              ", out);
+    blocks_text(out, f->refused, f->refused_blocks);
+    fputs(" were allocated then", out);
+}
+
 static void one(FILE *out, const struct zr_report *s, unsigned top) {
     const struct zr_profile *f = s->profile;
     const struct zr_record *r = s->record;
@@ -151,6 +211,7 @@ static void one(FILE *out, const struct zr_report *s, unsigned top) {
         fputs("  ! ", out);
         zr_text_wrap(out, 4, 80, zr_shown(s->note[i]));
     }
+    refusal(out, f);
     fputs("\nPeak          ", out);
     if (f->all.most_blocks) {
         blocks_text(out, f->all.most, f->all.most_blocks);
@@ -161,35 +222,52 @@ static void one(FILE *out, const struct zr_report *s, unsigned top) {
     peaks(out, f);
     if (f->count[ZEROUTE_EVENT_RESERVE])
         fprintf(out, "Reserved      %s at most\n", size_text(f->reserved.most));
-    fputs("Never freed   ", out);
-    if (f->left_blocks)
-        blocks_text(out, f->left, f->left_blocks);
-    else
-        fputs("nothing", out);
-    fprintf(out, "\nCalls         %s allocation%s, %s free%s, %s failure%s\n",
-            count_text(f->count[ZEROUTE_EVENT_ALLOC]), f->count[ZEROUTE_EVENT_ALLOC] == 1 ? "" : "s",
-            count_text(f->count[ZEROUTE_EVENT_FREE]), f->count[ZEROUTE_EVENT_FREE] == 1 ? "" : "s",
-            count_text(f->count[ZEROUTE_EVENT_FAIL]), f->count[ZEROUTE_EVENT_FAIL] == 1 ? "" : "s");
+    never_freed(out, f);
+    fprintf(out, "Calls         %s allocation%s, %s free%s, %s failure%s\n", count_text(f->count[ZEROUTE_EVENT_ALLOC]),
+            f->count[ZEROUTE_EVENT_ALLOC] == 1 ? "" : "s", count_text(f->count[ZEROUTE_EVENT_FREE]),
+            f->count[ZEROUTE_EVENT_FREE] == 1 ? "" : "s", count_text(f->count[ZEROUTE_EVENT_FAIL]),
+            f->count[ZEROUTE_EVENT_FAIL] == 1 ? "" : "s");
     if (f->count[ZEROUTE_EVENT_TRIM])
         fprintf(out, "Given back    %s of cached memory, %s time%s\n", size_text(f->trimmed),
                 count_text(f->count[ZEROUTE_EVENT_TRIM]), f->count[ZEROUTE_EVENT_TRIM] == 1 ? "" : "s");
+    print_paths(out, f, REFUSED, top, "Live when the last allocation was refused", "bytes");
     print_paths(out, f, PEAK, top, "Live at the peak", "bytes");
     print_paths(out, f, LEFT, top, r->ended ? "Never freed" : "Live when the record ends", "bytes");
     failures(out, f, top);
     print_paths(out, f, FAILURES, top, "Stacks of failed calls", "failures");
+    if (s->remarks)
+        putc('\n', out);
+    for (size_t i = 0; i < s->remarks; i++) {
+        fputs("  ! ", out);
+        zr_text_wrap(out, 4, 80, zr_shown(s->remark[i]));
+    }
 }
 
+/* Each process, then all of them: their peaks come at different times, so what all held at once is less. */
 static void side_by_side(FILE *out, const struct zr_report *shown, size_t n) {
     struct zr_table *t =
-        zr_table_new("process", ">peak", ">at", ">never freed", ">allocations", ">failures", (char *)NULL);
+        zr_table_new("~process", ">peak", ">at joint peak", ">never freed", ">allocations", ">failures", (char *)NULL);
+    struct zr_joint j;
 
-    for (size_t i = 0; t && i < n; i++) {
+    if (!zr_joint_of(shown, n, &j)) {
+        zr_table_free(t);
+        free(j.then);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
         const struct zr_profile *f = shown[i].profile;
-        zr_table_row(t, shown[i].name, size_text(f->all.most), time_text(f->all.at), size_text(f->left),
+        zr_table_row(t, shown[i].name, size_text(f->all.most), size_text(j.then[i]), size_text(f->left),
                      count_text(f->count[ZEROUTE_EVENT_ALLOC]), count_text(f->count[ZEROUTE_EVENT_FAIL]));
     }
-    if (t)
-        zr_table_print(t, out, zr_colour(out));
+    zr_table_row(t, "sum", size_text(j.peaks), size_text(j.level.most), size_text(j.left), count_text(j.allocations),
+                 count_text(j.failures));
+    zr_table_print(t, out, zr_colour(out));
+    if (j.level.most_blocks) {
+        fputs("Joint peak    ", out);
+        blocks_text(out, j.level.most, j.level.most_blocks);
+        fprintf(out, " at %s after the first began\n", time_text(j.level.at));
+    }
+    free(j.then);
     putc('\n', out);
 }
 

@@ -72,8 +72,7 @@ function timeline(box, p, state, on) {
       const total = new Float64Array(n);
       for (const row of rows) for (let i = 0; i < n; i++) total[i] += row.values[i];
       for (const [i, row] of rows.entries()) {
-        row.colour = colour(i, row.name === 'other callers');
-        row.name = state.group === 'caller' ? shortCaller(row.name) : row.name;
+        row.colour = colour(i, row.name === 'other callers' || row.name === 'other stacks');
       }
       layersOf[state.group] = {rows, total};
     }
@@ -133,6 +132,17 @@ function timeline(box, p, state, on) {
     return g;
   }
 
+  /* The card's size is drawn where the chart comes near it. */
+  const showsCard = (used) => state.card.size > 0 && state.group !== 'kind' && used >= state.card.size / 3;
+  const cardText = () => `${state.card.name}: ${bytes(state.card.size)}`;
+
+  function cardLine(most, Y) {
+    if (most < state.card.size || !state.card.size || state.group === 'kind') return null;
+    return svg('g', {'data-card-size': state.card.size},
+      svg('line', {class: 'full', x1: EDGE.left, x2: width - EDGE.right, y1: Y(state.card.size), y2: Y(state.card.size)}),
+      svg('text', {class: 'full-name', x: EDGE.left + 6, y: Y(state.card.size) - 4}, cardText()));
+  }
+
   function overview(total) {
     const top = height + 6;
     const most = Math.max(1, ...[...total]);
@@ -159,7 +169,8 @@ function timeline(box, p, state, on) {
     height = width < 500 ? 230 : 320;
     const {rows, total} = layers();
     const picked = columns(p.times, total, state.from, state.to, width - EDGE.left - EDGE.right);
-    const most = picked.reduce((m, i) => Math.max(m, total[i]), 1);
+    const used = picked.reduce((m, i) => Math.max(m, total[i]), 1);
+    const most = showsCard(used) ? Math.max(used, state.card.size) : used;
     const Y = (v) => Number((height - EDGE.bottom - (v / most) * (height - EDGE.top - EDGE.bottom)).toFixed(1));
     const x = (k) => (k < picked.length ? Math.max(EDGE.left, X(p.times[picked[k]])) : X(Math.min(state.to, end)));
     const floor = new Float64Array(n);
@@ -171,7 +182,7 @@ function timeline(box, p, state, on) {
         d: stepped(picked, x, (i) => Y(low[i]), (i) => Y(floor[i]))}));
     }
     root = svg('svg', {viewBox: `0 0 ${width} ${height + OVERVIEW + 8}`, height: height + OVERVIEW + 8},
-      axes(most, Y), areas, events(Y, total), cursor, band, overview(total));
+      axes(most, Y), areas, cardLine(most, Y) || '', events(Y, total), cursor, band, overview(total));
     put(box, root);
     if (!rows.length) put(box, el('p', {class: 'empty'}, 'No device memory was allocated.'));
   }
@@ -181,7 +192,8 @@ function timeline(box, p, state, on) {
       el('i', {class: 'swatch', style: `background:${row.colour}`}), row.name)),
     p.marks.length ? el('span', {style: 'color:var(--mark)'}, '┊ mark') : null,
     p.failures.length ? el('span', {class: 'bad'}, '▼ failure') : null,
-    p.trims.length ? el('span', {style: 'color:var(--trim)'}, '▲ cache given back') : null);
+    p.trims.length ? el('span', {style: 'color:var(--trim)'}, '▲ cache given back') : null,
+    state.card.size && !showsCard(p.peak.bytes) ? el('span', {class: 'soft'}, `${cardText()}, far above this chart`) : null);
   }
 
   function view(from, to) {

@@ -1,4 +1,5 @@
 /* Numbers of a record in words. */
+#include "common/common.h"
 #include "report/report.h"
 
 #include <level_zero/ze_api.h>
@@ -54,4 +55,25 @@ const char *zr_event_name(unsigned type) {
         [ZEROUTE_EVENT_MARK] = "mark",
     };
     return type < ZEROUTE_EVENTS && names[type] ? names[type] : "unknown";
+}
+
+const char *zr_share_text(char *out, uint64_t part, uint64_t whole) {
+    double percent = whole ? 100.0 * (double)part / (double)whole : 0;
+
+    snprintf(out, ZR_TEXT_SIZE, part && part < whole / 10.0 ? "%.1f %%" : "%.0f %%", percent);
+    return out;
+}
+
+const char *zr_span_text(char *out, uint64_t ns) {
+    unsigned long long s = ns / 1000000000u;
+
+    if (ns == 0)
+        snprintf(out, ZR_TEXT_SIZE, "0");
+    else if (s < 120)
+        zr_text_time(out, ns);
+    else if (s < 3600)
+        snprintf(out, ZR_TEXT_SIZE, "%llu:%02llu min", s / 60, s % 60);
+    else
+        snprintf(out, ZR_TEXT_SIZE, "%llu:%02llu:%02llu h", s / 3600, s / 60 % 60, s % 60);
+    return out;
 }
