@@ -131,6 +131,45 @@ START_TEST(who_kills_us_hard_kills_the_program) {
 }
 END_TEST
 
+/*
+ * Every launcher that is ended ends the program and what that has started: by a signal, and by ^C in a terminal,
+ * whose foreground group is ours.
+ */
+START_TEST(a_launcher_that_is_ended_ends_all_that_it_started) {
+    static const char *const launchers[] = {"doctor --seconds 60 --", "ab --runs 1 --warmup 0 --a observe --b path --"};
+    static const char *const ways[] = {"os.kill(child, signal.SIGTERM)", "os.kill(child, signal.SIGHUP)",
+                                       "os.write(terminal, b'\\x03')"};
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            ck_assert_int_eq(sh("rm -f pids; echo 'sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait' >prog"),
+                             0);
+            sh("cat >drive.py <<'END'\n"
+               "import os, pty, signal, time\n"
+               "child, terminal = pty.fork()\n"
+               "if child == 0:\n"
+               "    os.execl('/bin/sh', 'sh', '-c', 'exec $Z %s sh prog')\n"
+               "while not os.path.exists('pids'):\n"
+               "    time.sleep(0.01)\n"
+               "%s\n"
+               "os.waitpid(child, 0)\n"
+               "def alive(pid):\n"
+               "    try:\n"
+               "        return open('/proc/' + pid + '/stat').read().rsplit(')', 1)[1].split()[0] not in 'ZX'\n"
+               "    except OSError:\n"
+               "        return False\n"
+               "stop = time.monotonic() + 10\n"
+               "left = open('pids').read().split()\n"
+               "while any(map(alive, left)) and time.monotonic() < stop:\n"
+               "    time.sleep(0.01)\n"
+               "print('left:', *filter(alive, left))\n"
+               "END",
+               launchers[i], ways[k]);
+            ck_assert_int_eq(sh("export Z; python3 drive.py"), 0);
+            ck_assert_msg(strcmp(out, "left:\n") == 0, "%s, %s: %s", launchers[i], ways[k], out);
+        }
+}
+END_TEST
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 START_TEST(a_bad_setting_is_refused_before_anything_starts) {
@@ -582,6 +621,7 @@ int main(void) {
     tcase_add_test(t, what_cannot_be_executed_is_126_and_what_is_not_there_127);
     tcase_add_test(t, a_signal_sent_to_us_reaches_the_program);
     tcase_add_test(t, where_the_program_stops_we_stop_and_go_on_together);
+    tcase_add_test(t, a_launcher_that_is_ended_ends_all_that_it_started);
     tcase_add_test(t, who_kills_us_hard_kills_the_program);
     tcase_add_test(t, a_bad_setting_is_refused_before_anything_starts);
     tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);

@@ -47,6 +47,8 @@ struct zr_ab_item {
     char *value; /* of setting or variable; path; command */
 };
 
+struct zr_program;
+
 struct zr_ab_arm {
     char *name; /* "a", "b"; in a factorial "path=native,cards=0" */
     char *text; /* as given */
@@ -362,13 +364,12 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
 /* Runs a shell command of --setup, --prepare or --cleanup in the arm's environment, without the preload. */
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command);
 
-/* --- spawn.c ------------------------------------------------------------------------------- */
+/* --- command.c ----------------------------------------------------------------------------- */
 /* Puts the arm's variables and library paths into our own environment; for a child after fork. */
 void zr_ab_environment(const struct zr_ab_arm *arm);
 char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned);
-/* Starts argv with its output in these descriptors. Returns -1 with *error set on failure. */
-pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
-                  int err, int *error);
+/* Starts a program as the command of an arm. Returns as zr_spawn. */
+int zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, struct zr_program *program);
 
 /* --- sample.c ------------------------------------------------------------------------------ */
 #define ZR_AB_SAMPLES 512

@@ -5,13 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,26 +29,31 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void prepare_shell(const void *arm) {
+    zr_ab_environment(arm);
+}
+
 bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const char *command) {
-    int status = 0;
+    char *argv[] = {(char[]){"/bin/sh"}, (char[]){"-c"}, (char *)(uintptr_t)command, NULL};
+    struct zr_program shell = {.argv = argv,
+                               .own_group = true,
+                               .out = STDERR_FILENO, /* our own output stays clean */
+                               .prepare = prepare_shell,
+                               .data = &ab->arm[arm]};
 
     if (!command)
         return true;
-    fflush(NULL);
-    pid_t pid = fork();
-    if (pid == 0) {
-        zr_ab_environment(&ab->arm[arm]);
-        dup2(STDERR_FILENO, STDOUT_FILENO); /* our own output stays clean */
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    int error = zr_spawn_and_wait(&shell);
+    if (shell.asked_to_end)
+        zr_ab_interrupted = 1;
+    if (!error && shell.status == 0)
         return true;
-    zr_complain("ab", "--%s failed in arm %s: '%s' ended with %s %d", option, ab->arm[arm].name, command,
-                WIFSIGNALED(status) ? "signal" : "exit code",
-                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    if (error)
+        zr_complain("ab", "--%s failed in arm %s: %s", option, ab->arm[arm].name, strerror(error));
+    else
+        zr_complain("ab", "--%s failed in arm %s: '%s' ended with %s %d", option, ab->arm[arm].name, command,
+                    WIFSIGNALED(shell.status) ? "signal" : "exit code",
+                    WIFSIGNALED(shell.status) ? WTERMSIG(shell.status) : WEXITSTATUS(shell.status));
     return false;
 }
 
@@ -58,44 +61,28 @@ bool zr_ab_shell(const struct zr_ab *ab, size_t arm, const char *option, const c
 
 /*
  * Samples until the command ends. Looking at the processes may take 2 % of the time: where it is dear it becomes
- * rare. The wall time does not depend on any of it, for poll wakes at the end of the command.
+ * rare. The wall time does not depend on any of it, for the wait ends with the command.
  */
-static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, pid_t pid, double start, bool libraries,
-                    int *status, struct rusage *used) {
-    int fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    double next = start, next_processes = start, end;
-    bool told = false;
+static double watch(const struct zr_ab_running *how, struct zr_ab_watch *w, struct zr_program *program, double start,
+                    bool libraries) {
+    double next = start, next_processes = start;
+    bool ended = false;
 
-    for (;;) {
+    while (!ended) {
         double before = now();
         if (before >= next) {
             bool processes = before >= next_processes;
-            zr_ab_sample(w, pid, before - start, processes, libraries);
+            zr_ab_sample(w, program->pid, before - start, processes, libraries);
             double after = now();
             next = after + how->interval;
             if (processes)
                 next_processes = after + fmax(how->interval, 50 * (after - before));
         }
-        struct pollfd p = {fd, POLLIN, 0};
-        int timeout = (int)ceil(1000 * fmax(next - now(), 0));
-        if (fd < 0)
-            usleep(2000); /* a kernel before 5.3: the end is seen within 2 ms */
-        else if (poll(&p, 1, timeout) < 0 && errno != EINTR)
-            fd = -1;
-        end = now();
-        pid_t got = wait4(pid, status, WNOHANG, used);
-        if (got == pid || (got < 0 && errno != EINTR))
-            break;
-        if (zr_ab_interrupted && !told) {
-            kill(pid, SIGTERM);
-            told = true;
-        } else if (zr_ab_interrupted > 1) {
-            kill(pid, SIGKILL);
-        }
+        ended = zr_spawn_wait(program, (int)ceil(1000 * fmax(next - now(), 0)), -1);
+        if (program->asked_to_end)
+            zr_ab_interrupted = 1;
     }
-    if (fd >= 0)
-        close(fd);
-    return end - start;
+    return now() - start;
 }
 
 /* --- what follows from the samples ------------------------------------------------------------ */
@@ -264,10 +251,9 @@ static void take_figures(struct zr_ab *ab, struct zr_ab_running *how, struct zr_
 bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size_t number, bool warmup) {
     char name[ZR_RUN_NAME], **owned, *const *argv = zr_ab_command(ab, arm, &owned);
     struct zr_ab_watch w = {0};
-    struct rusage used = {0};
-    int error, out = memfd_create("zeroute-ab-out", MFD_CLOEXEC), err = memfd_create("zeroute-ab-err", MFD_CLOEXEC);
+    int out = memfd_create("zeroute-ab-out", MFD_CLOEXEC), err = memfd_create("zeroute-ab-err", MFD_CLOEXEC);
+    struct zr_program program = {.argv = argv, .out = out, .err = err};
     struct zr_ab_run *run = zr_ab_run_add(ab);
-    bool fine = false;
 
     run->arm = arm;
     run->number = number;
@@ -277,24 +263,23 @@ bool zr_ab_run_one(struct zr_ab *ab, struct zr_ab_running *how, size_t arm, size
     char *kept = outer ? zr_ab_text("%s", outer) : NULL;
     zr_run_name(name, sizeof(name));
     double start = now();
-    pid_t pid = out < 0 || err < 0 || !argv[0] ? -1 : zr_ab_spawn(ab, how, arm, argv, out, err, &error);
+    int error = argv[0] ? errno : EINVAL;
+    if (out >= 0 && err >= 0 && argv[0])
+        error = zr_ab_spawn(ab, how, arm, &program);
     if (kept)
         setenv("ZEROUTE_RUN", kept, 1);
     else
         unsetenv("ZEROUTE_RUN");
     free(kept);
-    if (pid > 0) {
-        double wall = watch(how, &w, pid, start, zr_ab_from_outside(&ab->arm[arm]), &run->status, &used);
-        set_metric(ab, run, "wall", wall);
-        fine = error == 0;
-    }
+    bool fine = program.pid > 0 && !error;
     if (fine) {
+        set_metric(ab, run, "wall", watch(how, &w, &program, start, zr_ab_from_outside(&ab->arm[arm])));
+        run->status = program.status;
         outside_fingerprint(ab, run, &w, argv);
-        take_figures(ab, how, run, &w, &used, name);
+        take_figures(ab, how, run, &w, &program.used, name);
         take_output(ab, how, run, out, err);
     } else {
-        zr_complain("ab", "cannot execute %s: %s", argv[0] ? argv[0] : "an empty command",
-                    strerror(pid > 0 ? error : errno));
+        zr_complain("ab", "cannot execute %s: %s", argv[0] ? argv[0] : "an empty command", strerror(error));
         free(w.sample);
     }
     zr_pairs_clear(&w.libraries);

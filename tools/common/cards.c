@@ -86,7 +86,7 @@ unsigned zr_cards_list(struct zr_card *cards, unsigned count) {
 
     while (listing && found < ZR_CARDS_MAX * 4 && (entry = readdir(listing))) {
         if (!strncmp(entry->d_name, "renderD", 7) && strlen(entry->d_name) < sizeof *nodes)
-            snprintf(nodes[found++], sizeof *nodes, "%s", entry->d_name);
+            snprintf(nodes[found++], sizeof *nodes, "%.31s", entry->d_name);
     }
     if (listing)
         closedir(listing);

@@ -2,10 +2,12 @@
 #ifndef ZEROUTE_TOOLS_COMMON_H
 #define ZEROUTE_TOOLS_COMMON_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <time.h>
 
@@ -168,7 +170,7 @@ void zr_complain(const char *command, const char *fmt, ...) __attribute__((forma
 /* The text of the last one without its prefix; "" before the first. */
 const char *zr_last_complaint(void);
 
-/* --- launch.c --------------------------------------------------------------------------------- */
+/* --- spawn.c: the one way to start a program ----------------------------------------------------- */
 /* Exit codes of `zeroute run` where the program has none: our own failure, cannot be executed, not found. */
 #define ZR_EXIT_FOUND 66 /* with --fail-on-error */
 #define ZR_EXIT_OWN 125
@@ -176,10 +178,38 @@ const char *zr_last_complaint(void);
 #define ZR_EXIT_NOT_FOUND 127
 
 /*
- * Runs argv[0], searched in PATH, with our environment, and waits. Signals sent to us are passed on; when it stops, we
- * stop. Returns its wait status. If it could not be executed, *exec_error is the errno and the status is meaningless.
+ * A program that we start. The caller fills in the first part and leaves the rest zero. From zr_spawn until it has
+ * ended all signals to us are read by zr_spawn_wait, which passes them on. SIGKILL to us kills the program.
  */
-int zr_launch(char *const *argv, int *exec_error);
+struct zr_program {
+    char *const *argv;                 /* argv[0] is searched in PATH */
+    bool own_group;                    /* it ends with all that it has started, and does not read the terminal */
+    int in, out, err;                  /* descriptors that it gets; 0: ours */
+    void (*prepare)(const void *data); /* called in the child, to change its environment; may be NULL */
+    const void *data;
+
+    pid_t pid;
+    int status; /* its wait status, once it has ended */
+    struct rusage used;
+    bool ended;
+    int asked_to_end; /* the signal that was sent to us for that; 0: none */
+
+    int signals;
+    sigset_t saved_mask;
+    struct sigaction saved_chld;
+};
+
+/* Starts it. Returns 0, or the errno of what was in the way: then it is over, and must not be waited for. */
+int zr_spawn(struct zr_program *p);
+/*
+ * Waits until it has ended and returns true. Returns false when the time is over (-1: never), when the descriptor
+ * `readable` is (-1: none), or when we were asked to end: the program knows.
+ */
+bool zr_spawn_wait(struct zr_program *p, int timeout_ms, int readable);
+/* Ends it: SIGTERM, and SIGKILL two seconds later. */
+void zr_spawn_end(struct zr_program *p);
+/* zr_spawn, and zr_spawn_wait until it has ended. */
+int zr_spawn_and_wait(struct zr_program *p);
 /* Returns the exit code of a wait status, or dies of the same signal. */
 int zr_end_like(int status);
 

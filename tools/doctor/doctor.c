@@ -276,6 +276,7 @@ struct options {
     bool json, facts;
     double seconds, watch;
     const char *sim;
+    int signal; /* that ended the command early */
 };
 
 static bool take(void *to, const struct zr_option *option, const char *value) {
@@ -298,12 +299,12 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
 }
 
 /* Behind -- it is a command; a single number before it is a process. Reports wrong usage and returns false. */
-static bool look(struct zr_case *c, struct zr_diagnosis *d, const struct options *o, int argc, char **argv, int at) {
+static bool look(struct zr_case *c, struct zr_diagnosis *d, struct options *o, int argc, char **argv, int at) {
     bool command_given = at > 1 && !strcmp(argv[at - 1], "--");
     pid_t pid = 0;
 
     if (at < argc && command_given)
-        return zr_doctor_trial(c, d, argv + at, o->seconds);
+        return zr_doctor_trial(c, d, argv + at, o->seconds, &o->signal);
     if (at < argc && !zr_operand_pid(&command, argv[at], &pid))
         return false;
     if (at + 1 < argc) {
@@ -355,6 +356,8 @@ int zr_cmd_doctor(int argc, char **argv) {
         return ZR_EXIT_ERROR;
     bool seen = look(&c, &d, &o, argc, argv, at);
     zr_simulate_end(root);
+    if (o.signal)
+        return zr_end_like(o.signal); /* a wait status of that signal */
     if (!seen)
         return ZR_EXIT_ERROR;
     (o.json ? zr_doctor_json : zr_doctor_page)(stdout, &c, &d);

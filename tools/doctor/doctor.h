@@ -317,8 +317,11 @@ bool zr_case_env_on(const struct zr_case *c, const char *name);
 /* --- doctor.c, trial.c ------------------------------------------------------------------------ */
 /* Reads everything about a process, or (pid 0) the machine. Returns false with errno set if there is no process. */
 bool zr_doctor_gather(struct zr_case *c, pid_t pid);
-/* Runs a command for this many seconds and diagnoses it when it holds most. Reports a failure and returns false. */
-bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds);
+/*
+ * Runs a command for this many seconds and diagnoses it when it holds most. Reports a failure and returns false.
+ * *signal is the signal that ended it early, sent to us; 0: none.
+ */
+bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds, int *signal);
 
 /* --- page.c ----------------------------------------------------------------------------------- */
 

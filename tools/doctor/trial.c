@@ -2,10 +2,8 @@
 #include "doctor/doctor.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,27 +39,10 @@ static pid_t holder(const char *run, uint64_t *most) {
     return found;
 }
 
-static pid_t start(char **argv) {
-    pid_t pid = fork();
-
-    if (pid)
-        return pid;
-    setpgid(0, 0);
+static void prepare_observed(const void *data) {
+    (void)data;
     setenv("ZEROUTE_CONF", "preset:observe", 1);
-    dup2(STDERR_FILENO, STDOUT_FILENO); /* our page stays clean */
-    execvp(argv[0], argv);
-    zr_complain("doctor", "cannot execute %s: %s", argv[0], strerror(errno));
-    _exit(ZR_EXIT_NOT_FOUND);
-}
-
-static void end(pid_t pid) {
-    struct timespec tenth = {0, 100000000};
-
-    kill(-pid, SIGTERM);
-    for (int i = 0; i < 20 && waitpid(pid, NULL, WNOHANG) == 0; i++)
-        nanosleep(&tenth, NULL);
-    kill(-pid, SIGKILL);
-    waitpid(pid, NULL, 0);
+    unsetenv("ZEROUTE_CONF_FILE");
 }
 
 /* Moves what was read of a process into `to`, which is freed before. */
@@ -70,39 +51,42 @@ static void take(struct zr_case *to, const struct zr_case *from) {
     *to = *from;
 }
 
-bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds) {
+bool zr_doctor_trial(struct zr_case *c, struct zr_diagnosis *d, char **argv, double seconds, int *signal) {
     static struct zr_case look;
-    struct timespec pause = {0, LOOK_EVERY_MS * 1000000L};
+    struct zr_program program = {
+        .argv = argv, .own_group = true, .out = STDERR_FILENO /* our page stays clean */, .prepare = prepare_observed};
     char run[ZR_RUN_NAME], library[1024];
-    uint64_t most = 0, held;
+    uint64_t most = 0, held, later;
     bool seen = false;
-    int status = 0;
 
     if (!zr_preload_find("doctor", library, sizeof library) || !zr_preload_set(library))
         return false;
     zr_run_name(run, sizeof run);
-    pid_t pid = start(argv);
+    int error = zr_spawn(&program);
     unsetenv("LD_PRELOAD");
+    if (error) {
+        zr_complain("doctor", "cannot execute %s: %s", argv[0], strerror(error));
+        return false;
+    }
     double stop = now() + seconds;
-    while (pid > 0 && waitpid(pid, &status, WNOHANG) == 0) {
+    while (!zr_spawn_wait(&program, LOOK_EVERY_MS, -1) && !program.asked_to_end && now() < stop) {
         pid_t who = holder(run, &held);
-        if (who && (!seen || held >= most) && zr_doctor_gather(&look, who)) {
+        if (!who || (seen && held < most) || !zr_doctor_gather(&look, who))
+            continue;
+        if (holder(run, &later) == who && later >= held) { /* else it ends, and half of it was gone already */
             take(c, &look);
             zr_findings_free(&d->findings);
             zr_diagnose(c, d); /* while its libraries can be read below its own root */
             most = held;
             seen = true;
+        } else {
+            zr_stack_free(&look.stack);
         }
-        if (now() > stop) {
-            end(pid);
-            break;
-        }
-        nanosleep(&pause, NULL);
     }
-    if (!seen && pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == ZR_EXIT_NOT_FOUND)
-        return false;
-    if (!seen)
+    *signal = program.asked_to_end;
+    zr_spawn_end(&program);
+    if (!seen && !*signal)
         zr_complain("doctor", "%s used no Level Zero device within %.0f s, or ended before it could be looked at",
                     argv[0], seconds);
-    return seen;
+    return seen && !*signal;
 }

@@ -8,17 +8,14 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 volatile sig_atomic_t zr_mirror_interrupted;
-static volatile sig_atomic_t under_way; /* the worker */
 
 static void interrupt(int signal_number) {
     zr_mirror_interrupted = signal_number;
-    if (under_way)
-        kill(under_way, SIGKILL);
 }
 
 void zr_mirror_catch(void) {
@@ -68,18 +65,18 @@ static void limit_cards(unsigned cards) {
     setenv("ZE_AFFINITY_MASK", mask, 0);
 }
 
-static void start_worker(const struct zr_mirror_plan *plan, const char *library) {
-    bool native = !strcmp(plan->route, "native");
-    char self[4096], conf[256], share[8], cards[8], count[8], step[24], keep[24], kept[128];
-    char *argv[] = {self, (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards, count, step, keep,
-                    NULL};
+struct worker {
+    const struct zr_mirror_plan *plan;
+    const char *library;
+};
 
-    own_path(self, sizeof self);
-    snprintf(share, sizeof share, "%d", (int)plan->share);
-    snprintf(cards, sizeof cards, "%u", plan->cards);
-    snprintf(count, sizeof count, "%u", plan->count);
-    snprintf(step, sizeof step, "%" PRIu64, plan->step);
-    snprintf(keep, sizeof keep, "%" PRIu64, plan->keep);
+/* The worker's environment. What it cannot have is said in the worker's own words. */
+static void prepare_worker(const void *data) {
+    const struct worker *w = data;
+    const struct zr_mirror_plan *plan = w->plan;
+    bool native = !strcmp(plan->route, "native");
+    char conf[256], kept[128];
+
     snprintf(conf, sizeof conf, "route:%s,cache:off,residency:%s,backing:%s",
              native || !strcmp(plan->route, "runtime") ? "native" : plan->route, plan->residency, plan->backing);
     setenv("ZEROUTE_CONF", conf, 1);
@@ -89,12 +86,27 @@ static void start_worker(const struct zr_mirror_plan *plan, const char *library)
         limit_cards(plan->cards);
     if (!strcmp(plan->backing, "eager") && !zr_eager_environment(kept, sizeof kept))
         printf("stop backing:eager is not possible: %s is set already\n", zr_shown(kept));
-    zr_preload_set(library);
+    zr_preload_set(w->library);
     fflush(stdout);
-    execv(self, argv);
-    printf("stop cannot start %s: %s\n", zr_shown(self), strerror(errno));
-    fflush(stdout);
-    _exit(127);
+}
+
+/* Starts `zeroute mirror-worker` with its output in this descriptor. Returns as zr_spawn. */
+static int start_worker(const struct worker *w, struct zr_program *program, int out) {
+    const struct zr_mirror_plan *plan = w->plan;
+    char self[4096], share[8], cards[8], count[8], step[24], keep[24];
+    char *argv[] = {self, (char[]){"mirror-worker"}, (char *)(uintptr_t)plan->route, share, cards, count, step, keep,
+                    NULL};
+
+    own_path(self, sizeof self);
+    snprintf(share, sizeof share, "%d", (int)plan->share);
+    snprintf(cards, sizeof cards, "%u", plan->cards);
+    snprintf(count, sizeof count, "%u", plan->count);
+    snprintf(step, sizeof step, "%" PRIu64, plan->step);
+    snprintf(keep, sizeof keep, "%" PRIu64, plan->keep);
+    *program = (struct zr_program){.argv = argv, .own_group = true, .out = out, .prepare = prepare_worker, .data = w};
+    int error = zr_spawn(program);
+    program->argv = NULL; /* ours ends here */
+    return error;
 }
 
 static void take_line(struct zr_mirror_result *r, char *text) {
@@ -118,9 +130,10 @@ static void take_line(struct zr_mirror_result *r, char *text) {
 
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result) {
     char library[4096], text[1024];
-    int ends[2], status = 0;
-    pid_t worker;
-    FILE *from;
+    struct worker worker = {plan, library};
+    struct zr_program program;
+    int error, status, out = memfd_create("zeroute-mirror-worker", MFD_CLOEXEC);
+    FILE *said = out < 0 ? NULL : fdopen(out, "r");
 
     memset(result, 0, sizeof *result);
     result->plan = *plan;
@@ -129,30 +142,20 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s", library);
         return;
     }
-    fflush(stdout);
-    if (pipe(ends) || (worker = fork()) < 0) {
-        snprintf(result->stopped, sizeof result->stopped, "no worker: %s", strerror(errno));
+    error = said ? start_worker(&worker, &program, out) : errno;
+    if (error) {
+        snprintf(result->stopped, sizeof result->stopped, "no worker: %s", strerror(error));
         return;
     }
-    if (!worker) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* device memory must not outlive us */
-        close(ends[0]);
-        dup2(ends[1], 1);
-        close(ends[1]);
-        start_worker(plan, library);
-    }
-    under_way = worker;
-    if (zr_mirror_interrupted)
-        kill(worker, SIGKILL); /* it came before we could know whom to end */
-    close(ends[1]);
-    from = fdopen(ends[0], "r");
-    while (from && fgets(text, sizeof text, from))
+    if (!zr_spawn_wait(&program, -1, -1))
+        zr_spawn_end(&program);
+    if (program.asked_to_end)
+        zr_mirror_interrupted = program.asked_to_end;
+    rewind(said);
+    while (fgets(text, sizeof text, said))
         take_line(result, text);
-    if (from)
-        fclose(from);
-    while (waitpid(worker, &status, 0) < 0 && errno == EINTR)
-        ;
-    under_way = 0;
+    fclose(said);
+    status = program.status;
     if (zr_mirror_interrupted)
         snprintf(result->stopped, sizeof result->stopped, "interrupted");
     else if (WIFSIGNALED(status))

@@ -332,14 +332,16 @@ static int not_executed(const struct options *o, int error) {
 static int run_program(const struct options *o, int *status) {
     char run[ZR_RUN_NAME], root[512] = "";
     bool nested = getenv("ZEROUTE_RUN") != NULL;
-    int code = ZR_EXIT_OWN, exec_error;
+    struct zr_program program = {.argv = o->program};
+    int code = ZR_EXIT_OWN, error;
     uint64_t errors = 0;
     if (!prepare(o, nested, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
-    *status = zr_launch(o->program, &exec_error);
-    if (exec_error)
-        code = not_executed(o, exec_error);
+    error = zr_spawn_and_wait(&program);
+    *status = program.status;
+    if (error)
+        code = not_executed(o, error);
     else if (report(o, run, nested, &errors) || *status != 0)
         code = o->fail_on_error && errors && WIFEXITED(*status) ? ZR_EXIT_FOUND : -1;
     zr_simulate_end(root);

@@ -2,11 +2,9 @@
 #include "ab/ab.h"
 #include "common/common.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 static void prepend_path(const char *name, const char *path) {
@@ -73,41 +71,28 @@ char *const *zr_ab_command(const struct zr_ab *ab, size_t arm, char ***owned) {
     return ab->command;
 }
 
-static void child(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
-                  int err, int report) {
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+struct arm_environment {
+    const struct zr_ab_arm *arm;
+    const char *library;
+};
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    zr_ab_environment(&ab->arm[arm]);
-    preload_environment(&ab->arm[arm], how->library);
-    dup2(null, STDIN_FILENO);
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
-    execvp(argv[0], argv);
-    int error = errno;
-    ssize_t n = write(report, &error, sizeof(error));
-    _exit(n == sizeof(error) ? 127 : 125);
+static void prepare_arm(const void *data) {
+    const struct arm_environment *e = data;
+
+    zr_ab_environment(e->arm);
+    preload_environment(e->arm, e->library);
 }
 
-pid_t zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, char *const *argv, int out,
-                  int err, int *error) {
-    int report[2];
+int zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t arm, struct zr_program *program) {
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    struct arm_environment environment = {&ab->arm[arm], how->library};
 
-    *error = 0;
-    fflush(NULL);
-    if (pipe2(report, O_CLOEXEC)) {
-        *error = errno;
-        return -1;
-    }
-    pid_t pid = fork();
-    if (pid == 0)
-        child(ab, how, arm, argv, out, err, report[1]);
-    *error = pid < 0 ? errno : 0;
-    close(report[1]);
-    if (pid > 0 && read(report[0], error, sizeof(*error)) != sizeof(*error))
-        *error = 0;
-    close(report[0]);
-    return pid;
+    program->own_group = true;
+    program->in = null;
+    program->prepare = prepare_arm;
+    program->data = &environment;
+    int error = zr_spawn(program);
+    program->data = NULL;
+    close(null);
+    return error;
 }
