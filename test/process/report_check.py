@@ -5,6 +5,7 @@
   report_check.py page HTML CSV JSON    the page in a browser: elements are clicked, figures compared
   report_check.py ranks HTML JSON       several processes side by side
   report_check.py figures HTML JSON TEXT  every figure on the page is that of --json, written as in --text
+  report_check.py diff HTML JSON        two records compared
   report_check.py opens HTML            no error, whatever is clicked
 """
 import csv
@@ -322,6 +323,36 @@ def ranks(path, json_path):
         p.close()
 
 
+def diff(path, json_path):
+    """Rows are those of --json, both flame graphs add up to them, and both together to the change of the totals."""
+    from browser import Page
+    with open(json_path) as f:
+        x = json.load(f)
+    p = Page("file://" + os.path.abspath(path))
+    try:
+        for weight, key in (("peak", "peak_bytes"), ("left", "never_freed_bytes"), ("allocations", "allocations"),
+                            ("failures", "failures")):
+            rows = x[weight]
+            same(f"sum of {weight}", sum(r["new"] - r["old"] for r in rows), x["new"][key] - x["old"][key])
+            same(f"figure of {weight}", p.js(f"(d => [Number(d.old), Number(d.new)])(document.querySelector("
+                                             f"'[data-figure={weight}]').dataset)"), [x["old"][key], x["new"][key]])
+            if not p.js(f"document.querySelectorAll('#weight [data-choice={weight}]').length"):
+                same(f"rows of {weight}", rows, [])
+                continue
+            p.click(f"#weight [data-choice={weight}]")
+            shown = p.js("(() => { document.querySelectorAll('#stacks button.link').forEach((b) => /^show /.test("
+                         "b.textContent) && b.click()); return [...document.querySelectorAll('#stacks tbody tr')]"
+                         ".map((r) => Number(r.dataset.change)); })()")
+            same(f"rows of {weight}", shown, [r["new"] - r["old"] for r in rows])
+            for way, sign in (("grew", 1), ("shrank", -1)):
+                p.click(f"#way [data-choice={way}]")
+                same(f"what {way} of {weight}", p.js("Number(document.querySelector('#flame').dataset.total)"),
+                     sum(max(0, sign * (r["new"] - r["old"])) for r in rows))
+        same("errors", p.errors, [])
+    finally:
+        p.close()
+
+
 def opens(path):
     """Whatever is in it: no error, also when everything is clicked."""
     from browser import Page
@@ -336,4 +367,4 @@ def opens(path):
 
 
 if __name__ == "__main__":
-    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens, "figures": figures}[sys.argv[1]](*sys.argv[2:])
+    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens, "figures": figures, "diff": diff}[sys.argv[1]](*sys.argv[2:])

@@ -45,6 +45,28 @@ side_by_side() {
         $check ranks "$dir/ranks.html" "$dir/ranks.json"
 }
 
+two_records_differ_by_what_their_figures_differ_by() {
+    "$zeroute" report --diff --json --top 100000 "$dir/made" "$dir/other" >"$dir/diff.json" || return 1
+    python3 - "$dir/diff.json" <<'PYTHON' || return 1
+import json, sys
+x = json.load(open(sys.argv[1]))
+for rows, total in (("peak", "peak_bytes"), ("left", "never_freed_bytes"), ("allocations", "allocations")):
+    change = sum(r["new"] - r["old"] for r in x[rows])
+    assert change == x["new"][total] - x["old"][total], (rows, change)
+    assert any(r["new"] != r["old"] for r in x[rows]), rows
+PYTHON
+    "$zeroute" report --diff --json "$dir/made" "$dir/made" >"$dir/same.json"
+    ! grep -q '"name": ".* > \|"old": [0-9]' "$dir/same.json" || { echo "a record differs from itself"; return 1; }
+    "$zeroute" report --diff --flamegraph "$dir/made" "$dir/other" | awk '{ if (NF < 3) exit 1 } END { exit NR == 0 }' ||
+        { echo "no folded stacks with two values"; return 1; }
+    "$zeroute" report --diff --text "$dir/made" "$dir/other" >"$dir/text" || return 1
+    ! LC_ALL=C.UTF-8 awk 'length > 80 { print; long = 1 } END { exit !long }' "$dir/text" || return 1
+    "$zeroute" report --diff "$dir/made" 2>"$dir/err"
+    same $? 2 && grep -q 'two records' "$dir/err" || return 1
+    has_browser || return
+    "$zeroute" report --diff --no-open -o "$dir/diff.html" "$dir/made" "$dir/other" && $check diff "$dir/diff.html" "$dir/diff.json"
+}
+
 # A process that allocated nothing has a record, too.
 nothing_is_shown_as_nothing() {
     "$B/test/process/make_record" "$dir/empty" 0
@@ -121,6 +143,7 @@ for record in made real; do
     promise "$record: every figure on the page is that of the JSON, written as in the terminal" figures "$dir/$record"
 done
 promise "processes stand side by side" side_by_side
+promise "two records differ by what their figures differ by" two_records_differ_by_what_their_figures_differ_by
 promise "nothing is shown as nothing" nothing_is_shown_as_nothing
 promise "folded stacks sum up" folded_stacks_sum_up
 promise "the text fits a terminal of 80 columns" text_fits_the_terminal

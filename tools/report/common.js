@@ -187,7 +187,7 @@ function table(columns, rows, first, attributes) {
 }
 
 /* A bar beside a number. */
-const bar = (part, whole) => el('div', {class: 'bar', style: `width:${whole ? Math.max(1, (100 * part) / whole) : 0}%`});
+const bar = (part, whole, less) => el('div', {class: less ? 'bar less' : 'bar', style: `width:${whole ? Math.max(1, (100 * part) / whole) : 0}%`});
 
 /* --- the tip ------------------------------------------------------------------------------------------------------- */
 

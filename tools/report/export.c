@@ -22,9 +22,20 @@ static void folded(FILE *out, const char *text) {
         putc(*c == ';' ? ',' : *c, out);
 }
 
-bool zr_export_flamegraph(FILE *out, const struct zr_report *shown, size_t n, const char *weight) {
+void zr_folded_stack(FILE *out, const struct zr_paths *p, uint32_t path) {
+    const struct zr_path *x = &p->path[path];
     char text[1200];
 
+    for (uint32_t i = 0; i < x->frames; i++) {
+        if (i)
+            putc(';', out);
+        folded(out, zr_frame_text(&p->frame[x->frame[i]], text, sizeof text));
+    }
+    if (!x->frames)
+        fputs("no stack recorded", out);
+}
+
+bool zr_export_flamegraph(FILE *out, const struct zr_report *shown, size_t n, const char *weight) {
     for (size_t i = 0; i < n; i++) {
         const struct zr_paths *p = shown[i].paths;
 
@@ -35,13 +46,7 @@ bool zr_export_flamegraph(FILE *out, const struct zr_report *shown, size_t n, co
                 continue;
             if (n > 1)
                 fprintf(out, "%s;", shown[i].name);
-            for (uint32_t f = 0; f < p->path[k].frames; f++) {
-                if (f)
-                    putc(';', out);
-                folded(out, zr_frame_text(&p->frame[p->path[k].frame[f]], text, sizeof text));
-            }
-            if (!p->path[k].frames)
-                fputs("no stack recorded", out);
+            zr_folded_stack(out, p, k);
             fprintf(out, " %" PRIu64 "\n", value);
         }
     }

@@ -9,8 +9,7 @@
 #include <string.h>
 
 /* Files of this folder, linked in as they are. */
-extern const char zr_part_page_html[], zr_part_page_css[], zr_part_common_js[], zr_part_timeline_js[],
-    zr_part_flame_js[], zr_part_page_js[];
+extern const char zr_part_page_html[], zr_part_page_css[], zr_part_timeline_js[], zr_part_page_js[];
 
 enum { PATHS_EACH = 400, LISTED_EVENTS = 500, LISTED_MARKS = 2000, CHANGES_MOST = 150000 };
 
@@ -187,7 +186,7 @@ static uint32_t *choose(const struct zr_profile *f, uint32_t *shown) {
     return chosen;
 }
 
-static void one_frame(FILE *out, const struct zr_frame *f) {
+void zr_page_frame(FILE *out, const struct zr_frame *f) {
     putc('[', out);
     zr_json_string(out, f->name);
     putc(',', out);
@@ -213,7 +212,7 @@ static bool paths(FILE *out, const struct zr_profile *f, uint32_t **chosen_out) 
                 continue;
             if (frames)
                 putc(',', out);
-            one_frame(out, &f->p->frame[frame]);
+            zr_page_frame(out, &f->p->frame[frame]);
             frame_of[frame] = ++frames;
         }
     putc(']', out);
@@ -445,18 +444,31 @@ static bool joint(FILE *out, const struct zr_report *shown, size_t n) {
     return ok;
 }
 
-bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n) {
-    bool ok = true;
-
+void zr_page_begin(FILE *out, const char *html) {
     fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>zeroute report</title>\n"
           "<style>\n",
           out);
     fputs(zr_part_page_css, out);
     fputs("</style>\n</head>\n<body>\n", out);
-    fputs(zr_part_page_html, out);
+    fputs(html, out);
     fputs("<script type=\"application/json\" id=\"data\">\n{\"tool\":", out);
     zr_json_string(out, ZEROUTE_VERSION);
+}
+
+void zr_page_end(FILE *out, const char *const *script) {
+    fputs("}\n</script>\n<script>\n'use strict';\n", out);
+    for (; *script; script++)
+        fputs(*script, out);
+    fputs("</script>\n</body>\n</html>\n", out);
+}
+
+bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n) {
+    static const char *const scripts[] = {zr_part_common_js, zr_part_timeline_js, zr_part_flame_js, zr_part_page_js,
+                                          NULL};
+    bool ok = true;
+
+    zr_page_begin(out, zr_part_page_html);
     key(out, "processes");
     fputs("[\n", out);
     for (size_t i = 0; i < n && ok; i++) {
@@ -477,11 +489,6 @@ bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n) {
     putc(']', out);
     if (n > 1)
         ok = joint(out, shown, n) && ok;
-    fputs("}\n</script>\n<script>\n'use strict';\n", out);
-    fputs(zr_part_common_js, out);
-    fputs(zr_part_timeline_js, out);
-    fputs(zr_part_flame_js, out);
-    fputs(zr_part_page_js, out);
-    fputs("</script>\n</body>\n</html>\n", out);
+    zr_page_end(out, scripts);
     return ok && !ferror(out);
 }

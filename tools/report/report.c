@@ -13,12 +13,12 @@
 
 enum { FILES_MOST = 1024, SAMPLES = 4000, SAMPLES_LEAST = 300, PERFETTO_SAMPLES = 20000 };
 enum form { PAGE, TEXT, JSON, TORCH, PERFETTO, FLAMEGRAPH, CSV };
-enum { O_TEXT = ZR_LONG, O_TORCH, O_PERFETTO, O_FLAMEGRAPH, O_CSV, O_TOP, O_ROOT, O_NO_SYMBOLS, O_NO_OPEN };
+enum { O_TEXT = ZR_LONG, O_TORCH, O_PERFETTO, O_FLAMEGRAPH, O_CSV, O_TOP, O_ROOT, O_NO_SYMBOLS, O_NO_OPEN, O_DIFF };
 
 static const struct zr_option options[] = {
     {'o', "output", "FILE",
-     "write to FILE; - is stdout. Without it the page goes to RECORD.html, --torch-snapshot to "
-     "RECORD.pickle, --perfetto to RECORD.perfetto.json, and everything else to stdout"},
+     "write to FILE; - is stdout. Without it the page goes to RECORD.html, with --diff to NEW.diff.html, "
+     "--torch-snapshot to RECORD.pickle, --perfetto to RECORD.perfetto.json, and everything else to stdout"},
     {O_TEXT, "text", NULL, "print peak, what was never freed, failures, and the stacks behind them"},
     {'j', "json", NULL, "print the same as JSON"},
     {O_TORCH, "torch-snapshot", NULL, "write a snapshot for PyTorch's memory viewer (pytorch.org/memory_viz)"},
@@ -26,6 +26,7 @@ static const struct zr_option options[] = {
     {O_FLAMEGRAPH, "flamegraph", "[WEIGHT]",
      "print folded stacks, weighed by peak (default), leaks, allocations, bytes or failures"},
     {O_CSV, "csv", NULL, "print every event as a line of CSV"},
+    {O_DIFF, "diff", NULL, "compare two records, OLD and NEW: what grew and what shrank, by stack"},
     {O_TOP, "top", "N", "how many stacks and failures --text and --json list (10)"},
     {O_ROOT, "root", "DIR", "look for the libraries of the program below DIR, for a record from a container"},
     {O_NO_SYMBOLS, "no-symbols", NULL, "open no library: name native frames by library and offset"},
@@ -35,7 +36,7 @@ static const struct zr_option options[] = {
 
 static const struct zr_command command = {
     .name = "report",
-    .usage = "zeroute report [OPTIONS] RECORD...",
+    .usage = "zeroute report [OPTIONS] RECORD...\nzeroute report --diff [OPTIONS] OLD NEW",
     .about = "Shows what a record says: memory over time, what was live at any moment and at the peak, what was never "
              "freed, and which calls failed, each with its call stack. Writes one page that needs no network, and "
              "opens it if it can. Several records are the processes of a job, shown side by side.",
@@ -45,6 +46,7 @@ static const struct zr_command command = {
                 "zeroute report --text run.zr                  # or in the terminal\n"
                 "zeroute report zeroute.*.zr                   # ranks of a job\n"
                 "zeroute report --torch-snapshot run.zr        # for PyTorch's viewer\n"
+                "zeroute report --diff before.zr after.zr      # what grew, by stack\n"
                 "zeroute report --flamegraph=leaks run.zr      # for speedscope\n",
     .operands = "one record at least",
     .least = 1,
@@ -55,7 +57,7 @@ struct options {
     enum form form;
     const char *output, *root, *weight;
     uint64_t top;
-    bool no_symbols, no_open;
+    bool no_symbols, no_open, diff;
 };
 
 static bool take(void *to, const struct zr_option *o, const char *value) {
@@ -87,6 +89,8 @@ static bool take(void *to, const struct zr_option *o, const char *value) {
     case O_ROOT:
         x->root = value;
         return true;
+    case O_DIFF:
+        return x->diff = true;
     case O_NO_SYMBOLS:
         return x->no_symbols = true;
     case O_NO_OPEN:
@@ -214,7 +218,27 @@ static void line_up(struct zr_report *shown, size_t n) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
+static bool write_diff(FILE *out, const struct options *o, const struct zr_report *shown) {
+    struct zr_diff *d = zr_diff_new(&shown[0], &shown[1]);
+    bool ok = d != NULL;
+
+    if (!d)
+        zr_complain("report", "the records cannot be compared: out of memory");
+    else if (o->form == TEXT)
+        ok = zr_diff_text(out, shown, d, (unsigned)o->top);
+    else if (o->form == JSON)
+        ok = zr_diff_json(out, shown, d, (unsigned)o->top);
+    else if (o->form == FLAMEGRAPH)
+        ok = zr_diff_flamegraph(out, d, o->weight);
+    else
+        ok = zr_diff_page(out, shown, d);
+    zr_diff_free(d);
+    return ok;
+}
+
 static bool write_form(FILE *out, const struct options *o, const struct zr_report *shown, size_t n) {
+    if (o->diff)
+        return write_diff(out, o, shown);
     switch (o->form) {
     case TEXT:
         return zr_report_text(out, shown, n, (unsigned)o->top);
@@ -267,7 +291,7 @@ static int put_out(const struct options *o, const struct zr_report *shown, size_
     if (o->output)
         snprintf(path, sizeof path, "%s", o->output);
     else
-        snprintf(path, sizeof path, "%.4000s%s", first, ends[o->form]);
+        snprintf(path, sizeof path, "%.4000s%s", first, o->diff ? ".diff.html" : ends[o->form]);
     FILE *out = fopen(path, "we");
     if (!out) {
         zr_complain("report", "cannot write %s: %s; name another file with --output", zr_shown(path), strerror(errno));
@@ -294,6 +318,10 @@ int zr_cmd_report(int argc, char **argv) {
     size_t n = (size_t)(argc - at), loaded = 0;
     if (o.form == TORCH && n > 1)
         return zr_wrong(&command, "a snapshot is of one process: name one record");
+    if (o.diff && n != 2)
+        return zr_wrong(&command, "--diff takes two records, the old one and the new one");
+    if (o.diff && (o.form == TORCH || o.form == PERFETTO || o.form == CSV))
+        return zr_wrong(&command, "--diff goes with --text, --json and --flamegraph, or makes a page");
     struct zr_report *shown = calloc(n, sizeof *shown);
     uint32_t samples = o.form == PERFETTO            ? PERFETTO_SAMPLES
                        : SAMPLES / n > SAMPLES_LEAST ? (uint32_t)(SAMPLES / n)
@@ -303,8 +331,9 @@ int zr_cmd_report(int argc, char **argv) {
            load(&shown[loaded], argv[at + (int)loaded], &o, samples, loaded ? shown[loaded - 1].symbols : NULL))
         loaded++;
     if (shown && loaded == n) {
-        line_up(shown, n);
-        code = put_out(&o, shown, n, argv[at]);
+        if (!o.diff)
+            line_up(shown, n);
+        code = put_out(&o, shown, n, argv[at + (o.diff ? 1 : 0)]);
     }
     for (size_t i = 0; shown && i < n; i++)
         unload(&shown[i]);

@@ -327,6 +327,30 @@ struct zr_joint {
 /* False without memory. The caller frees `then`. */
 bool zr_joint_of(const struct zr_report *shown, size_t n, struct zr_joint *out);
 
+/* --- diff.c: what differs between two records, by stack ----------------------------------------------------------- */
+enum zr_diff_weight { ZR_BY_PEAK, ZR_BY_LEFT, ZR_BY_ALLOCATIONS, ZR_BY_BYTES, ZR_BY_FAILURES, ZR_DIFF_WEIGHTS };
+struct zr_diff_row {
+    const struct zr_paths *paths; /* of the new record if the stack is in it */
+    uint32_t path;
+    uint64_t was[ZR_DIFF_WEIGHTS], is[ZR_DIFF_WEIGHTS];
+};
+struct zr_diff {
+    struct zr_diff_row *row;
+    uint32_t rows;
+    struct zr_arena *arena;
+};
+/* NULL without memory. Both reports must live longer. */
+struct zr_diff *zr_diff_new(const struct zr_report *was, const struct zr_report *is);
+void zr_diff_free(struct zr_diff *d);
+/* The rows that changed, what grew most first and what shrank least last; *n of them. To be freed; NULL without memory. */
+uint32_t *zr_diff_order(const struct zr_diff *d, enum zr_diff_weight by, size_t *n);
+const char *zr_diff_weight_name(enum zr_diff_weight by);
+/* diff_text.c, diff_page.c: `shown` is the old record and the new one. Each returns false if not all was written. */
+bool zr_diff_text(FILE *out, const struct zr_report shown[2], const struct zr_diff *d, unsigned top);
+bool zr_diff_json(FILE *out, const struct zr_report shown[2], const struct zr_diff *d, unsigned top);
+bool zr_diff_flamegraph(FILE *out, const struct zr_diff *d, const char *weight);
+bool zr_diff_page(FILE *out, const struct zr_report shown[2], const struct zr_diff *d);
+
 /* --- words.c ------------------------------------------------------------------------------------------------- */
 /* "OUT_OF_DEVICE_MEMORY", or the number; good until it was called again. */
 const char *zr_code_name(uint32_t code);
@@ -342,6 +366,15 @@ const char *zr_span_text(char *out, uint64_t ns);
 /* --- page.c, text.c, report_json.c, export.c, torch.c. Each returns false if not everything was written. -------- */
 bool zr_report_page(FILE *out, const struct zr_report *shown, size_t n);
 void zr_json_string(FILE *out, const char *text);
+/* {"name","file",line,kind} of a frame, as the scripts of the pages take it. */
+void zr_page_frame(FILE *out, const struct zr_frame *f);
+/* From <!DOCTYPE to the data, and from behind it to the end: `html` and `script` are those of the page, the other
+ * scripts those that all pages use. */
+void zr_page_begin(FILE *out, const char *html);
+void zr_page_end(FILE *out, const char *const *script);
+extern const char zr_part_common_js[], zr_part_flame_js[];
+/* "frame;frame;frame" */
+void zr_folded_stack(FILE *out, const struct zr_paths *p, uint32_t path);
 bool zr_report_text(FILE *out, const struct zr_report *shown, size_t n, unsigned top);
 bool zr_report_json(FILE *out, const struct zr_report *shown, size_t n, unsigned top);
 bool zr_export_torch(FILE *out, const struct zr_report *shown);
