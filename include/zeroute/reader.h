@@ -36,7 +36,7 @@ enum zeroute_state {
 
 struct zeroute_process {
     int pid;        /* as seen from here; 0 when it cannot be seen from here */
-    int pid_inside; /* in its own PID namespace */
+    int pid_inside; /* in its own PID namespace; 0: the directory of a user whom the caller may not look at */
     unsigned uid;
     enum zeroute_state state;
     bool held; /* the process itself holds the lock on it */

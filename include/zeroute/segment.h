@@ -1,6 +1,9 @@
 /*
- * The segment: one file per process, /dev/shm/zeroute.<pid>.<nonce>, written by that process alone but for
+ * The segment: one file per process, /dev/shm/zeroute-<uid>/<pid>.<nonce>, written by that process alone but for
  * zeroute_segment_control.
+ *
+ * The directory belongs to the user of the process and has mode 0700: whoever owns it owns the process. Where another
+ * user has taken its name, .1, .2 and so on are appended to it, so go by its owner and not by its name.
  *
  * Contract. Everything a reader needs is found through the header's offsets and sizes: a reader
  * must use header_size, field_size and the offsets as it finds them, and skip types it does not
@@ -17,10 +20,13 @@
 #include <stdint.h>
 
 #define ZEROUTE_SEGMENT_DIR "/dev/shm"
-#define ZEROUTE_SEGMENT_PREFIX "zeroute."
+#define ZEROUTE_SEGMENT_USER "zeroute-"
+#define ZEROUTE_SEGMENT_NAME "%d.%016llx" /* of the process and its nonce */
+/* Up to layout 3 segments lay in ZEROUTE_SEGMENT_DIR itself, under names that began like this. */
+#define ZEROUTE_SEGMENT_OLD_PREFIX "zeroute."
 /* Written last: a file without it is not ready. */
 #define ZEROUTE_SEGMENT_MAGIC 0x31544f5245535a5aull
-#define ZEROUTE_SEGMENT_LAYOUT 3u
+#define ZEROUTE_SEGMENT_LAYOUT 4u
 
 /* The writer holds a POSIX write lock on this byte for its whole life; readers ask with F_GETLK. */
 #define ZEROUTE_SEGMENT_LOCK_BYTE 0

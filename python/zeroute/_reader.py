@@ -39,7 +39,7 @@ def _segment():
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             path = line.rstrip("\n").partition("/")[2]
-            if path.startswith("dev/shm/zeroute") and not path.endswith(" (deleted)"):
+            if path.startswith("dev/shm/zeroute-") and not path.endswith(" (deleted)"):
                 return "/" + path
     return None
 

@@ -36,23 +36,48 @@ size_t zr_read_system(const char *path, char *out, size_t size) {
     return zr_read_file(rooted(path, full), out, size);
 }
 
-void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg) {
-    struct { /* linux_dirent64 */
-        uint64_t inode, offset;
-        uint16_t length;
-        char type, name[];
-    } * e;
-    _Alignas(8) char list[1024], full[512];
-    int folder = open(rooted(path, full), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool more = folder >= 0;
+struct directory_entry { /* linux_dirent64 */
+    uint64_t inode, offset;
+    uint16_t length;
+    char type, name[];
+};
+
+void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const char *name, void *arg), void *arg) {
+    _Alignas(8) char list[1024];
+    bool more = true;
     long n;
-    while (more && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0)
-        for (long at = 0; more && at < n; at += e->length) {
-            e = (void *)(list + at);
-            more = e->name[0] == '.' || (most-- && see(e->name, arg));
+
+    while (more && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0) {
+        for (long at = 0; more && at < n;) {
+            const struct directory_entry *e = (const void *)(list + at);
+
+            at += e->length;
+            if (e->name[0] != '.')
+                more = most-- && see(folder, e->name, arg);
         }
-    if (folder >= 0)
-        close(folder);
+    }
+}
+
+struct named_entry {
+    bool (*see)(const char *name, void *arg);
+    void *arg;
+};
+
+static bool see_name(int folder, const char *name, void *arg) {
+    const struct named_entry *n = arg;
+
+    (void)folder;
+    return n->see(name, n->arg);
+}
+
+void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg) {
+    char full[512];
+    int folder = open(rooted(path, full), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (folder < 0)
+        return;
+    zr_each_entry_of(folder, most, see_name, &(struct named_entry){see, arg});
+    close(folder);
 }
 
 const char *zr_printable(char *text) {

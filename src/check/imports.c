@@ -1,8 +1,8 @@
 /*
  * check:ipc: which processes have an IPC handle open, and who has freed the block behind it. They meet at an empty file
- * in /dev/shm. Each fact about a handle has a byte in it, and a process holds a POSIX read lock on that byte for as
- * long as the fact is true. A process that frees asks the kernel who has the handle open, one that has it open polls
- * for who has freed it, and the kernel drops the locks of processes that end.
+ * in the directory of their user. Each fact about a handle has a byte in it, and a process holds a POSIX read lock on
+ * that byte for as long as the fact is true. A process that frees asks the kernel who has the handle open, one that has
+ * it open polls for who has freed it, and the kernel drops the locks of processes that end.
  */
 #include "check/check.h"
 
@@ -59,20 +59,20 @@ static int fact_is(uint64_t id, enum fact fact, short type) {
     return type != F_WRLCK ? 0 : l.l_type == F_UNLCK ? -1 : l.l_pid;
 }
 
+/* The directory is the user's alone: nobody else has put a file there. */
 static void open_file(void) {
     char path[64];
-    struct statx s;
+    int directory;
 
     if (file >= 0)
         return;
-    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/zeroute-check.%u", (unsigned)geteuid());
-    file = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (file >= 0 && (statx(file, "", AT_EMPTY_PATH, STATX_UID, &s) != 0 || s.stx_uid != geteuid())) {
-        close(file);
-        file = -1;
+    directory = zr_directory(path, sizeof path);
+    if (directory >= 0) {
+        file = openat(directory, "check", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        close(directory);
     }
     if (file < 0)
-        zr_warn("check: cannot use %s: what other processes do with IPC handles is not seen", path);
+        zr_warn("check: cannot use %s/check: what other processes do with IPC handles is not seen", path);
 }
 
 /* An import in this state, of this handle unless 0, at this address unless NULL; or NULL. */

@@ -7,6 +7,7 @@
 #include "stats/stats.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,17 +48,14 @@ struct sum {
  * Opens the segment of this name if another process of this user writes it: *writer is that process. Else returns -1.
  * Our own is not opened: closing it would release its lock.
  */
-static int open_other(const char *name, int *writer) {
+static int open_other(int directory, const char *name, int *writer) {
     struct flock held_by = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     const char *nonce = strrchr(name, '.');
     struct statx x;
-    char path[300];
     int fd;
-    if (strncmp(name, ZEROUTE_SEGMENT_PREFIX, strlen(ZEROUTE_SEGMENT_PREFIX)) ||
-        (zr_segment.header && strtoull(nonce + 1, NULL, 16) == zr_segment.header->nonce))
+    if (!nonce || (zr_segment.header && strtoull(nonce + 1, NULL, 16) == zr_segment.header->nonce))
         return -1;
-    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/%s", name);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd >= 0 && !statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &x) && x.stx_uid == geteuid() &&
         S_ISREG(x.stx_mode) && !fcntl(fd, F_GETLK, &held_by) && held_by.l_type != F_UNLCK) {
         *writer = held_by.l_pid;
@@ -68,11 +66,11 @@ static int open_other(const char *name, int *writer) {
     return -1;
 }
 
-static bool add_claims(const char *name, void *arg) {
+static bool add_claims(int directory, const char *name, void *arg) {
     struct zeroute_segment_claim claim[ZR_DEVICES];
     struct zeroute_segment_header h;
     struct sum *to = arg;
-    int writer, fd = open_other(name, &writer);
+    int writer, fd = open_other(directory, name, &writer);
     if (fd < 0)
         return true;
     if (pread(fd, &h, sizeof h, 0) == sizeof h && h.magic == ZEROUTE_SEGMENT_MAGIC &&
@@ -91,18 +89,23 @@ static bool add_claims(const char *name, void *arg) {
 
 struct search {
     int pid;
-    char name[128];
+    char path[128];
 };
 
 /* A segment belongs to the process that holds its lock, whatever number is in its name. Returns false if found. */
-static bool is_not_of(const char *name, void *arg) {
+static bool is_not_of(int directory, const char *name, void *arg) {
     struct search *s = arg;
-    int writer = 0, fd = open_other(name, &writer);
+    int writer = 0, fd = open_other(directory, name, &writer);
+    char link[32];
+    ssize_t n = 0;
     if (fd < 0)
         return true;
+    if (writer == s->pid) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        n = readlink(link, s->path, sizeof s->path - 1);
+        s->path[n > 0 ? n : 0] = '\0';
+    }
     close(fd);
-    if (writer == s->pid)
-        snprintf(s->name, sizeof s->name, "%s", name);
     return writer != s->pid;
 }
 
@@ -114,15 +117,13 @@ void zr_process_words(int pid, char *out, size_t size) {
         return;
     }
     if (pid == getpid() && zr_segment.header)
-        snprintf(s.name, sizeof s.name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", pid,
-                 (unsigned long long)zr_segment.header->nonce);
+        snprintf(s.path, sizeof s.path, "%s", zr_segment.path);
     else
-        zr_each_entry(ZEROUTE_SEGMENT_DIR, PROCESSES, is_not_of, &s);
+        zr_directory_each(UINT_MAX, is_not_of, &s);
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     zr_command_line(path, command, sizeof command);
     snprintf(out, size, "process %d (%s), %s%s", pid, zr_printable(command),
-             *s.name ? "segment " ZEROUTE_SEGMENT_DIR "/" : "which has no segment",
-             *s.name ? zr_printable(s.name) : "");
+             *s.path ? "segment " : "which has no segment", *s.path ? zr_printable(s.path) : "");
 }
 
 void zr_claim(unsigned device, int64_t bytes) {
@@ -153,7 +154,7 @@ uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool
     }
     for (unsigned k = 0; k < count; k++)
         sum.bytes += held[k].pci == sum.pci ? held[k].vram : 0;
-    zr_each_entry(ZEROUTE_SEGMENT_DIR, PROCESSES, add_claims, &sum);
+    zr_directory_each(UINT_MAX, add_claims, &sum);
     zr_unlock(&lock);
     return sum.bytes + unseen;
 }

@@ -123,43 +123,79 @@ static int move_high(int fd) {
     return high;
 }
 
-static bool fail(const char *what, const char *path, int fd, void *map) {
+/* What is being made: the directory, the name in it, and the whole path for messages. */
+struct segment_file {
+    int directory, fd;
+    uint64_t nonce;
+    char name[40], path[128];
+};
+
+static bool segment_fails(struct segment_file *f, const char *what, void *map) {
     int e = errno;
+
     if (map != MAP_FAILED)
         munmap(map, FILE_SIZE);
-    if (fd >= 0) {
-        unlink(path);
-        close(fd);
+    if (f->fd >= 0) {
+        unlinkat(f->directory, f->name, 0);
+        close(f->fd);
     }
+    if (f->directory >= 0)
+        close(f->directory);
     zr_segment = (struct zr_segment){.fd = -1};
     fields_reserved = 0;
-    zr_warn("no statistics of this process: cannot %s %s: %s", what, path,
+    zr_warn("no statistics of this process: cannot %s %s: %s", what, f->path,
             e == ENOSPC ? "the file system is full ('zeroute gc' removes what finished processes left)" : strerror(e));
     return false;
 }
 
-/*
- * Creates a file with a new name, so it is nobody else's; -1 on failure. It is named once it holds the pid, so that
- * what a killed process leaves behind is recognised as dead. Writing beyond the limit for files would raise SIGXFSZ.
- */
-static int create_file(char *path, size_t size, uint64_t *nonce) {
+static uint64_t make_nonce(void) {
+    uint64_t nonce;
+
+    if (getrandom(&nonce, sizeof nonce, GRND_NONBLOCK) != sizeof nonce)
+        nonce = zr_now() * 0x9e3779b97f4a7c15u;
+    return nonce;
+}
+
+/* Puts a file that holds the pid under the name of the segment. Returns false where the file system cannot. */
+static bool link_unnamed(const struct segment_file *f) {
     struct zeroute_segment_header h = {.pid = (uint32_t)getpid(), .pid_namespace = pid_namespace()};
-    struct rlimit limit;
+    int fd = openat(f->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     char unnamed[32];
-    if (getrandom(nonce, sizeof *nonce, GRND_NONBLOCK) != sizeof *nonce)
-        *nonce = zr_now() * 0x9e3779b97f4a7c15u;
-    snprintf(path, size, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", getpid(),
-             (unsigned long long)*nonce);
+    bool linked;
+
+    if (fd < 0)
+        return false;
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
+    linked = !fchmod(fd, 0600) && write(fd, &h, sizeof h) == sizeof h &&
+             !linkat(AT_FDCWD, unnamed, f->directory, f->name, AT_SYMLINK_FOLLOW);
+    close(fd);
+    return linked;
+}
+
+/*
+ * Creates a file with a new name, so it is nobody else's. It is named once it holds the pid, so that what a killed
+ * process leaves behind is recognised as dead, and opened by its name: what is mapped is to bear it. Writing beyond the
+ * limit for files would raise SIGXFSZ.
+ */
+static bool create_file(struct segment_file *f) {
+    struct rlimit limit;
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    size_t length;
+
+    f->nonce = make_nonce();
+    f->directory = zr_directory(f->path, sizeof f->path);
+    if (f->directory < 0)
+        return false;
+    snprintf(f->name, sizeof f->name, ZEROUTE_SEGMENT_NAME, getpid(), (unsigned long long)f->nonce);
+    length = strlen(f->path);
+    snprintf(f->path + length, sizeof f->path - length, "/%s", f->name);
     errno = EFBIG;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < FILE_SIZE)
-        return -1;
-    int fd = open(ZEROUTE_SEGMENT_DIR, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
-    bool named = fd >= 0 && !fchmod(fd, 0600) && write(fd, &h, sizeof h) == sizeof h &&
-                 !linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
-    if (fd >= 0)
-        close(fd); /* what is mapped by it would not bear its name */
-    return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (named ? 0 : O_CREAT | O_EXCL), 0600);
+        return false;
+    if (!link_unnamed(f))
+        flags |= O_CREAT | O_EXCL;
+    f->fd = openat(f->directory, f->name, flags, 0600);
+    return f->fd >= 0;
 }
 
 static void describe_layout(struct zeroute_segment_header *h) {
@@ -188,33 +224,33 @@ static void describe_layout(struct zeroute_segment_header *h) {
 }
 
 bool zr_segment_create(void) {
-    char path[96], *map;
-    uint64_t nonce = 0;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    struct segment_file f = {.directory = -1, .fd = -1};
     struct statx x;
-    int fd = create_file(path, sizeof path, &nonce);
+    char *map;
 
-    if (fd < 0)
-        return fail("create", path, -1, MAP_FAILED);
-    fd = move_high(fd);
-    if (fchmod(fd, 0600) || ftruncate(fd, (off_t)FILE_SIZE) || statx(fd, "", AT_EMPTY_PATH, STATX_INO, &x))
-        return fail("prepare", path, fd, MAP_FAILED);
-    (void)fcntl(fd, F_SETLK, &lock); /* tells readers that the writer lives */
-    map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (!create_file(&f))
+        return segment_fails(&f, "create", MAP_FAILED);
+    f.fd = move_high(f.fd);
+    if (fchmod(f.fd, 0600) || ftruncate(f.fd, (off_t)FILE_SIZE) || statx(f.fd, "", AT_EMPTY_PATH, STATX_INO, &x))
+        return segment_fails(&f, "prepare", MAP_FAILED);
+    (void)fcntl(f.fd, F_SETLK, &lock); /* tells readers that the writer lives */
+    map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, f.fd, 0);
     if (map == MAP_FAILED)
-        return fail("map", path, fd, MAP_FAILED);
+        return segment_fails(&f, "map", MAP_FAILED);
     zr_segment = (struct zr_segment){
         .header = (void *)map,
         .globals = (void *)(map + GLOBALS_AT),
         .fingerprint = (void *)(map + FINGERPRINT_AT),
         .shards = map + SHARDS_AT,
-        .fd = fd,
+        .fd = f.fd,
         .device = (uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor,
         .inode = x.stx_ino,
     };
+    snprintf(zr_segment.path, sizeof zr_segment.path, "%s", f.path);
     if (!zr_segment_reserve(map, FINGERPRINT_AT) || !zr_segment_reserve(zr_segment.shards, sizeof(struct zr_shard)))
-        return fail("get memory for", path, fd, map);
-    identify(zr_segment.header, nonce);
+        return segment_fails(&f, "get memory for", map);
+    identify(zr_segment.header, f.nonce);
     describe_layout(zr_segment.header);
     memset(zr_segment.globals->gauges, 0xff, sizeof zr_segment.globals->gauges); /* ZEROUTE_ABSENT */
     memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);
@@ -222,7 +258,8 @@ bool zr_segment_create(void) {
         zr_segment.globals->cards[n][ZR_C_IMAGE] = zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;
     zr_fields_describe();
     if (zr_segment.header->field_count == 0)
-        return fail("get memory for", path, fd, map);
+        return segment_fails(&f, "get memory for", map);
+    close(f.directory);
     zr_control_open((void *)(map + CONTROL_AT));
     __atomic_store_n(&zr_segment.header->magic, ZEROUTE_SEGMENT_MAGIC, __ATOMIC_RELEASE);
     return true;

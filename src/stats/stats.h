@@ -181,6 +181,7 @@ struct zr_segment {
     uint32_t devices; /* bit n: the fields of device n are described */
     int fd;
     uint64_t device, inode; /* of the file, to know our descriptor again */
+    char path[128];
 };
 extern struct zr_segment zr_segment;
 #define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)

@@ -22,8 +22,8 @@ def make(number):
     namespace = int(os.readlink("/proc/self/ns/pid")[5:-1])
     boot = open("/proc/sys/kernel/random/boot_id", "rb").read().strip()
     shards = HEADER.size + FIELD.size * fields
-    f = open("/dev/shm/zeroute.%d.%016x" % (pid, number), "w+b")
-    f.write(HEADER.pack(0x31544F5245535A5A, 3, HEADER.size, shards + SHARD, pid, uid, namespace, start, number,
+    f = open("/dev/shm/zeroute-%d/%d.%016x" % (uid, pid, number), "w+b")
+    f.write(HEADER.pack(0x31544F5245535A5A, 4, HEADER.size, shards + SHARD, pid, uid, namespace, start, number,
                         number + 1, boot, b"1", b"", b"slurm:81.0", b"1", b"hostile", 0, 64, HEADER.size, FIELD.size,
                         fields, shards, SHARD, 1, 8, 0, 126, 0, 0, 10**9, 0, 0, 0, 0, 0, 0))
     for k in range(fields):
@@ -37,6 +37,7 @@ def make(number):
 
 os.setgid(uid)
 os.setuid(uid)
+os.makedirs("/dev/shm/zeroute-%d" % uid, 0o700, exist_ok=True)
 children = []
 parent = os.getpid()
 for p in range(processes):

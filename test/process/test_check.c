@@ -4,6 +4,7 @@
  */
 #include "child.h"
 #include "suite.h"
+#include "users.h"
 
 #include <sys/stat.h>
 
@@ -29,7 +30,7 @@ static unsigned named(const char *out, const char *role, const char *part) {
 
         if (p - out < 2 || sscanf(p - 2, line, &pid, segment) != 2)
             continue;
-        snprintf(prefix, sizeof prefix, "zeroute.%d.", pid);
+        snprintf(prefix, sizeof prefix, "zeroute-%u/%d.", geteuid(), pid);
         ck_assert_msg(strncmp(segment, prefix, strlen(prefix)) == 0, "%s\n%s", segment, out);
         ck_assert_uint_eq(strlen(segment), strlen(prefix) + 16);
         times++;
@@ -105,9 +106,11 @@ END_TEST
 
 /* Names that only look like segments are passed over: none is waited for, and no link is followed. */
 START_TEST(a_process_without_a_segment_is_said_to_have_none) {
-    const char *pipe = "/dev/shm/zeroute.1.check-pipe", *link = "/dev/shm/zeroute.1.check-link";
+    char pipe[96], link[96];
     struct child *c;
 
+    snprintf(pipe, sizeof pipe, "%s/1.check-pipe", own_directory());
+    snprintf(link, sizeof link, "%s/1.check-link", own_directory());
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     ck_assert_int_eq(symlink("/dev/zero", link), 0);
     c = run(ALL, "ipc_no_segment");

@@ -46,7 +46,7 @@ both_calls_are_counted() {
     json=$("$B/zeroute" stat $pid --json) || { echo "no statistics of $pid: $json"; return 1; }
     grep -qE '"calls.zeMemFree.plt": ?1\b' <<<"$json" && grep -qE '"calls.zeMemFree.dlsym": ?1\b' <<<"$json" ||
         { echo "$json" | grep -o '"calls[^,]*: *[1-9][^,]*'; return 1; }
-    rm -f /dev/shm/zeroute.$pid.*
+    rm -f /dev/shm/zeroute-*/$pid.*
 }
 
 promise "the program runs on Debian 11's libc" the_program_runs_there

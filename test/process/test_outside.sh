@@ -20,13 +20,14 @@ in_private_shm() {
 }
 
 # Every kind of file under the name of a segment: named, refused, neither followed nor removed nor waited for.
-any_file() {
-    local name n=0 command
+any_file() { # DIRECTORY PREFIX
+    local name n=0 command prefix=$2
+    mkdir -pm 700 "$1" && cd "$1" || return 1
     echo precious >"$dir/target"
-    name() { printf 'zeroute.77.%016x' $((++n)); }
+    name() { printf '%s77.%016x' "$prefix" $((++n)); }
     ln -s "$dir/target" "$(name)"; n=1
     ln -s /dev/zero "$(name)"; n=2
-    ln -s "$(name)" "$(printf 'zeroute.77.%016x' 3)"; n=3 # to itself
+    ln -s "$(name)" "$(printf '%s77.%016x' "$prefix" 3)"; n=3 # to itself
     mkfifo "$(name)"; n=4
     mkdir "$(name)"; n=5
     mknod "$(name)" c 1 5 || return 77; n=6 # /dev/zero
@@ -35,7 +36,7 @@ any_file() {
     : >"$(name)"; n=9
     head -c 100 /dev/urandom >"$(name)"; n=10
     python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' "$(name)"; n=11
-    printf 'x' >"$(printf 'zeroute.77.%016x\033[2J' 12)"
+    printf 'x' >"$(printf '%s77.%016x\033[2J' "$prefix" 12)"
     ls -A | sort >"$dir/before"
     for command in stat 'stat --all' 'stat --json' 'stat --prometheus' 'gc --dry-run' gc doctor 'doctor --json'; do
         timeout 20 "$B/zeroute" $command >"$dir/out" 2>"$dir/err"
@@ -45,20 +46,22 @@ any_file() {
         ! grep -q "$(printf '\033')\\[2J" "$dir/out" "$dir/err" || { echo "zeroute $command: raw"; return 1; }
     done
     same "$(cat "$dir/target")" precious || return 1
-    [ -L "$(printf 'zeroute.77.%016x' 1)" ] && [ -d "$(printf 'zeroute.77.%016x' 5)" ] || { echo "removed"; return 1; }
+    [ -L "${prefix}77.$(printf %016x 1)" ] && [ -d "${prefix}77.$(printf %016x 5)" ] || { echo "removed"; return 1; }
     "$B/zeroute" stat --all >"$dir/out" 2>&1
-    grep -q 'zeroute.77.0*8: ' "$dir/out" || { cat "$dir/out"; return 1; }
+    grep -q "/${prefix}77.0*8: " "$dir/out" || { cat "$dir/out"; return 1; }
 }
 export -f any_file
-promise "any file in the directory of segments" in_private_shm any_file
+promise "any file in the directory of segments" in_private_shm any_file /dev/shm/zeroute-0 ''
+promise "any file under the name of an old segment" in_private_shm any_file /dev/shm zeroute.
 
 # What cannot be opened costs time and memory, too: links were listed one and all, 300,000 took 7 s and 288 MB.
-crowd_of_links() {
+crowd_of_links() { # PREFIX
     local links=300000
     python3 -c 'import os, sys
 os.setuid(65534)
+os.mkdir("/dev/shm/zeroute-65534", 0o700)
 for i in range(int(sys.argv[1])):
-    os.symlink("x", "/dev/shm/zeroute.1.%016x" % i)' $links
+    os.symlink("x", "/dev/shm/" + sys.argv[2] + "1.%016x" % i)' $links "$1"
     "$B/zeroute" stat --json >"$dir/out" || return 1
     [ "$(grep -c '"why"' "$dir/out")" -lt $links ] && grep -q 'the segments of user 65534 take too much' "$dir/out"
 }
@@ -95,23 +98,48 @@ apart() { # the same job of two users
     same "$(grep -c '^zeroute_calls_total{job="slurm:81.0".*,uid="[0-9]*",entry="a",via="b"} 5$' "$dir/out")" 2
 }
 export -f crowd_of_links with_hostile soon_done one_each apart
-promise "a crowd of links" in_private_shm crowd_of_links
+promise "a crowd of links" in_private_shm crowd_of_links zeroute-65534/
+promise "a crowd of links under old names" in_private_shm crowd_of_links zeroute.
 promise "fields of their own in each process of a job" \
     in_private_shm with_hostile 65534 100 1 2048 calls.%i.%k -- soon_done
 promise "a process has one segment" in_private_shm with_hostile 65534 1 100 1 calls.%i.%k -- one_each
 promise "no user adds to the metrics of another's job" in_private_shm with_hostile 65534 1 1 1 calls.a.b -- apart
 
-# One segment of each layout that was released is kept, and read for ever; of a newer one it is said that it is newer.
+# One segment of each layout that was released is kept. What this version does not read it names.
 kept_layout() { # LAYOUT
     gunzip -c "$top/test/process/segments/layout-$1.gz" >zeroute.77.0000000000000077 &&
-        "$B/zeroute" stat --json --finished >"$dir/out" 2>"$dir/err" || { cat "$dir/err"; return 1; }
-    grep -q '"allocation.all.allocated": *[1-9]' "$dir/out" || { head -c 600 "$dir/out" "$dir/err"; return 1; }
+        "$B/zeroute" stat --all >"$dir/out" 2>&1 || { cat "$dir/out"; return 1; }
+    tr -s ' \n' ' ' <"$dir/out" | grep -q "layout $1, written by an older zeroute" || { cat "$dir/out"; return 1; }
 }
 newer_layout() {
-    gunzip -c "$top/test/process/segments/layout-3.gz" >zeroute.77.0000000000000077
-    printf '\143' | dd of=zeroute.77.0000000000000077 bs=1 seek=8 conv=notrunc 2>/dev/null
+    mkdir -m 700 zeroute-0
+    gunzip -c "$top/test/process/segments/layout-3.gz" >zeroute-0/77.0000000000000077
+    printf '\143' | dd of=zeroute-0/77.0000000000000077 bs=1 seek=8 conv=notrunc 2>/dev/null
     "$B/zeroute" stat --all >"$dir/out" 2>&1
     tr -s ' \n' ' ' <"$dir/out" | grep -q 'layout 99, written by a newer zeroute' || { cat "$dir/out"; return 1; }
+}
+# A segment of today that does not lie in the directory of its user: nobody vouches for its owner.
+out_of_place() {
+    "$B/zeroute" run --no-summary -- "$B/test/process/run_work" alloc 1 || return 1
+    for file in zeroute-0/*.*; do cp "$file" "zeroute.${file#zeroute-0/}"; done
+    "$B/zeroute" stat --all >"$dir/out" 2>&1
+    tr -s ' \n' ' ' <"$dir/out" | grep -q 'not in the directory of its user' || { cat "$dir/out"; return 1; }
+}
+# Another user has the name: the next one is taken, one line says so, and what lies in the first is that user's.
+squatted() { # KIND
+    case $1 in
+    directory) mkdir -m 700 zeroute-0 && chown 65534:65534 zeroute-0 ;;
+    open) mkdir zeroute-0 && chmod 777 zeroute-0 ;;
+    file) : >zeroute-0 ;;
+    link) mkdir -m 700 "$dir/elsewhere" && ln -s "$dir/elsewhere" zeroute-0 ;;
+    esac
+    LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=preset:safe "$B/test/process/run_work" keep 3 >/dev/null 2>said
+    same "$(grep -c . said) $(cat said)" \
+        "1 zeroute: /dev/shm/zeroute-0 is not a directory of this user alone: the next free name is used" || return 1
+    [ -d zeroute-0.1 ] && same "$(stat -c '%a %u' zeroute-0.1)" "700 0" || return 1
+    "$B/zeroute" stat --json --finished >"$dir/out" || return 1
+    same "$(grep -c '"allocation.all.allocated": 3,' "$dir/out")" 1 || return 1
+    rm -rf "$dir/elsewhere"
 }
 # What no version here can read is litter once its process has ended: removed when it is old, and nobody holds it.
 other_layout() { # LAYOUT
@@ -134,12 +162,16 @@ time.sleep(1000)' $live &
     kill $holder
     same "$(echo zeroute.*)" "$(printf '%s\n' $of_live $live $new $named | sort | paste -sd ' ')"
 }
-export -f kept_layout newer_layout other_layout
+export -f kept_layout newer_layout other_layout out_of_place squatted
 for layout in test/process/segments/layout-*.gz; do
     layout=${layout##*-}
-    promise "a segment of layout ${layout%.gz} is shown" in_private_shm kept_layout "${layout%.gz}"
+    promise "a segment of layout ${layout%.gz} is named" in_private_shm kept_layout "${layout%.gz}"
 done
 promise "a newer layout is named as such" in_private_shm newer_layout
+promise "a segment out of place is not read" in_private_shm out_of_place
+for kind in directory open file link; do
+    promise "a name that is taken is stepped over: $kind" in_private_shm squatted $kind
+done
 promise "gc removes a dead segment of an older layout" in_private_shm other_layout 2 gc
 promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
 promise "any command removes it" in_private_shm other_layout 99 stat
@@ -147,7 +179,7 @@ promise "any command removes it" in_private_shm other_layout 99 stat
 # Its maker was killed before the segment was whole.
 killed_first() {
     LD_PRELOAD=$B/test/process/libkilled.so:$B/libzeroute.so "$B/test/process/run_work" keep 1
-    same "$? $(ls | wc -l)" '137 1' && "$B/zeroute" gc >/dev/null && same "$(ls)" ''
+    same "$? $(ls zeroute-0 | wc -l)" '137 1' && "$B/zeroute" gc >/dev/null && same "$(ls zeroute-0)" ''
 }
 export -f killed_first
 promise "a kill while the segment is made leaves nothing behind" in_private_shm killed_first

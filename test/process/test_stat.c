@@ -246,7 +246,9 @@ START_TEST(a_pid_that_is_used_again_does_not_bring_the_dead_back) {
 END_TEST
 
 START_TEST(what_is_no_segment_is_named_and_left_alone) {
-    ck_assert_int_eq(sh("f=/dev/shm/zeroute.999999.$$; echo garbage >$f; $Z stat; $Z gc; rm $f"), 0);
+    ck_assert_int_eq(sh("mkdir -pm 700 /dev/shm/zeroute-$(id -u); f=/dev/shm/zeroute-$(id -u)/999999.$$; echo garbage "
+                        ">$f; $Z stat; $Z gc; rm $f"),
+                     0);
     ck_assert_ptr_nonnull(strstr(out, "999999"));
     ck_assert_ptr_nonnull(strstr(out, "truncated"));
 }
@@ -405,7 +407,7 @@ START_TEST(a_rank_that_has_ended_holds_nothing_of_what_its_job_holds) {
     finish(&first);
     ck_assert_int_eq(sh("$Z stat | grep 'job %s'", run), 1);
     ck_assert_int_eq(sh("$Z stat --finished | grep ' 6.00 MiB .* 2 processes of job %s$'", run), 0);
-    ck_assert_int_eq(sh("rm -f /dev/shm/zeroute.%d.* /dev/shm/zeroute.%d.*", first.pid, second.pid), 0);
+    ck_assert_int_eq(sh("rm -f /dev/shm/zeroute-*/%d.* /dev/shm/zeroute-*/%d.*", first.pid, second.pid), 0);
 }
 END_TEST
 

@@ -108,7 +108,7 @@ killed() { # PRESET TIMES
     "$zeroute" gc >/dev/null || bad=1
     local file left=0
     for pid in "${pids[@]}"; do
-        for file in /dev/shm/zeroute."$pid".*; do
+        for file in /dev/shm/zeroute-*/"$pid".*; do
             [ ! -e "$file" ] || left=$((left + 1))
         done
     done

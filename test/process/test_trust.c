@@ -7,6 +7,7 @@
 #include "shell.h"
 #include "stat/stat.h"
 #include "suite.h"
+#include "users.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -30,8 +31,14 @@ static bool may_mount(void) {
     return geteuid() == 0 && sh("unshare -m sh -c 'mount -t tmpfs none /dev/shm'") == 0;
 }
 
-/* Says nothing of a file that is there already. */
+/* Makes the folder that the file is in. Says nothing of a file that is there already. */
 static void write_file(int folder_fd, const char *path, const void *bytes, size_t size) {
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MAX];
+    if (slash) {
+        snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+        mkdirat(folder_fd, parent, 0700);
+    }
     int fd = openat(folder_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return;
@@ -53,7 +60,7 @@ static const struct zeroute_segment_header dead = {
     .field_size = sizeof(struct zeroute_segment_field),
     .buckets = ZEROUTE_BUCKETS,
 };
-#define DEAD "zeroute.77.0000000000000077"
+#define DEAD "zeroute-0/77.0000000000000077"
 
 /*
  * A user's namespace: /dev is theirs, and so is /dev/shm, with a dead segment in it. What stands in the folder of the
@@ -121,7 +128,7 @@ static void end_user(struct user *u) {
 
 /* That of the user's namespace, as a command finds it; false: not there just now. */
 static bool find_dead(const struct user *u, struct zeroute_process *found) {
-    char path[64];
+    char path[96];
     struct zeroute_list *list = zeroute_list_new();
     bool is = false;
     snprintf(path, sizeof path, "/proc/%d/root/dev/shm/" DEAD, (int)u->pid);
@@ -183,7 +190,7 @@ START_TEST(what_a_user_mounts_as_dev_shm_is_not_removed_from_where_it_is) {
     snprintf(victim, sizeof victim, "%s/victim", folder);
     snprintf(path, sizeof path, "%s/victim/" DEAD, folder);
     write_file(AT_FDCWD, path, &dead, sizeof dead);
-    ck_assert_int_eq(sh("touch -d '1 day ago' victim/*"), 0);
+    ck_assert_int_eq(sh("touch -d '1 day ago' victim/*/*"), 0);
     ck_assert_int_eq(pipe(ready), 0);
     pid_t user = fork();
     if (user == 0) {
@@ -240,11 +247,11 @@ START_TEST(root_removes_what_others_have_left_only_when_asked) {
                         "sh -c 'exec $0 keep 1' $W & wait $!; echo $!"),
                      0);
     int pid = atoi(out);
-    ck_assert_int_eq(sh("ls /dev/shm/zeroute.%d.*", pid), 0);
+    ck_assert_int_eq(sh("ls /dev/shm/zeroute-65534/%d.*", pid), 0);
     ck_assert_int_eq(sh("$Z gc --json | grep '\"pid\": %d,'", pid), 1);
-    ck_assert_int_eq(sh("touch -d '1 day ago' /dev/shm/zeroute.%d.*; $Z stat", pid), 0);
-    ck_assert_int_eq(sh("ls /dev/shm/zeroute.%d.*", pid), 0);
-    ck_assert_int_eq(sh("$Z gc --all-users; ! ls /dev/shm/zeroute.%d.*", pid), 0);
+    ck_assert_int_eq(sh("touch -d '1 day ago' /dev/shm/zeroute-65534/%d.*; $Z stat", pid), 0);
+    ck_assert_int_eq(sh("ls /dev/shm/zeroute-65534/%d.*", pid), 0);
+    ck_assert_int_eq(sh("$Z gc --all-users; ! ls /dev/shm/zeroute-65534/%d.*", pid), 0);
 }
 END_TEST
 
@@ -252,14 +259,14 @@ END_TEST
 START_TEST(a_segment_of_another_user_than_the_process_is_a_forgery) {
     struct zeroute_segment_header forged = dead;
     struct stat st;
-    char path[64];
+    char path[96];
     if (geteuid() != 0)
         SKIP("one user cannot make another");
     ck_assert_int_eq(stat("/proc/self/ns/pid", &st), 0);
     forged.pid = (uint32_t)getpid();
     forged.pid_namespace = st.st_ino;
     forged.boot_id[0] = '\0';
-    snprintf(path, sizeof path, "/dev/shm/zeroute.%d.0000000000000bad", (int)getpid());
+    snprintf(path, sizeof path, "%s/%d.0000000000000bad", directory_of(65534), (int)getpid());
     write_file(AT_FDCWD, path, &forged, sizeof forged);
     ck_assert_int_eq(chown(path, 65534, 65534), 0);
     int code = sh(NOBODY "$Z stat --json");
@@ -273,7 +280,7 @@ END_TEST
 START_TEST(a_segment_that_another_process_holds_is_a_forgery) {
     struct zeroute_segment_header forged = dead;
     struct stat st;
-    char path[64], c;
+    char path[96], c;
     int ready[2];
     bool found = false;
     if (geteuid() != 0)
@@ -284,7 +291,7 @@ START_TEST(a_segment_that_another_process_holds_is_a_forgery) {
     forged.pid_namespace = st.st_ino;
     forged.start_time = 12345; /* not that of the process: it was not even looked at then */
     forged.boot_id[0] = '\0';
-    snprintf(path, sizeof path, "/dev/shm/zeroute.%d.0000000000000bad", (int)getpid());
+    snprintf(path, sizeof path, "%s/%d.0000000000000bad", directory_of(65534), (int)getpid());
     pid_t user = fork();
     if (user == 0) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
@@ -318,7 +325,7 @@ END_TEST
 
 START_TEST(no_user_adds_to_the_job_of_another) {
     struct zeroute_segment_header one = dead;
-    char path[2][64], job[32];
+    char path[2][96], moved[96], job[32];
     if (geteuid() != 0)
         SKIP("one user cannot make another");
     snprintf(job, sizeof job, "trust:%d", (int)getpid());
@@ -328,16 +335,18 @@ START_TEST(no_user_adds_to_the_job_of_another) {
     one.field_count = 1;
     one.shard_count = 0;
     for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "/dev/shm/zeroute.%d.000000000000000%d", (int)getpid(), i);
+        snprintf(path[i], sizeof path[i], "%s/%d.000000000000000%d", own_directory(), (int)getpid(), i);
         write_file(AT_FDCWD, path[i], &one, sizeof one);
     }
     int both = sh("$Z stat --json | grep '\"job\": \"%s\"' | wc -l", job);
     int before = atoi(out); /* once for each process, and once for the job */
-    ck_assert_int_eq(chown(path[1], 65534, 65534), 0);
+    snprintf(moved, sizeof moved, "%s/%d.0000000000000001", directory_of(65534), (int)getpid());
+    ck_assert_int_eq(rename(path[1], moved), 0);
+    ck_assert_int_eq(chown(moved, 65534, 65534), 0);
     both |= sh("$Z stat --json | grep '\"job\": \"%s\"' | wc -l", job);
     int after = atoi(out);
     unlink(path[0]);
-    unlink(path[1]);
+    unlink(moved);
     ck_assert_int_eq(both, 0);
     ck_assert_int_eq(before, 3);
     ck_assert_int_eq(after, 2);
@@ -349,11 +358,11 @@ START_TEST(a_segment_of_thousands_of_histograms_does_not_hold_up_the_others) {
     static const unsigned counts[] = {512, 4096, 65536};
     struct zeroute_segment_header h = dead;
     struct zeroute_segment_field f = {.type = ZEROUTE_HISTOGRAM};
-    char path[64];
+    char path[96];
     h.fields_offset = h.globals_size = sizeof h;
     h.field_count = counts[_i];
     h.shards_offset = h.file_size = sizeof h + counts[_i] * sizeof f;
-    snprintf(path, sizeof path, "/dev/shm/zeroute.%d.0000000000b16b16", (int)getpid());
+    snprintf(path, sizeof path, "/dev/shm/zeroute-0/%d.0000000000b16b16", (int)getpid());
     write_file(AT_FDCWD, path, &h, sizeof h);
     int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
     for (unsigned i = 0; i < counts[_i]; i++) {
@@ -377,17 +386,17 @@ START_TEST(the_segments_of_one_user_together_do_not_cost_more_than_is_bearable) 
     if (!may_mount())
         SKIP("no namespaces here");
     ck_assert_int_eq(sh("$Z gc --all-users && " NOBODY "$Z run --no-summary -- $W alloc 1; "
-                        "$Z run --no-summary -- $W alloc 1; find /dev/shm -user 65534 -name 'zeroute.*'"),
+                        "$Z run --no-summary -- $W alloc 1; find /dev/shm/zeroute-65534 -type f"),
                      0);
     ck_assert_ptr_nonnull(strstr(out, "/dev/shm"));
     snprintf(first, sizeof first, "%.*s", (int)strcspn(strstr(out, "/dev/shm"), "\n"), strstr(out, "/dev/shm"));
     for (unsigned i = 0; i < 2000; i++) {
-        snprintf(name, sizeof name, "/dev/shm/zeroute.1.%016x", i);
+        snprintf(name, sizeof name, "/dev/shm/zeroute-65534/1.%016x", i);
         ck_assert_int_eq(link(first, name), 0);
     }
     int code = sh("$Z stat --finished");
     for (unsigned i = 0; i < 2000; i++) {
-        snprintf(name, sizeof name, "/dev/shm/zeroute.1.%016x", i);
+        snprintf(name, sizeof name, "/dev/shm/zeroute-65534/1.%016x", i);
         unlink(name);
     }
     unlink(first);
@@ -439,7 +448,7 @@ START_TEST(nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line) {
     }
     file.text.length = sizeof evil - 1;
     memcpy(file.said, evil, sizeof evil);
-    snprintf(path, sizeof path, "/dev/shm/zeroute.%d.00000000000e5ca1", (int)getpid());
+    snprintf(path, sizeof path, "/dev/shm/zeroute-0/%d.00000000000e5ca1", (int)getpid());
     write_file(AT_FDCWD, path, &file, sizeof file);
     snprintf(name, sizeof name, "%s\033[2J\nNAMED", path);
     write_file(AT_FDCWD, name, "x", 1);
@@ -527,7 +536,7 @@ START_TEST(in_a_program_with_rights_of_its_own_the_library_does_nothing) {
                         "cp -a /etc etc && echo $B/libzeroute.so >etc/ld.so.preload && mount --bind etc /etc && "
                         "mount -t tmpfs -o mode=1777 none /dev/shm || exit 90\n"
                         "export ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so ZEROUTE_CONF=preset:reroute,nonsense:1\n"
-                        "$W keep 1; ls /dev/shm >plain; rm -f /dev/shm/*\n"
+                        "$W keep 1; ls /dev/shm >plain; rm -rf /dev/shm/*\n"
                         "cp $W work && chmod 4755 work && " NOBODY
                         "./work keep 1 2>said; echo $?; ls /dev/shm >secure\n"
                         "E\n"

@@ -120,11 +120,7 @@ static void machine_with_a_segment(void) {
 }
 
 static void without_the_segment(void) {
-    char path[128];
-
-    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
-             (unsigned long long)zr_segment.header->nonce);
-    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(unlink(zr_segment.path), 0);
     clear_root();
 }
 

@@ -26,8 +26,7 @@ static char path[128]; /* of this process's own segment */
 
 static void start(void) {
     ck_assert(zr_stats_open());
-    snprintf(path, sizeof path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx", (int)getpid(),
-             (unsigned long long)zr_segment.header->nonce);
+    snprintf(path, sizeof path, "%s", zr_segment.path);
 }
 
 static void finish(void) {

@@ -332,7 +332,7 @@ START_TEST(what_is_no_segment_is_refused_with_the_reason) {
     refused("damaged");
     header()->layout = 2;
     zeroute_snapshot_free(look());
-    refused("layout 2, written by an older zeroute; this one reads layout 3");
+    refused("layout 2, written by an older zeroute; this one reads layout 4");
     header()->magic = 0;
     zeroute_snapshot_free(look());
     refused("not ready");

@@ -1,5 +1,6 @@
 /* The model behind top and serve: whose process it is, which metric a field becomes, histories, where to listen. */
 #include "suite.h"
+#include "users.h"
 #include "watch/serve.h"
 #include "watch/watch.h"
 
@@ -222,7 +223,7 @@ static struct made make_segment(const char *job, uint64_t created, uint64_t coun
     int ready[2], fd;
     ck_assert_int_eq(pipe(ready), 0);
     one.writer = fork();
-    snprintf(one.path, sizeof one.path, ZEROUTE_SEGMENT_DIR "/" ZEROUTE_SEGMENT_PREFIX "%d.%016llx",
+    snprintf(one.path, sizeof one.path, "%s/" ZEROUTE_SEGMENT_NAME, own_directory(),
              one.writer ? (int)one.writer : (int)getpid(), (unsigned long long)++nonce);
     if (one.writer == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

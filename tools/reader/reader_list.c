@@ -1,4 +1,5 @@
 /* zeroute/reader.h: which segments there are, and whether their processes live. */
+#include "reader/found.h"
 #include "reader/snapshot.h"
 
 #include <dirent.h>
@@ -13,16 +14,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-struct seen {
-    dev_t device;
-    ino_t inode;
-};
-
 struct search {
     struct zeroute_list *list;
     size_t room;
-    struct seen *seen; /* directories */
-    size_t seen_count;
     uint64_t own_namespace;
     char boot_id[40];
     unsigned over[16]; /* users of whom it was said that their segments have cost enough */
@@ -157,7 +151,7 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
     FILE *f = fopen(path, "re");
     if (!f)
         return true;
-    snprintf(name, sizeof name, ZEROUTE_SEGMENT_PREFIX "%d.%016llx", p->pid_inside, (unsigned long long)p->nonce);
+    snprintf(name, sizeof name, "/" ZEROUTE_SEGMENT_NAME, p->pid_inside, (unsigned long long)p->nonce);
     size_t lines = 0;
     while (!found && getline(&line, &size, f) > 0) {
         lines++;
@@ -266,16 +260,27 @@ static bool say_over(struct search *s, unsigned uid) {
     return true;
 }
 
+/* What lies outside of a directory of its user was put there by a released version, or is not what it says. */
+static void examine_old(const struct search *s, struct zeroute_process *p, int fd) {
+    examine(s, p, fd);
+    if (!p->readable)
+        return;
+    p->readable = false;
+    p->pid = 0;
+    p->state = ZEROUTE_UNKNOWN;
+    snprintf(p->why, sizeof p->why, "not in the directory of its user");
+}
+
 /* False: it is gone, or one too many of a user of whom that was said. */
-static bool look_at(struct search *s, struct zeroute_process *p, int directory, const char *name) {
+static bool look_at(struct search *s, struct zeroute_process *p, const struct zeroute_found *f) {
     struct stat st;
-    int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
-    if ((fd < 0 ? fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
+    int fd = openat(f->directory, f->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
+    if ((fd < 0 ? fstatat(f->directory, f->name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
         if (fd >= 0)
             close(fd);
         return false;
     }
-    p->uid = st.st_uid;
+    p->uid = f->old ? st.st_uid : f->owner;
     p->device = st.st_dev;
     p->inode = st.st_ino;
     struct zeroute_budget budget;
@@ -283,6 +288,11 @@ static bool look_at(struct search *s, struct zeroute_process *p, int directory, 
     if (!may) {
         snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
         p->state = ZEROUTE_UNKNOWN;
+    } else if (st.st_uid != p->uid) {
+        snprintf(p->why, sizeof p->why, "forged: a file of user %u in the directory of user %u", st.st_uid, p->uid);
+        p->state = ZEROUTE_UNKNOWN;
+    } else if (fd >= 0 && f->old) {
+        examine_old(s, p, fd);
     } else if (fd >= 0) {
         examine(s, p, fd);
     } else {
@@ -299,78 +309,40 @@ static bool look_at(struct search *s, struct zeroute_process *p, int directory, 
     return listed;
 }
 
-static bool is_new(struct search *s, const struct stat *st) {
-    for (size_t i = 0; i < s->seen_count; i++)
-        if (s->seen[i].device == st->st_dev && s->seen[i].inode == st->st_ino)
-            return false;
-    struct seen *grown = realloc(s->seen, (s->seen_count + 1) * sizeof *grown);
-    if (!grown)
+/* NULL: out of memory. */
+static struct zeroute_process *next_place(struct search *s) {
+    if (s->list->count == s->room) {
+        size_t room = s->room ? s->room * 2 : 16;
+        struct zeroute_process *more = realloc(s->list->process, room * sizeof *s->list->process);
+
+        if (!more)
+            return NULL;
+        s->list->process = more;
+        s->room = room;
+    }
+    return &s->list->process[s->list->count];
+}
+
+static bool list_found(const struct zeroute_found *f, void *arg) {
+    struct search *s = arg;
+    struct zeroute_process *p = next_place(s);
+
+    if (!p)
         return false;
-    s->seen = grown;
-    s->seen[s->seen_count++] = (struct seen){st->st_dev, st->st_ino};
+    memset(p, 0, sizeof *p);
+    p->pid_inside = f->pid;
+    if (!f->name) {
+        snprintf(p->path, sizeof p->path, "%s", f->path);
+        snprintf(p->why, sizeof p->why, "not readable: Permission denied");
+        p->uid = f->owner;
+        p->state = ZEROUTE_UNKNOWN;
+        s->list->count++;
+        return true;
+    }
+    if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", f->path, f->name) >= sizeof p->path)
+        return true;
+    s->list->count += look_at(s, p, f);
     return true;
-}
-
-/* NULL: it cannot be read, or was seen under another name. Our own may be a link. */
-static DIR *open_directory(struct search *s, const char *directory) {
-    bool own = strcmp(directory, ZEROUTE_SEGMENT_DIR) == 0;
-    int fd =
-        own ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : zeroute_open(directory, O_RDONLY | O_DIRECTORY);
-    struct stat st;
-    DIR *d = fd >= 0 && fstat(fd, &st) == 0 && is_new(s, &st) ? fdopendir(fd) : NULL;
-    if (!d && fd >= 0)
-        close(fd);
-    return d;
-}
-
-static void scan(struct search *s, const char *directory) {
-    DIR *d = open_directory(s, directory);
-    struct dirent *e;
-    size_t prefix = strlen(ZEROUTE_SEGMENT_PREFIX);
-    while (d && (e = readdir(d))) {
-        const char *rest = e->d_name + prefix;
-        if (strncmp(e->d_name, ZEROUTE_SEGMENT_PREFIX, prefix) != 0 || *rest < '1' || *rest > '9')
-            continue;
-        if (s->list->count == s->room) {
-            size_t room = s->room ? s->room * 2 : 16;
-            struct zeroute_process *more = realloc(s->list->process, room * sizeof *s->list->process);
-            if (!more)
-                break;
-            s->list->process = more;
-            s->room = room;
-        }
-        struct zeroute_process *p = &s->list->process[s->list->count];
-        memset(p, 0, sizeof *p);
-        p->pid_inside = (int)strtol(rest, NULL, 10);
-        if ((size_t)snprintf(p->path, sizeof p->path, "%s/%s", directory, e->d_name) >= sizeof p->path)
-            continue;
-        s->list->count += look_at(s, p, dirfd(d), e->d_name);
-    }
-    if (d)
-        closedir(d);
-}
-
-/*
- * Other mount namespaces, each once: a container's /dev/shm is reached through any of its
- * processes.
- */
-static void scan_containers(struct search *s) {
-    char path[64];
-    uint64_t own = namespace_of("self", "mnt"), last = own;
-    DIR *d = opendir("/proc");
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (e->d_name[0] < '1' || e->d_name[0] > '9')
-            continue;
-        uint64_t n = namespace_of(e->d_name, "mnt");
-        if (!n || n == own || n == last)
-            continue;
-        last = n;
-        snprintf(path, sizeof path, "/proc/%.16s/root" ZEROUTE_SEGMENT_DIR, e->d_name);
-        scan(s, path);
-    }
-    if (d)
-        closedir(d);
 }
 
 static int by_age(const void *a, const void *b) {
@@ -418,9 +390,7 @@ struct zeroute_list *zeroute_list_new(void) {
         return NULL;
     s.own_namespace = namespace_of("self", "pid");
     read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
-    scan(&s, ZEROUTE_SEGMENT_DIR);
-    scan_containers(&s);
-    free(s.seen);
+    zeroute_each_found(list_found, &s);
     if (s.list->count)
         compare_claims(s.list);
     return s.list;

@@ -17,11 +17,12 @@ static bool is_ours(const struct zeroute_process *p, bool all_users) {
     return all_users || p->uid == geteuid();
 }
 
-/* PREFIX, the process's number, a dot, and the nonce: the list takes any name that begins like one. */
+/* The process's number, a dot, and the nonce: the list takes any name that begins like one. */
 static bool has_our_name(const struct zeroute_process *p) {
     const char *name = strrchr(p->path, '/') + 1;
+    size_t old = strlen(ZEROUTE_SEGMENT_OLD_PREFIX);
     char *end;
-    long pid = strtol(name + strlen(ZEROUTE_SEGMENT_PREFIX), &end, 10);
+    long pid = strtol(strncmp(name, ZEROUTE_SEGMENT_OLD_PREFIX, old) ? name : name + old, &end, 10);
     return pid > 0 && *end == '.' && strspn(end + 1, "0123456789abcdef") == 16 && !end[17];
 }
 

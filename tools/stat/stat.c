@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -190,8 +191,11 @@ static void print_unreadable(const struct processes *p, FILE *out) {
         char text[640];
         if (one->readable || ++count > UNREADABLE_SHOWN)
             continue;
-        snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", one->pid_inside, one->uid, one->path,
-                 one->why);
+        if (one->pid_inside)
+            snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", one->pid_inside, one->uid, one->path,
+                     one->why);
+        else
+            snprintf(text, sizeof text, "processes of user %u, %s: %s", one->uid, one->path, one->why);
         zr_text_wrap(out, 2, 80, text);
     }
     if (count > UNREADABLE_SHOWN)
@@ -222,6 +226,15 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
     zr_json_write(out, document, ZR_JSON_DIGITS, false);
 }
 
+/* Whether the process belongs to the user. */
+static bool has_user(int pid, unsigned uid) {
+    char path[32];
+    struct stat st;
+
+    snprintf(path, sizeof path, "/proc/%d", pid);
+    return stat(path, &st) == 0 && st.st_uid == uid;
+}
+
 /*
  * Leaves only the process that was named: by its pid here, else by its pid in its container;
  * the newest.
@@ -238,7 +251,9 @@ static int choose(struct processes *p, int pid) {
     if (!best) {
         for (size_t i = 0; p->list && i < p->list->count; i++) {
             const struct zeroute_process *one = &p->list->process[i];
-            if (one->readable || one->pid_inside != pid)
+            bool of_its_user = !one->pid_inside && has_user(pid, one->uid);
+
+            if (one->readable || (one->pid_inside != pid && !of_its_user))
                 continue;
             zr_complain("stat", "process %d (user %u): %s", pid, one->uid, one->why);
             return ZR_EXIT_ERROR;

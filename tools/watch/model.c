@@ -381,6 +381,8 @@ bool zr_model_sample(struct zr_model *m) {
         const struct zeroute_process *p = &list->process[i];
         if (m->options.pid && p->pid != m->options.pid && p->pid_inside != m->options.pid) {
             continue;
+        } else if (!p->pid_inside) {
+            continue; /* the directory of another user, with or without processes */
         } else if (!p->readable) {
             m->unreadable++;
             snprintf(m->unreadable_why, sizeof m->unreadable_why, "%s", p->why);

@@ -1,0 +1,192 @@
+/* Which files may be segments: the directories of users in /dev/shm, and in /dev/shm of other mount namespaces. */
+#include "reader/found.h"
+
+#include "zeroute/reader.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct seen {
+    dev_t device;
+    ino_t inode;
+};
+
+struct walk {
+    bool (*see)(const struct zeroute_found *f, void *arg);
+    void *arg;
+    struct seen *seen; /* directories */
+    size_t count;
+};
+
+static bool directory_is_new(struct walk *w, const struct stat *st) {
+    struct seen *grown;
+
+    for (size_t i = 0; i < w->count; i++)
+        if (w->seen[i].device == st->st_dev && w->seen[i].inode == st->st_ino)
+            return false;
+    grown = realloc(w->seen, (w->count + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    w->seen = grown;
+    w->seen[w->count++] = (struct seen){st->st_dev, st->st_ino};
+    return true;
+}
+
+/* NULL: it cannot be read, or was seen under another name. Takes the descriptor. */
+static DIR *directory_begin(struct walk *w, int fd, struct stat *st) {
+    DIR *d = NULL;
+
+    if (fd >= 0 && fstat(fd, st) == 0 && directory_is_new(w, st))
+        d = fdopendir(fd);
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
+/* "1234", or 0. What follows the number is at *end. */
+static int number_of(const char *text, const char **end) {
+    char *after;
+    long n = *text >= '1' && *text <= '9' ? strtol(text, &after, 10) : 0;
+
+    if (n <= 0 || n > INT32_MAX)
+        return 0;
+    *end = after;
+    return (int)n;
+}
+
+/* The process of a name "PID.NONCE"; 0: another file. */
+static int process_of(const char *name) {
+    const char *end;
+    int pid = number_of(name, &end);
+
+    return pid && *end == '.' ? pid : 0;
+}
+
+/* zeroute-UID, zeroute-UID.N */
+static bool is_users(const char *name) {
+    size_t prefix = strlen(ZEROUTE_SEGMENT_USER), digits;
+
+    if (strncmp(name, ZEROUTE_SEGMENT_USER, prefix) != 0)
+        return false;
+    name += prefix;
+    digits = strspn(name, "0123456789");
+    if (digits == 0)
+        return false;
+    name += digits;
+    return *name == '\0' || (*name == '.' && name[1] && name[1 + strspn(name + 1, "0123456789")] == '\0');
+}
+
+/* A directory of another user, which only that user and root may look at. */
+static void see_closed(struct walk *w, struct zeroute_found *f, int shm, const char *name) {
+    struct stat st;
+
+    if (fstatat(shm, name, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode) || !directory_is_new(w, &st))
+        return;
+    f->owner = st.st_uid;
+    w->see(f, w->arg);
+}
+
+static void see_user(struct walk *w, int shm, const char *path, const char *name) {
+    int fd = openat(shm, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct zeroute_found f = {.directory = -1};
+    struct dirent *e;
+    struct stat st;
+    char whole[320];
+    bool more = true;
+    DIR *d;
+
+    snprintf(whole, sizeof whole, "%s/%s", path, name);
+    f.path = whole;
+    if (fd < 0 && errno == EACCES)
+        see_closed(w, &f, shm, name);
+    d = directory_begin(w, fd, &st);
+    if (!d)
+        return;
+    f.directory = dirfd(d);
+    f.owner = st.st_uid;
+    while (more && (e = readdir(d))) {
+        f.name = e->d_name;
+        f.pid = process_of(e->d_name);
+        if (f.pid)
+            more = w->see(&f, w->arg);
+    }
+    closedir(d);
+}
+
+/* Our own /dev/shm may be a link; no other is. */
+static int open_shm(const char *path) {
+    if (strcmp(path, ZEROUTE_SEGMENT_DIR) == 0)
+        return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return zeroute_open(path, O_RDONLY | O_DIRECTORY);
+}
+
+static void see_shm(struct walk *w, const char *path) {
+    size_t prefix = strlen(ZEROUTE_SEGMENT_OLD_PREFIX);
+    struct stat st;
+    struct dirent *e;
+    bool more = true;
+    DIR *d = directory_begin(w, open_shm(path), &st);
+
+    while (d && (e = readdir(d))) {
+        struct zeroute_found old = {.directory = dirfd(d), .old = true, .path = path, .name = e->d_name};
+
+        if (is_users(e->d_name))
+            see_user(w, dirfd(d), path, e->d_name);
+        if (!more || strncmp(e->d_name, ZEROUTE_SEGMENT_OLD_PREFIX, prefix) != 0)
+            continue;
+        old.pid = process_of(e->d_name + prefix);
+        if (old.pid)
+            more = w->see(&old, w->arg);
+    }
+    if (d)
+        closedir(d);
+}
+
+static uint64_t mounts_of(const char *pid) {
+    char path[64], link[64];
+    ssize_t n;
+    const char *number;
+
+    snprintf(path, sizeof path, "/proc/%.16s/ns/mnt", pid);
+    n = readlink(path, link, sizeof link - 1);
+    link[n < 0 ? 0 : n] = '\0';
+    number = strchr(link, '[');
+    return number ? strtoull(number + 1, NULL, 10) : 0;
+}
+
+/* Other mount namespaces: a container's /dev/shm is reached through any of its processes. */
+static void see_containers(struct walk *w) {
+    uint64_t own = mounts_of("self"), last = own;
+    DIR *d = opendir("/proc");
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char path[64];
+        uint64_t n;
+
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        n = mounts_of(e->d_name);
+        if (!n || n == own || n == last)
+            continue;
+        last = n;
+        snprintf(path, sizeof path, "/proc/%.16s/root" ZEROUTE_SEGMENT_DIR, e->d_name);
+        see_shm(w, path);
+    }
+    if (d)
+        closedir(d);
+}
+
+void zeroute_each_found(bool (*see)(const struct zeroute_found *f, void *arg), void *arg) {
+    struct walk w = {.see = see, .arg = arg};
+
+    see_shm(&w, ZEROUTE_SEGMENT_DIR);
+    see_containers(&w);
+    free(w.seen);
+}
