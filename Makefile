@@ -61,13 +61,15 @@ PLIB_SRC := $(wildcard test/process/lib_*.c)
 PLIB_BIN := $(PLIB_SRC:test/process/lib_%.c=$(B)/test/process/lib%.so)
 CHECK_LIBS = $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 
-.PHONY: all run tests test check check-long bench install clean help lint analyze tidy coverage
+.PHONY: all run tests test check bench install clean help lint analyze tidy coverage
+#: all        the preload, the command and the simulated GPU, in build/
 all: $(if $(LIB_SRC),$(B)/libzeroute.so) $(if $(wildcard tools/zeroute.c),$(B)/zeroute) $(if $(SIM_SRC),$(B)/libze_simgpu.so)
 
 # --- the program of the first command, and what installs -------------------------------------------------
 $(B)/demo: examples/demo.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $< -o $@ -l:libze_loader.so.1
+#: run        what the README shows first: on a GPU, or on the simulated one
 run: all $(B)/demo
 	@B=$(B) sh examples/first-look
 
@@ -114,24 +116,33 @@ $(B)/libbed_stay.so: tools/bed/stay/stay.c
 	$(CC) $(BASE) $(CFLAGS) -fPIC -shared -Wl,-soname,libbed_stay.so -o $@ $< -ldl
 
 # --- tests --------------------------------------------------------------------------------------------
-# Suites link what they need from archives of the library's and the tool's objects.
+# Suites are compiled, and link what they need from archives of the library's and the tool's objects; they are linked
+# again when one of the objects changes that they took (the linker tells which), not with every change of an archive.
 # Without what needs the dlsym of the entries: a program has its own unwinder.
 $(B)/libparts.a: $(filter-out $(B)/lib/src/hook/% $(B)/lib/src/ze/% $(B)/lib/src/sycl/usm.o $(B)/lib/src/sycl/umf.o $(B)/lib/src/sycl/ipc.o $(B)/lib/src/sycl/async.o,$(LIB_OBJ))
-	rm -f $@; $(AR) rcs $@ $^
+	rm -f $@; $(AR) rcsT $@ $^
 $(B)/libtools.a: $(filter-out $(B)/tool/tools/zeroute.o $(B)/tool/src/%,$(TOOL_OBJ))
-	rm -f $@; $(AR) rcs $@ $^
-$(B)/test/unit/%: test/unit/test_%.c $(B)/libparts.a $(B)/libtools.a
+	rm -f $@; $(AR) rcsT $@ $^
+SUITE_OBJ := $(patsubst test/%.c,$(B)/suite/%.o,$(filter test/unit/test_%,$(UNIT_SRC)) $(PROC_SRC))
+.SECONDARY: $(SUITE_OBJ)
+$(B)/suite/%.o: test/%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
+	$(CC) $(BASE) -Itest $(CFLAGS) -c $< -o $@
+define link_suite
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS) -Wl,-t,-t >$@.took
+	@sed -nE 's,^$(B)/(lib|tool)/.*\.o$$,$@: &\n&:,p' $@.took >$@.d && rm $@.took
+endef
+$(B)/test/unit/%: $(B)/suite/unit/test_%.o | $(B)/libparts.a $(B)/libtools.a
+	$(link_suite)
+$(B)/test/process/suite_%: $(B)/suite/process/test_%.o | $(B)/libparts.a $(B)/libtools.a
+	$(link_suite)
 $(B)/test/process/%: test/process/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) $< -o $@ $(PROG_LDFLAGS_$*) -lze_loader -ldl -lpthread
 $(B)/test/process/lib%.so: test/process/lib_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itest $(CFLAGS) $(PROG_SAN) -fPIC -shared $< -o $@ $(PLIB_LDFLAGS_$*) -Wl,--as-needed -lze_loader -ldl -lpthread
-$(B)/test/process/suite_%: test/process/test_%.c $(B)/libtools.a $(B)/libparts.a
-	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itest $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS)
 $(B)/test/calls: test/differ/calls.c test/differ/odd.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $^ -o $@ -lze_loader -ldl
@@ -182,38 +193,41 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
 	$(CC) $(BASE) -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
-tests: all $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
-test: tests
-	test/run $(T)
-# The suites that need neither the network nor Intel's driver: under a minute.
+#: tests      builds what the suites need, and runs none
+tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
+  $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
+
+# --- three tiers: a suite's first lines say which one it is in (test/run); T="NAMES" runs suites of any -------
+#: check      before a commit: unit and process suites, pages and screens; no network, under a minute
 check: tests
-	test/run unit/ process/suite_
+	test/run --tier check
+#: test       before a merge: check, and what runs on Intel's driver and the SYCL runtimes; under 12 minutes
+test: tests
+	test/run $(or $(T),--tier test)
+#: release    packages, sanitizers, races, fuzzers, storms; LONG=1: all as often as doc/promises.md says
+release: tests sanitized fuzzers $(B)/portable/libzeroute.so
+	test/run $(or $(T),$(if $(LONG),,--tier release))
+	$(if $(LONG),$(MAKE) -s analyze tidy coverage)
 
-
-# What the promises of doc/promises.md say, as often as they say it: about two hours.
-check-long: tests lint analyze tidy
-	LONG=1 test/run $(or $(T),unit/ process/ driver/test_frees driver/test_soak driver/test_check watch/ install/)
-	$(MAKE) -s fuzz
-	$(MAKE) -s coverage
+# The library, the simulated GPU and what test_clean, test_races and test_model run, once under each of two sanitizers.
+.PHONY: release sanitized sanitized-parts
+sanitized:
+	$(MAKE) SAN=address,undefined CFLAGS='-O1 -g -fno-sanitize-recover=undefined' B=$(B)/asan \
+	  PROG_SAN=-fsanitize=address,undefined sanitized-parts SANITIZED='$(UNIT_BIN:$(B)/%=$(B)/asan/%)'
+	$(MAKE) SAN=thread CFLAGS='-O1 -g' B=$(B)/tsan PROG_SAN=-fsanitize=thread sanitized-parts
+sanitized-parts: $(B)/libzeroute.so $(B)/libze_simgpu.so $(B)/test/process/at_once $(SANITIZED)
 
 # --- line coverage: src/ at least 90 %, tools/ at least 80 % -----------------------------------------------
 # Not test_strange and the like, which limit what a process may open and write: gcov's files are meant by that, too.
 COVERED := unit/ process/suite_ process/test_outside process/test_record process/test_report record/test_python watch/test_serve \
            watch/test_top driver/test_account driver/test_check driver/test_frees driver/test_process sycl/test_clients \
            sycl/test_forms sycl/test_mirror sycl/test_routes
+#: coverage   line coverage of src/ and tools/, and whether it meets the goals
 coverage:
 	$(MAKE) -s B=$(B)/cov CC=$(lastword $(CC)) CFLAGS='-O0 -g' COV=--coverage tests
 	find $(B)/cov -name '*.gcda' -delete
 	-B=$(B)/cov test/run $(COVERED)
 	test/coverage --least src=90 --least tools=80 $(B)/cov
-
-# --- the allocators against a plain list, ten million steps each under the sanitizers: half a minute ------
-.PHONY: model
-model:
-	@mkdir -p $(B)/model
-	$(CC) $(filter-out -MMD -MP,$(BASE)) -Itest -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-	  test/unit/test_cache_model.c $(ALLOC_SRC) -o $(B)/model/cache $(CHECK_LIBS) -lpthread -lm
-	ZEROUTE_MODEL_STEPS=$${ZEROUTE_MODEL_STEPS:-10000000} $(B)/model/cache
 
 # --- fuzzing: clang's fuzzer with the sanitizers on test/fuzz/fuzz_NAME.c, FUZZ_SECONDS each, from corpus/NAME -------
 FUZZ_SECONDS ?= 60
@@ -227,6 +241,7 @@ fuzzers: $(patsubst test/fuzz/fuzz_%.c,$(TOP)/fuzz/%,$(wildcard test/fuzz/fuzz_*
 $(TOP)/fuzz/%: test/fuzz/fuzz_%.c test/fuzz/fuzz.h $(B)/libtools.a $(B)/libparts.a
 	$(CC) $(filter-out -MMD -MP,$(BASE)) $(subst fuzzer-no-link,fuzzer,$(CFLAGS)) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(TOOL_LIBS)
 endif
+#: fuzz       clang's fuzzer on the allocators and on what is read from outside, FUZZ_SECONDS each
 fuzz: fuzzers
 	test/fuzz/run $(B)/fuzz $(FUZZ_SECONDS)
 
@@ -242,6 +257,7 @@ $(B)/bench/%: test/bench/%.c
 $(B)/bench/cache: test/bench/cache.c $(patsubst %.c,$(B)/lib/%.o,$(ALLOC_SRC))
 	@mkdir -p $(@D)
 	$(CC) $(BASE) $(CFLAGS) $(filter %.c %.o,$^) -o $@ -ldl -lpthread
+#: bench      the budgets of doc/performance.md, on a machine that does nothing else
 bench: all $(BENCH_BIN) $(B)/bench/librecord.so
 	test/bench/run $(T)
 
@@ -263,6 +279,7 @@ $(B)/zeroute-reader.pc: packaging/zeroute-reader.pc.in
 INSTALLED := $(B)/libxe_standin.so $(B)/libbed_stay.so $(B)/libzeroute-reader.a $(B)/libzeroute-reader.so.1 $(B)/zeroute-reader.pc
 STAGE = B='$(B)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' packaging/stage
 .PHONY: uninstall
+#: install    into PREFIX, with DESTDIR before it; uninstall takes it away again
 install: all $(INSTALLED)
 	$(STAGE) install
 uninstall:
@@ -275,6 +292,7 @@ TAR := tar --sort=name --owner=0 --group=0 --numeric-owner --mtime=@$(shell git 
 .PHONY: wheel dist dist-bin deb portable
 portable:
 	packaging/portable $(B)/portable
+#: wheel      the wheel for other machines; dist-bin: an archive; deb: Debian packages; dist: the sources
 wheel: portable
 	packaging/wheel $(B)/portable $(VERSION) $(B)/dist
 dist:
@@ -298,6 +316,7 @@ ANALYZED := $(LIB_SRC) $(TOOL_SRC) $(SIM_SRC)
 ANALYSIS := $(filter-out $(WARN) -MMD -MP -ffile-prefix-map=%,$(BASE))
 # Again after any change of a header: what is wrong in a file may be in what it includes.
 HEADERS := $(shell find src include tools -name '*.h' -o -name '*.def')
+#: analyze    gcc's analyzer; tidy: clang-tidy; some minutes
 analyze: $(ANALYZED:%=$(B)/analyze/%)
 $(B)/analyze/%.c: %.c $(HEADERS)
 	@mkdir -p $(@D)
@@ -309,6 +328,7 @@ $(B)/tidy/%.c: %.c .clang-tidy $(HEADERS)
 
 # cppcheck complains of alloca, which tools/bed/stay needs: between vfork and exec there is only the stack.
 # Versions from 2.11 on say in every file that they look at less than they could, unless told to look at all.
+#: lint       layers, line length, clang-format, cppcheck
 lint: all
 	test/lint/columns
 	test/lint/layers $(B)
@@ -317,9 +337,16 @@ lint: all
 	  $(shell cppcheck --help 2>/dev/null | grep -q check-level && echo --check-level=exhaustive) \
 	  -D__x86_64__ -D_GNU_SOURCE -DZEROUTE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools -i tools/bed/stay src tools include
 
+# The beds stay: they are brought from afar.
+#: clean      removes what was built, but not the beds
 clean:
-	rm -rf $(B)/lib $(B)/tool $(B)/sim $(B)/test $(B)/bench $(B)/libzeroute.so $(B)/zeroute $(B)/libze_simgpu.so $(B)/standin $(B)/libxe_standin.so
-help:
-	@sed -n 's/^# //p' Makefile | head -2; echo 'targets: all run check test check-long bench lint analyze tidy coverage model fuzz install uninstall wheel deb dist dist-bin clean'
+	@case $(abspath $(B))/ in $(CURDIR)/?*) ;; *) echo "clean: $(B) is not inside this folder" >&2; exit 1 ;; esac
+	[ ! -d $(B) ] || find $(B) -mindepth 1 -maxdepth 1 ! -name beds -exec rm -rf {} +
 
+help:
+	@sed -n 's/^# //p' Makefile | head -2
+	@sed -n 's/^#: /  /p' Makefile
+
+# What was built from a source that has moved since is built again.
+%.c: ;
 -include $(shell find $(B) -path $(B)/beds -prune -o -name '*.d' -type f -print 2>/dev/null)

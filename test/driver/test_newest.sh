@@ -1,6 +1,7 @@
 #!/bin/bash
 # The newest loader, driver and SYCL runtime that the registries have, beside those that the beds hold. A newer one is
 # tried in beds of its own; that it fails is reported and counts as skipped, or as failed with ZEROUTE_LONG=1.
+# Tier: release.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh

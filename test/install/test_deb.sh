@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The Debian packages: built, read by lintian, unpacked and used. With LONG=1 (make check-long) they are also
+# The Debian packages: built, read by lintian, unpacked and used. With LONG=1 they are also
 # installed, tried by their autopkgtest and purged in fresh roots of Debian 12 and 13.
+# Tier: release.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh

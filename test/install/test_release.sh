@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # What a release consists of: the source archive, the version, and the files for GitHub.
+# Tier: release.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh

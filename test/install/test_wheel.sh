@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The wheel and the archive: built, checked, installed where nothing else is, used on the simulated GPU, removed.
 # Needs ziglang, auditwheel and pytest from PyPI; they are kept in the beds' folder.
+# Tier: release.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh

@@ -3,6 +3,7 @@
 # in doc/settings.md; the fields that doc/statistics.md names exist, every benchmark is in doc/performance.md; every
 # command has a page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
 # With --man: writes the settings of man/zeroute-run.1 and the commands of man/zeroute.1 as their tables have them.
+# Tier: check.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
@@ -148,5 +149,5 @@ while read -r word; do
     esac
 done < <(grep -E '^\|.*`test_' CONTRIBUTING.md | sed 's/.*| \(`test_.*\) |$/\1/' | grep -oE '`[a-z_0-9]+`' | tr -d '`')
 
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

@@ -117,5 +117,5 @@ for page in "$top"/man/*.1; do
 done
 run_all README.md < <(sed -n '/^```sh/,/^```$/p' "$top/README.md" | examples)
 run_all README.md < <(sed -n 's/^\$ zeroute/zeroute/p' "$top/README.md" | examples)
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ] && [ $passed -gt 20 ]

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The library for other machines (packaging/portable) on the C library of Debian 11 (glibc 2.31): it loads, binds and
 # counts.
+# Tier: release.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 . test/promise.sh

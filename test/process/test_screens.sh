@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Screens of the main commands at 80 columns, as test/golden has them, with volatile figures masked.
 # UPDATE=1 test/process/test_screens.sh writes them anew: look at the difference before it is committed.
+# Tier: check.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
@@ -87,5 +88,5 @@ screen doctor held doctor_of_held
 screen mirror-test "$Z" mirror-test --sim --step 16MiB --count 4 --keep 256MiB
 screen mirror-test-all "$Z" mirror-test --sim --all --step 16MiB --count 4 --keep 256MiB
 screen ab verdict "$Z" ab $sim --runs 5 --settle 1 --quiet --a observe --b mitigate -- "$B/demo" 2
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]

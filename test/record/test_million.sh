@@ -1,6 +1,7 @@
 #!/bin/bash
 # Many events under every setting: the program prints what it prints alone, and every event is in the record. A million
 # where blocks are cached; fewer where each of them costs the simulated GPU a mapping.
+# Tier: release.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}

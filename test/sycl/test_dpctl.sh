@@ -8,5 +8,5 @@ code=${PIPESTATUS[0]}
 [ "$code" != 77 ] || exit 77
 rows=$(grep -c '^| v' "$log")
 same=$(grep -cE '^\| v.*\| 0 \|$|^\| v.*\| without \| .*\|  \|$' "$log")
-echo "$same passed, $((rows - same)) failed"
+echo "$same passed, $((rows - same)) failed, 0 skipped"
 exit "$code"

@@ -11,5 +11,5 @@ echo "$out"
 with=$(sed -n '/^with zeroute/,$p' <<<"$out" | grep '^| 20' | tr '|' '\n')
 cells=$(grep -cvE '^ *(20.*)?$' <<<"$with")
 bad=$(grep -cE 'SIG|error|no end' <<<"$with")
-echo "$((cells - bad)) passed, $bad failed"
+echo "$((cells - bad)) passed, $bad failed, 0 skipped"
 exit $code
