@@ -11,18 +11,20 @@
 
 enum { DESCRIPTORS = 4096 };
 
-static uint64_t address[ZR_DEVICES]; /* atomic: of each device, plus one; 0: not told */
+static uint64_t address[ZR_DEVICES]; /* atomic: as the driver reports it of each device, plus one; 0: not told */
 
 void zr_drm_name(unsigned device, uint64_t pci) {
-    for (unsigned i = 0; i < ZR_DEVICES; i++)
-        if (i != device && __atomic_load_n(&address[i], __ATOMIC_RELAXED) == pci + 1)
-            __atomic_store_n(&address[i], pci = ZR_NO_ADDRESS, __ATOMIC_RELAXED);
     if (device < ZR_DEVICES)
         __atomic_store_n(&address[device], pci + 1, __ATOMIC_RELAXED);
 }
 
 uint64_t zr_drm_address(unsigned device) {
-    return device < ZR_DEVICES ? __atomic_load_n(&address[device], __ATOMIC_RELAXED) - 1 : ZR_NO_ADDRESS;
+    uint64_t told = device < ZR_DEVICES ? __atomic_load_n(&address[device], __ATOMIC_RELAXED) : 0;
+
+    for (unsigned i = 0; i < ZR_DEVICES && told; i++)
+        if (i != device && __atomic_load_n(&address[i], __ATOMIC_RELAXED) == told)
+            return ZR_NO_ADDRESS;
+    return told - 1; /* ZR_NO_ADDRESS if it was not told */
 }
 
 /* "0000:03:00.0": domain, bus, device, function. */
