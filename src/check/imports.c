@@ -219,26 +219,55 @@ void zr_exports_freed(const struct zr_checked *c) {
     zr_found(&r);
 }
 
-/* A handle that is never closed is as common as memory that is never freed; one closed too few times is an error. */
-void zr_imports_end(void) {
+/* Forgets the imports of a handle in this state. Returns how many there were. The caller holds the lock. */
+static unsigned forget_imports(enum state state, uint64_t id) {
+    unsigned count = 0;
     struct import *i;
 
-    zr_imports_look();
-    while ((i = find(CLOSED, 0, NULL))) {
-        struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
-        struct import closed = *i;
-        unsigned opens = 0, closes = 0;
-        int pid = fact_is(i->id.file, EXPORTED_HERE, F_WRLCK);
+    while ((i = find(state, id, NULL))) {
+        i->state = UNUSED;
+        count++;
+    }
+    return count;
+}
 
-        for (; (i = find(CLOSED, closed.id.file, NULL)); closes++)
-            i->state = UNUSED;
-        for (; (i = find(OPEN, closed.id.file, NULL)); opens++)
-            i->state = UNUSED;
-        zr_tell(&r, "a handle was opened %u times and closed %u times by process %d\n", opens + closes, closes,
-                getpid());
+/* A handle that was closed, but not as often as it was opened. Its imports are forgotten. */
+struct unclosed {
+    struct import import;
+    unsigned opens, closes;
+    int exporter;
+};
+
+static bool take_unclosed(struct unclosed *out) {
+    struct import *i;
+
+    zr_lock(&lock);
+    i = find(CLOSED, 0, NULL);
+    if (i) {
+        out->import = *i;
+        out->exporter = fact_is(i->id.file, EXPORTED_HERE, F_WRLCK);
+        out->closes = forget_imports(CLOSED, out->import.id.file);
+        out->opens = out->closes + forget_imports(OPEN, out->import.id.file);
+    }
+    zr_unlock(&lock);
+    return i != NULL;
+}
+
+/*
+ * A handle that is never closed is as common as memory that is never freed; one closed too few times is an error. Other
+ * threads may still be opening and closing: the report is written without the lock.
+ */
+void zr_imports_end(void) {
+    struct unclosed u;
+
+    zr_imports_look();
+    while (take_unclosed(&u)) {
+        struct zr_report r = {.what = ZR_FOUND_IPC_UNCLOSED};
+
+        zr_tell(&r, "a handle was opened %u times and closed %u times by process %d\n", u.opens, u.closes, getpid());
         tell_process(&r, "opened by", getpid());
-        tell_process(&r, "exporter", pid);
-        zr_tell_origin(&r, "opened", &closed.origin);
+        tell_process(&r, "exporter", u.exporter);
+        zr_tell_origin(&r, "opened", &u.import.origin);
         zr_found(&r);
     }
 }
