@@ -155,6 +155,13 @@ $(B)/test/process/dlsym: $(B)/test/process/libsecond.so
 PLIB_LDFLAGS_freer = -Wl,-soname,libfreer.so
 PROG_LDFLAGS_frees = -Wl,--no-as-needed $(B)/test/process/libfreer.so -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
 $(B)/test/process/frees: $(B)/test/process/libfreer.so
+# A SYCL runtime and an adapter by name, for what happens while another thread forks.
+PLIB_LDFLAGS_runtime = -Wl,-soname,libsycl.so.9
+PLIB_LDFLAGS_adapter = -Wl,-soname,libur_adapter_level_zero_v2.so.0
+PROG_LDFLAGS_forking = -Wl,--no-as-needed $(B)/test/process/libsycl.so.9 -Wl,-rpath,'$$ORIGIN' -Wl,--as-needed
+$(B)/test/process/forking: $(B)/test/process/libsycl.so.9
+$(B)/test/process/libsycl.so.9: $(B)/test/process/libruntime.so
+	ln -sf $(<F) $@
 PROG_LDFLAGS_throw = -rdynamic
 PROG_LDFLAGS_loading = -rdynamic
 PLIB_LDFLAGS_thrower = -fexceptions -Wl,--no-as-needed -lgcc_s -Wl,--as-needed

@@ -14,10 +14,6 @@ const char *zr_backing_in_force(void) {
     return in_force;
 }
 
-static bool is_driver(const char *file) {
-    return strncmp(file, "libze_intel_gpu.so", 18) == 0;
-}
-
 static bool is_loader(const char *file) {
     return strncmp(file, "libze_loader.so", 15) == 0;
 }
@@ -48,7 +44,7 @@ void zr_backing_apply(void) {
     if (!key)
         setenv(name, "0", 0);
     setenv("NEOReadDebugKeys", "1", 0);
-    if (zr_elf_named(is_driver) && (!key || !master)) {
+    if (zr_dl_loaded("libze_intel_gpu.so.1") && (!key || !master)) {
         snprintf(in_force, sizeof in_force, "asked, too late: the driver was there before zeroute saw it");
         zr_warn("backing:eager comes too late, the driver is loaded already: use zeroute run");
     } else if ((key && !is_zero(key)) || is_zero(master)) {
@@ -70,6 +66,7 @@ void zr_backing_apply(void) {
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF");
 
-    if (((conf && strstr(conf, "eager")) || secure_getenv("ZEROUTE_CONF_FILE")) && zr_elf_named(is_loader))
+    if (((conf && strstr(conf, "eager")) || secure_getenv("ZEROUTE_CONF_FILE")) &&
+        zr_elf_named(is_loader) == ZR_LIST_FOUND)
         zr_config_load();
 }

@@ -105,8 +105,8 @@ void zr_fork_arm(void);
 void zr_fork_child(void);
 /*
  * Bracket dl_iterate_phdr, which holds a lock of the dynamic linker that glibc does not reset in a child: dlopen would
- * hang there. fork waits for threads that are inside. zr_walk_begin() returns false, and the caller does without, while
- * a fork is under way, and in a child of raw clone whose parent was inside.
+ * hang there. fork waits for threads that are inside. zr_walk_begin() returns false while a fork is under way, and for
+ * ever in a child whose parent had a thread inside: the list cannot be read then (ZR_LIST_BUSY).
  */
 bool zr_walk_begin(void);
 void zr_walk_end(void);
@@ -181,20 +181,45 @@ struct zr_elf {
     uintptr_t start, end;  /* of its segments */
     uintptr_t bias;        /* address in memory less address in the file's own terms */
     const uint8_t *unwind; /* .eh_frame_hdr, or NULL */
+    const void *dynamic;   /* its dynamic section, or NULL */
+    const void *segments;  /* its program headers */
+    unsigned segment_count;
     uint32_t build_id_size;
     uint8_t build_id[36];
     char soname[128]; /* DT_SONAME, else the file's name; the program's own name for the program */
     char path[4096];  /* empty for the program */
 };
-/* Finds the library that holds this address; false if none does. Takes some microseconds. */
-bool zr_elf_find(const void *address, struct zr_elf *out);
-/* Calls see() for each library until it returns true. Returns whether it did. */
-bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
-/* Changes whenever a library is loaded or unloaded. About 100 ns. */
-uint64_t zr_elf_generation(void);
+/*
+ * What the list of libraries says. ZR_LIST_BUSY: a thread is forking, and the list cannot be read before it is done. The
+ * caller asks again later, and keeps, refuses or concludes nothing until then.
+ */
+enum zr_answer { ZR_LIST_ABSENT, ZR_LIST_FOUND, ZR_LIST_BUSY };
+/* Finds the library that holds this address. Takes some microseconds. */
+enum zr_answer zr_elf_find(const void *address, struct zr_elf *out);
+/*
+ * The same, never busy: where the list cannot be read it asks dladdr, which waits for a dlopen in another thread and
+ * looks through all symbols of the library. For callers that call the dynamic linker anyway.
+ */
+bool zr_elf_find_now(const void *address, struct zr_elf *out);
+/* Calls see() for each library until it returns true. ZR_LIST_FOUND if it did. */
+enum zr_answer zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg);
+/* A number that changes whenever a library is loaded or unloaded. Returns false if busy. About 100 ns. */
+bool zr_elf_generation(uint64_t *out);
 /* Whether a library with such a file name is loaded; and whether in any namespace: those of dlmopen have no preload. */
-bool zr_elf_named(bool (*named)(const char *file));
-bool zr_elf_elsewhere(bool (*named)(const char *file));
+enum zr_answer zr_elf_named(bool (*named)(const char *file));
+enum zr_answer zr_elf_elsewhere(bool (*named)(const char *file));
+
+/* --- who.c: what kind of library calls ---------------------------------------------------------------------------- */
+enum zr_who {
+    ZR_WHO_NOT_KNOWN, /* it cannot be told now: treat it with the care that a runtime needs */
+    ZR_WHO_PROGRAM,
+    ZR_WHO_LOADER,
+    ZR_WHO_RUNTIME /* a SYCL runtime, one of its adapters, or UMF */
+};
+/* By name and exports. ZR_WHO_NOT_KNOWN if these do not tell: then zr_who_holds_adapter() decides. Some 300 ns. */
+enum zr_who zr_who_is(const struct zr_elf *elf);
+/* Searches the read-only memory of a library for the code of an adapter: 1 ms for 20 MiB. Bounded. */
+bool zr_who_holds_adapter(const struct zr_elf *elf);
 
 /* --- dl.c: the dynamic linker, past ourselves --------------------------------------------------------------------- */
 /* Calls the real dlsym, from our place in the search order. */
@@ -202,6 +227,8 @@ void *zr_real_dlsym(void *handle, const char *name);
 /* Looks in a loaded library, or in the one that holds an address; NULL if it is not loaded or has no such symbol. */
 void *zr_dlsym_in(const char *path, const char *name);
 void *zr_dlsym_from(const void *address, const char *name);
+/* Whether a library of this soname or path is loaded. */
+bool zr_dl_loaded(const char *path);
 /* Resolve the addresses that the hooks of dlsym and dlopen jump to. */
 void *zr_dlsym_resolve(void);
 void *zr_dlopen_resolve(void);

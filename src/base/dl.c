@@ -50,6 +50,16 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlopen_resolve(void) {
     return f;
 }
 
+bool zr_dl_loaded(const char *path) {
+    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+
+    if (handle)
+        dlclose(handle);
+    else
+        dlerror();
+    return handle != NULL;
+}
+
 void *zr_dlsym_in(const char *path, const char *name) {
     void *handle = path && *path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *p = handle ? zr_real_dlsym(handle, name) : NULL;

@@ -13,7 +13,8 @@ __asm__(".symver dlopen, dlopen@GLIBC_2.2.5\n"
         ".symver dlerror, dlerror@GLIBC_2.2.5\n"
         ".symver dlvsym, dlvsym@GLIBC_2.2.5\n"
         ".symver dlinfo, dlinfo@GLIBC_2.3.3\n"
-        ".symver dladdr, dladdr@GLIBC_2.2.5\n");
+        ".symver dladdr, dladdr@GLIBC_2.2.5\n"
+        ".symver dladdr1, dladdr1@GLIBC_2.3.3\n");
 
 /*
  * A sanitizer's run-time library looks up what it intercepts before it has set itself up: our code that such a lookup

@@ -1,9 +1,10 @@
 /* Loaded libraries: their names, where they lie, and whether any have come or gone. */
+#include "base/dl.h"
+
 #include "base/base.h"
 
 #include <elf.h>
 #include <errno.h>
-#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,15 +26,15 @@ static const char *soname_of(const ElfW(Dyn) * d, uintptr_t bias) {
     return (const char *)(strings < bias ? strings + bias : strings) + at;
 }
 
-static void name(struct zr_elf *elf, const struct dl_phdr_info *info, const ElfW(Phdr) * dynamic) {
+static void name_elf(struct zr_elf *elf, const struct dl_phdr_info *info) {
     const char *path = info->dlpi_name ? info->dlpi_name : "";
     const char *slash = strrchr(path, '/');
     const char *soname = NULL;
 
     if (!*path)
         soname = program_invocation_short_name;
-    else if (dynamic)
-        soname = soname_of((const void *)(info->dlpi_addr + dynamic->p_vaddr), info->dlpi_addr);
+    else if (elf->dynamic)
+        soname = soname_of(elf->dynamic, info->dlpi_addr);
     if (!soname)
         soname = slash ? slash + 1 : path;
     snprintf(elf->path, sizeof elf->path, "%s", path);
@@ -60,7 +61,6 @@ static void read_build_id(struct zr_elf *elf, const char *at, const ElfW(Phdr) *
 
 /* Returns false if the library does not hold the address; 0 matches any library. */
 static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintptr_t address) {
-    const ElfW(Phdr) *dynamic = NULL;
     bool holds = address == 0;
 
     elf->start = UINTPTR_MAX;
@@ -68,12 +68,15 @@ static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintpt
     elf->bias = info->dlpi_addr;
     elf->build_id_size = 0;
     elf->unwind = NULL;
+    elf->dynamic = NULL;
+    elf->segments = info->dlpi_phdr;
+    elf->segment_count = info->dlpi_phnum;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *p = &info->dlpi_phdr[i];
         uintptr_t start = info->dlpi_addr + p->p_vaddr;
 
         if (p->p_type == PT_DYNAMIC)
-            dynamic = p;
+            elf->dynamic = (const void *)start;
         if (p->p_type == PT_GNU_EH_FRAME)
             elf->unwind = (const uint8_t *)start;
         if (p->p_type == PT_NOTE && !elf->build_id_size)
@@ -85,8 +88,22 @@ static bool read_elf(struct zr_elf *elf, const struct dl_phdr_info *info, uintpt
         holds |= address - start < p->p_memsz;
     }
     if (holds && elf->end)
-        name(elf, info, dynamic);
+        name_elf(elf, info);
     return holds && elf->end;
+}
+
+/* --- walking the list --------------------------------------------------------------------------------------------- */
+
+typedef int (*visitor)(struct dl_phdr_info *info, size_t size, void *arg);
+
+static enum zr_answer walk(visitor see, void *arg) {
+    int result;
+
+    if (unlikely(!zr_walk_begin()))
+        return ZR_LIST_BUSY;
+    result = dl_iterate_phdr(see, arg);
+    zr_walk_end();
+    return result ? ZR_LIST_FOUND : ZR_LIST_ABSENT;
 }
 
 struct search {
@@ -100,46 +117,56 @@ static int visit(struct dl_phdr_info *info, size_t size, void *arg) {
     struct search *s = arg;
 
     (void)size;
-    return read_elf(s->elf, info, s->address) && (!s->see || s->see(s->elf, s->arg));
-}
-
-/* Returns 0 also where the list must not be walked now. */
-static int walk(int (*see)(struct dl_phdr_info *info, size_t size, void *arg), void *arg) {
-    int result;
-
-    if (unlikely(!zr_walk_begin()))
+    if (!read_elf(s->elf, info, s->address))
         return 0;
-    result = dl_iterate_phdr(see, arg);
-    zr_walk_end();
-    return result;
+    return !s->see || s->see(s->elf, s->arg);
 }
 
-bool zr_elf_find(const void *address, struct zr_elf *out) {
+enum zr_answer zr_elf_find(const void *address, struct zr_elf *out) {
     struct search s = {.elf = out, .address = (uintptr_t)address};
 
-    return address && walk(visit, &s) != 0;
+    return address ? walk(visit, &s) : ZR_LIST_ABSENT;
 }
 
-bool zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg) {
+enum zr_answer zr_elf_each(bool (*see)(const struct zr_elf *elf, void *arg), void *arg) {
     struct zr_elf elf;
     struct search s = {.elf = &elf, .see = see, .arg = arg};
 
-    return walk(visit, &s) != 0;
+    return walk(visit, &s);
 }
 
-static int first(struct dl_phdr_info *info, size_t size, void *arg) {
+/* The dynamic linker's description of a library whose ELF header is mapped at its start, as linkers lay it out. */
+static bool describe(const struct link_map *map, const void *start, struct dl_phdr_info *out) {
+    const ElfW(Ehdr) *header = start;
+
+    if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0)
+        return false;
+    *out = (struct dl_phdr_info){.dlpi_addr = map->l_addr, .dlpi_name = map->l_name, .dlpi_phnum = header->e_phnum};
+    out->dlpi_phdr = (const void *)((const char *)start + header->e_phoff);
+    return true;
+}
+
+bool zr_elf_find_now(const void *address, struct zr_elf *out) {
+    enum zr_answer answer = zr_elf_find(address, out);
+    struct dl_phdr_info info;
+    struct link_map *map;
+    Dl_info found;
+
+    if (likely(answer != ZR_LIST_BUSY))
+        return answer == ZR_LIST_FOUND;
+    if (!dladdr1(address, &found, (void **)&map, RTLD_DL_LINKMAP) || !describe(map, found.dli_fbase, &info))
+        return false;
+    return read_elf(out, &info, (uintptr_t)address);
+}
+
+static int read_generation(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size;
     *(uint64_t *)arg = info->dlpi_adds + info->dlpi_subs;
     return 1;
 }
 
-uint64_t zr_elf_generation(void) {
-    static uint64_t last;
-    uint64_t generation;
-
-    if (walk(first, &generation))
-        __atomic_store_n(&last, generation, __ATOMIC_RELAXED);
-    return __atomic_load_n(&last, __ATOMIC_RELAXED);
+bool zr_elf_generation(uint64_t *out) {
+    return walk(read_generation, out) == ZR_LIST_FOUND;
 }
 
 static int visit_name(struct dl_phdr_info *info, size_t size, void *named) {
@@ -150,8 +177,8 @@ static int visit_name(struct dl_phdr_info *info, size_t size, void *named) {
 }
 
 /* Cheaper than zr_elf_each(): it runs in a constructor. */
-bool zr_elf_named(bool (*named)(const char *file)) {
-    return walk(visit_name, &named) != 0;
+enum zr_answer zr_elf_named(bool (*named)(const char *file)) {
+    return walk(visit_name, &named);
 }
 
 /* --- other namespaces --------------------------------------------------------------------------------------------- */
@@ -177,16 +204,17 @@ static int find_namespaces(struct dl_phdr_info *info, size_t size, void *arg) {
     return 1;
 }
 
-bool zr_elf_elsewhere(bool (*named)(const char *file)) {
+enum zr_answer zr_elf_elsewhere(bool (*named)(const char *file)) {
     const struct namespaces *n = NULL;
 
-    walk(find_namespaces, &n);
+    if (walk(find_namespaces, &n) == ZR_LIST_BUSY)
+        return ZR_LIST_BUSY;
     for (; n; n = n->one.r_version > 1 ? n->next : NULL)
         for (const struct link_map *l = n->one.r_map; l; l = l->l_next) {
             const char *slash = l->l_name ? strrchr(l->l_name, '/') : NULL;
 
             if (slash && named(slash + 1))
-                return true;
+                return ZR_LIST_FOUND;
         }
-    return false;
+    return ZR_LIST_ABSENT;
 }

@@ -79,7 +79,7 @@ void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origi
         return;
     zr_tell(r, "  %-10s by thread %u%s\n", what, o->thread, o->count ? ":" : "");
     for (unsigned i = 0; i < o->count; i++)
-        if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf))
+        if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf) == ZR_LIST_FOUND)
             zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname), (size_t)(o->frame[i] - elf.start));
         else
             zr_tell(r, "    #%u %#llx\n", i, (unsigned long long)o->frame[i]);

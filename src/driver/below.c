@@ -37,7 +37,7 @@ static bool defines(const struct zr_elf *f, void *handle, const char *name) {
     struct zr_elf at;
     void *p = zr_real_dlsym(handle, name);
 
-    return p && zr_elf_find(p, &at) && at.start == f->start;
+    return p && zr_elf_find_now(p, &at) && at.start == f->start;
 }
 
 /* By soname where it has the usual one, else by what only a loader, a layer (of no interest) or a driver exports. */
@@ -113,10 +113,13 @@ enum zr_loaded_kind zr_loaded_of(const void *address, void *handle, int *number)
         }
     }
     *number = -1;
-    if (!zr_elf_find(address, &f))
+    if (!zr_elf_find_now(address, &f))
         return ZR_LOADED_OTHER;
-    if (!handle && f.path[0] && (handle = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD)))
-        dlclose(handle); /* it stays loaded: somebody else's code is running in it */
+    if (!handle && f.path[0]) {
+        handle = dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD);
+        if (handle)
+            dlclose(handle); /* it stays loaded: somebody else's code is running in it */
+    }
     kind = kind_of(&f, handle);
     pinned = kind == ZR_LOADED_LOADER ? dlopen(f.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) : NULL;
     if (kind != ZR_LOADED_OTHER)

@@ -82,13 +82,21 @@ static bool redirect(const char *file) {
     return changed;
 }
 
+/* The loader led past us until now. If it has drivers already, it has their tables, and nothing is seen. */
+static void report_late(void) {
+    if (zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND && !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
+        zr_missed("calls through the Level Zero loader, which was opened deep-bound (RTLD_DEEPBIND) and had started "
+                  "its drivers before it was found" ZR_DEEP);
+}
+
+/* Where the list of libraries cannot be read now, what was opened is looked at all the same, and again the next time. */
 void zr_deep_look(void) {
     static uint64_t looked;
-    uint64_t now = zr_elf_generation();
+    uint64_t now;
     int saved = errno;
     char path[PATH];
 
-    if (__atomic_exchange_n(&looked, now, __ATOMIC_RELAXED) == now)
+    if (zr_elf_generation(&now) && __atomic_exchange_n(&looked, now, __ATOMIC_RELAXED) == now)
         return;
     for (unsigned i = 0; i < OPENED; i++) {
         zr_lock(&zr_loaded_lock);
@@ -97,10 +105,8 @@ void zr_deep_look(void) {
         if (path[0])
             redirect(path);
     }
-    if (redirect("libze_loader.so.1") && zr_elf_named(zr_is_driver_name) &&
-        !__atomic_exchange_n(&zr_touched, true, __ATOMIC_RELAXED))
-        zr_missed("calls through the Level Zero loader, which was opened deep-bound (RTLD_DEEPBIND) and had started "
-                  "its drivers before it was found" ZR_DEEP);
+    if (redirect("libze_loader.so.1"))
+        report_late();
     dlerror(); /* clears the error of a failed lookup of ours */
     errno = saved;
 }

@@ -182,7 +182,9 @@ bool zr_guard_answer(void *handle, const char *name, const void *caller, void **
     if (gap == GAPS && !is_tracing && !ends_with(name, "ProcAddrTable"))
         return false;
     zr_config_load();
-    if (!zr_config.guard || !zr_library_of(caller)->is_adapter || !zr_real_dlsym(handle, "zeInit"))
+    if (!zr_config.guard || zr_library_who_now(caller) != ZR_WHO_RUNTIME)
+        return false;
+    if (!zr_real_dlsym(handle, "zeInit"))
         return false;
     __atomic_store_n(&gap_loader, handle, __ATOMIC_RELEASE);
     absent = gap < GAPS ? !zr_real_dlsym(handle, name) : crashes(handle, is_tracing);

@@ -119,7 +119,7 @@ static void look(int n, ze_driver_handle_t driver, const struct object *o) {
         good = visit(n, o, ZR_TABLES - t, true, &todo);
     if (known && good)
         return;
-    zr_elf_find((void *)zr_loaded[n].base, &elf);
+    (void)zr_elf_find_now((void *)zr_loaded[n].base, &elf);
     zr_missed(
         "what the loader calls through the handles of %s, as it does beside a second driver: their tables %s; set "
         "ZE_ENABLE_LOADER_DRIVER_DDI_PATH=0",

@@ -33,9 +33,9 @@ __attribute__((constructor(101))) static void begin(void) {
 }
 
 static void report_missed_calls(void) {
-    bool here = zr_elf_named(zr_is_driver_name);
+    bool here = zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND;
 
-    if (here || zr_elf_elsewhere(zr_is_driver_name))
+    if (here || zr_elf_elsewhere(zr_is_driver_name) == ZR_LIST_FOUND)
         zr_missed("calls through the Level Zero loader, which was opened %s",
                   here ? "deep-bound (RTLD_DEEPBIND)" ZR_DEEP
                        : "in a namespace of its own (dlmopen), where there is no preload; open it by dlopen");

@@ -23,7 +23,7 @@ bool zr_policy_reuses(const struct zr_call *call) {
      * our names appears as the loader, and may be an adapter.
      */
     return zr_config.cache && !zr_thread.pooled &&
-           (zr_config.reuse == ZR_REUSE_ALWAYS || !(call->library->is_adapter || call->library->is_loader));
+           (zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(call->library) == ZR_WHO_PROGRAM);
 }
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */

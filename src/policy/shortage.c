@@ -33,7 +33,7 @@ static bool see(struct zr_block *b, void *arg) {
         return true;
     }
     const struct zr_library *caller = zr_library_of(__atomic_load_n(&b->caller, __ATOMIC_RELAXED));
-    if (w->at_end && (caller->is_adapter || flags & (ZR_BLOCK_WITH_CONTEXT | ZR_BLOCK_POOLED))) {
+    if (w->at_end && (zr_library_who(caller) != ZR_WHO_PROGRAM || flags & (ZR_BLOCK_WITH_CONTEXT | ZR_BLOCK_POOLED))) {
         w->runtime_blocks++;
         w->runtime_bytes += bytes;
         return true;

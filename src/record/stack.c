@@ -74,15 +74,19 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
     return false;
 }
 
-/* Before a new stack: stores the libraries that were loaded since. */
+/*
+ * Before a new stack: stores the libraries that were loaded since. While a thread forks they cannot be listed: then the
+ * next new stack does it. Threads that do it at once store each library once (zr_stack_id).
+ */
 static void store_modules(void) {
-    uint64_t now = zr_elf_generation();
+    uint64_t now;
 
-    if (__atomic_exchange_n(&generation, now, __ATOMIC_RELAXED) == now)
+    if (!zr_elf_generation(&now) || __atomic_load_n(&generation, __ATOMIC_RELAXED) == now)
         return;
     zr_native_forget();
     zr_python_again();
-    zr_elf_each(store_module, NULL);
+    if (zr_elf_each(store_module, NULL) != ZR_LIST_BUSY)
+        __atomic_store_n(&generation, now, __ATOMIC_RELAXED);
 }
 
 /* --- stacks ------------------------------------------------------------------------------------------------------- */

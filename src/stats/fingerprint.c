@@ -138,9 +138,11 @@ static void environment(struct draft *d, bool keys) {
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */
 
-static void put_together(struct draft *d) {
+/* Returns false if the libraries cannot be listed now. */
+static bool put_together(struct draft *d) {
     struct utsname system;
     char settings[1024];
+    bool whole;
 
     add(d, "zeroute.version", ZEROUTE_VERSION);
     if (uname(&system) == 0)
@@ -151,23 +153,28 @@ static void put_together(struct draft *d) {
     for (unsigned i = 0; i < note_count; i++)
         add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
-    zr_elf_each(visit, d);
+    whole = zr_elf_each(visit, d) != ZR_LIST_BUSY;
     environment(d, false);
     if (d->debug_keys)
         environment(d, true);
+    return whole;
 }
+
+static uint32_t incomplete; /* atomic: a refresh came while the libraries could not be listed */
 
 /* No lock is held while the dynamic linker walks its list; of two concurrent refreshes the later one wins. */
 void zr_fingerprint_refresh(void) {
     int saved = errno;
     unsigned ticket = __atomic_add_fetch(&tickets, 1, __ATOMIC_ACQ_REL);
     struct draft *d = zr_stats_is_open() ? zr_pages(sizeof *d) : NULL;
+    bool complete;
 
     if (!d)
         return;
-    put_together(d);
+    complete = put_together(d);
+    __atomic_store_n(&incomplete, !complete, __ATOMIC_RELAXED);
     zr_lock(&lock);
-    if ((int)(ticket - published) > 0 &&
+    if (complete && (int)(ticket - published) > 0 &&
         zr_segment_reserve(zr_segment.fingerprint, sizeof *zr_segment.fingerprint + d->used + 1)) {
         zr_segment_write_text(zr_segment.fingerprint, ZR_FINGERPRINT_SIZE, d->text, d->used);
         published = ticket;
@@ -175,6 +182,11 @@ void zr_fingerprint_refresh(void) {
     zr_unlock(&lock);
     zr_pages_back(d, sizeof *d);
     errno = saved;
+}
+
+void zr_fingerprint_complete(void) {
+    if (unlikely(__atomic_load_n(&incomplete, __ATOMIC_RELAXED)))
+        zr_fingerprint_refresh();
 }
 
 void zr_fingerprint_note(const char *key, const char *value) {

@@ -11,8 +11,10 @@
 
 enum { NAMES = 96, RANGES = 1024, CHECK_EVERY = 1024 };
 
-static struct zr_library unknown = {.name = "unknown", .counters = unknown.own};
-static struct zr_library others = {.name = "others", .counters = others.own};
+static struct zr_library unknown = {.name = "unknown", .counters = unknown.own, .who = ZR_WHO_PROGRAM};
+static struct zr_library others = {.name = "others", .counters = others.own, .who = ZR_WHO_PROGRAM};
+/* While a thread forks, a library that has not called before cannot be told: counted as unknown, and asked again. */
+static struct zr_library busy = {.name = "unknown", .counters = unknown.own};
 
 static struct zr_lock lock;
 static struct zr_library ranges[RANGES];
@@ -29,16 +31,17 @@ static const struct zr_library *scan(uintptr_t address) {
     return NULL;
 }
 
-/* After libraries were loaded or unloaded, no range counts until it is seen again. */
-static void check_generation(void) {
-    uint64_t now = zr_elf_generation();
+/* After libraries were loaded or unloaded, no range counts until it is seen again. Returns false if it cannot tell. */
+static bool check_generation(void) {
+    uint64_t now;
 
+    if (!zr_elf_generation(&now))
+        return false;
     if (__atomic_exchange_n(&generation, now, __ATOMIC_ACQ_REL) != now)
         zr_fingerprint_refresh();
-}
-
-static bool begins(const char *name, const char *stem) {
-    return strncmp(name, stem, strlen(stem)) == 0;
+    else
+        zr_fingerprint_complete();
+    return true;
 }
 
 /* Uses the counters of a library with the same name, its own while there is room for names, else those of "others". */
@@ -46,12 +49,12 @@ static void append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen
     l->start = elf->start;
     l->end = elf->end;
     l->generation = seen_in;
+    l->who = zr_who_is(elf);
     memcpy(l->name, elf->soname, strnlen(elf->soname, sizeof l->name - 1));
-    l->is_adapter =
-        begins(l->name, "libur_adapter_level_zero") || begins(l->name, "libpi_level_zero") || begins(l->name, "libumf");
-    l->is_loader = begins(l->name, "libze_loader");
-    l->counters = alike ? alike->counters : name_count < NAMES ? l->own : others.own;
-    name_count += !alike;
+    if (alike)
+        l->counters = alike->counters;
+    else
+        l->counters = name_count++ < NAMES ? l->own : others.own;
     __atomic_store_n(&range_count, range_count + 1, __ATOMIC_RELEASE);
 }
 
@@ -78,28 +81,77 @@ static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in) 
 
 /* No lock of ours is held while the dynamic linker walks its list. */
 static const struct zr_library *walk(const void *address) {
+    enum zr_answer answer;
     uint64_t seen_in;
     struct zr_elf elf;
 
     check_generation();
     seen_in = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
-    return zr_elf_find(address, &elf) ? add(&elf, seen_in) : &unknown;
+    answer = zr_elf_find(address, &elf);
+    if (unlikely(answer == ZR_LIST_BUSY))
+        return &busy;
+    return answer == ZR_LIST_FOUND ? add(&elf, seen_in) : &unknown;
 }
 
 const struct zr_library *zr_library_find(const void *address) {
     const struct zr_library *l;
     int saved = errno;
 
-    if (zr_thread.stats.library_checks-- <= 1) {
-        check_generation();
-        zr_thread.stats.library_checks = CHECK_EVERY;
-    }
+    if (zr_thread.stats.library_checks-- <= 1)
+        zr_thread.stats.library_checks = check_generation() ? CHECK_EVERY : 1;
     l = scan((uintptr_t)address);
     if (!l)
         l = walk(address);
     zr_thread.stats.library = l;
     errno = saved;
     return l;
+}
+
+const struct zr_library *zr_library_find_now(const void *address) {
+    const struct zr_library *l = zr_library_of(address);
+    int saved = errno;
+    struct zr_elf elf;
+
+    if (unlikely(l == &busy)) {
+        l = &unknown;
+        if (zr_elf_find_now(address, &elf))
+            l = add(&elf, __atomic_load_n(&generation, __ATOMIC_ACQUIRE));
+        errno = saved;
+    }
+    return l;
+}
+
+/* Name and exports did not tell: its memory does, if it is this library's still. */
+static enum zr_who look_inside(const struct zr_library *l, const struct zr_elf *elf) {
+    enum zr_who who = ZR_WHO_PROGRAM;
+
+    if (elf->start != l->start || elf->end != l->end)
+        return who;
+    if (zr_who_holds_adapter(elf))
+        who = ZR_WHO_RUNTIME;
+    __atomic_store_n((uint32_t *)(uintptr_t)&l->who, who, __ATOMIC_RELAXED);
+    return who;
+}
+
+ZR_COLD enum zr_who zr_library_ask_who(const struct zr_library *l) {
+    enum zr_answer answer = ZR_LIST_BUSY;
+    struct zr_elf elf;
+
+    if (l != &busy)
+        answer = zr_elf_find((const void *)l->start, &elf);
+    if (answer == ZR_LIST_BUSY)
+        return ZR_WHO_NOT_KNOWN;
+    return answer == ZR_LIST_FOUND ? look_inside(l, &elf) : ZR_WHO_PROGRAM;
+}
+
+ZR_COLD enum zr_who zr_library_who_now(const void *address) {
+    const struct zr_library *l = zr_library_find_now(address);
+    enum zr_who who = zr_library_who(l);
+    struct zr_elf elf;
+
+    if (unlikely(who == ZR_WHO_NOT_KNOWN))
+        who = zr_elf_find_now(address, &elf) ? look_inside(l, &elf) : ZR_WHO_PROGRAM;
+    return who;
 }
 
 /* Names the counters for calls and bytes together. Racing threads get the same number for a name. */

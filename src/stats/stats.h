@@ -277,19 +277,32 @@ struct zr_library {
     uintptr_t start, end;      /* equal: no addresses are known to be its own */
     uint64_t generation;       /* of the dynamic linker's list in which it was last seen */
     char name[56];             /* DT_SONAME */
-    bool is_adapter;           /* libur_adapter_level_zero*, libpi_level_zero*, libumf* */
-    bool is_loader;            /* libze_loader* */
+    uint32_t who;              /* atomic: enum zr_who, as far as it is known */
     int *counters;             /* of all libraries of that name; of "others" from the 97th name on */
     int own[ZR_CALLER_FIELDS]; /* numbers of named counters plus one; 0: not named yet, -1: no room for it */
     void *tag;                 /* atomic: for sycl/, the runtime that it is linked to */
 };
 
 const struct zr_library *zr_library_find(const void *address);
+/*
+ * The same, never busy; and who it is. They may wait for a dlopen in another thread: for callers that call the dynamic
+ * linker anyway.
+ */
+const struct zr_library *zr_library_find_now(const void *address);
+enum zr_who zr_library_who_now(const void *address);
+/* Who it is. ZR_WHO_NOT_KNOWN while a thread forks. A load once it is known. */
+enum zr_who zr_library_ask_who(const struct zr_library *l);
+static inline enum zr_who zr_library_who(const struct zr_library *l) {
+    uint32_t who = __atomic_load_n(&l->who, __ATOMIC_RELAXED);
+
+    return likely(who != ZR_WHO_NOT_KNOWN) ? (enum zr_who)who : zr_library_ask_who(l);
+}
 void zr_count_caller_slow(const struct zr_library *l, enum zr_caller what, uint64_t n);
 void zr_libraries_fork_child(void);
 
 /*
- * The library that holds this return address, "unknown" if none does; never NULL. About 2 ns for the library that this
+ * The library that holds this return address; never NULL. "unknown" if none does, and while a thread forks: then the
+ * record has no runtime, and is not kept. About 2 ns for the library that this
  * thread was called from last, tens of ns for others, microseconds for one never seen. A library loaded in the place of
  * another is noticed within 1024 calls of a thread.
  */
@@ -370,6 +383,8 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
 
 /* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
 void zr_fingerprint_refresh(void);
+/* Tries again if the last refresh came while the libraries could not be listed. */
+void zr_fingerprint_complete(void);
 /* Adds a fact that only the caller knows ("driver.version", "1.6.33578") to every later refresh. */
 void zr_fingerprint_note(const char *key, const char *value);
 
@@ -387,8 +402,9 @@ struct zr_drm {
 void zr_drm_add(struct zr_drm *d, const char *pid);
 /* The index of a device, or -1. */
 int zr_drm_find(const struct zr_drm *d, unsigned device);
-/* Notes the PCI address of a device. If the driver reports one address for two devices, neither has any. */
+/* Notes the PCI address that the driver reports for a device. */
 void zr_drm_name(unsigned device, uint64_t pci);
+/* The PCI address of a device; ZR_NO_ADDRESS if it was not told, or was told of another device too. */
 #define ZR_NO_ADDRESS UINT64_MAX
 uint64_t zr_drm_address(unsigned device);
 

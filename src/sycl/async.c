@@ -30,10 +30,10 @@ static void take_back(const struct functor *functor) {
 }
 
 /* The parameter is passed by value, in older runtimes by reference: a pointer in either case. */
-static zr_function set_host_task(const struct zr_runtime *runtime) {
-    zr_function f = zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE");
+static zr_function set_host_task(const struct zr_runtime *runtime, const void *caller) {
+    zr_function f = zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskESt8functionIFvvEE", caller);
 
-    return f ? f : zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskEOSt8functionIFvvEE");
+    return f ? f : zr_runtime_function(runtime, "_ZN4sycl3_V17handler11SetHostTaskEOSt8functionIFvvEE", caller);
 }
 
 #define FREE_IN_GROUP EX "10async_freeERNS0_7handlerEPv"
@@ -41,8 +41,8 @@ void zr_sycl_async_free_h(void *handler, void *ptr);
 ZR_SYCL_EXPORT(async_free_h, FREE_IN_GROUP) void zr_sycl_async_free_h(void *handler, void *ptr) {
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
-    zr_function set = zr_route_block(ptr) ? set_host_task(runtime) : NULL;
-    zr_function real = zr_runtime_function(runtime, FREE_IN_GROUP);
+    zr_function set = zr_route_block(ptr) ? set_host_task(runtime, caller) : NULL;
+    zr_function real = zr_runtime_function(runtime, FREE_IN_GROUP, caller);
     struct function task = {{ptr, caller}, manage, take_back};
 
     if (set)
@@ -57,7 +57,7 @@ ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void
     const void *caller = __builtin_return_address(0);
     struct zr_runtime *runtime = zr_runtime_called(ZR_E_async_free, caller);
     bool owned = zr_route_block(ptr) != NULL;
-    zr_function real = zr_runtime_function(runtime, owned ? WAIT : FREE);
+    zr_function real = zr_runtime_function(runtime, owned ? WAIT : FREE, caller);
 
     if (!real)
         return;

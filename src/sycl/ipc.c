@@ -215,8 +215,8 @@ static struct handle get_handle(void *ptr, const void *context, const void *call
     struct zr_runtime *r = zr_runtime_called(ZR_E_ipc_memory_get, caller);
     struct wanted w = {.block = zr_route_block(ptr),
                        .context = context,
-                       .get = (get_function)zr_runtime_function(r, get_symbol),
-                       .put = (put_function)zr_runtime_function(r, put_symbol)};
+                       .get = (get_function)zr_runtime_function(r, get_symbol, caller),
+                       .put = (put_function)zr_runtime_function(r, put_symbol, caller)};
     struct handle out = {NULL, 0};
 
     if (w.block && w.get && w.put)
@@ -226,7 +226,8 @@ static struct handle get_handle(void *ptr, const void *context, const void *call
 
 /* Handles that we did not make are the runtime's. */
 static void put_handle(struct handle *handle, const void *context, const void *caller, const char *symbol) {
-    put_function real = (put_function)zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_put, caller), symbol);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_put, caller);
+    put_function real = (put_function)zr_runtime_function(runtime, symbol, caller);
     struct exported *copy = handle->data ? take_out(handle->data, 0) : NULL;
 
     if (!copy && real)
@@ -235,7 +236,8 @@ static void put_handle(struct handle *handle, const void *context, const void *c
 }
 
 static void close_pointer(void *ptr, const void *context, const void *caller, const char *symbol) {
-    zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_close, caller), symbol);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_close, caller);
+    zr_function real = zr_runtime_function(runtime, symbol, caller);
 
     if (!real || zr_route_block(ptr))
         return;
@@ -271,7 +273,8 @@ void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const
 ZR_SYCL_EXPORT(ipc_open, OPEN)
 void *zr_sycl_ipc_open(const void *data, size_t size, const void *context, const void *device) {
     const void *caller = __builtin_return_address(0);
-    zr_function real = zr_runtime_function(zr_runtime_called(ZR_E_ipc_memory_open, caller), OPEN);
+    struct zr_runtime *runtime = zr_runtime_called(ZR_E_ipc_memory_open, caller);
+    zr_function real = zr_runtime_function(runtime, OPEN, caller);
     char *ptr = own_block(data, size);
 
     if (ptr || !real)

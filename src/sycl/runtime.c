@@ -19,10 +19,10 @@ enum { RUNTIMES = 4, OLDEST = 7 };
 
 static struct zr_runtime runtimes[RUNTIMES];
 
+static const char *const known[] = {"libsycl.so.7", "libsycl.so.8", "libsycl.so.9"};
+
 /* libsycl.so.9 is 9; anything else, libsycl-preview among it, is 0. */
 static unsigned soname_number(const char *soname) {
-    static const char *const known[] = {"libsycl.so.7", "libsycl.so.8", "libsycl.so.9"};
-
     for (unsigned i = 0; i < sizeof known / sizeof known[0]; i++)
         if (strcmp(soname, known[i]) == 0)
             return OLDEST + i;
@@ -30,16 +30,16 @@ static unsigned soname_number(const char *soname) {
 }
 
 /* libsycl-preview is another runtime; libsycl-jit and others are none. */
-static bool is_known(const struct zr_elf *elf, void *any) {
-    if (strncmp(elf->soname, "libsycl.so", 10) == 0 || strncmp(elf->soname, "libsycl-preview.so", 18) == 0)
-        *(bool *)any = true;
-    return soname_number(elf->soname) != 0;
+static bool is_runtime(const char *file) {
+    return strncmp(file, "libsycl.so", 10) == 0 || strncmp(file, "libsycl-preview.so", 18) == 0;
 }
 
+/* While a thread forks, a runtime of another version is not noticed here; its own calls will show it. */
 bool zr_runtime_is_foreign(void) {
-    bool any = false;
-
-    return !zr_elf_each(is_known, &any) && any;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (zr_dl_loaded(known[i]))
+            return false;
+    return zr_elf_named(is_runtime) == ZR_LIST_FOUND;
 }
 
 static signed char (*backend_of(const struct zr_runtime *r, const char *symbol))(const void *) {
@@ -59,10 +59,12 @@ static bool fill(struct zr_runtime *r) {
 }
 
 static void report(const struct zr_runtime *r, bool first, const char *soname) {
-    const char *why = !first       ? "a second SYCL runtime in this process"
-                      : !r->soname ? ZR_RUNTIME_NOT_KNOWN
-                                   : "a SYCL runtime without all of its USM functions";
+    const char *why = "a SYCL runtime without all of its USM functions";
 
+    if (!first)
+        why = "a second SYCL runtime in this process";
+    else if (!r->soname)
+        why = ZR_RUNTIME_NOT_KNOWN;
     zr_warn("%s (%s): its allocations are left to it", why, soname);
     if (first) {
         zr_text(ZR_T_ROUTE, "native");
@@ -84,7 +86,7 @@ static struct zr_runtime *know(zr_function function) {
     bool added = false;
     struct zr_elf elf;
 
-    if (!zr_elf_find(ZR_POINTER(function), &elf))
+    if (!zr_elf_find_now(ZR_POINTER(function), &elf))
         return NULL;
     new.handle = dlopen(elf.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
     if (!new.handle)
@@ -119,7 +121,7 @@ zr_function zr_definition(const char *symbol, const void *caller) {
 }
 
 /* Every runtime has this form of free. */
-static ZR_COLD struct zr_runtime *find(const void *caller, const struct zr_library *library) {
+static ZR_COLD struct zr_runtime *find(const void *caller) {
     zr_function function = zr_definition(symbols[ZR_SYCL_free_XC], caller);
     struct zr_runtime *r;
 
@@ -128,13 +130,12 @@ static ZR_COLD struct zr_runtime *find(const void *caller, const struct zr_libra
     zr_config_load();
     zr_stats_open();
     r = know(function);
-    zr_library_tag(library, r);
+    zr_library_tag(zr_library_find_now(caller), r);
     return r;
 }
 
 /* A library is linked to one runtime: its record remembers which. */
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
-    const struct zr_library *library;
     struct zr_runtime *r;
 
     if (likely(!zr_exiting())) {
@@ -142,15 +143,23 @@ struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller) {
         zr_control_check();
         zr_count_call(entry, ZR_VIA_SYCL);
     }
-    library = zr_library_of(caller);
-    r = zr_library_tagged(library);
-    return likely(r) ? r : find(caller, library);
+    r = zr_library_tagged(zr_library_of(caller));
+    return likely(r) ? r : find(caller);
 }
 
-zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol) {
-    zr_function f = runtime ? ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol)) : NULL;
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol, const void *caller) {
+    zr_function f;
 
+    if (!runtime)
+        return zr_definition(symbol, caller);
+    f = ZR_FUNCTION(zr_real_dlsym(runtime->handle, symbol));
     if (!f)
         dlerror();
     return f;
+}
+
+zr_function zr_runtime_form(const struct zr_runtime *runtime, enum zr_sycl_form form, const void *caller) {
+    if (likely(runtime && runtime->real[form]))
+        return runtime->real[form];
+    return zr_definition(symbols[form], caller);
 }

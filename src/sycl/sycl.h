@@ -33,14 +33,18 @@ struct zr_runtime {
 /* Whether there are SYCL runtimes in the process, but none of a known version. Cold. */
 bool zr_runtime_is_foreign(void);
 /*
- * Counts a call of this entry point. Returns the runtime that the caller is linked to, NULL if there is none at all. A
- * few ns once it is known.
+ * Counts a call of this entry point. Returns the runtime that the caller is linked to, NULL if we cannot tell: then the
+ * call is the runtime's, whichever it is (zr_runtime_form, zr_runtime_function). A few ns once it is known.
  */
 struct zr_runtime *zr_runtime_called(enum zr_entry entry, const void *caller);
 /* The definition that the caller would bind to without us: in its dependencies, then in the global scope. Cold. */
 zr_function zr_definition(const char *symbol, const void *caller);
-/* Another function of this runtime, or NULL. `runtime` may be NULL. Cold. */
-zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol);
+/*
+ * The function that a call goes on to: of this runtime, else what the caller would bind to without us. NULL if there is
+ * none. Some ns for a USM form; another function is cold.
+ */
+zr_function zr_runtime_form(const struct zr_runtime *runtime, enum zr_sycl_form form, const void *caller);
+zr_function zr_runtime_function(const struct zr_runtime *runtime, const char *symbol, const void *caller);
 
 /* A hidden version, as for the ze functions: programs linked against the runtime bind to it, dlsym does not find it. */
 #define ZR_SYCL_EXPORT(name, symbol)                                                                                   \

@@ -261,7 +261,7 @@ static int initialize(void *provider, const void *params, void **out) {
     (void)params;
     zr_fork_check();
     if (p && begin(p, provider, zr_thread.sycl.limit)) {
-        p->library = zr_library_of(__builtin_return_address(0));
+        p->library = zr_library_find_now(__builtin_return_address(0));
         zr_route_pool_taken();
         *out = p;
         return UMF_SUCCESS;
@@ -433,7 +433,7 @@ EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *p
     if (!real)
         return UMF_NOT_SUPPORTED;
     if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_thread.watch &&
-        zr_library_of(caller)->is_adapter && zr_route_wants_pool() && is_possible(ops->version, caller) &&
+        zr_library_who_now(caller) == ZR_WHO_RUNTIME && zr_route_wants_pool() && is_possible(ops->version, caller) &&
         real(&ours, provider, params, flags, pool) == UMF_SUCCESS)
         return UMF_SUCCESS;
     return real(ops, provider, params, flags, pool);

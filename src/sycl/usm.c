@@ -80,11 +80,13 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
         const struct zr_request r = {__VA_ARGS__};                                                                     \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
+        zr_function real;                                                                                              \
         void *out = NULL;                                                                                              \
                                                                                                                        \
-        if (unlikely(!runtime) || serve(runtime, ZR_E_##entry, &r, caller, &out))                                      \
+        if (likely(runtime) && serve(runtime, ZR_E_##entry, &r, caller, &out))                                         \
             return out;                                                                                                \
-        return ((void *(*)parameters)runtime->real[ZR_SYCL_##form_])arguments;                                         \
+        real = zr_runtime_form(runtime, ZR_SYCL_##form_, caller);                                                      \
+        return likely(real) ? ((void *(*)parameters)real)arguments : NULL;                                             \
     }
 #define ZR_SYCL_FREE(form, symbol, parameters, arguments, ...)                                                         \
     void zr_sycl_##form parameters;                                                                                    \
@@ -92,12 +94,16 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
     void zr_sycl_##form parameters {                                                                                   \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                                             \
+        zr_function real;                                                                                              \
                                                                                                                        \
         if (unlikely(zr_config.check > ZR_CHECK_NONE) && runtime && runtime->ours &&                                   \
             zr_is_level_zero(runtime, &(struct zr_request){__VA_ARGS__}))                                              \
             zr_policy_free_above(ptr);                                                                                 \
-        if (!zr_route_free(ptr, caller) && likely(runtime))                                                            \
-            ((void(*) parameters)runtime->real[ZR_SYCL_##form]) arguments;                                             \
+        if (zr_route_free(ptr, caller))                                                                                \
+            return;                                                                                                    \
+        real = zr_runtime_form(runtime, ZR_SYCL_##form, caller);                                                       \
+        if (likely(real))                                                                                              \
+            ((void(*) parameters)real) arguments;                                                                      \
     }
 #include "sycl/usm.def"
 
@@ -108,12 +114,12 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
     void zr_sycl_##entry(void *device, const void *peer) {                                                             \
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_##entry, caller);                                          \
-        zr_function real = zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol);                                        \
+        zr_function real = zr_runtime_function(runtime, "_ZN4sycl3_V1" symbol, caller);                                \
                                                                                                                        \
         if (!real)                                                                                                     \
             return;                                                                                                    \
         ((void (*)(void *, const void *))real)(device, peer);                                                          \
-        if (runtime->ours)                                                                                             \
+        if (runtime && runtime->ours)                                                                                  \
             zr_practice_renew(caller);                                                                                 \
     }
 ZR_PEER(enable_peer_access, "6device29ext_oneapi_enable_peer_accessERKS1_")

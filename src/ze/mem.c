@@ -45,7 +45,8 @@ ze_result_t zr_on_zeMemAllocHost(ze_context_handle_t context, const ze_host_mem_
                          .reusable = zr_config.cache_host && zr_policy_reuses(&call)};
     if (zr_config.cache && !a.reusable)
         zr_count(ZR_F_PASSED_KIND, 1);
-    if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache && call.library->is_adapter))
+    if (unlikely(zr_config.cache_host && !a.reusable && zr_config.cache &&
+                 zr_library_who(call.library) == ZR_WHO_RUNTIME))
         zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
                 "use; add reuse:always if the program does not");
     return zr_policy_alloc(&call, &a, out);

@@ -191,7 +191,7 @@ START_TEST(callers_are_counted_by_library) {
     ck_assert_str_eq(libc->name, "libc.so.6");
     ck_assert_str_eq(unknown->name, "unknown");
     ck_assert(program != libc && libc == zr_library_of((const void *)(uintptr_t)setenv));
-    ck_assert(!libc->is_adapter && !libc->is_loader);
+    ck_assert(zr_library_who(libc) == ZR_WHO_PROGRAM);
     zr_count_caller(libc, ZR_CALLER_CALLS, 1);
     zr_count_caller(libc, ZR_CALLER_BYTES, 10);
     ck_assert_uint_eq(value("callers.unknown.bytes"), UINT64_MAX);
