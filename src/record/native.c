@@ -31,10 +31,15 @@ struct rule {
 };
 _Static_assert(sizeof(struct rule) == 8, "a rule is stored at once");
 
+/*
+ * Written without a lock, and forgotten while others read and write: `check` says which address the rule is for, so a
+ * slot whose two words are of different writers matches no address (as in a lockless transposition table). No rule is
+ * 0, and no address has its top bits set.
+ */
 enum { SLOTS = 1 << 15, PROBES = 8 };
 static struct {
-    uint64_t pc;   /* atomic; 0: free */
-    uint64_t rule; /* atomic; 0: not stored yet */
+    uint64_t check; /* atomic; ~(pc ^ rule) */
+    uint64_t rule;  /* atomic; 0: free */
 } cache[SLOTS];
 
 /* --- unwind tables ------------------------------------------------------------------------------------------------ */
@@ -293,19 +298,19 @@ static const uint8_t *find_entry(const uint8_t *hdr, uintptr_t pc) {
     return low ? hdr + pairs[2 * (size_t)(low - 1) + 1] : NULL;
 }
 
-/* Some microseconds. pc: within the call, not behind it. */
-static ZR_COLD struct rule find_rule(uintptr_t pc) {
+/*
+ * The rule of an address, by the unwind table of its library. pc: within the call, not behind it. Some microseconds.
+ */
+static struct rule rule_in(const struct zr_elf *elf, uintptr_t pc) {
     static const struct rule unknown = {.cfa = CFA_UNKNOWN};
     struct rule rule = unknown, initial;
-    struct zr_elf elf;
-    const uint8_t *entry;
+    const uint8_t *entry = elf->unwind ? find_entry(elf->unwind, pc) : NULL;
     uintptr_t start, size;
     struct reader r;
     struct cie c;
     int32_t back;
 
-    if (!zr_elf_find((const void *)pc, &elf) || !elf.unwind || !(entry = find_entry(elf.unwind, pc)) ||
-        !open_entry(entry, &r))
+    if (!entry || !open_entry(entry, &r))
         return unknown;
     back = (int32_t)take(&r, 4);
     if (!back || !read_cie(entry + 4 - back, &c) || c.is_signal)
@@ -327,37 +332,57 @@ static ZR_COLD struct rule find_rule(uintptr_t pc) {
     return rule;
 }
 
+/* Whether a slot holds the rule of this address; `free` where it holds nothing. */
+static bool is_rule_of(unsigned slot, uintptr_t pc, uint64_t *word, bool *free) {
+    *word = __atomic_load_n(&cache[slot].rule, __ATOMIC_RELAXED);
+    *free = *word == 0;
+    return !*free && __atomic_load_n(&cache[slot].check, __ATOMIC_RELAXED) == ~(pc ^ *word);
+}
+
+static void keep_rule(unsigned slot, uintptr_t pc, const struct rule *rule) {
+    uint64_t word;
+
+    memcpy(&word, rule, sizeof word);
+    __atomic_store_n(&cache[slot].rule, word, __ATOMIC_RELAXED);
+    __atomic_store_n(&cache[slot].check, ~(pc ^ word), __ATOMIC_RELAXED);
+}
+
+/* Where the library cannot be found now the stack ends here, this time. Where no slot is free the first is replaced. */
+static ZR_COLD struct rule find_rule(uintptr_t pc, unsigned slot) {
+    struct rule rule = {.cfa = CFA_UNKNOWN};
+    struct zr_elf elf;
+    enum zr_answer answer = zr_elf_find((const void *)(pc - 1), &elf);
+
+    if (answer == ZR_LIST_FOUND)
+        rule = rule_in(&elf, pc - 1);
+    if (answer != ZR_LIST_BUSY)
+        keep_rule(slot, pc, &rule);
+    return rule;
+}
+
 static struct rule rule_of(uintptr_t pc) {
-    uint64_t hash = zr_stack_mix(0, pc), word, expected;
+    unsigned first = (unsigned)(zr_stack_mix(0, pc) >> 40) & (SLOTS - 1);
     struct rule rule;
+    uint64_t word;
+    bool free;
 
     for (unsigned i = 0; i < PROBES; i++) {
-        unsigned slot = ((unsigned)(hash >> 40) + i) & (SLOTS - 1);
+        unsigned slot = (first + i) & (SLOTS - 1);
 
-        expected = __atomic_load_n(&cache[slot].pc, __ATOMIC_ACQUIRE);
-        if (likely(expected == pc)) {
-            word = __atomic_load_n(&cache[slot].rule, __ATOMIC_ACQUIRE);
-            if (likely(word)) {
-                memcpy(&rule, &word, sizeof rule);
-                return rule;
-            }
-            break;
+        if (likely(is_rule_of(slot, pc, &word, &free))) {
+            memcpy(&rule, &word, sizeof rule);
+            return rule;
         }
-        if (expected)
-            continue;
-        rule = find_rule(pc - 1);
-        memcpy(&word, &rule, sizeof word);
-        if (__atomic_compare_exchange_n(&cache[slot].pc, &expected, pc, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-            __atomic_store_n(&cache[slot].rule, word, __ATOMIC_RELEASE);
-        return rule;
+        if (free)
+            return find_rule(pc, slot);
     }
-    return find_rule(pc - 1);
+    return find_rule(pc, first);
 }
 
 void zr_native_forget(void) {
     for (unsigned i = 0; i < SLOTS; i++) {
         __atomic_store_n(&cache[i].rule, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&cache[i].pc, 0, __ATOMIC_RELEASE);
+        __atomic_store_n(&cache[i].check, 0, __ATOMIC_RELAXED);
     }
 }
 
@@ -378,7 +403,7 @@ static uintptr_t own_start, own_end; /* of this library */
 static ZR_COLD void find_own(void) {
     struct zr_elf elf;
 
-    if (zr_elf_find((const void *)(uintptr_t)zr_native_frames, &elf)) {
+    if (zr_elf_find((const void *)(uintptr_t)zr_native_frames, &elf) == ZR_LIST_FOUND) {
         own_start = elf.start;
         __atomic_store_n(&own_end, elf.end, __ATOMIC_RELEASE);
     }
