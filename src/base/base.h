@@ -190,8 +190,8 @@ struct zr_elf {
     char path[4096];  /* empty for the program */
 };
 /*
- * What the list of libraries says. ZR_LIST_BUSY: a thread is forking, and the list cannot be read before it is done. The
- * caller asks again later, and keeps, refuses or concludes nothing until then.
+ * What the list of libraries says. ZR_LIST_BUSY: a thread is forking, and the list cannot be read
+ * before it is done. The caller asks again later, and keeps, refuses or concludes nothing until then.
  */
 enum zr_answer { ZR_LIST_ABSENT, ZR_LIST_FOUND, ZR_LIST_BUSY };
 /* Finds the library that holds this address. Takes some microseconds. */

@@ -89,7 +89,10 @@ static void report_late(void) {
                   "its drivers before it was found" ZR_DEEP);
 }
 
-/* Where the list of libraries cannot be read now, what was opened is looked at all the same, and again the next time. */
+/*
+ * Where the list of libraries cannot be read now, what was opened is looked at all the same, and once
+ * more the next time.
+ */
 void zr_deep_look(void) {
     static uint64_t looked;
     uint64_t now;
