@@ -494,6 +494,54 @@ START_TEST(nothing_in_a_setting_steers_a_terminal_or_adds_a_line) {
 }
 END_TEST
 
+/*
+ * Another user knows under which name a command will write, and was there before: with a link to a file of the
+ * victim's, a FIFO, or a file of their own.
+ */
+START_TEST(no_file_is_written_through_what_another_user_has_put_there) {
+    static const char *const plants[] = {"ln -s victim", "ln -s not-there", "mkfifo",
+                                         "install -o 65534 -m 666 /dev/null"};
+    static const struct {
+        const char *file, *command;
+    } writers[] = {{"j", "$Z run --json j -- true"},
+                   {"j", "$Z record --sim -o x.zr --json j -- $W keep 1"},
+                   {"j", "$Z ab --report ab.json --json=j"},
+                   {"j", "$Z ab --report ab.json --html j"},
+                   {"j", "$Z ab --report ab.json --markdown=j"},
+                   {"j", "$Z report --text -o j r.zr"},
+                   {"r.zr.html", "$Z report r.zr"},
+                   {"r.zr.pickle", "$Z report --torch-snapshot r.zr"},
+                   {"r.zr.perfetto.json", "$Z report --perfetto r.zr"},
+                   {"d/zeroute.prom", "$Z serve --textfile d --once"}};
+    if (geteuid() != 0)
+        SKIP("only root can play another user");
+    ck_assert_int_eq(sh("mkdir d; $Z record --sim -o r.zr -- $W keep 1 && "
+                        "$Z ab --sim --quiet --runs 1 --warmup 0 --settle 0 --json=ab.json --a observe --b mitigate -- "
+                        "$W alloc 1; test -s ab.json && test -s r.zr"),
+                     0);
+    for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
+        const char *file = writers[i].file, *line = writers[i].command;
+        for (size_t k = 0; k < sizeof plants / sizeof *plants; k++) {
+            bool link = k < 2;
+            ck_assert_int_eq(sh("rm -f x.zr %s; echo kept >victim; %s %s", file, plants[k], file), 0);
+            int code = sh("export Z W; timeout 20 sh -c '%s'", line);
+            ck_assert_msg(code > 0 && code != 124, "%s, %s: exit code %d", line, plants[k], code);
+            ck_assert_msg(strstr(err, "cannot write"), "%s, %s: %s", line, plants[k], err);
+            ck_assert_msg(sh("grep -qx kept victim && test ! -e not-there && test ! -%s %s && ls -A d | wc -l",
+                             link ? "f" : "s", link ? "/" : file) == 0,
+                          "%s, %s", line, plants[k]);
+        }
+        ck_assert_int_eq(sh("rm -f x.zr %s", file), 0);
+        ck_assert_msg(sh("%s; test -s %s && ! ls -A . d | grep '^[.]zeroute'", line, file) == 0, "%s: %s%s", line, out,
+                      err);
+    }
+    /* The name of the file while it is being made cannot be foreseen. */
+    ck_assert_int_eq(sh("export Z; sh -c 'for n in .zeroute.prom zeroute.prom.tmp; do ln -s ../victim d/$n.$$; done; "
+                        "exec $Z serve --textfile d --once' && grep -qx kept victim"),
+                     0);
+}
+END_TEST
+
 /* Whoever is looked at chooses what its libraries are, and may exchange their files at any time. */
 START_TEST(no_file_that_a_process_maps_as_a_library_holds_up_doctor) {
     static const char *const files[] = {"fifo", "lib/libze_intel_gpu.so.1", "lib"};
@@ -567,6 +615,7 @@ int main(void) {
     tcase_add_test(t, nothing_that_a_segment_says_steers_a_terminal_or_adds_a_line);
     tcase_add_test(t, nothing_in_a_command_line_steers_a_terminal_or_adds_a_line);
     tcase_add_test(t, nothing_in_a_setting_steers_a_terminal_or_adds_a_line);
+    tcase_add_test(t, no_file_is_written_through_what_another_user_has_put_there);
     tcase_add_test(t, no_file_that_a_process_maps_as_a_library_holds_up_doctor);
     tcase_add_test(t, in_a_program_with_rights_of_its_own_the_library_does_nothing);
     suite_add_tcase(s, t);

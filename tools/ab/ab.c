@@ -107,16 +107,9 @@ static int carry_out(struct zr_ab_options *o) {
 static bool can_write(const struct zr_ab_options *o) {
     const char *const files[] = {o->json, o->html, o->markdown};
 
-    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-        if (!files[i] || !*files[i])
-            continue;
-        int fd = open(files[i], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (fd < 0) {
-            zr_complain("ab", "cannot write %s: %s", files[i], strerror(errno));
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        if (files[i] && *files[i] && !zr_publish_possible("ab", files[i]))
             return false;
-        }
-        close(fd);
-    }
     return true;
 }
 
@@ -168,18 +161,13 @@ static int run_all(struct zr_ab_options *o, char **argv) {
 
 static bool write_file(const char *path, const struct zr_ab_report *r,
                        void (*render)(FILE *, const struct zr_ab_report *)) {
-    FILE *f = *path ? fopen(path, "we") : stdout;
-    bool fine = f != NULL;
+    struct zr_publish to;
+    FILE *f = zr_publish_open(&to, "ab", *path ? path : "-");
 
-    if (f) {
-        render(f, r);
-        fine = fflush(f) == 0 && !ferror(f);
-        if (*path)
-            fine &= fclose(f) == 0;
-    }
-    if (!fine)
-        zr_complain("ab", "cannot write %s: %s", *path ? path : "the report", strerror(errno));
-    return fine;
+    if (!f)
+        return false;
+    render(f, r);
+    return zr_publish_close(&to, true);
 }
 
 static void set_better(struct zr_ab_options *o) {

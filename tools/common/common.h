@@ -213,6 +213,25 @@ int zr_spawn_and_wait(struct zr_program *p);
 /* Returns the exit code of a wait status, or dies of the same signal. */
 int zr_end_like(int status);
 
+/* --- publish.c: the one way to write a file --------------------------------------------------------- */
+struct zr_publish {
+    FILE *file;
+    const char *command, *path, *name; /* the name is the last part of the path */
+    int folder;
+    mode_t mode; /* of the file that is replaced; 0: there is none */
+    bool device;
+    char temporary[32];
+};
+/*
+ * Opens a file that is to have this path; "-" is stdout. It takes its name in zr_publish_close. Returns NULL, with the
+ * reason on stderr, where that may not be: a link, a FIFO, a file of another user.
+ */
+FILE *zr_publish_open(struct zr_publish *p, const char *command, const char *path);
+/* Closes the file, which takes its name if all is good; reports what was not. */
+bool zr_publish_close(struct zr_publish *p, bool good);
+/* Whether zr_publish_open would succeed, for a command that has hours of work before it. Reports it if not. */
+bool zr_publish_possible(const char *command, const char *path);
+
 /* --- preload.c -------------------------------------------------------------------------------- */
 /* The environment of a program under the preload; these functions change our own. */
 #define ZR_RUN_NAME 40

@@ -249,15 +249,13 @@ static bool judge(const struct options *o, const char *path, json_t *list, int *
 }
 
 static bool write_json(const char *path, json_t *document) {
-    bool to_stdout = strcmp(path, "-") == 0;
-    FILE *f = to_stdout ? stdout : fopen(path, "we");
-    bool good = f && zr_json_write(f, document, ZR_JSON_DIGITS, false);
+    struct zr_publish to;
+    FILE *f = zr_publish_open(&to, "record", path);
 
     if (f)
-        good &= (to_stdout ? fflush(f) : fclose(f)) == 0;
-    if (!good)
-        zr_complain("record", "cannot write %s: %s", path, strerror(errno));
-    return good;
+        return zr_publish_close(&to, zr_json_write(f, document, ZR_JSON_DIGITS, false));
+    json_decref(document);
+    return false;
 }
 
 static int conclude(const struct options *o, const char *run) {

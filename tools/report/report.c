@@ -285,6 +285,7 @@ static int put_out(const struct options *o, const struct zr_report *shown, size_
     static const char *const ends[] = {[PAGE] = ".html", [TORCH] = ".pickle", [PERFETTO] = ".perfetto.json"};
     char path[4096];
     char size[ZR_TEXT_SIZE];
+    struct zr_publish to;
 
     if (to_stdout(o))
         return write_form(stdout, o, shown, n) ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
@@ -292,17 +293,13 @@ static int put_out(const struct options *o, const struct zr_report *shown, size_
         snprintf(path, sizeof path, "%s", o->output);
     else
         snprintf(path, sizeof path, "%.4000s%s", first, o->diff ? ".diff.html" : ends[o->form]);
-    FILE *out = fopen(path, "we");
-    if (!out) {
-        zr_complain("report", "cannot write %s: %s; name another file with --output", zr_shown(path), strerror(errno));
+    FILE *out = zr_publish_open(&to, "report", path);
+    if (!out)
         return ZR_EXIT_ERROR;
-    }
     bool ok = write_form(out, o, shown, n);
     long written = ftell(out);
-    if (fclose(out) != 0 || !ok) {
-        zr_complain("report", "%s could not be written whole", zr_shown(path));
+    if (!zr_publish_close(&to, ok))
         return ZR_EXIT_ERROR;
-    }
     printf("%s (%s)\n", zr_shown(path), zr_text_bytes(size, written > 0 ? (uint64_t)written : 0));
     if (o->form == PAGE && !o->no_open && isatty(STDOUT_FILENO) && (getenv("DISPLAY") || getenv("WAYLAND_DISPLAY")))
         open_page(path);

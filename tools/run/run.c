@@ -200,19 +200,15 @@ static void eager_backing(void) {
 /* --- what is shown at the end ----------------------------------------------------------------- */
 
 static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count) {
-    bool to_stdout = strcmp(path, "-") == 0;
-    FILE *f = to_stdout ? stdout : fopen(path, "we");
-    bool good = f != NULL;
-    if (f) {
-        json_t *document = zr_json_document(1), *processes = zr_json_array(document, "processes");
-        for (size_t i = 0; i < count; i++)
-            zr_json_process(processes, s[i]);
-        good = zr_json_write(f, document, ZR_JSON_DIGITS, false);
-        good &= (to_stdout ? fflush(f) : fclose(f)) == 0;
-    }
-    if (!good)
-        zr_complain("run", "cannot write %s: %s", path, strerror(errno));
-    return good;
+    struct zr_publish to;
+    FILE *f = zr_publish_open(&to, "run", path);
+
+    if (!f)
+        return false;
+    json_t *document = zr_json_document(1), *processes = zr_json_array(document, "processes");
+    for (size_t i = 0; i < count; i++)
+        zr_json_process(processes, s[i]);
+    return zr_publish_close(&to, zr_json_write(f, document, ZR_JSON_DIGITS, false));
 }
 
 static void summarise(struct zeroute_snapshot **s, size_t count, bool verbose) {
@@ -263,19 +259,6 @@ static bool report(const struct options *o, const char *run, bool nested, uint64
     return good;
 }
 
-/* Fails before the program runs rather than after it. */
-static bool can_write(const char *path) {
-    if (!path || strcmp(path, "-") == 0)
-        return true;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        zr_complain("run", "cannot write %s: %s", path, strerror(errno));
-        return false;
-    }
-    close(fd);
-    return true;
-}
-
 /* A record of an earlier run makes way, unless its process is still at it: then this one gets another name. */
 static bool can_record(const char *file) {
     struct zeroute_record_header h;
@@ -304,7 +287,8 @@ static bool can_record(const char *file) {
 /* Sets up our environment for the program. */
 static bool prepare(const struct options *o, bool nested, char *root, size_t size) {
     char settings[8192], library[1024];
-    if (!can_write(o->json) || (o->config.record && !nested && !can_record(o->config.record)) ||
+    if ((o->json && !zr_publish_possible("run", o->json)) ||
+        (o->config.record && !nested && !can_record(o->config.record)) ||
         !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
         (o->sim && !zr_simulate("run", o->sim, root, size)))
         return false;

@@ -94,21 +94,17 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
 
 /* A whole file at once: readers see the old one or the new one. */
 static bool write_textfile(const struct zr_serve *s, const char *folder) {
-    char path[4096], temporary[4096];
+    char path[4096];
+    struct zr_publish to;
     FILE *f;
+
     snprintf(path, sizeof path, "%.4000s/zeroute.prom", folder);
-    snprintf(temporary, sizeof temporary, "%.4000s/.zeroute.prom.%d", folder, getpid());
-    f = fopen(temporary, "we");
-    if (f) {
-        zr_exposition(f, s->model);
-        fchmod(fileno(f), 0644);
-    }
-    if (!f || fclose(f) || rename(temporary, path)) {
-        zr_complain("serve", "cannot write %s: %s", path, strerror(errno));
-        unlink(temporary);
+    f = zr_publish_open(&to, "serve", path);
+    if (!f)
         return false;
-    }
-    return true;
+    zr_exposition(f, s->model);
+    fchmod(fileno(f), 0644); /* node_exporter is another user */
+    return zr_publish_close(&to, true);
 }
 
 static int loop(struct zr_serve *s, const struct options *o) {
