@@ -3,6 +3,7 @@
 #define ZEROUTE_BASE_H
 
 #include "base/lock.h"
+#include "base/op.h"
 #include "base/settings.h"
 #include "base/thread.h"
 
@@ -127,6 +128,45 @@ static inline bool zr_exiting(void) {
     return unlikely(__atomic_load_n(&zr_exiting_now, __ATOMIC_RELAXED));
 }
 void zr_process_end(void);
+
+/* --- op.c: the thread's operations ------------------------------------------------------------------------------- */
+/*
+ * The innermost operation of this thread, or NULL. Operations that longjmp has left are forgotten. One load where there
+ * is none; else it is told from what lies there now.
+ */
+struct zr_op *zr_op_checked(void);
+static inline struct zr_op *zr_op_innermost(void) {
+    return likely(!zr_thread.op) ? NULL : zr_op_checked();
+}
+static inline uintptr_t zr_op_mark(const struct zr_op *op) {
+    return (uintptr_t)op ^ UINT64_C(0x6f7065726174696f);
+}
+/* Makes an operation the thread's innermost. zr_op_end() is its cleanup handler, since what is below may throw. */
+static inline void zr_op_begin(struct zr_op *op) {
+    op->above = zr_op_innermost();
+    op->mark = zr_op_mark(op);
+    op->entered = true;
+    atomic_signal_fence(memory_order_seq_cst); /* a signal handler finds it whole */
+    zr_thread.op = op;
+}
+static inline void zr_op_end(struct zr_op *op) {
+    if (likely(op->entered))
+        zr_thread.op = op->above;
+}
+/*
+ * The same for an operation of our own: what arrives below it is not the program's and passes down. Its events in the
+ * record have the entry point of the operation above. Calls to the driver go below `hook`.
+ */
+void zr_op_begin_own(struct zr_op *op, uint32_t hook);
+#define ZR_OWN_OP(name, hook)                                                                                          \
+    struct zr_op name __attribute__((cleanup(zr_op_end)));                                                             \
+    zr_op_begin_own(&name, (hook))
+/* How many retry loops are in progress in this operation and above it: the outermost decides what is final. */
+unsigned zr_op_rooms(const struct zr_op *op);
+/* Whether a pool of ours asks for what this operation allocates or frees. */
+static inline bool zr_op_is_pooled(const struct zr_op *op) {
+    return unlikely(op->above) && op->above->pooled;
+}
 
 /* --- pages.c: memory of our own, from mmap ------------------------------------------------------------------------ */
 /* Zeroed pages, or NULL. Preserves errno. */

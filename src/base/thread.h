@@ -5,27 +5,16 @@
 #ifndef ZEROUTE_BASE_THREAD_H
 #define ZEROUTE_BASE_THREAD_H
 
+#include "base/op.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct zr_thread {
-    struct { /* written by a hook, read at once by the implementation behind it */
-        const void *caller;
-        uint32_t number; /* of the hook */
-    } hook;
-    uint16_t called_entry;  /* the entry point that was counted last, */
-    uint8_t called_via;     /* and its hook: for the record */
-    bool inside;            /* in one of our implementations: a nested call goes straight down */
-    bool pooled;            /* below a pool of ours, which books what it hands out itself */
-    bool attended;          /* zr_thread_attend() has registered the end of this thread */
-    bool ended;             /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
-    uint8_t retrying;       /* within ZR_WITH_ROOM: how deep */
-    bool limited;           /* the limit has refused the last allocation */
-    bool counted;           /* or has counted it */
-    uint32_t refused;       /* the code of the last allocation, for callers that are given a translated one */
-    const void *told_free;  /* a wrong free that check has reported at a SYCL entry point: not again below */
-    struct zr_watch *watch; /* what reaches Level Zero is noted there, or NULL */
+    struct zr_op *op; /* the innermost operation, or NULL; read it with zr_op_innermost() */
+    bool attended;    /* zr_thread_attend() has registered the end of this thread */
+    bool ended;       /* its exit handler has run: from now on it has no shard, stripe or chunk of its own */
     struct {
         struct zr_shard *shard; /* NULL: none yet, or none available */
         bool off;               /* there are no statistics */
@@ -51,9 +40,8 @@ struct zr_thread {
     } sycl;
     struct {
         struct zeroute_record_chunk *chunk; /* that this thread appends to, or NULL */
-        struct zeroute_record_event *freed; /* its last free, while that is carried out */
         uintptr_t stack_start, stack_end;   /* the mapping of its stack */
-        uint64_t began, chunks;             /* when the call of its next event began; chunks that it has had */
+        uint64_t chunks;                    /* that it has had */
         uint32_t number;                    /* in the record, from 1 */
         bool busy;                          /* an event is being appended */
     } record;

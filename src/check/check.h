@@ -24,14 +24,14 @@ static inline bool zr_checks(enum zr_value what) {
 /* How much to reserve for a request: room for a red zone is added where possible. */
 size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
 /* A block was handed out; b may be NULL. Plain: its descriptor has no extension. release() gives it to the driver. */
-void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, bool plain,
+void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device, bool plain,
                    void (*release)(const struct zr_block *b));
 /*
  * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it over and frees it
  * later; false if the caller keeps it and is to free it now, with the driver's answer: nothing of ours uses it then.
  * in_use: commands may still use it (BLOCKING, DEFER); none does when this returns true.
  */
-bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool in_use);
+bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b, bool in_use);
 /* Reports a wrong free; `around` is the block that holds ptr, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
 /* Before a context is destroyed: reports live blocks in it. */

@@ -36,14 +36,14 @@ size_t zr_check_held(enum zr_kind kind, bool plain, size_t size) {
     return (size + ZONE + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
-void zr_check_born(const struct zr_call *call, struct zr_block *b, ze_device_handle_t device, bool plain,
+void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device, bool plain,
                    void (*release)(const struct zr_block *b)) {
     int saved = errno;
     struct zr_checked c;
 
     if (!b || !is_memory(b->key.kind) || zr_exiting())
         return;
-    c = (struct zr_checked){.block = b, .base = b->base, .size = b->size, .held = b->held, .hook = call->hook};
+    c = (struct zr_checked){.block = b, .base = b->base, .size = b->size, .held = b->held, .hook = op->hook};
     c.context = b->key.context;
     c.account = b->key.account;
     c.kind = b->key.kind;
@@ -82,7 +82,7 @@ static bool is_kept(const struct zr_checked *c) {
     return false;
 }
 
-bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, struct zr_block *b, bool in_use) {
+bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b, bool in_use) {
     struct zr_checked *c = zr_checked_of(b);
     struct zr_report r = {.what = ZR_FOUND_WRONG_CONTEXT};
     int saved = errno;
@@ -91,7 +91,7 @@ bool zr_check_free(const struct zr_call *call, ze_context_handle_t context, stru
     if (!c)
         return false;
     zr_origin_here(&c->freed);
-    if (context != c->context && call->hook == c->hook) {
+    if (context != c->context && op->hook == c->hook) {
         zr_tell(&r, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
                 (void *)context);
         zr_tell_block(&r, c);

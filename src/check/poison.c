@@ -23,7 +23,7 @@ static struct engine {
     __typeof__(&zeCommandListDestroy) destroy;
 } engines[ENGINES];
 
-#define FIND(hook, name) ((__typeof__(&(name)))zr_function_below((hook), #name))
+#define FIND(hook, name) ((__typeof__(&(name)))zr_function_below((hook), NULL, #name))
 
 /* The group that copies and does not compute, else the first one. */
 static uint32_t copy_group(const struct engine *e) {
@@ -49,13 +49,13 @@ static void make(struct engine *e) {
                                      .ordinal = copy_group(e),
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
     ze_host_mem_alloc_desc_t host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
-    struct zr_call call = {.hook = e->hook};
+    struct zr_op op = {.hook = e->hook};
 
     e->fill = FIND(e->hook, zeCommandListAppendMemoryFill);
     e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
     e->destroy = FIND(e->hook, zeCommandListDestroy);
     if (!make_list || !e->fill || !e->copy || !e->destroy ||
-        ZR_BELOW(&call, zeMemAllocHost)(e->context, &host, BUFFER, 64, &e->buffer) != ZE_RESULT_SUCCESS ||
+        ZR_BELOW(&op, zeMemAllocHost)(e->context, &host, BUFFER, 64, &e->buffer) != ZE_RESULT_SUCCESS ||
         make_list(e->context, e->device, &queue, &e->list) != ZE_RESULT_SUCCESS)
         e->list = NULL;
 }
@@ -81,9 +81,8 @@ static struct engine *engine_of(const struct zr_checked *c) {
 }
 
 void zr_poison_drop(const void *context, bool held_up) {
-    bool inside = zr_thread.inside;
+    ZR_OWN_OP(own, 0); /* hooks further down pass on what we call */
 
-    zr_thread.inside = true; /* calls of ours: hooks further down pass them on */
     for (unsigned i = 0; i < ENGINES; i++) {
         struct engine e = {.context = NULL};
 
@@ -98,9 +97,8 @@ void zr_poison_drop(const void *context, bool held_up) {
         if (e.list)
             e.destroy(e.list);
         if (e.buffer)
-            ((zr_fn_zeMemFree)zr_below(e.hook, ZR_E_zeMemFree))(e.context, e.buffer);
+            ((zr_fn_zeMemFree)zr_below(e.hook, ZR_E_zeMemFree, NULL))(e.context, e.buffer);
     }
-    zr_thread.inside = inside;
 }
 
 bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to) {
@@ -144,7 +142,7 @@ bool zr_poison_rest(void) {
     for (unsigned number = 0; number < ZR_DEVICES; number++) {
         uint32_t hook = 0;
         ze_device_handle_t device = zr_device_handle(number, &hook);
-        zr_function wait = device ? zr_function_below(hook, "zeDeviceSynchronize") : NULL;
+        zr_function wait = device ? zr_function_below(hook, NULL, "zeDeviceSynchronize") : NULL;
 
         if (device && !wait)
             wait = zr_function_of_driver("zeDeviceSynchronize");

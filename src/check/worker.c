@@ -260,7 +260,8 @@ static bool step(void) {
 
 static void *work(void *unused) {
     (void)unused;
-    zr_thread.inside = true; /* hooks pass on whatever this thread calls */
+    ZR_OWN_OP(own, 0); /* hooks pass on whatever this thread calls */
+
     while (!zr_worker_halts()) {
         uint32_t seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST); /* before anything is looked for */
 

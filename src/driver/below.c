@@ -179,12 +179,12 @@ int zr_loaded_below(uint32_t hook) {
     return (int)hook - ZR_HOOK_DLSYM;
 }
 
-zr_function zr_function_below(uint32_t hook, const char *name) {
+zr_function zr_function_below(uint32_t hook, const void *caller, const char *name) {
     int saved = errno, n = zr_loaded_below(hook);
     void *p = NULL;
 
     if (hook == ZR_HOOK_PLT)
-        return zr_next(name, zr_thread.hook.caller);
+        return zr_next(name, caller);
     if (n >= 0 && zr_loaded[n].handle)
         p = zr_real_dlsym(zr_loaded[n].handle, name);
     if (!p)
@@ -204,17 +204,17 @@ zr_function zr_function_of_driver(const char *name) {
             return NULL;
         only = n;
     }
-    return only < 0 ? NULL : zr_function_below(ZR_HOOK_HANDLE + (uint32_t)only, name);
+    return only < 0 ? NULL : zr_function_below(ZR_HOOK_HANDLE + (uint32_t)only, NULL, name);
 }
 
-zr_function zr_find_original(uint32_t hook, unsigned entry) {
-    zr_function f = zr_function_below(hook, zr_entry_name[entry]);
+zr_function zr_find_original(uint32_t hook, unsigned entry, const void *caller) {
+    zr_function f = zr_function_below(hook, caller, zr_entry_name[entry]);
 
     if (f) {
         __atomic_store_n(&zr_original[hook][entry], f, __ATOMIC_RELEASE);
         return f;
     }
-    return zr_next("zeInit", zr_thread.hook.caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
+    return zr_next("zeInit", caller) ? (zr_function)not_in_loader : (zr_function)no_loader;
 }
 
 /* A driver is what the loader loads when somebody starts it; the loader alone may just be linked. */

@@ -1,21 +1,34 @@
 /* A call in progress: what every call does when it comes in, and around the driver's part of it. */
 #include "driver/driver.h"
 
-bool zr_enter(struct zr_call *call, enum zr_entry entry) {
-    struct zr_thread *t = &zr_thread;
+/* A call below one of ours passes down, unless that one lets the program's calls in or has them watched. */
+ZR_COLD bool zr_op_passes_down(void) {
+    const struct zr_op *above = zr_op_innermost();
 
-    call->caller = t->hook.caller;
-    call->hook = t->hook.number;
-    call->entered = false;
-    if (unlikely(t->inside) || zr_exiting())
+    return above && !above->admits;
+}
+
+ZR_COLD zr_function zr_op_passes(uint32_t hook, unsigned entry) {
+    const struct zr_op *above = zr_op_innermost();
+
+    if (!above || above->admits || above->watch)
+        return NULL;
+    return __atomic_load_n(&zr_original[hook][entry], __ATOMIC_ACQUIRE);
+}
+
+bool zr_op_enter(struct zr_op *op, struct zr_arrival from, enum zr_entry entry) {
+    op->entered = false;
+    if (zr_exiting() || (unlikely(zr_thread.op) && zr_op_passes_down()))
         return false;
-    t->inside = call->entered = true;
+    *op = (struct zr_op){
+        .caller = from.caller, .hook = from.hook, .entry = (uint16_t)entry, .via = (uint8_t)ZR_VIA_OF(from.hook)};
+    zr_op_begin(op);
     zr_fork_check();
     zr_config_load();
     zr_control_check();
-    zr_count_call(entry, ZR_VIA_OF(t->hook.number));
-    call->library = zr_library_of(call->caller);
-    zr_count_caller(call->library, ZR_CALLER_CALLS, 1);
+    zr_count_call(entry, ZR_VIA_OF(from.hook));
+    op->library = zr_library_of(from.caller);
+    zr_count_caller(op->library, ZR_CALLER_CALLS, 1);
     return true;
 }
 

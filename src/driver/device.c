@@ -79,7 +79,7 @@ static unsigned card_with(const uint8_t *id, unsigned rank) {
 }
 
 /* That card, or a new one if there is none. The caller holds the lock. */
-static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, const uint8_t *id, unsigned rank) {
+static unsigned card_of(const struct zr_op *op, ze_device_handle_t device, const uint8_t *id, unsigned rank) {
     unsigned number = card_with(id, rank);
 
     if (number != ZR_UNKNOWN_DEVICE || cards == CARDS)
@@ -87,7 +87,7 @@ static unsigned card_of(const struct zr_call *call, ze_device_handle_t device, c
     number = cards;
     memcpy(card[number].uuid, id, sizeof card[number].uuid);
     card[number].handle = device;
-    card[number].hook = call->hook;
+    card[number].hook = op->hook;
     __atomic_store_n(&cards, number + 1, __ATOMIC_RELEASE);
     return number;
 }
@@ -99,10 +99,10 @@ ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook) {
     return card[number].handle;
 }
 
-static bool properties(struct zr_call *call, ze_device_handle_t device, ze_device_properties_t *p) {
+static bool properties(struct zr_op *op, ze_device_handle_t device, ze_device_properties_t *p) {
     memset(p, 0, sizeof *p);
     p->stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
-    return ZR_BELOW(call, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
+    return ZR_BELOW(op, zeDeviceGetProperties)(device, p) == ZE_RESULT_SUCCESS;
 }
 
 /* --- lists of devices --------------------------------------------------------------------------------------------- */
@@ -119,14 +119,14 @@ static __attribute__((format(printf, 3, 4))) void note(unsigned number, const ch
 }
 
 /* Notes the card in the fingerprint, and its bus address, by which the kernel's figures are found. */
-static void describe(struct zr_call *call, unsigned number) {
+static void describe(struct zr_op *op, unsigned number) {
     typedef ze_result_t (*get_pci)(ze_device_handle_t, ze_pci_ext_properties_t *);
-    get_pci get = (get_pci)zr_function_below(call->hook, "zeDevicePciGetPropertiesExt");
+    get_pci get = (get_pci)zr_function_below(op->hook, op->caller, "zeDevicePciGetPropertiesExt");
     ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
     const ze_pci_address_ext_t *a = &pci.address;
     ze_device_properties_t p;
 
-    if (properties(call, card[number].handle, &p))
+    if (properties(op, card[number].handle, &p))
         note(number, "", "%.64s %04x:%04x, %llu MHz", p.name, (unsigned)p.vendorId, (unsigned)p.deviceId,
              (unsigned long long)p.coreClockRate);
     if (get && get(card[number].handle, &pci) == ZE_RESULT_SUCCESS) {
@@ -134,7 +134,7 @@ static void describe(struct zr_call *call, unsigned number) {
              (unsigned)a->function);
         zr_drm_name(number, (uint64_t)a->domain << 16 | (uint64_t)a->bus << 8 | a->device << 3 | a->function);
     }
-    note(number, ".memory", "%llu MiB", (unsigned long long)zr_device_memory(call, card[number].handle) >> 20);
+    note(number, ".memory", "%llu MiB", (unsigned long long)zr_device_memory(op, card[number].handle) >> 20);
 }
 
 /* How many earlier devices of the list have the same UUID. */
@@ -147,7 +147,7 @@ static unsigned rank_in(uuid *ids, uint32_t i) {
 }
 
 /* Two handles of one list are two cards, whatever their UUIDs: without sysfs Intel's driver gives all cards one. */
-void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count) {
+void zr_device_seen(struct zr_op *op, const ze_device_handle_t *devices, uint32_t count) {
     ze_device_handle_t handle[CARDS];
     unsigned before, after, n = 0;
     uuid ids[CARDS];
@@ -155,7 +155,7 @@ void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uin
     for (uint32_t i = 0; i < count && n < CARDS; i++) {
         ze_device_properties_t p;
 
-        if (!devices[i] || !properties(call, devices[i], &p))
+        if (!devices[i] || !properties(op, devices[i], &p))
             continue;
         memcpy(ids[n], p.uuid.id, sizeof ids[n]);
         handle[n++] = devices[i];
@@ -164,15 +164,15 @@ void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uin
     before = cards;
     for (unsigned i = 0; i < n; i++)
         if (find(handle[i]) < 0)
-            learn(handle[i], card_of(call, handle[i], ids[i], rank_in(ids, i)), false);
+            learn(handle[i], card_of(op, handle[i], ids[i], rank_in(ids, i)), false);
     after = cards;
     zr_unlock(&lock);
     for (n = before; n < after; n++)
-        describe(call, n);
+        describe(op, n);
 }
 
-void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count) {
-    unsigned number = zr_device_number(call, root);
+void zr_device_parts(struct zr_op *op, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count) {
+    unsigned number = zr_device_number(op, root);
 
     zr_lock(&lock);
     for (uint32_t i = 0; i < count && number != ZR_UNKNOWN_DEVICE; i++)
@@ -181,28 +181,28 @@ void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_dev
 }
 
 /* Asks the driver, once, about a handle from a list that we did not see. */
-static ZR_COLD unsigned ask(struct zr_call *call, ze_device_handle_t device) {
+static ZR_COLD unsigned ask(struct zr_op *op, ze_device_handle_t device) {
     typedef ze_result_t (*get_root)(ze_device_handle_t, ze_device_handle_t *);
-    get_root get = (get_root)zr_function_below(call->hook, "zeDeviceGetRootDevice");
+    get_root get = (get_root)zr_function_below(op->hook, op->caller, "zeDeviceGetRootDevice");
     ze_device_handle_t root = NULL;
     ze_device_properties_t p;
 
-    if (!device || !properties(call, device, &p))
+    if (!device || !properties(op, device, &p))
         return ZR_UNKNOWN_DEVICE;
     if (p.flags & ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE && get && get(device, &root) == ZE_RESULT_SUCCESS && root != device)
-        zr_device_parts(call, root, &device, 1);
+        zr_device_parts(op, root, &device, 1);
     if (find(device) < 0)
-        zr_device_seen(call, &device, 1);
+        zr_device_seen(op, &device, 1);
     return look(device);
 }
 
-unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device) {
+unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device) {
     unsigned number = look(device);
 
-    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(call, device);
+    return likely(number != ZR_UNKNOWN_DEVICE) ? number : ask(op, device);
 }
 
-uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {
+uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device) {
     enum { REGIONS = 16 };
     ze_device_memory_properties_t p[REGIONS];
     uint32_t count = REGIONS;
@@ -211,7 +211,7 @@ uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device) {
     memset(p, 0, sizeof p);
     for (int i = 0; i < REGIONS; i++)
         p[i].stype = ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES;
-    if (ZR_BELOW(call, zeDeviceGetMemoryProperties)(device, &count, p) != ZE_RESULT_SUCCESS)
+    if (ZR_BELOW(op, zeDeviceGetMemoryProperties)(device, &count, p) != ZE_RESULT_SUCCESS)
         return 0;
     for (uint32_t i = 0; i < count; i++)
         total += p[i].totalSize;
@@ -227,10 +227,9 @@ static int find_module(zes_mem_handle_t memory) {
     return -1;
 }
 
-void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
-                       uint32_t count) {
+void zr_device_modules(struct zr_op *op, zes_device_handle_t device, const zes_mem_handle_t *modules, uint32_t count) {
     typedef ze_result_t (*get_properties)(zes_device_handle_t, zes_device_properties_t *);
-    get_properties get = (get_properties)zr_function_below(call->hook, "zesDeviceGetProperties");
+    get_properties get = (get_properties)zr_function_below(op->hook, op->caller, "zesDeviceGetProperties");
     zes_device_properties_t p = {.stype = ZES_STRUCTURE_TYPE_DEVICE_PROPERTIES,
                                  .core.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES};
     uint32_t among = 0;
@@ -238,7 +237,7 @@ void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const z
     if (!get || get(device, &p) != ZE_RESULT_SUCCESS)
         memset(&p, 0, sizeof p);
     /* The caller may have asked for some of them only. */
-    if (ZR_BELOW(call, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
+    if (ZR_BELOW(op, zesDeviceEnumMemoryModules)(device, &among, NULL) != ZE_RESULT_SUCCESS || among < count)
         among = count;
     zr_lock(&lock);
     for (uint32_t i = 0; i < count && module_count < MODULES; i++)
@@ -285,7 +284,7 @@ int zr_driver_number(ze_driver_handle_t driver) {
     return -1;
 }
 
-void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver) {
+void zr_note_driver(struct zr_op *op, ze_driver_handle_t driver) {
     typedef ze_result_t (*get_properties)(ze_driver_handle_t, ze_driver_properties_t *);
     ze_driver_properties_t p = {.stype = ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES};
     static bool told[ZR_DRIVERS];
@@ -295,7 +294,7 @@ void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver) {
 
     if (number < 0 || __atomic_exchange_n(&told[number], true, __ATOMIC_RELAXED))
         return;
-    get = (get_properties)zr_function_below(call->hook, "zeDriverGetProperties");
+    get = (get_properties)zr_function_below(op->hook, op->caller, "zeDriverGetProperties");
     if (!get || get(driver, &p) != ZE_RESULT_SUCCESS)
         return;
     snprintf(key, sizeof key, number ? "driver.%d.version" : "driver.version", number);

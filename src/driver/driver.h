@@ -26,7 +26,7 @@ enum {
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)                                                     \
     typedef ze_result_t(*zr_fn_##name) parameters;                                                                     \
-    ze_result_t zr_on_##name parameters; /* the implementation, in ze/ */
+    ze_result_t zr_on_##name ZR_ARRIVES(parameters); /* the implementation, in ze/ */
 #include "base/entries.def"
 
 /* --- below.c: loaders and drivers, and what lies below each hook -------------------------------------------------- */
@@ -60,82 +60,81 @@ void zr_missed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Whether a file of this name is a driver. */
 bool zr_is_driver_name(const char *file);
 /* A function that we do not hook, of the library below this hook; NULL if it has none. About 1 us. */
-zr_function zr_function_below(uint32_t hook, const char *name);
+zr_function zr_function_below(uint32_t hook, const void *caller, const char *name);
 /* The driver's own function, where the loader may lack it; NULL unless there is exactly one driver, and it has it. */
 zr_function zr_function_of_driver(const char *name);
 /* For the exported symbols: the next definition in the global scope, else the loader's. NULL for none. */
 zr_function zr_next(const char *name, const void *caller);
 /* Never NULL: if nothing lies below, a function that returns an error. */
-zr_function zr_find_original(uint32_t hook, unsigned entry);
+zr_function zr_find_original(uint32_t hook, unsigned entry, const void *caller);
 
-static inline zr_function zr_below(uint32_t hook, unsigned entry) {
+/* The caller may be NULL: it tells whose loader to take where none was found yet. */
+static inline zr_function zr_below(uint32_t hook, unsigned entry, const void *caller) {
     zr_function f = __atomic_load_n(&zr_original[hook][entry], __ATOMIC_ACQUIRE);
 
-    return likely(f) ? f : zr_find_original(hook, entry);
+    return likely(f) ? f : zr_find_original(hook, entry, caller);
 }
-/* The typed function below the hook that a call came through. */
-#define ZR_BELOW(call, name) ((zr_fn_##name)zr_below((call)->hook, ZR_E_##name))
-/* The same before the call is entered. */
-#define ZR_BELOW_HOOK(name) ((zr_fn_##name)zr_below(zr_thread.hook.number, ZR_E_##name))
+/* The typed function below the hook that a call came through: of a struct zr_op, or of a struct zr_arrival. */
+#define ZR_BELOW(at, name) ((zr_fn_##name)zr_below((at)->hook, ZR_E_##name, (at)->caller))
 
 /* --- call.c: a call in progress ----------------------------------------------------------------------------------- */
-struct zr_call {
-    const void *caller;
-    const struct zr_library *library; /* the caller's */
-    uint32_t hook;
-    bool entered;
-};
-
 /* Returns true if the call is ours to count and decide, false if it is to be passed down. Some 5 ns, no lock. */
-bool zr_enter(struct zr_call *call, enum zr_entry entry);
-
-static inline void zr_leave(struct zr_call *call) {
-    if (likely(call->entered))
-        zr_thread.inside = false;
-}
+bool zr_op_enter(struct zr_op *op, struct zr_arrival from, enum zr_entry entry);
+/* Whether a call that arrives now is not the program's, but one below another that was decided. */
+bool zr_op_passes_down(void);
+/* The function that a call goes straight down to at a hook, because it has passed one already; NULL: it has not. */
+zr_function zr_op_passes(uint32_t hook, unsigned entry);
 
 /*
- * First line of an implementation. A call that has already passed a hook of ours goes straight down: it is counted
- * once, and two interposers cannot recurse into each other. A cleanup handler leaves, even if something is thrown.
+ * First line of an implementation; returns from it if the call is not ours to decide. A call that has already passed a
+ * hook of ours goes straight down: it is counted once, and two interposers cannot recurse into each other.
  */
-#define ZR_ENTER(name, arguments)                                                                                      \
-    struct zr_call call __attribute__((cleanup(zr_leave)));                                                            \
-    if (unlikely(!zr_enter(&call, ZR_E_##name)))                                                                       \
-    return ZR_BELOW(&call, name) arguments
+#define ZR_ENTER_OR_RETURN(name, arguments)                                                                            \
+    struct zr_op op __attribute__((cleanup(zr_op_end)));                                                               \
+    if (unlikely(!zr_op_enter(&op, from, ZR_E_##name)))                                                                \
+    return ZR_BELOW(&from, name) arguments
 
 /* Calls the driver's function for this many bytes; times it and counts a failure. */
-#define ZR_DOWN(call, name, bytes, arguments)                                                                          \
-    __extension__({                                                                                                    \
-        uint32_t weight_ = zr_time_weight(ZR_E_##name, (bytes));                                                       \
-        uint64_t start_ = 0;                                                                                           \
-        ze_result_t down_ = unlikely(weight_) ? zr_descend(ZR_E_##name, &start_) : ZE_RESULT_SUCCESS;                  \
-        if (likely(down_ == ZE_RESULT_SUCCESS))                                                                        \
-            down_ = ZR_BELOW((call), name) arguments;                                                                  \
-        if (unlikely(weight_ || down_ != ZE_RESULT_SUCCESS))                                                           \
-            zr_ascend(ZR_E_##name, (bytes), start_, weight_, down_);                                                   \
-        down_;                                                                                                         \
-    })
+#define ZR_DOWN(op, name, bytes, arguments)                                                                            \
+    zr_down_end((op), ZR_E_##name,                                                                                     \
+                zr_down_begin((op), ZR_E_##name, (bytes)) ? ZR_BELOW((op), name) arguments                             \
+                                                          : (ze_result_t)(op)->down.code)
 /* Begins a call that is to be timed. Returns the code with which `inject` makes it fail, else success. */
 ze_result_t zr_descend(enum zr_entry entry, uint64_t *start);
 /* Ends a call that was timed (weight is not 0) or has failed. */
 void zr_ascend(enum zr_entry entry, size_t bytes, uint64_t start, uint32_t weight, ze_result_t result);
 
+/* Returns false if `inject` makes the call fail, with op->down.code. */
+static inline bool zr_down_begin(struct zr_op *op, enum zr_entry entry, size_t bytes) {
+    op->down.bytes = bytes;
+    op->down.weight = zr_time_weight(entry, bytes);
+    if (likely(!op->down.weight))
+        return true;
+    op->down.code = (uint32_t)zr_descend(entry, &op->down.start);
+    return op->down.code == ZE_RESULT_SUCCESS;
+}
+
+static inline ze_result_t zr_down_end(struct zr_op *op, enum zr_entry entry, ze_result_t result) {
+    if (unlikely(op->down.weight || result != ZE_RESULT_SUCCESS))
+        zr_ascend(entry, op->down.bytes, op->down.start, op->down.weight, result);
+    return result;
+}
+
 /* --- device.c: drivers and cards by number ------------------------------------------------------------------------ */
 enum { ZR_UNKNOWN_DEVICE = 0xffff };
 /* The number of a device, or of the card of a sub-device; ZR_UNKNOWN_DEVICE if none. A short search if known. */
-unsigned zr_device_number(struct zr_call *call, ze_device_handle_t device);
+unsigned zr_device_number(struct zr_op *op, ze_device_handle_t device);
 /* Of a device that has a number: whether it is a sub-device. */
 bool zr_device_is_part(ze_device_handle_t device);
 /* Learns a list of zeDeviceGet, in the driver's order, or the sub-devices of a device. */
-void zr_device_seen(struct zr_call *call, const ze_device_handle_t *devices, uint32_t count);
-void zr_device_parts(struct zr_call *call, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count);
+void zr_device_seen(struct zr_op *op, const ze_device_handle_t *devices, uint32_t count);
+void zr_device_parts(struct zr_op *op, ze_device_handle_t root, const ze_device_handle_t *parts, uint32_t count);
 /* A handle of the card itself, and the hook at which it is valid; NULL for none. */
 ze_device_handle_t zr_device_handle(unsigned number, uint32_t *hook);
 /* The device's local memory, all regions together; 0 when the driver does not say. */
-uint64_t zr_device_memory(struct zr_call *call, ze_device_handle_t device);
+uint64_t zr_device_memory(struct zr_op *op, ze_device_handle_t device);
 /* Memory modules of a device of Sysman, as they were enumerated. */
-void zr_device_modules(struct zr_call *call, zes_device_handle_t device, const zes_mem_handle_t *modules,
-                       uint32_t count);
+void zr_device_modules(struct zr_op *op, zes_device_handle_t device, const zes_mem_handle_t *modules, uint32_t count);
 /*
  * The device that a module belongs to, and how many it has; false if it was never enumerated. ZR_UNKNOWN_DEVICE if the
  * process has not seen that device in the core API.
@@ -145,7 +144,7 @@ enum { ZR_DRIVERS = 8 };
 /* The number of a driver, from 0, in the order in which they are met; -1 for NULL, or too many. */
 int zr_driver_number(ze_driver_handle_t driver);
 /* Notes its version in the fingerprint. Asks each driver once. */
-void zr_note_driver(struct zr_call *call, ze_driver_handle_t driver);
+void zr_note_driver(struct zr_op *op, ze_driver_handle_t driver);
 
 #pragma GCC visibility pop
 

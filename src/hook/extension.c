@@ -9,14 +9,14 @@
 #include <string.h>
 
 static bool ours_to_see(ze_result_t result) {
-    return result == ZE_RESULT_SUCCESS && !zr_thread.inside && !zr_exiting();
+    return result == ZE_RESULT_SUCCESS && !zr_op_passes_down() && !zr_exiting();
 }
 
 static void *visible(const void *ptr) {
-    return (void *)(uintptr_t)(zr_thread.inside || zr_exiting() ? ptr : zr_registry_visible(ptr));
+    return (void *)(uintptr_t)(zr_op_passes_down() || zr_exiting() ? ptr : zr_registry_visible(ptr));
 }
 
-#define NO_HOOK (&(struct zr_call){.hook = ZR_HOOK_PLT})
+#define NO_HOOK (&(struct zr_op){.hook = ZR_HOOK_PLT})
 
 /* on_NAME() calls the driver's own function, then `follows` if it succeeded. */
 #define EXTENSION(name, parameters, arguments, follows)                                                                \
@@ -69,9 +69,10 @@ static void exchange_extension(const char *name, void **out) {
             *out = ZR_POINTER(zr_hook_table(e, ZR_FUNCTION(*out)));
 }
 
-ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(ze_driver_handle_t driver, const char *name, void **out) {
-    ZR_ENTER(zeDriverGetExtensionFunctionAddress, (driver, name, out));
-    ze_result_t result = ZR_DOWN(&call, zeDriverGetExtensionFunctionAddress, 0, (driver, name, out));
+ze_result_t zr_on_zeDriverGetExtensionFunctionAddress(struct zr_arrival from, ze_driver_handle_t driver,
+                                                      const char *name, void **out) {
+    ZR_ENTER_OR_RETURN(zeDriverGetExtensionFunctionAddress, (driver, name, out));
+    ze_result_t result = ZR_DOWN(&op, zeDriverGetExtensionFunctionAddress, 0, (driver, name, out));
     if (result == ZE_RESULT_SUCCESS && name && out && *out)
         exchange_extension(name, out);
     return result;

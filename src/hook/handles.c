@@ -146,9 +146,9 @@ static void drivers_seen(uint32_t hook, const uint32_t *count, ze_driver_handle_
 
 #define ZR_ENTRY(...)
 #define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                                            \
-    ze_result_t zr_made_##name parameters {                                                                            \
-        uint32_t hook = zr_thread.hook.number;                                                                         \
-        ze_result_t result = zr_on_##name arguments;                                                                   \
+    ze_result_t zr_made_##name ZR_ARRIVES(parameters) {                                                                \
+        uint32_t hook = from.hook;                                                                                     \
+        ze_result_t result = zr_on_##name ZR_ARRIVED(arguments);                                                       \
         if (result == ZE_RESULT_SUCCESS)                                                                               \
             look_at;                                                                                                   \
         return result;                                                                                                 \

@@ -46,7 +46,8 @@ void *zr_dlsym(void *handle, const char *name);
 
 /* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
 #define ZR_ENTRY(...)
-#define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at) ze_result_t zr_made_##name parameters;
+#define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                                            \
+    ze_result_t zr_made_##name ZR_ARRIVES(parameters);
 #include "base/entries.def"
 
 /* --- guard.c: functions that the installed loader lacks ----------------------------------------------------------- */

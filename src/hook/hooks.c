@@ -1,19 +1,15 @@
 /*
  * The small functions that calls arrive at: one per entry point and hook, all from entries.def. Each notes its hook and
- * its caller in the thread's structure and goes on to the implementation with the arguments as they came: a few stores
- * and a jump.
+ * its caller and goes on to the implementation, with both before the arguments as they came.
  */
 #include "hook/hook.h"
 
 #define ARRIVE(to, name, at, arguments)                                                                                \
-    zr_thread.hook.caller = __builtin_return_address(0);                                                               \
-    zr_thread.hook.number = (at);                                                                                      \
-    return to##name arguments
+    const struct zr_arrival from = {__builtin_return_address(0), (at)};                                                \
+    return to##name ZR_ARRIVED(arguments)
 /* A call that has passed a hook already is handed down here: it is counted once. Unless a watch looks for it. */
 #define COUNTED(name, at, arguments)                                                                                   \
-    zr_function below = zr_thread.inside && !zr_thread.watch                                                           \
-                            ? __atomic_load_n(&zr_original[at][ZR_E_##name], __ATOMIC_ACQUIRE)                         \
-                            : NULL;                                                                                    \
+    zr_function below = unlikely(zr_thread.op) ? zr_op_passes((at), ZR_E_##name) : NULL;                               \
     if (below)                                                                                                         \
         return ((zr_fn_##name)below)arguments;                                                                         \
     ARRIVE(zr_on_, name, at, arguments)

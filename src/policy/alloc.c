@@ -16,14 +16,14 @@ enum {
     LARGEST_LOG2 = 36
 };
 
-bool zr_policy_reuses(const struct zr_call *call) {
+bool zr_policy_reuses(const struct zr_op *op) {
     /*
      * Under some adapters a SYCL program's free reaches zeMemFree although commands may still use the block: the driver
      * waits for them before it reuses the memory, and the adapter cannot vouch for the program. A caller that came past
      * our names appears as the loader, and may be an adapter.
      */
-    return zr_config.cache && !zr_thread.pooled &&
-           (zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(call->library) == ZR_WHO_PROGRAM);
+    return zr_config.cache && !zr_op_is_pooled(op) &&
+           (zr_config.reuse == ZR_REUSE_ALWAYS || zr_library_who(op->library) == ZR_WHO_PROGRAM);
 }
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
@@ -139,18 +139,17 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 /* --- from the driver ---------------------------------------------------------------------------------------------- */
 
 /* The driver's part of each entry point that allocates. */
-static inline ze_result_t ask(struct zr_call *call, const struct zr_alloc *a, size_t size, void **out) {
+static inline ze_result_t ask(struct zr_op *op, const struct zr_alloc *a, size_t size, void **out) {
     switch (a->entry) {
     case ZR_E_zeMemAllocDevice:
-        return ZR_DOWN(call, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
+        return ZR_DOWN(op, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
     case ZR_E_zeMemAllocHost:
-        return ZR_DOWN(call, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
+        return ZR_DOWN(op, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
     case ZR_E_zeMemAllocShared:
-        return ZR_DOWN(call, zeMemAllocShared, size,
+        return ZR_DOWN(op, zeMemAllocShared, size,
                        (a->context, a->desc, a->host_desc, size, a->alignment, a->device, out));
     default:
-        return ZR_DOWN(call, zePhysicalMemCreate, size,
-                       (a->context, a->device, (void *)(uintptr_t)a->desc, (void *)out));
+        return ZR_DOWN(op, zePhysicalMemCreate, size, (a->context, a->device, (void *)(uintptr_t)a->desc, (void *)out));
     }
 }
 
@@ -159,32 +158,35 @@ static bool is_limited(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
-static inline ze_result_t ask_within_limit(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t size,
+static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t size,
                                            void **out) {
     ze_result_t result;
 
-    zr_thread.counted = zr_thread.limited = false;
+    op->refused_by = ZR_REFUSED_BY_NOBODY;
     if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
         /* What the driver would refuse anyway is left to it. */
         bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
 
-        zr_thread.limited = !hopeless && !zr_limit_take(number, size);
-        if (zr_thread.limited)
+        if (!hopeless && !zr_limit_take(&op->charge, number, size)) {
+            op->refused_by = ZR_REFUSED_BY_LIMIT;
             return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+        }
     }
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ask(call, a, size, out);
-    if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_limit_untake(number, size);
+    result = ask(op, a, size, out);
+    if (unlikely(result != ZE_RESULT_SUCCESS)) {
+        op->refused_by = ZR_REFUSED_BY_DRIVER;
+        zr_charge_undo(&op->charge);
+    }
     return result;
 }
 
 /* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the size. */
-static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
+static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held,
                                      void **out) {
     for (size_t size = *held;; size = a->size) {
-        ze_result_t result = ask_within_limit(call, a, number, size, out);
+        ze_result_t result = ask_within_limit(op, a, number, size, out);
 
         if (likely(result == ZE_RESULT_SUCCESS))
             *held = size;
@@ -195,13 +197,21 @@ static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_alloc
     }
 }
 
-static ze_result_t from_driver(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t *held,
-                               void **out) {
-    ze_result_t result = ZR_WITH_ROOM(call, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number,
-                                      ask_driver(call, a, number, held, out));
+static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held, void **out) {
+    struct zr_room room = zr_room_begin(op, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number);
+    ze_result_t result;
 
-    zr_thread.refused = (uint32_t)result;
-    return likely(result == ZE_RESULT_SUCCESS) ? result : zr_policy_refused(call, a->entry, number, a->size, result);
+    do {
+        result = ask_driver(op, a, number, held, out);
+    } while (zr_room_again(&room, result));
+    if (unlikely(zr_op_is_pooled(op))) { /* UMF's provider translates the code */
+        op->above->driver_code = (uint32_t)result;
+        op->above->refused_by = op->refused_by;
+        op->above->began = op->began;
+    }
+    if (likely(result == ZE_RESULT_SUCCESS))
+        return result;
+    return zr_policy_refused(op, a->entry, number, a->size, result);
 }
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
@@ -213,45 +223,47 @@ static ZR_COLD enum zr_field extension_of(const void *desc) {
                                                                              : ZR_F_PASSED_PNEXT;
 }
 
-static ZR_COLD ze_result_t import(struct zr_call *call, const struct zr_alloc *a, void **out) {
+static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a, void **out) {
     /* The driver tells the size of an import, and only afterwards. */
-    ze_result_t result = ZR_WITH_ROOM(
-        call, zr_device_number(call, a->device),
-        ZR_DOWN(call, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, out)));
+    struct zr_room room = zr_room_begin(op, zr_device_number(op, a->device));
+    ze_result_t result;
 
+    do {
+        result = ZR_DOWN(op, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, out));
+    } while (zr_room_again(&room, result));
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(call, a->context, a->device, a->entry, NULL, out) : result;
+    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(op, a->context, a->device, a->entry, NULL, out) : result;
 }
 
 /* No memory for a descriptor: we could not answer queries about a larger block, so it must have the exact size. */
-static ZR_COLD ze_result_t unregistered(struct zr_call *call, const struct zr_alloc *a, unsigned number, size_t held,
+static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t held,
                                         void **out) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
-    zr_limit_untake(number, held);
+    zr_charge_undo(&op->charge);
     if (held != a->size) {
-        ZR_BELOW(call, zeMemFree)(a->context, *out);
+        ZR_BELOW(op, zeMemFree)(a->context, *out);
         held = a->size;
-        result = from_driver(call, a, number, &held, out);
-        zr_limit_untake(number, held); /* nothing if it was refused */
+        result = from_driver(op, a, number, &held, out);
+        zr_charge_undo(&op->charge); /* nothing if it was refused */
     }
     return result;
 }
 
-ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out) {
-    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(call, a->device);
-    uint32_t flags = a->flags | (zr_thread.pooled ? ZR_BLOCK_POOLED : 0);
+ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, void **out) {
+    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(op, a->device);
+    uint32_t flags = a->flags | (zr_op_is_pooled(op) ? ZR_BLOCK_POOLED : 0);
     size_t held = a->size;
     ze_result_t result;
     struct zr_block *b;
     struct zr_key key;
     bool reusable;
 
-    if (unlikely(zr_recording()) && zr_record_begin(number) && a->kind != ZR_KIND_HOST)
-        zr_record_card(number, zr_device_memory(call, a->device));
-    if (is_limited(a->kind) && !zr_thread.retrying && unlikely(zr_host_refuses(a->size))) {
+    if (unlikely(zr_recording()) && zr_record_begin(op, number) && a->kind != ZR_KIND_HOST)
+        zr_record_card(number, zr_device_memory(op, a->device));
+    if (unlikely(zr_config.host_floor.set) && is_limited(a->kind) && !zr_op_rooms(op) && zr_host_refuses(a->size)) {
         zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        zr_shortage(call, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        zr_shortage(op, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
     reusable = make_key(a, number, out, &key);
@@ -262,8 +274,8 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
             zr_count(ZR_F_CACHE_HITS, 1);
             if (unlikely(a->flags))
                 zr_block_mark(b, a->flags);
-            zr_registry_reused(call, b);
-            zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
+            zr_registry_reused(op, b);
+            zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
             *out = (void *)b->base;
             return ZE_RESULT_SUCCESS;
         }
@@ -274,68 +286,75 @@ ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void
         if (a->reusable)
             zr_count(extension, 1);
         if (extension == ZR_F_PASSED_IMPORT)
-            return import(call, a, out);
+            return import(op, a, out);
         flags |= extension == ZR_F_PASSED_EXPORT ? ZR_BLOCK_EXPORTED : 0;
     }
     if (zr_checking())
         held = zr_check_held(a->kind, is_plain(a), a->size);
-    result = from_driver(call, a, number, &held, out);
+    result = from_driver(op, a, number, &held, out);
     if (likely(result == ZE_RESULT_SUCCESS)) {
         key.residents = 0; /* a new block is not resident anywhere yet */
         if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
             zr_count(ZR_F_CACHE_MISSES, 1);
-        flags |= zr_thread.counted ? ZR_BLOCK_LIMITED : 0;
-        b = zr_registry_add(call, &key, *out, a->size, held, flags);
+        flags |= op->charge.ledgers ? ZR_BLOCK_LIMITED : 0;
+        b = zr_registry_add(op, &key, *out, a->size, held, flags);
         if (unlikely(!b))
-            return unregistered(call, a, number, held, out);
+            return unregistered(op, a, number, held, out);
         if (zr_checking())
-            zr_check_born(call, b, a->device, is_plain(a), zr_policy_release);
-        zr_count_caller(call->library, ZR_CALLER_BYTES, a->size);
+            zr_check_born(op, b, a->device, is_plain(a), zr_policy_release);
+        zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
     }
     return result;
 }
 
 /* --- memory of other processes ------------------------------------------------------------------------------------ */
 
-static bool is_on_host(struct zr_call *call, ze_context_handle_t context, const void *ptr) {
+static bool is_on_host(struct zr_op *op, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t device = NULL;
 
-    return ZR_BELOW(call, zeMemGetAllocProperties)(context, ptr, &p, &device) == ZE_RESULT_SUCCESS &&
+    return ZR_BELOW(op, zeMemGetAllocProperties)(context, ptr, &p, &device) == ZE_RESULT_SUCCESS &&
            p.type == ZE_MEMORY_TYPE_HOST;
+}
+
+/* Charges what was imported already. Returns false if that would exceed the limit, whatever is given back. */
+static bool charge_with_room(struct zr_op *op, unsigned number, size_t size) {
+    struct zr_room room = zr_room_begin(op, number);
+    bool charged;
+
+    do {
+        charged = zr_limit_take(&op->charge, number, size);
+    } while (zr_room_again(&room, charged ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
+    op->refused_by = charged ? ZR_REFUSED_BY_NOBODY : ZR_REFUSED_BY_LIMIT;
+    return charged;
 }
 
 /*
  * Only the driver knows the size, whatever an allocation names, and the kind: host memory that another process exported
  * takes nothing from the device that it is opened for.
  */
-ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
+ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device,
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out) {
-    enum zr_kind kind = is_on_host(call, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
-    unsigned number = zr_device_number(call, device);
+    enum zr_kind kind = is_on_host(op, context, *out) ? ZR_KIND_HOST : ZR_KIND_IMPORTED;
+    unsigned number = zr_device_number(op, device);
     void *start = NULL;
     size_t size = 0;
 
-    if (ZR_BELOW(call, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
+    if (ZR_BELOW(op, zeMemGetAddressRange)(context, *out, &start, &size) != ZE_RESULT_SUCCESS)
         size = 0;
-    zr_thread.limited =
-        kind == ZR_KIND_IMPORTED &&
-        ZR_WITH_ROOM(call, number,
-                     zr_limit_take(number, size) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
-    if (zr_thread.limited) {
+    if (kind == ZR_KIND_IMPORTED && !charge_with_room(op, number, size)) {
         if (entry == ZR_E_zeMemAllocDevice)
-            ZR_BELOW(call, zeMemFree)(context, *out);
+            ZR_BELOW(op, zeMemFree)(context, *out);
         else
-            ZR_BELOW(call, zeMemCloseIpcHandle)(context, *out);
+            ZR_BELOW(op, zeMemCloseIpcHandle)(context, *out);
         *out = NULL;
-        return zr_policy_refused(call, entry, number, size, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+        return zr_policy_refused(op, entry, number, size, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     }
     if (entry != ZR_E_zeMemAllocDevice)
         zr_count(ZR_F_IPC_IMPORTS, 1);
     if (zr_checking() && handle)
         zr_check_imported(*out, handle);
-    zr_registry_note(call, kind, number, context, *out, size,
-                     kind == ZR_KIND_IMPORTED && zr_thread.counted ? ZR_BLOCK_LIMITED : 0);
+    zr_registry_note(op, kind, number, context, *out, size, op->charge.ledgers ? ZR_BLOCK_LIMITED : 0);
     return ZE_RESULT_SUCCESS;
 }
 

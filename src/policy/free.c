@@ -19,23 +19,20 @@ static enum zr_field policy_field(const ze_memory_free_ext_desc_t *desc) {
                                                                         : ZR_F_FREE_POLICY_DEFAULT;
 }
 
-static inline ze_result_t ask_driver(struct zr_call *call, const struct zr_free *f, size_t held) {
+static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_free *f, size_t held) {
     zr_count(ZR_F_DRIVER_FREE_CALLS, 1);
     if (f->ext)
-        return ZR_DOWN(call, zeMemFreeExt, held, (f->context, f->desc, f->ptr));
-    return ZR_DOWN(call, zeMemFree, held, (f->context, f->ptr));
+        return ZR_DOWN(op, zeMemFreeExt, held, (f->context, f->desc, f->ptr));
+    return ZR_DOWN(op, zeMemFree, held, (f->context, f->ptr));
 }
 
 void zr_policy_release(const struct zr_block *b) {
-    struct zr_call call = {.hook = zr_block_hook(b)};
     struct zr_free f = {.context = b->key.context, .ptr = (void *)b->base};
-    bool inside = zr_thread.inside;
     ze_result_t result;
+    ZR_OWN_OP(op, zr_block_hook(b));
 
-    zr_thread.inside = true; /* a call of ours, also from a pool's retry loop: hooks further down pass it on */
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
-    result = ask_driver(&call, &f, b->held);
-    zr_thread.inside = inside;
+    result = ask_driver(&op, &f, b->held);
     if (result == ZE_RESULT_SUCCESS)
         zr_registry_released((struct zr_block *)(uintptr_t)b);
 }
@@ -76,43 +73,41 @@ static ze_result_t refuse(const struct zr_free *f) {
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static bool driver_knows(struct zr_call *call, const struct zr_free *f) {
+static bool driver_knows(struct zr_op *op, const struct zr_free *f) {
     void *base = NULL;
     size_t size = 0;
 
-    return ZR_BELOW(call, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS &&
-           base == f->ptr;
+    return ZR_BELOW(op, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS && base == f->ptr;
 }
 
 /*
  * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and hands them out
  * again. Where we cache they are refused; where we only observe they are counted and passed on.
  */
-static ZR_COLD ze_result_t free_unknown(struct zr_call *call, const struct zr_free *f) {
+static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
     struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
     bool refuses = zr_config.cache || zr_checking(), past_us;
 
     if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
         b = zr_map_look(f->ptr, &word); /* freed, its descriptor not recycled yet */
-    past_us = !b && f->ptr && f->context && driver_knows(call, f);
+    past_us = !b && f->ptr && f->context && driver_knows(op, f);
     if (!f->ptr)
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
     else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)f->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, call->caller, f->ptr, b);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, op->caller, f->ptr, b);
     else if (b && b->base == (uintptr_t)f->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, call->caller, f->ptr, b);
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, op->caller, f->ptr, b);
     else if (!past_us)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, call->caller, f->ptr, NULL);
-    if (zr_checking() && f->ptr && !past_us && zr_thread.told_free != f->ptr)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, op->caller, f->ptr, NULL);
+    if (zr_checking() && f->ptr && !past_us && !(op->above && op->above->told == f->ptr))
         zr_check_bad_free(f->ptr, b, word);
-    zr_thread.told_free = NULL;
     if (!f->ptr || !f->context || !refuses || past_us)
-        return ask_driver(call, f, 0);
+        return ask_driver(op, f, 0);
     return refuse(f);
 }
 
-void zr_policy_free_above(const void *ptr) {
+void zr_policy_free_above(struct zr_op *op, const void *ptr) {
     const char *off = zr_checking() ? secure_getenv("UR_L0_DISABLE_USM_ALLOCATOR") : NULL;
     uint64_t word = 0;
     struct zr_block *b;
@@ -123,7 +118,8 @@ void zr_policy_free_above(const void *ptr) {
     if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base == (uintptr_t)ptr)
         return;
     zr_check_bad_free(ptr, b, word);
-    zr_thread.told_free = ptr;
+    *op = (struct zr_op){.admits = true, .told = ptr};
+    zr_op_begin(op);
 }
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
@@ -159,13 +155,13 @@ static void put(struct zr_block *b, const void *caller) {
  * The block is CACHED and owned by this thread: puts it into the cache or check's quarantine. It leaves the books
  * first, because another thread may reuse it at once. Returns false if it is NONE and must go to the driver.
  */
-static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_block *b, bool quarantine) {
+static bool keep(const struct zr_op *op, const struct zr_free *f, struct zr_block *b, bool quarantine) {
     bool in_use = quarantine && f->ext && f->desc->freePolicy; /* commands may still use it */
 
     zr_registry_unbook(b);
     if (!quarantine)
-        put(b, call->caller);
-    if (!quarantine || zr_check_free(call, f->context, b, in_use))
+        put(b, op->caller);
+    if (!quarantine || zr_check_free(op, f->context, b, in_use))
         return true;
     zr_registry_book(b);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
@@ -173,15 +169,15 @@ static bool keep(const struct zr_call *call, const struct zr_free *f, struct zr_
 }
 
 /* The block is NONE and owned by this thread. */
-static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *f, struct zr_block *b) {
+static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
     ze_result_t result;
 
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
-    result = ask_driver(call, f, b->held);
+    result = ask_driver(op, f, b->held);
     if (unlikely(zr_recording()))
-        zr_record_freed();
+        zr_record_freed(op);
     if (likely(result == ZE_RESULT_SUCCESS && b->key.kind != ZR_KIND_VIRTUAL))
-        __atomic_store_n(&b->requested, (uintptr_t)call->caller, __ATOMIC_RELAXED);
+        __atomic_store_n(&b->requested, (uintptr_t)op->caller, __ATOMIC_RELAXED);
     return zr_registry_left(b, result);
 }
 
@@ -189,14 +185,14 @@ static inline ze_result_t to_driver(struct zr_call *call, const struct zr_free *
  * A block of another context than the call names, both seen at the same hook, or of a destroyed context: the driver
  * answers. But Intel's crashes on the handle of a destroyed context, so where we cache we refuse and return true.
  */
-static ZR_COLD bool is_refused(struct zr_call *call, const struct zr_free *f, const struct zr_block *b) {
+static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f, const struct zr_block *b) {
     bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
 
-    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, call->caller, f->ptr, b);
+    zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, op->caller, f->ptr, b);
     return orphaned && zr_config.cache && f->context == b->key.context;
 }
 
-ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
+ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
     struct zr_block *b = zr_map_look(f->ptr, &word);
     bool wrong, cache, checked;
@@ -204,19 +200,19 @@ ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
     if (likely(f->ptr))
         zr_count(policy_field(f->desc), 1);
     if (unlikely(!b || zr_word_state(word) != ZR_BLOCK_LIVE))
-        return free_unknown(call, f);
+        return free_unknown(op, f);
     wrong = zr_block_flags(b) & ZR_BLOCK_ORPHANED ||
-            (b->key.context != f->context && f->context && zr_block_hook(b) == call->hook);
-    if (unlikely(wrong) && is_refused(call, f, b))
+            (b->key.context != f->context && f->context && zr_block_hook(b) == op->hook);
+    if (unlikely(wrong) && is_refused(op, f, b))
         return refuse(f);
     cache = !wrong && may_be_cached(f, b);
     checked = zr_checking() && f->context && is_known(f);
     if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
-        return free_unknown(call, f); /* another thread has freed it first */
+        return free_unknown(op, f); /* another thread has freed it first */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
-    if ((cache || checked) && keep(call, f, b, checked))
+    if ((cache || checked) && keep(op, f, b, checked))
         return ZE_RESULT_SUCCESS;
-    return to_driver(call, f, b);
+    return to_driver(op, f, b);
 }
 
 /* --- the end of a context ----------------------------------------------------------------------------------------- */
@@ -224,7 +220,7 @@ ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f) {
 enum { CONTEXT_MS = 5000 }; /* waited at most for blocks of the context that other threads are freeing */
 
 struct leaving {
-    struct zr_call *call;
+    struct zr_op *op;
     ze_context_handle_t context;
 };
 
@@ -244,7 +240,7 @@ static bool leave(struct zr_block *b, void *arg) {
         f.ptr = (void *)b->base;
         zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
-        to_driver(l->call, &f, b);
+        to_driver(l->op, &f, b);
     }
     return true;
 }
@@ -255,8 +251,8 @@ ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t
     return result;
 }
 
-void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context) {
-    struct leaving l = {call, context};
+void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t context) {
+    struct leaving l = {op, context};
 
     if (!context)
         return;

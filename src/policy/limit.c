@@ -27,7 +27,7 @@ static unsigned counted_as(unsigned number) {
 /* The memory of the whole card, whichever handle is at hand: a sub-device would report less. 0 if unknown. */
 static uint64_t memory_of(unsigned number) {
     uint64_t memory = __atomic_load_n(&account[number].memory, __ATOMIC_RELAXED);
-    struct zr_call own = {.hook = ZR_HOOK_PLT};
+    struct zr_op own = {.hook = ZR_HOOK_PLT};
     ze_device_handle_t card = likely(memory) ? NULL : zr_device_handle(number, &own.hook);
 
     if (card) {
@@ -55,6 +55,14 @@ static uint64_t used_of(unsigned number) {
     return number < CARDS ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
+void zr_charge_undo(struct zr_charge *c) {
+    if (c->ledgers & ZR_LEDGER_LIMIT)
+        __atomic_fetch_sub(&account[c->card].used, c->bytes, __ATOMIC_RELAXED);
+    if (c->ledgers & ZR_LEDGER_CLAIM)
+        zr_claim(c->card, -(int64_t)c->bytes);
+    c->ledgers = 0;
+}
+
 static void drop(unsigned number, uint64_t bytes) {
     number = counted_as(number);
     __atomic_fetch_sub(&account[number].used, bytes, __ATOMIC_RELAXED);
@@ -66,17 +74,17 @@ static void drop(unsigned number, uint64_t bytes) {
  * limit:auto. Announce first, then look; near the end cached figures will not do. If two processes want the last of a
  * card at once, both may find it too much: they withdraw, and retry after pauses of different length.
  */
-static bool take_left(unsigned number, uint64_t bytes) {
+static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     uint64_t memory = memory_of(number), used, taken, left;
     for (int try = 0; try < TRIES; try++) {
         used = __atomic_add_fetch(&account[number].used, bytes, __ATOMIC_SEQ_CST);
         taken = zr_claim_and_look(number, used - bytes, (int64_t)bytes, try > 0);
         left = memory > taken ? memory - taken : 1;
         __atomic_store_n(&account[number].left, left, __ATOMIC_RELAXED);
-        zr_thread.counted = !memory || (used <= left && (try > 0 || used < left - left / 8));
-        if (zr_thread.counted)
+        *charge = (struct zr_charge){bytes, (uint16_t)number, ZR_LEDGER_LIMIT | ZR_LEDGER_CLAIM};
+        if (!memory || (used <= left && (try > 0 || used < left - left / 8)))
             return true;
-        drop(number, bytes);
+        zr_charge_undo(charge);
         if (try > 0)
             clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){.tv_nsec = (long)(zr_now() % 1000 + 1) << (7 + try)},
                             NULL);
@@ -84,15 +92,15 @@ static bool take_left(unsigned number, uint64_t bytes) {
     return false;
 }
 
-bool zr_limit_take(unsigned number, uint64_t bytes) {
+bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     uint64_t used, limit;
 
     number = counted_as(number);
-    zr_thread.counted = false;
+    charge->ledgers = 0;
     if (likely(!zr_config.limit.set) || number >= CARDS)
         return true;
     if (zr_config.limit.is_auto)
-        return take_left(number, bytes);
+        return take_left(charge, number, bytes);
     limit = zr_limit_of(number);
     used = __atomic_load_n(&account[number].used, __ATOMIC_RELAXED);
     do {
@@ -100,14 +108,8 @@ bool zr_limit_take(unsigned number, uint64_t bytes) {
             return false;
     } while (!__atomic_compare_exchange_n(&account[number].used, &used, used + bytes, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    zr_thread.counted = true;
+    *charge = (struct zr_charge){bytes, (uint16_t)number, ZR_LEDGER_LIMIT};
     return true;
-}
-
-void zr_limit_untake(unsigned number, uint64_t bytes) {
-    if (zr_thread.counted)
-        drop(number, bytes);
-    zr_thread.counted = false;
 }
 
 void zr_limit_leave(struct zr_block *b) {

@@ -25,18 +25,18 @@ struct zr_alloc {
  * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves in *out what the
  * driver would have left there.
  */
-ze_result_t zr_policy_alloc(struct zr_call *call, const struct zr_alloc *a, void **out);
+ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, void **out);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
 /* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what is too much. */
 void zr_cache_changed(void);
 /* Whether this caller's blocks may be reused as soon as they are freed. */
-bool zr_policy_reuses(const struct zr_call *call);
+bool zr_policy_reuses(const struct zr_op *op);
 /*
  * Memory of another process was opened by this entry point: asks the driver for its size and books it. If it is over
  * the limit, closes it, sets *out to NULL and returns OUT_OF_DEVICE_MEMORY.
  */
-ze_result_t zr_policy_imported(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device,
+ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device,
                                enum zr_entry entry, const ze_ipc_mem_handle_t *handle, void **out);
 /* Such memory was closed. */
 void zr_policy_closed(const void *ptr);
@@ -52,16 +52,17 @@ struct zr_free {
     bool reusable; /* no command uses the block any more, says the caller of zeMemFree */
 };
 /* Into the cache if it may be reused at once, else to the driver, which may wait for commands that use the block. */
-ze_result_t zr_policy_free(struct zr_call *call, const struct zr_free *f);
+ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f);
 /*
  * A free at a SYCL entry point that is left to the runtime, which may refuse an unknown pointer without asking the
  * driver: check reports it here. Only where the runtime's pool is off: pieces of a pool are not blocks that we know.
+ * If it was reported, begins an operation that says so to the free below it; the caller ends it.
  */
-void zr_policy_free_above(const void *ptr);
+void zr_policy_free_above(struct zr_op *op, const void *ptr);
 /* Notes a new context if `result` is success. Returns `result`. */
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
 /* Before a context is destroyed: gives back what is cached for it, and blocks that a runtime would free with it. */
-void zr_policy_before_context_destroy(struct zr_call *call, ze_context_handle_t context);
+void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t context);
 /* The driver refused to destroy it. */
 void zr_policy_context_stays(ze_context_handle_t context);
 /* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
@@ -71,34 +72,34 @@ void zr_policy_release(const struct zr_block *b);
 
 /* --- room.c: out of memory: give back what is cached, try again --------------------------------------------------- */
 struct zr_room {
-    struct zr_call *call;
+    struct zr_op *op;
     unsigned number;
     uint32_t left; /* zr_cache_left() before the attempt */
     int tries;
 };
-static inline struct zr_room zr_room_enter(struct zr_call *call, unsigned number) {
-    zr_thread.retrying++;
-    return (struct zr_room){.call = call, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
-}
-static inline void zr_room_leave(struct zr_room *room) {
-    (void)room;
-    zr_thread.retrying--;
-}
 /*
- * After an attempt that failed with this code: returns true, and counts a retry, if memory is short and something has
- * left the cache since the attempt, so that another one is worth it. In nested loops the outer one decides.
+ * The one retry loop, for a device or for all (ZR_UNKNOWN_DEVICE):
+ *
+ *     struct zr_room room = zr_room_begin(op, number);
+ *
+ *     do {
+ *         result = attempt();
+ *     } while (zr_room_again(&room, result));
+ *
+ * Goes round again, and counts a retry, if memory is short and something has left the cache since the attempt. In
+ * nested loops the outer one decides.
  */
+static inline struct zr_room zr_room_begin(struct zr_op *op, unsigned number) {
+    op->rooms++;
+    return (struct zr_room){.op = op, .number = number, .left = zr_config.cache ? zr_cache_left() : 0};
+}
 bool zr_room_made(struct zr_room *room, ze_result_t result);
-/* The one retry loop. `attempt` is an expression of ze_result_t; `number` is a device, or ZR_UNKNOWN_DEVICE for all. */
-#define ZR_WITH_ROOM(call, number, attempt)                                                                            \
-    __extension__({                                                                                                    \
-        struct zr_room room_ __attribute__((cleanup(zr_room_leave))) = zr_room_enter((call), (number));                \
-        ze_result_t got_;                                                                                              \
-        do                                                                                                             \
-            got_ = (attempt);                                                                                          \
-        while (unlikely(got_ != ZE_RESULT_SUCCESS) && zr_room_made(&room_, got_));                                     \
-        got_;                                                                                                          \
-    })
+static inline bool zr_room_again(struct zr_room *room, ze_result_t result) {
+    if (unlikely(result != ZE_RESULT_SUCCESS) && zr_room_made(room, result))
+        return true;
+    room->op->rooms--;
+    return false;
+}
 /*
  * Gives back all that cache and pools hold for a device, or for all (ZR_UNKNOWN_DEVICE). Called also before the driver
  * is asked how much memory is free, because the cache must not look used. Returns the bytes.
@@ -109,9 +110,9 @@ uint64_t zr_policy_trim(unsigned number);
 /* The limit in bytes; UINT64_MAX if there is none. */
 uint64_t zr_limit_of(unsigned number);
 /* Called before the driver is asked for memory; returns false if that would exceed the limit. Free without a limit. */
-bool zr_limit_take(unsigned number, uint64_t bytes);
-/* Undoes the last zr_limit_take() of this thread: the allocation failed. */
-void zr_limit_untake(unsigned number, uint64_t bytes);
+bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes);
+/* Undoes a charge by what it recorded; nothing is charged any more. */
+void zr_charge_undo(struct zr_charge *charge);
 /* A block goes back to the driver, whether or not it was counted (ZR_BLOCK_LIMITED). */
 void zr_limit_leave(struct zr_block *b);
 /* The setting was changed: what the process holds already counts. */
@@ -131,26 +132,26 @@ void zr_limit_fork_child(void);
 
 /* --- shortage.c: out of memory, and what is left at the end ------------------------------------------------------- */
 /* Says once per cause who asked for how much, who refused, what was held and by whom, and what to try. */
-void zr_shortage(struct zr_call *call, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
+void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
                  ze_result_t code);
 /*
  * The code of an allocation that failed for good: explained if memory was short, and counted if it was the limit that
- * refused (zr_thread.limited). Within ZR_WITH_ROOM nothing is final. Returns the code.
+ * refused (op->refused_by). Within a retry loop nothing is final. Returns the code.
  */
-ze_result_t zr_policy_refused(struct zr_call *call, enum zr_entry entry, unsigned number, uint64_t bytes,
+ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
                               ze_result_t result);
 void zr_shortage_process_end(void);
 void zr_shortage_fork_child(void);
 
 /* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
 /* Enters a block that the driver has just allocated into map and books; NULL if there is no memory. A few ns. */
-struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
+struct zr_block *zr_registry_add(const struct zr_op *op, const struct zr_key *key, const void *base, size_t size,
                                  size_t held, uint32_t flags);
 extern bool zr_registry_lacks; /* atomic: a block got no descriptor, so the map may be outdated for its address */
 /* A block of the cache was handed out again. */
-void zr_registry_reused(const struct zr_call *call, struct zr_block *b);
+void zr_registry_reused(const struct zr_op *op, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */
-void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
+void zr_registry_note(const struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
                       const void *base, size_t size, uint32_t flags);
 /*
  * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread may be given the same
@@ -196,12 +197,12 @@ static inline uint32_t zr_block_hook(const struct zr_block *b) {
 void *zr_chained(const void *desc, uint32_t stype);
 
 /* --- residency.c -------------------------------------------------------------------------------------------------- */
-ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                               size_t size);
-ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                                size_t size);
 /* Whether residency:owner applies to this caller. */
-bool zr_residency_skips(const struct zr_call *call);
+bool zr_residency_skips(const struct zr_op *op);
 /* The devices on which the last block of this context and device was made resident: the next one probably will be. */
 uint64_t zr_residency_expected(const void *context, unsigned number);
 /* Remembers where a block that is being freed was made resident. */
@@ -228,12 +229,17 @@ struct zr_watch {
     size_t made; /* the size that reached Level Zero */
     ze_ipc_mem_handle_t handle;
 };
-/* Called by the entry points while zr_thread.watch is set. */
-void zr_watch_alloc(uint32_t hook, ze_context_handle_t context, const ze_device_mem_alloc_desc_t *desc, size_t size,
-                    ze_device_handle_t device);
-void zr_watch_resident(uint32_t hook, ze_device_handle_t device, size_t size);
-void zr_watch_free(const ze_memory_free_ext_desc_t *desc, bool ext);
-void zr_watch_export(const ze_ipc_mem_handle_t *handle);
+/* What the calls of this thread are noted in, or NULL. Called by the entry points. */
+static inline struct zr_watch *zr_watch_in_force(void) {
+    const struct zr_op *above = zr_op_innermost();
+
+    return unlikely(above) ? above->watch : NULL;
+}
+void zr_watch_alloc(struct zr_watch *w, uint32_t hook, ze_context_handle_t context,
+                    const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
+void zr_watch_resident(struct zr_watch *w, uint32_t hook, ze_device_handle_t device, size_t size);
+void zr_watch_free(struct zr_watch *w, const ze_memory_free_ext_desc_t *desc, bool ext);
+void zr_watch_export(struct zr_watch *w, const ze_ipc_mem_handle_t *handle);
 
 #pragma GCC visibility pop
 

@@ -101,7 +101,7 @@ static void hand_out(const struct zr_block *b, unsigned flags) {
                        flags | (zr_block_flags(b) & ZR_BLOCK_CACHEABLE ? ZEROUTE_FLAG_CACHED : 0));
 }
 
-struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key *key, const void *base, size_t size,
+struct zr_block *zr_registry_add(const struct zr_op *op, const struct zr_key *key, const void *base, size_t size,
                                  size_t held, uint32_t flags) {
     struct zr_block *b = zr_block_new();
 
@@ -112,8 +112,8 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
     /* A handle is not a range of memory: only its own value finds it. */
     zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
     zr_block_set_key(b, key);
-    __atomic_store_n(&b->caller, call->caller, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->flags, flags | call->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->caller, op->caller, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->flags, flags | op->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b)) && !insert_again(b))
         return NULL;
     book_reserved(b, 1);
@@ -122,17 +122,17 @@ struct zr_block *zr_registry_add(const struct zr_call *call, const struct zr_key
     return b;
 }
 
-void zr_registry_reused(const struct zr_call *call, struct zr_block *b) {
-    __atomic_store_n(&b->caller, call->caller, __ATOMIC_RELAXED);
+void zr_registry_reused(const struct zr_op *op, struct zr_block *b) {
+    __atomic_store_n(&b->caller, op->caller, __ATOMIC_RELAXED);
     hand_out(b, ZEROUTE_FLAG_HIT);
 }
 
-void zr_registry_note(const struct zr_call *call, enum zr_kind kind, unsigned number, ze_context_handle_t context,
+void zr_registry_note(const struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
                       const void *base, size_t size, uint32_t flags) {
     struct zr_key key = {
         .context = context, .kind = (uint8_t)kind, .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
 
-    zr_registry_add(call, &key, base, size, size, flags);
+    zr_registry_add(op, &key, base, size, size, flags);
 }
 
 struct zr_block *zr_registry_take(const void *ptr) {

@@ -67,17 +67,17 @@ void zr_residency_forget(const void *context) {
 /* --- whose block it is -------------------------------------------------------------------------------------------- */
 
 /* Asks the driver, once, about a block that was allocated past us. */
-static ZR_COLD struct zr_block *ask_owner(struct zr_call *call, ze_context_handle_t context, const void *ptr) {
+static ZR_COLD struct zr_block *ask_owner(struct zr_op *op, ze_context_handle_t context, const void *ptr) {
     ze_memory_allocation_properties_t p = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     ze_device_handle_t owner = NULL;
     void *base = NULL;
     size_t size = 0;
 
-    if (ZR_BELOW(call, zeMemGetAllocProperties)(context, ptr, &p, &owner) != ZE_RESULT_SUCCESS ||
+    if (ZR_BELOW(op, zeMemGetAllocProperties)(context, ptr, &p, &owner) != ZE_RESULT_SUCCESS ||
         p.type != ZE_MEMORY_TYPE_DEVICE || !owner ||
-        ZR_BELOW(call, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
+        ZR_BELOW(op, zeMemGetAddressRange)(context, ptr, &base, &size) != ZE_RESULT_SUCCESS)
         return NULL;
-    zr_registry_note(call, ZR_KIND_DEVICE, zr_device_number(call, owner), context, base, size, ZR_BLOCK_FOREIGN);
+    zr_registry_note(op, ZR_KIND_DEVICE, zr_device_number(op, owner), context, base, size, ZR_BLOCK_FOREIGN);
     return zr_map_find(ptr);
 }
 
@@ -91,11 +91,11 @@ static struct zr_block *find(void **ptr) {
 }
 
 /* The block whose owner decides about this pointer; NULL if the request is to pass. */
-static struct zr_block *owned(struct zr_call *call, ze_context_handle_t context, void **ptr) {
+static struct zr_block *owned(struct zr_op *op, ze_context_handle_t context, void **ptr) {
     struct zr_block *b = find(ptr);
 
     if (!b)
-        b = ask_owner(call, context, *ptr);
+        b = ask_owner(op, context, *ptr);
     return b && b->key.kind == ZR_KIND_DEVICE ? b : NULL;
 }
 
@@ -111,12 +111,12 @@ static bool named(const char *list, const char *library) {
     return false;
 }
 
-bool zr_residency_skips(const struct zr_call *call) {
+bool zr_residency_skips(const struct zr_op *op) {
     const char *through = zr_config.peer_callers;
 
     if (zr_config.residency != ZR_RESIDENCY_OWNER)
         return false;
-    return !(through && *through && named(through, call->library->name));
+    return !(through && *through && named(through, op->library->name));
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -131,12 +131,12 @@ static ze_result_t record(enum zeroute_record_type type, const struct zr_block *
     return result;
 }
 
-static ze_result_t skip(const struct zr_call *call, struct zr_block *b, const void *ptr, unsigned number, size_t size) {
+static ze_result_t skip(const struct zr_op *op, struct zr_block *b, const void *ptr, unsigned number, size_t size) {
     zr_block_mark(b, skipped_bit(number));
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_CALLS, 1);
     zr_count(ZR_F_RESIDENCY_PEER_SKIPPED_BYTES, size);
-    zr_count_caller(call->library, ZR_CALLER_SKIPPED_CALLS, 1);
-    zr_count_caller(call->library, ZR_CALLER_SKIPPED_BYTES, size);
+    zr_count_caller(op->library, ZR_CALLER_SKIPPED_CALLS, 1);
+    zr_count_caller(op->library, ZR_CALLER_SKIPPED_BYTES, size);
     return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
 }
 
@@ -152,26 +152,31 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
            !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & bit);
 }
 
-ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                               size_t size) {
-    unsigned number = zr_device_number(call, device);
-    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : owned(call, context, &ptr);
+    unsigned number = zr_device_number(op, device);
+    struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : owned(op, context, &ptr);
     bool peer = b && b->key.account != number;
+    struct zr_room room;
     ze_result_t result;
 
     if (b) {
         zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_CALLS : ZR_F_RESIDENCY_OWNER_REQUESTED_CALLS, 1);
         zr_count(peer ? ZR_F_RESIDENCY_PEER_REQUESTED_BYTES : ZR_F_RESIDENCY_OWNER_REQUESTED_BYTES, size);
-        if (peer && zr_residency_skips(call))
-            return skip(call, b, ptr, number, size);
+        if (peer && zr_residency_skips(op))
+            return skip(op, b, ptr, number, size);
         if (is_resident(device, b, number) && context && size) {
             zr_count(ZR_F_RESIDENCY_ANSWERED_CALLS, 1);
             return record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, ZEROUTE_FLAG_ANSWERED, ZE_RESULT_SUCCESS);
         }
     }
     /* A driver that defers backing allocates only now: on the owner, and what the import takes on a peer. */
-    result = ZR_WITH_ROOM(call, peer ? ZR_UNKNOWN_DEVICE : number,
-                          ZR_DOWN(call, zeContextMakeMemoryResident, size, (context, device, ptr, size)));
+    room = zr_room_begin(op, peer ? ZR_UNKNOWN_DEVICE : number);
+    do {
+        result = ZR_DOWN(op, zeContextMakeMemoryResident, size, (context, device, ptr, size));
+    } while (zr_room_again(&room, result));
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        op->refused_by = ZR_REFUSED_BY_DRIVER;
     record(ZEROUTE_EVENT_RESIDENT, b, ptr, number, size, 0, result);
     if (!b || result != ZE_RESULT_SUCCESS)
         return result;
@@ -184,9 +189,9 @@ ze_result_t zr_residency_make(struct zr_call *call, ze_context_handle_t context,
 }
 
 /* What was skipped is not evicted either; everything else is. */
-ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
+ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                                size_t size) {
-    unsigned number = zr_device_number(call, device);
+    unsigned number = zr_device_number(op, device);
     struct zr_block *b = number == ZR_UNKNOWN_DEVICE ? NULL : find(&ptr);
     uint64_t bit = bit_of(number);
     uint32_t skipped = b ? skipped_bit(number) : 0;
@@ -200,7 +205,7 @@ ze_result_t zr_residency_evict(struct zr_call *call, ze_context_handle_t context
     }
     /* First: after the driver has evicted something, no request is answered from the books. */
     __atomic_fetch_or(&uncertain, bit ? bit : UINT64_MAX, __ATOMIC_SEQ_CST);
-    result = ZR_DOWN(call, zeContextEvictMemory, size, (context, device, ptr, size));
+    result = ZR_DOWN(op, zeContextEvictMemory, size, (context, device, ptr, size));
     record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
     if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)
         __atomic_fetch_and(&b->key.residents, ~bit, __ATOMIC_RELAXED);

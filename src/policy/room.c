@@ -15,7 +15,7 @@ uint64_t zr_policy_trim(unsigned number) {
         zr_count(ZR_F_CACHE_TRIMS, 1);
         zr_count(ZR_F_CACHE_TRIMMED_BYTES, bytes);
         zr_record(ZEROUTE_EVENT_TRIM, ZR_KIND_DEVICE, number, NULL, bytes, 0, 0,
-                  zr_thread.retrying ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_SUCCESS);
+                  zr_op_rooms(zr_op_innermost()) ? ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY : ZE_RESULT_SUCCESS);
     }
     return bytes;
 }
@@ -25,7 +25,7 @@ ZR_COLD bool zr_room_made(struct zr_room *room, ze_result_t result) {
     uint64_t bytes;
 
     if ((!host && result != ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) || room->tries++ == MOST_TRIES ||
-        zr_thread.retrying > 1)
+        zr_op_rooms(room->op) > 1)
         return false;
     bytes = zr_policy_trim(host ? ZR_UNKNOWN_DEVICE : room->number);
     if (!bytes)

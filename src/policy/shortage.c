@@ -42,10 +42,9 @@ static bool see(struct zr_block *b, void *arg) {
     return ++w->seen < MOST_SEEN;
 }
 
-ZR_COLD void zr_shortage(struct zr_call *call, enum zr_cause cause, enum zr_entry entry, unsigned number,
-                         uint64_t bytes, ze_result_t code) {
+ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
+                         ze_result_t code) {
     struct walk w = {.number = number < ZR_HOST_ACCOUNT ? number : ZR_UNKNOWN_DEVICE};
-    struct zr_call own = {.hook = ZR_HOOK_PLT};
 
     if (cause == ZR_CAUSE_FLOOR)
         zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, number, NULL, bytes, zr_config.host_floor.bytes,
@@ -53,37 +52,38 @@ ZR_COLD void zr_shortage(struct zr_call *call, enum zr_cause cause, enum zr_entr
     if (__atomic_fetch_or(&explained, 1u << cause, __ATOMIC_RELAXED) >> cause & 1)
         return;
     zr_block_each(see, &w);
-    struct zr_shortage s = {.caller = call ? call->library : NULL,
+    struct zr_shortage s = {.caller = op->library,
                             .entry = entry,
                             .code = (uint32_t)code,
                             .bytes = bytes,
                             .card = w.number == ZR_UNKNOWN_DEVICE ? -1 : (int)number,
                             .cached = w.cached,
                             .limit = cause == ZR_CAUSE_LIMIT ? zr_limit_of(number) : 0};
+    ZR_OWN_OP(own, ZR_HOOK_PLT); /* ask the card itself, not what the limit leaves of it */
     ze_device_handle_t device = s.card < 0 ? NULL : zr_device_handle(number, &own.hook);
-    bool inside = zr_thread.inside;
-    zr_thread.inside = true; /* ask the card itself, not what the limit leaves of it */
+
     if (device) {
         s.total = zr_device_memory(&own, device);
         s.others = zr_claim_and_look(number, w.live.bytes + w.cached, 0, true);
     }
-    zr_thread.inside = inside;
     zr_live_explain(cause, &s, &w.live);
 }
 
-ze_result_t zr_policy_refused(struct zr_call *call, enum zr_entry entry, unsigned number, uint64_t bytes,
+ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
                               ze_result_t result) {
-    if (zr_thread.retrying)
+    bool limited = op->refused_by == ZR_REFUSED_BY_LIMIT;
+
+    if (zr_op_rooms(op))
         return result;
-    if (zr_thread.limited) {
+    if (limited) {
         zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
         zr_count_failure(entry, (uint32_t)result);
     }
     zr_record(ZEROUTE_EVENT_FAIL, number == ZR_HOST_ACCOUNT ? ZR_KIND_HOST : ZR_KIND_DEVICE, number, NULL, bytes,
-              zr_thread.limited ? zr_limit_of(number) : 0,
-              zr_thread.limited ? ZEROUTE_REFUSED_BY_LIMIT : zr_record_refuser((uint32_t)result), (uint32_t)result);
+              limited ? zr_limit_of(number) : 0,
+              limited ? ZEROUTE_REFUSED_BY_LIMIT : zr_record_refuser((uint32_t)result), (uint32_t)result);
     if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)
-        zr_shortage(call, zr_thread.limited ? ZR_CAUSE_LIMIT : ZR_CAUSE_DRIVER, entry, number, bytes, result);
+        zr_shortage(op, limited ? ZR_CAUSE_LIMIT : ZR_CAUSE_DRIVER, entry, number, bytes, result);
     return result;
 }
 

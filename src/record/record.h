@@ -26,12 +26,12 @@ static inline void zr_record(enum zeroute_record_type type, enum zr_kind kind, u
     if (unlikely(zr_recording()))
         zr_record_event(type, kind, card, address, size, aux, flags, code);
 }
-/* A call on this card begins: the duration of the thread's next event counts from here. True: call zr_record_card(). */
-bool zr_record_begin(unsigned card);
+/* A call on this card begins: the duration of its next event counts from here. True: call zr_record_card(). */
+bool zr_record_begin(struct zr_op *op, unsigned card);
 /* Who refuses with this code, unless it was the limit. */
 enum zeroute_record_refuser zr_record_refuser(uint32_t code);
-/* The last free that this thread has recorded is done. */
-void zr_record_freed(void);
+/* The free that this operation has recorded is done. */
+void zr_record_freed(struct zr_op *op);
 /* Records a card and its memory, once. */
 void zr_record_card(unsigned card, uint64_t memory);
 void zr_record_fork_child(void);

@@ -90,7 +90,7 @@ static uint32_t between(uint64_t start, uint64_t end) {
 }
 
 /* If a signal handler interrupts this, its event is lost. */
-static void record(struct zeroute_record_event *e, const char *text, size_t length) {
+static void record(struct zr_op *op, struct zeroute_record_event *e, const char *text, size_t length) {
     const struct zr_part parts[] = {{e, sizeof *e}, {text, length}};
     struct zeroute_record_event *to = NULL;
     int saved = errno;
@@ -103,17 +103,17 @@ static void record(struct zeroute_record_event *e, const char *text, size_t leng
     atomic_signal_fence(memory_order_seq_cst);
     if (likely(is_running())) {
         e->time = zr_record_time();
-        if (e->head.type != ZEROUTE_EVENT_RESERVE && zr_thread.record.began) {
-            e->duration = between(zr_thread.record.began, e->time);
-            zr_thread.record.began = 0;
+        if (e->head.type != ZEROUTE_EVENT_RESERVE && op && op->began) {
+            e->duration = between(op->began, e->time);
+            op->began = 0;
         }
         to = zr_record_put((enum zeroute_record_type)e->head.type, zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack(),
                            parts, 2);
     }
     if (unlikely(!to))
         lose();
-    else if (e->head.type == ZEROUTE_EVENT_FREE)
-        zr_thread.record.freed = to;
+    else if (op && e->head.type == ZEROUTE_EVENT_FREE)
+        op->freed = to;
     atomic_signal_fence(memory_order_seq_cst);
     zr_thread.record.busy = false;
     errno = saved;
@@ -121,14 +121,15 @@ static void record(struct zeroute_record_event *e, const char *text, size_t leng
 
 void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned card, const void *address,
                      uint64_t size, uint64_t aux, unsigned flags, uint32_t code) {
+    struct zr_op *op = zr_op_innermost();
     bool on_card = card < 64 && (kind < ZR_KINDS_ON_DEVICE || kind == ZR_KIND_IMPORTED);
     struct zeroute_record_event e = {.head.type = (uint16_t)type,
                                      .address = (uintptr_t)address,
                                      .size = size,
                                      .aux = aux,
                                      .code = code,
-                                     .entry = zr_thread.called_entry,
-                                     .via = zr_thread.called_via,
+                                     .entry = op ? op->entry : 0,
+                                     .via = op ? op->via : 0,
                                      .kind = (uint8_t)kind,
                                      .card = on_card ? (uint8_t)card : (uint8_t)ZEROUTE_RECORD_NO_CARD};
 
@@ -136,15 +137,11 @@ void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned 
         e.refuser = (uint8_t)flags;
     else
         e.flags = (uint8_t)flags;
-    if (e.flags & ZEROUTE_FLAG_PIECE) { /* a pool's own call to the driver may have come between */
-        e.entry = type == ZEROUTE_EVENT_ALLOC ? ZR_E_pool_malloc : ZR_E_pool_free;
-        e.via = ZR_VIA_POOL;
-    }
-    record(&e, "", 0);
+    record(op, &e, "", 0);
 }
 
-bool zr_record_begin(unsigned card) {
-    zr_thread.record.began = zr_record_time();
+bool zr_record_begin(struct zr_op *op, unsigned card) {
+    op->began = zr_record_time();
     return card < 64 && !(__atomic_load_n(&cards, __ATOMIC_RELAXED) >> card & 1);
 }
 
@@ -155,12 +152,12 @@ enum zeroute_record_refuser zr_record_refuser(uint32_t code) {
     return ZEROUTE_REFUSED_BY_DRIVER;
 }
 
-void zr_record_freed(void) {
-    struct zeroute_record_event *e = zr_thread.record.freed;
+void zr_record_freed(struct zr_op *op) {
+    struct zeroute_record_event *e = op->freed;
 
     if (e)
         __atomic_store_n(&e->duration, between(e->time, zr_record_time()), __ATOMIC_RELAXED);
-    zr_thread.record.freed = NULL;
+    op->freed = NULL;
 }
 
 void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size) {
@@ -194,7 +191,7 @@ __attribute__((visibility("default"))) void zeroute_mark(const char *text) {
     if (!zr_recording())
         return;
     memcpy(copy, text, strnlen(text, MARK_MOST));
-    record(&e, copy, strlen(copy) + 1);
+    record(NULL, &e, copy, strlen(copy) + 1);
 }
 
 /* --- chunks ------------------------------------------------------------------------------------------------------- */
@@ -272,7 +269,8 @@ void zr_record_thread_end(void) {
     if (zr_thread.record.chunk)
         munmap(zr_thread.record.chunk, CHUNK);
     zr_thread.record.chunk = NULL;
-    zr_thread.record.freed = NULL;
+    for (struct zr_op *op = zr_op_innermost(); op; op = op->above)
+        op->freed = NULL; /* it lay there */
     errno = saved;
 }
 

@@ -33,17 +33,15 @@ static void carry_out(uint32_t number) {
 
 /* Calls to the driver meanwhile are ours, not the program's. */
 ZR_COLD void zr_control_serve(void) {
-    bool inside = zr_thread.inside;
     int saved = errno;
     uint32_t number;
 
     if (atomic_exchange(&busy, true))
         return;
-    zr_thread.inside = true;
+    ZR_OWN_OP(own, 0);
     number = __atomic_exchange_n(&control->request, 0, __ATOMIC_ACQUIRE);
     if (number)
         carry_out(number);
-    zr_thread.inside = inside;
     atomic_store(&busy, false);
     errno = saved;
 }

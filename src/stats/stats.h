@@ -166,8 +166,6 @@ static inline void zr_count_named(int number, uint64_t n) {
 
 /* calls.<entry>.<via> */
 static inline void zr_count_call(enum zr_entry e, enum zr_via via) {
-    zr_thread.called_entry = (uint16_t)e;
-    zr_thread.called_via = (uint8_t)via;
     zr_add(offsetof(struct zr_shard, calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), 1);
 }
 

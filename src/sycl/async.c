@@ -26,7 +26,7 @@ static bool manage(struct functor *to, const struct functor *from, int operation
 }
 
 static void take_back(const struct functor *functor) {
-    zr_route_free(functor->ptr, functor->caller);
+    zr_route_free(functor->ptr, ZR_E_async_free, functor->caller);
 }
 
 /* The parameter is passed by value, in older runtimes by reference: a pointer in either case. */
@@ -66,5 +66,5 @@ ZR_SYCL_EXPORT(async_free, FREE) void zr_sycl_async_free(const void *queue, void
         return;
     }
     ((void (*)(const void *, const void *))real)(queue, code);
-    zr_route_free(ptr, caller);
+    zr_route_free(ptr, ZR_E_async_free, caller);
 }

@@ -81,10 +81,12 @@ struct wanted {
 static void ask_runtime(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg) {
     struct wanted *w = arg;
     struct zr_practice watched;
-    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(&watched, NATIVE_SIZE);
-    char *base = zr_native_alloc(runtime, objects, NATIVE_SIZE);
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
     struct handle native;
+    char *base;
 
+    zr_watch_begin(&op, &watched, NATIVE_SIZE);
+    base = zr_native_alloc(runtime, objects, NATIVE_SIZE);
     if (!base)
         return;
     native = w->get(base + NATIVE_OFFSET, w->context);
@@ -137,17 +139,17 @@ static struct exported *take_out(const void *data, uintptr_t base) {
 }
 
 static struct exported *export(const struct zr_block *b, const void *caller, struct wanted *w) {
-    struct zr_call call __attribute__((cleanup(zr_leave)));
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
     ze_result_t result;
 
-    zr_route_enter(&call, zr_block_hook(b), caller);
-    result = ZR_DOWN(&call, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
+    zr_route_enter(&op, zr_block_hook(b), ZR_E_ipc_memory_get, caller);
+    result = ZR_DOWN(&op, zeMemGetIpcHandle, 0, (b->key.context, (const void *)b->base, &w->handle));
     if (result != ZE_RESULT_SUCCESS)
         return NULL;
     zr_registry_exported((const void *)b->base, &w->handle);
     zr_practice_use(b->key.context, b->key.account, ask_runtime, w);
     if (!w->made) {
-        ZR_DOWN(&call, zeMemPutIpcHandle, 0, (b->key.context, w->handle));
+        ZR_DOWN(&op, zeMemPutIpcHandle, 0, (b->key.context, w->handle));
         zr_warn("route:sycl: the layout of this runtime's IPC handles is unknown; a block cannot be exported");
         return NULL;
     }
@@ -192,11 +194,11 @@ static char *own_block(const char *data, size_t size) {
     return p && zr_route_block(p) ? p : NULL;
 }
 
-void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b) {
+void zr_ipc_before_free(struct zr_op *op, const struct zr_block *b) {
     struct exported *e = take_out(NULL, b->base);
 
     if (e && e->word >> 32 == zr_block_word(b) >> 32)
-        ZR_DOWN(call, zeMemPutIpcHandle, 0, (b->key.context, e->handle));
+        ZR_DOWN(op, zeMemPutIpcHandle, 0, (b->key.context, e->handle));
     free(e);
 }
 

@@ -117,29 +117,21 @@ static bool dead(const struct pair *p) {
 
 /* --- watching ----------------------------------------------------------------------------------------------------- */
 
-bool zr_watch_start(struct zr_practice *p, size_t size) {
-    bool inside = zr_thread.inside;
-
+void zr_watch_begin(struct zr_op *op, struct zr_practice *p, size_t size) {
     memset(p, 0, sizeof *p);
     p->seen.size = size;
-    zr_thread.watch = &p->seen;
-    zr_thread.inside = true;
-    return inside;
-}
-
-void zr_watch_stop(const bool *inside) {
-    zr_thread.watch = NULL;
-    zr_thread.inside = *inside;
+    zr_op_begin_own(op, ZR_HOOK_PLT);
+    op->watch = &p->seen;
 }
 
 bool zr_practice_seen(struct zr_practice *p) {
-    struct zr_call call = {.hook = p->seen.hook};
+    struct zr_op op = {.hook = p->seen.hook};
 
     if (!p->seen.allocated || !p->seen.freed)
         return false;
-    p->number = (uint16_t)zr_device_number(&call, p->seen.device);
+    p->number = (uint16_t)zr_device_number(&op, p->seen.device);
     for (uint32_t i = 0; i < p->seen.residents; i++) {
-        unsigned n = zr_device_number(&call, p->seen.resident[i]);
+        unsigned n = zr_device_number(&op, p->seen.resident[i]);
 
         if (n < 64)
             p->residents |= UINT64_C(1) << n;
@@ -150,9 +142,11 @@ bool zr_practice_seen(struct zr_practice *p) {
 
 static void make_and_free(const struct zr_runtime *runtime, const struct zr_request *objects, size_t size,
                           struct zr_practice *out) {
-    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, size);
-    void *p = zr_native_alloc(runtime, objects, size);
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
+    void *p;
 
+    zr_watch_begin(&op, out, size);
+    p = zr_native_alloc(runtime, objects, size);
     if (p)
         zr_native_free(runtime, objects, p);
 }

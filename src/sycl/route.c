@@ -95,12 +95,10 @@ size_t zr_route_reuses_up_to(void) {
 
 /* --- at the SYCL entry points ------------------------------------------------------------------------------------- */
 
-void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller) {
-    call->caller = caller;
-    call->library = zr_library_of(caller);
-    call->hook = hook;
-    call->entered = true;
-    zr_thread.inside = true;
+void zr_route_enter(struct zr_op *op, uint32_t hook, enum zr_entry entry, const void *caller) {
+    *op = (struct zr_op){
+        .caller = caller, .library = zr_library_of(caller), .hook = hook, .entry = (uint16_t)entry, .via = ZR_VIA_SYCL};
+    zr_op_begin(op);
 }
 
 /* Out of memory is the answer. Any other error is left to the runtime to report. */
@@ -114,17 +112,17 @@ static bool is_reused(size_t size) {
 }
 
 /* If a device refuses, the block is freed, as the runtime does. */
-static ze_result_t make_resident(struct zr_call *call, const struct zr_watch *w, void *p, size_t size) {
+static ze_result_t make_resident(struct zr_op *op, const struct zr_watch *w, void *p, size_t size) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
     for (uint32_t i = 0; result == ZE_RESULT_SUCCESS && i < w->residents; i++)
-        result = zr_residency_make(call, w->context, w->resident[i], p, size);
+        result = zr_residency_make(op, w->context, w->resident[i], p, size);
     if (unlikely(result != ZE_RESULT_SUCCESS))
-        zr_policy_free(call, &(struct zr_free){.context = w->context, .ptr = p});
+        zr_policy_free(op, &(struct zr_free){.context = w->context, .ptr = p});
     return result;
 }
 
-static ze_result_t allocate(struct zr_call *call, const struct zr_practice *practice, size_t size, size_t alignment,
+static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice, size_t size, size_t alignment,
                             void **out) {
     const struct zr_watch *w = &practice->seen;
     ze_device_mem_alloc_desc_t desc = {
@@ -142,39 +140,44 @@ static ze_result_t allocate(struct zr_call *call, const struct zr_practice *prac
     struct zr_block *b;
     ze_result_t result;
 
-    if (zr_residency_skips(call))
+    if (zr_residency_skips(op))
         a.residents &= UINT64_C(1) << (practice->number & 63);
     /* The runtime's own pool takes its blocks with it when its context goes. */
     if (size <= zr_route_reuses_up_to())
         a.flags |= ZR_BLOCK_WITH_CONTEXT;
-    result = zr_policy_alloc(call, &a, out);
+    result = zr_policy_alloc(op, &a, out);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         return result;
     b = zr_map_base(*out);
     if (unlikely(!b)) { /* it could not be registered: leave it to the runtime */
-        ZR_BELOW(call, zeMemFree)(w->context, *out);
+        ZR_BELOW(op, zeMemFree)(w->context, *out);
         return ZE_RESULT_ERROR_UNKNOWN;
     }
     __atomic_store_n(&b->owner, practice, __ATOMIC_RELAXED);
-    return make_resident(call, w, *out, size);
+    return make_resident(op, w, *out, size);
 }
 
-bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out) {
-    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
+bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, size_t size, size_t alignment,
+                    const void *caller, void **out) {
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
+    struct zr_room room;
     ze_result_t result;
 
     *out = NULL;
-    zr_route_enter(&call, practice->seen.hook, caller);
-    zr_count_caller(call.library, ZR_CALLER_CALLS, 1);
+    zr_route_enter(&op, practice->seen.hook, entry, caller);
+    zr_count_caller(op.library, ZR_CALLER_CALLS, 1);
     if (unlikely(zr_host_refuses(size))) {
-        zr_shortage(&call, ZR_CAUSE_FLOOR, ZR_E_aligned_alloc_device, practice->number, size,
+        zr_shortage(&op, ZR_CAUSE_FLOOR, ZR_E_aligned_alloc_device, practice->number, size,
                     ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         return true;
     }
-    result = ZR_WITH_ROOM(&call, practice->number, allocate(&call, practice, size, alignment, out));
+    room = zr_room_begin(&op, practice->number);
+    do {
+        result = allocate(&op, practice, size, alignment, out);
+    } while (zr_room_again(&room, result));
     if (likely(result == ZE_RESULT_SUCCESS))
         return true;
-    zr_policy_refused(&call, ZR_E_aligned_alloc_device, practice->number, size, result);
+    zr_policy_refused(&op, ZR_E_aligned_alloc_device, practice->number, size, result);
     *out = NULL;
     return is_short(result);
 }
@@ -187,8 +190,8 @@ struct zr_block *zr_route_block(const void *ptr) {
 }
 
 /* What is not reused is freed as the runtime would free it: that may wait for commands. */
-static void take_back(struct zr_block *b, void *ptr, const void *caller) {
-    struct zr_call call __attribute__((cleanup(zr_leave))) = {.entered = false};
+static void take_back(struct zr_block *b, void *ptr, enum zr_entry entry, const void *caller) {
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
     ze_memory_free_ext_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC};
     struct zr_free f = {.context = __atomic_load_n(&b->key.context, __ATOMIC_RELAXED), .ptr = ptr};
     const struct zr_practice *practice = b->owner;
@@ -199,20 +202,20 @@ static void take_back(struct zr_block *b, void *ptr, const void *caller) {
         f.desc = &desc;
         f.ext = true;
     }
-    zr_route_enter(&call, zr_block_hook(b), caller);
+    zr_route_enter(&op, zr_block_hook(b), entry, caller);
     if (unlikely(zr_block_flags(b) & ZR_BLOCK_EXPORTED))
-        zr_ipc_before_free(&call, b);
-    zr_policy_free(&call, &f);
+        zr_ipc_before_free(&op, b);
+    zr_policy_free(&op, &f);
 }
 
-bool zr_route_free(void *ptr, const void *caller) {
+bool zr_route_free(void *ptr, enum zr_entry entry, const void *caller) {
     struct zr_block *b = zr_route_block(ptr);
     uint64_t word;
 
     if (likely(b && b->base == (uintptr_t)ptr)) {
         /* The runtime does not know the block, and the loader may be gone: the end of the process frees it. */
         if (!zr_exiting())
-            take_back(b, ptr, caller);
+            take_back(b, ptr, entry, caller);
         return true;
     }
     /* The runtime answers: it knows none of our blocks. */
@@ -226,19 +229,19 @@ bool zr_route_free(void *ptr, const void *caller) {
 /* --- residency that changes while blocks live --------------------------------------------------------------------- */
 
 struct change {
-    struct zr_call call;
+    struct zr_op *op;
     const struct zr_practice *was, *is;
 };
 
-typedef ze_result_t (*residency)(struct zr_call *, ze_context_handle_t, ze_device_handle_t, void *, size_t);
+typedef ze_result_t (*residency)(struct zr_op *, ze_context_handle_t, ze_device_handle_t, void *, size_t);
 
 static void follow(struct change *c, const struct zr_watch *w, uint64_t devices, void *base, size_t size,
                    residency ask) {
     for (uint32_t i = 0; i < w->residents; i++) {
-        unsigned n = zr_device_number(&c->call, w->resident[i]);
+        unsigned n = zr_device_number(c->op, w->resident[i]);
 
         if (n < 64 && devices >> n & 1)
-            ask(&c->call, w->context, w->resident[i], base, size);
+            ask(c->op, w->context, w->resident[i], base, size);
     }
 }
 
@@ -258,9 +261,9 @@ static bool follow_one(struct zr_block *b, void *arg) {
 }
 
 void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller) {
-    struct change c = {.was = was, .is = is};
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
+    struct change c = {.op = &op, .was = was, .is = is};
 
-    zr_route_enter(&c.call, is->seen.hook, caller);
+    zr_route_enter(&op, is->seen.hook, ZR_E_enable_peer_access, caller);
     zr_block_each(follow_one, &c);
-    zr_leave(&c.call);
 }

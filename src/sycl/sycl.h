@@ -79,11 +79,10 @@ typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
 /*
  * Notes in p->seen what reaches Level Zero from this thread for a block of `size` bytes or more. These calls are ours,
- * not the program's: not counted, and never served from the cache. The result is for zr_watch_stop(), a cleanup
- * handler, which ends it even if something is thrown.
+ * not the program's: not counted, and never served from the cache. zr_op_end() ends it, a
+ * cleanup handler, since something may be thrown.
  */
-bool zr_watch_start(struct zr_practice *p, size_t size);
-void zr_watch_stop(const bool *inside);
+void zr_watch_begin(struct zr_op *op, struct zr_practice *p, size_t size);
 /* Turns what was watched into a practice. Returns false if no block was allocated and freed. */
 bool zr_practice_seen(struct zr_practice *p);
 /* Whether the objects of this request belong to Level Zero. */
@@ -115,19 +114,20 @@ void zr_route_pool_refused(const char *why);
 void zr_route_pool_limit(size_t bytes);
 size_t zr_route_reuses_up_to(void);
 /* *out is NULL if memory is short, as the runtime would answer. Returns false to leave this one to the runtime. */
-bool zr_route_alloc(const struct zr_practice *practice, size_t size, size_t alignment, const void *caller, void **out);
+bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, size_t size, size_t alignment,
+                    const void *caller, void **out);
 /* Returns false if it is no block of this route: leave it to the runtime. */
-bool zr_route_free(void *ptr, const void *caller);
+bool zr_route_free(void *ptr, enum zr_entry entry, const void *caller);
 /* The LIVE block of this route that holds ptr, or NULL. */
 struct zr_block *zr_route_block(const void *ptr);
-/* Starts a Level Zero call of ours through this hook on behalf of that caller. zr_leave() ends it. */
-void zr_route_enter(struct zr_call *call, uint32_t hook, const void *caller);
+/* Begins an operation through this hook for a caller of this SYCL entry point. zr_op_end() ends it. */
+void zr_route_enter(struct zr_op *op, uint32_t hook, enum zr_entry entry, const void *caller);
 /* The runtime now requests residency on other devices: live blocks follow. Cold. */
 void zr_route_residency_changed(const struct zr_practice *was, const struct zr_practice *is, const void *caller);
 
 /* --- ipc.c ------------------------------------------------------------------------------------------------------ */
 /* Puts the IPC handle of a block of route:sycl back before the block is freed. */
-void zr_ipc_before_free(struct zr_call *call, const struct zr_block *b);
+void zr_ipc_before_free(struct zr_op *op, const struct zr_block *b);
 void zr_sycl_fork_child(void); /* of the whole folder */
 
 #pragma GCC visibility pop

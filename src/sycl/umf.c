@@ -60,44 +60,44 @@ static struct { /* what we call of UMF: set once, under the lock; codes are umf_
 
 /* --- the provider below ------------------------------------------------------------------------------------------- */
 
-/* Our hooks see the provider's calls even when we came here through a hook. */
-struct below {
-    bool inside, pooled;
-};
-
-static struct below enter_below(void) {
-    struct below was = {zr_thread.inside, zr_thread.pooled};
-
-    zr_thread.inside = false;
-    zr_thread.pooled = true;
-    return was;
+/* An operation of the pool: our hooks see the provider's calls below it, and their blocks are the pool's. */
+static void enter(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
+    *op = (struct zr_op){.library = p->library,
+                         .hook = p->hook,
+                         .entry = (uint16_t)entry,
+                         .via = ZR_VIA_POOL,
+                         .admits = true,
+                         .pooled = true};
+    zr_op_begin(op);
 }
 
-static void leave_below(const struct below *was) {
-    zr_thread.inside = was->inside;
-    zr_thread.pooled = was->pooled;
-}
-
-/* The provider translates codes: what the driver said is noted where we see its call. */
-static ze_result_t provide(const struct pool *p, size_t size, size_t alignment, int *code, void **out) {
-    struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
-
-    zr_thread.refused = ZE_RESULT_SUCCESS;
-    zr_thread.limited = false;
+/* The provider translates codes: what the driver said, the call that arrives below has noted. */
+static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, size_t alignment, int *code,
+                           void **out) {
+    op->driver_code = ZE_RESULT_SUCCESS;
+    op->refused_by = ZR_REFUSED_BY_NOBODY;
     *code = umf.alloc(p->provider, size, alignment, out);
     if (likely(*code == 0))
         return ZE_RESULT_SUCCESS;
-    return zr_thread.refused ? (ze_result_t)zr_thread.refused : ZE_RESULT_ERROR_UNKNOWN;
+    return op->driver_code ? (ze_result_t)op->driver_code : ZE_RESULT_ERROR_UNKNOWN;
 }
 
 static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t alignment, int *code) {
-    struct zr_call call = {.hook = p->hook};
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
+    struct zr_room room;
     struct zr_block *b;
+    ze_result_t result;
     void *out = NULL;
-    ze_result_t result = ZR_WITH_ROOM(&call, p->number, provide(p, size, alignment, code, &out));
 
+    enter(&op, p, ZR_E_pool_malloc);
+    room = zr_room_begin(&op, p->number);
+    do {
+        result = provide(&op, p, size, alignment, code, &out);
+    } while (zr_room_again(&room, result));
+    if (op.above)
+        op.above->began = op.began;
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_policy_refused(&call, ZR_E_pool_malloc, p->number, size, result);
+        zr_policy_refused(&op, ZR_E_pool_malloc, p->number, size, result);
         return NULL;
     }
     b = zr_map_base(out);
@@ -109,8 +109,9 @@ static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t
 }
 
 static int provider_free(const struct pool *p, struct zr_block *b) {
-    struct below was __attribute__((cleanup(leave_below), unused)) = enter_below();
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
 
+    enter(&op, p, ZR_E_pool_free);
     return umf.free(p->provider, (void *)b->base, b->size);
 }
 
@@ -125,9 +126,10 @@ static void backing_free(void *arg, struct zr_block *b) {
 /* --- pools of ours ------------------------------------------------------------------------------------------------ */
 
 static void make_one(const struct pool *p, struct zr_practice *out) {
-    bool inside __attribute__((cleanup(zr_watch_stop), unused)) = zr_watch_start(out, PAGE);
+    struct zr_op op __attribute__((cleanup(zr_op_end)));
     void *ptr = NULL;
 
+    zr_watch_begin(&op, out, PAGE);
     if (umf.alloc(p->provider, PAGE, 0, &ptr) == 0)
         umf.free(p->provider, ptr, PAGE);
 }
@@ -272,29 +274,33 @@ static int initialize(void *provider, const void *params, void **out) {
 }
 
 static int finalize(void *pool) {
+    struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};
     struct pool *p = pool;
 
     zr_fork_check();
     if (zr_exiting()) /* a thread may still be inside */
         return UMF_SUCCESS;
+    enter(&op, p, ZR_E_pool_free);
     end(p);
     free(p);
     return UMF_SUCCESS;
 }
 
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment) {
+    struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};
     void *out = NULL;
     int code;
 
     if (zr_exiting()) /* nothing is registered any more */
         return umf.alloc(p->provider, size, alignment, &out) ? NULL : out;
+    enter(&op, p, entry);
     zr_fork_check();
     zr_control_check();
     zr_count_call(entry, ZR_VIA_POOL);
     if (unlikely(size == 0 || alignment & (alignment - 1)))
         code = UMF_INVALID_ARGUMENT;
     else if (unlikely(zr_host_refuses(size))) {
-        zr_shortage(NULL, ZR_CAUSE_FLOOR, entry, p->number, size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        zr_shortage(&op, ZR_CAUSE_FLOOR, entry, p->number, size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
         code = UMF_OUT_OF_HOST_MEMORY;
     } else
         code = serve(p, size, alignment, &out);
@@ -342,8 +348,11 @@ static int pool_usable(void *pool, const void *ptr, size_t *size) {
 }
 
 static int pool_free(void *pool, void *ptr) {
+    struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};
+
     if (unlikely(!ptr || zr_exiting()))
         return UMF_SUCCESS;
+    enter(&op, pool, ZR_E_pool_free);
     zr_fork_check();
     zr_control_check();
     zr_count_call(ZR_E_pool_free, ZR_VIA_POOL);
@@ -432,7 +441,7 @@ EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *p
 
     if (!real)
         return UMF_NOT_SUPPORTED;
-    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_thread.watch &&
+    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_watch_in_force() &&
         zr_library_who_now(caller) == ZR_WHO_RUNTIME && zr_route_wants_pool() && is_possible(ops->version, caller) &&
         real(&ours, provider, params, flags, pool) == UMF_SUCCESS)
         return UMF_SUCCESS;

@@ -70,7 +70,7 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
     if (route != ZR_AT_SYCL)
         return false;
     practice = zr_practice_of(runtime, r);
-    return practice && zr_route_alloc(practice, r->size, r->alignment, caller, out);
+    return practice && zr_route_alloc(practice, entry, r->size, r->alignment, caller, out);
 }
 
 #define ZR_SYCL(form_, entry, symbol, parameters, arguments, ...)                                                      \
@@ -95,11 +95,12 @@ static bool serve(const struct zr_runtime *runtime, enum zr_entry entry, const s
         const void *caller = __builtin_return_address(0);                                                              \
         struct zr_runtime *runtime = zr_runtime_called(ZR_E_free, caller);                                             \
         zr_function real;                                                                                              \
+        struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};                                      \
                                                                                                                        \
         if (unlikely(zr_config.check > ZR_CHECK_NONE) && runtime && runtime->ours &&                                   \
             zr_is_level_zero(runtime, &(struct zr_request){__VA_ARGS__}))                                              \
-            zr_policy_free_above(ptr);                                                                                 \
-        if (zr_route_free(ptr, caller))                                                                                \
+            zr_policy_free_above(&op, ptr);                                                                            \
+        if (zr_route_free(ptr, ZR_E_free, caller))                                                                     \
             return;                                                                                                    \
         real = zr_runtime_form(runtime, ZR_SYCL_##form, caller);                                                       \
         if (likely(real))                                                                                              \

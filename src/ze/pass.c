@@ -6,8 +6,8 @@
 
 #define ZR_ENTRY(name, table, index, minor, parameters, arguments)
 #define ZR_PASS(name, table, index, minor, parameters, arguments)                                                      \
-    ze_result_t zr_on_##name parameters {                                                                              \
-        ZR_ENTER(name, arguments);                                                                                     \
-        return ZR_DOWN(&call, name, 0, arguments);                                                                     \
+    ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                                                  \
+        ZR_ENTER_OR_RETURN(name, arguments);                                                                           \
+        return ZR_DOWN(&op, name, 0, arguments);                                                                       \
     }
 #include "base/entries.def"

@@ -3,35 +3,38 @@
 
 #include <string.h>
 
-ze_result_t zr_on_zeDeviceGet(ze_driver_handle_t driver, uint32_t *count, ze_device_handle_t *devices) {
-    ZR_ENTER(zeDeviceGet, (driver, count, devices));
+ze_result_t zr_on_zeDeviceGet(struct zr_arrival from, ze_driver_handle_t driver, uint32_t *count,
+                              ze_device_handle_t *devices) {
+    ZR_ENTER_OR_RETURN(zeDeviceGet, (driver, count, devices));
     uint32_t asked = count ? *count : 0;
-    ze_result_t result = ZR_DOWN(&call, zeDeviceGet, 0, (driver, count, devices));
+    ze_result_t result = ZR_DOWN(&op, zeDeviceGet, 0, (driver, count, devices));
     if (result == ZE_RESULT_SUCCESS && devices && asked) {
-        zr_device_seen(&call, devices, *count < asked ? *count : asked);
-        zr_note_driver(&call, driver);
+        zr_device_seen(&op, devices, *count < asked ? *count : asked);
+        zr_note_driver(&op, driver);
     }
     return result;
 }
 
-ze_result_t zr_on_zeDeviceGetSubDevices(ze_device_handle_t device, uint32_t *count, ze_device_handle_t *parts) {
-    ZR_ENTER(zeDeviceGetSubDevices, (device, count, parts));
+ze_result_t zr_on_zeDeviceGetSubDevices(struct zr_arrival from, ze_device_handle_t device, uint32_t *count,
+                                        ze_device_handle_t *parts) {
+    ZR_ENTER_OR_RETURN(zeDeviceGetSubDevices, (device, count, parts));
     uint32_t asked = count ? *count : 0;
-    ze_result_t result = ZR_DOWN(&call, zeDeviceGetSubDevices, 0, (device, count, parts));
+    ze_result_t result = ZR_DOWN(&op, zeDeviceGetSubDevices, 0, (device, count, parts));
     if (result == ZE_RESULT_SUCCESS && parts && asked)
-        zr_device_parts(&call, device, parts, *count < asked ? *count : asked);
+        zr_device_parts(&op, device, parts, *count < asked ? *count : asked);
     return result;
 }
 
 /* Caps the largest block at the limit. A chained structure may ask how much memory is free. */
-ze_result_t zr_on_zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t *properties) {
-    ZR_ENTER(zeDeviceGetProperties, (device, properties));
+ze_result_t zr_on_zeDeviceGetProperties(struct zr_arrival from, ze_device_handle_t device,
+                                        ze_device_properties_t *properties) {
+    ZR_ENTER_OR_RETURN(zeDeviceGetProperties, (device, properties));
     struct zr_ze_usable_memory *usable = zr_chained(properties, ZR_STYPE_DEVICE_USABLEMEM_SIZE);
     bool asks = usable || (properties && zr_config.limit.set);
-    unsigned number = asks ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
+    unsigned number = asks ? zr_device_number(&op, device) : ZR_UNKNOWN_DEVICE;
     if (usable && number != ZR_UNKNOWN_DEVICE)
         zr_policy_trim(number);
-    ze_result_t result = ZR_DOWN(&call, zeDeviceGetProperties, 0, (device, properties));
+    ze_result_t result = ZR_DOWN(&op, zeDeviceGetProperties, 0, (device, properties));
     if (result == ZE_RESULT_SUCCESS && asks)
         zr_limit_report(number, number == ZR_UNKNOWN_DEVICE ? NULL : &properties->maxMemAllocSize,
                         usable ? &usable->bytes : NULL);
@@ -51,16 +54,16 @@ static void report_region(unsigned number, ze_device_memory_properties_t *region
         zr_limit_report(number, NULL, &usable->bytes);
 }
 
-ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_t *count,
+ze_result_t zr_on_zeDeviceGetMemoryProperties(struct zr_arrival from, ze_device_handle_t device, uint32_t *count,
                                               ze_device_memory_properties_t *properties) {
-    ZR_ENTER(zeDeviceGetMemoryProperties, (device, count, properties));
+    ZR_ENTER_OR_RETURN(zeDeviceGetMemoryProperties, (device, count, properties));
     uint32_t regions = properties && count ? *count : 0;
     uint64_t total_left = UINT64_MAX, physical_left = UINT64_MAX;
-    unsigned number = regions ? zr_device_number(&call, device) : ZR_UNKNOWN_DEVICE;
+    unsigned number = regions ? zr_device_number(&op, device) : ZR_UNKNOWN_DEVICE;
     for (uint32_t i = 0; i < regions && number != ZR_UNKNOWN_DEVICE; i++)
         if (unlikely(zr_chained(&properties[i], ZR_STYPE_DEVICE_USABLEMEM_SIZE)))
             zr_policy_trim(number);
-    ze_result_t result = ZR_DOWN(&call, zeDeviceGetMemoryProperties, 0, (device, count, properties));
+    ze_result_t result = ZR_DOWN(&op, zeDeviceGetMemoryProperties, 0, (device, count, properties));
     if (result != ZE_RESULT_SUCCESS || number == ZR_UNKNOWN_DEVICE)
         return result;
     for (uint32_t i = 0; i < regions && i < *count; i++)
@@ -68,22 +71,23 @@ ze_result_t zr_on_zeDeviceGetMemoryProperties(ze_device_handle_t device, uint32_
     return result;
 }
 
-ze_result_t zr_on_zesDeviceEnumMemoryModules(zes_device_handle_t device, uint32_t *count, zes_mem_handle_t *modules) {
-    ZR_ENTER(zesDeviceEnumMemoryModules, (device, count, modules));
+ze_result_t zr_on_zesDeviceEnumMemoryModules(struct zr_arrival from, zes_device_handle_t device, uint32_t *count,
+                                             zes_mem_handle_t *modules) {
+    ZR_ENTER_OR_RETURN(zesDeviceEnumMemoryModules, (device, count, modules));
     uint32_t asked = count ? *count : 0;
-    ze_result_t result = ZR_DOWN(&call, zesDeviceEnumMemoryModules, 0, (device, count, modules));
+    ze_result_t result = ZR_DOWN(&op, zesDeviceEnumMemoryModules, 0, (device, count, modules));
     if (result == ZE_RESULT_SUCCESS && modules && asked)
-        zr_device_modules(&call, device, modules, *count < asked ? *count : asked);
+        zr_device_modules(&op, device, modules, *count < asked ? *count : asked);
     return result;
 }
 
-ze_result_t zr_on_zesMemoryGetState(zes_mem_handle_t memory, zes_mem_state_t *state) {
-    ZR_ENTER(zesMemoryGetState, (memory, state));
+ze_result_t zr_on_zesMemoryGetState(struct zr_arrival from, zes_mem_handle_t memory, zes_mem_state_t *state) {
+    ZR_ENTER_OR_RETURN(zesMemoryGetState, (memory, state));
     unsigned number;
     uint32_t among;
     if (!zr_device_of_module(memory, &number, &among) || number != ZR_UNKNOWN_DEVICE)
         zr_policy_trim(number);
-    ze_result_t result = ZR_DOWN(&call, zesMemoryGetState, 0, (memory, state));
+    ze_result_t result = ZR_DOWN(&op, zesMemoryGetState, 0, (memory, state));
     if (result == ZE_RESULT_SUCCESS && state)
         zr_limit_report_module(memory, &state->size, &state->free);
     return result;

@@ -31,12 +31,12 @@ static void remove_segment(void) {
 
 /* It was freed on a way that we did not see, so the driver gives its address out again. */
 START_TEST(a_block_at_the_address_of_another_takes_its_place_in_the_books) {
-    struct zr_call call = {0};
-    struct zr_key key = {.context = &call, .device = &key, .kind = ZR_KIND_DEVICE};
+    struct zr_op op = {0};
+    struct zr_key key = {.context = &op, .device = &key, .kind = ZR_KIND_DEVICE};
     char *address = (char *)(uintptr_t)0x500000000000;
     ck_assert(zr_stats_open());
-    ck_assert_ptr_nonnull(zr_registry_add(&call, &key, address, 4 * MIB, 4 * MIB, 0));
-    ck_assert_ptr_nonnull(zr_registry_add(&call, &key, address, MIB, MIB, 0));
+    ck_assert_ptr_nonnull(zr_registry_add(&op, &key, address, 4 * MIB, 4 * MIB, 0));
+    ck_assert_ptr_nonnull(zr_registry_add(&op, &key, address, MIB, MIB, 0));
     ck_assert_uint_eq(value("allocated_bytes.all.current"), MIB);
     ck_assert_uint_eq(value("allocation.all.current"), 1);
     zr_registry_gone(zr_registry_take(address));
