@@ -204,6 +204,8 @@ $(B)/test/driver/%: test/driver/prog_%.c
 tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
   $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 
+include test/turnstile/turnstile.mk
+
 # --- three tiers: a suite's first lines say which one it is in (test/run); T="NAMES" runs suites of any -------
 #: check      before a commit: unit and process suites, pages and screens; no network, under a minute
 check: tests

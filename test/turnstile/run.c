@@ -1,0 +1,128 @@
+/* One seed: its program, its threads, and what is looked at when they have ended. */
+#include "program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_STEPS = 20000, MOST_ATOMIC_STEPS = 2000000 };
+
+unsigned plan_threads(const struct plan *p) {
+    return 2 + (unsigned)(ts_mix(p->seed * 3 + 1) % 3);
+}
+
+unsigned plan_operations(const struct plan *p, unsigned thread) {
+    return 4 + (unsigned)(ts_mix(p->seed * 5 + thread) % 20);
+}
+
+static uint64_t stream_of(const struct plan *p, unsigned thread, unsigned index) {
+    return ts_mix(p->seed * 7 + ts_mix(thread * 64 + index));
+}
+
+static bool is_allowed(const struct plan *p, unsigned kind) {
+    const struct operation *o = &operations[kind];
+
+    return (p->setting->flags & o->needs) == o->needs && !(p->setting->flags & o->not_with);
+}
+
+unsigned plan_kind(const struct plan *p, unsigned thread, unsigned index) {
+    unsigned total = 0, at;
+
+    for (unsigned k = 0; k < operation_count; k++)
+        total += operations[k].weight;
+    at = (unsigned)(ts_mix(stream_of(p, thread, index)) % total);
+    for (unsigned k = 0; k < operation_count; k++) {
+        if (at < operations[k].weight)
+            return is_allowed(p, k) ? k : operation_count;
+        at -= operations[k].weight;
+    }
+    return operation_count;
+}
+
+struct part {
+    const struct plan *plan;
+    unsigned thread;
+};
+
+static void run_thread(void *arg) {
+    const struct part *part = arg;
+    const struct plan *p = part->plan;
+
+    for (unsigned i = 0; i < plan_operations(p, part->thread); i++) {
+        unsigned kind = plan_kind(p, part->thread, i);
+        struct actor a = {.random = stream_of(p, part->thread, i), .thread = part->thread, .index = i};
+
+        if (kind == operation_count || p->left_out[part->thread] >> i & 1 || p->kinds_left_out >> kind & 1)
+            continue;
+        operations[kind].act(&a);
+        ts_operation(i, NULL);
+    }
+}
+
+static void set_root(const struct setting *setting) {
+    char path[160];
+    const char *root = getenv("TURNSTILE_ROOM");
+
+    if (!root || !(setting->flags & AUTO))
+        return;
+    setenv("ZEROUTE_ROOT", root, 1);
+    snprintf(path, sizeof path, "%s/proc/%d", root, getpid());
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/proc/%d/fdinfo", root, getpid());
+    mkdir(path, 0700);
+    snprintf(ts_driver.kernel, sizeof ts_driver.kernel, "%s", path);
+    ts_driver.fdinfo = setting->flags & FDINFO;
+    ts_kernel_tells();
+}
+
+static void set_conf(const struct setting *setting) {
+    char conf[512];
+    const char *at = strstr(setting->conf, "%R"), *room = getenv("TURNSTILE_ROOM");
+
+    if (at)
+        snprintf(conf, sizeof conf, "%.*s%s/record%s", (int)(at - setting->conf), setting->conf, room ? room : "/tmp",
+                 at + 2);
+    else
+        snprintf(conf, sizeof conf, "%s", setting->conf);
+    setenv("ZEROUTE_CONF", conf, 1);
+}
+
+void prepare(const struct setting *setting, uint64_t seed) {
+    ts_driver_begin(seed);
+    ts_driver.most = setting->limit;
+    set_conf(setting);
+    set_root(setting);
+    truth_begin(setting);
+    ts_last_words = segment_unlink;
+}
+
+void run_plan(const struct plan *p) {
+    enum ts_strategy strategy = (enum ts_strategy)(ts_mix(p->seed + 99) % TS_STRATEGIES);
+    struct part parts[MOST_THREADS];
+    int thread[MOST_THREADS];
+    unsigned count = plan_threads(p);
+
+    prepare(p->setting, p->seed);
+    ts_atomics = p->atomics;
+    ts_begin(p->seed, strategy, p->atomics ? MOST_ATOMIC_STEPS : MOST_STEPS);
+    program_opens();
+    for (unsigned t = 0; t < count; t++) {
+        parts[t] = (struct part){p, t};
+        thread[t] = p->threads_left_out >> t & 1 ? -1 : ts_start(run_thread, &parts[t], t + 1);
+    }
+    for (unsigned t = 0; t < count; t++)
+        if (thread[t] >= 0)
+            ts_join(thread[t]);
+    ts_operation(MOST_OPERATIONS, "at rest");
+    ts_driver.refuse_alloc = ts_driver.refuse_free = 0;
+    rest_compare("at rest", false);
+    program_closes();
+    rest_compare("with everything freed", true);
+    truth_check_answers();
+    ts_operation(MOST_OPERATIONS, "the end of the process");
+    ts_shared->ended = 1;
+    segment_unlink(); /* it would stay, for those who ask what finished processes had */
+    exit(0);
+}
