@@ -405,6 +405,28 @@ START_TEST(the_page_in_a_browser_shows_the_figures_of_the_json) {
         dots++;
     }
     ck_assert_uint_eq(dots, 12);
+    /* and every arm has its median there, with the interval */
+    for (size_t arm = 0; arm < 2; arm++) {
+        const json_t *of = metric("wall", arm), *interval_of = json_object_get(of, "median_interval");
+        const char *shown[] = {"data-median=\"", "data-low=\"", "data-high=\""};
+        double expected[] = {zr_json_get_number(of, "median"), json_number_value(json_array_get(interval_of, 0)),
+                             json_number_value(json_array_get(interval_of, 1))};
+        char group[64];
+
+        snprintf(group, sizeof group, "class=\"interval arm%zu\"", arm);
+        const char *at = strstr(plot, group);
+        ck_assert_ptr_nonnull(at);
+        for (size_t i = 0; i < 3; i++) {
+            const char *value = strstr(at, shown[i]);
+            ck_assert_ptr_nonnull(value);
+            ck_assert_double_eq(strtod(value + strlen(shown[i]), NULL), expected[i]);
+        }
+    }
+    /* what the host's other figures say as the mirror does is folded away */
+    const char *folded = strstr(out, "Other figures of the host: they change as host.mirror does");
+    ck_assert_ptr_nonnull(folded);
+    const char *row_of_active = strstr(out, "data-metric=\"host.gpu_active\"");
+    ck_assert(row_of_active && row_of_active > folded);
     says(out, "data-memory=\"0\"");
     says(out, "data-memory=\"1\"");
     says(out, "<polyline");

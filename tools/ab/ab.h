@@ -291,7 +291,8 @@ struct zr_ab_report_metric {
     size_t index; /* in struct zr_ab */
     const char *name, *help;
     bool primary, drifts;
-    bool same; /* in every run: the first cell says it all */
+    bool same;   /* in every run: the first cell says it all */
+    bool folded; /* tells what host.mirror tells: reports show it apart */
     struct zr_ab_report_cell cell[ZR_AB_ARMS];
 };
 struct zr_ab_report_line {
@@ -421,8 +422,8 @@ void zr_ab_allow(struct zr_ab *ab, const char *what); /* --allow */
 /* --- svg.c: drawings of the page, plain SVG; colours come from its style sheet ---------------- */
 /* Prints a text with <, >, & and quotes escaped. */
 void zr_html_text(FILE *f, const char *s);
-/* Draws one metric run by run, in the order of time, with the median of each arm. */
-void zr_svg_runs(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric);
+/* Draws a dot for each run of one metric, a line for each arm, with the median and its 95 % interval. */
+void zr_svg_dots(FILE *f, const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric);
 /* Draws memory over time of one run, on axes that all arms share. */
 void zr_svg_memory(FILE *f, const struct zr_ab_run *run, double base_available, double base_active, double most_seconds,
                    double most_bytes);

@@ -129,6 +129,27 @@ static bool is_dull(const struct zr_ab *ab, const struct zr_ab_row *row) {
     return row->constant;
 }
 
+/* Measured beside the mirror, of the same pages: a row of its own where it changes otherwise. */
+static bool is_like_mirror(const struct zr_ab_report *r, size_t metric) {
+    static const char *const host[] = {"host.gpu_active", "host.available_drop", "host.imports",
+                                       "host.per_device_byte"};
+    size_t mirror = zr_ab_metric_index(r->ab, "host.mirror");
+    bool of_host = false;
+
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++) {
+        const char *end = r->ab->metric[metric].name + strlen(host[i]); /* host.imports.0000:03:00.0 is one of them */
+        of_host =
+            of_host || (strncmp(r->ab->metric[metric].name, host[i], strlen(host[i])) == 0 && (!*end || *end == '.'));
+    }
+    if (!of_host || mirror >= r->ab->n_metrics || !r->an->row[mirror].measured || r->an->row[metric].primary ||
+        is_dull(r->ab, &r->an->row[mirror]))
+        return false;
+    for (size_t a = 1; a < r->n_arms; a++)
+        if (r->an->row[metric].arm[a].outcome != r->an->row[mirror].arm[a].outcome)
+            return false;
+    return true;
+}
+
 /* The primary metric first. */
 static void say_metrics(struct zr_ab_report *r) {
     r->metric = zr_ab_more(NULL, r->ab->n_metrics, sizeof(*r->metric));
@@ -143,7 +164,8 @@ static void say_metrics(struct zr_ab_report *r) {
                                                  .help = r->ab->metric[m].help,
                                                  .primary = row->primary,
                                                  .same = row->constant && !row->primary,
-                                                 .drifts = row->drifts};
+                                                 .drifts = row->drifts,
+                                                 .folded = is_like_mirror(r, m)};
             for (size_t a = 0; a < r->n_arms; a++)
                 say_cell(r, m, a, &said->cell[a]);
         }

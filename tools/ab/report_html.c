@@ -23,7 +23,7 @@ static const char style[] =
     "ui-monospace,monospace;"
     "overflow-wrap:anywhere}.soft,.other,.note,.advice{color:var(--soft)}.verdict{border-left:5px solid var(--good);"
     "background:var(--goodbg);padding:12px 16px;margin:18px 0;border-radius:4px}"
-    ".verdict.none{border-color:var(--bad);background:var(--badbg)}.verdict strong{font-size:17px}"
+    ".verdict p.verdict{border:0;background:none;margin:6px 0;padding:0;font-weight:600}.verdict.none{border-color:var(--bad);background:var(--badbg)}.verdict strong{font-size:17px}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-"
     "nums}"
     "th,td{text-align:left;padding:4px 10px 4px 0;border-bottom:1px solid "
@@ -35,14 +35,14 @@ static const char style[] =
     ".tag{font-size:12px;padding:1px 7px;border-radius:9px;background:var(--card);border:1px solid "
     "var(--line)}"
     ".tag.bad{color:var(--bad);border-color:var(--bad)}.plots{display:grid;gap:14px;"
-    "grid-template-columns:repeat(auto-fill,minmax(320px,1fr))}figure{margin:0;background:var(--"
+    "grid-template-columns:repeat(auto-fill,minmax(400px,1fr))}figure{margin:0;background:var(--"
     "card);"
     "border:1px solid var(--line);border-radius:6px;padding:8px "
     "10px}figcaption{font-size:13px;font-weight:600}"
     "svg{width:100%;height:auto;display:block}.grid{stroke:var(--line)}.axis{stroke:var(--soft)}"
     ".tick{fill:var(--soft);font-size:11px}.dot{fill:currentColor;fill-opacity:.75}"
-    ".median{stroke:currentColor;stroke-dasharray:5 "
-    "4;stroke-width:1.4}.line{fill:none;stroke-width:2}"
+    ".interval line,.interval path{stroke:currentColor;stroke-width:1.6;fill:none}.interval .median{stroke-width:3}"
+    ".tick.name{fill:currentColor;font-weight:600}.line{fill:none;stroke-width:2}"
     ".arm0{color:var(--c0)}.arm1{color:var(--c1)}.arm2{color:var(--c2)}.arm3{color:var(--c3)}"
     ".arm4{color:var(--c4)}.arm5{color:var(--c5)}.arm6{color:var(--c6)}.arm7{color:var(--c7)}"
     ".active{stroke:var(--c1);color:var(--c1)}.drop{stroke:var(--c3);color:var(--c3)}"
@@ -216,37 +216,63 @@ static void figure_row(FILE *f, const struct zr_ab_report *r, const struct zr_ab
             c->change_interval, c->p, c->outcome);
 }
 
-static void figures(FILE *f, const struct zr_ab_report *r) {
-    fputs("<h2>Figures</h2><div class=\"wide\"><table><tr><th>metric</th><th>arm</th><th class=\"n\">median</th>"
-          "<th class=\"n\">95 % interval</th><th class=\"n\">change</th><th class=\"n\">95 % interval</th>"
-          "<th class=\"n\">p</th><th></th></tr>\n",
-          f);
+static void figure_rows(FILE *f, const struct zr_ab_report *r, bool folded) {
     for (size_t i = 0; i < r->n_metrics; i++)
-        for (size_t a = 0; a < (r->metric[i].same ? 1 : r->n_arms); a++)
+        for (size_t a = 0; r->metric[i].folded == folded && a < (r->metric[i].same ? 1 : r->n_arms); a++)
             figure_row(f, r, &r->metric[i], a);
+}
+
+static size_t folded_metrics(const struct zr_ab_report *r) {
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n_metrics; i++)
+        n += r->metric[i].folded;
+    return n;
+}
+
+static void figures(FILE *f, const struct zr_ab_report *r) {
+    static const char head[] = "<div class=\"wide\"><table><tr><th>metric</th><th>arm</th><th class=\"n\">median</th>"
+                               "<th class=\"n\">95 % interval</th><th class=\"n\">change</th>"
+                               "<th class=\"n\">95 % interval</th><th class=\"n\">p</th><th></th></tr>\n";
+
+    fprintf(f, "<h2>Figures</h2>%s", head);
+    figure_rows(f, r, false);
     fprintf(f, "</table></div><p class=\"soft\">%s</p>\n", r->footnote);
+    if (folded_metrics(r)) {
+        fprintf(f, "<details><summary>Other figures of the host: they change as host.mirror does</summary>%s", head);
+        figure_rows(f, r, true);
+        fputs("</table></div></details>\n", f);
+    }
+}
+
+static void plot(FILE *f, const struct zr_ab_report *r, const struct zr_ab_report_metric *m) {
+    fputs("<figure data-plot=\"", f);
+    zr_html_text(f, m->name);
+    fputs("\"><figcaption>", f);
+    zr_html_text(f, m->name);
+    fputc(' ', f);
+    element(f, "span class=\"soft\"", m->help);
+    fputs("</figcaption>", f);
+    zr_svg_dots(f, r->ab, r->an, m->index);
+    fputs("</figure>\n", f);
 }
 
 static void plots(FILE *f, const struct zr_ab_report *r) {
-    fputs("<h2>Run by run</h2><p class=\"key\">", f);
-    for (size_t a = 0; a < r->n_arms; a++) {
-        fprintf(f, "<b class=\"arm%zu\">", a % 8);
-        zr_html_text(f, r->arm[a].name);
-        fputs("</b>", f);
-    }
-    fputs("dashed: median</p><div class=\"plots\">", f);
-    for (size_t i = 0; i < r->n_metrics; i++) {
-        fputs("<figure data-plot=\"", f);
-        zr_html_text(f, r->metric[i].name);
-        fputs("\"><figcaption>", f);
-        zr_html_text(f, r->metric[i].name);
-        fputc(' ', f);
-        element(f, "span class=\"soft\"", r->metric[i].help);
-        fputs("</figcaption>", f);
-        zr_svg_runs(f, r->ab, r->an, r->metric[i].index);
-        fputs("</figure>\n", f);
-    }
+    fputs("<h2>Every run</h2><p class=\"soft\">A dot is a run, its number and value in the tip. The line below the "
+          "dots is "
+          "the 95 % interval of the median.</p><div class=\"plots\">",
+          f);
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (!r->metric[i].same && !r->metric[i].folded)
+            plot(f, r, &r->metric[i]);
     fputs("</div>\n", f);
+    if (!folded_metrics(r))
+        return;
+    fputs("<details><summary>Other figures of the host</summary><div class=\"plots\">", f);
+    for (size_t i = 0; i < r->n_metrics; i++)
+        if (r->metric[i].folded && !r->metric[i].same)
+            plot(f, r, &r->metric[i]);
+    fputs("</div></details>\n", f);
 }
 
 /* The run of an arm whose wall time is nearest to the median, among those that were sampled. */

@@ -120,9 +120,17 @@ static void below(struct zr_table *t, const struct zr_ab_report *r, const struct
     }
 }
 
+/* Adds a name to a list in one line. */
+static void list_name(char **list, const char *name) {
+    char *longer = zr_ab_text("%s%s%s", *list ? *list : "", *list ? ", " : "", name);
+
+    free(*list);
+    *list = longer;
+}
+
 static void figures(FILE *f, const struct zr_ab_report *r) {
     bool two = r->n_arms == 2 && !r->ab->n_factors, doubts = false;
-    char *dull = NULL, label[2][16];
+    char *dull = NULL, *folded = NULL, label[2][16];
     struct zr_table *t;
 
     if (!r->n_metrics)
@@ -134,9 +142,11 @@ static void figures(FILE *f, const struct zr_ab_report *r) {
     for (size_t i = 0; i < r->n_metrics; i++) {
         const struct zr_ab_report_metric *m = &r->metric[i];
         if (!is_noteworthy(r, m)) {
-            char *longer = zr_ab_text("%s%s%s", dull ? dull : "", dull ? ", " : "", m->name);
-            free(dull);
-            dull = longer;
+            list_name(&dull, m->name);
+            continue;
+        }
+        if (m->folded && !r->verbose) {
+            list_name(&folded, m->name);
             continue;
         }
         for (size_t a = 1; a < r->n_arms; a++)
@@ -150,7 +160,10 @@ static void figures(FILE *f, const struct zr_ab_report *r) {
     zr_table_print(t, f, zr_colour(f));
     if (dull)
         say(f, 0, "No difference: ", dull);
+    if (folded)
+        say(f, 0, "As host.mirror: ", folded);
     free(dull);
+    free(folded);
     if (doubts)
         fputs("?: more runs will tell\n", f);
     if (*r->footnote)
