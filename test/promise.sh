@@ -22,6 +22,16 @@ promise() {
     esac
 }
 
+# verdict NAME CODE: counts a check that was made already, by its exit code.
+verdict() {
+    if [ "$2" = 0 ]; then
+        promises_kept=$((promises_kept + 1))
+    else
+        promises_broken=$((promises_broken + 1))
+        echo "BROKEN: $1"
+    fi
+}
+
 kept() {
     echo "$promises_kept passed, $promises_broken failed, $promises_skipped skipped"
     [ "$promises_broken" = 0 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The docs say what the tables say: every setting and preset is in the man page with its values, default and help, and
-# in doc/settings.md; the fields that doc/statistics.md names exist, every benchmark is in doc/performance.md; every
-# command has a page and is completed. Links lead somewhere, and the tests that CONTRIBUTING.md names exist.
+# in doc/settings.md; doc/statistics.md has every field, every benchmark is in doc/performance.md; every
+# command has a page and is completed. Links lead somewhere, and the tests that test/promises.md names exist.
 # With --man: writes the settings of man/zeroute-run.1 and the commands of man/zeroute.1 as their tables have them.
 # Tier: check.
 set -u
@@ -22,15 +22,7 @@ if [ "${1:-}" = --man ]; then
     done < <("$B/zeroute" --list commands) | replace man/zeroute.1 COMMANDS ENVIRONMENT
     exit
 fi
-passed=0 failed=0
-promise() {
-    if [ "$2" = 0 ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $1"
-    fi
-}
+. test/promise.sh
 contains() {
     grep -qF -- "$2" "$1"
 }
@@ -38,99 +30,69 @@ contains() {
 while IFS=$'\t' read -r name values default help; do
     contains man/zeroute-run.1 ".BI \\-\\-${name//_/\\-} \" $values\"" &&
         contains man/zeroute-run.1 "$help (default $default)"
-    promise "man/zeroute-run.1 describes $name as settings.def does" $?
+    verdict "man/zeroute-run.1 describes $name as settings.def does" $?
     documented=$(grep "^| \`$name\` | " doc/settings.md | cut -d'|' -f3)
     [ -n "$documented" ]
-    promise "doc/settings.md describes $name" $?
+    verdict "doc/settings.md describes $name" $?
     for value in $(tr '|' '\n' <<<"$values" | grep -x '[a-z0-9]*'); do
         grep -qw "$value" <<<"$documented"
-        promise "doc/settings.md has the value $value of $name" $?
+        verdict "doc/settings.md has the value $value of $name" $?
     done
 done < <("$B/zeroute" --list settings)
 while IFS=$'\t' read -r name settings help; do
     contains doc/settings.md "| \`$name\` | \`$settings\` |"
-    promise "doc/settings.md has the preset $name as settings.def does" $?
+    verdict "doc/settings.md has the preset $name as settings.def does" $?
     tr '\n' ' ' <man/zeroute-run.1 | grep -qF ".B $name ($help"
-    promise "man/zeroute-run.1 describes the preset $name as settings.def does" $?
+    verdict "man/zeroute-run.1 describes the preset $name as settings.def does" $?
 done < <("$B/zeroute" --list presets)
 while IFS=$'\t' read -r name help; do
     grep -A1 -F ".BR zeroute\\-${name//-/\\-} (1)" man/zeroute.1 | grep -qxF "$help"
-    promise "man/zeroute.1 lists $name as commands.def does" $?
+    verdict "man/zeroute.1 lists $name as commands.def does" $?
     [ -f "man/zeroute-$name.1" ]
-    promise "there is a man page for $name" $?
+    verdict "there is a man page for $name" $?
     "$B/zeroute" "$name" --help | grep -qi example
-    promise "zeroute $name --help has examples" $?
+    verdict "zeroute $name --help has examples" $?
     wide=$("$B/zeroute" "$name" --help | awk 'length > 80')
     [ -z "$wide" ]
-    promise "zeroute $name --help fits 80 columns: $wide" $?
+    verdict "zeroute $name --help fits 80 columns: $wide" $?
 done < <("$B/zeroute" --list commands)
 wide=$("$B/zeroute" --help | awk 'length > 80')
 [ -z "$wide" ]
-promise "zeroute --help fits 80 columns: $wide" $?
+verdict "zeroute --help fits 80 columns: $wide" $?
 for page in man/*.1; do
     grep -qx '.SH EXAMPLES' "$page"
-    promise "$page has examples" $?
+    verdict "$page has examples" $?
     if command -v man >/dev/null; then
         warnings=$(LC_ALL=C.UTF-8 MANWIDTH=100 man --warnings -l -E UTF-8 -Tutf8 -Z "$page" 2>&1 >/dev/null)
         [ -z "$warnings" ]
-        promise "$page is clean roff: $warnings" $?
+        verdict "$page is clean roff: $warnings" $?
     fi
 done
 
-# A field that doc/statistics.md names is there, if others of its family are. What it leaves out, `stat --fields` tells.
-mapfile -t fields < <(
-    grep -oE 'ZR_(COUNTER|GAUGE|TEXT)\([A-Z_0-9]+, "[a-z0-9_.]+[a-z0-9]"' src/stats/fields.def | cut -d'"' -f2
-    grep -oE '"ipc\.open"' src/stats/fields.c | tr -d '"'
-    sed -nE 's/.*ZR_FINDING\([A-Z_]+, "([^"]*)".*/check.\1/p' src/check/check.h)
-while read -r name; do
-    [[ " ${fields[*]}" == *" ${name%%.*}."* ]] || continue
-    found=1
-    for field in "${fields[@]}"; do
-        # shellcheck disable=SC2053 # a pattern
-        [[ $field != $name ]] || found=0
-    done
-    promise "doc/statistics.md names the field $name, which exists" $found
-done < <(grep -oE '`[A-Za-z0-9_.{},*]+`' doc/statistics.md | tr -d '`' | grep -F . | grep -v '\.[A-Z]' |
-    while read -r p; do
-        (set -f && eval "printf '%s\n' $p") # letters, digits and _.{},* only: braces are expanded and nothing else
-    done | sort -u)
+promise "doc/statistics.md has the fields that a process shows, and no others" python3 test/process/fields.py "$B"
 
 for bench in test/bench/bench_*; do
     [ -x "$bench" ] || continue
     contains doc/performance.md "| \`${bench##*/bench_}\` |"
-    promise "doc/performance.md has the benchmark ${bench##*/}" $?
+    verdict "doc/performance.md has the benchmark ${bench##*/}" $?
 done
 
-# Pages in Markdown: links lead to a file that is there, old words are gone.
-for page in README.md CONTRIBUTING.md doc/*.md test/README.md; do
+for page in README.md CONTRIBUTING.md SECURITY.md doc/*.md test/*.md tools/bed/*/README.md; do
     while read -r link; do
         [ -e "$(dirname "$page")/${link%%#*}" ]
-        promise "$page: the link to $link leads somewhere" $?
+        verdict "$page: the link to $link leads somewhere" $?
     done < <(grep -oE '\]\([^)]+\)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?:\|^#')
 done
-for page in README.md doc/*.md man/*.1; do
-    ! grep -nwE 'knobs?|doors?|withheld|vouched' "$page"
-    promise "$page has no word of old" $?
-done
-stumbles='so that the answer holds|tells no GPUActive|memory.* that nobody owns|held from the driver|NOT BY DECLARATION'
-! grep -rnE "$stumbles|: there is none\"" tools/*.c tools/*/*.c tools/*/*.def src/*/*.c man doc README.md
-promise "no phrase is left that a native reader stumbles over" $?
-head -n 20 README.md | tr '\n' ' ' | grep -q 'No figure from a physical card is claimed'
-promise "README.md says near its top where its figures come from" $?
-head -n 8 README.md | grep -q '^!\[.*(doc/pictures/'
-promise "README.md begins with its picture" $?
-[ "$(wc -w <README.md)" -lt 1200 ]
-promise "README.md has less than 1200 words" $?
 
 # The ways that doc/architecture.md describes: every function and every file on them exists.
 while read -r name; do
     grep -qrE "\\b$name\\b" src
-    promise "doc/architecture.md names $name, which is in src/" $?
+    verdict "doc/architecture.md names $name, which is in src/" $?
 done < <(sed -n '/^## The way of a call/,/^## Locks/p' doc/architecture.md | grep -oE '`[^`]+`' |
     grep -oE '\b(zr|ZR)_[A-Za-z_]+|\b[a-z]+_[a-z_]+\b' | sort -u)
 while read -r name; do
     compgen -G "src/*/$name" >/dev/null || compgen -G "src/$name" >/dev/null || [ -e "$name" ]
-    promise "doc/architecture.md names the file $name, which exists" $?
+    verdict "doc/architecture.md names the file $name, which exists" $?
 done < <(grep -oE '`[a-z_/]+\.(c|h|def|sh)`' doc/architecture.md | tr -d '`' | sort -u)
 
 # A row of the promises: `test_SUITE` and after it tests of that suite.
@@ -139,15 +101,14 @@ while read -r word; do
     test_*)
         suite=$(echo test/*/"$word".c test/*/"$word".sh | tr ' ' '\n' | grep -v '\*')
         [ -n "$suite" ]
-        promise "CONTRIBUTING.md names the suite $word, which exists" $?
+        verdict "test/promises.md names the suite $word, which exists" $?
         ;;
     *)
         # shellcheck disable=SC2086 # one file or several
         [ -n "$suite" ] && grep -qw -- "$word" $suite
-        promise "CONTRIBUTING.md names the test $word of ${suite##*/}, which exists" $?
+        verdict "test/promises.md names the test $word of ${suite##*/}, which exists" $?
         ;;
     esac
-done < <(grep -E '^\|.*`test_' CONTRIBUTING.md | sed 's/.*| \(`test_.*\) |$/\1/' | grep -oE '`[a-z_0-9]+`' | tr -d '`')
+done < <(grep -E '^\|.*`test_' test/promises.md | sed 's/.*| \(`test_.*\) |$/\1/' | grep -oE '`[a-z_0-9]+`' | tr -d '`')
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+kept
