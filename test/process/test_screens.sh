@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Screens of the main commands at 80 columns, as test/golden has them, with volatile figures masked.
-# UPDATE=1 test/process/test_screens.sh writes them anew: look at the difference before it is committed.
+# Screens of the main commands at 80 columns are those of test/golden, where figures that differ from run to run are
+# masked. UPDATE=1 test/process/test_screens.sh writes them anew: git diff shows what changed.
 # Tier: check.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 B=${B:-build}
 export COLUMNS=80 NO_COLOR=1
 unset ZEROUTE_CONF ZEROUTE_CONF_FILE ZEROUTE_ROOT ZEROUTE_RUN
-make -s B="$B" "$B/demo" || exit 1
-passed=0 failed=0
+. test/promise.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sim=--sim=devices:2,mirror:on
@@ -31,25 +30,20 @@ mask() {
         -e 's/^( *[0-9]+ +[0-9.]+ MiB .*) [0-9.]+ [KM]iB +([0-9.]+ MiB)$/\1 RSS \2/; s/ +$//; s/^ +pid/pid/' | tr -s ' '
 }
 
-# screen NAME COMMAND...: its output, both streams, against test/golden/NAME.txt; no line is wider than 80.
+# screen NAME COMMAND...: its output, both streams, is test/golden/NAME.txt, and no line is wider than 80.
 screen() {
     local name=$1 wide
     shift
-    : >"$work/diff.txt"
     "$@" >"$work/$name" 2>&1
-    wide=$(awk 'length > 80' "$work/$name" | sed "s|$PWD/||g" | awk 'length > 80')
-    [ -z "${UPDATE:-}" ] || sed -E "s|$PWD/||g; s|$work/||g" "$work/$name" >"test/golden/$name.txt"
-    if [ -z "$wide" ] && diff <(mask <"test/golden/$name.txt") <(mask <"$work/$name") >"$work/diff.txt"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: the screen $name${wide:+, wider than 80 columns: $wide}"
-        cat "$work/diff.txt"
-    fi
+    wide=$(sed "s|$PWD/||g" "$work/$name" | awk 'length > 80')
+    verdict "the screen $name fits 80 columns: $wide" "${#wide}"
+    mask <"$work/$name" >"$work/$name.txt"
+    [ -z "${UPDATE:-}" ] || cp "$work/$name.txt" "test/golden/$name.txt"
+    promise "the screen $name (- test/golden, + now)" diff -u "test/golden/$name.txt" "$work/$name.txt"
 }
 
 # The part of a comparison that does not hang on how busy the machine is.
-verdict() {
+verdict_of_ab() {
     "$@" | sed -n '1,/^Verdict/p; s/; wall time.*//; /^  Host RAM/p'
 }
 # A process that holds memory while it is looked at.
@@ -87,6 +81,5 @@ screen stat held stat_of_held
 screen doctor held doctor_of_held
 screen mirror-test "$Z" mirror-test --sim --step 16MiB --count 4 --keep 256MiB
 screen mirror-test-all "$Z" mirror-test --sim --all --step 16MiB --count 4 --keep 256MiB
-screen ab verdict "$Z" ab $sim --runs 5 --settle 1 --quiet --a observe --b mitigate -- "$B/demo" 2
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed -eq 0 ]
+screen ab verdict_of_ab "$Z" ab $sim --runs 5 --settle 1 --quiet --a observe --b mitigate -- "$B/demo" 2
+kept
