@@ -1,6 +1,7 @@
 /* The command: finds the subcommand, and says what there is. */
 #include "base/settings.h"
 #include "common/common.h"
+#include "outside/outside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,8 @@ int main(int argc, char **argv) {
     int code = command(argc, argv, &name);
     if (json && code != 0 && !zr_json_begun)
         json_of_failure(code);
+    fflush(stdout);
+    zr_outside_complain(stderr);
     /* `run` has said so itself, and its exit code is the program's. */
     if ((fflush(stdout) || ferror(stdout)) && strcmp(name, "run") != 0) {
         zr_complain(name, "cannot write the output"); /* errno is that of a later call by now */

@@ -1,5 +1,6 @@
 /* What a run left behind: the segments of its processes, added up; and what the machine is. */
 #include "ab/ab.h"
+#include "outside/outside.h"
 #include "stat/stat.h"
 
 #include <math.h>
@@ -156,15 +157,16 @@ static void field_metrics(struct zr_ab *ab, struct zr_ab_run *run) {
 }
 
 bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
-    struct zeroute_list *list = zeroute_list_new();
+    struct zr_look look;
     struct zeroute_snapshot *sum = NULL;
     uint64_t calls = 0;
     char why[256];
 
-    for (size_t i = 0; list && i < list->count; i++) {
-        if (!zr_run_owns(&list->process[i], name))
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    for (size_t i = 0; i < look.count; i++) {
+        if (!zr_run_owns(&look.process[i], name))
             continue;
-        struct zeroute_snapshot *s = zeroute_snapshot_new(&list->process[i], why, sizeof(why));
+        struct zeroute_snapshot *s = zr_outside_snapshot(&look.process[i], why, sizeof(why));
         if (!s)
             continue;
         for (size_t f = 0; f < s->fact_count; f++)
@@ -175,7 +177,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
         } else {
             sum = s;
         }
-        zr_gc_remove(&list->process[i], false);
+        zr_gc_remove(&look.process[i], false);
     }
     if (sum) {
         calls = zr_total(sum, "calls.");
@@ -184,7 +186,7 @@ bool zr_ab_collect(struct zr_ab *ab, struct zr_ab_run *run, const char *name) {
         field_metrics(ab, run);
     }
     zeroute_snapshot_free(sum);
-    zeroute_list_free(list);
+    zr_look_free(&look);
     return calls > 0;
 }
 

@@ -1,12 +1,15 @@
 /* Memory seen from outside: samples while a run is under way, and the baseline between runs. */
 #include "ab/ab.h"
 #include "common/common.h"
+#include "outside/outside.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { CHILDREN = 1024 };
 
 static double known(uint64_t v) {
     return v == ZR_ABSENT ? NAN : (double)v;
@@ -39,10 +42,9 @@ static bool of_the_stack(const char *name) {
 
 /* Without the preload, /proc/PID/maps tells which libraries are loaded. */
 static void see_libraries(struct zr_ab_watch *w, pid_t pid) {
-    char path[64], *text, *rest, *line;
+    char *text, *rest, *line;
 
-    snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-    text = rest = zr_read_whole(path, NULL);
+    text = rest = zr_outside_text(pid, ZR_FILE_MAPS, ZR_OUTSIDE_MOST, NULL);
     while (text && (line = strsep(&rest, "\n"))) {
         char *file = strchr(line, '/'), *name = file ? strrchr(file, '/') + 1 : NULL;
         if (!name || !of_the_stack(name))
@@ -57,9 +59,9 @@ static void see_libraries(struct zr_ab_watch *w, pid_t pid) {
 /* One process and all below it, added to the sample. */
 static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth, bool libraries) {
     struct zr_process_memory m;
-    char path[64], *children;
+    int child[CHILDREN];
 
-    if (zr_process_memory_read(pid, &m)) {
+    if (zr_outside_memory(pid, &m)) {
         s->rss += m.rss == ZR_ABSENT ? 0 : (double)m.rss;
         for (unsigned c = 0; c < m.card_count; c++) {
             const struct zr_card_use *card = &m.cards[c];
@@ -73,15 +75,9 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
     }
     if (libraries)
         see_libraries(w, pid);
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)pid, (int)pid);
-    children = depth < 8 ? zr_read_whole(path, NULL) : NULL;
-    for (char *at = children, *end; at && *at; at = end) {
-        long child = strtol(at, &end, 10);
-        if (end == at)
-            break;
-        see_tree(w, s, (pid_t)child, depth + 1, libraries);
-    }
-    free(children);
+    size_t children = depth < 8 ? zr_outside_children(pid, child, CHILDREN) : 0;
+    for (size_t i = 0; i < children; i++)
+        see_tree(w, s, child[i], depth + 1, libraries);
 }
 
 /* fmax and fmin take the number where the other is NaN. */

@@ -1,6 +1,7 @@
 /* One run: baseline, prepare, start, watch, wait, collect, and the figures that follow. */
 #include "ab/ab.h"
 #include "common/common.h"
+#include "outside/outside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -200,15 +201,12 @@ static void outside_fingerprint(const struct zr_ab *ab, struct zr_ab_run *run, c
     zr_pairs_set(&run->fingerprint, "command", command);
     firmware(run);
     for (size_t i = 0; i < w->libraries.n; i++) {
-        struct zr_elf_file elf;
+        struct zr_outside_library library;
         const char *name = w->libraries.at[i].name;
-        char id[128] = "", *key = zr_ab_text("%.*s.build_id", (int)strlen(name) - 5, name);
+        char *key = zr_ab_text("%.*s.build_id", (int)strlen(name) - 5, name);
         zr_pairs_set(&run->fingerprint, name, w->libraries.at[i].value);
-        if (zr_elf_open(&elf, w->libraries.at[i].value)) {
-            zr_elf_build_id(&elf, id, sizeof(id));
-            zr_elf_close(&elf);
-            zr_pairs_set(&run->fingerprint, key, *id ? id : "none");
-        }
+        if (zr_outside_library(0, w->libraries.at[i].value, &library))
+            zr_pairs_set(&run->fingerprint, key, *library.build_id ? library.build_id : "none");
         free(key);
     }
     for (size_t i = 0; zr_ab_from_outside(&ab->arm[run->arm]) && i < ab->arm[run->arm].n_items; i++)

@@ -334,10 +334,20 @@ char *zr_root_path(char *out, size_t size, const char *format, ...) __attribute_
 /* Reads a whole file, of /proc as well, as a string to be freed. Returns NULL with errno set. length may be NULL. */
 char *zr_read_whole(const char *path, size_t *length);
 
+/* Lines "key: value" of such a file. "123 kB", "123 MiB" or "123", in bytes; false: no number. */
+bool zr_amount_of(const char *text, uint64_t *out);
+/* Each line of a text is handed out in turn, cut at its end; NULL after the last. */
+char *zr_next_line(char **rest);
+/* The value of "key:value" when the line has that key, else NULL. */
+const char *zr_value_of(const char *line, const char *key);
+
 /* Returns false with errno set if there is no meminfo. */
 bool zr_meminfo_read(struct zr_meminfo *out);
 
-/* Returns false with errno set if there is no such process. fdinfo_error tells if descriptors could not be listed. */
+/*
+ * outside/memory.c, for a process of one's own; of others zr_outside_memory asks. Returns false with errno set if there
+ * is no such process. fdinfo_error tells if descriptors could not be listed.
+ */
 bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out);
 
 /* How much less memory is available than at the baseline, gpu_reclaim counted as available. Negative: more. */

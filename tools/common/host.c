@@ -1,7 +1,6 @@
 #include "common/common.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -61,8 +60,7 @@ char *zr_read_whole(const char *path, size_t *length) {
     return NULL;
 }
 
-/* "NAME:   123 kB" or "NAME: 123 MiB" or "NAME: 123"; the value in bytes. */
-static bool amount_of(const char *text, uint64_t *out) {
+bool zr_amount_of(const char *text, uint64_t *out) {
     static const struct {
         const char *unit;
         unsigned shift;
@@ -89,8 +87,7 @@ static bool amount_of(const char *text, uint64_t *out) {
     return true;
 }
 
-/* Each line of a text is handed out in turn, cut at its end; NULL after the last. */
-static char *next_line(char **rest) {
+char *zr_next_line(char **rest) {
     char *line = *rest, *end;
 
     if (!line || !*line)
@@ -105,8 +102,7 @@ static char *next_line(char **rest) {
     return line;
 }
 
-/* The value of "key:value" when the line has that key. */
-static const char *value_of(const char *line, const char *key) {
+const char *zr_value_of(const char *line, const char *key) {
     size_t length = strlen(key);
 
     if (strncmp(line, key, length) || line[length] != ':')
@@ -139,18 +135,18 @@ bool zr_meminfo_read(struct zr_meminfo *out) {
         *wanted[i].to = ZR_ABSENT;
     if (!text)
         return false;
-    while ((line = next_line(&rest))) {
+    while ((line = zr_next_line(&rest))) {
         const char *value;
 
         for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-            if ((value = value_of(line, wanted[i].key)))
-                amount_of(value, wanted[i].to);
+            if ((value = zr_value_of(line, wanted[i].key)))
+                zr_amount_of(value, wanted[i].to);
         }
         for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
-            if ((value = value_of(line, told[i])) && amount_of(value, &bytes))
+            if ((value = zr_value_of(line, told[i])) && zr_amount_of(value, &bytes))
                 sum += bytes;
         }
-        complete |= value_of(line, "AnonPages") != NULL;
+        complete |= zr_value_of(line, "AnonPages") != NULL;
     }
     if (complete && out->total != ZR_ABSENT)
         out->unaccounted = out->total > sum ? out->total - sum : 0;
@@ -164,218 +160,6 @@ int64_t zr_meminfo_drop(const struct zr_meminfo *baseline, const struct zr_memin
     if (baseline->gpu_reclaim != ZR_ABSENT && now->gpu_reclaim != ZR_ABSENT)
         drop -= (int64_t)(now->gpu_reclaim - baseline->gpu_reclaim);
     return drop;
-}
-
-/* --- fdinfo ---------------------------------------------------------------------------------- */
-
-struct client {
-    char pdev[32];
-    char id[32];
-};
-
-static void add_absent(uint64_t *sum, uint64_t bytes) {
-    *sum = *sum == ZR_ABSENT ? bytes : *sum + bytes;
-}
-
-/* xe names its regions vram0, vram1, gtt, system, stolen; i915 local0, system0, stolen-local0. */
-static struct zr_region *region_named(struct zr_card_use *card, const char *name, size_t length) {
-    while (length && isdigit((unsigned char)name[length - 1]))
-        length--;
-    if ((length == 4 && !strncmp(name, "vram", 4)) || (length == 5 && !strncmp(name, "local", 5)))
-        return &card->vram;
-    if (length == 3 && !strncmp(name, "gtt", 3))
-        return &card->gtt;
-    if (length == 6 && !strncmp(name, "system", 6))
-        return &card->system;
-    return NULL;
-}
-
-static struct zr_card_use *card_of(struct zr_process_memory *out, const char *pdev, const char *driver) {
-    struct zr_card_use *card;
-
-    for (unsigned i = 0; i < out->card_count; i++) {
-        if (!strcmp(out->cards[i].pdev, pdev))
-            return &out->cards[i];
-    }
-    if (out->card_count == ZR_CARDS_MAX)
-        return NULL;
-    card = &out->cards[out->card_count++];
-    memset(card, 0, sizeof *card);
-    snprintf(card->pdev, sizeof card->pdev, "%s", pdev);
-    snprintf(card->driver, sizeof card->driver, "%s", driver);
-    card->vram = card->gtt = card->system = (struct zr_region){ZR_ABSENT, ZR_ABSENT};
-    return card;
-}
-
-static void copy_value(char *to, size_t size, const char *value) {
-    if (value)
-        snprintf(to, size, "%s", value);
-}
-
-static void add_regions(struct zr_card_use *card, char *text) {
-    char *rest = text, *line;
-
-    while ((line = next_line(&rest))) {
-        bool total = !strncmp(line, "drm-total-", 10);
-        bool resident = !strncmp(line, "drm-resident-", 13);
-        char *colon = strchr(line, ':');
-        const char *name = line + (total ? 10 : 13);
-        struct zr_region *region;
-        uint64_t bytes;
-
-        if (!(total || resident) || !colon)
-            continue;
-        region = region_named(card, name, (size_t)(colon - name));
-        if (region && amount_of(colon + 1, &bytes))
-            add_absent(total ? &region->total : &region->resident, bytes);
-    }
-}
-
-/* Two descriptors of one client carry the same numbers: the pair of card and client id tells them
- * apart. A kernel without client ids gets every descriptor counted. */
-static bool seen_before(struct client **seen, size_t *count, const char *pdev, const char *id) {
-    struct client *more;
-
-    if (!*id)
-        return false;
-    for (size_t i = 0; i < *count; i++) {
-        if (!strcmp((*seen)[i].pdev, pdev) && !strcmp((*seen)[i].id, id))
-            return true;
-    }
-    more = realloc(*seen, (*count + 1) * sizeof **seen);
-    if (!more)
-        return true;
-    *seen = more;
-    snprintf(more[*count].pdev, sizeof more->pdev, "%s", pdev);
-    snprintf(more[*count].id, sizeof more->id, "%s", id);
-    ++*count;
-    return false;
-}
-
-static void add_descriptor(struct zr_process_memory *out, struct client **seen, size_t *count, const char *path) {
-    char pdev[32] = "", driver[16] = "", id[32] = "";
-    char *text = zr_read_whole(path, NULL), *copy, *rest, *line;
-    struct zr_card_use *card;
-
-    if (!text)
-        return;
-    copy = strdup(text);
-    for (rest = copy; copy && (line = next_line(&rest));) {
-        copy_value(pdev, sizeof pdev, value_of(line, "drm-pdev"));
-        copy_value(driver, sizeof driver, value_of(line, "drm-driver"));
-        copy_value(id, sizeof id, value_of(line, "drm-client-id"));
-        if (value_of(line, "exp_name"))
-            out->dmabuf_fds++;
-    }
-    free(copy);
-    if (*driver && !seen_before(seen, count, pdev, id) && (card = card_of(out, pdev, driver))) {
-        card->clients++;
-        add_regions(card, text);
-    }
-    free(text);
-}
-
-static void read_descriptors(pid_t pid, struct zr_process_memory *out) {
-    char folder[4096], path[4400];
-    struct client *seen = NULL;
-    size_t count = 0;
-    struct dirent *entry;
-    DIR *listing = opendir(zr_root_path(folder, sizeof folder, "/proc/%d/fdinfo", (int)pid));
-
-    if (!listing) {
-        out->fdinfo_error = errno;
-        return;
-    }
-    while ((entry = readdir(listing))) {
-        if (entry->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        add_descriptor(out, &seen, &count, path);
-    }
-    free(seen);
-    closedir(listing);
-}
-
-/* --- cgroup and the process itself ----------------------------------------------------------- */
-
-static uint64_t number_in(const char *path) {
-    char *text = zr_read_whole(path, NULL);
-    uint64_t n = ZR_ABSENT;
-
-    if (text)
-        amount_of(text, &n);
-    free(text);
-    return n;
-}
-
-/* A process in a container names its group relative to a root that is mounted elsewhere: the group
- * is looked for below the mount, then at the mount itself. */
-static bool cgroup_file(char *path, size_t size, const char *mount, const char *group, const char *file) {
-    zr_root_path(path, size, "/sys/fs/cgroup%s%s/%s", mount, strcmp(group, "/") ? group : "", file);
-    if (!access(path, R_OK))
-        return true;
-    zr_root_path(path, size, "/sys/fs/cgroup%s/%s", mount, file);
-    return !access(path, R_OK);
-}
-
-static void read_cgroup_at(struct zr_process_memory *out, const char *mount, const char *group, const char *current,
-                           const char *limit) {
-    char path[4096];
-
-    if (cgroup_file(path, sizeof path, mount, group, current))
-        out->cgroup_current = number_in(path);
-    if (cgroup_file(path, sizeof path, mount, group, limit))
-        out->cgroup_limit = number_in(path);
-    /* Version 1 writes "no limit" as the largest multiple of a page. */
-    if (out->cgroup_limit != ZR_ABSENT && out->cgroup_limit >= (UINT64_C(1) << 62))
-        out->cgroup_limit = ZR_ABSENT;
-}
-
-static void read_cgroup(pid_t pid, struct zr_process_memory *out) {
-    char path[4096];
-    char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cgroup", (int)pid), NULL);
-    char *rest = text, *line;
-    const char *unified = NULL, *memory = NULL;
-
-    while (text && (line = next_line(&rest))) {
-        char *controllers = strchr(line, ':');
-        char *group = controllers ? strchr(controllers + 1, ':') : NULL;
-
-        if (!group)
-            continue;
-        *group++ = '\0';
-        if (!controllers[1])
-            unified = group;
-        else if (!strcmp(controllers + 1, "memory") || strstr(controllers, ",memory") ||
-                 strstr(controllers, ":memory,"))
-            memory = group;
-    }
-    if (memory)
-        read_cgroup_at(out, "/memory", memory, "memory.usage_in_bytes", "memory.limit_in_bytes");
-    else if (unified)
-        read_cgroup_at(out, "", unified, "memory.current", "memory.max");
-    free(text);
-}
-
-bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out) {
-    char path[4096];
-    char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/status", (int)pid), NULL);
-    char *rest = text, *line;
-
-    memset(out, 0, sizeof *out);
-    out->rss = out->cgroup_current = out->cgroup_limit = ZR_ABSENT;
-    if (!text)
-        return false;
-    while ((line = next_line(&rest))) {
-        const char *value = value_of(line, "VmRSS");
-
-        if (value)
-            amount_of(value, &out->rss);
-    }
-    free(text);
-    read_cgroup(pid, out);
-    read_descriptors(pid, out);
-    return true;
 }
 
 /* --- arithmetic ------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* zeroute ctl: whom to ask, what to ask for, and what was answered. */
 #include "ctl/ctl.h"
 #include "base/settings.h"
+#include "outside/outside.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,12 +168,12 @@ static bool is_asked(const struct zeroute_process *p, const struct options *o) {
 
 /* The processes to ask, to be freed. */
 static struct zr_post *targets(const struct options *o, size_t *count) {
-    struct zeroute_list *list = zeroute_list_new();
-    struct zr_post *post = list ? calloc(list->count + 1, sizeof *post) : NULL;
+    struct zr_look look;
+    struct zr_post *post = zr_outside_look(&look, ZR_LOOK_SEGMENTS) ? calloc(look.count + 1, sizeof *post) : NULL;
     *count = 0;
     for (int inside = 0; post && inside < 2 && !*count; inside++)
-        for (size_t i = 0; i < list->count; i++) {
-            const struct zeroute_process *p = &list->process[i];
+        for (size_t i = 0; i < look.count; i++) {
+            const struct zeroute_process *p = &look.process[i];
             if (inside ? o->pid && p->pid_inside == o->pid : is_asked(p, o))
                 post[(*count)++].process = *p;
         }
@@ -181,7 +182,7 @@ static struct zr_post *targets(const struct options *o, size_t *count) {
         post[0].process = post[*count - 1].process;
         *count = 1;
     }
-    zeroute_list_free(list);
+    zr_look_free(&look);
     return post;
 }
 
@@ -193,19 +194,20 @@ static int pid_of(const struct zr_post *p) {
 
 static void look_up(struct zr_post *p) {
     char why[256];
-    struct zeroute_snapshot *s = zeroute_snapshot_new(&p->process, why, sizeof why);
+    struct zeroute_snapshot *s = zr_outside_snapshot(&p->process, why, sizeof why);
     const struct zeroute_field *settings = s ? zeroute_find(s, "settings") : NULL;
     p->state = settings && settings->text ? ZR_POST_ANSWERED : ZR_POST_FAILED;
     p->done = true;
     snprintf(p->reply, sizeof p->reply, "%s",
              settings && settings->text ? settings->text
              : s                        ? "it has no statistics"
-                                        : why);
+             : *why                     ? why
+                                        : "it has ended");
     zeroute_snapshot_free(s);
 }
 
 static bool has_ended(const struct zr_post *p) {
-    return zeroute_state_now(&p->process, p->fd) == ZEROUTE_FINISHED;
+    return zr_outside_state(&p->process) == ZEROUTE_FINISHED;
 }
 
 static void wait_for_all(struct zr_post *post, size_t count, const struct options *o, uint64_t deadline) {

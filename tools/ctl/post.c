@@ -3,6 +3,7 @@
  * the one that the list has found, by its inode, and belongs to the process's user: nobody else may ask.
  */
 #include "ctl/ctl.h"
+#include "outside/outside.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,7 @@ __attribute__((format(printf, 2, 3))) static void fail(struct zr_post *p, const 
 /* The file that was listed, for writing. */
 static int open_for_writing(const struct zeroute_process *p) {
     char path[64];
-    int fd = zeroute_open_listed(p, NULL), again;
+    int fd = zr_outside_open(p, NULL), again;
     if (fd < 0)
         return -1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);

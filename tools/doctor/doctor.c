@@ -3,13 +3,12 @@
 
 #include "base/settings.h"
 #include "common/common.h"
+#include "outside/outside.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SIM = ZR_LONG };
@@ -49,9 +48,8 @@ static const struct zr_command command = {
 /* --- gathering ------------------------------------------------------------------------------- */
 
 static void read_command(struct zr_case *c) {
-    char path[256];
     size_t length = 0;
-    char *text = zr_read_whole(zr_root_path(path, sizeof path, "/proc/%d/cmdline", (int)c->pid), &length);
+    char *text = zr_outside_text(c->pid, ZR_FILE_CMDLINE, sizeof c->command, &length);
 
     for (size_t i = 0; text && i + 1 < length; i++) {
         if (!isprint((unsigned char)text[i]))
@@ -109,24 +107,26 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
 }
 
 static void read_counted(struct zr_case *c) {
-    struct zeroute_list *list = zeroute_list_new();
+    struct zr_look look;
 
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
     c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
     c->counted.why_not = "it has published nothing: stats:off, or no device operation yet";
-    for (size_t i = 0; list && i < list->count; i++) {
+    for (size_t i = 0; i < look.count; i++) {
+        const struct zeroute_process *p = &look.process[i];
         struct zeroute_snapshot *s;
         char why[256];
 
-        if (list->process[i].pid != c->pid || list->process[i].state == ZEROUTE_FINISHED)
+        if (p->pid != c->pid || p->state == ZEROUTE_FINISHED)
             continue;
-        s = list->process[i].readable ? zeroute_snapshot_new(&list->process[i], why, sizeof why) : NULL;
+        s = zr_outside_snapshot(p, why, sizeof why);
         if (s)
             take_counted(&c->counted, s);
         else
             c->counted.why_not = "its segment cannot be read by this user";
         zeroute_snapshot_free(s);
     }
-    zeroute_list_free(list);
+    zr_look_free(&look);
 }
 
 static void add_region(struct zr_region *sum, const struct zr_region *more) {
@@ -155,15 +155,15 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
     add_region(&card->system, &use->system);
 }
 
-static void add_host_side(struct zr_case *c, const struct zeroute_list *list, pid_t pid) {
+static void add_host_side(struct zr_case *c, const struct zr_look *look, pid_t pid) {
     char why[256];
 
-    for (size_t i = 0; list && i < list->count; i++) {
-        const struct zeroute_process *p = &list->process[i];
+    for (size_t i = 0; i < look->count; i++) {
+        const struct zeroute_process *p = &look->process[i];
         struct zeroute_snapshot *s = NULL;
 
-        if (p->pid == pid && p->state == ZEROUTE_LIVE && p->readable)
-            s = zeroute_snapshot_new(p, why, sizeof why);
+        if (p->pid == pid && p->state == ZEROUTE_LIVE)
+            s = zr_outside_snapshot(p, why, sizeof why);
         c->counted.host_side += s ? zr_host_side(s) : 0;
         zeroute_snapshot_free(s);
     }
@@ -171,48 +171,28 @@ static void add_host_side(struct zr_case *c, const struct zeroute_list *list, pi
 
 /* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
 static void read_machine(struct zr_case *c) {
-    char path[256];
-    struct dirent *entry;
-    struct zeroute_list *list = zeroute_list_new();
-    DIR *listing = opendir(zr_root_path(path, sizeof path, "/proc"));
+    struct zr_look look;
 
+    zr_outside_look(&look, ZR_LOOK_NOW);
     c->memory.rss = c->memory.cgroup_current = c->memory.cgroup_limit = ZR_ABSENT;
-    while (listing && (entry = readdir(listing))) {
-        struct zr_process_memory one;
-        int pid = (int)strtol(entry->d_name, NULL, 10);
+    for (size_t n = 0; n < look.holders; n++) {
+        const struct zr_process_memory *one = &look.holder[n].memory;
 
-        if (pid <= 0 || !zr_process_memory_read(pid, &one))
-            continue;
-        for (unsigned i = 0; i < one.card_count; i++)
-            add_use(&c->memory, &one.cards[i]);
-        c->holders += one.card_count > 0;
-        if (one.card_count)
-            add_host_side(c, list, pid);
+        for (unsigned i = 0; i < one->card_count; i++)
+            add_use(&c->memory, &one->cards[i]);
+        c->holders += one->card_count > 0;
+        if (one->card_count)
+            add_host_side(c, &look, look.holder[n].pid);
     }
-    zeroute_list_free(list);
-    if (listing)
-        closedir(listing);
+    zr_look_free(&look);
 }
 
-/*
- * A process on the simulated GPU tells of its cards and its memory below a folder of its own. Only our own processes:
- * another user's folder may lead anywhere.
- */
+/* A process on the simulated GPU tells of its cards and its memory below a folder of its own. */
 static void follow_simulation(pid_t pid) {
-    struct zr_environ e = {0};
-    struct stat st;
-    char path[64];
+    char root[512];
 
-    snprintf(path, sizeof path, "/proc/%d", (int)pid);
-    if (getenv("ZEROUTE_ROOT") || stat(path, &st) || st.st_uid != geteuid())
-        return;
-    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    e.text = zr_read_whole(path, &e.length);
-    const char *root = e.text ? zr_environ_get(&e, "ZEROUTE_ROOT") : NULL;
-    const char *driver = e.text ? zr_environ_get(&e, "ZE_ENABLE_ALT_DRIVERS") : NULL;
-    if (root && driver && strstr(driver, "libze_simgpu"))
+    if (zr_outside_simulation(pid, root, sizeof root))
         setenv("ZEROUTE_ROOT", root, 1);
-    free(e.text);
 }
 
 bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
@@ -231,7 +211,7 @@ bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
         c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
         return true;
     }
-    c->alive = zr_process_memory_read(pid, &c->memory);
+    c->alive = zr_outside_memory(pid, &c->memory);
     if (!c->alive)
         return false;
     read_command(c);

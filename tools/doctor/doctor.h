@@ -80,18 +80,21 @@ enum zr_part {
 
 extern const char *const zr_part_names[ZR_PARTS];
 
+enum zr_loader_binding {
+    ZR_LOADER_UNKNOWN, /* no adapter, or its file cannot be read */
+    ZR_LOADER_SHARED,  /* the adapter imports ze* from libze_loader */
+    ZR_LOADER_STATIC   /* the adapter carries a loader and finds the shared one by dlopen */
+};
+
 struct zr_library {
     bool there;
     char path[512];    /* as the process sees it */
     char file[1024];   /* where we can read it, below its own root; "" when we cannot */
     char version[48];  /* "" when the file does not tell */
     char build_id[72]; /* "" when it has none */
-};
-
-enum zr_loader_binding {
-    ZR_LOADER_UNKNOWN, /* no adapter, or its file cannot be read */
-    ZR_LOADER_SHARED,  /* the adapter imports ze* from libze_loader */
-    ZR_LOADER_STATIC   /* the adapter carries a loader and finds the shared one by dlopen */
+    enum zr_loader_binding binding; /* of an adapter */
+    bool unversioned;               /* of the loader: libze_loader.so stands beside it */
+    pid_t pid;                      /* whose path it is; 0: this machine's */
 };
 
 struct zr_environ {

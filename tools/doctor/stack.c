@@ -1,6 +1,7 @@
 #include "doctor/doctor.h"
 
 #include "common/common.h"
+#include "outside/outside.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -99,52 +100,20 @@ static void version_from_name(const char *path, char *out, size_t size) {
         snprintf(out, size, "%s", so + 4);
 }
 
-/* "intel_sycl_rt-2026.2.0.dist-info" beside the library's folder tells the release of a wheel. */
-static void version_from_wheel(const char *file, const char *wheel, char *out, size_t size) {
-    char folder[1100];
-    char *lib;
-    DIR *python;
-    struct dirent *entry;
-
-    snprintf(folder, sizeof folder, "%s", file);
-    lib = strrchr(folder, '/');
-    if (!lib)
-        return;
-    *lib = '\0';
-    python = opendir(folder);
-    while (python && (entry = readdir(python))) {
-        char site[1400];
-        DIR *packages;
-        struct dirent *package;
-
-        if (strncmp(entry->d_name, "python3", 7))
-            continue;
-        snprintf(site, sizeof site, "%s/%s/site-packages", folder, entry->d_name);
-        packages = opendir(site);
-        while (packages && (package = readdir(packages))) {
-            size_t length = strlen(wheel);
-            const char *end = strstr(package->d_name, ".dist-info");
-
-            if (end && !strncmp(package->d_name, wheel, length) && package->d_name[length] == '-')
-                snprintf(out, size, "%.*s", (int)(end - package->d_name - (int)length - 1),
-                         package->d_name + length + 1);
-        }
-        if (packages)
-            closedir(packages);
-    }
-    if (python)
-        closedir(python);
-}
-
-static void inspect(struct zr_library *library, enum zr_part part) {
-    struct zr_elf_file elf;
+/* `pid` has it mapped; 0: it is one of this machine's. */
+static void inspect(struct zr_library *library, enum zr_part part, pid_t pid) {
+    struct zr_outside_library seen;
 
     version_from_name(library->path, library->version, sizeof library->version);
-    if (!*library->file || !zr_elf_open(&elf, library->file)) {
+    if (!*library->file || !zr_outside_library(pid, library->file, &seen)) {
         *library->file = '\0';
         return;
     }
-    zr_elf_build_id(&elf, library->build_id, sizeof library->build_id);
+    snprintf(library->file, sizeof library->file, "%s", seen.file);
+    snprintf(library->build_id, sizeof library->build_id, "%s", seen.build_id);
+    library->binding = seen.needs_loader ? ZR_LOADER_SHARED : ZR_LOADER_STATIC;
+    library->unversioned = seen.unversioned;
+    library->pid = pid;
     if (part == ZR_PART_LOADER) {
         char package[48];
 
@@ -153,49 +122,31 @@ static void inspect(struct zr_library *library, enum zr_part part) {
             snprintf(library->version, sizeof library->version, "%s", package);
     }
     if (part == ZR_PART_DRIVER || part == ZR_PART_DRIVER_LEGACY) {
-        char release[48];
-
-        zr_elf_driver_version(&elf, release, sizeof release);
-        if (*release)
-            snprintf(library->version, sizeof library->version, "%s", release);
+        if (*seen.driver)
+            snprintf(library->version, sizeof library->version, "%s", seen.driver);
     } else if (part == ZR_PART_SYCL || part == ZR_PART_UR_V1 || part == ZR_PART_UR_V2 || part == ZR_PART_PI ||
                part == ZR_PART_UR) {
-        char release[48];
-
-        zr_elf_number_after(&elf, "DPC++/C++ Compiler ", release, sizeof release);
-        if (*release)
-            snprintf(library->version, sizeof library->version, "%s", release);
-        if (part == ZR_PART_SYCL)
-            version_from_wheel(library->file, "intel_sycl_rt", library->version, sizeof library->version);
+        if (*seen.compiler)
+            snprintf(library->version, sizeof library->version, "%s", seen.compiler);
+        if (part == ZR_PART_SYCL && *seen.wheel)
+            snprintf(library->version, sizeof library->version, "%s", seen.wheel);
     }
-    zr_elf_close(&elf);
 }
 
-/* Whoever is looked at chooses the libraries and how many names to search them for: not without end. */
 bool zr_library_mentions(const struct zr_library *library, const char *string) {
-    static uint64_t searched;
-    struct zr_elf_file elf;
-    bool found;
-
-    if (searched > UINT64_C(16) << 30)
-        return true; /* of which nothing follows */
-    if (!library->there || !*library->file || !zr_elf_open(&elf, library->file))
-        return false;
-    searched += elf.size;
-    found = zr_elf_mentions(&elf, string);
-    zr_elf_close(&elf);
-    return found;
+    return library->there && *library->file && zr_outside_mentions(library->pid, library->path, string);
 }
 
-static void add(struct zr_stack *stack, const char *path, const char *file) {
+/* `deleted`: another file may stand at that path by now. */
+static void add(struct zr_stack *stack, const char *path, pid_t pid, bool deleted) {
     int part = part_of(path);
 
     if (part < 0 || stack->parts[part].there)
         return;
     stack->parts[part].there = true;
-    snprintf(stack->parts[part].path, sizeof stack->parts[part].path, "%s", path);
-    snprintf(stack->parts[part].file, sizeof stack->parts[part].file, "%s", file);
-    inspect(&stack->parts[part], (enum zr_part)part);
+    snprintf(stack->parts[part].path, sizeof stack->parts[part].path, "%.511s", path);
+    snprintf(stack->parts[part].file, sizeof stack->parts[part].file, "%.1023s", deleted ? "" : path);
+    inspect(&stack->parts[part], (enum zr_part)part, pid);
 }
 
 /* --- what follows from the libraries --------------------------------------------------------- */
@@ -223,17 +174,22 @@ static void choose_adapter(struct zr_stack *stack) {
     }
 }
 
-static void find_binding(struct zr_stack *stack) {
-    const struct zr_library *adapter = &stack->parts[stack->adapter == 2   ? ZR_PART_UR_V2
-                                                     : stack->adapter == 1 ? ZR_PART_UR_V1
-                                                                           : ZR_PART_PI];
-    struct zr_elf_file elf;
+static enum zr_part adapter_part(int adapter) {
+    switch (adapter) {
+    case 2:
+        return ZR_PART_UR_V2;
+    case 1:
+        return ZR_PART_UR_V1;
+    default:
+        return ZR_PART_PI;
+    }
+}
 
-    if (!adapter->there || !*adapter->file || !zr_elf_open(&elf, adapter->file))
-        return;
-    stack->binding =
-        zr_elf_needs(&elf, "libze_loader.so") || zr_elf_imports(&elf, "zeInit") ? ZR_LOADER_SHARED : ZR_LOADER_STATIC;
-    zr_elf_close(&elf);
+static void find_binding(struct zr_stack *stack) {
+    const struct zr_library *adapter = &stack->parts[adapter_part(stack->adapter)];
+
+    if (adapter->there && *adapter->file)
+        stack->binding = adapter->binding;
 }
 
 static void conclude(struct zr_stack *stack) {
@@ -252,20 +208,7 @@ static void conclude(struct zr_stack *stack) {
 
 /* --- a process ------------------------------------------------------------------------------- */
 
-/* In a container the path means something else: the process's own root first. A root for tests may hold /proc alone. */
-static bool find_file(char *out, size_t size, pid_t pid, const char *path) {
-    zr_root_path(out, size, "/proc/%d/root%s", (int)pid, path);
-    if (!access(out, R_OK))
-        return true;
-    snprintf(out, size, "/proc/%d/root%s", (int)pid, path);
-    if (!access(out, R_OK))
-        return true;
-    zr_root_path(out, size, "%s", path);
-    return !access(out, R_OK);
-}
-
 static void add_mapping(struct zr_stack *stack, pid_t pid, char *line) {
-    char file[1024];
     char *path = strchr(line, '/');
     char *gone = path ? strstr(path, " (deleted)") : NULL;
 
@@ -276,22 +219,17 @@ static void add_mapping(struct zr_stack *stack, pid_t pid, char *line) {
         if (part_of(path) < 0)
             return;
     }
-    if (!find_file(file, sizeof file, pid, path))
-        *file = '\0';
-    add(stack, path, gone ? "" : file);
+    add(stack, path, pid, gone != NULL);
 }
 
 void zr_stack_of_process(struct zr_stack *out, pid_t pid) {
-    char path[512];
     char *maps, *line, *next;
 
     memset(out, 0, sizeof *out);
-    zr_root_path(path, sizeof path, "/proc/%d/environ", (int)pid);
-    out->environ.text = zr_read_whole(path, &out->environ.length);
+    out->environ.text = zr_outside_text(pid, ZR_FILE_ENVIRON, ZR_OUTSIDE_BYTES, &out->environ.length);
     if (!out->environ.text)
         out->environ.error = errno;
-    zr_root_path(path, sizeof path, "/proc/%d/maps", (int)pid);
-    maps = zr_read_whole(path, NULL);
+    maps = zr_outside_text(pid, ZR_FILE_MAPS, ZR_OUTSIDE_MOST, NULL);
     if (!maps)
         out->error = errno;
     for (line = maps; line && *line; line = next) {
@@ -321,7 +259,7 @@ static void add_folder(struct zr_stack *stack, const char *folder) {
             continue;
         snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
         if (realpath(name, real) && part_of(real) >= 0)
-            add(stack, real, real);
+            add(stack, real, 0, false);
     }
     if (listing)
         closedir(listing);

@@ -1,5 +1,6 @@
 /* zeroute doctor -- COMMAND: starts it under observe, looks at it while it holds memory, and ends it. */
 #include "doctor/doctor.h"
+#include "outside/outside.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,16 +19,17 @@ static double now(void) {
 
 /* Of the processes of this run that live, the one that holds most; 0: none has used a device yet. */
 static pid_t holder(const char *run, uint64_t *most) {
-    struct zeroute_list *list = zeroute_list_new();
+    struct zr_look look;
     pid_t found = 0;
     char why[256];
 
     *most = 0;
-    for (size_t i = 0; list && i < list->count; i++) {
-        struct zeroute_process *p = &list->process[i];
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    for (size_t i = 0; i < look.count; i++) {
+        const struct zeroute_process *p = &look.process[i];
         if (!zr_run_owns(p, run) || p->state != ZEROUTE_LIVE || !p->pid)
             continue;
-        struct zeroute_snapshot *s = zeroute_snapshot_new(p, why, sizeof why);
+        struct zeroute_snapshot *s = zr_outside_snapshot(p, why, sizeof why);
         uint64_t held = s ? zeroute_value(s, "allocated_bytes.all.current", 0) : 0;
         if (s && (!found || held > *most)) {
             found = p->pid;
@@ -35,7 +37,7 @@ static pid_t holder(const char *run, uint64_t *most) {
         }
         zeroute_snapshot_free(s);
     }
-    zeroute_list_free(list);
+    zr_look_free(&look);
     return found;
 }
 

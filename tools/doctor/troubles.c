@@ -100,18 +100,10 @@ static void check_loader(const struct zr_case *c, struct zr_findings *to) {
 /* Adapter v2 with an old UMF needs a link that is missing beside many a loader. */
 static void check_umf(const struct zr_case *c, struct zr_findings *to) {
     const struct zr_library *umf = &c->stack.parts[ZR_PART_UMF], *loader = &c->stack.parts[ZR_PART_LOADER];
-    char link[1100];
-    char *slash;
     struct zr_finding *f;
 
-    if (c->stack.adapter != 2 || !umf->there || !*loader->file ||
+    if (c->stack.adapter != 2 || !umf->there || !*loader->file || loader->unversioned ||
         !zr_fact_holds(ZR_FACT_UMF_UNVERSIONED, zr_version_of(umf->version)))
-        return;
-    snprintf(link, sizeof link, "%s", loader->file);
-    slash = strrchr(link, '/');
-    if (slash)
-        snprintf(slash, sizeof link - (size_t)(slash - link), "/libze_loader.so");
-    if (!access(link, F_OK))
         return;
     f = zr_finding_add(to, ZR_ERROR, "umf-loader-link", "UMF %s cannot open the Level Zero loader", umf->version);
     zr_finding_says(&f->seen, "%s; it is missing beside %s", zr_facts[ZR_FACT_UMF_UNVERSIONED].what, loader->path);

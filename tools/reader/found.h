@@ -26,7 +26,9 @@ struct zeroute_found {
  * Calls see() for each, those of other users and containers included as far as the caller may look. see() returns false
  * to end with this directory. Every directory is seen once, whatever leads to it.
  */
-void zeroute_each_found(bool (*see)(const struct zeroute_found *f, void *arg), void *arg);
+struct zeroute_watchman;
+void zeroute_each_found(bool (*see)(const struct zeroute_found *f, void *arg), const struct zeroute_watchman *watchman,
+                        void *arg);
 
 #pragma GCC visibility pop
 

@@ -520,19 +520,20 @@ struct zeroute_snapshot *zeroute_snapshot_of_file(const char *path, char *why, s
     return s;
 }
 
-struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size) {
-    if (!p->readable) {
-        snprintf(why, why_size, "%s", p->why);
-        return NULL;
-    }
+struct zeroute_snapshot *zeroute_snapshot_of_listed(const struct zeroute_process *p, int fd, char *why,
+                                                    size_t why_size) {
+    int error = errno; /* of opening it */
     struct zeroute_budget budget;
     if (!zeroute_budget_begin(&budget, p->uid)) {
         snprintf(why, why_size, ZEROUTE_BUDGET_WHY, p->uid);
+        if (fd >= 0)
+            close(fd);
         return NULL;
     }
     /* What a dead writer has left half written stays so. */
     uint64_t retry_ns = p->state == ZEROUTE_FINISHED ? 0 : RETRY_NS;
-    struct zeroute_snapshot *s = snapshot_of_opened(zeroute_open_listed(p, NULL), retry_ns, why, why_size);
+    errno = error;
+    struct zeroute_snapshot *s = snapshot_of_opened(fd, retry_ns, why, why_size);
     if (!s) {
         zeroute_budget_end(&budget, 0);
         return NULL;
@@ -540,4 +541,12 @@ struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, c
     zeroute_snapshot_charge(s, &budget);
     s->process = *p;
     return s;
+}
+
+struct zeroute_snapshot *zeroute_snapshot_new(const struct zeroute_process *p, char *why, size_t why_size) {
+    if (!p->readable) {
+        snprintf(why, why_size, "%s", p->why);
+        return NULL;
+    }
+    return zeroute_snapshot_of_listed(p, zeroute_open_listed(p, NULL), why, why_size);
 }

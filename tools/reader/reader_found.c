@@ -1,5 +1,6 @@
 /* Which files may be segments: the directories of users in /dev/shm, and in /dev/shm of other mount namespaces. */
 #include "reader/found.h"
+#include "reader/snapshot.h"
 
 #include "zeroute/reader.h"
 
@@ -19,9 +20,12 @@ struct seen {
 
 struct walk {
     bool (*see)(const struct zeroute_found *f, void *arg);
+    const struct zeroute_watchman *watchman; /* or NULL */
     void *arg;
     struct seen *seen; /* directories */
     size_t count;
+    uint64_t *mounts; /* namespaces */
+    size_t mount_count;
 };
 
 static bool directory_is_new(struct walk *w, const struct stat *st) {
@@ -148,21 +152,24 @@ static void see_shm(struct walk *w, const char *path) {
         closedir(d);
 }
 
-static uint64_t mounts_of(const char *pid) {
-    char path[64], link[64];
-    ssize_t n;
-    const char *number;
+/* Whether this mount namespace was entered before; remembers it. */
+static bool is_entered(struct walk *w, uint64_t mounts) {
+    uint64_t *grown;
 
-    snprintf(path, sizeof path, "/proc/%.16s/ns/mnt", pid);
-    n = readlink(path, link, sizeof link - 1);
-    link[n < 0 ? 0 : n] = '\0';
-    number = strchr(link, '[');
-    return number ? strtoull(number + 1, NULL, 10) : 0;
+    for (size_t i = 0; i < w->mount_count; i++)
+        if (w->mounts[i] == mounts)
+            return true;
+    grown = realloc(w->mounts, (w->mount_count + 1) * sizeof *grown);
+    if (!grown)
+        return true;
+    w->mounts = grown;
+    w->mounts[w->mount_count++] = mounts;
+    return false;
 }
 
-/* Other mount namespaces: a container's /dev/shm is reached through any of its processes. */
+/* Other mount namespaces, each once: a container's /dev/shm is reached through any of its processes. */
 static void see_containers(struct walk *w) {
-    uint64_t own = mounts_of("self"), last = own;
+    uint64_t own = zeroute_namespace("self", "mnt");
     DIR *d = opendir("/proc");
     struct dirent *e;
 
@@ -172,10 +179,11 @@ static void see_containers(struct walk *w) {
 
         if (e->d_name[0] < '1' || e->d_name[0] > '9')
             continue;
-        n = mounts_of(e->d_name);
-        if (!n || n == own || n == last)
+        n = zeroute_namespace(e->d_name, "mnt");
+        if (!n || n == own || is_entered(w, n))
             continue;
-        last = n;
+        if (w->watchman && !w->watchman->enter((int)strtol(e->d_name, NULL, 10), n))
+            continue;
         snprintf(path, sizeof path, "/proc/%.16s/root" ZEROUTE_SEGMENT_DIR, e->d_name);
         see_shm(w, path);
     }
@@ -183,10 +191,12 @@ static void see_containers(struct walk *w) {
         closedir(d);
 }
 
-void zeroute_each_found(bool (*see)(const struct zeroute_found *f, void *arg), void *arg) {
-    struct walk w = {.see = see, .arg = arg};
+void zeroute_each_found(bool (*see)(const struct zeroute_found *f, void *arg), const struct zeroute_watchman *watchman,
+                        void *arg) {
+    struct walk w = {.see = see, .watchman = watchman, .arg = arg};
 
     see_shm(&w, ZEROUTE_SEGMENT_DIR);
     see_containers(&w);
     free(w.seen);
+    free(w.mounts);
 }

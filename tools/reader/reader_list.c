@@ -12,62 +12,22 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
+
+#define MOST_MAPS ((size_t)4 << 20) /* bytes of a list of mappings */
 
 struct search {
     struct zeroute_list *list;
     size_t room;
     uint64_t own_namespace;
+    struct zeroute_pids pids;
+    const struct zeroute_watchman *watchman; /* or NULL */
+    uint64_t began_ns;                       /* CLOCK_REALTIME */
     char boot_id[40];
     unsigned over[16]; /* users of whom it was said that their segments have cost enough */
     unsigned overs;
 };
-
-static void read_line(const char *path, char *out, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
-    if (fd >= 0)
-        close(fd);
-    out[n < 0 ? 0 : n] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-}
-
-static uint64_t namespace_of(const char *pid, const char *kind) {
-    char path[64], link[64];
-    snprintf(path, sizeof path, "/proc/%.16s/ns/%.16s", pid, kind);
-    ssize_t n = readlink(path, link, sizeof link - 1);
-    link[n < 0 ? 0 : n] = '\0';
-    char *p = strchr(link, '[');
-    return p ? strtoull(p + 1, NULL, 10) : 0;
-}
-
-/* Start time in clock ticks since boot, 0 when there is no such process. */
-static uint64_t start_time_of(const char *pid) {
-    char path[64], text[1024];
-    snprintf(path, sizeof path, "/proc/%.16s/stat", pid);
-    read_line(path, text, sizeof text);
-    char *p = strrchr(text, ')');
-    /* A zombie has ended; what it held is only waiting to be collected. */
-    if (!p || p[1] != ' ' || p[2] == 'Z' || p[2] == 'X')
-        return 0;
-    for (int field = 2; p && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    return p ? strtoull(p + 1, NULL, 10) : 0;
-}
-
-/* The process's number in its innermost namespace. */
-static int inner_pid(const char *pid) {
-    char path[64], line[256];
-    int inner = 0;
-    snprintf(path, sizeof path, "/proc/%.16s/status", pid);
-    FILE *f = fopen(path, "re");
-    while (f && !inner && fgets(line, sizeof line, f))
-        if (strncmp(line, "NSpid:", 6) == 0)
-            inner = (int)strtol(strrchr(line, '\t') + 1, NULL, 10);
-    if (f)
-        fclose(f);
-    return inner;
-}
 
 /*
  * Is the process that began at `began`, 0 for none, the one? One that could not read its own start time (no
@@ -78,25 +38,21 @@ static bool is_it(uint64_t began, uint64_t start_time) {
 }
 
 /* The process of a segment as we see it: its pid here, or 0. */
-static int find_process(const struct zeroute_process *p, uint64_t own_namespace) {
+static int find_process(struct zeroute_pids *pids, const struct zeroute_process *p, uint64_t own_namespace) {
     char pid[16];
     if (p->pid_namespace == own_namespace) {
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        return is_it(start_time_of(pid), p->start_time) ? p->pid_inside : 0;
+        return is_it(zeroute_start_time(pid), p->start_time) ? p->pid_inside : 0;
     }
-    int found = 0;
-    DIR *d = opendir("/proc");
-    struct dirent *e;
-    while (d && !found && (e = readdir(d)))
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' && inner_pid(e->d_name) == p->pid_inside &&
-            is_it(start_time_of(e->d_name), p->start_time)) {
-            uint64_t n = namespace_of(e->d_name, "pid");
-            if (n == 0 || n == p->pid_namespace)
-                found = (int)strtol(e->d_name, NULL, 10);
-        }
-    if (d)
-        closedir(d);
-    return found;
+    for (size_t i = zeroute_pids_find(pids, p->pid_inside); i < pids->count; i++) {
+        const struct zeroute_pid *one = &pids->at[i];
+        if (one->inside != p->pid_inside)
+            break;
+        if (is_it(one->start_time, p->start_time) &&
+            (!one->pid_namespace || one->pid_namespace == p->pid_namespace))
+            return one->pid;
+    }
+    return 0;
 }
 
 /*
@@ -152,9 +108,15 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
     if (!f)
         return true;
     snprintf(name, sizeof name, "/" ZEROUTE_SEGMENT_NAME, p->pid_inside, (unsigned long long)p->nonce);
-    size_t lines = 0;
-    while (!found && getline(&line, &size, f) > 0) {
+    size_t lines = 0, most = MOST_MAPS;
+    ssize_t n;
+    while (!found && (n = getline(&line, &size, f)) > 0) {
         lines++;
+        if ((size_t)n > most)
+            lines = 0; /* too long to be looked at */
+        if (!lines)
+            break;
+        most -= (size_t)n;
         /* Elsewhere, an overlay for example, the two inodes may be told differently. */
         found = strstr(line, name) && (!on_tmpfs || inode_of(line) == p->inode);
     }
@@ -167,10 +129,10 @@ static bool maps_it(int pid, const struct zeroute_process *p, int fd) {
 static bool is_holder(int pid, const struct zeroute_process *p, uint64_t own_namespace) {
     char text[16];
     snprintf(text, sizeof text, "%d", pid);
-    uint64_t began = start_time_of(text);
+    uint64_t began = zeroute_start_time(text);
     if (!began)
         return p->pid_namespace != own_namespace || pid == p->pid_inside;
-    return is_it(began, p->start_time) && inner_pid(text) == p->pid_inside;
+    return is_it(began, p->start_time) && zeroute_inner_pid(text) == p->pid_inside;
 }
 
 static enum zeroute_state forged(struct zeroute_process *p, const char *why) {
@@ -184,9 +146,9 @@ static enum zeroute_state forged(struct zeroute_process *p, const char *why) {
  * Alive is what holds its lock, or is that very process. What cannot be seen from here is not
  * called dead.
  */
-static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *boot_id, uint64_t own_namespace,
-                                const char *own_boot) {
-    if (*boot_id && *own_boot && strcmp(boot_id, own_boot) != 0)
+static enum zeroute_state judge(struct search *s, int fd, struct zeroute_process *p, const char *boot_id) {
+    uint64_t own_namespace = s->own_namespace;
+    if (*boot_id && *s->boot_id && strcmp(boot_id, s->boot_id) != 0)
         return ZEROUTE_FINISHED;
     int held_by = holder(fd);
     if (held_by > 0) {
@@ -196,7 +158,7 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
         p->held = true;
         return ZEROUTE_LIVE;
     }
-    p->pid = find_process(p, own_namespace);
+    p->pid = find_process(&s->pids, p, own_namespace);
     if (held_by == 0) {
         /* One that cannot be seen from here holds it. */
         if (p->pid || p->pid_namespace == own_namespace)
@@ -205,6 +167,9 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
     }
     if (p->pid)
         return maps_it(p->pid, p, fd) ? ZEROUTE_LIVE : ZEROUTE_FINISHED;
+    /* Processes are listed once: one that has begun since then is in no list. */
+    if (s->pids.made && p->pid_namespace != own_namespace && p->created_ns > s->began_ns)
+        return ZEROUTE_UNKNOWN;
     /* From the first namespace every process can be seen; from any other, only those below it. */
     char first[64] = "";
     ssize_t n = readlink("/proc/self/ns/pid", first, sizeof first - 1);
@@ -214,7 +179,7 @@ static enum zeroute_state judge(int fd, struct zeroute_process *p, const char *b
 }
 
 /* What is in the file. Nothing in it is believed unless the system confirms it, whoever owns it. */
-static void examine(const struct search *s, struct zeroute_process *p, int fd) {
+static void examine(struct search *s, struct zeroute_process *p, int fd) {
     struct zeroute_segment_header h;
     ssize_t n = pread(fd, &h, sizeof h, 0);
     if (n < (ssize_t)sizeof h || h.magic != ZEROUTE_SEGMENT_MAGIC || h.layout != ZEROUTE_SEGMENT_LAYOUT) {
@@ -239,7 +204,7 @@ static void examine(const struct search *s, struct zeroute_process *p, int fd) {
     snprintf(p->run_id, sizeof p->run_id, "%.*s", (int)sizeof h.run_id - 1, h.run_id);
     snprintf(p->job_id, sizeof p->job_id, "%.*s", (int)sizeof h.job_id - 1, h.job_id);
     snprintf(p->rank, sizeof p->rank, "%.*s", (int)sizeof h.rank - 1, h.rank);
-    p->state = judge(fd, p, h.boot_id, s->own_namespace, s->boot_id);
+    p->state = judge(s, fd, p, h.boot_id);
     if (p->pid && !owns(p->pid, p->uid)) {
         char why[80];
         snprintf(why, sizeof why, "it belongs to user %u, and process %d does not", p->uid, p->pid);
@@ -261,7 +226,7 @@ static bool say_over(struct search *s, unsigned uid) {
 }
 
 /* What lies outside of a directory of its user was put there by a released version, or is not what it says. */
-static void examine_old(const struct search *s, struct zeroute_process *p, int fd) {
+static void examine_old(struct search *s, struct zeroute_process *p, int fd) {
     examine(s, p, fd);
     if (!p->readable)
         return;
@@ -274,6 +239,8 @@ static void examine_old(const struct search *s, struct zeroute_process *p, int f
 /* False: it is gone, or one too many of a user of whom that was said. */
 static bool look_at(struct search *s, struct zeroute_process *p, const struct zeroute_found *f) {
     struct stat st;
+    if (s->watchman)
+        s->watchman->step();
     int fd = openat(f->directory, f->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
     if ((fd < 0 ? fstatat(f->directory, f->name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
         if (fd >= 0)
@@ -300,7 +267,7 @@ static bool look_at(struct search *s, struct zeroute_process *p, const struct ze
         snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));
         p->state = ZEROUTE_UNKNOWN;
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        if (start_time_of(pid))
+        if (zeroute_start_time(pid))
             p->pid = p->pid_inside;
     }
     zeroute_budget_end(&budget, listed ? sizeof *p : 0);
@@ -384,16 +351,27 @@ static void compare_claims(struct zeroute_list *list) {
     qsort(list->process, list->count, sizeof *list->process, by_age);
 }
 
-struct zeroute_list *zeroute_list_new(void) {
-    struct search s = {.list = calloc(1, sizeof *s.list)};
+static uint64_t wall_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+struct zeroute_list *zeroute_list_watched(const struct zeroute_watchman *watchman) {
+    struct search s = {.list = calloc(1, sizeof *s.list), .watchman = watchman, .began_ns = wall_ns()};
     if (!s.list)
         return NULL;
-    s.own_namespace = namespace_of("self", "pid");
-    read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
-    zeroute_each_found(list_found, &s);
+    s.own_namespace = zeroute_namespace("self", "pid");
+    zeroute_read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
+    zeroute_each_found(list_found, watchman, &s);
+    zeroute_pids_free(&s.pids);
     if (s.list->count)
         compare_claims(s.list);
     return s.list;
+}
+
+struct zeroute_list *zeroute_list_new(void) {
+    return zeroute_list_watched(NULL);
 }
 
 void zeroute_list_free(struct zeroute_list *list) {
@@ -406,10 +384,11 @@ void zeroute_list_free(struct zeroute_list *list) {
 }
 
 enum zeroute_state zeroute_state_now(const struct zeroute_process *p, int fd) {
-    struct search s = {0};
+    struct search s = {.began_ns = wall_ns()};
     struct zeroute_process again = {.pid_inside = p->pid_inside, .uid = p->uid, .inode = p->inode};
-    s.own_namespace = namespace_of("self", "pid");
-    read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
+    s.own_namespace = zeroute_namespace("self", "pid");
+    zeroute_read_line("/proc/sys/kernel/random/boot_id", s.boot_id, sizeof s.boot_id);
     examine(&s, &again, fd);
+    zeroute_pids_free(&s.pids);
     return again.readable && again.nonce != p->nonce ? ZEROUTE_UNKNOWN : again.state;
 }

@@ -1,6 +1,7 @@
 /* zeroute run: a program under the preload, and what it did. */
 #include "base/settings.h"
 #include "common/common.h"
+#include "outside/outside.h"
 #include "stat/stat.h"
 
 #include <zeroute/record.h>
@@ -229,19 +230,20 @@ static void summarise(struct zeroute_snapshot **s, size_t count, bool verbose) {
 }
 
 static bool report(const struct options *o, const char *run, bool nested, uint64_t *errors) {
-    struct zeroute_list *list = zeroute_list_new();
+    struct zr_look look;
     size_t count = 0;
     char why[256];
     bool good = true;
-    struct zeroute_snapshot **s = list ? calloc(list->count + 1, sizeof(struct zeroute_snapshot *)) : NULL;
-    for (size_t i = 0; s && i < list->count; i++) {
-        if (!zr_run_owns(&list->process[i], run))
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    struct zeroute_snapshot **s = calloc(look.count + 1, sizeof(struct zeroute_snapshot *));
+    for (size_t i = 0; s && i < look.count; i++) {
+        if (!zr_run_owns(&look.process[i], run))
             continue;
-        struct zeroute_snapshot *one = zeroute_snapshot_new(&list->process[i], why, sizeof why);
+        struct zeroute_snapshot *one = zr_outside_snapshot(&look.process[i], why, sizeof why);
         if (one)
             s[count++] = one;
-        else
-            zr_complain("run", "process %d: %s", list->process[i].pid_inside, why);
+        else if (*why)
+            zr_complain("run", "process %d: %s", look.process[i].pid_inside, why);
     }
     for (size_t i = 0; i < count; i++)
         *errors += zeroute_value(s[i], "check.errors", 0);
@@ -249,13 +251,13 @@ static bool report(const struct options *o, const char *run, bool nested, uint64
         good = write_json(o->json, s, count);
     if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
         summarise(s, count, o->verbose);
-    for (size_t i = 0; s && i < list->count; i++)
-        if (o->discard && !nested && zr_run_owns(&list->process[i], run))
-            zr_gc_remove(&list->process[i], false);
+    for (size_t i = 0; s && i < look.count; i++)
+        if (o->discard && !nested && zr_run_owns(&look.process[i], run))
+            zr_gc_remove(&look.process[i], false);
     for (size_t i = 0; i < count; i++)
         zeroute_snapshot_free(s[i]);
     free(s);
-    zeroute_list_free(list);
+    zr_look_free(&look);
     return good;
 }
 

@@ -1,4 +1,5 @@
 /* zeroute gc: removes what finished processes have left. A live segment is never touched. */
+#include "outside/outside.h"
 #include "stat/stat.h"
 
 #include <errno.h>
@@ -46,32 +47,31 @@ static bool is_abandoned(const struct zeroute_process *p, int fd, const struct s
  * copies. A file is touched there only if the process that leads to it is root's, or of the file's owner.
  */
 static bool found_by_who_may(const struct zeroute_process *p) {
-    char path[64], line[256];
     bool may = false;
+    char *text, *rest, *line;
     if (strncmp(p->path, "/proc/", 6) != 0)
         return true;
-    snprintf(path, sizeof path, "/proc/%ld/status", strtol(p->path + 6, NULL, 10));
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        char *at = line + 4;
-        if (strncmp(line, "Uid:", 4) != 0)
+    text = rest = zr_outside_text((int)strtol(p->path + 6, NULL, 10), ZR_FILE_STATUS, ZR_OUTSIDE_BYTES, NULL);
+    while ((line = zr_next_line(&rest))) {
+        const char *value = zr_value_of(line, "Uid");
+        char *at;
+        if (!value)
             continue;
-        unsigned long first = strtoul(at, &at, 10);
+        unsigned long first = strtoul(value, &at, 10);
         may = first == 0 || first == p->uid;
         for (int others = 3; others > 0; others--)
             may = strtoul(at, &at, 10) == first && may;
     }
-    if (f)
-        fclose(f);
+    free(text);
     return may;
 }
 
 /* Its file as the list has found it, no other. -1: it has gone, or may not be opened. */
 static int open_dead(const struct zeroute_process *p, int *directory, struct stat *st) {
-    int fd = found_by_who_may(p) ? zeroute_open_listed(p, directory) : -1;
+    int fd = found_by_who_may(p) ? zr_outside_open(p, directory) : -1;
     if (fd < 0)
         return -1;
-    enum zeroute_state now = zeroute_state_now(p, fd);
+    enum zeroute_state now = zr_outside_state(p);
     if (fstat(fd, st) == 0 && (now == ZEROUTE_FINISHED || (now == ZEROUTE_UNKNOWN && is_abandoned(p, fd, st))))
         return fd;
     close(fd);
@@ -121,11 +121,12 @@ static void remove_old(const struct zeroute_process *p) {
 }
 
 void zr_gc_old(void) {
-    struct zeroute_list *list = zeroute_list_new();
-    for (size_t i = 0; list && i < list->count; i++)
-        if (is_ours(&list->process[i], false) && list->process[i].state != ZEROUTE_LIVE)
-            remove_old(&list->process[i]);
-    zeroute_list_free(list);
+    struct zr_look look;
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    for (size_t i = 0; i < look.count; i++)
+        if (is_ours(&look.process[i], false) && look.process[i].state != ZEROUTE_LIVE)
+            remove_old(&look.process[i]);
+    zr_look_free(&look);
 }
 
 struct options {
@@ -159,10 +160,11 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
 
 /* Removes everything that is dead, or only looks for it; returns how many there were. */
 static size_t remove_all(const struct options *o, json_t *removed, int *code) {
-    struct zeroute_list *list = zeroute_list_new();
+    struct zr_look look;
     size_t count = 0;
-    for (size_t i = 0; list && i < list->count; i++) {
-        const struct zeroute_process *p = &list->process[i];
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    for (size_t i = 0; i < look.count; i++) {
+        const struct zeroute_process *p = &look.process[i];
         struct stat st;
         int directory, fd = is_ours(p, o->all_users) && p->state != ZEROUTE_LIVE ? open_dead(p, &directory, &st) : -1;
         if (fd < 0)
@@ -185,7 +187,7 @@ static size_t remove_all(const struct options *o, json_t *removed, int *code) {
         zr_json_text(one, "path", p->path);
         zr_json_text(one, "command", p->command);
     }
-    zeroute_list_free(list);
+    zr_look_free(&look);
     return count;
 }
 

@@ -1,4 +1,5 @@
 /* Host memory behind a process's device memory, as stat and run show it. */
+#include "outside/outside.h"
 #include "stat/stat.h"
 
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static void gather(struct figures *f, const struct zeroute_snapshot *s) {
     f->rss = zeroute_value(s, "host.vmrss_bytes", ZR_ABSENT);
     f->cgroup = zeroute_value(s, "host.cgroup_bytes", ZR_ABSENT);
     if (s->processes > 1 || s->process.state != ZEROUTE_LIVE || !s->process.pid || !zr_meminfo_read(&now) ||
-        !zr_process_memory_read(s->process.pid, &f->process))
+        !zr_outside_memory(s->process.pid, &f->process))
         return;
     f->active = now.gpu_active;
     f->available = now.available;

@@ -1,4 +1,5 @@
 /* zeroute stat: what processes have counted, one by one and as a job. */
+#include "outside/outside.h"
 #include "stat/stat.h"
 #include "watch/watch.h"
 
@@ -19,7 +20,7 @@ struct options {
 };
 
 struct processes {
-    struct zeroute_list *list;
+    struct zr_look look;
     struct zeroute_snapshot **snapshot;
     size_t count;
 };
@@ -54,16 +55,15 @@ static const struct zr_command command = {
 
 static void collect(struct processes *p) {
     char why[256];
-    *p = (struct processes){.list = zeroute_list_new()};
-    if (!p->list)
-        return;
-    p->snapshot = calloc(p->list->count + 1, sizeof(struct zeroute_snapshot *));
-    for (size_t i = 0; p->snapshot && i < p->list->count; i++) {
-        struct zeroute_process *one = &p->list->process[i];
-        struct zeroute_snapshot *s = zeroute_snapshot_new(one, why, sizeof why);
+    *p = (struct processes){0};
+    zr_outside_look(&p->look, ZR_LOOK_SEGMENTS);
+    p->snapshot = calloc(p->look.count + 1, sizeof(struct zeroute_snapshot *));
+    for (size_t i = 0; p->snapshot && i < p->look.count; i++) {
+        struct zeroute_process *one = &p->look.process[i];
+        struct zeroute_snapshot *s = zr_outside_snapshot(one, why, sizeof why);
         if (s) {
             p->snapshot[p->count++] = s;
-        } else if (one->readable) {
+        } else if (one->readable && *why) {
             one->readable = false;
             snprintf(one->why, sizeof one->why, "%.127s", why);
         }
@@ -74,7 +74,7 @@ static void discard(struct processes *p) {
     for (size_t i = 0; i < p->count; i++)
         zeroute_snapshot_free(p->snapshot[i]);
     free(p->snapshot);
-    zeroute_list_free(p->list);
+    zr_look_free(&p->look);
 }
 
 /* The job of a process: its launcher's, or else its `zeroute run`. NULL when it belongs to none. */
@@ -106,7 +106,7 @@ static bool is_current(const char *field) {
 /* While a rank runs, those that have ended hold nothing: their last figures are no part of now. */
 static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool job_runs) {
     char why[256];
-    struct zeroute_snapshot *own = zeroute_snapshot_new(&s->process, why, sizeof why);
+    struct zeroute_snapshot *own = zr_outside_snapshot(&s->process, why, sizeof why);
     for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED && i < own->field_count; i++)
         if (is_current(own->field[i].name))
             own->field[i].value = 0;
@@ -186,8 +186,8 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
 
 static void print_unreadable(const struct processes *p, FILE *out) {
     size_t count = 0;
-    for (size_t i = 0; p->list && i < p->list->count; i++) {
-        const struct zeroute_process *one = &p->list->process[i];
+    for (size_t i = 0; i < p->look.count; i++) {
+        const struct zeroute_process *one = &p->look.process[i];
         char text[640];
         if (one->readable || ++count > UNREADABLE_SHOWN)
             continue;
@@ -212,8 +212,8 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
         json_t *jobs = zr_json_array(document, "jobs");
         for_each_job(out, p, job_json, jobs);
         json_t *not_readable = zr_json_array(document, "not_readable");
-        for (size_t i = 0; p->list && i < p->list->count; i++) {
-            const struct zeroute_process *one = &p->list->process[i];
+        for (size_t i = 0; i < p->look.count; i++) {
+            const struct zeroute_process *one = &p->look.process[i];
             if (one->readable)
                 continue;
             json_t *item = zr_json_object(not_readable, NULL);
@@ -249,8 +249,8 @@ static int choose(struct processes *p, int pid) {
                 best = p->snapshot[i];
         }
     if (!best) {
-        for (size_t i = 0; p->list && i < p->list->count; i++) {
-            const struct zeroute_process *one = &p->list->process[i];
+        for (size_t i = 0; i < p->look.count; i++) {
+            const struct zeroute_process *one = &p->look.process[i];
             bool of_its_user = !one->pid_inside && has_user(pid, one->uid);
 
             if (one->readable || (one->pid_inside != pid && !of_its_user))
@@ -410,7 +410,7 @@ static int show(FILE *out, bool colour, const struct options *o) {
         print_tables(out, colour, &p, o);
     }
     if (!o->pid && !o->json && !o->prometheus) {
-        if (!p.count && (!p.list || !p.list->count))
+        if (!p.count && !p.look.count)
             fputs("no process has used a device under zeroute in the last ten minutes\n", out);
         print_unreadable(&p, out);
     }

@@ -1,5 +1,6 @@
 /* zeroute top: one process in detail, and the page of keys. */
 #include "doctor/doctor.h"
+#include "outside/outside.h"
 #include "stat/stat.h"
 #include "watch/top.h"
 
@@ -35,14 +36,14 @@ static void graph(struct zr_lines *l, const struct zr_process_view *p, const str
 static void summary(struct zr_lines *l, const struct zr_process_view *p) {
     char why[256], *text = NULL;
     size_t size = 0;
-    struct zeroute_snapshot *s = zeroute_snapshot_new(&p->process, why, sizeof why);
+    struct zeroute_snapshot *s = zr_outside_snapshot(&p->process, why, sizeof why);
     FILE *f = s ? open_memstream(&text, &size) : NULL;
     if (f) {
         zr_summary(f, s, false, true);
         fclose(f);
         zr_lines_split(l, ZR_STYLE_PLAIN, text, 0);
     } else {
-        zr_lines_add(l, ZR_STYLE_ALERT, "its statistics cannot be read: %s", zr_shown(why));
+        zr_lines_add(l, ZR_STYLE_ALERT, "its statistics cannot be read: %s", *why ? zr_shown(why) : "it has ended");
     }
     free(text);
     zeroute_snapshot_free(s);

@@ -2,6 +2,7 @@
  * Cards, and who has how much of them, as the kernel tells it (sysfs, fdinfo). Looking at a process means reading each
  * of its descriptors, so each sample looks at some of them and keeps what it knows of the others.
  */
+#include "outside/outside.h"
 #include "watch/watch.h"
 
 #include <dirent.h>
@@ -78,7 +79,7 @@ static uint64_t mirror_of(const struct zr_model *m, const struct zr_process_view
 static void ask_kernel(const struct zr_model *m, struct zr_process_view *v, uint64_t now) {
     struct zr_process_memory memory;
     v->kernel_ns = now;
-    if (!v->process.pid || !zr_process_memory_read(v->process.pid, &memory) || memory.fdinfo_error)
+    if (!v->process.pid || !zr_outside_memory(v->process.pid, &memory) || memory.fdinfo_error)
         return;
     v->cards = memory.card_count;
     memcpy(v->card, memory.cards, sizeof v->card);
@@ -168,7 +169,7 @@ static void look_at_others(struct zr_model *m) {
             continue;
         }
         budget--;
-        note_other(o, one, zr_process_memory_read(one, &memory) ? &memory : NULL);
+        note_other(o, one, zr_outside_memory(one, &memory) ? &memory : NULL);
     }
     if (first + AT_ONCE >= count)
         o->next = 0;

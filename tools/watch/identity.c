@@ -2,6 +2,7 @@
  * Whose process it is: job and rank as its launcher says, container and pod as its cgroup and the downward API's
  * variables say. All of it is text of others.
  */
+#include "outside/outside.h"
 #include "watch/watch.h"
 
 #include <ctype.h>
@@ -108,17 +109,14 @@ void zr_identify_cgroup(const char *text, struct zr_identity *out) {
 }
 
 void zr_identify(const struct zeroute_process *p, struct zr_identity *out) {
-    char path[64];
     size_t length = 0;
     char *text;
 
     *out = (struct zr_identity){0};
-    snprintf(path, sizeof path, "/proc/%d/environ", p->pid);
-    text = p->pid ? zr_read_whole(path, &length) : NULL;
+    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_ENVIRON, ZR_OUTSIDE_BYTES, &length) : NULL;
     zr_identify_environment(text ? text : "", text ? length : 0, p, out);
     free(text);
-    snprintf(path, sizeof path, "/proc/%d/cgroup", p->pid);
-    text = p->pid ? zr_read_whole(path, NULL) : NULL;
+    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_CGROUP, ZR_OUTSIDE_BYTES, NULL) : NULL;
     if (text)
         zr_identify_cgroup(text, out);
     free(text);

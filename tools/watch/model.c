@@ -1,4 +1,5 @@
 /* The model: processes as they come and go, their figures and rates, and the sums that outlive them. */
+#include "outside/outside.h"
 #include "watch/watch.h"
 
 #include <limits.h>
@@ -203,7 +204,7 @@ static void take_numbers(struct zr_process_view *v, const struct zeroute_snapsho
 
 static bool read_process(struct zr_model *m, struct zr_process_view *v, uint64_t now) {
     char why[256];
-    struct zeroute_snapshot *s = zeroute_snapshot_new(&v->process, why, sizeof why);
+    struct zeroute_snapshot *s = zr_outside_snapshot(&v->process, why, sizeof why);
     struct zr_process_view before = {.sampled_ns = v->sampled_ns,
                                      .hits = v->hits,
                                      .misses = v->misses,
@@ -372,13 +373,13 @@ static void add_up(struct zr_model *m) {
 
 bool zr_model_sample(struct zr_model *m) {
     uint64_t now = clock_ns(CLOCK_MONOTONIC), host_side = 0;
-    struct zeroute_list *list = zeroute_list_new();
-    if (!list)
+    struct zr_look look;
+    if (!zr_outside_look(&look, ZR_LOOK_SEGMENTS))
         return false;
     m->wall_ns = clock_ns(CLOCK_REALTIME);
     m->unreadable = m->unseen = 0;
-    for (size_t i = 0; i < list->count; i++) {
-        const struct zeroute_process *p = &list->process[i];
+    for (size_t i = 0; i < look.count; i++) {
+        const struct zeroute_process *p = &look.process[i];
         if (m->options.pid && p->pid != m->options.pid && p->pid_inside != m->options.pid) {
             continue;
         } else if (!p->pid_inside) {
@@ -392,7 +393,7 @@ bool zr_model_sample(struct zr_model *m) {
             take_live(m, p, now);
         }
     }
-    zeroute_list_free(list);
+    zr_look_free(&look);
     sweep(m);
     add_up(m);
     if (!zr_meminfo_read(&m->host))

@@ -1,4 +1,5 @@
 /* The model as JSON: what `top --json` prints and what serve answers under /api. */
+#include "outside/outside.h"
 #include "stat/stat.h"
 #include "watch/watch.h"
 
@@ -128,7 +129,7 @@ json_t *zr_watch_process(const struct zr_model *m, int pid) {
         if ((v->process.pid ? v->process.pid : v->process.pid_inside) != pid)
             continue;
         json_t *document = zr_json_document(1), *array = zr_json_array(document, "processes");
-        struct zeroute_snapshot *s = zeroute_snapshot_new(&v->process, why, sizeof why);
+        struct zeroute_snapshot *s = zr_outside_snapshot(&v->process, why, sizeof why);
         process(array, m, v, true);
         if (s)
             zr_json_fields(json_array_get(array, 0), s);

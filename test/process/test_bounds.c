@@ -1,0 +1,253 @@
+/*
+ * What one user can make the commands of another wait for, or read: file systems that never answer, texts without end,
+ * thousands of segments. Each of these held up a command of root once. Root plays all the users.
+ */
+#define WORK "run_work"
+#include "outside/wire.h"
+#include "shell.h"
+#include "suite.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define USER 65534u
+
+static void setup(void) {
+    shell_setup();
+    ck_assert_int_eq(sh("chmod 755 ."), 0);
+    setenv("ZE_SIMGPU", "devices:1,vram:1GiB", 1);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* --- another user ------------------------------------------------------------------------------------------ */
+
+struct user {
+    pid_t pid;
+    int ready;
+};
+
+/* Runs `be` as a process of its own, until it has written a byte. */
+static struct user begin_user(void (*be)(int ready)) {
+    struct user u;
+    int ready[2];
+    char c = 0;
+    ck_assert_int_eq(pipe(ready), 0);
+    u.pid = fork();
+    if (u.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ready[0]);
+        be(ready[1]);
+        _exit(0);
+    }
+    close(ready[1]);
+    u.ready = ready[0];
+    if (read(u.ready, &c, 1) != 1)
+        c = 'x';
+    if (c != 'r') {
+        waitpid(u.pid, NULL, 0);
+        u.pid = 0;
+    }
+    return u;
+}
+
+static void end_user(struct user *u) {
+    if (u->pid) {
+        kill(u->pid, SIGKILL);
+        waitpid(u->pid, NULL, 0);
+    }
+    close(u->ready);
+}
+
+/* Answers how it is mounted, takes every other request, and says nothing to it. */
+static void serve_silence(int fuse, int ready) {
+    static char request[1 << 20];
+    for (;;) {
+        struct fuse_in_header in;
+        ssize_t n = read(fuse, request, sizeof request);
+        if (n < 0 && (errno == EINTR || errno == ENOENT))
+            continue;
+        if (n < (ssize_t)sizeof in)
+            _exit(0);
+        memcpy(&in, request, sizeof in);
+        if (in.opcode != FUSE_INIT)
+            continue;
+        struct {
+            struct fuse_out_header head;
+            struct fuse_init_out init;
+        } reply = {.head = {.len = sizeof reply, .unique = in.unique},
+                   .init = {.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = 4096}};
+        if (write(fuse, &reply, sizeof reply) != sizeof reply || write(ready, "r", 1) != 1)
+            _exit(90);
+    }
+}
+
+static void mount_silence(int ready) {
+    char options[128];
+    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=%u,group_id=%u,allow_other", fuse, USER, USER);
+    if (fuse < 0 || unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+        mount("none", "/dev/shm", "fuse", MS_NOSUID | MS_NODEV, options) || setgid(USER) || setuid(USER))
+        _exit(90);
+    serve_silence(fuse, ready);
+}
+
+START_TEST(a_file_system_that_never_answers_holds_up_no_command) {
+    static const char *const commands[] = {"stat",
+                                           "stat --json",
+                                           "stat --prometheus",
+                                           "top --once",
+                                           "top --json",
+                                           "ctl --all get",
+                                           "gc --all-users",
+                                           "doctor",
+                                           "serve --textfile . --once"};
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    struct user u = begin_user(mount_silence);
+    if (!u.pid)
+        SKIP("no FUSE, or no namespaces here");
+    ck_assert_int_eq(sh("mkfifo go; (exec 9<>go; exec $Z run --sim --no-summary -- $W keep 100 wait <&9 >said) & "
+                        "echo $!; while ! grep -q ready said; do sleep 0.05; done"),
+                     0);
+    int ours = atoi(out);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        int code = sh("timeout -s KILL 20 $Z %s", commands[i]);
+        ck_assert_msg(code != 137, "%s never ended", commands[i]);
+        ck_assert_msg(code <= 1, "%s: %d: %s", commands[i], code, err);
+        ck_assert_msg(strstr(out, "not answered in time: user nobody") ||
+                          strstr(err, "not answered in time: user nobody") || strstr(out, "not_answered"),
+                      "%s: %s\n%s", commands[i], out, err);
+        if (strncmp(commands[i], "stat", 4) == 0)
+            ck_assert_msg(strstr(out, "keep") || strstr(out, "zeroute_"), "%s: %s", commands[i], out);
+    }
+    end_user(&u);
+    sh("kill %d", ours);
+}
+END_TEST
+
+START_TEST(a_server_goes_on_beside_a_file_system_that_never_answers_and_ends_when_told) {
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    struct user u = begin_user(mount_silence);
+    if (!u.pid)
+        SKIP("no FUSE, or no namespaces here");
+    int code = sh("$Z serve --textfile . --interval 0.3 & pid=$!\n"
+                  "for i in $(seq 100); do [ -s zeroute.prom ] && break; sleep 0.1; done\n"
+                  "first=$(stat -c %%y zeroute.prom)\n"
+                  "for i in $(seq 100); do [ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] && break; sleep 0.1; done\n"
+                  "[ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] || exit 3\n"
+                  "kill -TERM $pid\n"
+                  "for i in $(seq 50); do kill -0 $pid 2>/dev/null || exit 0; sleep 0.1; done; exit 4");
+    end_user(&u);
+    ck_assert_int_eq(code, 0);
+}
+END_TEST
+
+/* --- texts without end ------------------------------------------------------------------------------------------ */
+
+/* An environment of a terabyte, of which no page is there until it is read. */
+static void claim_an_endless_environment(int ready) {
+    const size_t size = (size_t)1 << 40;
+    char *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct prctl_mm_map mm = {0};
+    unsigned long at[64] = {0};
+    char text[8192], *field;
+    FILE *f = fopen("/proc/self/stat", "r");
+    if (map == MAP_FAILED || !f || !fgets(text, sizeof text, f))
+        _exit(90);
+    fclose(f);
+    field = strrchr(text, ')') + 3; /* behind it the state, field 3 of proc(5), and then numbers */
+    for (int i = 4; i < 53; i++)
+        at[i] = strtoul(field + 1, &field, 10);
+    mm.start_code = at[26];
+    mm.end_code = at[27];
+    mm.start_stack = at[28];
+    mm.start_data = at[45];
+    mm.end_data = at[46];
+    mm.start_brk = at[47];
+    mm.brk = (unsigned long)sbrk(0);
+    mm.arg_start = at[48];
+    mm.arg_end = at[49];
+    mm.env_start = (unsigned long)map;
+    mm.env_end = (unsigned long)map + size;
+    mm.exe_fd = ~0u;
+    if (setgid(USER) || setuid(USER) || prctl(PR_SET_DUMPABLE, 1) ||
+        prctl(PR_SET_MM, PR_SET_MM_MAP, &mm, sizeof mm, 0) || write(ready, "r", 1) != 1)
+        _exit(91);
+    pause();
+}
+
+START_TEST(an_environment_without_end_is_read_up_to_a_bound) {
+    size_t length = 0;
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    struct user u = begin_user(claim_an_endless_environment);
+    if (!u.pid)
+        SKIP("PR_SET_MM_MAP is not allowed here");
+    char *text = zr_outside_text(u.pid, ZR_FILE_ENVIRON, ZR_OUTSIDE_BYTES, &length);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_uint_eq(length, ZR_OUTSIDE_BYTES); /* there was more */
+    free(text);
+    int code = sh("ulimit -v 2000000; timeout -s KILL 20 $Z doctor %d >/dev/null", (int)u.pid);
+    end_user(&u);
+    ck_assert_msg(code != 137 && code <= 3, "%d: %s", code, err);
+}
+END_TEST
+
+/* --- who is blamed, and when it is forgiven ------------------------------------------------------------------------ */
+
+/* A process whose memory lies in a file that nobody answers for: who reads its environment waits. */
+START_TEST(one_process_that_cannot_be_read_costs_its_deadline_once) {
+    const struct zr_unanswered *list;
+    struct zr_look look;
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    struct user u = begin_user(mount_silence);
+    if (!u.pid)
+        SKIP("no FUSE, or no namespaces here");
+    zr_outside_deadlines(300, 2000);
+    double began = seconds();
+    ck_assert(zr_outside_look(&look, ZR_LOOK_NOW));
+    zr_look_free(&look);
+    ck_assert_uint_eq(zr_outside_unanswered(&list), 1);
+    ck_assert_uint_eq(list[0].uid, USER);
+    ck_assert_int_eq(list[0].pid, u.pid);
+    double first = seconds() - began;
+    for (int i = 0; i < 5; i++) {
+        ck_assert(zr_outside_look(&look, ZR_LOOK_NOW));
+        zr_look_free(&look);
+    }
+    double others = seconds() - began - first;
+    printf("the first look %.2f s, five more %.2f s\n", first, others);
+    ck_assert(first >= 0.3);
+    ck_assert_uint_eq(zr_outside_unanswered(&list), 1);
+    end_user(&u);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("bounds");
+    TCase *tc = tcase_create("bounds");
+    tcase_add_checked_fixture(tc, setup, shell_teardown);
+    tcase_set_timeout(tc, 240);
+    tcase_add_test(tc, a_file_system_that_never_answers_holds_up_no_command);
+    tcase_add_test(tc, a_server_goes_on_beside_a_file_system_that_never_answers_and_ends_when_told);
+    tcase_add_test(tc, an_environment_without_end_is_read_up_to_a_bound);
+    tcase_add_test(tc, one_process_that_cannot_be_read_costs_its_deadline_once);
+    suite_add_tcase(suite, tc);
+    return run_suite(suite);
+}
