@@ -134,7 +134,7 @@ static void inspect(struct zr_library *library, enum zr_part part, pid_t pid) {
 }
 
 bool zr_library_mentions(const struct zr_library *library, const char *string) {
-    return library->there && *library->file && zr_outside_mentions(library->pid, library->path, string);
+    return library->there && *library->file && zr_outside_mentions(library->pid, library->file, string);
 }
 
 /* `deleted`: another file may stand at that path by now. */

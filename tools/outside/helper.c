@@ -39,7 +39,7 @@ bool zr_helper_is_stuck(int pid, unsigned uid, uint64_t mounts) {
 
         if (mounts && s->mounts && (s->mounts == mounts || (uid && s->uid == uid)))
             return true;
-        if (!mounts && !s->mounts && s->pid == pid)
+        if (!mounts && !s->mounts && s->pid == pid && (pid || s->uid == uid))
             return true;
     }
     return false;
@@ -117,15 +117,17 @@ static bool enter_mounts(int pid, uint64_t mounts) {
     return true;
 }
 
-static void step(void) {
+static bool step(unsigned uid) {
+    at->uid = uid;
     at->step++;
+    return !zr_helper_is_stuck(0, uid, at->mounts);
 }
 
 static const struct zeroute_watchman watchman = {.enter = enter_mounts, .step = step};
 
 static void look(enum zr_thoroughness how) {
+    zr_helper_at(0, 0, 0);
     struct zeroute_list *list = zeroute_list_watched(&watchman);
-
     zr_helper_at(0, 0, 0);
     if (list)
         tell_array(ZR_TOLD_SEGMENTS, list->process, list->count, sizeof *list->process);
@@ -208,9 +210,16 @@ static void tell_text(int pid, uint32_t file, size_t most) {
     char path[4096], *text = NULL;
     size_t length = 0;
 
+    bool real = file & ZR_FILE_REAL;
+
+    file &= ~(uint32_t)ZR_FILE_REAL;
     errno = EINVAL;
-    if (file < sizeof names / sizeof *names)
-        text = zr_reading_text(zr_root_path(path, sizeof path, "/proc/%d/%s", pid, names[file]), most, &length);
+    if (file < ZR_FILES) {
+        zr_root_path(path, sizeof path, "/proc/%d/%s", pid, names[file]);
+        if (real)
+            snprintf(path, sizeof path, "/proc/%d/%s", pid, names[file]);
+        text = zr_reading_text(path, most, &length);
+    }
     int saved = errno;
     if (text)
         tell_array(ZR_TOLD_TEXT, text, length, 1);

@@ -56,11 +56,19 @@ void zr_outside_complain(FILE *to);
 /* False with errno set: there is no such process, or it did not answer (ETIMEDOUT). */
 bool zr_outside_memory(int pid, struct zr_process_memory *out);
 
-enum zr_outside_file { ZR_FILE_ENVIRON, ZR_FILE_CMDLINE, ZR_FILE_MAPS, ZR_FILE_CGROUP, ZR_FILE_STATUS };
+enum zr_outside_file {
+    ZR_FILE_ENVIRON,
+    ZR_FILE_CMDLINE,
+    ZR_FILE_MAPS,
+    ZR_FILE_CGROUP,
+    ZR_FILE_STATUS,
+    ZR_FILES,
+    ZR_FILE_REAL = 1 << 8, /* with one of these: in /proc itself, also where ZEROUTE_ROOT is set */
+};
 #define ZR_OUTSIDE_BYTES ((size_t)64 << 10) /* of a text, unless the caller needs more */
 #define ZR_OUTSIDE_MOST ((size_t)1 << 20)
 /* The first `most` bytes of a file, ended by a zero, to be freed. NULL with errno set. length may be NULL. */
-char *zr_outside_text(int pid, enum zr_outside_file file, size_t most, size_t *length);
+char *zr_outside_text(int pid, unsigned file, size_t most, size_t *length);
 
 /* The user of a process, real id; false: there is none. */
 bool zr_outside_user(int pid, unsigned *uid);

@@ -10,7 +10,7 @@
 
 #define USERS 64                         /* the last account is that of all further users */
 #define WINDOW_NS UINT64_C(10000000000)  /* in which */
-#define MOST_NS UINT64_C(2000000000)     /* this much of the processor may be used, */
+#define MOST_NS UINT64_C(1000000000)     /* this much of the processor may be used, */
 #define MOST_BYTES ((uint64_t)256 << 20) /* and lists and snapshots at one time hold no more than this */
 
 static struct account {

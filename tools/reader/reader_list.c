@@ -15,6 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MOST_UNREADABLE 8192           /* of one directory */
+#define MOST_ASKED 64                  /* of which it is asked whether their processes live */
+#define MOST_OLD 16384                 /* files of released versions */
 #define MOST_MAPS ((size_t)4 << 20) /* bytes of a list of mappings */
 
 struct search {
@@ -27,6 +30,9 @@ struct search {
     char boot_id[40];
     unsigned over[16]; /* users of whom it was said that their segments have cost enough */
     unsigned overs;
+    unsigned unreadable; /* files in this directory that are no segments, or may not be read */
+    uint64_t directory;  /* this one, by its owner plus one; 0: those of released versions */
+    unsigned old; /* files seen that lie outside of a directory of their user */
 };
 
 /*
@@ -214,12 +220,16 @@ static void examine(struct search *s, struct zeroute_process *p, int fd) {
         p->pid = (int)h.pid;
 }
 
-/* Returns false if that was reported before for this user, or for many. */
-static bool say_over(struct search *s, unsigned uid) {
+static bool was_said_over(const struct search *s, unsigned uid) {
     unsigned i = 0;
     while (i < s->overs && s->over[i] != uid)
         i++;
-    if (i < s->overs || i == sizeof s->over / sizeof *s->over)
+    return i < s->overs;
+}
+
+/* Returns false if that was reported before for this user, or for many. */
+static bool say_over(struct search *s, unsigned uid) {
+    if (was_said_over(s, uid) || s->overs == sizeof s->over / sizeof *s->over)
         return false;
     s->over[s->overs++] = uid;
     return true;
@@ -239,8 +249,6 @@ static void examine_old(struct search *s, struct zeroute_process *p, int fd) {
 /* False: it is gone, or one too many of a user of whom that was said. */
 static bool look_at(struct search *s, struct zeroute_process *p, const struct zeroute_found *f) {
     struct stat st;
-    if (s->watchman)
-        s->watchman->step();
     int fd = openat(f->directory, f->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY), error = errno;
     if ((fd < 0 ? fstatat(f->directory, f->name, &st, AT_SYMLINK_NOFOLLOW) : fstat(fd, &st)) != 0) {
         if (fd >= 0)
@@ -251,7 +259,8 @@ static bool look_at(struct search *s, struct zeroute_process *p, const struct ze
     p->device = st.st_dev;
     p->inode = st.st_ino;
     struct zeroute_budget budget;
-    bool may = zeroute_budget_begin(&budget, p->uid), listed = may || say_over(s, p->uid);
+    bool may = zeroute_budget_begin(&budget, p->uid) && s->unreadable < MOST_UNREADABLE;
+    bool listed = may || say_over(s, p->uid);
     if (!may) {
         snprintf(p->why, sizeof p->why, ZEROUTE_BUDGET_WHY, p->uid);
         p->state = ZEROUTE_UNKNOWN;
@@ -267,9 +276,10 @@ static bool look_at(struct search *s, struct zeroute_process *p, const struct ze
         snprintf(p->why, sizeof p->why, "not readable: %s", strerror(error));
         p->state = ZEROUTE_UNKNOWN;
         snprintf(pid, sizeof pid, "%d", p->pid_inside);
-        if (zeroute_start_time(pid))
+        if (s->unreadable < MOST_ASKED && zeroute_start_time(pid))
             p->pid = p->pid_inside;
     }
+    s->unreadable += !p->readable;
     zeroute_budget_end(&budget, listed ? sizeof *p : 0);
     if (fd >= 0)
         close(fd);
@@ -294,8 +304,15 @@ static bool list_found(const struct zeroute_found *f, void *arg) {
     struct search *s = arg;
     struct zeroute_process *p = next_place(s);
 
-    if (!p)
+    if (!p || (s->watchman && !s->watchman->step(f->old ? 0 : f->owner)))
         return false;
+    /* The directory of a user who has cost enough is not gone through for the rest, nor names without end. */
+    if (f->old ? s->old++ >= MOST_OLD : was_said_over(s, f->owner))
+        return false;
+    if (s->directory != (f->old ? 0 : (uint64_t)f->owner + 1)) {
+        s->directory = f->old ? 0 : (uint64_t)f->owner + 1;
+        s->unreadable = 0;
+    }
     memset(p, 0, sizeof *p);
     p->pid_inside = f->pid;
     if (!f->name) {

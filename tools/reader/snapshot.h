@@ -26,8 +26,8 @@ struct zeroute_snapshot *zeroute_snapshot_of_listed(const struct zeroute_process
 struct zeroute_watchman {
     /* The mount namespace of this process comes next; false: it is left out. */
     bool (*enter)(int pid, uint64_t mounts);
-    /* Another file comes next. */
-    void (*step)(void);
+    /* A file in the directory of this user comes next; false: it and what follows it there are left out. */
+    bool (*step)(unsigned uid);
 };
 struct zeroute_list *zeroute_list_watched(const struct zeroute_watchman *watchman);
 

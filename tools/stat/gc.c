@@ -51,7 +51,7 @@ static bool found_by_who_may(const struct zeroute_process *p) {
     char *text, *rest, *line;
     if (strncmp(p->path, "/proc/", 6) != 0)
         return true;
-    text = rest = zr_outside_text((int)strtol(p->path + 6, NULL, 10), ZR_FILE_STATUS, ZR_OUTSIDE_BYTES, NULL);
+    text = rest = zr_outside_text((int)strtol(p->path + 6, NULL, 10), ZR_FILE_STATUS | ZR_FILE_REAL, ZR_OUTSIDE_BYTES, NULL);
     while ((line = zr_next_line(&rest))) {
         const char *value = zr_value_of(line, "Uid");
         char *at;

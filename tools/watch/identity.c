@@ -113,10 +113,10 @@ void zr_identify(const struct zeroute_process *p, struct zr_identity *out) {
     char *text;
 
     *out = (struct zr_identity){0};
-    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_ENVIRON, ZR_OUTSIDE_BYTES, &length) : NULL;
+    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_ENVIRON | ZR_FILE_REAL, ZR_OUTSIDE_BYTES, &length) : NULL;
     zr_identify_environment(text ? text : "", text ? length : 0, p, out);
     free(text);
-    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_CGROUP, ZR_OUTSIDE_BYTES, NULL) : NULL;
+    text = p->pid ? zr_outside_text(p->pid, ZR_FILE_CGROUP | ZR_FILE_REAL, ZR_OUTSIDE_BYTES, NULL) : NULL;
     if (text)
         zr_identify_cgroup(text, out);
     free(text);
