@@ -228,11 +228,9 @@ static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
 
 /* Whether the process belongs to the user. */
 static bool has_user(int pid, unsigned uid) {
-    char path[32];
-    struct stat st;
+    unsigned its;
 
-    snprintf(path, sizeof path, "/proc/%d", pid);
-    return stat(path, &st) == 0 && st.st_uid == uid;
+    return zr_outside_user(pid, &its) && its == uid;
 }
 
 /*
