@@ -20,15 +20,16 @@ static inline struct zr_block *null_block(const struct zr_key *key, size_t size,
     if (!b)
         return NULL;
     zr_block_place(b, (uintptr_t)null_address(held), size, held);
-    b->key = *key;
+    zr_block_set_key(b, key);
     if (zr_map_insert(b))
         return b;
     zr_block_recycle(b);
     return NULL;
 }
 
-static inline void null_release(const struct zr_block *b) {
+static inline bool null_release(struct zr_block *b) {
     (void)b;
+    return true;
 }
 
 static inline struct zr_block *null_segment(void *arg, size_t size, int *code) {

@@ -31,10 +31,9 @@ struct zr_arrival {
  * by then. All zero: nothing was charged.
  */
 struct zr_charge {
-    uint64_t bytes;
-    uint16_t card;
-    uint16_t ledgers; /* enum zr_ledger */
+    uint64_t bytes : 48, card : 8, ledgers : 8; /* enum zr_ledger */
 };
+_Static_assert(sizeof(struct zr_charge) == 8, "a block's is changed by one atomic operation");
 enum zr_ledger {
     ZR_LEDGER_LIMIT = 1, /* what this process has of the card */
     ZR_LEDGER_CLAIM = 2  /* what it has announced of it to other processes */
@@ -57,6 +56,7 @@ struct zr_op {
     uint8_t rooms;                      /* retry loops in progress (policy/room.c) */
     uint8_t refused_by;                 /* enum zr_refuser: of the last allocation */
     uint32_t driver_code;               /* of the last allocation, for callers that are given a translated one */
+    struct zr_block *block;             /* what was allocated below it */
     struct zr_charge charge;            /* of the last allocation, until its block has it */
     struct zr_watch *watch;             /* what arrives below it is noted there, or NULL */
     const void *told;                   /* a pointer whose wrong free was reported already, or NULL */

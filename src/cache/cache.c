@@ -4,14 +4,19 @@
  * request looks into its own stripe first and then into the others. One locked instruction per lock, and nobody waits
  * unless two threads share a stripe.
  *
- * Blocks leave in one way, leave(): they are taken out of their stripe under its lock and go back to the driver after
- * it is released.
+ * Eviction takes blocks out of their stripe under its lock and gives them to the driver after it is released.
  */
 #include "cache/cache.h"
 
 #include <string.h>
 
-enum { ZR_STRIPES = 16, BUCKETS = 512, SWEEP = 1024 /* blocks at most */ };
+enum {
+    ZR_STRIPES = 16,
+    BUCKETS = 512,
+    SWEEP = 1024, /* blocks at most */
+    /* Flags that stay when a block is handed out again; the others say what the last owner did with it. */
+    OF_THE_BLOCK = (ZR_BLOCK_SKIPPED - 1) & ~(ZR_BLOCK_SYCL | ZR_BLOCK_WITH_CONTEXT)
+};
 
 struct lru {
     struct zr_block *newest, *oldest;
@@ -27,13 +32,13 @@ struct zr_stripe {
 
 static struct zr_stripe stripes[ZR_STRIPES];
 
-static uint64_t limits[ZR_ACCOUNTS];                /* atomic */
-static void (*give_back)(const struct zr_block *b); /* atomic */
-static uint32_t idle;                               /* atomic: milliseconds; 0: blocks stay */
-static uint32_t next_sweep;                         /* atomic: when somebody looks for idle blocks again */
-static uint32_t next_stripe;                        /* atomic */
-static uint32_t leaving;                            /* atomic: blocks taken out and not yet back at the driver */
-static uint32_t returned;                           /* atomic */
+static uint64_t limits[ZR_ACCOUNTS]; /* atomic */
+static zr_release *give_back;        /* atomic */
+static uint32_t idle;                /* atomic: milliseconds; 0: blocks stay */
+static uint32_t next_sweep;          /* atomic: when somebody looks for idle blocks again */
+static uint32_t next_stripe;         /* atomic */
+static uint32_t leaving;             /* atomic: blocks taken out and not yet back at the driver */
+static uint32_t returned;            /* atomic */
 
 /* --- stripes ------------------------------------------------------------------------------------------------------ */
 
@@ -89,11 +94,17 @@ static void set(struct zr_block **at, struct zr_block *b) {
     __atomic_store_n(at, b, __ATOMIC_RELEASE);
 }
 
-/* Files a block as the newest of its bin and account. The caller holds the lock. */
+/*
+ * Files a block as the newest of its bin and account. The caller holds the lock. A thread that makes the block resident
+ * just now changes `residents`, not the key that it is found by.
+ */
 static void file(struct zr_stripe *s, struct zr_block *b) {
-    struct zr_block **at = bin_of(s, b), *top = *at;
     struct lru *lru = &s->lru[b->key.account];
+    struct zr_block **at, *top;
 
+    b->key.residents = __atomic_load_n(&b->residents, __ATOMIC_RELAXED);
+    at = bin_of(s, b);
+    top = *at;
     b->below = top;
     set(&b->next, top ? top->next : NULL);
     if (top)
@@ -101,7 +112,10 @@ static void file(struct zr_stripe *s, struct zr_block *b) {
     set(at, b);
     b->newer = NULL;
     b->older = lru->newest;
-    *(lru->newest ? &lru->newest->newer : &lru->oldest) = b;
+    if (lru->newest)
+        lru->newest->newer = b;
+    else
+        lru->oldest = b;
     lru->newest = b;
     __atomic_store_n(&lru->bytes, lru->bytes + b->held, __ATOMIC_RELAXED);
 }
@@ -120,8 +134,14 @@ static inline void unfile(struct zr_stripe *s, struct zr_block **at, struct zr_b
     } else {
         set(at, b->next);
     }
-    *(b->newer ? &b->newer->older : &lru->newest) = b->older;
-    *(b->older ? &b->older->newer : &lru->oldest) = b->newer;
+    if (b->newer)
+        b->newer->older = b->older;
+    else
+        lru->newest = b->older;
+    if (b->older)
+        b->older->newer = b->newer;
+    else
+        lru->oldest = b->newer;
     __atomic_store_n(&lru->bytes, lru->bytes - b->held, __ATOMIC_RELAXED);
 }
 
@@ -136,16 +156,52 @@ void zr_returned(unsigned blocks) {
     __atomic_fetch_sub(&leaving, blocks, __ATOMIC_ACQ_REL);
 }
 
-/* Out of the map first: once the driver has the block, another thread may get and insert the same address. */
+/* What the driver did not take back: tried again when memory is wanted. */
+static struct {
+    struct zr_lock lock;
+    struct zr_block *first; /* atomic: read without the lock */
+    zr_release *release;
+} refused;
+
+/* LEAVING first: once the driver has the block, another thread may get and insert the same address. */
+void zr_cache_give_back(struct zr_block *b, zr_release *release) {
+    __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_LEAVING, __ATOMIC_RELEASE);
+    if (likely(release(b))) {
+        zr_block_recycle(b);
+        return;
+    }
+    zr_lock(&refused.lock);
+    b->below = refused.first;
+    __atomic_store_n(&refused.first, b, __ATOMIC_RELAXED);
+    refused.release = release;
+    zr_unlock(&refused.lock);
+}
+
 static void release_all(struct zr_block *list) {
     while (list) {
         struct zr_block *b = list;
 
         list = b->below;
-        __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
-        __atomic_load_n(&give_back, __ATOMIC_ACQUIRE)(b);
-        zr_block_recycle(b);
+        zr_cache_give_back(b, __atomic_load_n(&give_back, __ATOMIC_ACQUIRE));
         zr_returned(1);
+    }
+}
+
+/* Tries each of those that were refused before once more. */
+static ZR_COLD void release_refused(void) {
+    struct zr_block *list;
+    zr_release *release;
+
+    zr_lock(&refused.lock);
+    list = refused.first;
+    release = refused.release;
+    __atomic_store_n(&refused.first, NULL, __ATOMIC_RELAXED);
+    zr_unlock(&refused.lock);
+    while (list) {
+        struct zr_block *b = list;
+
+        list = b->below;
+        zr_cache_give_back(b, release);
     }
 }
 
@@ -183,7 +239,7 @@ static uint64_t take_out(struct zr_stripe *s, unsigned account, struct criteria 
 }
 
 /* Gives what meets the criteria back to the driver, from the caller's stripe first. Returns the bytes. */
-static ZR_COLD uint64_t leave(struct criteria c) {
+static ZR_COLD uint64_t evict(struct criteria c) {
     unsigned first = c.account < ZR_ACCOUNTS ? c.account : 0;
     unsigned end = c.account < ZR_ACCOUNTS ? c.account + 1 : ZR_ACCOUNTS;
     struct zr_stripe *own = own_stripe(), *s = own;
@@ -210,7 +266,7 @@ static inline void sweep(uint32_t now) {
     if (likely((int32_t)(now - due) < 0) || unused == 0)
         return;
     if (__atomic_compare_exchange_n(&next_sweep, &due, now + unused / 4 + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        leave((struct criteria){ZR_ACCOUNTS, NULL, unused, now, UINT64_MAX, SWEEP, NULL});
+        evict((struct criteria){ZR_ACCOUNTS, NULL, unused, now, UINT64_MAX, SWEEP, NULL});
 }
 
 /* --- the interface ------------------------------------------------------------------------------------------------ */
@@ -246,8 +302,8 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
     __atomic_store_n(&b->size, size, __ATOMIC_RELAXED);
     __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->flags, b->flags & (ZR_BLOCK_SKIPPED - 1) & ~(ZR_BLOCK_SYCL | ZR_BLOCK_WITH_CONTEXT),
-                     __ATOMIC_RELAXED);
+    if (unlikely(zr_block_flags(b) & ~(uint32_t)OF_THE_BLOCK)) /* others may be marking it */
+        __atomic_fetch_and(&b->flags, OF_THE_BLOCK, __ATOMIC_RELAXED);
     __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_LIVE, __ATOMIC_RELEASE);
     return b;
 }
@@ -255,7 +311,7 @@ struct zr_block *zr_cache_get(const struct zr_key *key, size_t held, size_t size
 void zr_cache_put(struct zr_block *b) {
     struct zr_stripe *s = own_stripe();
     unsigned account = b->key.account;
-    uint64_t limit = __atomic_load_n(&limits[account], __ATOMIC_RELAXED), bytes;
+    uint64_t limit = __atomic_load_n(&limits[account], __ATOMIC_RELAXED), bytes, all;
 
     b->stamp = zr_now_ms();
     sweep(b->stamp);
@@ -264,13 +320,19 @@ void zr_cache_put(struct zr_block *b) {
     bytes = s->lru[account].bytes;
     zr_unlock(&s->lock);
     /* As long as no stripe exceeds its share of the limit, there is no need to add up all of them. */
-    if (unlikely(bytes > limit / ZR_STRIPES) && (bytes = zr_cache_bytes(account)) > limit)
-        leave((struct criteria){.account = account, .bytes = bytes - limit, .blocks = UINT32_MAX, .except = b});
+    if (likely(bytes <= limit / ZR_STRIPES))
+        return;
+    all = zr_cache_bytes(account);
+    if (all > limit)
+        evict((struct criteria){.account = account, .bytes = all - limit, .blocks = UINT32_MAX, .except = b});
 }
 
 /* Ages have 31 bits. */
-void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms) {
-    idle_ms = idle_ms >= INT32_MAX ? 0 : idle_ms ? idle_ms : 1;
+void zr_cache_setup(zr_release *release, uint32_t idle_ms) {
+    if (idle_ms >= INT32_MAX)
+        idle_ms = 0;
+    else if (idle_ms == 0)
+        idle_ms = 1;
     __atomic_store_n(&give_back, release, __ATOMIC_RELEASE);
     __atomic_store_n(&idle, idle_ms, __ATOMIC_RELAXED);
     __atomic_store_n(&next_sweep, zr_now_ms() + idle_ms / 4, __ATOMIC_RELAXED);
@@ -281,7 +343,7 @@ void zr_cache_set_limit(unsigned account, uint64_t bytes) {
 
     __atomic_store_n(&limits[account], bytes, __ATOMIC_RELAXED);
     if (cached > bytes)
-        leave((struct criteria){.account = account, .bytes = cached - bytes, .blocks = UINT32_MAX});
+        evict((struct criteria){.account = account, .bytes = cached - bytes, .blocks = UINT32_MAX});
 }
 
 /* Log-linear: the step is a power of two, so that rounding up is an addition and a mask. */
@@ -294,7 +356,28 @@ size_t zr_cache_round(size_t size) {
 }
 
 uint64_t zr_cache_trim(unsigned account, const void *context) {
-    return leave((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
+    if (unlikely(__atomic_load_n(&refused.first, __ATOMIC_RELAXED)))
+        release_refused();
+    return evict((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
+}
+
+/* Cold: looks at every block with its key in every stripe. */
+ZR_COLD bool zr_cache_drop(struct zr_block *b) {
+    for (unsigned i = 0; i < stripes_used(); i++) {
+        struct zr_stripe *s = &stripes[i];
+        struct zr_block **at, *there;
+
+        zr_lock(&s->lock);
+        at = bin_of(s, b);
+        for (there = *at; there && there != b;)
+            there = there->below;
+        if (there)
+            unfile(s, at, b);
+        zr_unlock(&s->lock);
+        if (there)
+            return true;
+    }
+    return false;
 }
 
 void zr_cache_await(uint32_t ms) {
@@ -331,4 +414,5 @@ void zr_cache_fork_child(void) {
     zr_map_fork_child();
     memset(stripes, 0, sizeof stripes);
     leaving = 0;
+    refused.first = NULL;
 }

@@ -22,9 +22,10 @@ enum {
 
 /* --- block.c: the descriptor of one allocation -------------------------------------------------------------------- */
 enum zr_block_state {
-    ZR_BLOCK_NONE,  /* not in the map: new, or taken */
-    ZR_BLOCK_LIVE,  /* the program has it */
-    ZR_BLOCK_CACHED /* in the map, free for reuse: not an allocation as far as the program can see */
+    ZR_BLOCK_NONE,   /* not in the map: new, or gone */
+    ZR_BLOCK_LIVE,   /* the program has it */
+    ZR_BLOCK_CACHED, /* in the map, free for reuse: not an allocation as far as the program can see */
+    ZR_BLOCK_LEAVING /* freed, and on its way to the driver, which may hand the address out again at any time */
 };
 
 enum zr_block_flags {
@@ -32,13 +33,11 @@ enum zr_block_flags {
     ZR_BLOCK_CACHEABLE = 1 << 1,    /* may be cached when it is freed: every property of it is in its key */
     ZR_BLOCK_PINNED = 1 << 2,       /* something depends on its free (a callback, a host mapping): never cached */
     ZR_BLOCK_FOREIGN = 1 << 3,      /* allocated past us: known, not booked */
-    ZR_BLOCK_HANDLE = 1 << 4,       /* its base is a handle, not memory */
     ZR_BLOCK_POOLED = 1 << 5,       /* a segment of a pool of ours, which books what it hands out itself */
     ZR_BLOCK_SYCL = 1 << 6,         /* handed out at a SYCL entry point, and taken back there */
     ZR_BLOCK_WITH_CONTEXT = 1 << 7, /* the runtime would free it with its context: so do we */
     ZR_BLOCK_HOOK = 8,              /* bits 8 to 13: the hook that it came through */
     ZR_BLOCK_DIRECT = 1 << 14,      /* a pool's, handed out as the provider gave it: `owner` is that pool */
-    ZR_BLOCK_LIMITED = 1 << 15,     /* counted against the limit of its device */
     ZR_BLOCK_SKIPPED = 1 << 16      /* << n, n below 15: residency on device n was requested and skipped */
 };
 #define ZR_BLOCK_ORPHANED (1u << 31) /* its context was destroyed */
@@ -47,7 +46,7 @@ enum zr_block_flags {
 struct zr_key {
     void *context;
     void *device;            /* handle: a sub-device and its card are different ones */
-    uint64_t residents;      /* bit n: resident on device n */
+    uint64_t residents;      /* bit n: resident on device n; of a block: as it is filed in the cache */
     uint32_t flags, ordinal; /* of the descriptor */
     uint32_t extra;          /* relaxed allocation limits */
     uint16_t account;        /* whose limit counts it: the number of the device */
@@ -60,37 +59,35 @@ struct zr_checked;
 
 /*
  * Descriptors are type-stable: the memory of one never becomes anything else, so a reader without a lock may look at a
- * stale one and notice it, instead of faulting. Two cache lines; the first has what the map and the books need.
+ * stale one and notice it, instead of faulting. Three cache lines; the first has what the map and the books need.
  */
 struct zr_block {
     uintptr_t base;
-    size_t size;        /* as requested */
-    size_t held;        /* as reserved from the driver */
-    uint64_t word;      /* atomic: generation << 32 | enum zr_block_state */
-    uint64_t requested; /* atomic, bit n: residency on device n was requested since it was handed out; while free: the
-                           return address of whoever freed it */
-    uint32_t flags;     /* atomic: enum zr_block_flags */
-    uint32_t stamp;     /* while cached: when it was freed, in milliseconds */
-    union {
-        struct zr_segment_of_pool *segment; /* the pool's own, or NULL */
-        const void *owner; /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice;
-                              while cached: its last `caller` */
-    };
-    struct zr_block *below; /* in its bin, or in a list of spare ones */
+    size_t size;                        /* as requested */
+    size_t held;                        /* as reserved from the driver */
+    uint64_t word;                      /* atomic: generation << 32 | enum zr_block_state */
+    uint32_t flags;                     /* atomic: enum zr_block_flags */
+    uint32_t stamp;                     /* while cached: when it was freed, in milliseconds */
+    struct zr_charge charge;            /* atomic: what was charged for it */
+    struct zr_segment_of_pool *segment; /* the pool's own, or NULL */
+    struct zr_block *below;             /* in its bin, or in a list of those that are spare or leave */
 
-    struct zr_key key; /* context, account, kind and residents hold for every block; residents is atomic while LIVE */
-    struct zr_block *newer; /* while cached: in its stripe, by the time it was freed */
+    struct zr_key key; /* context, account and kind hold for every block; nothing in it changes while it is filed */
+    struct zr_block *newer, *older; /* while cached: in its stripe, by the time it was freed */
     union {
-        struct zr_block *older;     /* the same */
-        struct zr_checked *checked; /* with the setting `check`, which caches nothing: what check/ knows of it */
-    };
-    union {
-        const void *caller;     /* unless cached: the return address of whoever allocated it, or NULL */
         struct zr_block *above; /* while cached: in its bin; */
         struct zr_block *next;  /* of the one on top: that of the next bin in its bucket */
     };
+
+    uint64_t residents;   /* atomic, bit n: resident on device n; copied into the key when it is filed */
+    uint64_t requested;   /* atomic, bit n: residency on device n was requested since it was handed out */
+    const void *caller;   /* atomic: the return address of whoever allocated it last, or NULL */
+    const void *freed_by; /* atomic: that of whoever freed it last */
+    const void *owner;    /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice */
+    struct zr_checked *checked; /* with the setting `check`: what check/ knows of it */
+    void *unused[2];
 };
-_Static_assert(sizeof(struct zr_block) == 128, "two cache lines");
+_Static_assert(sizeof(struct zr_block) == 192, "three cache lines");
 
 /*
  * Calls see(b, arg) for every block in the map, in no order, until it returns false. Walks every descriptor ever made:
@@ -106,7 +103,7 @@ static inline void zr_block_set_key(struct zr_block *b, const struct zr_key *key
     b->key.extra = key->extra;
     b->key.align = key->align;
     __atomic_store_n(&b->key.context, key->context, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->key.residents, key->residents, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->residents, key->residents, __ATOMIC_RELAXED);
     __atomic_store_n(&b->key.account, key->account, __ATOMIC_RELAXED);
     __atomic_store_n(&b->key.kind, key->kind, __ATOMIC_RELAXED);
 }
@@ -136,6 +133,11 @@ static inline bool zr_block_shift(struct zr_block *b, uint64_t word, enum zr_blo
                                        __ATOMIC_RELAXED);
 }
 
+/* From here on it is not in the map, in whatever state it was. */
+static inline void zr_block_gone(struct zr_block *b) {
+    __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
+}
+
 /* Refill this thread's list of spare descriptors, or return all but `keep` of them. */
 void zr_block_refill(void);
 void zr_block_spill(unsigned keep);
@@ -158,6 +160,8 @@ static inline struct zr_block *zr_block_new(void) {
     __atomic_store_n(&b->requested, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->owner, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->freed_by, NULL, __ATOMIC_RELAXED);
     return b;
 }
 
@@ -165,6 +169,7 @@ static inline struct zr_block *zr_block_new(void) {
 static inline void zr_block_recycle(struct zr_block *b) {
     unsigned most = zr_thread_attend() ? ZR_SPARES : 0;
 
+    zr_block_gone(b);
     b->below = zr_thread.cache.spare;
     zr_thread.cache.spare = b;
     if (unlikely(++zr_thread.cache.spares > most))
@@ -193,17 +198,26 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word);
 struct zr_block *zr_map_base(const void *p);
 /* The LIVE block that holds this address within the size that was requested, or NULL. Lock-free. */
 struct zr_block *zr_map_find(const void *p);
-/* The block, LIVE or CACHED, that holds this address within what is reserved, or NULL; its word. */
+/* The block, LIVE, CACHED or LEAVING, that holds this address within what is reserved, or NULL; its word. */
 struct zr_block *zr_map_around(const void *p, uint64_t *word);
-/* Removes the LIVE block with exactly this base and returns it; NULL if there is none. */
+/* Takes the LIVE block with exactly this base, LEAVING from now on; NULL if there is none. */
 struct zr_block *zr_map_take(const void *p);
 
 /* --- cache.c: free whole blocks, one driver allocation each, by key and size -------------------------------------- */
 /*
- * How blocks leave: release() gets each one NONE, out of the map, and gives it to the driver; the cache then recycles
- * the descriptor. Blocks unused for idle_ms leave; never from 2^31 - 1 on. Once, before anything is cached.
+ * How blocks leave: release() gets each one LEAVING and gives it to the driver. Returns whether the driver has taken it
+ * back: the cache then recycles the descriptor. Blocks unused for idle_ms leave; never from 2^31 - 1 on. Once, before
+ * anything is cached.
  */
-void zr_cache_setup(void (*release)(const struct zr_block *b), uint32_t idle_ms);
+typedef bool zr_release(struct zr_block *b);
+void zr_cache_setup(zr_release *release, uint32_t idle_ms);
+/*
+ * Has a block released that is in no list. One that the driver does not take back stays LEAVING, and is tried again when
+ * the cache is trimmed.
+ */
+void zr_cache_give_back(struct zr_block *b, zr_release *release);
+/* A CACHED block whose memory the driver has handed out again: takes it out of the cache. False: it is not there. */
+bool zr_cache_drop(struct zr_block *b);
 /* How many bytes may be cached for an account; 0, the default: nothing. */
 void zr_cache_set_limit(unsigned account, uint64_t bytes);
 /*

@@ -7,7 +7,7 @@
  * given back, which still leads where it did. Only when it is reused may a reader go astray and find nothing, or not
  * the nearest block; every reuse is counted, and a reader that found nothing tries again if the count has changed.
  *
- * A block that leaves (NONE) stays in the tree until its descriptor is placed elsewhere, or until a block that covers
+ * A block that leaves (LEAVING, then NONE) stays in the tree until its descriptor is placed elsewhere, or until a block that covers
  * its base is inserted. So a double free can be told from a free of an unknown pointer, and an allocation at the same
  * address changes nothing in the tree. Blocks in the map do not overlap: the nearest base at or below an address is
  * that of the block around it, if there is one.
@@ -90,7 +90,7 @@ struct zr_block *zr_map_take(const void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 
-    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_NONE) ? b : NULL;
+    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_LEAVING) ? b : NULL;
 }
 
 /* The block with the greatest base up to `a` under this child of a node with that shift. */
@@ -125,8 +125,7 @@ struct zr_block *zr_map_around(const void *p, uint64_t *word) {
 
             *word = zr_block_word(b);
             base = base_of(b);
-            /* A handle is no range of memory. */
-            held = __atomic_load_n(zr_block_flags(b) & ZR_BLOCK_HANDLE ? &b->size : &b->held, __ATOMIC_ACQUIRE);
+            held = __atomic_load_n(&b->held, __ATOMIC_ACQUIRE);
             same = zr_block_word(b) == *word;
             if (same && zr_word_state(*word) != ZR_BLOCK_NONE && a - base < held)
                 return b;
@@ -222,6 +221,13 @@ static bool part(uintptr_t *at, uintptr_t other, struct zr_block *b) {
     return true;
 }
 
+/* Its memory is, or will be at once, the driver's again. */
+static bool may_go(const struct zr_block *b) {
+    enum zr_block_state state = zr_word_state(zr_block_word(b));
+
+    return state == ZR_BLOCK_NONE || state == ZR_BLOCK_LEAVING;
+}
+
 static bool put_in(struct zr_block *b) {
     uintptr_t base = base_of(b), *above, *at = place_of(base, &above);
     struct zr_block *other = (struct zr_block *)*at;
@@ -230,7 +236,7 @@ static bool put_in(struct zr_block *b) {
         return part(at, node_of(*at)->first, b);
     if (other && base_of(other) != base)
         return part(at, base_of(other), b);
-    if (other && other != b && zr_word_state(zr_block_word(other)) != ZR_BLOCK_NONE)
+    if (other && other != b && !may_go(other))
         return false;
     store(at, (uintptr_t)b);
     return true;
@@ -246,8 +252,7 @@ bool zr_map_insert(struct zr_block *b) {
     if (likely(done)) {
         struct zr_block *inside;
 
-        while ((inside = nearest(root, 64, b->base + b->held - (b->held != 0))) != b && inside &&
-               zr_word_state(zr_block_word(inside)) == ZR_BLOCK_NONE)
+        while ((inside = nearest(root, 64, b->base + b->held - (b->held != 0))) != b && inside && may_go(inside))
             take_out(inside);
     } else {
         __atomic_store_n(&b->word, life | ZR_BLOCK_NONE, __ATOMIC_RELEASE);

@@ -94,7 +94,7 @@ static uintptr_t *entry_of(segment *s, uintptr_t a) {
 
 /* A blank descriptor, its table cleared; NULL when mmap fails. */
 static segment *new_segment(struct zr_pool *pool, unsigned shift, size_t size) {
-    unsigned table_class = 64 - (unsigned)__builtin_clzll(size >> shift | 7);
+    unsigned table_class = 64 - (unsigned)__builtin_clzll((size - 1) >> shift | 7); /* of the last entry */
     size_t bytes = sizeof(segment) + sizeof(uintptr_t) * ((size_t)1 << table_class);
     segment *s = pool->spare[table_class];
 
@@ -544,8 +544,10 @@ static void forget(struct zr_pool *pool) {
 
 /* The map is empty now (zr_cache_fork_child comes first): enters the segments again. */
 static void inherit(struct zr_pool *pool) {
-    for (segment *s = pool->list[ALL].newest; s; s = s->older[ALL])
+    for (segment *s = pool->list[ALL].newest; s; s = s->older[ALL]) {
+        s->block->charge = (struct zr_charge){0}; /* the parent's */
         (void)zr_map_insert(s->block);
+    }
 }
 
 void zr_pool_fork_child(void) {

@@ -25,7 +25,7 @@ static inline bool zr_checks(enum zr_value what) {
 size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
 /* A block was handed out; b may be NULL. Plain: its descriptor has no extension. release() gives it to the driver. */
 void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device, bool plain,
-                   void (*release)(const struct zr_block *b));
+                   zr_release *release);
 /*
  * The block is CACHED, out of the books, and owned by the caller. Returns true if check takes it over and frees it
  * later; false if the caller keeps it and is to free it now, with the driver's answer: nothing of ours uses it then.
@@ -119,7 +119,7 @@ struct zr_checked *zr_checked_at(uintptr_t address);
 extern struct zr_lock zr_check_lock; /* guards lists, descriptors and engines; never held while the driver is called */
 extern struct zr_checked_list zr_check_list[ZR_PLACES];
 /* The block now belongs to the program. Has its red zone filled, if there is one: waits check_wait at most. */
-void zr_worker_born(const struct zr_checked *as, void (*release)(const struct zr_block *b));
+void zr_worker_born(const struct zr_checked *as, zr_release *release);
 /* As zr_check_free(). Verifies its red zone and that of `before`, unless NULL; with `poison` it is held back. */
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use);
 /* Starts the worker, at the first block or import. Returns false if there is none and never will be. */

@@ -37,7 +37,7 @@ size_t zr_check_held(enum zr_kind kind, bool plain, size_t size) {
 }
 
 void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device, bool plain,
-                   void (*release)(const struct zr_block *b)) {
+                   zr_release *release) {
     int saved = errno;
     struct zr_checked c;
 

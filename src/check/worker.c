@@ -35,7 +35,7 @@ static uint64_t tickets;           /* of frees */
 static uint64_t rested;            /* the devices were idle after the free with this ticket, */
 static bool restless;              /* or the driver cannot tell */
 static uint64_t rest_after;        /* wait until they are idle after this one */
-static void (*give_back)(const struct zr_block *b);
+static zr_release *give_back;
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
 static int impatience;   /* atomic: calls that have waited in vain */
 static int draining;     /* under the lock: calls for which the quarantine is emptied */
@@ -149,10 +149,7 @@ static void release(struct zr_checked *c) {
     zr_unlock(&zr_check_lock);
     if (!b || zr_worker_halts())
         return;
-    /* Out of the map first: once the driver has it, another thread may get and insert the same address. */
-    __atomic_store_n(&b->word, zr_block_word(b) >> 32 << 32 | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
-    give_back(b);
-    zr_block_recycle(b);
+    zr_cache_give_back(b, give_back);
 }
 
 /* Gives back, unverified, what was freed up to this ticket and is not in hand. */
@@ -357,7 +354,7 @@ static bool is_done(void *arg) {
                                                        c->place == ZR_CHECKED_GONE));
 }
 
-void zr_worker_born(const struct zr_checked *as, void (*release_block)(const struct zr_block *b)) {
+void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
     bool guarded = zr_worker_start() && as->held > as->size;
     struct request r = {.ticket = 0};
 

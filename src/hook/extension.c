@@ -41,9 +41,9 @@ EXTENSION(zeIntelMemMapDeviceMemToHost, (ze_context_handle_t context, const void
           (context, visible(ptr), out, next), zr_registry_pin(ptr))
 /* The pages stay pinned until they are released. */
 EXTENSION(zexDriverImportExternalPointer, (ze_driver_handle_t driver, void *ptr, size_t size), (driver, ptr, size),
-          zr_registry_note(NO_HOOK, ZR_KIND_POINTER, 0, NULL, ptr, size, ZR_BLOCK_HANDLE))
+          zr_object_add(NO_HOOK, ZR_KIND_POINTER, 0, NULL, ptr, size))
 EXTENSION(zexDriverReleaseImportedPointer, (ze_driver_handle_t driver, void *ptr), (driver, ptr),
-          zr_registry_gone(zr_map_take(ptr)))
+          zr_object_left(zr_object_take(ptr), ZE_RESULT_SUCCESS))
 
 #define AT(name)                                                                                                       \
     { #name, (void **)&real_##name, ZR_POINTER(on_##name) }

@@ -7,6 +7,8 @@
 #include "check/check.h"
 #include "policy/policy.h"
 
+#include <string.h>
+
 enum {
     RELAXED_LIMITS = 0x10016,        /* ze_relaxed_allocation_limits_ext_desc_t, */
     RELAXED_LIMITS_EXP = 0x00020001, /* and before spec 1.17 */
@@ -67,11 +69,11 @@ static bool host_key(const struct zr_alloc *a, struct zr_key *key) {
  * Returns false if the block must not be reused. An alignment that is no power of two is left to the driver to refuse;
  * above 1 GiB there are few aligned addresses, and Intel's driver ignores the alignment once they are taken.
  */
-static bool make_key(const struct zr_alloc *a, unsigned account, void **out, struct zr_key *key) {
+static bool make_key(const struct zr_alloc *a, unsigned account, struct zr_key *key) {
     *key = (struct zr_key){.context = a->context,
                            .account = account == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)account,
                            .kind = (uint8_t)a->kind};
-    if (!a->reusable || !a->context || !a->desc || !out || !a->size || account >= ZR_ACCOUNTS ||
+    if (!a->reusable || !a->context || !a->desc || !a->out || !a->size || account >= ZR_ACCOUNTS ||
         a->alignment & (a->alignment - 1) || a->alignment > (size_t)1 << 30)
         return false;
     if (unlikely((a->size - 1) >> LARGEST_LOG2)) {
@@ -139,17 +141,18 @@ static size_t reserve_for(const struct zr_key *key, size_t size) {
 /* --- from the driver ---------------------------------------------------------------------------------------------- */
 
 /* The driver's part of each entry point that allocates. */
-static inline ze_result_t ask(struct zr_op *op, const struct zr_alloc *a, size_t size, void **out) {
+static inline ze_result_t ask(struct zr_op *op, const struct zr_alloc *a, size_t size) {
     switch (a->entry) {
     case ZR_E_zeMemAllocDevice:
-        return ZR_DOWN(op, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, out));
+        return ZR_DOWN(op, zeMemAllocDevice, size, (a->context, a->desc, size, a->alignment, a->device, a->out));
     case ZR_E_zeMemAllocHost:
-        return ZR_DOWN(op, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, out));
+        return ZR_DOWN(op, zeMemAllocHost, size, (a->context, a->desc, size, a->alignment, a->out));
     case ZR_E_zeMemAllocShared:
         return ZR_DOWN(op, zeMemAllocShared, size,
-                       (a->context, a->desc, a->host_desc, size, a->alignment, a->device, out));
+                       (a->context, a->desc, a->host_desc, size, a->alignment, a->device, a->out));
     default:
-        return ZR_DOWN(op, zePhysicalMemCreate, size, (a->context, a->device, (void *)(uintptr_t)a->desc, (void *)out));
+        return ZR_DOWN(op, zePhysicalMemCreate, size,
+                       (a->context, a->device, (void *)(uintptr_t)a->desc, (void *)a->out));
     }
 }
 
@@ -158,8 +161,7 @@ static bool is_limited(enum zr_kind kind) {
     return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL;
 }
 
-static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t size,
-                                           void **out) {
+static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t size) {
     ze_result_t result;
 
     op->refused_by = ZR_REFUSED_BY_NOBODY;
@@ -174,7 +176,7 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
     }
     if (a->kind != ZR_KIND_PHYSICAL)
         zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    result = ask(op, a, size, out);
+    result = ask(op, a, size);
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
         op->refused_by = ZR_REFUSED_BY_DRIVER;
         zr_charge_undo(&op->charge);
@@ -183,10 +185,9 @@ static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_all
 }
 
 /* Asks for *held bytes, and if there is no room for that, for the exact size; then *held is the size. */
-static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held,
-                                     void **out) {
+static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held) {
     for (size_t size = *held;; size = a->size) {
-        ze_result_t result = ask_within_limit(op, a, number, size, out);
+        ze_result_t result = ask_within_limit(op, a, number, size);
 
         if (likely(result == ZE_RESULT_SUCCESS))
             *held = size;
@@ -197,18 +198,13 @@ static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_alloc *a,
     }
 }
 
-static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held, void **out) {
+static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t *held) {
     struct zr_room room = zr_room_begin(op, a->kind == ZR_KIND_HOST ? ZR_UNKNOWN_DEVICE : number);
     ze_result_t result;
 
     do {
-        result = ask_driver(op, a, number, held, out);
+        result = ask_driver(op, a, number, held);
     } while (zr_room_again(&room, result));
-    if (unlikely(zr_op_is_pooled(op))) { /* UMF's provider translates the code */
-        op->above->driver_code = (uint32_t)result;
-        op->above->refused_by = op->refused_by;
-        op->above->began = op->began;
-    }
     if (likely(result == ZE_RESULT_SUCCESS))
         return result;
     return zr_policy_refused(op, a->entry, number, a->size, result);
@@ -223,62 +219,128 @@ static ZR_COLD enum zr_field extension_of(const void *desc) {
                                                                              : ZR_F_PASSED_PNEXT;
 }
 
-static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a, void **out) {
+static ZR_COLD ze_result_t import(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block) {
     /* The driver tells the size of an import, and only afterwards. */
     struct zr_room room = zr_room_begin(op, zr_device_number(op, a->device));
     ze_result_t result;
 
     do {
-        result = ZR_DOWN(op, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, out));
+        result =
+            ZR_DOWN(op, zeMemAllocDevice, a->size, (a->context, a->desc, a->size, a->alignment, a->device, a->out));
     } while (zr_room_again(&room, result));
     zr_count(ZR_F_DRIVER_ALLOC_CALLS, 1);
-    return result == ZE_RESULT_SUCCESS ? zr_policy_imported(op, a->context, a->device, a->entry, NULL, out) : result;
+    if (result != ZE_RESULT_SUCCESS)
+        return result;
+    result = zr_policy_imported(op, a->context, a->device, a->entry, NULL, a->out);
+    *block = result == ZE_RESULT_SUCCESS ? zr_map_base(*a->out) : NULL;
+    return result;
 }
 
 /* No memory for a descriptor: we could not answer queries about a larger block, so it must have the exact size. */
-static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t held,
-                                        void **out) {
+static ZR_COLD ze_result_t unregistered(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t held) {
     ze_result_t result = ZE_RESULT_SUCCESS;
 
     zr_charge_undo(&op->charge);
     if (held != a->size) {
-        ZR_BELOW(op, zeMemFree)(a->context, *out);
+        ZR_BELOW(op, zeMemFree)(a->context, *a->out);
         held = a->size;
-        result = from_driver(op, a, number, &held, out);
+        result = from_driver(op, a, number, &held);
         zr_charge_undo(&op->charge); /* nothing if it was refused */
     }
     return result;
 }
 
-ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, void **out) {
-    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(op, a->device);
+/*
+ * Allocations that the driver may have answered and that the map does not show yet. Threads are spread over counters by
+ * their stacks.
+ */
+enum { FLIGHTS = 16, FLIGHT_MS = 100 };
+static struct { _Alignas(128) uint32_t now; /* atomic */ } flights[FLIGHTS];
+
+static uint32_t *begin_flight(const struct zr_op *op) {
+    uint32_t *now = &flights[((uintptr_t)op >> 16) * UINT64_C(0x9e3779b97f4a7c15) >> 60].now;
+
+    __atomic_fetch_add(now, 1, __ATOMIC_SEQ_CST);
+    return now;
+}
+
+/* A cleanup handler: something may be thrown through the driver's call. */
+static void end_flight(uint32_t *const *now) {
+    __atomic_fetch_sub(*now, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Those that begin from now on are of no interest, so each counter must be seen at zero once. */
+ZR_COLD bool zr_policy_in_flight(void) {
+    static const struct timespec little = {0, 50000};
+    uint32_t start = zr_now_ms();
+
+    for (unsigned i = 0; i < FLIGHTS; i++)
+        while (__atomic_load_n(&flights[i].now, __ATOMIC_SEQ_CST)) {
+            if (zr_now_ms() - start >= FLIGHT_MS)
+                return true;
+            clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL);
+        }
+    return false;
+}
+
+void zr_alloc_fork_child(void) {
+    memset(flights, 0, sizeof flights);
+}
+
+/* A block of the cache, handed out again; NULL if it has none. */
+static inline struct zr_block *from_cache(struct zr_op *op, const struct zr_alloc *a, const struct zr_key *key,
+                                          size_t held) {
+    struct zr_block *b = zr_cache_get(key, held, a->size);
+
+    if (unlikely(!b))
+        return NULL;
+    zr_count(ZR_F_CACHE_HITS, 1);
+    if (unlikely(a->flags))
+        zr_block_mark(b, a->flags);
+    zr_registry_reused(op, b);
+    *a->out = (void *)b->base;
+    return b;
+}
+
+/* A new block, or an object. */
+static inline ze_result_t from_below(struct zr_op *op, const struct zr_alloc *a, unsigned number, struct zr_key *key,
+                                     size_t held, uint32_t flags, struct zr_block **block) {
+    uint32_t *flight __attribute__((cleanup(end_flight))) = begin_flight(op);
+    ze_result_t result = from_driver(op, a, number, &held);
+
+    if (unlikely(result != ZE_RESULT_SUCCESS))
+        return result;
+    if (unlikely(a->is_object)) {
+        if (!zr_object_add(op, a->kind, number, a->context, *a->out, held))
+            zr_charge_undo(&op->charge);
+        return result;
+    }
+    key->residents = 0; /* a new block is not resident anywhere yet */
+    *block = zr_registry_add(op, key, *a->out, a->size, held, flags);
+    return likely(*block) ? result : unregistered(op, a, number, held);
+}
+
+/* UMF's provider translates codes: its pool is told what came of the call. */
+static void report(struct zr_op *op, ze_result_t result, struct zr_block *block) {
+    op->above->driver_code = (uint32_t)result;
+    op->above->refused_by = op->refused_by;
+    op->above->began = op->began;
+    op->above->block = block;
+}
+
+static inline ze_result_t allocate(struct zr_op *op, const struct zr_alloc *a, unsigned number,
+                                   struct zr_block **block) {
     uint32_t flags = a->flags | (zr_op_is_pooled(op) ? ZR_BLOCK_POOLED : 0);
     size_t held = a->size;
     ze_result_t result;
-    struct zr_block *b;
     struct zr_key key;
-    bool reusable;
+    bool reusable = make_key(a, number, &key);
 
-    if (unlikely(zr_recording()) && zr_record_begin(op, number) && a->kind != ZR_KIND_HOST)
-        zr_record_card(number, zr_device_memory(op, a->device));
-    if (unlikely(zr_config.host_floor.set) && is_limited(a->kind) && !zr_op_rooms(op) && zr_host_refuses(a->size)) {
-        zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        zr_shortage(op, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
-    reusable = make_key(a, number, out, &key);
     if (reusable) {
         held = reserve_for(&key, a->size);
-        b = zr_cache_get(&key, held, a->size);
-        if (likely(b)) {
-            zr_count(ZR_F_CACHE_HITS, 1);
-            if (unlikely(a->flags))
-                zr_block_mark(b, a->flags);
-            zr_registry_reused(op, b);
-            zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
-            *out = (void *)b->base;
+        *block = from_cache(op, a, &key, held);
+        if (likely(*block))
             return ZE_RESULT_SUCCESS;
-        }
         flags |= ZR_BLOCK_CACHEABLE;
     } else if (unlikely(a->kind == ZR_KIND_DEVICE && a->desc && ((const ze_base_desc_t *)a->desc)->pNext)) {
         enum zr_field extension = extension_of(a->desc);
@@ -286,24 +348,38 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, void **o
         if (a->reusable)
             zr_count(extension, 1);
         if (extension == ZR_F_PASSED_IMPORT)
-            return import(op, a, out);
-        flags |= extension == ZR_F_PASSED_EXPORT ? ZR_BLOCK_EXPORTED : 0;
+            return import(op, a, block);
+        if (extension == ZR_F_PASSED_EXPORT)
+            flags |= ZR_BLOCK_EXPORTED;
     }
-    if (zr_checking())
+    if (zr_checking() && !a->is_object)
         held = zr_check_held(a->kind, is_plain(a), a->size);
-    result = from_driver(op, a, number, &held, out);
-    if (likely(result == ZE_RESULT_SUCCESS)) {
-        key.residents = 0; /* a new block is not resident anywhere yet */
-        if (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache))
-            zr_count(ZR_F_CACHE_MISSES, 1);
-        flags |= op->charge.ledgers ? ZR_BLOCK_LIMITED : 0;
-        b = zr_registry_add(op, &key, *out, a->size, held, flags);
-        if (unlikely(!b))
-            return unregistered(op, a, number, held, out);
-        if (zr_checking())
-            zr_check_born(op, b, a->device, is_plain(a), zr_policy_release);
-        zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
+    result = from_below(op, a, number, &key, held, flags, block);
+    if (likely(result == ZE_RESULT_SUCCESS) && (reusable || (a->flags & ZR_BLOCK_SYCL && zr_config.cache)))
+        zr_count(ZR_F_CACHE_MISSES, 1);
+    if (zr_checking() && *block)
+        zr_check_born(op, *block, a->device, is_plain(a), zr_policy_release);
+    return result;
+}
+
+ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block) {
+    unsigned number = a->kind == ZR_KIND_HOST ? (unsigned)ZR_HOST_ACCOUNT : zr_device_number(op, a->device);
+    ze_result_t result;
+
+    *block = NULL;
+    op->refused_by = ZR_REFUSED_BY_NOBODY;
+    if (unlikely(zr_recording()) && zr_record_begin(op, number) && a->kind != ZR_KIND_HOST)
+        zr_record_card(number, zr_device_memory(op, a->device));
+    if (unlikely(zr_config.host_floor.set) && is_limited(a->kind) && !zr_op_rooms(op) && zr_host_refuses(a->size)) {
+        zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        zr_shortage(op, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+        return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     }
+    result = allocate(op, a, number, block);
+    if (likely(result == ZE_RESULT_SUCCESS))
+        zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
+    if (unlikely(zr_op_is_pooled(op)))
+        report(op, result, *block);
     return result;
 }
 
@@ -354,7 +430,8 @@ ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze
         zr_count(ZR_F_IPC_IMPORTS, 1);
     if (zr_checking() && handle)
         zr_check_imported(*out, handle);
-    zr_registry_note(op, kind, number, context, *out, size, op->charge.ledgers ? ZR_BLOCK_LIMITED : 0);
+    if (!zr_registry_note(op, kind, number, context, *out, size, 0))
+        zr_charge_undo(&op->charge);
     return ZE_RESULT_SUCCESS;
 }
 

@@ -26,15 +26,27 @@ static inline ze_result_t ask_driver(struct zr_op *op, const struct zr_free *f, 
     return ZR_DOWN(op, zeMemFree, held, (f->context, f->ptr));
 }
 
-void zr_policy_release(const struct zr_block *b) {
+static bool driver_knows(struct zr_op *op, const struct zr_free *f) {
+    void *base = NULL;
+    size_t size = 0;
+
+    return ZR_BELOW(op, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS && base == f->ptr;
+}
+
+/* What the driver does not know any more is gone, whatever it answers. */
+bool zr_policy_release(struct zr_block *b) {
     struct zr_free f = {.context = b->key.context, .ptr = (void *)b->base};
     ze_result_t result;
     ZR_OWN_OP(op, zr_block_hook(b));
 
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
     result = ask_driver(&op, &f, b->held);
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_released((struct zr_block *)(uintptr_t)b);
+    if (unlikely(result != ZE_RESULT_SUCCESS) && driver_knows(&op, &f)) {
+        zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
+        return false;
+    }
+    zr_registry_released(b);
+    return true;
 }
 
 /* --- frees that are wrong ----------------------------------------------------------------------------------------- */
@@ -52,8 +64,8 @@ ZR_COLD void zr_policy_wrong_free(enum zr_field kind, const void *caller, const 
     if (zr_checking() || __atomic_exchange_n(&said[which], true, __ATOMIC_RELAXED)) /* check tells more */
         return;
     if (b) {
-        const void *allocator = __atomic_load_n(state == ZR_BLOCK_CACHED ? &b->owner : &b->caller, __ATOMIC_RELAXED);
-        const void *freer = (const void *)__atomic_load_n(&b->requested, __ATOMIC_RELAXED);
+        const void *allocator = __atomic_load_n(&b->caller, __ATOMIC_RELAXED);
+        const void *freer = __atomic_load_n(&b->freed_by, __ATOMIC_RELAXED);
         char where[16] = "host";
 
         if (b->key.account != ZR_HOST_ACCOUNT)
@@ -73,25 +85,37 @@ static ze_result_t refuse(const struct zr_free *f) {
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
-static bool driver_knows(struct zr_op *op, const struct zr_free *f) {
-    void *base = NULL;
-    size_t size = 0;
+/*
+ * Whether the driver knows a pointer that the map does not: it was allocated past us. Or the driver has just handed the
+ * address to another thread, which has not registered it yet; then this free is a stale one.
+ */
+static ZR_COLD bool is_past_us(struct zr_op *op, const struct zr_free *f, bool refuses) {
+    uint64_t word;
+    struct zr_block *b;
 
-    return ZR_BELOW(op, zeMemGetAddressRange)(f->context, f->ptr, &base, &size) == ZE_RESULT_SUCCESS && base == f->ptr;
+    if (!f->context || !driver_knows(op, f))
+        return false;
+    if (!refuses)
+        return true;
+    if (zr_policy_in_flight())
+        return false;
+    b = zr_map_look(f->ptr, &word);
+    return !b || (zr_word_state(word) == ZR_BLOCK_NONE && __atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED));
 }
 
 /*
  * Intel's driver accepts some of these: its own cache takes double frees and interior pointers, and hands them out
- * again. Where we cache they are refused; where we only observe they are counted and passed on.
+ * again. Where we cache they are refused; where we only observe they are counted and passed on. What is in our cache,
+ * or on its way to the driver, is refused whatever the setting says by now: its first free has done the work.
  */
 static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
     struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
-    bool refuses = zr_config.cache || zr_checking(), past_us;
+    bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE), past_us;
 
     if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
         b = zr_map_look(f->ptr, &word); /* freed, its descriptor not recycled yet */
-    past_us = !b && f->ptr && f->context && driver_knows(op, f);
+    past_us = !b && f->ptr && is_past_us(op, f, refuses);
     if (!f->ptr)
         zr_count(ZR_F_FREE_INVALID_NULL, 1);
     else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)f->ptr)
@@ -142,42 +166,49 @@ static bool may_be_cached(const struct zr_free *f, const struct zr_block *b) {
            zr_cache_takes(b->key.account, b->held);
 }
 
-/* Into the cache. The block remembers who allocated and who freed it. */
+/* Into the cache. The block remembers who freed it. */
 static void put(struct zr_block *b, const void *caller) {
     zr_residency_remember(b);
-    __atomic_store_n(&b->owner, b->caller, __ATOMIC_RELAXED);
-    __atomic_store_n(&b->requested, (uintptr_t)caller, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->freed_by, caller, __ATOMIC_RELAXED);
     zr_cache_put(b);
     zr_count(ZR_F_CACHE_RETURNED, 1);
 }
 
 /*
- * The block is CACHED and owned by this thread: puts it into the cache or check's quarantine. It leaves the books
- * first, because another thread may reuse it at once. Returns false if it is NONE and must go to the driver.
+ * The block is CACHED and owned by this thread: puts it into the cache. It leaves the books first, because another
+ * thread may reuse it at once.
  */
-static bool keep(const struct zr_op *op, const struct zr_free *f, struct zr_block *b, bool quarantine) {
-    bool in_use = quarantine && f->ext && f->desc->freePolicy; /* commands may still use it */
-
+static void keep(const struct zr_op *op, struct zr_block *b) {
     zr_registry_unbook(b);
-    if (!quarantine)
-        put(b, op->caller);
-    if (!quarantine || zr_check_free(op, f->context, b, in_use))
+    put(b, op->caller);
+}
+
+/*
+ * The same for check's quarantine. Returns false if check does not take it over: it is LEAVING and must go to the
+ * driver. What check has taken may be gone, and its descriptor another block's, so it leaves the books as it was.
+ */
+static bool quarantine(const struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
+    bool in_use = f->ext && f->desc->freePolicy; /* commands may still use it */
+    const struct zr_block was = {.size = b->size, .flags = zr_block_flags(b), .key = b->key};
+
+    __atomic_store_n(&b->freed_by, op->caller, __ATOMIC_RELAXED);
+    if (zr_check_free(op, f->context, b, in_use)) {
+        zr_registry_unbook(&was);
         return true;
-    zr_registry_book(b);
-    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_NONE, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_LEAVING, __ATOMIC_RELEASE);
     return false;
 }
 
-/* The block is NONE and owned by this thread. */
+/* The block is LEAVING and owned by this thread. */
 static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
     ze_result_t result;
 
     zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    __atomic_store_n(&b->freed_by, op->caller, __ATOMIC_RELAXED);
     result = ask_driver(op, f, b->held);
     if (unlikely(zr_recording()))
         zr_record_freed(op);
-    if (likely(result == ZE_RESULT_SUCCESS && b->key.kind != ZR_KIND_VIRTUAL))
-        __atomic_store_n(&b->requested, (uintptr_t)op->caller, __ATOMIC_RELAXED);
     return zr_registry_left(b, result);
 }
 
@@ -207,11 +238,15 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
         return refuse(f);
     cache = !wrong && may_be_cached(f, b);
     checked = zr_checking() && f->context && is_known(f);
-    if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE)))
+    if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_LEAVING)))
         return free_unknown(op, f); /* another thread has freed it first */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
-    if ((cache || checked) && keep(op, f, b, checked))
+    if (unlikely(checked) && quarantine(op, f, b))
         return ZE_RESULT_SUCCESS;
+    if (cache && !checked) {
+        keep(op, b);
+        return ZE_RESULT_SUCCESS;
+    }
     return to_driver(op, f, b);
 }
 
@@ -225,7 +260,7 @@ struct leaving {
 };
 
 /* Blocks that the program still holds will not be reused: their context is part of their key. */
-static bool leave(struct zr_block *b, void *arg) {
+static bool free_with_context(struct zr_block *b, void *arg) {
     const struct leaving *l = arg;
     uint64_t word = zr_block_word(b);
     struct zr_free f = {.context = l->context};
@@ -236,7 +271,7 @@ static bool leave(struct zr_block *b, void *arg) {
     if (!(zr_block_flags(b) & ZR_BLOCK_WITH_CONTEXT)) {
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_CACHEABLE, __ATOMIC_RELAXED);
         zr_block_mark(b, ZR_BLOCK_ORPHANED);
-    } else if (zr_block_shift(b, word, ZR_BLOCK_NONE)) { /* still the same block */
+    } else if (zr_block_shift(b, word, ZR_BLOCK_LEAVING)) { /* still the same block */
         f.ptr = (void *)b->base;
         zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
@@ -261,13 +296,13 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
         zr_check_drain(context);
         zr_check_context_ends(context); /* before its blocks are marked: an earlier context may have had this handle */
     }
-    zr_block_each(leave, &l);
+    zr_block_each(free_with_context, &l);
     zr_residency_forget(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
 }
 
-/* Undoes leave(): the driver refused to destroy the context. */
+/* Undoes that: the driver refused to destroy the context. */
 static bool adopt(struct zr_block *b, void *context) {
     if (__atomic_load_n(&b->key.context, __ATOMIC_RELAXED) == context)
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_ORPHANED, __ATOMIC_RELAXED);

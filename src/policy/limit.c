@@ -1,7 +1,8 @@
 /*
  * What the process holds of each device, all kinds together, and the setting `limit`: device memory beyond it is
  * refused, and programs that ask how much there is are told what the limit leaves. Nothing is counted unless a limit is
- * set; counted blocks are marked (ZR_BLOCK_LIMITED), so that a limit can be set and removed while blocks live.
+ * set. Each block keeps what was charged for it, and in which ledgers, so that a limit can be set, changed and removed
+ * while blocks live.
  */
 #include "policy/policy.h"
 
@@ -17,6 +18,11 @@ static struct {
 
 static uint64_t amount_of(const struct zr_amount *amount, uint64_t total) {
     return amount->percent_x100 ? (uint64_t)((zr_u128)total * amount->percent_x100 / 10000) : amount->bytes;
+}
+
+/* Whether this kind of memory counts against the limit of its card. */
+static bool is_charged(enum zr_kind kind) {
+    return kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL || kind == ZR_KIND_IMPORTED;
 }
 
 /* A device without a number is booked, and so counted, as the first one. */
@@ -55,19 +61,70 @@ static uint64_t used_of(unsigned number) {
     return number < CARDS ? __atomic_load_n(&account[number].used, __ATOMIC_RELAXED) : 0;
 }
 
-void zr_charge_undo(struct zr_charge *c) {
-    if (c->ledgers & ZR_LEDGER_LIMIT)
-        __atomic_fetch_sub(&account[c->card].used, c->bytes, __ATOMIC_RELAXED);
-    if (c->ledgers & ZR_LEDGER_CLAIM)
-        zr_claim(c->card, -(int64_t)c->bytes);
-    c->ledgers = 0;
+/* --- charges ------------------------------------------------------------------------------------------------------ */
+
+/* Returns which of these ledgers it was entered in: a claim needs a segment. */
+static unsigned enter(unsigned ledgers, unsigned card, uint64_t bytes) {
+    if (ledgers & ZR_LEDGER_LIMIT)
+        __atomic_fetch_add(&account[card].used, bytes, __ATOMIC_SEQ_CST);
+    if (ledgers & ZR_LEDGER_CLAIM && !zr_claim(card, (int64_t)bytes))
+        ledgers &= ~(unsigned)ZR_LEDGER_CLAIM;
+    return ledgers;
 }
 
-static void drop(unsigned number, uint64_t bytes) {
-    number = counted_as(number);
-    __atomic_fetch_sub(&account[number].used, bytes, __ATOMIC_RELAXED);
-    if (zr_config.limit.is_auto)
-        zr_claim(number, -(int64_t)bytes);
+static void strike(unsigned ledgers, unsigned card, uint64_t bytes) {
+    if (ledgers & ZR_LEDGER_LIMIT)
+        __atomic_fetch_sub(&account[card].used, bytes, __ATOMIC_RELAXED);
+    if (ledgers & ZR_LEDGER_CLAIM)
+        zr_claim(card, -(int64_t)bytes);
+}
+
+/* Of several threads that undo a charge, one finds it. */
+void zr_charge_undo(struct zr_charge *charge) {
+    struct zr_charge none = {0}, was;
+
+    __atomic_load(charge, &was, __ATOMIC_RELAXED);
+    if (likely(!was.ledgers))
+        return;
+    __atomic_exchange(charge, &none, &was, __ATOMIC_ACQ_REL);
+    strike(was.ledgers, was.card, was.bytes);
+}
+
+/* What is counted where, by the setting in force. */
+static unsigned ledgers_in_force(void) {
+    struct zr_amount limit = zr_config.limit;
+
+    if (!limit.set)
+        return 0;
+    return limit.is_auto ? ZR_LEDGER_LIMIT | ZR_LEDGER_CLAIM : ZR_LEDGER_LIMIT;
+}
+
+/*
+ * Brings a charge in line with the setting. What is new is entered before the charge says so, and what ends is struck
+ * afterwards: whoever undoes the charge meanwhile undoes what was done.
+ */
+void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes) {
+    unsigned wanted = ledgers_in_force(), card = counted_as(number), entered;
+    struct zr_charge was, is;
+
+    if (!is_charged(kind) || card >= CARDS)
+        return;
+    __atomic_load(charge, &was, __ATOMIC_ACQUIRE);
+    do {
+        if (was.ledgers == wanted)
+            return;
+        is = was;
+        if (!was.ledgers) {
+            is.bytes = bytes;
+            is.card = (uint8_t)card;
+        }
+        entered = enter(wanted & ~was.ledgers, is.card, is.bytes);
+        is.ledgers = (uint8_t)((was.ledgers & wanted) | entered);
+        if (__atomic_compare_exchange(charge, &was, &is, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
+            break;
+        strike(entered, is.card, is.bytes);
+    } while (true);
+    strike(was.ledgers & ~is.ledgers, is.card, is.bytes);
 }
 
 /*
@@ -77,11 +134,12 @@ static void drop(unsigned number, uint64_t bytes) {
 static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     uint64_t memory = memory_of(number), used, taken, left;
     for (int try = 0; try < TRIES; try++) {
+        *charge = (struct zr_charge){.bytes = bytes, .card = (uint8_t)number};
         used = __atomic_add_fetch(&account[number].used, bytes, __ATOMIC_SEQ_CST);
-        taken = zr_claim_and_look(number, used - bytes, (int64_t)bytes, try > 0);
+        charge->ledgers = (uint8_t)(ZR_LEDGER_LIMIT | enter(ZR_LEDGER_CLAIM, number, bytes));
+        taken = zr_claims_look(number, used - bytes, try > 0);
         left = memory > taken ? memory - taken : 1;
         __atomic_store_n(&account[number].left, left, __ATOMIC_RELAXED);
-        *charge = (struct zr_charge){bytes, (uint16_t)number, ZR_LEDGER_LIMIT | ZR_LEDGER_CLAIM};
         if (!memory || (used <= left && (try > 0 || used < left - left / 8)))
             return true;
         zr_charge_undo(charge);
@@ -96,7 +154,7 @@ bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes) {
     uint64_t used, limit;
 
     number = counted_as(number);
-    charge->ledgers = 0;
+    zr_charge_undo(charge);
     if (likely(!zr_config.limit.set) || number >= CARDS)
         return true;
     if (zr_config.limit.is_auto)
@@ -108,14 +166,8 @@ bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes) {
             return false;
     } while (!__atomic_compare_exchange_n(&account[number].used, &used, used + bytes, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    *charge = (struct zr_charge){bytes, (uint16_t)number, ZR_LEDGER_LIMIT};
+    *charge = (struct zr_charge){.bytes = bytes, .card = (uint8_t)number, .ledgers = ZR_LEDGER_LIMIT};
     return true;
-}
-
-void zr_limit_leave(struct zr_block *b) {
-    if (zr_block_flags(b) & ZR_BLOCK_LIMITED &&
-        __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_LIMITED, __ATOMIC_RELAXED) & ZR_BLOCK_LIMITED)
-        drop(b->key.account, b->held);
 }
 
 uint64_t zr_cache_share(unsigned number) {
@@ -129,30 +181,49 @@ uint64_t zr_cache_share(unsigned number) {
     return amount_of(&limit, total);
 }
 
-static bool counts(const struct zr_block *b) {
-    uint8_t kind = __atomic_load_n(&b->key.kind, __ATOMIC_RELAXED);
+/* --- a setting that changes while blocks live ---------------------------------------------------------------------- */
 
-    return (kind == ZR_KIND_DEVICE || kind == ZR_KIND_PHYSICAL || kind == ZR_KIND_IMPORTED) &&
-           !(zr_block_flags(b) & ZR_BLOCK_FOREIGN) && counted_as(b->key.account) < CARDS;
+/*
+ * The block may be freed, and its descriptor be another block's, while we look: then its charge is undone, and whatever
+ * is there by now is looked at again.
+ */
+static void follow(struct zr_block *b) {
+    for (;;) {
+        uint64_t word = zr_block_word(b);
+
+        if (zr_word_state(word) == ZR_BLOCK_NONE || zr_block_flags(b) & ZR_BLOCK_FOREIGN)
+            return;
+        zr_limit_follow(&b->charge, __atomic_load_n(&b->key.kind, __ATOMIC_RELAXED),
+                        __atomic_load_n(&b->key.account, __ATOMIC_RELAXED),
+                        __atomic_load_n(&b->held, __ATOMIC_RELAXED));
+        if (zr_block_word(b) == word)
+            return;
+        zr_charge_undo(&b->charge);
+    }
 }
 
-/* The mark is set once and cleared once, by whoever comes first: this walk, the allocation or the free. */
-static bool count(struct zr_block *b, void *unused) {
-    uint64_t word = zr_block_word(b);
+/* The setting is read after the block can be found: a change that has not seen the block is seen here. */
+void zr_limit_registered(struct zr_block *b) {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (unlikely(b->charge.ledgers != ledgers_in_force()))
+        follow(b);
+}
 
+static bool follow_each(struct zr_block *b, void *unused) {
     (void)unused;
-    if (zr_word_state(word) == ZR_BLOCK_NONE || !counts(b) ||
-        __atomic_fetch_or(&b->flags, ZR_BLOCK_LIMITED, __ATOMIC_SEQ_CST) & ZR_BLOCK_LIMITED)
-        return true;
-    __atomic_fetch_add(&account[counted_as(b->key.account)].used, b->held, __ATOMIC_RELAXED);
-    if (zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE) /* its free may have checked before it was marked */
-        zr_limit_leave(b);
+    follow(b);
     return true;
 }
 
+static void follow_object(struct zr_object *o, void *unused) {
+    (void)unused;
+    zr_limit_follow(&o->charge, o->kind, o->account, o->bytes);
+}
+
 void zr_limit_changed(void) {
-    if (zr_config.limit.set)
-        zr_block_each(count, NULL);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    zr_block_each(follow_each, NULL);
+    zr_object_each(follow_object, NULL);
 }
 
 /* --- what programs are told --------------------------------------------------------------------------------------- */
@@ -186,7 +257,7 @@ static void check_free(unsigned number, uint64_t total, uint64_t *free) {
         return;
     memory = memory_of(number);
     blocks = zr_config.limit.is_auto || !zr_stats_open() ? used_of(number) : zr_booked(number);
-    left = blocks + zr_claim_and_look(number, blocks, 0, true);
+    left = blocks + zr_claims_look(number, blocks, true);
     left = memory > left ? memory - left : 0;
     if (!driver && left && !blocks)
         __atomic_fetch_or(&zeros, UINT64_C(1) << number, __ATOMIC_RELAXED);

@@ -6,6 +6,8 @@
 #include "driver/driver.h"
 #include "record/record.h"
 
+struct zr_object;
+
 #pragma GCC visibility push(hidden)
 
 /* --- alloc.c: every allocation, of whatever kind ------------------------------------------------------------------ */
@@ -20,12 +22,15 @@ struct zr_alloc {
     uint64_t residents; /* devices on which it will probably be made resident */
     uint32_t flags;     /* of its block */
     bool reusable;      /* may come from the cache, and go there when it is freed */
+    bool is_object;     /* known by a handle, no block */
+    void **out;         /* where the caller wants the address */
 };
 /*
- * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves in *out what the
- * driver would have left there.
+ * Allocates from the cache, else from the driver within limit and host_floor, and books it. Leaves in *a->out what the
+ * driver would have left there. *block: what was registered; NULL without memory for that, or of an object. A pool of
+ * ours above is told, too.
  */
-ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, void **out);
+ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct zr_block **block);
 /* cache_idle in milliseconds. */
 uint32_t zr_cache_idle(void);
 /* cache, cache_limit or cache_idle was changed: the cache and the pools follow, and give back what is too much. */
@@ -67,8 +72,11 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
 void zr_policy_context_stays(ze_context_handle_t context);
 /* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
 void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b);
-/* Gives a cached block to the driver. */
-void zr_policy_release(const struct zr_block *b);
+/* Gives a block to the driver that the program has freed before. Returns whether the driver has taken it back. */
+bool zr_policy_release(struct zr_block *b);
+/* Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms for those. */
+bool zr_policy_in_flight(void);
+void zr_alloc_fork_child(void);
 
 /* --- room.c: out of memory: give back what is cached, try again --------------------------------------------------- */
 struct zr_room {
@@ -113,9 +121,11 @@ uint64_t zr_limit_of(unsigned number);
 bool zr_limit_take(struct zr_charge *charge, unsigned number, uint64_t bytes);
 /* Undoes a charge by what it recorded; nothing is charged any more. */
 void zr_charge_undo(struct zr_charge *charge);
-/* A block goes back to the driver, whether or not it was counted (ZR_BLOCK_LIMITED). */
-void zr_limit_leave(struct zr_block *b);
-/* The setting was changed: what the process holds already counts. */
+/* Brings a charge for these bytes in line with the setting; the caller sees to it that its owner stays what it is. */
+void zr_limit_follow(struct zr_charge *charge, enum zr_kind kind, unsigned number, uint64_t bytes);
+/* A block is in the map now: if the setting was changed since it was charged, its charge follows. */
+void zr_limit_registered(struct zr_block *b);
+/* The setting was changed: the charges of all that the process holds follow. */
 void zr_limit_changed(void);
 /*
  * After the driver was asked how much memory there is, or is free: with a limit set, reduces both to what the limit
@@ -145,14 +155,14 @@ void zr_shortage_fork_child(void);
 
 /* --- registry.c: every block that was seen, and what it is booked as ---------------------------------------------- */
 /* Enters a block that the driver has just allocated into map and books; NULL if there is no memory. A few ns. */
-struct zr_block *zr_registry_add(const struct zr_op *op, const struct zr_key *key, const void *base, size_t size,
-                                 size_t held, uint32_t flags);
+struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base, size_t size, size_t held,
+                                 uint32_t flags);
 extern bool zr_registry_lacks; /* atomic: a block got no descriptor, so the map may be outdated for its address */
 /* A block of the cache was handed out again. */
 void zr_registry_reused(const struct zr_op *op, struct zr_block *b);
 /* The same for a block without properties that matter for reuse. */
-void zr_registry_note(const struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
-                      const void *base, size_t size, uint32_t flags);
+struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
+                                  const void *base, size_t size, uint32_t flags);
 /*
  * A block leaves the map (zr_registry_take) before its free goes down: afterwards another thread may be given the same
  * address at once. Then zr_registry_left with the driver's answer, which is returned: the block is gone, or back in the
@@ -161,7 +171,7 @@ void zr_registry_note(const struct zr_op *op, enum zr_kind kind, unsigned number
 struct zr_block *zr_registry_take(const void *ptr);
 ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result);
 void zr_registry_gone(struct zr_block *b);
-/* The driver has got back what was reserved for a block. */
+/* The driver has got back what was reserved for a block: out of the map, out of the ledgers. */
 void zr_registry_released(struct zr_block *b);
 /* Records ALLOC, BACK or RESERVE after it took effect, FREE or RELEASE before (enum zeroute_record_type). */
 void zr_registry_event(enum zeroute_record_type type, const struct zr_block *b, unsigned flags);
@@ -180,9 +190,9 @@ void zr_registry_piece_leaves(unsigned number, const void *ptr);
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
 /* Something depends on the free of the block that holds ptr reaching the driver: it is not cached. */
 void zr_registry_pin(const void *ptr);
-/* Physical memory was mapped into a reserved range, or unmapped. */
-void zr_registry_mapped(const void *ptr, size_t size, const void *physical);
-void zr_registry_unmapped(const void *ptr, size_t size);
+/* Physical memory was mapped into a reserved range; or what zr_object_take_mapped() has found was unmapped. */
+void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const void *physical);
+ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result);
 /* The pointer to ask the driver about: an unknown one if, for the process, ptr is not allocated. */
 const void *zr_registry_visible(const void *ptr);
 /* The pointer to close as an import: an unknown one if ptr is a block of ours. */
@@ -195,6 +205,33 @@ static inline uint32_t zr_block_hook(const struct zr_block *b) {
 }
 /* The extension of this type that is chained to a descriptor, or NULL. */
 void *zr_chained(const void *desc, uint32_t stype);
+
+/* --- objects.c: what takes memory and is known by a handle --------------------------------------------------------- */
+struct zr_object {
+    struct zr_object *next; /* in its bucket, or in a list of those that are taken */
+    const void *handle;     /* or, of a mapping, its address */
+    const void *context, *caller;
+    uint64_t bytes;
+    struct zr_charge charge; /* atomic */
+    uint16_t account;
+    uint8_t kind;
+    bool exported; /* its IPC handle was taken */
+};
+/* Enters and books an object that the driver has just made; op->charge is its own. Returns false without memory. */
+bool zr_object_add(struct zr_op *op, enum zr_kind kind, unsigned number, const void *context, const void *handle,
+                   uint64_t bytes);
+/*
+ * An object leaves the table before its end goes down; so do the mappings that lie in a range. NULL if there is none.
+ * Then zr_object_left with the driver's answer, which is returned: it is gone, or back in the table.
+ */
+struct zr_object *zr_object_take(const void *handle);
+struct zr_object *zr_object_take_mapped(const void *start, size_t size);
+ze_result_t zr_object_left(struct zr_object *list, ze_result_t result);
+/* The IPC handle of this object was taken. Returns false if there is none. *first: for the first time. */
+bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number, uint64_t *bytes, bool *first);
+/* Calls see() for each object under the lock of the table: no driver, no other object. */
+void zr_object_each(void (*see)(struct zr_object *o, void *arg), void *arg);
+void zr_object_fork_child(void);
 
 /* --- residency.c -------------------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,

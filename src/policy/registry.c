@@ -13,23 +13,17 @@ static bool is_booked(const struct zr_block *b) {
     return !(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED));
 }
 
-/* A handle has no size that could be looked up by address. */
-static size_t size_of(const struct zr_block *b) {
-    return zr_block_flags(b) & ZR_BLOCK_HANDLE ? b->held : b->size;
-}
-
 /* Host USM in exact powers of two, as PyTorch rounds it up, is booked in its own account as well. */
 static ZR_COLD void book_other(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
     if (!is_booked(b))
         return;
-    book(b->key.kind, b->key.account, size_of(b));
+    book(b->key.kind, b->key.account, b->size);
     if (b->key.kind == ZR_KIND_HOST && b->size > 1 << 20 && !(b->size & (b->size - 1)))
         book(ZR_KIND_ROUNDED, 0, b->size);
 }
 
 static inline void book_one(const struct zr_block *b, void (*book)(enum zr_kind, unsigned, uint64_t)) {
-    if (likely(!(zr_block_flags(b) & (ZR_BLOCK_FOREIGN | ZR_BLOCK_POOLED | ZR_BLOCK_HANDLE)) &&
-               b->key.kind != ZR_KIND_HOST))
+    if (likely(is_booked(b) && b->key.kind != ZR_KIND_HOST))
         book(b->key.kind, b->key.account, b->size);
     else
         book_other(b, book);
@@ -51,9 +45,9 @@ static bool is_reserved(const struct zr_block *b) {
 static void book_reserved(const struct zr_block *b, int64_t sign) {
     if (is_reserved(b))
         zr_book_reserved(b->key.kind == ZR_KIND_HOST ? ZR_RESERVED_HOST : b->key.account, sign * (int64_t)b->held);
-    else if (unlikely(b->key.kind == ZR_KIND_IMAGE || b->key.kind == ZR_KIND_IMPORTED))
-        __atomic_fetch_add(zr_card(b->key.account, b->key.kind == ZR_KIND_IMAGE ? ZR_C_IMAGE : ZR_C_IMPORTED),
-                           (uint64_t)(sign * (int64_t)b->held), __ATOMIC_RELAXED);
+    else if (unlikely(b->key.kind == ZR_KIND_IMPORTED))
+        __atomic_fetch_add(zr_card(b->key.account, ZR_C_IMPORTED), (uint64_t)(sign * (int64_t)b->held),
+                           __ATOMIC_RELAXED);
 }
 
 void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit) {
@@ -78,16 +72,28 @@ ZR_COLD void zr_registry_event(enum zeroute_record_type type, const struct zr_bl
     bool reserved = type == ZEROUTE_EVENT_RESERVE || type == ZEROUTE_EVENT_RELEASE;
 
     if (b->key.kind <= ZR_KIND_IMPORTED && (reserved ? is_reserved(b) : is_booked(b)))
-        zr_record(type, b->key.kind, b->key.account, (const void *)b->base, reserved ? b->held : size_of(b),
-                  reuse_key(b), flags, 0);
+        zr_record(type, b->key.kind, b->key.account, (const void *)b->base, reserved ? b->held : b->size, reuse_key(b),
+                  flags, 0);
 }
 
 /* --- in and out --------------------------------------------------------------------------------------------------- */
 
 bool zr_registry_lacks;
 
+/* A cached block at an address that the driver has just handed out is no longer ours. */
+static ZR_COLD void drop_cached(const void *base) {
+    uint64_t word;
+    struct zr_block *b = zr_map_look(base, &word);
+
+    if (!b || zr_word_state(word) != ZR_BLOCK_CACHED || !zr_cache_drop(b))
+        return;
+    zr_registry_released(b);
+    zr_block_recycle(b);
+}
+
 /* The map has a block at an address that the driver has just handed out: its free was not seen. */
 static ZR_COLD bool insert_again(struct zr_block *b) {
+    drop_cached((const void *)b->base);
     zr_registry_gone(zr_map_take((const void *)b->base));
     if (zr_map_insert(b))
         return true;
@@ -101,21 +107,23 @@ static void hand_out(const struct zr_block *b, unsigned flags) {
                        flags | (zr_block_flags(b) & ZR_BLOCK_CACHEABLE ? ZEROUTE_FLAG_CACHED : 0));
 }
 
-struct zr_block *zr_registry_add(const struct zr_op *op, const struct zr_key *key, const void *base, size_t size,
-                                 size_t held, uint32_t flags) {
+struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, const void *base, size_t size, size_t held,
+                                 uint32_t flags) {
     struct zr_block *b = zr_block_new();
 
     if (unlikely(!b)) {
         __atomic_store_n(&zr_registry_lacks, true, __ATOMIC_RELAXED);
         return NULL;
     }
-    /* A handle is not a range of memory: only its own value finds it. */
-    zr_block_place(b, (uintptr_t)base, flags & ZR_BLOCK_HANDLE ? 1 : size, held);
+    zr_block_place(b, (uintptr_t)base, size, held);
     zr_block_set_key(b, key);
     __atomic_store_n(&b->caller, op->caller, __ATOMIC_RELAXED);
     __atomic_store_n(&b->flags, flags | op->hook << ZR_BLOCK_HOOK, __ATOMIC_RELAXED);
+    __atomic_store(&b->charge, &op->charge, __ATOMIC_RELAXED);
     if (unlikely(!zr_map_insert(b)) && !insert_again(b))
         return NULL;
+    op->charge.ledgers = 0; /* it is the block's now */
+    zr_limit_registered(b);
     book_reserved(b, 1);
     zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
     hand_out(b, 0);
@@ -127,12 +135,12 @@ void zr_registry_reused(const struct zr_op *op, struct zr_block *b) {
     hand_out(b, ZEROUTE_FLAG_HIT);
 }
 
-void zr_registry_note(const struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
-                      const void *base, size_t size, uint32_t flags) {
+struct zr_block *zr_registry_note(struct zr_op *op, enum zr_kind kind, unsigned number, ze_context_handle_t context,
+                                  const void *base, size_t size, uint32_t flags) {
     struct zr_key key = {
         .context = context, .kind = (uint8_t)kind, .account = number == ZR_UNKNOWN_DEVICE ? 0 : (uint16_t)number};
 
-    zr_registry_add(op, &key, base, size, size, flags);
+    return zr_registry_add(op, &key, base, size, size, flags);
 }
 
 struct zr_block *zr_registry_take(const void *ptr) {
@@ -145,9 +153,12 @@ struct zr_block *zr_registry_take(const void *ptr) {
     return b;
 }
 
+/* First out of the map: whoever charges blocks meanwhile looks again whether this one is still there. */
 void zr_registry_released(struct zr_block *b) {
+    zr_block_gone(b);
+    atomic_thread_fence(memory_order_seq_cst);
     book_reserved(b, -1);
-    zr_limit_leave(b);
+    zr_charge_undo(&b->charge);
 }
 
 void zr_registry_gone(struct zr_block *b) {
@@ -156,8 +167,6 @@ void zr_registry_gone(struct zr_block *b) {
     if (zr_checking())
         zr_check_forget(b);
     zr_registry_unbook(b);
-    if (b->key.kind == ZR_KIND_VIRTUAL && b->requested)
-        zr_unbook(ZR_KIND_MAPPED, 0, b->requested);
     zr_registry_released(b);
     zr_block_recycle(b);
 }
@@ -175,15 +184,25 @@ ze_result_t zr_registry_left(struct zr_block *b, ze_result_t result) {
 
 /* --- what happens to blocks --------------------------------------------------------------------------------------- */
 
-/* Physical memory is exported by its handle, whose block is one byte, or by an address in a reserved range. */
+/* Physical memory is exported by its handle, or by an address in a reserved range. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
     struct zr_block *b = zr_map_find(ptr);
-    size_t size = !b || b->key.kind == ZR_KIND_VIRTUAL ? 0 : size_of(b);
+    enum zr_kind kind = ZR_KIND_DEVICE;
+    unsigned number = ZR_UNKNOWN_DEVICE;
+    uint64_t size = 0;
+    bool first = false;
 
+    if (b) {
+        kind = b->key.kind;
+        number = b->key.account;
+        size = kind == ZR_KIND_VIRTUAL ? 0 : b->size;
+        first = !(__atomic_fetch_or(&b->flags, ZR_BLOCK_EXPORTED, __ATOMIC_RELAXED) & ZR_BLOCK_EXPORTED);
+    } else {
+        zr_object_exported(ptr, &kind, &number, &size, &first);
+    }
     zr_count(ZR_F_IPC_EXPORTS, 1);
-    zr_record(ZEROUTE_EVENT_EXPORT, b ? b->key.kind : ZR_KIND_DEVICE, b ? b->key.account : ZR_UNKNOWN_DEVICE, ptr, size,
-              0, 0, 0);
-    if (b && !(__atomic_fetch_or(&b->flags, ZR_BLOCK_EXPORTED, __ATOMIC_RELAXED) & ZR_BLOCK_EXPORTED))
+    zr_record(ZEROUTE_EVENT_EXPORT, kind, number, ptr, size, 0, 0, 0);
+    if (first)
         zr_count(ZR_F_IPC_EXPORT_BYTES, size);
     if (zr_checking() && b && handle)
         zr_check_exported((const void *)b->base, handle);
@@ -196,27 +215,15 @@ void zr_registry_pin(const void *ptr) {
         zr_block_mark(b, ZR_BLOCK_PINNED);
 }
 
-/* Residency is not requested for a reserved range: the field holds how much is mapped into it. */
-void zr_registry_mapped(const void *ptr, size_t size, const void *physical) {
-    struct zr_block *b = zr_map_find(ptr);
-
+void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const void *physical) {
     zr_record(ZEROUTE_EVENT_MAP, ZR_KIND_MAPPED, 0, ptr, size, (uintptr_t)physical, 0, 0);
-    if (!b || b->key.kind != ZR_KIND_VIRTUAL)
-        return;
-    __atomic_fetch_add(&b->requested, size, __ATOMIC_RELAXED);
-    zr_book(ZR_KIND_MAPPED, 0, size);
+    zr_object_add(op, ZR_KIND_MAPPED, 0, NULL, ptr, size);
 }
 
-void zr_registry_unmapped(const void *ptr, size_t size) {
-    struct zr_block *b = zr_map_find(ptr);
-
-    zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
-    if (!b || b->key.kind != ZR_KIND_VIRTUAL)
-        return;
-    if (size > __atomic_load_n(&b->requested, __ATOMIC_RELAXED))
-        size = __atomic_load_n(&b->requested, __ATOMIC_RELAXED);
-    __atomic_fetch_sub(&b->requested, size, __ATOMIC_RELAXED);
-    zr_unbook(ZR_KIND_MAPPED, 0, size);
+ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result) {
+    if (result == ZE_RESULT_SUCCESS)
+        zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
+    return zr_object_left(mappings, result);
 }
 
 /* --- what a program may know -------------------------------------------------------------------------------------- */
@@ -224,15 +231,18 @@ void zr_registry_unmapped(const void *ptr, size_t size) {
 /* An address that no driver hands out: asked about it, the driver answers as for any unknown pointer. */
 static const char nowhere[64];
 
-/* Cached blocks, and what is reserved beyond the requested size, do not count as allocated. */
+/*
+ * What is cached or on its way to the driver, and what is reserved beyond the requested size, does not count as
+ * allocated: the state of the block decides, whatever the settings say by now.
+ */
 const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
-    struct zr_block *b = zr_config.cache || zr_checking() ? zr_map_around(ptr, &word) : NULL;
+    struct zr_block *b = zr_map_around(ptr, &word);
 
     if (!b || (zr_word_state(word) == ZR_BLOCK_LIVE &&
                (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED)))
         return ptr;
-    return zr_block_flags(b) & ZR_BLOCK_HANDLE ? ptr : nowhere;
+    return nowhere;
 }
 
 /* Closing goes through zeMemFree in Intel's driver, which would free any block that holds the pointer. */
@@ -245,7 +255,7 @@ const void *zr_registry_closable(const void *ptr) {
 bool zr_registry_range(const void *ptr, void **base, size_t *size) {
     struct zr_block *b = zr_map_find(ptr);
 
-    if (!b || b->held == b->size || zr_block_flags(b) & ZR_BLOCK_HANDLE)
+    if (!b || b->held == b->size)
         return false;
     if (base)
         *base = (void *)b->base;

@@ -148,7 +148,7 @@ static bool is_resident(ze_device_handle_t device, struct zr_block *b, unsigned 
         __atomic_fetch_or(&uncertain, bit, __ATOMIC_SEQ_CST);
     /* Of two threads at once one may be forgotten: that costs a hit. */
     __atomic_store_n(&b->requested, __atomic_load_n(&b->requested, __ATOMIC_RELAXED) | bit, __ATOMIC_RELAXED);
-    return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit &&
+    return zr_block_flags(b) & ZR_BLOCK_CACHEABLE && __atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit &&
            !(__atomic_load_n(&uncertain, __ATOMIC_RELAXED) & bit);
 }
 
@@ -184,7 +184,7 @@ ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_CALLS, 1);
         zr_count(ZR_F_RESIDENCY_PEER_GRANTED_BYTES, size);
     }
-    __atomic_fetch_or(&b->key.residents, bit_of(number), __ATOMIC_RELAXED);
+    __atomic_fetch_or(&b->residents, bit_of(number), __ATOMIC_RELAXED);
     return result;
 }
 
@@ -198,7 +198,7 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze
     ze_result_t result;
 
     zr_count(ZR_F_RESIDENCY_EVICT_CALLS, 1);
-    if (skipped && !(__atomic_load_n(&b->key.residents, __ATOMIC_RELAXED) & bit) &&
+    if (skipped && !(__atomic_load_n(&b->residents, __ATOMIC_RELAXED) & bit) &&
         (__atomic_fetch_and(&b->flags, ~skipped, __ATOMIC_RELAXED) & skipped)) {
         zr_count(ZR_F_RESIDENCY_EVICT_SKIPPED_CALLS, 1);
         return record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, ZEROUTE_FLAG_SKIPPED, ZE_RESULT_SUCCESS);
@@ -208,6 +208,6 @@ ze_result_t zr_residency_evict(struct zr_op *op, ze_context_handle_t context, ze
     result = ZR_DOWN(op, zeContextEvictMemory, size, (context, device, ptr, size));
     record(ZEROUTE_EVENT_EVICT, b, ptr, number, size, 0, result);
     if (b && b->key.kind == ZR_KIND_DEVICE && result == ZE_RESULT_SUCCESS)
-        __atomic_fetch_and(&b->key.residents, ~bit, __ATOMIC_RELAXED);
+        __atomic_fetch_and(&b->residents, ~bit, __ATOMIC_RELAXED);
     return result;
 }

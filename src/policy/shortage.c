@@ -22,7 +22,7 @@ static bool see(struct zr_block *b, void *arg) {
     struct walk *w = arg;
     uint32_t flags = zr_block_flags(b), kind = __atomic_load_n(&b->key.kind, __ATOMIC_RELAXED);
     bool live = zr_word_state(zr_block_word(b)) == ZR_BLOCK_LIVE;
-    uint64_t bytes = __atomic_load_n(live && !(flags & ZR_BLOCK_HANDLE) ? &b->size : &b->held, __ATOMIC_RELAXED);
+    uint64_t bytes = __atomic_load_n(live ? &b->size : &b->held, __ATOMIC_RELAXED);
     unsigned account = __atomic_load_n(&b->key.account, __ATOMIC_RELAXED);
 
     if (flags & ZR_BLOCK_FOREIGN || kind > ZR_KIND_HOST || (kind == ZR_KIND_HOST && !w->at_end) ||
@@ -42,6 +42,22 @@ static bool see(struct zr_block *b, void *arg) {
     return ++w->seen < MOST_SEEN;
 }
 
+/* Physical memory is live, too. */
+static void see_object(struct zr_object *o, void *arg) {
+    struct walk *w = arg;
+    const struct zr_library *caller = zr_library_of(o->caller);
+    bool counts = o->kind == ZR_KIND_PHYSICAL || (o->kind == ZR_KIND_HOST && w->at_end);
+
+    if (!counts || (w->number != ZR_UNKNOWN_DEVICE && w->number != o->account) || ++w->seen >= MOST_SEEN)
+        return;
+    if (w->at_end && zr_library_who(caller) == ZR_WHO_RUNTIME) {
+        w->runtime_blocks++;
+        w->runtime_bytes += o->bytes;
+        return;
+    }
+    zr_live_add(&w->live, caller, o->bytes);
+}
+
 ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
                          ze_result_t code) {
     struct walk w = {.number = number < ZR_HOST_ACCOUNT ? number : ZR_UNKNOWN_DEVICE};
@@ -52,6 +68,7 @@ ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry en
     if (__atomic_fetch_or(&explained, 1u << cause, __ATOMIC_RELAXED) >> cause & 1)
         return;
     zr_block_each(see, &w);
+    zr_object_each(see_object, &w);
     struct zr_shortage s = {.caller = op->library,
                             .entry = entry,
                             .code = (uint32_t)code,
@@ -64,7 +81,7 @@ ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry en
 
     if (device) {
         s.total = zr_device_memory(&own, device);
-        s.others = zr_claim_and_look(number, w.live.bytes + w.cached, 0, true);
+        s.others = zr_claims_look(number, w.live.bytes + w.cached, true);
     }
     zr_live_explain(cause, &s, &w.live);
 }
@@ -94,6 +111,7 @@ void zr_shortage_process_end(void) {
     if (!zr_stats_is_open())
         return;
     zr_block_each(see, &w);
+    zr_object_each(see_object, &w);
     zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w.runtime_blocks);
     zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w.runtime_bytes);
     zr_live_left(&w.live);

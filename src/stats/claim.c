@@ -126,12 +126,14 @@ void zr_process_words(int pid, char *out, size_t size) {
              *s.path ? "segment " : "which has no segment", *s.path ? zr_printable(s.path) : "");
 }
 
-void zr_claim(unsigned device, int64_t bytes) {
-    if (device < ZR_DEVICES && zr_stats_open())
-        __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes, __ATOMIC_SEQ_CST);
+bool zr_claim(unsigned device, int64_t bytes) {
+    if (device >= ZR_DEVICES || !zr_stats_open())
+        return false;
+    __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes, __ATOMIC_SEQ_CST);
+    return true;
 }
 
-uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh) {
+uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
     uint64_t now = zr_now(), unseen = 0;
     struct sum sum = {.pci = zr_drm_address(device)};
     struct zr_drm d = {0};
@@ -144,7 +146,6 @@ uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool
     if (zr_stats_open()) {
         __atomic_store_n(&zr_segment.globals->claims[device].card, sum.pci + 1, __ATOMIC_RELAXED);
         __atomic_store_n(&zr_segment.globals->claims[device].unseen, unseen, __ATOMIC_RELAXED);
-        zr_claim(device, bytes);
     }
     zr_lock(&lock);
     if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS)) {

@@ -410,14 +410,17 @@ uint64_t zr_drm_address(unsigned device);
 
 /* Describes a process of this user in words: id, command line, segment. Opens every segment there is. */
 void zr_process_words(int pid, char *out, size_t size);
-/* Announces that this process takes this many bytes of a device, or gives them back if negative. */
-void zr_claim(unsigned device, int64_t bytes);
 /*
- * The same, then returns how much of the card is not available to our blocks, which hold `blocks` bytes so far: other
+ * Announces that this process takes this many bytes of a device, or gives them back if negative. Returns false, and has
+ * announced nothing, without a segment.
+ */
+bool zr_claim(unsigned device, int64_t bytes);
+/*
+ * How much of the card is not available to our blocks, which hold `blocks` bytes so far: other
  * memory of this process, and what other processes hold or have announced, whichever is more. The kernel is asked about
  * those once a second, or now if `fresh`: 2 us per descriptor of this user's processes. 0 if unknown.
  */
-uint64_t zr_claim_and_look(unsigned device, uint64_t blocks, int64_t bytes, bool fresh);
+uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
 void zr_claim_fork_child(void);
 
 /* --- host.c: host memory behind device memory --------------------------------------------------------------------- */

@@ -136,7 +136,8 @@ static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice
                          .alignment = alignment,
                          .residents = practice->residents,
                          .flags = ZR_BLOCK_SYCL,
-                         .reusable = is_reused(size)};
+                         .reusable = is_reused(size),
+                         .out = out};
     struct zr_block *b;
     ze_result_t result;
 
@@ -145,10 +146,9 @@ static ze_result_t allocate(struct zr_op *op, const struct zr_practice *practice
     /* The runtime's own pool takes its blocks with it when its context goes. */
     if (size <= zr_route_reuses_up_to())
         a.flags |= ZR_BLOCK_WITH_CONTEXT;
-    result = zr_policy_alloc(op, &a, out);
+    result = zr_policy_alloc(op, &a, &b);
     if (unlikely(result != ZE_RESULT_SUCCESS))
         return result;
-    b = zr_map_base(*out);
     if (unlikely(!b)) { /* it could not be registered: leave it to the runtime */
         ZR_BELOW(op, zeMemFree)(w->context, *out);
         return ZE_RESULT_ERROR_UNKNOWN;

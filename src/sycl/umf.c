@@ -74,6 +74,7 @@ static void enter(struct zr_op *op, const struct pool *p, enum zr_entry entry) {
 /* The provider translates codes: what the driver said, the call that arrives below has noted. */
 static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, size_t alignment, int *code,
                            void **out) {
+    op->block = NULL;
     op->driver_code = ZE_RESULT_SUCCESS;
     op->refused_by = ZR_REFUSED_BY_NOBODY;
     *code = umf.alloc(p->provider, size, alignment, out);
@@ -85,7 +86,6 @@ static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, 
 static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t alignment, int *code) {
     struct zr_op op __attribute__((cleanup(zr_op_end)));
     struct zr_room room;
-    struct zr_block *b;
     ze_result_t result;
     void *out = NULL;
 
@@ -100,12 +100,11 @@ static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t
         zr_policy_refused(&op, ZR_E_pool_malloc, p->number, size, result);
         return NULL;
     }
-    b = zr_map_base(out);
-    if (unlikely(!b)) { /* it could not be registered */
+    if (unlikely(!op.block)) { /* it could not be registered */
         umf.free(p->provider, out, size);
         *code = ZR_NO_MEMORY;
     }
-    return b;
+    return op.block;
 }
 
 static int provider_free(const struct pool *p, struct zr_block *b) {

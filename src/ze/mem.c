@@ -8,6 +8,7 @@ ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t c
     if (unlikely(watch))
         zr_watch_alloc(watch, from.hook, context, desc, size, device);
     ZR_ENTER_OR_RETURN(zeMemAllocDevice, (context, desc, size, alignment, device, out));
+    struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
                          .entry = ZR_E_zeMemAllocDevice,
                          .context = context,
@@ -15,10 +16,11 @@ ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t c
                          .desc = desc,
                          .size = size,
                          .alignment = alignment,
+                         .out = out,
                          .reusable = zr_policy_reuses(&op)};
     if (a.reusable)
         a.residents = zr_residency_expected(context, zr_device_number(&op, device));
-    return zr_policy_alloc(&op, &a, out);
+    return zr_policy_alloc(&op, &a, &block);
 }
 
 ze_result_t zr_on_zeMemFree(struct zr_arrival from, ze_context_handle_t context, void *ptr) {
@@ -41,12 +43,14 @@ ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t conte
 ze_result_t zr_on_zeMemAllocHost(struct zr_arrival from, ze_context_handle_t context,
                                  const ze_host_mem_alloc_desc_t *desc, size_t size, size_t alignment, void **out) {
     ZR_ENTER_OR_RETURN(zeMemAllocHost, (context, desc, size, alignment, out));
+    struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_HOST,
                          .entry = ZR_E_zeMemAllocHost,
                          .context = context,
                          .desc = desc,
                          .size = size,
                          .alignment = alignment,
+                         .out = out,
                          .reusable = zr_config.cache_host && zr_policy_reuses(&op)};
     if (zr_config.cache && !a.reusable)
         zr_count(ZR_F_PASSED_KIND, 1);
@@ -54,7 +58,7 @@ ze_result_t zr_on_zeMemAllocHost(struct zr_arrival from, ze_context_handle_t con
                  zr_library_who(op.library) == ZR_WHO_RUNTIME))
         zr_warn("cache_host:on has no effect on host memory of SYCL programs: their runtime may free it while it is in "
                 "use; add reuse:always if the program does not");
-    return zr_policy_alloc(&op, &a, out);
+    return zr_policy_alloc(&op, &a, &block);
 }
 
 ze_result_t zr_on_zeMemAllocShared(struct zr_arrival from, ze_context_handle_t context,
@@ -62,6 +66,7 @@ ze_result_t zr_on_zeMemAllocShared(struct zr_arrival from, ze_context_handle_t c
                                    const ze_host_mem_alloc_desc_t *host_desc, size_t size, size_t alignment,
                                    ze_device_handle_t device, void **out) {
     ZR_ENTER_OR_RETURN(zeMemAllocShared, (context, device_desc, host_desc, size, alignment, device, out));
+    struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_SHARED,
                          .entry = ZR_E_zeMemAllocShared,
                          .context = context,
@@ -69,10 +74,11 @@ ze_result_t zr_on_zeMemAllocShared(struct zr_arrival from, ze_context_handle_t c
                          .desc = device_desc,
                          .host_desc = host_desc,
                          .size = size,
-                         .alignment = alignment};
+                         .alignment = alignment,
+                         .out = out};
     if (zr_config.cache)
         zr_count(ZR_F_PASSED_KIND, 1);
-    return zr_policy_alloc(&op, &a, out);
+    return zr_policy_alloc(&op, &a, &block);
 }
 
 /* The answer may hold a file descriptor of the block, which is an export. */

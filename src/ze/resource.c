@@ -3,7 +3,7 @@
 
 static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context, ze_device_handle_t device,
                         const void *handle, uint64_t bytes) {
-    zr_registry_note(op, kind, device ? zr_device_number(op, device) : 0, context, handle, bytes, ZR_BLOCK_HANDLE);
+    zr_object_add(op, kind, device ? zr_device_number(op, device) : 0, context, handle, bytes);
     return ZE_RESULT_SUCCESS;
 }
 
@@ -24,7 +24,7 @@ static uint64_t image_bytes(struct zr_op *op, ze_image_handle_t image) {
 #define ZR_GONE(name, table, index, minor, parameters, arguments)                                                      \
     ze_result_t zr_on_##name ZR_ARRIVES(parameters) {                                                                  \
         ZR_ENTER_OR_RETURN(name, arguments);                                                                           \
-        struct zr_block *b = zr_registry_take(object);                                                                 \
-        return zr_registry_left(b, ZR_DOWN(&op, name, b ? b->held : 0, arguments));                                    \
+        struct zr_object *o = zr_object_take(object);                                                                  \
+        return zr_object_left(o, ZR_DOWN(&op, name, o ? o->bytes : 0, arguments));                                     \
     }
 #include "base/entries.def"

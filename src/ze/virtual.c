@@ -13,6 +13,17 @@ ze_result_t zr_on_zeVirtualMemReserve(struct zr_arrival from, ze_context_handle_
     return result;
 }
 
+/* What is still mapped goes with the range. */
+ze_result_t zr_on_zeVirtualMemFree(struct zr_arrival from, ze_context_handle_t context, const void *start,
+                                   size_t size) {
+    ZR_ENTER_OR_RETURN(zeVirtualMemFree, (context, start, size));
+    struct zr_block *b = zr_registry_take(start);
+    struct zr_object *mappings = b ? zr_object_take_mapped(start, b->held) : NULL;
+    ze_result_t result = ZR_DOWN(&op, zeVirtualMemFree, b ? b->held : 0, (context, start, size));
+    zr_object_left(mappings, result);
+    return zr_registry_left(b, result);
+}
+
 /* A driver that defers backing allocates only now, on a device that the call does not name. */
 ze_result_t zr_on_zeVirtualMemMap(struct zr_arrival from, ze_context_handle_t context, const void *ptr, size_t size,
                                   ze_physical_mem_handle_t physical, size_t offset,
@@ -24,19 +35,18 @@ ze_result_t zr_on_zeVirtualMemMap(struct zr_arrival from, ze_context_handle_t co
         result = ZR_DOWN(&op, zeVirtualMemMap, size, (context, ptr, size, physical, offset, access));
     } while (zr_room_again(&room, result));
     if (result == ZE_RESULT_SUCCESS)
-        zr_registry_mapped(ptr, size, physical);
+        zr_registry_mapped(&op, ptr, size, physical);
     return result;
 }
 
 ze_result_t zr_on_zeVirtualMemUnmap(struct zr_arrival from, ze_context_handle_t context, const void *ptr, size_t size) {
     ZR_ENTER_OR_RETURN(zeVirtualMemUnmap, (context, ptr, size));
+    struct zr_object *mappings = zr_object_take_mapped(ptr, size);
     ze_result_t result = ZR_DOWN(&op, zeVirtualMemUnmap, size, (context, ptr, size));
-    if (result == ZE_RESULT_SUCCESS)
-        zr_registry_unmapped(ptr, size);
-    return result;
+    return zr_registry_unmapped(mappings, ptr, size, result);
 }
 
-/* Physical memory is registered by its handle. Host memory belongs to no device. */
+/* Physical memory is an object, known by its handle. Host memory belongs to no device. */
 ze_result_t zr_on_zePhysicalMemCreate(struct zr_arrival from, ze_context_handle_t context, ze_device_handle_t device,
                                       ze_physical_mem_desc_t *desc, ze_physical_mem_handle_t *out) {
     ZR_ENTER_OR_RETURN(zePhysicalMemCreate, (context, device, desc, out));
@@ -47,6 +57,8 @@ ze_result_t zr_on_zePhysicalMemCreate(struct zr_arrival from, ze_context_handle_
                          .device = device,
                          .desc = desc,
                          .size = desc ? desc->size : 0,
-                         .flags = ZR_BLOCK_HANDLE};
-    return zr_policy_alloc(&op, &a, (void **)(void *)out);
+                         .is_object = true,
+                         .out = (void **)(void *)out};
+    struct zr_block *block;
+    return zr_policy_alloc(&op, &a, &block);
 }

@@ -22,16 +22,17 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     b = zr_block_new();
     must(b != NULL);
     zr_block_place(b, next, size, held);
-    b->key = *key;
+    zr_block_set_key(b, key);
     must(zr_map_insert(b));
     out += held;
     next += (held + 0xffff) & ~(size_t)0xffff;
     return b;
 }
 
-static void driver_free(const struct zr_block *b) {
-    must(zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE);
+static bool driver_free(struct zr_block *b) {
+    must(zr_word_state(zr_block_word(b)) == ZR_BLOCK_LEAVING);
     out -= b->held;
+    return true;
 }
 
 static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {

@@ -43,7 +43,7 @@ static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t siz
         zr_block_place(
             b, __atomic_fetch_add(&driver.next, (held + 2 * 65536) & ~(size_t)65535, __ATOMIC_RELAXED) + driver.offset,
             size, held);
-        b->key = *key;
+        zr_block_set_key(b, key);
     }
     if (!b || !zr_map_insert(b)) {
         if (b)
@@ -56,15 +56,16 @@ static inline struct zr_block *driver_alloc(const struct zr_key *key, size_t siz
     return b;
 }
 
-static inline void driver_free(const struct zr_block *b) {
+static inline bool driver_free(struct zr_block *b) {
     uint64_t word = 0;
     const struct zr_block *known = zr_map_look((void *)b->base, &word);
 
-    if (known == b && zr_word_state(word) != ZR_BLOCK_NONE)
-        abort(); /* out of the map before it goes back */
+    if (known == b && (zr_word_state(word) == ZR_BLOCK_LIVE || zr_word_state(word) == ZR_BLOCK_CACHED))
+        abort(); /* nobody's before it goes back */
     __atomic_fetch_add(&driver.frees, 1, __ATOMIC_RELAXED);
     __atomic_fetch_sub(&driver.held, b->held, __ATOMIC_RELAXED);
     __atomic_store_n(&driver.last_context, b->key.context, __ATOMIC_RELAXED);
+    return true;
 }
 
 static inline struct zr_block *segment_alloc(void *arg, size_t size, int *code) {
@@ -118,7 +119,7 @@ static inline bool put(void *p) {
     if (!b || zr_word_state(word) != ZR_BLOCK_LIVE)
         ck_abort_msg("%p is not LIVE", p);
     keep = zr_cache_takes(b->key.account, b->held);
-    if (!zr_block_shift(b, word, keep ? ZR_BLOCK_CACHED : ZR_BLOCK_NONE))
+    if (!zr_block_shift(b, word, keep ? ZR_BLOCK_CACHED : ZR_BLOCK_LEAVING))
         ck_abort_msg("%p is somebody else's", p);
     if (keep) {
         zr_cache_put(b);

@@ -62,7 +62,7 @@ static struct zr_block *hand_out(const struct zr_key *key, size_t size, size_t h
     b = zr_block_new();
     HOLDS(b);
     zr_block_place(b, driver.next, size, held);
-    b->key = *key;
+    zr_block_set_key(b, key);
     HOLDS(zr_map_insert(b));
     /* Some blocks share a 64 KiB page, as in the driver's pools. */
     driver.next += ((held | 1) + 511) & ~(size_t)511;
@@ -79,15 +79,16 @@ static size_t find(uintptr_t base) {
     return HELD;
 }
 
-static void take_back(const struct zr_block *b) {
+static bool take_back(struct zr_block *b) {
     size_t i = find(b->base);
 
     HOLDS(i < HELD);
     HOLDS(driver.block[i].size == b->held);
     HOLDS(driver.block[i].context == b->key.context);
-    HOLDS(zr_word_state(zr_block_word(b)) == ZR_BLOCK_NONE);
+    HOLDS(zr_word_state(zr_block_word(b)) == ZR_BLOCK_LEAVING);
     driver.held -= b->held;
     driver.block[i] = driver.block[--driver.count];
+    return true;
 }
 
 static struct zr_block *segment_alloc(void *arg, size_t size, int *code) {
@@ -174,7 +175,7 @@ static void release_live(size_t i, bool keep) {
     if (keep && zr_cache_takes(b->key.account, b->held)) {
         zr_cache_put(b);
     } else {
-        HOLDS(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_NONE));
+        HOLDS(zr_block_shift(b, zr_block_word(b), ZR_BLOCK_LEAVING));
         take_back(b);
         zr_block_recycle(b);
     }

@@ -143,13 +143,14 @@ END_TEST
 /* --- a release that takes its time ------------------------------------------------------------------------------- */
 static int slow_entered, slow_done;
 
-static void slow_release(const struct zr_block *b) {
+static bool slow_release(struct zr_block *b) {
     struct timespec t = {0, 50000000};
 
     __atomic_store_n(&slow_entered, 1, __ATOMIC_RELEASE);
     nanosleep(&t, NULL);
     driver_free(b);
     __atomic_store_n(&slow_done, 1, __ATOMIC_RELEASE);
+    return true;
 }
 
 static void *trim_all(void *arg) {

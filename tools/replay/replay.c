@@ -21,7 +21,7 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     if (!b)
         return NULL;
     zr_block_place(b, (uintptr_t)driver.next, size, held);
-    b->key = *key;
+    zr_block_set_key(b, key);
     if (!zr_map_insert(b)) {
         zr_block_recycle(b);
         return NULL;
@@ -34,9 +34,10 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static void driver_free(const struct zr_block *b) {
+static bool driver_free(struct zr_block *b) {
     driver.held -= b->held;
     driver.calls++;
+    return true;
 }
 
 static struct zr_block *segment_alloc(void *key, size_t size, int *code) {

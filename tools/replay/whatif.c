@@ -62,7 +62,7 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     if (!b)
         return NULL;
     zr_block_place(b, (uintptr_t)next, size, held);
-    b->key = *key;
+    zr_block_set_key(b, key);
     if (!zr_map_insert(b)) {
         zr_block_recycle(b);
         return NULL;
@@ -72,8 +72,9 @@ static struct zr_block *driver_alloc(const struct zr_key *key, size_t size, size
     return b;
 }
 
-static void release(const struct zr_block *b) {
+static bool release(struct zr_block *b) {
     change(b->key.account, -(int64_t)b->held, true);
+    return true;
 }
 
 static struct zr_block *segment_alloc(void *key, size_t size, int *code) {
@@ -171,9 +172,9 @@ static void change_residency(const struct zr_step *s, struct slot *at) {
     if (!b || (s->op == ZR_STEP_RESIDENT && c.residency == ZR_RESIDENCY_OWNER && s->card != at->card))
         return;
     if (s->op == ZR_STEP_EVICT) {
-        b->key.residents &= ~bit;
+        b->residents &= ~bit;
     } else {
-        b->key.residents |= bit;
+        b->residents |= bit;
         at->requested |= bit;
     }
 }
