@@ -1,6 +1,6 @@
 #!/bin/bash
 # The newest loader, driver and SYCL runtime that the registries have, beside those that the beds hold. A newer one is
-# tried in beds of its own; that it fails is reported and counts as skipped, or as failed with ZEROUTE_LONG=1.
+# tried in beds of its own; that it fails is reported and counts as skipped, or as failed with LONG=1.
 # Tier: release.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -17,7 +17,7 @@ tried() {
     out=$("$@" 2>&1) && return
     echo "${out##*$'\n'}"
     echo "$what is newer than what the beds hold, and does not work with this zeroute"
-    [ "${ZEROUTE_LONG:-}" = 1 ] && return 1
+    [ -n "${LONG:-}" ] && return 1
     return 77
 }
 works() { # works ENVIRONMENT...: bindings of every kind, and data through the newest runtime

@@ -50,9 +50,4 @@ trap 'rm -rf "$dir"' EXIT
 for conf in preset:observe route:native,cache:on; do
     promise "IPC of physical memory, $conf" physical_memory $conf
 done
-for way in plt handle table noload default static; do
-    for conf in without route:native,cache:off; do
-        promise "bind_$way on intel, $conf" on_bed intel 2 "$conf" "$build/test/process/bind_$way"
-    done
-done
 kept

@@ -39,7 +39,6 @@ they_work_where_they_are_unpacked() {
 
 # in_root SUITE: a fresh root, the packages installed from files, their autopkgtest, purged.
 in_root() {
-    [ "${LONG:-}" = 1 ] || { echo "in the long run only"; return 77; }
     [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null || { echo "needs root and debootstrap"; return 77; }
     local root=$dir/root-$1 mirror
     # shellcheck disable=SC2016
@@ -62,6 +61,6 @@ promise "the versions of Makefile, CHANGELOG and package agree" the_versions_agr
 promise "dpkg-buildpackage builds the packages" the_packages_are_built
 promise "lintian has neither errors nor warnings" lintian_is_content
 promise "the packages work where they are unpacked" they_work_where_they_are_unpacked
-promise "installed, used and purged in Debian 12" in_root bookworm
-promise "installed, used and purged in Debian 13" in_root trixie
+[ -z "${LONG:-}" ] || promise "installed, used and purged in Debian 12" in_root bookworm
+[ -z "${LONG:-}" ] || promise "installed, used and purged in Debian 13" in_root trixie
 kept

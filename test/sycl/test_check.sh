@@ -6,14 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
 on_the_stack
-program=$B/sycl/check-2026.2.0
-if [ test/sycl/check.cpp -nt "$program" ]; then
-    command -v g++ >/dev/null || { echo "no g++"; exit 77; }
-    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
-    mkdir -p "$B/sycl"
-    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/check.cpp -o "$program" "$sycl"/lib/libsycl.so.9 \
-        -Wl,--allow-shlib-undefined -lpthread || exit 1
-fi
+program=$(B=$B test/sycl/client check 2026.2.0) || { code=$?; echo "$program"; exit $code; }
 
 # run ADAPTER CARDS PART: exit code 66 with the report in $out where something was found
 run() {

@@ -62,13 +62,7 @@ tools/bed/bed --on intel --runtime newest --cards 2 --setup >"$dir/setup" 2>&1 |
     [ $code = 77 ] && [ $promises_broken = 0 ] && exit 77
     exit 1
 }
-corners=$B/sycl/corners-2026.2.0
-if [ test/sycl/corners.cpp -nt "$corners" ]; then
-    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
-    mkdir -p "$B/sycl"
-    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/corners.cpp -o "$corners" "$sycl"/lib/libsycl.so.9 \
-        -Wl,--allow-shlib-undefined -lpthread || exit 1
-fi
+corners=$(B=$B test/sycl/client corners 2026.2.0) || { code=$?; echo "$corners"; exit $code; }
 on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is "none"
     local v2=$(($1 - 1)) conf=$2
     shift 2

@@ -6,14 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
 on_the_stack --cards 2
-forms=$B/sycl/forms-2026.2.0
-if [ test/sycl/forms.cpp -nt "$forms" ]; then
-    command -v g++ >/dev/null || { echo "no g++"; exit 77; }
-    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
-    mkdir -p "$B/sycl"
-    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/forms.cpp -o "$forms" "$sycl"/lib/libsycl.so.9 \
-        -Wl,--allow-shlib-undefined -lpthread || exit 1
-fi
+forms=$(B=$B test/sycl/client forms 2026.2.0) || { code=$?; echo "$forms"; exit $code; }
 
 tell() { # tell ADAPTER CONF [ACT...]: the transcript; the library is preloaded unless CONF is "none"
     local v2=$(($1 - 1)) conf=$2 out=$dir/$1-$2

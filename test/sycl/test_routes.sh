@@ -29,22 +29,13 @@ conf() {
 
 # client RUNTIME: the command that runs it, built when need be; 77 when the runtime cannot be had
 client() {
-    local sycl headers program=$B/sycl/torchlike-$1
+    local sycl
     sycl=$(tools/bed/env.sh "$1" 2>"$dir/why") || { tail -n 1 "$dir/why"; return 77; }
     if [ "$1" = 2024.2.1 ]; then
         echo "env PYTHONPATH=$sycl/site $python test/sycl/dpctl_books.py"
-        return
+    else
+        B=$B test/sycl/client torchlike "$1"
     fi
-    if [ test/sycl/torchlike.cpp -nt "$program" ]; then
-        command -v g++ >/dev/null || { echo "no g++"; return 77; }
-        mkdir -p "$B/sycl"
-        headers=$sycl/include
-        # Its package holds a part of its headers only; these belong to a runtime of the same soname.
-        [ "$1" != 2025.0.5 ] || headers=$(tools/bed/env.sh 2025.1.1 2>"$dir/why")/include || return 77
-        g++ -std=c++17 -O1 -w -I"$headers" test/sycl/torchlike.cpp -o "$program" "$sycl"/lib/libsycl.so.[0-9] \
-            -Wl,--allow-shlib-undefined -lpthread || return 1
-    fi
-    echo "$program"
 }
 
 # cell RUNTIME ADAPTER CARDS SETTING EXPECTED-ROUTE

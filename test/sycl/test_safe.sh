@@ -13,13 +13,7 @@ tools/bed/bed --on intel --runtime newest --setup >"$dir/setup" 2>&1 || {
     tail -n 1 "$dir/setup"
     exit $code
 }
-client=$B/sycl/torchlike-2026.2.0
-if [ test/sycl/torchlike.cpp -nt "$client" ]; then
-    sycl=$(tools/bed/env.sh 2026.2.0) || exit $?
-    mkdir -p "$B/sycl"
-    g++ -std=c++17 -O1 -w -I"$sycl/include" test/sycl/torchlike.cpp -o "$client" "$sycl"/lib/libsycl.so.9 \
-        -Wl,--allow-shlib-undefined -lpthread || exit 1
-fi
+client=$(B=$B test/sycl/client torchlike 2026.2.0) || { code=$?; echo "$client"; exit $code; }
 export ZEROUTE_ROOT=$dir/machine XE_STANDIN=vram:2GiB,spill:on XE_STANDIN_COUNTS=$dir/counts
 mkdir "$ZEROUTE_ROOT"
 mkfifo "$dir/end"
