@@ -113,4 +113,20 @@ done
 run_all README.md < <(sed -n '/^```sh/,/^```$/p' "$top/README.md" | examples)
 run_all README.md < <(sed -n 's/^\$ zeroute/zeroute/p' "$top/README.md" | examples)
 verdict "there are more than 20 examples, not $promises_kept" $((promises_kept <= 20))
+
+# What a new user sees first: on one screen, with the figure that it is all about.
+the_first_look_is_one_screen() {
+    (cd "$top" && unset ZE_ENABLE_ALT_DRIVERS ZE_SIMGPU && B=${B#"$top"/} sh examples/first-look) >"$work/look" 2>&1 ||
+        { cat "$work/look"; return 1; }
+    [ "$(wc -l <"$work/look")" -le 24 ] && ! awk 'length > 80 { print; long = 1 } END { exit !long }' "$work/look" ||
+        { echo "more than 24 lines of 80 columns"; cat "$work/look"; return 1; }
+    for preset in observe mitigate eager reroute safe; do
+        grep -Eq "^  $preset +[0-9.]+( [KMG]iB)? +[0-9.]+ s +[0-9]+ " "$work/look" ||
+            { echo "no row of $preset"; cat "$work/look"; return 1; }
+    done
+    grep -q 'Host RAM .* lower with residency:owner' "$work/look" ||
+        { echo "no sentence of ab"; cat "$work/look"; return 1; }
+}
+promise "what ./setup run shows is one screen of 24 lines" the_first_look_is_one_screen
+
 kept
