@@ -127,6 +127,11 @@ static inline uint64_t child_count(const struct child *c, const char *format, ..
     return zeroute_value(c->s, name, 0);
 }
 
+/* The field has this value; where it has not, the message says which field, and both values. */
+#define counts(c, name, wanted)                                                                                        \
+    ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                                      \
+                  (unsigned long long)child_count(c, name), (unsigned long long)(wanted))
+
 static inline void child_free(struct child *c) {
     if (c->s)
         zeroute_snapshot_free(c->s);

@@ -17,6 +17,7 @@
 #include <level_zero/ze_api.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -81,10 +82,15 @@ static void refused(void) {
     check(result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "refused");
 }
 
+static atomic_uint at_work; /* threads that have allocated */
+
 static void *busy(void *unused) {
     (void)unused;
-    while (!atomic_load(&stop))
+    for (bool first = true; !atomic_load(&stop); first = false) {
         check(zeMemFree(context, get()) == ZE_RESULT_SUCCESS, "free");
+        if (first)
+            atomic_fetch_add(&at_work, 1);
+    }
     return NULL;
 }
 
@@ -186,6 +192,8 @@ int main(int argc, char **argv) {
             start();
             for (int t = 0; t < 2; t++)
                 check(pthread_create(&busy_thread[t], NULL, busy, NULL) == 0, "thread");
+            while (atomic_load(&at_work) < 2)
+                sched_yield();
         } else if (strcmp(mode, "calm") == 0) {
             atomic_store(&stop, true);
             for (int t = 0; t < 2; t++)

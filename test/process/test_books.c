@@ -14,9 +14,6 @@ static struct child *run(const char *conf) {
 }
 
 #define MIB(n) ((uint64_t)(n) << 20)
-#define counts(c, name, wanted)                                                                                        \
-    ck_assert_msg(child_count(c, name) == (wanted), "%s is %llu, not %llu", name,                                      \
-                  (unsigned long long)child_count(c, name), (unsigned long long)(wanted))
 
 START_TEST(residency_is_counted_by_owner_and_peer) {
     struct child *c = run("ZEROUTE_CONF=preset:observe");

@@ -80,7 +80,7 @@ START_TEST(every_error_is_found_with_its_offsets_and_stacks) {
         ck_assert_msg(strstr(p, "#0 check+0x") != NULL, "no stack\n%s", c->out);
     }
     ck_assert_uint_eq(child_count(c, "check.%s", errors[_i].field), 1);
-    ck_assert_uint_eq(child_count(c, "check.errors"), errors[_i].errors);
+    counts(c, "check.errors", errors[_i].errors);
     ck_assert_ptr_nonnull(strstr(zeroute_find(c->s, "check.error.1")->text, errors[_i].said[0]));
     child_free(c);
 }
@@ -98,7 +98,7 @@ START_TEST(a_block_freed_while_another_process_has_it_open_is_reported_on_both_s
     ck_assert_msg(named(c->out, "freed by", "ipc_freed_open") == 2, "%s", c->out);
     ck_assert_msg(named(c->out, "open in", "ipc_freed_open") == 2, "%s", c->out);
     ck_assert_ptr_null(strchr(c->out, '\033'));
-    ck_assert_uint_eq(child_count(c, "check.ipc_freed_while_open"), 1);
+    counts(c, "check.ipc_freed_while_open", 1);
     ck_assert_uint_eq(named(zeroute_find(c->s, "check.error.1")->text, "open in", "ipc_freed_open"), 1);
     child_free(c);
 }
@@ -155,7 +155,7 @@ START_TEST(with_guard_alone_a_free_answers_as_the_driver_does) {
     struct child *c = run("ZEROUTE_CONF=check:guard,check_wait:20s,inject:zeMemFree@1=0x70000001", "refused_free");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+    counts(c, "check.errors", 0);
     child_free(c);
 }
 END_TEST
@@ -164,8 +164,8 @@ START_TEST(an_importer_of_a_freed_block_reads_poison_if_asked) {
     struct child *c = run(ALL ",check_exported:poison", "ipc_poisoned");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.ipc_freed_while_open"), 1);
-    ck_assert_uint_eq(child_count(c, "check.poisoned"), 1);
+    counts(c, "check.ipc_freed_while_open", 1);
+    counts(c, "check.poisoned", 1);
     child_free(c);
 }
 END_TEST
@@ -205,9 +205,9 @@ START_TEST(a_legal_program_runs_as_without_and_nothing_is_reported) {
         ck_assert_msg(!strstr(c->out, "check: ") || strstr(c->out, "errors that follow a free at once may be missed") ||
                           strstr(c->out, "unverified"),
                       "%s: %s", conf, c->out);
-        ck_assert_uint_eq(child_count(c, "check.errors"), 0);
-        ck_assert_uint_eq(child_count(c, "check.leak"), 0);
-        ck_assert_uint_eq(child_count(c, "reserved_bytes.all.current"), 0);
+        counts(c, "check.errors", 0);
+        counts(c, "check.leak", 0);
+        counts(c, "reserved_bytes.all.current", 0);
         child_free(c);
     }
 }
@@ -226,7 +226,7 @@ START_TEST(a_live_block_is_verified_when_ctl_asks_for_it) {
     told = strstr(c->out, "bytes 1000 to 1002 of a block of 1000 bytes");
     asked = strstr(c->out, "it was asked");
     ck_assert_msg(told && asked && told < asked, "%s", c->out);
-    ck_assert_uint_eq(child_count(c, "check.overrun"), 1);
+    counts(c, "check.overrun", 1);
     child_free(c);
 }
 END_TEST
@@ -284,7 +284,7 @@ START_TEST(ten_are_told_and_the_rest_counted) {
         told++;
     ck_assert_uint_eq(told, 10);
     ck_assert_ptr_nonnull(strstr(c->out, "14 errors, 10 of them printed in full"));
-    ck_assert_uint_eq(child_count(c, "check.overrun"), 14);
+    counts(c, "check.overrun", 14);
     child_free(c);
 }
 END_TEST
@@ -293,10 +293,10 @@ START_TEST(every_freed_block_is_poisoned_and_verified) {
     struct child *c = run(ALL, "clean");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.blocks"), 80);
-    ck_assert_uint_eq(child_count(c, "check.poisoned"), 80);
-    ck_assert_uint_eq(child_count(c, "check.verified"), 80);
-    ck_assert_uint_eq(child_count(c, "check.unverified"), 0);
+    counts(c, "check.blocks", 80);
+    counts(c, "check.poisoned", 80);
+    counts(c, "check.verified", 80);
+    counts(c, "check.unverified", 0);
     child_free(c);
 }
 END_TEST
@@ -305,8 +305,8 @@ START_TEST(the_quarantine_goes_before_memory_is_short) {
     struct child *c = run("ZEROUTE_CONF=check:all,check_wait:20s,check_quarantine:64GiB", "full_card");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.poisoned"), 6);
-    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+    counts(c, "check.poisoned", 6);
+    counts(c, "check.errors", 0);
     child_free(c);
 }
 END_TEST
@@ -315,8 +315,8 @@ START_TEST(what_the_quarantine_cannot_hold_passes_and_is_counted) {
     struct child *c = run("ZEROUTE_CONF=check:all,check_quarantine:1MiB", "full_card");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.not_checked.size"), 6);
-    ck_assert_uint_eq(child_count(c, "check.poisoned"), 0);
+    counts(c, "check.not_checked.size", 6);
+    counts(c, "check.poisoned", 0);
     child_free(c);
 }
 END_TEST
@@ -325,8 +325,8 @@ START_TEST(a_block_without_room_for_a_red_zone_is_counted) {
     struct child *c = run(ALL, "whole_card");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "check.not_checked.zone"), 1);
-    ck_assert_uint_eq(child_count(c, "check.errors"), 0);
+    counts(c, "check.not_checked.zone", 1);
+    counts(c, "check.errors", 0);
     child_free(c);
 }
 END_TEST

@@ -46,7 +46,7 @@ START_TEST(a_preload_path_with_a_symlink_is_the_same_library) {
     child_free(c);
     c = run(preload(link, NULL), "bind_handle");
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.dlsym"), 6);
+    counts(c, "calls.zeMemAllocDevice.dlsym", 6);
     unlink(link);
     child_free(c);
 }
@@ -94,7 +94,7 @@ START_TEST(another_interposer_of_level_zero_before_us_sees_what_we_see) {
     child_ok(c);
     ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);
     ck_assert_uint_eq(allocations(c), 6);
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    counts(c, "allocated_bytes.all.current", 0);
     child_free(c);
 }
 END_TEST
@@ -105,7 +105,7 @@ START_TEST(another_interposer_of_level_zero_after_us_sees_what_we_see) {
     child_ok(c);
     ck_assert_msg(strstr(c->out, "other saw 14"), "%s", c->out);
     ck_assert_uint_eq(allocations(c), 6);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.plt"), 6);
+    counts(c, "calls.zeMemAllocDevice.plt", 6);
     child_free(c);
 }
 END_TEST
@@ -115,8 +115,8 @@ START_TEST(what_is_thrown_through_us_leaves_nothing_behind) {
     struct child *c = run(preload(library_path(), build_path("test/process/libthrower.so")), "throw");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.plt"), 6);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemFree.plt"), 6);
+    counts(c, "calls.zeMemAllocDevice.plt", 6);
+    counts(c, "calls.zeMemFree.plt", 6);
     child_free(c);
 }
 END_TEST
@@ -144,7 +144,7 @@ START_TEST(each_copy_of_the_loader_gets_its_own_calls) {
     c = child_run(settings, argv);
     child_ok(c);
     ck_assert_msg(strcmp(c->out, "2 devices\n2 devices\n2 devices\n") == 0, "%s", c->out);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.dlsym"), 18);
+    counts(c, "calls.zeMemAllocDevice.dlsym", 18);
     unlink(copy);
     rmdir(directory);
     child_free(c);

@@ -28,11 +28,11 @@ START_TEST(calls_through_the_tables_of_handles_are_counted_once) {
 
     child_ok(c);
     ck_assert_str_eq(told(c), "");
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.handle"), BLOCKS);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemFree.handle"), BLOCKS);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.table"), 0);
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.allocated"), BLOCKS << 20);
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    counts(c, "calls.zeMemAllocDevice.handle", BLOCKS);
+    counts(c, "calls.zeMemFree.handle", BLOCKS);
+    counts(c, "calls.zeMemAllocDevice.table", 0);
+    counts(c, "allocated_bytes.all.allocated", BLOCKS << 20);
+    counts(c, "allocated_bytes.all.current", 0);
     if (known[_i] && strcmp(known[_i], "read-only") == 0)
         ck_assert_str_eq(c->out, "r--\nr--\nr--\n");
     child_free(c);
@@ -43,8 +43,8 @@ START_TEST(blocks_of_such_calls_are_cached) {
     struct child *c = run(known[_i], NULL, DDI, "ZEROUTE_CONF=cache:on,route:native");
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.handle"), BLOCKS);
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    counts(c, "calls.zeMemAllocDevice.handle", BLOCKS);
+    counts(c, "allocated_bytes.all.current", 0);
     child_free(c);
 }
 END_TEST
@@ -60,8 +60,8 @@ START_TEST(tables_of_an_unknown_layout_are_left_alone_and_reported) {
     ck_assert_msg(strstr(told(c), "not seen: what the loader calls through the handles of libze_simodd.so"), "%s: %s",
                   kind, told(c));
     ck_assert_ptr_nonnull(strstr(told(c), "not as this version of zeroute knows them"));
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.handle"), 0);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.table"), how ? BLOCKS : 0);
+    counts(c, "calls.zeMemAllocDevice.handle", 0);
+    counts(c, "calls.zeMemAllocDevice.table", how ? BLOCKS : 0);
     child_free(c);
 }
 END_TEST
@@ -71,8 +71,8 @@ START_TEST(a_driver_without_the_flag_stays_with_its_own_tables) {
 
     child_ok(c);
     ck_assert_str_eq(told(c), "");
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.table"), BLOCKS);
-    ck_assert_uint_eq(child_count(c, "calls.zeMemAllocDevice.handle"), 0);
+    counts(c, "calls.zeMemAllocDevice.table", BLOCKS);
+    counts(c, "calls.zeMemAllocDevice.handle", 0);
     child_free(c);
 }
 END_TEST
@@ -86,7 +86,7 @@ START_TEST(the_hook_lands_while_threads_call_through_the_tables) {
     ck_assert_uint_ge(allocations, 200);
     ck_assert_uint_ge(frees, allocations);      /* frees are hooked first: */
     ck_assert_uint_le(frees, allocations + 12); /* four threads had three blocks each */
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    counts(c, "allocated_bytes.all.current", 0);
     child_free(c);
 }
 END_TEST

@@ -168,8 +168,8 @@ START_TEST(as_asked_every_block_is_mirrored) {
     child_ok(c);
     figures(c, &before, &after);
     ck_assert_uint_eq(before, 3 * 8192);
-    ck_assert_uint_eq(child_count(c, "residency.peer.granted_calls"), 3);
-    ck_assert_uint_eq(child_count(c, "residency.peer.skipped_calls"), 0);
+    counts(c, "residency.peer.granted_calls", 3);
+    counts(c, "residency.peer.skipped_calls", 0);
     child_free(c);
 }
 END_TEST
@@ -182,12 +182,12 @@ START_TEST(under_owner_a_copy_between_cards_is_right_and_exports_its_one_buffer)
     figures(c, &before, &after);
     ck_assert_uint_eq(before, 0);
     ck_assert_uint_eq(after, 8192);
-    ck_assert_uint_eq(child_count(c, "residency.owner.requested_calls"), 3);
-    ck_assert_uint_eq(child_count(c, "residency.peer.requested_calls"), 3);
-    ck_assert_uint_eq(child_count(c, "residency.peer.skipped_calls"), 3);
-    ck_assert_uint_eq(child_count(c, "residency.peer.skipped_bytes"), 3 * (8 << 20));
-    ck_assert_uint_eq(child_count(c, "callers.mirror_copy.skipped_calls"), 3);
-    ck_assert_uint_eq(child_count(c, "residency.evict_skipped_calls"), 1);
+    counts(c, "residency.owner.requested_calls", 3);
+    counts(c, "residency.peer.requested_calls", 3);
+    counts(c, "residency.peer.skipped_calls", 3);
+    counts(c, "residency.peer.skipped_bytes", 3 * (8 << 20));
+    counts(c, "callers.mirror_copy.skipped_calls", 3);
+    counts(c, "residency.evict_skipped_calls", 1);
     child_free(c);
 }
 END_TEST
@@ -247,9 +247,9 @@ START_TEST(owner_skips_peers_and_lets_all_else_through) {
     struct child *c = child_run(settings, argv);
 
     child_ok(c);
-    ck_assert_uint_eq(child_count(c, "residency.owner.requested_calls"), residencies[_i].owner);
-    ck_assert_uint_eq(child_count(c, "residency.peer.requested_calls"), residencies[_i].peer);
-    ck_assert_uint_eq(child_count(c, "residency.peer.skipped_calls"), residencies[_i].skipped);
+    counts(c, "residency.owner.requested_calls", residencies[_i].owner);
+    counts(c, "residency.peer.requested_calls", residencies[_i].peer);
+    counts(c, "residency.peer.skipped_calls", residencies[_i].skipped);
     child_free(c);
 }
 END_TEST
@@ -272,8 +272,8 @@ START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said) {
     ck_assert_int_eq(WEXITSTATUS(c->status), 1);
     ck_assert_msg(strstr(c->out, "0x70000002") != NULL, "%s", c->out);
     ck_assert_msg(strstr(c->out, "the setting host_floor refused") != NULL, "%s", c->out);
-    ck_assert_uint_eq(child_count(c, "host_floor.refused_calls"), 1);
-    ck_assert_uint_eq(child_count(c, "allocated_bytes.all.current"), 0);
+    counts(c, "host_floor.refused_calls", 1);
+    counts(c, "allocated_bytes.all.current", 0);
     child_free(c);
 }
 END_TEST

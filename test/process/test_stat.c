@@ -99,8 +99,8 @@ START_TEST(reserved_is_never_below_allocated_while_both_change) {
     struct worker w = begin(argv);
     unsetenv("ZEROUTE_CONF");
     ck_assert_int_eq(state_of(w.pid, path), ZEROUTE_LIVE);
-    /* Many more where there is time. */
-    for (int i = 0; i < (getenv("CI") ? 3000 : 150); i++) {
+    /* Until a read falls where a busy thread holds memory: on a loaded machine that takes more of them. */
+    for (int i = 0; i < (getenv("LONG") ? 3000 : 150) || most == 0; i++) {
         struct zeroute_snapshot *s = zeroute_snapshot_of_file(path, why, sizeof why);
         ck_assert_msg(s != NULL, "%s", why);
         for (int part = 0; part < 4; part++) {
@@ -114,7 +114,6 @@ START_TEST(reserved_is_never_below_allocated_while_both_change) {
         }
         zeroute_snapshot_free(s);
     }
-    ck_assert_uint_gt(most, 0); /* it was busy */
     go_on(&w);
     ck_assert_int_eq(finish(&w), 0);
     /* The reader raises what is reserved to what is allocated: at rest the books themselves must say so. */
