@@ -21,8 +21,9 @@ finds() { # finds ADAPTER CARDS PART WORDS, with the program and the runtime on 
         return 1
     fi
 }
+# On a busy machine blocks are given back before there was time to verify them, which is said.
 silent() { # silent ADAPTER CARDS PART
-    if ! run "$1" "$2" "$3" || grep -q 'check: ' <<<"$out"; then
+    if ! run "$1" "$2" "$3" || grep -v 'given back unverified: ' <<<"$out" | grep -q 'check: '; then
         echo "$out"
         return 1
     fi
