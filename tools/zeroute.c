@@ -51,7 +51,7 @@ static void help(FILE *out) {
     fputs("\n"
           "Examples:\n"
           "  zeroute doctor                              # what is wrong, and what to do\n"
-          "  zeroute run --preset observe -- ./program   # count, change nothing\n"
+          "  zeroute run -- ./program                    # count, change nothing\n"
           "  zeroute run --sim -- ./program              # on a simulated GPU\n"
           "  zeroute stat                                # who holds how much, now\n"
           "\n"

@@ -16,8 +16,8 @@ if [ $? = 77 ]; then
 fi
 
 random_program() { # CONF SEED
-    ZEROUTE_CONF=$1 XE_STANDIN_COUNTS=$dir/counts tools/bed/bed --on intel --cards 2 "$build/zeroute" run --no-summary \
-        --json "$dir/json" -- "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
+    ZEROUTE_CONF=preset:reroute,$1 XE_STANDIN_COUNTS=$dir/counts tools/bed/bed --on intel --cards 2 \
+        "$build/zeroute" run --no-summary --json "$dir/json" -- "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
     python3 - "$dir/json" "$dir/own" <<'P'
 import json, sys
 fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
@@ -129,8 +129,8 @@ nonsense() { # nonsense WHAT CONF [BED OPTION...]
     local what=$1 conf=$2 truth lie
     shift 2
     truth=$(tools/bed/bed --on sim "$@" "$build/test/driver/free" 1024) || return 1
-    lie=$(ZE_SIMGPU=says_free:$what ZEROUTE_CONF=$conf tools/bed/bed --on sim "$@" "$build/zeroute" run --no-summary \
-        --json "$dir/json" -- "$build/test/driver/free" 1024 2>"$dir/err") || return 1
+    lie=$(ZE_SIMGPU=says_free:$what ZEROUTE_CONF=preset:reroute,$conf tools/bed/bed --on sim "$@" \
+        "$build/zeroute" run --no-summary --json "$dir/json" -- "$build/test/driver/free" 1024 2>"$dir/err") || return 1
     grep -q '^sysman ' <<<"$truth" || { echo "Sysman says nothing: $truth"; return 1; }
     [ "$lie" = "$truth" ] || { printf '%s\nexpected\n%s\n' "$lie" "$truth"; return 1; }
     [ "$(grep -c 'cannot be right' "$dir/err")" -ge 1 ] || { echo "not reported"; return 1; }

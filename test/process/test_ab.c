@@ -442,7 +442,7 @@ START_TEST(diff_tells_what_two_runs_differ_in) {
     exits(0, "$Z diff x x");
     says(out, "The fingerprints are the same.");
     /* With units, the largest difference first, and without latencies unless they are asked for. */
-    exits(0, "$Z run --sim=" OLD " --limit 1GiB --json z -- $W blocks=7 && $Z diff x z | tr -s ' '");
+    exits(0, "$Z run --sim=" OLD " --preset reroute --limit 1GiB --json z -- $W blocks=7 && $Z diff x z | tr -s ' '");
     says(out, " MiB ");
     ck_assert_ptr_null(strstr(out, "_ns "));
     ck_assert_ptr_nonnull(strstr(out, " new\n"));

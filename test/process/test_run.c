@@ -354,6 +354,22 @@ START_TEST(flag_beats_preset_beats_environment_beats_file) {
 }
 END_TEST
 
+/* Settings alone do not make it reroute, wherever they come from; a bare preload does. */
+START_TEST(a_program_is_observed_unless_something_else_is_said) {
+    static const char *const lines[] = {"$Z run --sim", "$Z run --sim --limit 512MiB",
+                                        "ZEROUTE_CONF=limit:512MiB $Z run --sim"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        ck_assert_int_eq(sh("%s --json j -- $W alloc 3", lines[i]), 0);
+        ck_assert_msg(sh("grep -q 'settings\": \"route:native,cache:off,' j") == 0, "%s", lines[i]);
+    }
+    ck_assert_int_eq(sh("$Z run --sim --preset reroute --json j -- $W alloc 3 && grep -q 'route:auto,cache:on' j"), 0);
+    ck_assert_int_eq(sh("LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so $W keep 1 && "
+                        "$Z stat --finished --json | grep -q 'route:auto,cache:on'"),
+                     0);
+    ck_assert_int_eq(sh("$Z run --help | tr -s ' ' | grep -q 'serves SYCL.s device allocations (default native)'"), 0);
+}
+END_TEST
+
 START_TEST(a_preload_that_was_there_is_kept_behind_ours) {
     ck_assert_int_eq(sh("LD_PRELOAD=libm.so.6 $Z run -- sh -c 'echo $LD_PRELOAD'"), 0);
     ck_assert_ptr_nonnull(strstr(out, "/libzeroute.so:libm.so.6\n"));
@@ -635,6 +651,7 @@ int main(void) {
     tcase_add_test(t, the_library_itself_warns_of_a_bad_setting_once_and_goes_on);
     tcase_add_test(t, the_library_itself_reads_the_file_and_the_environment_beats_it);
     tcase_add_test(t, flag_beats_preset_beats_environment_beats_file);
+    tcase_add_test(t, a_program_is_observed_unless_something_else_is_said);
     tcase_add_test(t, a_preload_that_was_there_is_kept_behind_ours);
     tcase_add_test(t, help_and_version_are_there_for_every_command);
     tcase_add_test(t, a_process_that_never_touches_level_zero_leaves_nothing);

@@ -23,7 +23,7 @@ field() { # field NAME: of the last run; cards have theirs when something is cou
 absent = 0 if sys.argv[2].startswith("device.") else "no such field"
 print(json.load(open(sys.argv[1]))["processes"][0]["fields"].get(sys.argv[2], absent))' "$dir/json" "$1"
 }
-under() { "$B/zeroute" run --no-summary --route "$1" --json "$dir/json" -- "${@:2}" 2>"$dir/err"; }
+under() { "$B/zeroute" run --no-summary --preset reroute --route "$1" --json "$dir/json" -- "${@:2}" 2>"$dir/err"; }
 
 unknown_runtime() {
     fake libsycl.so.42 2 && client unknown libsycl.so.42 && under auto "$dir/unknown" || return 1
@@ -69,7 +69,8 @@ on_bed() { # on_bed ADAPTER CONF ACT...: the library is preloaded unless CONF is
     if [ "$conf" = none ]; then
         set -- "$corners" "$@"
     else
-        set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$dir/json" -- "$corners" "$@"
+        set -- env ZEROUTE_CONF="preset:reroute,$conf" \
+            "$B/zeroute" run --no-summary --json "$dir/json" -- "$corners" "$@"
     fi
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 tools/bed/bed --on intel --cards "${CARDS:-2}" --runtime 2026.2.0 "$@"
 }

@@ -13,7 +13,8 @@ tell() { # tell ADAPTER CONF [ACT...]: the transcript; the library is preloaded 
     shift 2
     [ $# -gt 0 ] || set -- forms odd contexts threads forks ends
     set -- "$forms" "$@"
-    [ "$conf" = none ] || set -- env ZEROUTE_CONF="$conf" "$B/zeroute" run --no-summary --json "$out.json" -- "$@"
+    [ "$conf" = none ] || set -- env ZEROUTE_CONF="preset:reroute,$conf" \
+        "$B/zeroute" run --no-summary --json "$out.json" -- "$@"
     SYCL_UR_USE_LEVEL_ZERO_V2=$v2 timeout 120 tools/bed/bed --on intel --cards 2 --runtime 2026.2.0 "$@" >"$out" 2>&1
     echo "exit code $?" >>"$out"
 }

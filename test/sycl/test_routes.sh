@@ -45,7 +45,7 @@ cell() {
     command=$(client "$runtime") || { code=$?; echo "$command"; return $code; }
     mkdir "$here"
     # shellcheck disable=SC2086
-    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$(conf "$setting") \
+    SYCL_UR_USE_LEVEL_ZERO_V2=$v2 XE_STANDIN=vram:3GiB ZEROUTE_CONF=preset:reroute,$(conf "$setting") \
         ZEROUTE_STAT="test/sycl/snapshot $B/zeroute $here" \
         LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
         timeout 120 tools/bed/bed --on intel --cards "$cards" --runtime "$runtime" \
@@ -88,7 +88,7 @@ no_pool() { # no_pool RUNTIME SETTINGS
     local command
     command=$(client "$1") || { echo "$command"; return 77; }
     # shellcheck disable=SC2086
-    SYCL_UR_USE_LEVEL_ZERO_V2=0 XE_STANDIN=vram:3GiB ZEROUTE_CONF=$2 timeout 120 \
+    SYCL_UR_USE_LEVEL_ZERO_V2=0 XE_STANDIN=vram:3GiB ZEROUTE_CONF=preset:reroute,$2 timeout 120 \
         tools/bed/bed --on intel --cards 2 --runtime "$1" "$B/zeroute" run --no-summary --json "$dir/json" -- $command \
         >/dev/null 2>"$dir/err" || { cat "$dir/err"; return 1; }
     same "$(grep -c '^zeroute: ' "$dir/err"): $(grep '^zeroute: ' "$dir/err")" "1: zeroute: route:pool is not possible \

@@ -48,8 +48,8 @@ for adapter in 1 2; do
 done
 # Host USM is cached on every route with reuse:always, and shows as reserved; without it that is said.
 kept_pinned() { # kept_pinned ADAPTER ROUTE
-    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=route:$2,cache_host:on,reuse:always timeout 60 tools/bed/bed \
-        --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary --json "$dir/json" -- "$client" pinned 9>&- ||
+    SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=preset:reroute,route:$2,cache_host:on,reuse:always \
+        timeout 60 tools/bed/bed --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary --json "$dir/json" -- "$client" pinned 9>&- ||
         return 1
     python3 -c 'import json, sys
 f = json.load(open(sys.argv[1]))["processes"][0]["fields"]
@@ -58,8 +58,8 @@ sys.exit(f["cache.hits"] < 3 or f["reserved_bytes.host.peak"] < 64 << 20)' "$dir
 }
 says_so() { # says_so ADAPTER
     local out
-    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=cache_host:on timeout 60 tools/bed/bed --on intel \
-        --runtime 2026.2.0 "$B/zeroute" run --no-summary -- "$client" pinned 2>&1 9>&-)
+    out=$(SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=preset:reroute,cache_host:on timeout 60 \
+        tools/bed/bed --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary -- "$client" pinned 2>&1 9>&-)
     grep -q 'cache_host:on has no effect' <<<"$out"
 }
 for adapter in 1 2; do
@@ -82,7 +82,7 @@ print(before, u.intel_device_info(d)["free_memory"])'
 told() { # told RUNTIME USED CONF: "BEFORE AFTER" of 300 MiB; CONF none: without the preload
     local under=("$B/zeroute" run --no-summary --json "$dir/json" --)
     [ "$3" != none ] || under=()
-    ZEROUTE_CONF=$3 XE_STANDIN=vram:2GiB,says_used:$2 ZEROUTE_ROOT=$dir/quiet ZES_ENABLE_SYSMAN=1 \
+    ZEROUTE_CONF=preset:reroute,$3 XE_STANDIN=vram:2GiB,says_used:$2 ZEROUTE_ROOT=$dir/quiet ZES_ENABLE_SYSMAN=1 \
         PYTHONPATH=$(tools/bed/env.sh "$1")/site timeout 120 tools/bed/bed --on intel --runtime "$1" "${under[@]}" \
         "$(tools/bed/env.sh --python)" -c "$free_memory" 2>"$dir/err"
 }

@@ -43,7 +43,7 @@ static const struct zr_command command = {
     .examples = "zeroute bed -- ./my-level-zero-test\n"
                 "zeroute bed --on intel --cards 2 -- ./my-sycl-test\n"
                 "zeroute bed --python 2026.2.0 -- script.py\n"
-                "zeroute bed --on intel -- zeroute run --preset observe -- ./program",
+                "zeroute bed --on intel -- zeroute run -- ./program",
     .program = true,
 };
 

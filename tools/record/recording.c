@@ -18,7 +18,7 @@ static const struct zr_option option_table[] = {
     {'o', "output", "FILE", "record in FILE; %p is the process id (default zeroute.%p.zr)"},
     {STACKS, "stacks", "WHICH", "call stacks: native frames (default), python: native and Python frames, or off"},
     {PRESET, "preset", "NAME",
-     "settings to run with, as in 'zeroute run' (default: those of ZEROUTE_CONF, else observe, which changes nothing)"},
+     "settings to run with, as in 'zeroute run' (default: observe, which changes nothing, with those of ZEROUTE_CONF)"},
     {SIM, "sim", "[SPEC]", "use a simulated GPU, for example --sim=devices:2"},
     {LEAK, "fail-on-leak", "[SIZE]", "end with exit code 1 if more than SIZE (default 0) is not freed at the end"},
     {GROWTH, "fail-on-growth", NULL, "end with exit code 1 if the memory in use grows over the whole run"},
@@ -93,9 +93,9 @@ static int run(const struct options *o, int argc, char **argv) {
     snprintf(sim, sizeof sim, "--sim%s%s", o->sim && *o->sim ? "=" : "", o->sim ? o->sim : "");
     words[n++] = "run";
     words[n++] = "--no-summary";
-    if (o->preset || (!getenv("ZEROUTE_CONF") && !getenv("ZEROUTE_CONF_FILE"))) {
+    if (o->preset) {
         words[n++] = "--preset";
-        words[n++] = o->preset ? o->preset : "observe";
+        words[n++] = o->preset;
     }
     words[n++] = "--record";
     words[n++] = o->file;

@@ -48,22 +48,42 @@ static const struct zr_command command = {
              "end what it and the processes it started did with device memory.",
     .options = option_table,
     .one_of = "summary|no-summary;verbose|no-summary",
-    .notes = "An option overrides a preset, a preset overrides ZEROUTE_CONF, and that overrides the file named by "
-             "ZEROUTE_CONF_FILE.\n"
+    .notes = "Without settings the program is observed and nothing is changed; a bare LD_PRELOAD of libzeroute.so "
+             "reroutes. An option overrides a preset, a preset overrides ZEROUTE_CONF, and that overrides the file "
+             "named by ZEROUTE_CONF_FILE.\n"
              "\n"
              "Exit code: the program's own (its signal is raised again), 66 an error found with --fail-on-error, 125 "
              "our own failure, 126 the program cannot be "
              "executed, 127 it was not found.\n",
-    .examples = "zeroute run --preset observe -- python train.py\n"
+    .examples = "zeroute run -- python train.py\n"
                 "zeroute run --preset mitigate --json out.json -- ./llama-server -m m.gguf\n"
                 "zeroute run --sim=devices:2 --limit 80% -- ./program",
     .program = true,
 };
 
+static const struct zr_preset *observe(void) {
+    return zr_preset_find("observe", strlen("observe"));
+}
+
+/* What a setting is here unless something is said: "route:native,cache:off" are the settings of observe. */
+static const char *default_value(const struct zr_setting *setting, char *out, size_t size) {
+    size_t length = strlen(setting->name);
+
+    for (const char *item = observe()->settings; item; item = strchr(item, ',')) {
+        item += *item == ',';
+        if (strncmp(item, setting->name, length) == 0 && item[length] == ':') {
+            snprintf(out, size, "%.*s", (int)strcspn(item + length + 1, ","), item + length + 1);
+            return out;
+        }
+    }
+    return setting->fallback;
+}
+
 /* An option for every setting, spelt with hyphens. */
 static void describe(void) {
     static char text[SETTINGS_MAX][256], hyphens[SETTINGS_MAX][32], presets[1024];
     struct zr_option *next = option_table + OWN;
+    char value[64];
     int n = snprintf(presets, sizeof presets, "several settings at once:");
     for (size_t i = 0; i < zr_preset_count; i++)
         n += snprintf(presets + n, sizeof presets - (size_t)n, "\n%s: %s", zr_presets[i].name, zr_presets[i].help);
@@ -73,7 +93,7 @@ static void describe(void) {
         snprintf(hyphens[i], sizeof hyphens[i], "%s", s->name);
         for (char *c = hyphens[i]; *c; c++)
             *c = *c == '_' ? '-' : *c;
-        snprintf(text[i], sizeof text[i], "%s (default %s)", s->help, s->fallback);
+        snprintf(text[i], sizeof text[i], "%s (default %s)", s->help, default_value(s, value, sizeof value));
         *next++ = (struct zr_option){SETTING + (int)i, hyphens[i], s->values, text[i]};
     }
 }
@@ -102,6 +122,7 @@ static bool environment(struct options *o) {
     const char *text = getenv("ZEROUTE_CONF");
     bool good = true;
     zr_settings_default(&o->config);
+    zr_preset_set(&o->config, observe()); /* the command changes nothing unless it is told to */
     if (file && *file) {
         char *lines = read_file(file);
         if (!lines) {
