@@ -17,7 +17,8 @@ fi
 
 random_program() { # CONF SEED
     ZEROUTE_CONF=preset:reroute,$1 XE_STANDIN_COUNTS=$dir/counts tools/bed/bed --on intel --cards 2 \
-        "$build/zeroute" run --no-summary --json "$dir/json" -- "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
+        "$build/zeroute" run --no-summary --json "$dir/json" -- \
+        "$build/test/driver/unseen" "$2" 600 >"$dir/own" || return 1
     python3 - "$dir/json" "$dir/own" <<'P'
 import json, sys
 fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]

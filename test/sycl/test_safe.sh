@@ -49,7 +49,8 @@ done
 # Host USM is cached on every route with reuse:always, and shows as reserved; without it that is said.
 kept_pinned() { # kept_pinned ADAPTER ROUTE
     SYCL_UR_USE_LEVEL_ZERO_V2=$(($1 - 1)) ZEROUTE_CONF=preset:reroute,route:$2,cache_host:on,reuse:always \
-        timeout 60 tools/bed/bed --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary --json "$dir/json" -- "$client" pinned 9>&- ||
+        timeout 60 tools/bed/bed --on intel --runtime 2026.2.0 "$B/zeroute" run --no-summary \
+        --json "$dir/json" -- "$client" pinned 9>&- ||
         return 1
     python3 -c 'import json, sys
 f = json.load(open(sys.argv[1]))["processes"][0]["fields"]
