@@ -67,7 +67,9 @@ static int unknown_command(const char *typed) {
             zr_nearest_try(&n, commands[i].name, strlen(commands[i].name));
     for (size_t i = 0; n.best && n.best[i] && i < sizeof name - 1; i++)
         name[i] = n.best[i] == '_' ? '-' : n.best[i];
-    if (n.best)
+    if (strcmp(typed, "check") == 0)
+        zr_complain("", "unknown command 'check': memory errors are found by 'zeroute run --check all -- PROGRAM'");
+    else if (n.best)
         zr_complain("", "unknown command '%s': did you mean '%s'?", typed, name);
     else
         zr_complain("", "unknown command '%s': see 'zeroute --help'", typed);

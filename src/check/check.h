@@ -179,6 +179,8 @@ struct zr_report {
     enum zr_finding what;
     size_t used;
     char text[4096];
+    size_t modules_used;
+    char modules[1024]; /* "name=path" of the frames' libraries, for a reader that looks up their lines */
 };
 void zr_tell(struct zr_report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Adds who did something, if anybody has. */

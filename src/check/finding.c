@@ -72,17 +72,37 @@ void zr_tell(struct zr_report *r, const char *format, ...) {
     r->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
+/* Each library once: its name is in the frames, its path is what their lines are looked up in. */
+static void note_module(struct zr_report *r, struct zr_elf *elf) {
+    char path[512], entry[640];
+    ssize_t n = *elf->path ? -1 : readlink("/proc/self/exe", path, sizeof path - 1);
+
+    if (n >= 0)
+        path[n] = '\0';
+    else if (snprintf(path, sizeof path, "%s", elf->path) >= (int)sizeof path || !*path)
+        return;
+    int size = snprintf(entry, sizeof entry, " %.63s=%s", zr_printable(elf->soname), path);
+    if (size >= (int)sizeof entry || strpbrk(path, " \n") || strstr(r->modules, entry) ||
+        r->modules_used + (size_t)size >= sizeof r->modules)
+        return;
+    memcpy(r->modules + r->modules_used, entry, (size_t)size + 1);
+    r->modules_used += (size_t)size;
+}
+
 void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origin *o) {
     struct zr_elf elf;
 
     if (!o->thread || zr_check_errors() >= PRINTED)
         return;
     zr_tell(r, "  %-10s by thread %u%s\n", what, o->thread, o->count ? ":" : "");
-    for (unsigned i = 0; i < o->count; i++)
-        if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf) == ZR_LIST_FOUND)
-            zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname), (size_t)(o->frame[i] - elf.start));
-        else
+    for (unsigned i = 0; i < o->count; i++) {
+        if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf) == ZR_LIST_FOUND) {
+            zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname), (size_t)(o->frame[i] - elf.bias));
+            note_module(r, &elf);
+        } else {
             zr_tell(r, "    #%u %#llx\n", i, (unsigned long long)o->frame[i]);
+        }
+    }
 }
 
 void zr_tell_block(struct zr_report *r, const struct zr_checked *c) {
@@ -97,6 +117,25 @@ void zr_tell_block(struct zr_report *r, const struct zr_checked *c) {
     zr_tell_origin(r, "freed", &c->freed);
 }
 
+/* `zeroute run` prints the whole with names and lines at the end of the run: until then its first line will do. */
+static size_t to_print(const struct zr_report *r) {
+    if (zr_stats_is_open() && secure_getenv("ZEROUTE_RUN"))
+        return strcspn(r->text, "\n") + 1;
+    return r->used;
+}
+
+/* As the last line of what is published; a long report is cut before it. */
+static void add_modules(struct zr_report *r) {
+    size_t needed = r->modules_used + sizeof "  libraries \n", at = r->used;
+
+    if (!r->modules_used)
+        return;
+    if (at - (sizeof prefix - 1) + needed > ZR_TEXT_ROOM)
+        at = ZR_TEXT_ROOM - needed + sizeof prefix - 1;
+    r->text[at - 1] = '\n';
+    snprintf(r->text + at, sizeof r->text - at, "  libraries %s\n", r->modules);
+}
+
 void zr_found(struct zr_report *r) {
     uint32_t number = __atomic_fetch_add(&found, 1, __ATOMIC_RELAXED);
     int saved = errno;
@@ -107,7 +146,8 @@ void zr_found(struct zr_report *r) {
     if (number >= PRINTED || !r->used)
         return;
     r->text[r->used - 1] = '\n'; /* also where it was cut */
-    (void)!write(2, r->text, r->used);
+    (void)!write(2, r->text, to_print(r));
+    add_modules(r);
     zr_text((enum zr_text)(ZR_T_CHECK_1 + number), r->text + sizeof prefix - 1);
     r->text[strcspn(r->text, "\n")] = '\0';
     zeroute_mark(r->text); /* the first line, in the record */

@@ -133,6 +133,19 @@ static void double_free(void) {
     end();
 }
 
+static void __attribute__((noinline)) free_twice(void) {
+    void *p = on_card(&gpu, 0, 4096);
+    OK(zeMemFree(gpu.context, p));
+    GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, p));
+}
+
+static void double_free_thrice(void) {
+    begin();
+    for (int i = 0; i < 3; i++)
+        free_twice();
+    end();
+}
+
 static void interior_free(void) {
     begin();
     char *p = on_card(&gpu, 0, 4096);
@@ -641,6 +654,7 @@ int main(int argc, char **argv) {
                                         PART(overrun_live),
                                         PART(underrun),
                                         PART(double_free),
+                                        PART(double_free_thrice),
                                         PART(interior_free),
                                         PART(foreign_free),
                                         PART(wrong_context),

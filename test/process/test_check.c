@@ -361,6 +361,37 @@ START_TEST(run_ends_with_66_where_an_error_was_found) {
 }
 END_TEST
 
+/* The launcher names functions and lines, shows the source, counts equal errors once, and says why it ends as it does. */
+START_TEST(run_reports_lines_and_equal_errors_once) {
+    const char *settings[] = {"LD_PRELOAD=", NULL};
+    const char *argv[] = {build_path("zeroute"),
+                          "run",
+                          "--sim",
+                          "--check",
+                          "all",
+                          "--check-wait",
+                          "20s",
+                          "--fail-on-error",
+                          "--discard",
+                          "--",
+                          build_path("test/process/check"),
+                          "double_free_thrice",
+                          NULL};
+    struct child *c = child_run(settings, argv);
+    const char *end = strstr(c->out, "check found, with lines where there is debug information");
+
+    ck_assert_msg(end != NULL, "%s", c->out);
+    ck_assert_msg(strstr(end, "  1. double_free: a block of 4096 bytes was freed twice (3 times)\n"), "%s", end);
+    ck_assert_msg(strstr(end, "#0 free_twice (prog_check.c:"), "no line\n%s", end);
+    ck_assert_msg(strstr(end, " | OK(zeMemFree(gpu.context, p));"), "no source line\n%s", end);
+    ck_assert_ptr_null(strstr(end, "  2. double_free"));
+    ck_assert_msg(strstr(end, "zeroute: check: 3 errors in 1 place; exit code 66: --fail-on-error\n"), "%s", end);
+    /* before that each error was told in one line, at once */
+    ck_assert_ptr_null(strstr(c->out, "#0 check+0x"));
+    child_free(c);
+}
+END_TEST
+
 /* Nothing would ever be found: a run that cannot fail is not started. */
 START_TEST(fail_on_error_is_refused_where_no_error_can_be_known) {
     static const char *const without[] = {"--check=none", "--stats=off"};
@@ -417,6 +448,7 @@ int main(void) {
     tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
     tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
     tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
+    tcase_add_test(t, run_reports_lines_and_equal_errors_once);
     tcase_add_test(t, fail_on_error_is_refused_where_no_error_can_be_known);
     tcase_add_test(t, without_the_setting_there_is_no_worker_and_no_field);
     suite_add_tcase(s, t);

@@ -10,6 +10,8 @@ static bool is_default(const struct zr_mirror_plan *p) {
 static const char *advice_for(const struct zr_mirror_result *r) {
     const struct zr_mirror_plan *p = &r->plan;
 
+    if (!r->count)
+        return "'zeroute doctor' looks at what is missing: driver, loader, permissions";
     if (r->verdict == ZR_CANNOT_TELL)
         return "measure again with more and larger steps (--count, --step) while the machine is quiet";
     if (r->verdict == ZR_NOT_MIRRORED)
@@ -32,6 +34,22 @@ static void say(FILE *to, const char *head, const char *text) {
 
 void zr_mirror_advise(FILE *to, const struct zr_mirror_result *r) {
     say(to, "recommendation: ", advice_for(r));
+}
+
+/* What it comes to on this machine when the cards are full. */
+void zr_mirror_cost(FILE *to, const struct zr_mirror_result *r) {
+    const struct zr_line *line = r->by_active ? &r->active : &r->available;
+    char vram[ZR_TEXT_SIZE], ram[ZR_TEXT_SIZE + 8], text[256];
+
+    if (r->verdict == ZR_CANNOT_TELL || r->vram == ZR_ABSENT || !r->vram)
+        return;
+    uint64_t all = r->vram * r->plan.cards;
+    double cost = r->verdict == ZR_MIRRORED ? line->slope * (double)all : 0;
+    char costs[ZR_TEXT_SIZE];
+    snprintf(ram, sizeof ram, cost < 1 ? "no RAM" : "%s of RAM", zr_text_bytes(costs, (uint64_t)cost));
+    snprintf(text, sizeof text, "at %s of VRAM (%u card%s in full) this costs %s here", zr_text_bytes(vram, all),
+             r->plan.cards, r->plan.cards == 1 ? "" : "s", ram);
+    zr_text_wrap(to, 0, 80, text);
 }
 
 /* Of the settings tried with most cards, those that end what the first row shows. */
@@ -60,4 +78,5 @@ void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsi
         say(to, "recommendation: ", ends);
     else
         zr_mirror_advise(to, base);
+    zr_mirror_cost(to, base);
 }

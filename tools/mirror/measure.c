@@ -116,16 +116,48 @@ static void take_line(struct zr_mirror_result *r, char *text) {
     } else if (!strncmp(text, "data ", 5)) {
         snprintf(r->data, sizeof r->data, "%.31s", text + 5);
     } else if (!strncmp(text, "info ", 5)) {
-        char *bar = strchr(text + 5, '|');
+        char *bar = strchr(text + 5, '|'), *vram = strrchr(text + 5, '|');
 
-        if (bar) {
-            *bar = '\0';
+        if (bar && vram != bar) {
+            r->vram = strtoull(vram + 1, NULL, 10);
+            *bar = *vram = '\0';
             snprintf(r->driver, sizeof r->driver, "%.63s", text + 5);
             snprintf(r->device, sizeof r->device, "%.95s", bar + 1);
         }
     } else if (r->count <= ZR_STEPS_MAX && zr_mirror_parse_step(text, &r->step[r->count])) {
         r->count++;
     }
+}
+
+/* Steps that the worker has printed so far, the baseline not counted. It still writes: its place in the file is left. */
+static unsigned steps_so_far(int out) {
+    char text[8192];
+    ssize_t n = pread(out, text, sizeof text - 1, 0);
+    unsigned steps = 0;
+
+    text[n < 0 ? 0 : n] = '\0';
+    for (const char *line = text; (line = strstr(line, "step ")); line += 5)
+        steps += line == text || line[-1] == '\n';
+    return steps ? steps - 1 : 0;
+}
+
+/* Shows on a terminal how far it is: a step of 2 GiB takes its time. As zr_spawn_wait. */
+static bool wait_for_worker(struct zr_program *program, const struct zr_mirror_plan *plan, int out) {
+    enum { EVERY_MS = 200 };
+    char done[ZR_TEXT_SIZE], all[ZR_TEXT_SIZE];
+    bool ended;
+
+    if (!isatty(STDERR_FILENO))
+        return zr_spawn_wait(program, -1, -1);
+    do {
+        unsigned steps = steps_so_far(out);
+        fprintf(stderr, "\r\033[K%s%s%u card%s, step %u of %u: %s of %s", plan->label, *plan->label ? ", " : "",
+                plan->cards, plan->cards == 1 ? "" : "s", steps, plan->count, zr_text_bytes(done, steps * plan->step),
+                zr_text_bytes(all, plan->count * plan->step));
+        ended = zr_spawn_wait(program, EVERY_MS, -1);
+    } while (!ended && !program->asked_to_end);
+    fputs("\r\033[K", stderr);
+    return ended;
 }
 
 void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_result *result) {
@@ -137,6 +169,7 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
 
     memset(result, 0, sizeof *result);
     result->plan = *plan;
+    result->vram = ZR_ABSENT;
     snprintf(result->data, sizeof result->data, "unchecked");
     if (!zr_find_file("libzeroute.so", library, sizeof library)) {
         snprintf(result->stopped, sizeof result->stopped, "libzeroute.so is not found: %.150s", library);
@@ -147,7 +180,7 @@ void zr_mirror_measure(const struct zr_mirror_plan *plan, struct zr_mirror_resul
         snprintf(result->stopped, sizeof result->stopped, "no worker: %s", strerror(error));
         return;
     }
-    if (!zr_spawn_wait(&program, -1, -1))
+    if (!wait_for_worker(&program, plan, out))
         zr_spawn_end(&program);
     if (program.asked_to_end)
         zr_mirror_interrupted = program.asked_to_end;

@@ -53,6 +53,7 @@ struct zr_mirror_result {
     char data[32];     /* intact, damaged, unchecked */
     char driver[64];
     char device[96];
+    uint64_t vram; /* of the smallest card; ZR_ABSENT: not told */
 };
 
 /* --- verdict.c -------------------------------------------------------------------------------- */
@@ -91,6 +92,8 @@ bool zr_mirror_open_sycl(const struct zr_mirror_plan *plan, struct zr_mirror_rou
 void zr_mirror_show(FILE *to, const struct zr_mirror_result *result);
 /* --- advice.c: the recommendation behind a verdict, and behind the table of --all --------------- */
 void zr_mirror_advise(FILE *to, const struct zr_mirror_result *r);
+/* "at 24.0 GiB of VRAM (2 cards in full) this costs 24.0 GiB of RAM here" */
+void zr_mirror_cost(FILE *to, const struct zr_mirror_result *r);
 void zr_mirror_advise_all(FILE *to, const struct zr_mirror_result *results, unsigned count);
 void zr_mirror_show_table(FILE *to, const struct zr_mirror_result *results, unsigned count, bool markdown);
 void zr_mirror_show_json(FILE *to, const struct zr_mirror_result *results, unsigned count);

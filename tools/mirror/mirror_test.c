@@ -131,11 +131,6 @@ static bool start_sim(const struct options *o, char *root, size_t size) {
 
 /* --- running --------------------------------------------------------------------------------- */
 
-static void tell(const struct options *o, const struct zr_mirror_plan *plan) {
-    if (isatty(2) && o->all)
-        fprintf(stderr, "\r\033[K%s, %u cards ...", plan->label, plan->cards);
-}
-
 /* Without a SYCL runtime the rest of the rows would say so again and again: one is enough. */
 static unsigned run_all(const struct options *o, struct zr_mirror_result *results) {
     unsigned done = 0;
@@ -151,15 +146,12 @@ static unsigned run_all(const struct options *o, struct zr_mirror_result *result
             plan.count = o->plan.count;
             plan.step = o->plan.step;
             plan.keep = o->plan.keep;
-            tell(o, &plan);
             zr_mirror_measure(&plan, &results[done]);
             no_sycl = !strncmp(results[done++].stopped, "no SYCL", 7);
             if (no_sycl)
                 break;
         }
     }
-    if (isatty(2))
-        fputs("\r\033[K", stderr);
     return done;
 }
 

@@ -86,6 +86,7 @@ void zr_mirror_show(FILE *to, const struct zr_mirror_result *r) {
     fprintf(to, "verdict: %s%s%s (%s)\n", r->verdict == ZR_MIRRORED ? zr_red(colour) : zr_bold(colour),
             zr_verdict_names[r->verdict], zr_plain(colour), r->why);
     zr_mirror_advise(to, r);
+    zr_mirror_cost(to, r);
 }
 
 /* --- the table of --all ---------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
  * The process that is measured: `zeroute mirror-worker`, started by mirror-test under the preload.
- * It prints info DRIVER|DEVICE, then step ... for the baseline and after every step, then data
+ * It prints info DRIVER|DEVICE|VRAM, then step ... for the baseline and after every step, then data
  * WORD, and stop REASON when it ended early. It frees nothing: its end does.
  */
 #include "mirror/mirror.h"
@@ -184,7 +184,7 @@ int zr_cmd_mirror_worker(int argc, char **argv) {
         stop(why);
         return 0;
     }
-    printf("info %s|%s\n", route.driver, route.device);
+    printf("info %s|%s|%" PRIu64 "\n", route.driver, route.device, route.vram);
     walk(&plan, &route);
     /* no tear-down: it is not what is measured, and a runtime's may take long */
     fflush(stdout);

@@ -162,6 +162,7 @@ struct zr_symbol {
     const char *name;    /* demangled; NULL: not known */
     const char *library; /* the path of the module; NULL: no module */
     const char *file;    /* NULL: not known */
+    const char *folder;  /* what `file` is relative to; NULL: not known, or it is absolute */
     uint32_t line;
     uint64_t offset; /* in the module's own terms */
     size_t module;   /* its index; SIZE_MAX: none */

@@ -292,6 +292,8 @@ void zr_symbol_of(struct zr_symbols *s, uint64_t address, uint64_t time, struct 
     if (file && number > 0) {
         out->file = zr_arena_text(s->arena, file, strnlen(file, PATH_MAX));
         out->line = (uint32_t)number;
+        const char *folder = *file == '/' ? NULL : dw.dwfl_line_comp_dir(line);
+        out->folder = folder ? zr_arena_text(s->arena, folder, strnlen(folder, PATH_MAX)) : NULL;
     }
 }
 

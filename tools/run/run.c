@@ -2,6 +2,7 @@
 #include "base/settings.h"
 #include "common/common.h"
 #include "outside/outside.h"
+#include "run/checked.h"
 #include "stat/stat.h"
 
 #include <zeroute/record.h>
@@ -250,7 +251,34 @@ static void summarise(struct zeroute_snapshot **s, size_t count, bool verbose) {
     zr_summary(stderr, s[0], colour, verbose);
 }
 
-static bool report(const struct options *o, const char *run, bool nested, uint64_t *errors) {
+/* What check found in the processes of the run. */
+struct checked {
+    uint64_t errors;
+    unsigned places; /* errors that differ in kind or frames, of the first ten of each process */
+    bool counted;    /* a process published its count */
+};
+
+/* As valgrind's last line, and why the exit code is what it is. */
+static void conclude_check(const struct options *o, const struct checked *c, int code) {
+    const char *why = "";
+
+    if (!c->counted) {
+        fputs("zeroute: check: cannot tell how many errors: no process published statistics\n", stderr);
+        return;
+    }
+    if (code == ZR_EXIT_FOUND)
+        why = "; exit code 66: --fail-on-error";
+    else if (c->errors && o->fail_on_error)
+        why = "; the program ended by a signal, which is raised again";
+    else if (c->errors)
+        why = "; the exit code is the program's: --fail-on-error would make it 66";
+    fprintf(stderr, "zeroute: check: %llu error%s", (unsigned long long)c->errors, c->errors == 1 ? "" : "s");
+    if (c->errors > 1 && c->places)
+        fprintf(stderr, " in %u place%s", c->places, c->places == 1 ? "" : "s");
+    fprintf(stderr, "%s\n", why);
+}
+
+static bool report(const struct options *o, const char *run, bool nested, struct checked *checked) {
     struct zr_look look;
     size_t count = 0;
     char why[256];
@@ -266,12 +294,16 @@ static bool report(const struct options *o, const char *run, bool nested, uint64
         else if (*why)
             zr_complain("run", "process %d: %s", look.process[i].pid_inside, why);
     }
-    for (size_t i = 0; i < count; i++)
-        *errors += zeroute_value(s[i], "check.errors", 0);
+    for (size_t i = 0; i < count; i++) {
+        checked->errors += zeroute_value(s[i], "check.errors", 0);
+        checked->counted = true;
+    }
     if (s && o->json)
         good = write_json(o->json, s, count);
     if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
         summarise(s, count, o->verbose);
+    if (s && o->config.check > ZR_CHECK_NONE)
+        checked->places = zr_checked_print(stderr, s, count);
     for (size_t i = 0; s && i < look.count; i++)
         if (o->discard && !nested && zr_run_owns(&look.process[i], run))
             zr_gc_remove(&look.process[i], false);
@@ -341,7 +373,7 @@ static int run_program(const struct options *o, int *status) {
     bool nested = getenv("ZEROUTE_RUN") != NULL;
     struct zr_program program = {.argv = o->program};
     int code = ZR_EXIT_OWN, error;
-    uint64_t errors = 0;
+    struct checked checked = {0};
     if (!prepare(o, nested, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
@@ -349,8 +381,10 @@ static int run_program(const struct options *o, int *status) {
     *status = program.status;
     if (error)
         code = not_executed(o, error);
-    else if (report(o, run, nested, &errors) || *status != 0)
-        code = o->fail_on_error && errors && WIFEXITED(*status) ? ZR_EXIT_FOUND : -1;
+    else if (report(o, run, nested, &checked) || *status != 0)
+        code = o->fail_on_error && checked.errors && WIFEXITED(*status) ? ZR_EXIT_FOUND : -1;
+    if (!error && o->config.check > ZR_CHECK_NONE)
+        conclude_check(o, &checked, code);
     zr_simulate_end(root);
     zr_gc_old();
     return code;
