@@ -34,7 +34,8 @@ static __attribute__((noinline, unused)) void zr_lock_wait(struct zr_lock *l) {
             clock_nanosleep(CLOCK_MONOTONIC, 0, &little, NULL); /* returns its error: errno stays as it is */
         for (int i = 0; i < pauses && pauses <= 1024; i++)
             __builtin_ia32_pause();
-        pauses *= pauses > 1024 ? 1 : 2;
+        if (pauses <= 1024)
+            pauses *= 2;
     } while (!zr_lock_try(l));
 }
 

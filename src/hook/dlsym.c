@@ -59,12 +59,7 @@ HOOK("dlsym", "    testq %rsi, %rsi\n"
               "    je 2f\n"
               "    cmpb $0, zr_deep_seen(%rip)\n"
               "    jne 1f\n"
-              "    movzbl (%rsi), %eax\n"
-              "    cmpb $'z', %al\n" /* ze*, zes* */
-              "    je 1f\n"
-              "    cmpb $'u', %al\n" /* umf*, ur* */
-              "    je 1f\n"
-              "    cmpb $'_', %al\n" /* _ZN4sycl* */
+              "    cmpb $'z', (%rsi)\n" /* ze*, zes* */
               "    jne 2f\n"
               "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
               "    call zr_dlsym_answer\n" RESTORE "    testq %rdx, %rdx\n"

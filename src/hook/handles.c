@@ -63,6 +63,44 @@ static bool has_tables(int n, ze_driver_handle_t driver) {
            tables.flags & ZR_DRIVER_HAS_DDI_HANDLES;
 }
 
+static bool is_known_layer(const struct layer *l, unsigned t) {
+    return is_readable(l, sizeof *l + (where[t].position + 1) * sizeof *l->table) && l->version >> 16 == 1 && l->valid;
+}
+
+/* How far the table reaches in which this version has entry points of ours. */
+static size_t bytes_of(unsigned t, uint32_t version) {
+    size_t bytes = sizeof(void *);
+
+    for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++) {
+        const struct zr_place *p = &zr_place[e];
+
+        if (p->table == t && p->since <= version && p->index * sizeof(void *) >= bytes)
+            bytes = (p->index + 1) * sizeof(void *);
+    }
+    return bytes;
+}
+
+/*
+ * Examines the slot of one entry point (*todo: it has no hook yet), or writes it. Returns false if it is not the
+ * driver's own. The caller holds the lock.
+ */
+static bool visit_slot(int n, unsigned e, void **slot, void *original, bool write, bool *todo) {
+    void *hook = ZR_POINTER(zr_hook_function[ZR_HOOK_HANDLE + n][e]);
+
+    if (!slot || *slot == hook)
+        return true;
+    if (original != hook)
+        __atomic_store_n(&zr_original[ZR_HOOK_HANDLE + n][e], ZR_FUNCTION(original), __ATOMIC_RELEASE);
+    if (*slot != ZR_POINTER(zr_original[ZR_HOOK_HANDLE + n][e])) {
+        *todo = false;
+        return false;
+    }
+    *todo = true;
+    if (write)
+        __atomic_store_n(slot, hook, __ATOMIC_RELEASE);
+    return true;
+}
+
 /*
  * Examines a table behind an object (*todo: it has slots without a hook), or writes it, from the end of entries.def.
  * Returns false if there is a table that is not the driver's own, or its pages cannot be written.
@@ -70,37 +108,24 @@ static bool has_tables(int n, ze_driver_handle_t driver) {
 static bool visit(int n, const struct object *o, unsigned t, bool write, bool *todo) {
     struct layer *l = o->layer[where[t].layer];
     void *own[ZR_TABLE_SLOTS], **table = NULL;
-    size_t bytes = sizeof(void *);
     bool good = true;
+    size_t bytes;
     int was = 0;
 
-    if (l &&
-        !(is_readable(l, sizeof *l + (where[t].position + 1) * sizeof *l->table) && l->version >> 16 == 1 && l->valid))
+    if (l && !is_known_layer(l, t))
         return false;
     if (l && own_table(n, t, l->version, own))
         table = l->table[where[t].position];
     if (!table)
         return t != ZR_TABLE_Mem;
-    for (unsigned e = 0; e < ZR_ENTRIES_ZE; e++)
-        if (zr_place[e].table == t && zr_place[e].since <= l->version && zr_place[e].index * sizeof(void *) >= bytes)
-            bytes = (zr_place[e].index + 1) * sizeof(void *);
+    bytes = bytes_of(t, l->version);
     if (!is_readable(table, bytes))
         return false;
     zr_lock(&zr_loaded_lock);
     if (write)
         was = zr_pages_protect(table, bytes, -1);
-    for (unsigned e = ZR_ENTRIES_ZE; good && was >= 0 && e-- > 0;) {
-        void **slot = zr_slot(table, t, l->version, e), *original = own[zr_place[e].index];
-        void *hook = ZR_POINTER(zr_hook_function[ZR_HOOK_HANDLE + n][e]);
-
-        if (!slot || *slot == hook)
-            continue;
-        if (original != hook)
-            __atomic_store_n(&zr_original[ZR_HOOK_HANDLE + n][e], ZR_FUNCTION(original), __ATOMIC_RELEASE);
-        good = *todo = *slot == ZR_POINTER(zr_original[ZR_HOOK_HANDLE + n][e]);
-        if (write && good)
-            __atomic_store_n(slot, hook, __ATOMIC_RELEASE);
-    }
+    for (unsigned e = ZR_ENTRIES_ZE; good && was >= 0 && e-- > 0;)
+        good = visit_slot(n, e, zr_slot(table, t, l->version, e), own[zr_place[e].index], write, todo);
     if (write && was >= 0)
         zr_pages_protect(table, bytes, was);
     zr_unlock(&zr_loaded_lock);

@@ -78,7 +78,8 @@ zr_function zr_hook_table(unsigned entry, zr_function original) {
     void *table[ZR_TABLE_SLOTS] = {0};
     int n;
 
-    if (zr_loaded_of(ZR_POINTER(original), NULL, &n), n < 0)
+    zr_loaded_of(ZR_POINTER(original), NULL, &n);
+    if (n < 0)
         return original;
     table[zr_place[entry].index] = ZR_POINTER(original);
     exchange(n, zr_place[entry].table, UINT32_MAX, table);

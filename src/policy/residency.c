@@ -1,7 +1,7 @@
 /*
  * Residency: on which devices blocks are made resident, and residency:owner.
  *
- * Making a block resident on another device than its owner exports it and may cost host memory (DESIGN.md 1.4). With
+ * Making a block resident on another device than its owner exports it and may cost host memory. With
  * residency:owner such a request is answered with success, counted and not passed on. The owner's own request,
  * sub-devices of the owner, virtual memory, host memory and imported blocks pass as they are.
  */

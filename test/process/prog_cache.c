@@ -1,5 +1,5 @@
 /*
- * What must stay true for a process whose freed blocks are kept and reused (DESIGN.md 1.6): `cache NAME` keeps
+ * What must stay true for a process whose freed blocks are kept and reused: `cache NAME` keeps
  * one promise. Started by test_cache.c with the settings that each needs, on the simulated GPU with count:on.
  */
 #include "sim.h"

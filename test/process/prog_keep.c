@@ -1,4 +1,4 @@
-/* What is kept when it is freed, for how long, and what goes back to the driver (DESIGN.md 1.6). */
+/* What is kept when it is freed, for how long, and what goes back to the driver. */
 #include "keep.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Every answer of the memory calls that the real driver is known for (DESIGN.md 1.7). */
+/* Every answer of the memory calls that the real driver is known for. */
 #include "sim.h"
 
 #define ADDRESS_NOT_FOUND 0x78000021

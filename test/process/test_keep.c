@@ -1,4 +1,4 @@
-/* What must stay true for a process whose freed blocks are kept (DESIGN.md 1.6), on the simulated GPU. */
+/* What must stay true for a process whose freed blocks are kept, on the simulated GPU. */
 #include "child.h"
 #include "suite.h"
 

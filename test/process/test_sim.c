@@ -1,4 +1,4 @@
-/* The simulated GPU keeps what DESIGN.md says of the real driver: one small program per promise. */
+/* The simulated GPU keeps what the real driver does: one small program per promise. */
 #include "suite.h"
 
 #include <limits.h>

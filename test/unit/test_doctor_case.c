@@ -138,7 +138,7 @@ START_TEST(versions_compare_by_number) {
 }
 END_TEST
 
-/* The matrix of DESIGN 1.5: runtimes against the loaders that distributions ship. */
+/* The matrix: runtimes against the loaders that distributions ship. */
 START_TEST(advice_about_loaders_agrees_with_the_matrix) {
     static const char *const loaders[] = {"1.8.12", "1.16.1", "1.20.6", "1.24.1", "1.28.2", "1.32.0"};
     static const struct {

@@ -1,4 +1,4 @@
-/* The three links of the host mirror (DESIGN 1.4), and whether there is one. */
+/* The three links of the host mirror, and whether there is one. */
 #include "doctor/doctor.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What ends a host mirror on this stack, what it costs, and which is the smallest (DESIGN 1.4). */
+/* What ends a host mirror on this stack, what it costs, and which is the smallest. */
 #include "doctor/doctor.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * memfd's name says what the importing side must know, so it may arrive by any way: a socket,
  * pidfd_getfd, a fork, from a process of another machine.
  *
- * The host mirror (DESIGN.md 1.4): a buffer in VRAM with deferred backing that is exported costs
+ * The host mirror: a buffer in VRAM with deferred backing that is exported costs
  * its size in host pages, once, for as long as it lives; every import on another card counts as GTT
  * there.
  */

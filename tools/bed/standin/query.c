@@ -1,6 +1,5 @@
 /*
- * What a card says of itself: a B580 as Intel's driver 26.27 accepts it. The values are those of
- * DESIGN.md 6.2.
+ * What a card says of itself: a B580 as Intel's driver 26.27 accepts it.
  */
 #include "standin.h"
 
