@@ -45,6 +45,26 @@ side_by_side() {
         $check ranks "$dir/ranks.html" "$dir/ranks.json"
 }
 
+# A name of 250 bytes that stands for 2^40 characters, beside one that is an ordinary name of C++.
+a_name_that_stands_for_a_terabyte() {
+    local name
+    name=$(python3 -c 'd = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+s = ["S%s%s_" % (d[i // 36] if i > 35 else "", d[i % 36]) for i in range(41)]
+print("_Z1f1XIiiE" + "".join("S_I%s%sE" % (x, x) for x in s))')
+    cat >"$dir/huge.c" <<END
+#include "process/sim.h"
+void *huge(struct gpu *g) __asm__("$name");
+void *ordinary(struct gpu *g) __asm__("_ZN5layer7forwardEi");
+__attribute__((noinline)) void *huge(struct gpu *g) { void *p = on_card(g, 0, MIB); return (char *)p + 1; }
+__attribute__((noinline)) void *ordinary(struct gpu *g) { void *p = on_card(g, 0, MIB); return (char *)p + 1; }
+int main(void) { struct gpu g = first_gpu(); return !huge(&g) || !ordinary(&g); }
+END
+    cc -O1 -Itest "$dir/huge.c" -o "$dir/huge_program" -lze_loader &&
+        "$zeroute" record --sim -o "$dir/huge.zr" -- "$dir/huge_program" &&
+        timeout 30 "$zeroute" report --text "$dir/huge.zr" >"$dir/huge.txt" &&
+        grep -q '_Z1f1X' "$dir/huge.txt" && grep -q 'layer::forward' "$dir/huge.txt"
+}
+
 two_records_differ_by_what_their_figures_differ_by() {
     "$zeroute" report --diff --json --top 100000 "$dir/made" "$dir/other" >"$dir/diff.json" || return 1
     python3 - "$dir/diff.json" <<'PYTHON' || return 1
@@ -143,6 +163,7 @@ for record in made real; do
     promise "$record: every figure on the page is that of the JSON, written as in the terminal" figures "$dir/$record"
 done
 promise "processes stand side by side" side_by_side
+promise "a name that stands for a terabyte holds nothing up" a_name_that_stands_for_a_terabyte
 promise "two records differ by what their figures differ by" two_records_differ_by_what_their_figures_differ_by
 promise "nothing is shown as nothing" nothing_is_shown_as_nothing
 promise "folded stacks sum up" folded_stacks_sum_up

@@ -150,6 +150,10 @@ const char *zr_size_class_name(unsigned size_class);
 /* The line of the instruction at this offset, from the location table of CPython 3.11 and later; 0: not known. */
 uint32_t zr_python_line(const struct zr_code *c, uint32_t offset);
 
+/* --- demangle.c ---------------------------------------------------------------------------------------- */
+/* A C++ name in readable form, cut to the size of `out`; any other name as it is. */
+void zr_demangle(const char *name, char *out, size_t size);
+
 /* --- symbols.c: names of native frames, by libdw ------------------------------------------------------ */
 struct zr_symbols;
 /* Libraries are looked for below `root` ("" for none). `off`: none is opened, and frames are named by their library.

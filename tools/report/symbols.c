@@ -40,8 +40,7 @@ struct zr_symbols {
     const struct zr_symbols *before;
     struct module *module; /* as in the record */
     size_t *by_start;      /* indexes of modules */
-    char *(*demangle)(const char *, char *, size_t *, int *);
-    void *cxx, *library; /* of the demangler, and libdw */
+    void *library;         /* libdw */
     struct zr_arena *arena;
 };
 
@@ -100,9 +99,6 @@ struct zr_symbols *zr_symbols_new(const struct zr_record *r, const char *root, b
     s->unavailable = !load_libdw(s);
     callbacks.find_elf = dw.dwfl_build_id_find_elf;
     callbacks.find_debuginfo = dw.dwfl_standard_find_debuginfo;
-    s->cxx = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_LOCAL);
-    if (s->cxx)
-        *(void **)&s->demangle = dlsym(s->cxx, "__cxa_demangle");
     return s;
 }
 
@@ -115,8 +111,6 @@ void zr_symbols_free(struct zr_symbols *s) {
         free(s->module[i].function);
         dw.dwfl_end(s->module[i].dwfl);
     }
-    if (s->cxx)
-        dlclose(s->cxx);
     if (s->library)
         dlclose(s->library);
     zr_arena_free(s->arena);
@@ -247,13 +241,10 @@ size_t zr_symbol_module(const struct zr_symbols *s, uint64_t address, uint64_t t
 }
 
 static const char *plain(struct zr_symbols *s, const char *name) {
-    int status = -1;
-    char *text = s->demangle && name[0] == '_' && name[1] == 'Z' ? s->demangle(name, NULL, NULL, &status) : NULL;
-    const char *from = status == 0 && text ? text : name;
-    const char *kept = zr_arena_text(s->arena, from, strnlen(from, NAME_MOST));
+    char text[NAME_MOST + 1];
 
-    free(text);
-    return kept;
+    zr_demangle(name, text, sizeof text);
+    return zr_arena_text(s->arena, text, strlen(text));
 }
 
 static const char *function_at(struct zr_symbols *s, const struct module *m, uint64_t address) {
