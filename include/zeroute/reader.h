@@ -124,11 +124,6 @@ int zeroute_open(const char *path, int flags);
 int zeroute_open_listed(const struct zeroute_process *p, int *directory);
 
 /*
- * A field of two processes as one figure: their sum, but what is read of the whole machine or of a
- * cgroup, which both have read, once.
- */
-uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b);
-/*
  * Adds `other` to `sum`, field by field: counters, gauges and peaks (so an upper bound),
  * histograms; texts stay as they are in `sum` where both agree and read "differ" where not. False
  * when out of memory, or when the segments of that user have taken too much time (doc/promises.md).

@@ -200,7 +200,7 @@ static inline uint64_t zr_hash(const char *text) {
 }
 /* Calls see() for at most `most` entries of a folder, dot files left out, until it returns false. No malloc. */
 void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg);
-/* The same for a folder that is open for reading, once. */
+/* The same for a folder that is open, for reading or not. */
 void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const char *name, void *arg), void *arg);
 /* Replaces what is not printable ASCII by '?', in place. Returns "?" for an empty text. */
 const char *zr_printable(char *text);
@@ -213,8 +213,8 @@ uint64_t zr_number(const char *s);
  * name that another user has taken is stepped over, with one warning. Returns -1 with errno if there is none.
  */
 int zr_directory(char *path, size_t size);
-/* Calls see() for at most `most` files in it until see() returns false. Usually there is one such directory. */
-void zr_directory_each(unsigned most, bool (*see)(int directory, const char *name, void *arg), void *arg);
+/* Calls see() for each directory of this user: usually there is one. */
+void zr_directory_each(void (*see)(int directory, void *arg), void *arg);
 
 /* --- elf.c: loaded libraries -------------------------------------------------------------------------------------- */
 struct zr_elf {

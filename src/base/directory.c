@@ -76,23 +76,19 @@ int zr_directory(char *path, size_t size) {
 }
 
 /* A second one is there if the first was taken by another user for some time, or still is. */
-void zr_directory_each(unsigned most, bool (*see)(int directory, const char *name, void *arg), void *arg) {
+void zr_directory_each(void (*see)(int directory, void *arg), void *arg) {
     char path[64];
 
     for (unsigned n = 0; n < DIRECTORY_NAMES; n++) {
-        int directory, list;
+        int fd;
 
         directory_name(path, sizeof path, n);
-        directory = directory_open(path);
-        if (directory < 0 && errno == ENOENT && n > 0)
+        fd = directory_open(path);
+        if (fd < 0 && errno == ENOENT && n > 0)
             return;
-        if (directory < 0)
+        if (fd < 0)
             continue;
-        list = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        close(directory);
-        if (list < 0)
-            continue;
-        zr_each_entry_of(list, most, see, arg);
-        close(list);
+        see(fd, arg);
+        close(fd);
     }
 }

@@ -44,10 +44,11 @@ struct directory_entry { /* linux_dirent64 */
 
 void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const char *name, void *arg), void *arg) {
     _Alignas(8) char list[1024];
-    bool more = true;
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool more = fd >= 0;
     long n;
 
-    while (more && (n = syscall(SYS_getdents64, folder, list, sizeof list)) > 0) {
+    while (more && (n = syscall(SYS_getdents64, fd, list, sizeof list)) > 0) {
         for (long at = 0; more && at < n;) {
             const struct directory_entry *e = (const void *)(list + at);
 
@@ -56,6 +57,8 @@ void zr_each_entry_of(int folder, unsigned most, bool (*see)(int folder, const c
                 more = most-- && see(folder, e->name, arg);
         }
     }
+    if (fd >= 0)
+        close(fd);
 }
 
 struct named_entry {
@@ -72,7 +75,7 @@ static bool see_name(int folder, const char *name, void *arg) {
 
 void zr_each_entry(const char *path, unsigned most, bool (*see)(const char *name, void *arg), void *arg) {
     char full[512];
-    int folder = open(rooted(path, full), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = open(rooted(path, full), O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (folder < 0)
         return;

@@ -5,6 +5,7 @@
  * it open polls for who has freed it, and the kernel drops the locks of processes that end.
  */
 #include "check/check.h"
+#include "machine/machine.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
  * different at the loader and at the driver's hook. Handles are joined by the card's UUID.
  */
 #include "driver/driver.h"
+#include "machine/machine.h"
 
 #include <stdarg.h>
 #include <stdio.h>

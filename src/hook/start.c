@@ -1,6 +1,7 @@
 /* Start and end: the table of modules, and the report on a process that used a driver but never called us. */
 #include "check/check.h"
 #include "hook/hook.h"
+#include "machine/machine.h"
 #include "policy/policy.h"
 #include "record/record.h"
 #include "sycl/sycl.h"
@@ -11,7 +12,6 @@
 static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child},
     {.fork_child = zr_libraries_fork_child},
-    {.fork_child = zr_host_fork_child},
     {.fork_child = zr_claim_fork_child},
     {.fork_child = zr_record_fork_child, .thread_end = zr_record_thread_end, .process_end = zr_record_process_end},
     {.fork_child = zr_worker_fork_child, .process_end = zr_check_process_end},

@@ -4,6 +4,7 @@
 
 #include "cache/cache.h"
 #include "driver/driver.h"
+#include "machine/machine.h"
 #include "record/record.h"
 
 struct zr_object;

@@ -145,16 +145,6 @@ uint64_t zr_booked(unsigned device) {
     return remaining_in(offsetof(struct zr_shard, on_device[device]), sizeof(struct zr_cell), ZR_KINDS_ON_DEVICE);
 }
 
-uint64_t zr_shared_bytes(void) {
-    return remaining_in(offsetof(struct zr_shard, on_device[0][ZR_KIND_SHARED]),
-                        sizeof(struct zr_cell[ZR_KINDS_ON_DEVICE]), ZR_DEVICES);
-}
-
-uint64_t zr_ipc_open(void) {
-    return remaining(offsetof(struct zr_shard, fields[ZR_F_IPC_IMPORTS]),
-                     offsetof(struct zr_shard, fields[ZR_F_IPC_CLOSES]), sizeof(uint64_t), 1);
-}
-
 uint64_t *zr_card(unsigned device, enum zr_card c) {
     static uint64_t nobodys[ZR_CARD_FIGURES];
 

@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64, HOST_EVERY_NS = 100000000 };
+enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64 };
 
 /* --- which calls are timed ---------------------------------------------------------------------------------------- */
 
@@ -72,7 +72,5 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
     __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
     if (zr_thread.stats.pace)
         learn(&zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e], ns);
-    if (unlikely(now >= atomic_load_explicit(&zr_host_due, memory_order_relaxed)))
-        zr_host_sample(now + HOST_EVERY_NS);
     errno = saved;
 }

@@ -38,7 +38,6 @@ bool zr_stats_open(void) {
         zr_text(ZR_T_SETTINGS, settings);
         if (*zr_backing_in_force())
             zr_text(ZR_T_BACKING, zr_backing_in_force());
-        zr_host_sample(1);
         zr_fingerprint_refresh();
     }
     errno = saved;

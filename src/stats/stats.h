@@ -1,6 +1,6 @@
 /*
- * The map of stats/: counters, bookings and their peaks, latencies, calling libraries, the fingerprint and the host's
- * figures, all published in one shared-memory segment (zeroute/segment.h). Grouped by the file that defines it.
+ * The map of stats/: counters, bookings and their peaks, latencies, calling libraries and the fingerprint, all
+ * published in one shared-memory segment (zeroute/segment.h). Grouped by the file that defines it.
  * Callable from anywhere, from any thread; nothing here calls anything but base/. errno is preserved throughout.
  */
 #ifndef ZEROUTE_STATS_H
@@ -255,11 +255,8 @@ static inline bool zr_reserved_is_allocated(void) {
 enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
 /* reserved_bytes.all and of the device, or of the host: cached or handed out; negative when it goes back. */
 void zr_book_reserved(unsigned device, int64_t bytes);
-/* What is reserved on a device now. Adds up all threads: for samples. The segment must be open. */
+/* What is reserved on a device now. Adds up all threads. The segment must be open. */
 uint64_t zr_booked(unsigned device);
-/* allocated_bytes.shared.current and ipc.open, over all threads: for samples. The segment must be open. */
-uint64_t zr_shared_bytes(void);
-uint64_t zr_ipc_open(void);
 /* A figure of a card, to be changed atomically. */
 uint64_t *zr_card(unsigned device, enum zr_card c);
 /* Folds what the thread has booked in its shard, which another thread may get afterwards (private to stats/). */
@@ -385,59 +382,6 @@ void zr_fingerprint_refresh(void);
 void zr_fingerprint_complete(void);
 /* Adds a fact that only the caller knows ("driver.version", "1.6.33578") to every later refresh. */
 void zr_fingerprint_note(const char *key, const char *value);
-
-/* --- drm.c: what the kernel says of the cards --------------------------------------------------------------------- */
-
-struct zr_drm {
-    unsigned cards, clients;
-    struct {
-        uint64_t pci, vram, gtt; /* domain << 16 | bus << 8 | device << 3 | function */
-    } card[ZR_DEVICES];
-    char folder[40];
-    uint64_t client[256]; /* that were counted: one with several descriptors, or in several processes, counts once */
-};
-/* Adds what a process has on the cards, NULL for our own. About 2 us for each of its descriptors, at most 4096. */
-void zr_drm_add(struct zr_drm *d, const char *pid);
-/* The index of a device, or -1. */
-int zr_drm_find(const struct zr_drm *d, unsigned device);
-/* Notes the PCI address that the driver reports for a device. */
-void zr_drm_name(unsigned device, uint64_t pci);
-/* The PCI address of a device; ZR_NO_ADDRESS if it was not told, or was told of another device too. */
-#define ZR_NO_ADDRESS UINT64_MAX
-uint64_t zr_drm_address(unsigned device);
-
-/* --- claim.c: segments of other processes, and what all have of a card -------------------------------------------- */
-
-/* Describes a process of this user in words: id, command line, segment. Opens every segment there is. */
-void zr_process_words(int pid, char *out, size_t size);
-/*
- * Announces that this process takes this many bytes of a device, or gives them back if negative. Returns false, and has
- * announced nothing, without a segment.
- */
-bool zr_claim(unsigned device, int64_t bytes);
-/*
- * How much of the card is not available to our blocks, which hold `blocks` bytes so far: other
- * memory of this process, and what other processes hold or have announced, whichever is more. The kernel is asked about
- * those once a second, or now if `fresh`: 2 us per descriptor of this user's processes. 0 if unknown.
- */
-uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh);
-void zr_claim_fork_child(void);
-
-/* --- host.c: host memory behind device memory --------------------------------------------------------------------- */
-
-extern _Atomic uint64_t zr_host_due;
-/*
- * Samples host figures for readers; call it once zr_now() has reached zr_host_due. About 50 us; `next` is when they are
- * due again. The first ones are the baseline that readers compare with.
- */
-void zr_host_sample(uint64_t next);
-bool zr_host_refuses_slow(uint64_t bytes);
-void zr_host_fork_child(void);
-
-/* host_floor: whether a device allocation must fail with OUT_OF_HOST_MEMORY now; counted. */
-static inline bool zr_host_refuses(uint64_t bytes) {
-    return unlikely(zr_config.host_floor.set) && zr_host_refuses_slow(bytes);
-}
 
 #pragma GCC visibility pop
 

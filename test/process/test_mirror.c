@@ -254,16 +254,6 @@ START_TEST(owner_skips_peers_and_lets_all_else_through) {
 }
 END_TEST
 
-START_TEST(the_process_tells_host_memory_against_its_start) {
-    struct child *c = copy_between_cards("ZEROUTE_CONF=preset:observe", NULL);
-
-    child_ok(c);
-    ck_assert_uint_eq(zeroute_value(c->s, "host.gpu_active_start_bytes", 1), 0);
-    ck_assert_uint_gt(zeroute_value(c->s, "host.mem_available_start_bytes", 0), 0);
-    child_free(c);
-}
-END_TEST
-
 START_TEST(below_the_host_floor_device_memory_is_refused_counted_and_said) {
     const char *settings[] = {"ZEROUTE_CONF=preset:observe,host_floor:1024TiB", NULL};
     const char *argv[] = {"mirror_copy", NULL};
@@ -295,7 +285,6 @@ int main(void) {
     tcase_add_test(t, eager_backing_works_in_a_program_that_is_linked_to_the_loader);
     tcase_add_test(t, what_the_user_set_against_eager_backing_is_kept_and_named);
     tcase_add_loop_test(t, owner_skips_peers_and_lets_all_else_through, 0, RESIDENCIES);
-    tcase_add_test(t, the_process_tells_host_memory_against_its_start);
     tcase_add_test(t, below_the_host_floor_device_memory_is_refused_counted_and_said);
     suite_add_tcase(suite, t);
     return run_suite(suite);

@@ -41,7 +41,6 @@ static inline uint64_t value(const char *name) {
 static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child, .thread_end = zr_stats_thread_end},
     {.fork_child = zr_libraries_fork_child},
-    {.fork_child = zr_host_fork_child},
 };
 
 static inline void open_it(void) {

@@ -1,5 +1,5 @@
-/* Promises of src/stats/drm.c: which card of the kernel's a device is. */
-#include "stats/stats.h"
+/* Promises of src/machine/drm.c: which card of the kernel's a device is. */
+#include "machine/machine.h"
 #include "suite.h"
 
 enum { HERE = 3 << 8, THERE = 4 << 8 };

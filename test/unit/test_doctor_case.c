@@ -37,7 +37,7 @@ static void a_preloaded_process_on_two_cards(void) {
     }
     c.stack.parts[ZR_PART_PRELOAD].there = c.stack.parts[ZR_PART_LOADER].there = true;
     c.stack.driver = zr_version_of("26.27.39122");
-    c.counted = (struct zr_counted){.found = true, .calls = 100, .allocated = GIB(12), .gpu_active_start = 0};
+    c.counted = (struct zr_counted){.found = true, .calls = 100, .allocated = GIB(12)};
     environment("HOME=/root");
 }
 
@@ -99,9 +99,9 @@ START_TEST(skipped_residency_is_a_broken_link) {
 }
 END_TEST
 
-START_TEST(gpuactive_before_the_process_began_is_not_its_mirror) {
+START_TEST(host_memory_that_was_asked_for_is_no_mirror) {
     c.counted.peer_requested_calls = 7;
-    c.meminfo.gpu_active = c.counted.gpu_active_start = GIB(20);
+    c.meminfo.gpu_active = c.counted.host_side = GIB(20);
     zr_diagnose(&c, &d);
     ck_assert_int_eq(d.mirror.state, ZR_MIRROR_NONE);
     zr_findings_free(&d.findings);
@@ -176,7 +176,7 @@ int main(void) {
     tcase_add_test(t, memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause);
     tcase_add_test(t, what_the_preload_itself_says_of_its_hooks_is_an_error_whatever_was_counted);
     tcase_add_test(t, skipped_residency_is_a_broken_link);
-    tcase_add_test(t, gpuactive_before_the_process_began_is_not_its_mirror);
+    tcase_add_test(t, host_memory_that_was_asked_for_is_no_mirror);
     tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);
     tcase_add_test(t, an_older_driver_does_not_defer);
     tcase_add_test(t, versions_compare_by_number);

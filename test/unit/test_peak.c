@@ -19,7 +19,6 @@ enum { THREADS = 8, CARDS = 3, MOST = 400 };
 static const struct zr_module modules[] = {
     {.fork_child = zr_stats_fork_child, .thread_end = zr_stats_thread_end},
     {.fork_child = zr_libraries_fork_child},
-    {.fork_child = zr_host_fork_child},
 };
 
 static char path[128]; /* of this process's own segment */

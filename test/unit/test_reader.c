@@ -304,23 +304,6 @@ START_TEST(processes_are_added_up_field_by_field) {
 }
 END_TEST
 
-START_TEST(what_all_read_of_the_machine_is_not_added_up) {
-    ck_assert_uint_eq(zeroute_together("allocated_bytes.all.current", 3, 4), 7);
-    ck_assert_uint_eq(zeroute_together("host.vmrss_bytes", 3, 4), 7);
-    ck_assert_uint_eq(zeroute_together("host.gpu_active_bytes", 3, 4), 4);
-    ck_assert_uint_eq(zeroute_together("host.gpu_active_start_bytes", 3, 4), 3);
-    ck_assert_uint_eq(zeroute_together("host.mem_available_bytes", 4, 3), 3);
-    ck_assert_uint_eq(zeroute_together("host.mem_available_start_bytes", 4, 4), 4);
-    field("host.gpu_active_bytes", ZEROUTE_GAUGE, ZEROUTE_GLOBAL, 64);
-    *(uint64_t *)(void *)(file + GLOBALS + 64) = 16;
-    struct zeroute_snapshot *a = look(), *b = look();
-    ck_assert(zeroute_snapshot_add(a, b));
-    ck_assert_uint_eq(zeroute_value(a, "host.gpu_active_bytes", 0), 16);
-    zeroute_snapshot_free(a);
-    zeroute_snapshot_free(b);
-}
-END_TEST
-
 START_TEST(what_is_no_segment_is_refused_with_the_reason) {
     zeroute_snapshot_free(look());
     ck_assert_int_eq(truncate(path, 10), 0);
@@ -579,7 +562,6 @@ int main(void) {
     tcase_add_test(t, percentiles_come_from_the_buckets);
     tcase_add_test(t, buckets_follow_each_other_without_a_gap);
     tcase_add_test(t, processes_are_added_up_field_by_field);
-    tcase_add_test(t, what_all_read_of_the_machine_is_not_added_up);
     tcase_add_test(t, what_is_no_segment_is_refused_with_the_reason);
     tcase_add_test(t, sizes_that_lie_are_refused_or_harmless);
     tcase_add_test(t, random_damage_is_never_more_than_wrong_numbers);

@@ -175,12 +175,12 @@ START_TEST(every_name_of_the_contract_is_there_before_it_is_used) {
     for (size_t i = 0; i < s->field_count; i++)
         for (size_t o = 0; o < i; o++)
             ck_assert_msg(strcmp(s->field[i].name, s->field[o].name) != 0, "%s twice", s->field[i].name);
-    /* What the system does not offer is absent, not zero. */
+    /* What was never told is absent, not zero. */
     zeroute_snapshot_free(s);
-    zr_gauge(ZR_G_HOST_CGROUP, ZEROUTE_ABSENT);
-    ck_assert_uint_eq(value("host.cgroup_bytes"), UINT64_MAX);
-    zr_gauge(ZR_G_HOST_CGROUP, 7);
-    ck_assert_uint_eq(value("host.cgroup_bytes"), 7);
+    zr_gauge(ZR_G_LEFT_BYTES, ZEROUTE_ABSENT);
+    ck_assert_uint_eq(value("left.bytes"), UINT64_MAX);
+    zr_gauge(ZR_G_LEFT_BYTES, 7);
+    ck_assert_uint_eq(value("left.bytes"), 7);
 }
 END_TEST
 

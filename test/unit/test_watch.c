@@ -128,7 +128,6 @@ START_TEST(fields_become_families_with_labels) {
         {.name = "of.tomorrow_ns", .help = "new", .type = ZEROUTE_COUNTER, .value = 8},
         {.name = "cache.hits", .type = ZEROUTE_COUNTER, .value = 0},
         {.name = "cache.trims", .type = ZEROUTE_COUNTER, .value = 0},
-        {.name = "host.gpu_active_bytes", .type = ZEROUTE_GAUGE, .value = 9},
         {.name = "settings", .type = ZEROUTE_TEXT, .text = "x"},
     };
     struct zr_figures f = figures_of(field, sizeof field / sizeof *field, "2");

@@ -371,21 +371,11 @@ uint64_t zr_host_side(const struct zeroute_snapshot *s);
 void zr_json_card_use(json_t *object, const struct zr_card_use *use);
 
 /* --- growth.c --------------------------------------------------------------------------------- */
-enum { ZR_GROWTH_UNSEEN, ZR_GROWTH_HOST, ZR_GROWTH_GTT, ZR_GROWTH_IPC, ZR_GROWTHS, ZR_GROWTH_TEXT = 128 };
+enum { ZR_GROWTH_UNSEEN, ZR_GROWTH_HOST, ZR_GROWTH_GTT, ZR_GROWTH_IPC, ZR_GROWTHS };
 extern const struct zr_growth_kind {
     const char *name, *what, *todo;
     uint64_t least; /* bytes that are worth a word; 0: it is counted in handles */
 } zr_growth_kinds[ZR_GROWTHS];
-
-struct zr_growth {
-    uint64_t by;
-    time_t since;
-    double seconds; /* until it last rose */
-};
-/* Whether a live process has something of this kind that grows while its own allocations do not, until now. */
-bool zr_growth_of(const struct zeroute_snapshot *s, unsigned kind, struct zr_growth *out);
-/* "+512 since 14:02 (8.5 a minute)"; `out` has ZR_GROWTH_TEXT bytes. */
-const char *zr_growth_text(char *out, unsigned kind, const struct zr_growth *g);
 
 /* --- cards.c ---------------------------------------------------------------------------------- */
 /* The cards of the machine as sysfs shows them. */

@@ -73,25 +73,14 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
     to->allocated = zeroute_value(s, "allocated_bytes.all.current", 0);
     to->reserved = zeroute_value(s, "reserved_bytes.all.current", 0);
     to->host_usm = zeroute_value(s, "reserved_bytes.host.current", 0);
-    to->host_side = zr_host_side(s);
     to->host_rounded = zeroute_value(s, "allocated_bytes.host_power_of_two.current", 0);
     to->ipc_open = zeroute_value(s, "ipc.open", 0);
     to->imported = zeroute_value(s, "imported_bytes.all.current", 0);
-    for (unsigned k = 0; k < ZR_GROWTHS; k++)
-        to->grows[k] = zr_growth_of(s, k, &to->growth[k]);
     to->replaced = zeroute_value(s, "free_memory.replaced_calls", 0);
-    for (unsigned n = 0; n < ZR_CARDS_MAX; n++) {
-        char name[48];
-
-        snprintf(name, sizeof name, "device.%u.spilled_bytes", n);
-        to->spilled += zeroute_value(s, name, 0);
-    }
     to->peer_requested_calls = zeroute_value(s, "residency.peer.requested_calls", 0);
     to->peer_skipped_calls = zeroute_value(s, "residency.peer.skipped_calls", 0);
     to->ipc_exports = zeroute_value(s, "ipc.exports", 0);
     to->too_large_calls = zeroute_value(s, "failures.code.0x78000009", 0);
-    to->gpu_active_start = zeroute_value(s, "host.gpu_active_start_bytes", ZR_ABSENT);
-    to->mem_available_start = zeroute_value(s, "host.mem_available_start_bytes", ZR_ABSENT);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         const struct zeroute_field *f = zeroute_find(s, texts[i].field);
 
@@ -106,11 +95,24 @@ static void take_counted(struct zr_counted *to, const struct zeroute_snapshot *s
         }
 }
 
+static void add_host_side(struct zr_case *c, const struct zr_look *look, pid_t pid) {
+    char why[256];
+
+    for (size_t i = 0; i < look->count; i++) {
+        const struct zeroute_process *p = &look->process[i];
+        struct zeroute_snapshot *s = NULL;
+
+        if (p->pid == pid && p->state == ZEROUTE_LIVE)
+            s = zr_outside_snapshot(p, why, sizeof why);
+        c->counted.host_side += s ? zr_host_side(s) : 0;
+        zeroute_snapshot_free(s);
+    }
+}
+
 static void read_counted(struct zr_case *c) {
     struct zr_look look;
 
-    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
-    c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
+    zr_outside_look(&look, ZR_LOOK_NOW);
     c->counted.why_not = "it has published nothing: stats:off, or no device operation yet";
     for (size_t i = 0; i < look.count; i++) {
         const struct zeroute_process *p = &look.process[i];
@@ -126,6 +128,9 @@ static void read_counted(struct zr_case *c) {
             c->counted.why_not = "its segment cannot be read by this user";
         zeroute_snapshot_free(s);
     }
+    for (size_t n = 0; n < look.holders; n++) /* GPUActive is the machine's */
+        if (look.holder[n].memory.card_count)
+            add_host_side(c, &look, look.holder[n].pid);
     zr_look_free(&look);
 }
 
@@ -153,20 +158,6 @@ static void add_use(struct zr_process_memory *sum, const struct zr_card_use *use
     add_region(&card->vram, &use->vram);
     add_region(&card->gtt, &use->gtt);
     add_region(&card->system, &use->system);
-}
-
-static void add_host_side(struct zr_case *c, const struct zr_look *look, pid_t pid) {
-    char why[256];
-
-    for (size_t i = 0; i < look->count; i++) {
-        const struct zeroute_process *p = &look->process[i];
-        struct zeroute_snapshot *s = NULL;
-
-        if (p->pid == pid && p->state == ZEROUTE_LIVE)
-            s = zr_outside_snapshot(p, why, sizeof why);
-        c->counted.host_side += s ? zr_host_side(s) : 0;
-        zeroute_snapshot_free(s);
-    }
 }
 
 /* All processes that may be read, added up: a DRM client that two processes share is counted twice. */
@@ -208,7 +199,6 @@ bool zr_doctor_gather(struct zr_case *c, pid_t pid) {
         read_machine(c);
         c->driverless = zr_driverless_cards(c->driverless_card, sizeof c->driverless_card);
         c->node_error = zr_render_node_error(c->node, sizeof c->node);
-        c->counted.gpu_active_start = c->counted.mem_available_start = ZR_ABSENT;
         return true;
     }
     c->alive = zr_outside_memory(pid, &c->memory);

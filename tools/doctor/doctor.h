@@ -199,12 +199,11 @@ extern const char *const zr_severity_names[];
 
 /* --- growth.c --------------------------------------------------------------------------------- */
 
-/* Accounts that are worth a word: spilled memory, rounded pinned memory, wrong answers, and what grows by itself. */
+/* Accounts that are worth a word: rounded pinned memory, and wrong answers. */
 void zr_accounts_find(const struct zr_case *c, struct zr_findings *to);
 /*
- * Samples a process ten times over this many seconds, and adds what grew while its own allocations did not: the rate
- * and, where the process knows it, since when. Returns false when the process ended meanwhile. *c is the last look, and
- * nothing grows in it any more: that has been said.
+ * Samples a process ten times over this many seconds, and adds what grew while its own allocations did not, with its
+ * rate. Returns false when the process ended meanwhile. *c is the last look.
  */
 bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to);
 
@@ -222,14 +221,11 @@ struct zr_counted {
     uint64_t calls;
     uint64_t allocated; /* device bytes the process holds, mapped physical memory included */
     uint64_t peer_requested_calls, peer_skipped_calls, ipc_exports;
-    uint64_t too_large_calls; /* failed with UNSUPPORTED_SIZE */
-    uint64_t gpu_active_start, mem_available_start;
+    uint64_t too_large_calls;                            /* failed with UNSUPPORTED_SIZE */
     uint64_t reserved, host_usm, host_rounded, ipc_open; /* device and host USM held from the driver; of it rounded */
-    uint64_t host_side; /* what it asked for of GPUActive: host and shared USM; of the machine: of all processes */
+    uint64_t host_side; /* what all processes asked for of GPUActive: host and shared USM */
     uint64_t imported;  /* device bytes of other processes */
-    uint64_t spilled, replaced; /* bytes that went to host memory; answers about free memory */
-    bool grows[ZR_GROWTHS];     /* while its own allocations do not */
-    struct zr_growth growth[ZR_GROWTHS];
+    uint64_t replaced;  /* answers about free memory */
     char settings[512];
     char hooks[256];
     char guard[512];   /* functions that the loader lacks and that were called, answered by the guard */

@@ -23,12 +23,6 @@ void zr_accounts_find(const struct zr_case *c, struct zr_findings *to) {
     struct zr_finding *f;
     char a[32], b[32];
 
-    if (counted->spilled) {
-        f = zr_finding_add(to, ZR_ERROR, "spilled", "device memory went to host memory that cannot be swapped");
-        zr_finding_says(&f->seen, "VRAM stood still while %s were allocated", zr_text_bytes(a, counted->spilled));
-        zr_finding_says(&f->todo, "zeroute run --preset safe makes such allocations fail in time");
-        zr_finding_says(&f->price, "the program must cope with OUT_OF_DEVICE_MEMORY, as PyTorch does");
-    }
     if (counted->replaced) {
         f = zr_finding_add(to, ZR_NOTE, "free-memory", "the driver's answers about free memory cannot be right");
         zr_finding_says(&f->seen, "%" PRIu64 " answers were replaced by what the kernel says", counted->replaced);
@@ -41,12 +35,6 @@ void zr_accounts_find(const struct zr_case *c, struct zr_findings *to) {
         zr_finding_says(&f->todo, "PyTorch: PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:1,"
                                   "pinned_max_cached_size_mb:1");
         zr_finding_says(&f->price, "larger pinned blocks are not kept for reuse");
-    }
-    for (unsigned k = 0; k < ZR_GROWTHS; k++) {
-        char grown[ZR_GROWTH_TEXT];
-
-        if (counted->grows[k])
-            zr_finding_says(&add_growth(to, k)->seen, "%s", zr_growth_text(grown, k, &counted->growth[k]));
     }
 }
 
@@ -65,18 +53,15 @@ static void levels(const struct zr_case *c, uint64_t out[ZR_GROWTHS]) {
     out[ZR_GROWTH_IPC] = c->counted.ipc_open;
 }
 
-static void say_growth(struct zr_findings *to, const struct zr_case *c, unsigned k, uint64_t grown, double seconds) {
+static void say_growth(struct zr_findings *to, unsigned k, uint64_t grown, double seconds) {
     struct zr_finding *f = add_growth(to, k);
-    char a[32], b[32], since[ZR_GROWTH_TEXT] = "";
+    char a[32], b[32];
 
-    if (c->counted.grows[k])
-        zr_growth_text(since, k, &c->counted.growth[k]);
     if (zr_growth_kinds[k].least)
-        zr_finding_says(&f->seen, "%s more in %.0f s, %s a second%s%s", zr_text_bytes(a, grown), seconds,
-                        zr_text_bytes(b, (uint64_t)((double)grown / seconds)), *since ? "; " : "", since);
+        zr_finding_says(&f->seen, "%s more in %.0f s, %s a second", zr_text_bytes(a, grown), seconds,
+                        zr_text_bytes(b, (uint64_t)((double)grown / seconds)));
     else
-        zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second%s%s", grown, seconds,
-                        (double)grown / seconds, *since ? "; " : "", since);
+        zr_finding_says(&f->seen, "%" PRIu64 " more in %.0f s, %.1f a second", grown, seconds, (double)grown / seconds);
 }
 
 /* Of a process without zeroute the kernel's figures alone are known: what grows there may be its own allocations. */
@@ -109,8 +94,7 @@ bool zr_growth_watch(struct zr_case *c, double seconds, struct zr_findings *to) 
 
         if (steps[k] >= STEPS && (least ? grown >= least && own < grown / 2 : grown >= STEPS) &&
             (c->counted.found || k == ZR_GROWTH_GTT))
-            say_growth(to, c, k, grown, seconds);
-        c->counted.grows[k] = false;
+            say_growth(to, k, grown, seconds);
     }
     return true;
 }

@@ -160,22 +160,21 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 static const uint64_t noise = UINT64_C(256) << 20;
 
 /*
- * Host bytes that may be mirrors: GPUActive against the process's own start where it is known, less the host and shared
- * USM that was asked for, which is in it, too. Else memory that is not attributed to any process. `by` says which.
+ * Host bytes that may be mirrors: GPUActive less the host and shared USM that was asked for, which is in it, too. Else
+ * memory that is not attributed to any process. `by` says which.
  */
 static uint64_t lost_bytes(const struct zr_case *c, char by[128]) {
     const struct zr_counted *counted = &c->counted;
     char a[32];
 
     if (c->meminfo.gpu_active != ZR_ABSENT) {
-        uint64_t start = counted->found && counted->gpu_active_start != ZR_ABSENT ? counted->gpu_active_start : 0;
-        uint64_t grown = c->meminfo.gpu_active > start ? c->meminfo.gpu_active - start : 0;
-        int used = snprintf(by, 128, "GPUActive%s", start ? " since the process's first device operation" : "");
+        uint64_t active = c->meminfo.gpu_active;
 
         if (counted->host_side)
-            snprintf(by + used, 128 - (size_t)used, ", less %s of host and shared USM",
-                     zr_text_bytes(a, counted->host_side));
-        return grown > counted->host_side ? grown - counted->host_side : 0;
+            snprintf(by, 128, "GPUActive, less %s of host and shared USM", zr_text_bytes(a, counted->host_side));
+        else
+            snprintf(by, 128, "GPUActive");
+        return active > counted->host_side ? active - counted->host_side : 0;
     }
     snprintf(by, 128, "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)");
     return c->meminfo.unaccounted;

@@ -229,21 +229,6 @@ static bool add_to_histogram(struct zeroute_snapshot *sum, struct zeroute_field 
     return true;
 }
 
-uint64_t zeroute_together(const char *name, uint64_t a, uint64_t b) {
-    static const struct {
-        const char *name;
-        bool most;
-    } shared[] = {
-        {"host.gpu_active_bytes", true},     {"host.gpu_active_start_bytes", false},
-        {"host.mem_available_bytes", false}, {"host.mem_available_start_bytes", true},
-        {"host.cgroup_bytes", true},
-    };
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (strcmp(name, shared[i].name) == 0)
-            return (a > b) == shared[i].most ? a : b;
-    return a + b;
-}
-
 static bool add_up(struct zeroute_snapshot *sum, const struct zeroute_snapshot *other) {
     for (size_t i = 0; i < other->field_count; i++) {
         const struct zeroute_field *from = &other->field[i];
@@ -261,7 +246,7 @@ static bool add_up(struct zeroute_snapshot *sum, const struct zeroute_snapshot *
             if (strcmp(to->text, from->text) != 0)
                 to->text = "differ";
         } else {
-            to->value = zeroute_together(from->name, to->value, from->value);
+            to->value += from->value;
         }
         i += group - 1;
     }

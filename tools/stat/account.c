@@ -21,28 +21,48 @@ static void add_part(char *text, size_t size, uint64_t bytes, const char *what) 
         snprintf(text + used, size - used, ", %s %s", zr_text_bytes(a, bytes), what);
 }
 
-static void show_card(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
-    uint64_t vram = of_card(s, n, "vram_bytes"), unseen = of_card(s, n, "unseen_bytes");
-    uint64_t images = of_card(s, n, "image_bytes"), imported = of_card(s, n, "imported_bytes"), blocks;
+/* What the kernel counts for a live process on the card that it calls number n; ZR_ABSENT: not known. */
+static uint64_t vram_now(const struct zeroute_snapshot *s, const struct zr_process_memory *memory, unsigned n) {
+    const char *pdev;
+    char key[24];
+
+    snprintf(key, sizeof key, "card.%u.pci", n);
+    pdev = zeroute_fact(s, key);
+    for (unsigned i = 0; pdev && i < memory->card_count; i++)
+        if (strcmp(memory->cards[i].pdev, pdev) == 0)
+            return memory->cards[i].vram.total;
+    return ZR_ABSENT;
+}
+
+static void show_card(FILE *out, const struct zeroute_snapshot *s, const struct zr_process_memory *memory, unsigned n) {
+    uint64_t vram = vram_now(s, memory, n), blocks = of_card(s, n, "reserved_bytes.all.current");
+    uint64_t images = of_card(s, n, "image_bytes"), imported = of_card(s, n, "imported_bytes"), seen;
     char label[16], text[256], a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
 
-    if (vram == ZR_ABSENT || unseen == ZR_ABSENT || (s->process.state != ZEROUTE_LIVE && unseen < UINT64_C(16) << 20))
+    if (vram == ZR_ABSENT || blocks == ZR_ABSENT)
         return;
-    bool overlap = unseen == 0 && imported; /* the kernel counts a buffer once, however often opened */
-    if (overlap)
-        blocks = of_card(s, n, "reserved_bytes.all.current");
-    else
-        blocks = vram - (unseen + images + imported); /* as they were when the kernel was asked */
+    seen = blocks + images + imported;
     snprintf(label, sizeof label, "card %u", n);
     snprintf(text, sizeof text, "%s of device memory, of which %s in blocks", zr_text_bytes(a, vram),
              zr_text_bytes(b, blocks));
     add_part(text, sizeof text, images, "in images");
-    if (overlap)
+    if (vram < seen && imported) /* the kernel counts a buffer once, however often opened */
         add_part(text, sizeof text, vram > blocks + images ? vram - blocks - images : 0, "imported or unseen");
     else
         add_part(text, sizeof text, imported, "of other processes");
-    add_part(text, sizeof text, unseen, "unseen (modules, command buffers, driver)");
+    add_part(text, sizeof text, vram > seen ? vram - seen : 0, "unseen (modules, command buffers, driver)");
     zr_line(out, label, "%s", text);
+}
+
+/* Of a live process, as the kernel sees it now. */
+static void show_cards(FILE *out, const struct zeroute_snapshot *s) {
+    struct zr_process_memory memory;
+
+    if (s->processes > 1 || s->process.state != ZEROUTE_LIVE || !s->process.pid ||
+        !zr_process_memory_read(s->process.pid, &memory))
+        return;
+    for (unsigned n = 0; n < CARDS; n++)
+        show_card(out, s, &memory, n);
 }
 
 /* "24 images, 2 modules": what the process has now. */
@@ -83,36 +103,20 @@ static void show_rounding(FILE *out, const struct zeroute_snapshot *s) {
                 zr_text_bytes(a, rounded), zr_text_bytes(b, host));
 }
 
-/* Free memory as the driver reported it and as the program was told, with free_memory:checked; and spills. */
+/* Free memory as the driver reported it and as the program was told, with free_memory:checked. */
 static void show_free(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
     uint64_t driver = of_card(s, n, "free_memory.driver_bytes"), told = of_card(s, n, "free_memory.told_bytes");
-    uint64_t spilled = of_card(s, n, "spilled_bytes");
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
 
     if (driver != ZR_ABSENT && told != ZR_ABSENT)
         zr_line(out, "free memory", "card %u: the driver said %s, the program was told %s", n, zr_text_bytes(a, driver),
                 zr_text_bytes(b, told));
-    if (spilled != ZR_ABSENT && spilled)
-        zr_line(out, "spilled", "%s of card %u went to host memory that cannot be swapped: run with --preset safe",
-                zr_text_bytes(a, spilled), n);
-}
-
-static void show_growth(FILE *out, const struct zeroute_snapshot *s) {
-    struct zr_growth g;
-    char text[ZR_GROWTH_TEXT];
-
-    for (unsigned k = 0; k < ZR_GROWTHS; k++)
-        if (zr_growth_of(s, k, &g))
-            zr_line(out, "growing", "%s: %s, while the allocations do not grow", zr_growth_kinds[k].what,
-                    zr_growth_text(text, k, &g));
 }
 
 void zr_summary_account(FILE *out, const struct zeroute_snapshot *s) {
-    for (unsigned n = 0; n < CARDS; n++)
-        show_card(out, s, n);
+    show_cards(out, s);
     for (unsigned n = 0; n < CARDS; n++)
         show_free(out, s, n);
     show_objects(out, s);
     show_rounding(out, s);
-    show_growth(out, s);
 }

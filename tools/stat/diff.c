@@ -59,13 +59,10 @@ static void add_number(struct zr_pairs *p, const char *name, double value) {
     double before = old ? strtod(old, NULL) : 0;
     size_t n = strlen(name);
     bool latency = n > 3 && !strcmp(name + n - 3, "_ns");
-    bool whole = value >= 0 && value < 0x1p53 && value == trunc(value) && before == trunc(before);
     double both = value + before;
 
     if (old && latency)
         both = fmax(value, before);
-    else if (old && whole)
-        both = (double)zeroute_together(name, (uint64_t)before, (uint64_t)value);
     char *text = zr_ab_text("%.17g", both);
 
     zr_pairs_set(p, name, text);
@@ -191,9 +188,9 @@ static bool ends_with(const char *name, const char *end) {
     return n >= m && !strcmp(name + n - m, end);
 }
 
-/* Times of calls, and times of day: what differs from run to run by itself. */
+/* Times of calls: what differs from run to run by itself. */
 static bool is_latency(const char *name) {
-    return ends_with(name, "_ns") || !strncmp(name, "latency.", 8) || !strncmp(name, "growth.", 7);
+    return ends_with(name, "_ns") || !strncmp(name, "latency.", 8);
 }
 
 struct figure {

@@ -1,0 +1,112 @@
+/*
+ * What other processes hold of a card, and what they have announced, so that several under limit:auto never hold more
+ * than there is. Each announces in its own segment first and then looks at all others: of two that do so at once, at
+ * least one sees the other. Announcements of this user's processes are trusted; for others the kernel's figures count.
+ */
+#include "machine/machine.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { PROCESSES = 65536, HELD = 256, OLD_NS = 1000000000, FRESH_NS = 5000000 };
+
+static struct zr_lock lock;
+static struct { /* of the last scan, under the lock */
+    uint64_t pid, pci, vram;
+} held[HELD];
+static unsigned held_count;
+static uint64_t scanned; /* when */
+
+/* What this process holds of each card, by the kernel's count. */
+static bool scan_process(const char *name, void *arg) {
+    struct zr_drm *d = arg;
+    uint64_t pid = zr_number(name);
+
+    if (pid == UINT64_MAX || pid == (uint64_t)getpid())
+        return true;
+    for (unsigned i = 0; i < d->cards; i++)
+        d->card[i].vram = 0;
+    zr_drm_add(d, name);
+    for (unsigned i = 0; i < d->cards && held_count < HELD; i++) {
+        if (!d->card[i].vram)
+            continue;
+        held[held_count].pid = pid;
+        held[held_count].pci = d->card[i].pci;
+        held[held_count].vram = d->card[i].vram;
+        held_count++;
+    }
+    return true;
+}
+
+/* Our own clients, which `d` holds already, count as ours: a child shares them with its parent. */
+static void scan_processes(struct zr_drm *d, uint64_t now) {
+    held_count = 0;
+    zr_each_entry("/proc", PROCESSES, scan_process, d);
+    scanned = now;
+}
+
+struct sum {
+    uint64_t pci, bytes;
+};
+
+/* What a process has announced beyond what the kernel counts for it. */
+static void add_claim(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims, void *arg) {
+    struct sum *to = arg;
+
+    for (unsigned i = 0; i < ZR_DEVICES; i++) {
+        uint64_t more = claims[i].card == to->pci + 1 ? claims[i].blocks + claims[i].unseen : 0;
+
+        for (unsigned k = 0; more && k < held_count; k++)
+            if (held[k].pid == h->pid && held[k].pci == to->pci)
+                more = more > held[k].vram ? more - held[k].vram : 0;
+        if (more < UINT64_C(1) << 48)
+            to->bytes += more;
+    }
+}
+
+bool zr_claim(unsigned device, int64_t bytes) {
+    if (device >= ZR_DEVICES || !zr_stats_open())
+        return false;
+    __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes, __ATOMIC_SEQ_CST);
+    return true;
+}
+
+/* Says which card it is, and what of it is in none of our blocks. */
+static void announce(unsigned device, uint64_t pci, uint64_t unseen) {
+    struct zeroute_segment_claim *claim;
+
+    if (!zr_stats_open())
+        return;
+    claim = &zr_segment.globals->claims[device];
+    __atomic_store_n(&claim->card, pci + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&claim->unseen, unseen, __ATOMIC_RELAXED);
+}
+
+uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
+    uint64_t now = zr_now(), unseen;
+    struct sum sum = {.pci = zr_drm_address(device)};
+    struct zr_drm d = {0};
+    int at;
+
+    zr_drm_add(&d, NULL);
+    at = zr_drm_find(&d, device);
+    if (at < 0)
+        return 0;
+    unseen = d.card[at].vram > blocks ? d.card[at].vram - blocks : 0;
+    announce(device, sum.pci, unseen);
+    zr_lock(&lock);
+    if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS))
+        scan_processes(&d, now);
+    for (unsigned k = 0; k < held_count; k++)
+        if (held[k].pci == sum.pci)
+            sum.bytes += held[k].vram;
+    zr_others_each(add_claim, &sum);
+    zr_unlock(&lock);
+    return sum.bytes + unseen;
+}
+
+void zr_claim_fork_child(void) {
+    scanned = 0;
+    held_count = 0;
+    zr_others_fork_child();
+}

@@ -1,0 +1,146 @@
+/* What the kernel says about the cards, per process: VRAM, from fdinfo. */
+#include "machine/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DESCRIPTORS = 4096 };
+
+/* --- addresses of devices ----------------------------------------------------------------------------------------- */
+
+static uint64_t address[ZR_DEVICES]; /* atomic: as the driver reports it of each device, plus one; 0: not told */
+
+void zr_drm_name(unsigned device, uint64_t pci) {
+    if (device < ZR_DEVICES)
+        __atomic_store_n(&address[device], pci + 1, __ATOMIC_RELAXED);
+}
+
+uint64_t zr_drm_address(unsigned device) {
+    uint64_t told = device < ZR_DEVICES ? __atomic_load_n(&address[device], __ATOMIC_RELAXED) : 0;
+
+    for (unsigned i = 0; i < ZR_DEVICES && told; i++)
+        if (i != device && __atomic_load_n(&address[i], __ATOMIC_RELAXED) == told)
+            return ZR_NO_ADDRESS;
+    return told - 1; /* ZR_NO_ADDRESS if it was not told */
+}
+
+/* --- fdinfo ------------------------------------------------------------------------------------------------------- */
+
+/* "0000:03:00.0": domain, bus, device, function. */
+static uint64_t pci_of(const char *text) {
+    static const unsigned char shift[] = {16, 8, 3, 0};
+    uint64_t pci = 0;
+
+    for (size_t i = 0; i < sizeof shift; i++) {
+        char *end;
+
+        pci |= strtoull(text, &end, 16) << shift[i];
+        text = end;
+        if (*text)
+            text++;
+    }
+    return pci;
+}
+
+/* "123", "123 KiB" */
+static uint64_t bytes_of(const char *text) {
+    uint64_t n = zr_number(text);
+
+    if (n == UINT64_MAX)
+        return 0;
+    switch (text[strspn(text, " \t0123456789")]) {
+    case 'K':
+        return n << 10;
+    case 'M':
+        return n << 20;
+    case 'G':
+        return n << 30;
+    default:
+        return n;
+    }
+}
+
+/* Whether the client was not counted yet. False as well where there are too many. */
+static bool client_is_new(struct zr_drm *d, uint64_t client) {
+    for (unsigned i = 0; i < d->clients; i++)
+        if (d->client[i] == client)
+            return false;
+    if (d->clients == sizeof d->client / sizeof *d->client)
+        return false;
+    d->client[d->clients++] = client;
+    return true;
+}
+
+/* The index of a card, or one past the last. */
+static unsigned card_place(const struct zr_drm *d, uint64_t pci) {
+    unsigned i = 0;
+
+    while (i < d->cards && d->card[i].pci != pci)
+        i++;
+    return i;
+}
+
+static void client_add(struct zr_drm *d, uint64_t pci, uint64_t vram) {
+    unsigned i = card_place(d, pci);
+
+    if (i == ZR_DEVICES)
+        return;
+    if (i == d->cards)
+        d->cards++;
+    d->card[i].pci = pci;
+    d->card[i].vram += vram;
+}
+
+struct client {
+    uint64_t pci, id, vram;
+};
+
+/* One line of fdinfo, from behind "drm-". xe calls its regions vram0 and vram1; i915 local0. */
+static void read_line(struct client *c, const char *key) {
+    const char *value = strchr(key, ':');
+
+    if (!value)
+        return;
+    value++;
+    if (strncmp(key, "pdev:", 5) == 0)
+        c->pci = pci_of(value);
+    else if (strncmp(key, "client-id:", 10) == 0)
+        c->id = zr_number(value);
+    else if (strncmp(key, "total-vram", 10) == 0 || strncmp(key, "total-local", 11) == 0)
+        c->vram += bytes_of(value);
+}
+
+static bool add_descriptor(const char *name, void *to) {
+    struct zr_drm *d = to;
+    struct client c = {.pci = UINT64_MAX};
+    const char *line;
+    char text[4096];
+
+    snprintf(text, sizeof text, "%s/%s", d->folder, name);
+    zr_read_system(text, text, sizeof text);
+    line = strncmp(text, "drm-", 4) == 0 ? text : strstr(text, "\ndrm-");
+    while (line) {
+        read_line(&c, strstr(line, "drm-") + strlen("drm-"));
+        line = strstr(line + 1, "\ndrm-");
+    }
+    if (c.pci != UINT64_MAX && client_is_new(d, c.pci << 40 ^ c.id))
+        client_add(d, c.pci, c.vram);
+    return true;
+}
+
+void zr_drm_add(struct zr_drm *d, const char *pid) {
+    /* Below another root there is no /proc/self, only folders by number. */
+    if (!pid && secure_getenv("ZEROUTE_ROOT"))
+        snprintf(d->folder, sizeof d->folder, "/proc/%d/fdinfo", getpid());
+    else
+        snprintf(d->folder, sizeof d->folder, "/proc/%s/fdinfo", pid ? pid : "self");
+    zr_each_entry(d->folder, DESCRIPTORS, add_descriptor, d);
+}
+
+int zr_drm_find(const struct zr_drm *d, unsigned device) {
+    unsigned i = card_place(d, zr_drm_address(device));
+
+    return i < d->cards ? (int)i : -1;
+}
