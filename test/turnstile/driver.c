@@ -271,6 +271,7 @@ static ze_result_t give_back(ze_context_handle_t context, void *ptr) {
                      ts_context_number(context));
     if (b && ts_driver.refuse_free) {
         ts_driver.refuse_free--;
+        b->refused = true;
         if (ts_truth.refused)
             ts_truth.refused();
         return ts_driver.refusal;

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 60000, LAST_STEPS = 40, MOST_SHRINKS = 600, RULES = 64, MOST_KINDS = 8 };
+enum { PATIENCE_MS = 20000, LAST_STEPS = 40, MOST_SHRINKS = 600, RULES = 64, MOST_KINDS = 8 };
 
 static struct options {
     const char *settings, *known;
@@ -166,21 +166,44 @@ static bool is_same_finding(const struct outcome *a, const struct outcome *b) {
     return b->failed && strcmp(kind_of(a->why, first, sizeof first), kind_of(b->why, second, sizeof second)) == 0;
 }
 
+static bool is_atomic(const struct ts_step *s) {
+    return s->place && strcmp(s->place, "at an atomic operation") == 0;
+}
+
+static void print_step(const struct ts_step *s, unsigned atomics) {
+    char place[64];
+
+    snprintf(place, sizeof place, "%s", s->place);
+    if (atomics > 1)
+        snprintf(place, sizeof place, "%u atomic operations", atomics);
+    printf("    %6llu  t%d  %-34s", (unsigned long long)s->number, s->thread, place);
+    if (s->subject)
+        printf(" %#-16llx", (unsigned long long)s->subject);
+    else
+        printf(" %-16s", "");
+    printf(" %s\n", s->operation);
+}
+
+/* The last ones; what one thread does by atomic operations in a row is one line. */
 static void print_steps(void) {
-    uint64_t last = ts_shared->steps, first = last > LAST_STEPS ? last - LAST_STEPS : 0;
+    uint64_t last = ts_shared->steps, oldest = last > TS_STEPS - 2 ? last - TS_STEPS + 2 : 0, at = last + 1;
+    const struct ts_step *line[LAST_STEPS];
+    unsigned atomics[LAST_STEPS], lines = 0;
 
-    for (uint64_t n = first; n <= last; n++) {
-        const struct ts_step *s = &ts_shared->step[n % TS_STEPS];
+    while (at-- > oldest && lines < LAST_STEPS) {
+        const struct ts_step *s = &ts_shared->step[at % TS_STEPS];
 
-        if (s->number != n || !s->place)
+        if (s->number != at || !s->place)
             continue;
-        printf("    %6llu  t%d  %-34s", (unsigned long long)n, s->thread, s->place);
-        if (s->subject)
-            printf(" %#-16llx", (unsigned long long)s->subject);
-        else
-            printf(" %-16s", "");
-        printf(" %s\n", s->operation);
+        if (lines && is_atomic(s) && is_atomic(line[lines - 1]) && line[lines - 1]->thread == s->thread) {
+            atomics[lines - 1]++;
+            continue;
+        }
+        line[lines] = s;
+        atomics[lines++] = 1;
     }
+    while (lines--)
+        print_step(line[lines], atomics[lines]);
 }
 
 static void explain(const struct outcome *o) {

@@ -188,7 +188,7 @@ ze_result_t do_export(struct owner *o) {
     ze_result_t result = zeMemGetIpcHandle(contexts[o->context], (void *)o->p, &handle);
 
     if (result == ZE_RESULT_SUCCESS)
-        o->exported = true;
+        o->exported = !o->free_called;
     return result;
 }
 
@@ -488,7 +488,7 @@ static void op_ipc(struct actor *a) {
     p = (void *)owners[i].p;
     ts_operation(a->index, "export %p", p);
     if (zeMemGetIpcHandle(contexts[c], p, &handle) == ZE_RESULT_SUCCESS) {
-        owners[i].exported = true;
+        owners[i].exported = !owners[i].free_called;
         if (below(a, 2) && zeMemOpenIpcHandle(contexts[c], devices[1], handle, 0, &import) == ZE_RESULT_SUCCESS) {
             ts_point("holds an import", import);
             if (zeMemCloseIpcHandle(contexts[c], import) != ZE_RESULT_SUCCESS)

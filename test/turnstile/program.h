@@ -34,8 +34,10 @@ struct owner { /* one allocation of the program, from its call on; never forgott
     enum ts_kind kind;
     int card, context;
     uint64_t called, returned, free_called, gone; /* times of the truth; 0: not yet */
-    unsigned frees;                               /* in flight */
+    uint32_t frees;                               /* in flight: the threads, a bit each */
+    uint64_t given;                               /* when the driver gave out its block */
     bool exported, orphaned;
+    bool spent;     /* being freed, and the driver has given its address to somebody else already */
     bool contested; /* a wrong free may have taken it */
     bool doomed;    /* it was freed in the driver before its allocation returned, which this setting allows */
     bool past_us;

@@ -45,7 +45,7 @@ static bool scheduled;
 static bool child;
 static uint64_t seed, most_steps;
 static enum ts_strategy strategy;
-static int runs;                 /* the thread whose turn it is */
+static int script_thread;        /* the one that the script lets run; beside it only those of the preload do */
 static const char *script_place; /* where the script wants its thread to stop */
 static uint64_t asleep_in_child;
 static unsigned daemons; /* threads that the preload has started */
@@ -186,7 +186,7 @@ static int pick(struct thread *t) {
     uint64_t r = decision(t);
 
     if (strategy == TS_SCRIPT)
-        return threads[runs].state == READY ? runs : 0;
+        return threads[script_thread].state == READY ? script_thread : list[0];
     if (strategy == TS_PRIORITIES) {
         if (r % 16 == 0)
             t->priority = r >> 32; /* from now on it may be behind all others */
@@ -209,7 +209,6 @@ static void switch_from(struct thread *t) {
     if (next == self)
         return;
     ts_shared->switches++;
-    runs = next;
     let_go(&threads[next]);
     if (t->state != ENDED)
         wait_for_turn(t);
@@ -226,6 +225,13 @@ static void take_step(const char *place, const void *subject) {
         ts_violation("more than %llu steps: somebody waits for ever", (unsigned long long)most_steps);
 }
 
+static void back_to_script(struct thread *t) {
+    t->state = IDLE;
+    threads[0].state = READY;
+    let_go(&threads[0]);
+    wait_for_turn(t);
+}
+
 void ts_point(const char *place, const void *subject) {
     struct thread *t = &threads[self < 0 ? 0 : self];
 
@@ -234,9 +240,7 @@ void ts_point(const char *place, const void *subject) {
     take_step(place, subject);
     if (strategy == TS_SCRIPT && self && script_place && strcmp(script_place, place) == 0) {
         script_place = NULL;
-        runs = 0;
-        let_go(&threads[0]);
-        wait_for_turn(t);
+        back_to_script(t);
         return;
     }
     switch_from(t);
@@ -262,7 +266,7 @@ static void thread_ends(void *unused) {
         if (threads[i].state == JOINING && threads[i].joins == self)
             threads[i].state = READY;
     if (strategy == TS_SCRIPT)
-        runs = 0;
+        threads[0].state = READY;
     switch_from(t);
     self = -1;
 }
@@ -294,6 +298,15 @@ static struct thread *new_thread(unsigned stream) {
     return t;
 }
 
+/* Before the preload's own handler, which was registered later: from here on nothing is scheduled. */
+static void become_child(void) {
+    static struct ts_shared own; /* the child's time and steps are not the parent's */
+
+    child = true;
+    own.time = ts_shared->time;
+    ts_shared = &own;
+}
+
 void ts_begin(uint64_t new_seed, enum ts_strategy new_strategy, uint64_t most) {
     cpu_set_t one;
 
@@ -305,12 +318,13 @@ void ts_begin(uint64_t new_seed, enum ts_strategy new_strategy, uint64_t most) {
     daemons = 0;
     ts_shared->time = UINT64_C(1000000000000);
     pthread_key_create(&end_of_thread, thread_ends);
+    pthread_atfork(NULL, NULL, become_child);
     /* On one processor a thread that is woken need not be sent an interrupt. */
     CPU_ZERO(&one);
     CPU_SET((unsigned)sched_getcpu(), &one);
     sched_setaffinity(0, sizeof one, &one);
     new_thread(0)->state = READY;
-    self = runs = 0;
+    self = script_thread = 0;
     scheduled = true;
 }
 
@@ -360,25 +374,19 @@ void ts_operation(unsigned index, const char *format, ...) {
 }
 
 bool ts_run_until(int thread, const char *place) {
-    struct thread *t = &threads[thread];
-
     script_place = place;
-    if (t->state == IDLE)
-        t->state = READY;
-    runs = thread;
-    let_go(t);
+    script_thread = thread;
+    threads[thread].state = READY;
+    threads[0].state = IDLE;
+    let_go(&threads[thread]);
     wait_for_turn(&threads[0]);
+    script_thread = 0;
     return script_place == NULL || !place;
 }
 
 void ts_idle(void) {
-    struct thread *t = &threads[self];
-
-    t->state = IDLE;
     ts_shared->thread[self].operation[0] = '\0';
-    runs = 0;
-    let_go(&threads[0]);
-    wait_for_turn(t);
+    back_to_script(&threads[self]);
 }
 
 /* --- what libc would do ------------------------------------------------------------------------------------------- */
@@ -499,15 +507,7 @@ long syscall(long number, ...) {
 /* --- fork --------------------------------------------------------------------------------------------------------- */
 
 int ts_fork(void) {
-    static struct ts_shared own; /* the child's time and steps are not the parent's */
-    int pid = fork();
-
-    if (pid == 0) {
-        child = true;
-        own.time = ts_shared->time;
-        ts_shared = &own;
-    }
-    return pid;
+    return fork();
 }
 
 void ts_child_ends(void) {

@@ -103,7 +103,7 @@ static void driver_takes(uintptr_t p, const struct ts_block *b) {
 
 /* The cache has to give back what it holds of a context before that goes. */
 static void find_unowned(const struct ts_block *b, void *arg) {
-    bool owned = b->past_us || b->context != *(int *)arg;
+    bool owned = b->past_us || b->refused || b->context != *(int *)arg;
 
     for (int i = 0; i < owner_count && !owned; i++)
         owned = owners[i].p == b->base && is_alive(&owners[i]);
@@ -156,6 +156,13 @@ static void must_be_free(uintptr_t p, size_t size) {
     }
 }
 
+/* An earlier owner has exported this very block, before it freed it. */
+static void must_not_be_exported(const struct ts_block *b) {
+    for (int i = 0; i < owner_count && b->exported; i++)
+        if (owners[i].gone && owners[i].exported && owners[i].p == b->base && owners[i].given == b->given)
+            ts_violation("an allocation returned %p, which was exported before it was freed", (void *)b->base);
+}
+
 static int new_owner(const struct owner *o) {
     if (owner_count == OWNERS)
         ts_violation("more than %d allocations", OWNERS);
@@ -197,35 +204,47 @@ int truth_alloc_ends(ze_result_t result, const void *p, size_t size, enum ts_kin
             ts_violation(
                 "an allocation returned %p: %zu bytes of kind %d, card %d, context %d; asked for %zu, %d, %d, %d", p,
                 b->size, b->kind, b->card, b->context, size, kind, card, context);
-        if (b->exported)
-            ts_violation("an allocation returned %p, which was exported before it was freed", p);
+        must_not_be_exported(b);
     }
+    /* A free that is under way may hit it, unless that one has a block of its own. */
     for (int t = 0; t < TS_THREADS; t++)
-        if (flights[t].kind == FREEING && flights[t].p == o.p) {
-            o.frees++;
+        if (flights[t].kind == FREEING && flights[t].p == o.p &&
+            (flights[t].target == NO_OWNER || flights[t].overlapped)) {
+            o.frees |= 1u << t;
             o.contested = true;
+            o.free_called = o.returned;
         }
+    for (int i = 0; i < owner_count; i++)
+        owners[i].spent |= owners[i].p == o.p && owners[i].frees;
+    o.given = b ? b->given : 0;
     return new_owner(&o);
 }
 
 /* --- frees -------------------------------------------------------------------------------------------------------- */
 
+/* Two frees of one owner: either may succeed. */
+static void overlap(struct flight *f, struct owner *o) {
+    o->contested = true;
+    f->overlapped = true;
+    for (int t = 0; t < TS_THREADS; t++)
+        if (o->frees >> t & 1)
+            flights[t].overlapped = true;
+}
+
 void truth_free_begins(const void *ptr) {
     struct flight *f = flight();
 
     *f = (struct flight){.kind = FREEING, .p = (uintptr_t)ptr, .began = truth_time(), .target = NO_OWNER};
-    for (int t = 0; t < TS_THREADS; t++)
-        if (&flights[t] != f && flights[t].kind == FREEING && flights[t].p == f->p)
-            flights[t].overlapped = f->overlapped = true;
     for (int i = 0; i < owner_count; i++) {
         struct owner *o = &owners[i];
 
-        if (o->p != f->p || !is_alive(o))
+        if (o->p != f->p || !is_alive(o) || o->spent)
             continue;
-        if (!o->frees)
+        if (o->frees)
+            overlap(f, o);
+        else
             f->target = i;
-        o->contested |= o->frees > 0;
-        o->frees++;
+        o->frees |= 1u << ts_self();
         if (!o->free_called)
             o->free_called = f->began;
     }
@@ -241,7 +260,9 @@ void truth_free_ends(ze_result_t result) {
 
         if (o->p != f.p || !is_alive(o))
             continue;
-        o->frees--;
+        if (!(o->frees >> ts_self() & 1))
+            continue;
+        o->frees &= ~(1u << ts_self());
         if (freed == NO_OWNER && o->returned)
             freed = i;
     }

@@ -15,7 +15,7 @@
 
 enum {
     TS_THREADS = 16, /* of one run, those that the preload starts included */
-    TS_STEPS = 1024, /* remembered */
+    TS_STEPS = 8192, /* remembered */
     TS_CARDS = 2,
     TS_CONTEXTS = 4,
     TS_PAGE = 1 << 16
@@ -100,6 +100,7 @@ struct ts_block {
     enum ts_kind kind;
     int card, context;
     bool live, exported, past_us;
+    bool refused;      /* a free of it, once: what becomes of it then nobody can promise */
     uint32_t resident; /* cards, a bit each */
     uint64_t given;    /* when */
 };

@@ -11,7 +11,18 @@ $(TURN)/turnstile: $(TURN_ABOVE) test/turnstile/turnstile.h test/turnstile/progr
   $(TURN)/libze_loader.so.1
 	$(CC) $(TURN_FLAGS) -o $@ $(TURN_ABOVE) $(TURN)/libze_loader.so.1 -Wl,-rpath,'$$ORIGIN'
 
-.PHONY: turnstile
+# The same preload, in which each atomic operation is a point: instrumented for the thread sanitizer, without its library.
+$(TURN)/atomics/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASE) $(LIB_CFLAGS) -O1 -g -fsanitize=thread -c $< -o $@
+$(TURN)/atomics.o: test/turnstile/atomics.c
+	@mkdir -p $(@D)
+	$(CC) $(TURN_FLAGS) -Wno-unused-parameter -fPIC -c $< -o $@
+$(TURN)/libzeroute.so: $(LIB_SRC:%.c=$(TURN)/atomics/%.o) $(TURN)/atomics.o src/libzeroute.map
+	$(CC) -o $@ $(filter %.o,$^) $(LIB_LDFLAGS) $(LIBDL)
+
+.PHONY: turnstile turnstile-atomics
 #: turnstile  the interleaving explorer: test/turnstile/run
 turnstile: $(B)/libzeroute.so $(TURN)/turnstile
-tests: turnstile
+turnstile-atomics: turnstile $(TURN)/libzeroute.so
+tests: turnstile-atomics
