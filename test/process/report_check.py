@@ -270,10 +270,11 @@ def figures(path, json_path, text_path):
             # The tree of the same opens down to where stacks part, and adds up.
             p.click("#flame-as [data-choice=tree]")
             same("root of the tree", p.js("Number(document.querySelector('#flame-tree tr').dataset.value)"), bytes_)
-            p.js("(() => { for (let b; (b = document.querySelector('#flame-tree [aria-expanded=false]'));) b.click(); })()")
-            same("leaves of the tree", p.js("[...document.querySelectorAll('#flame-tree tr')].filter((r) => "
-                                            "!r.querySelector('button')).reduce((a, r) => a + Number(r.dataset.value), 0)"),
-                 bytes_)
+            p.js("(() => { for (let b; (b = document.querySelector('#flame-tree [aria-expanded=false]'));) "
+                 "b.click(); })()")
+            leaves = p.js("[...document.querySelectorAll('#flame-tree tr')].filter((r) => "
+                          "!r.querySelector('button')).reduce((a, r) => a + Number(r.dataset.value), 0)")
+            same("leaves of the tree", leaves, bytes_)
             p.click("#flame-as [data-choice=flame]")
         same("sizes", p.js("p.sizes.filter((s) => s[1] || s[4]).map((s) => s.slice(0, 6))"),
              [[s["size"], s["allocations"], s["bytes"], s["most_live_bytes"], s["failures"], s["reused"]]
@@ -367,4 +368,5 @@ def opens(path):
 
 
 if __name__ == "__main__":
-    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens, "figures": figures, "diff": diff}[sys.argv[1]](*sys.argv[2:])
+    {"torch": torch, "perfetto": perfetto, "page": page, "ranks": ranks, "opens": opens, "figures": figures,
+     "diff": diff}[sys.argv[1]](*sys.argv[2:])

@@ -361,7 +361,7 @@ START_TEST(run_ends_with_66_where_an_error_was_found) {
 }
 END_TEST
 
-/* The launcher names functions and lines, shows the source, counts equal errors once, and says why it ends as it does. */
+/* The launcher names lines, shows the source, counts equal errors once, and gives the reason of the exit code. */
 START_TEST(run_reports_lines_and_equal_errors_once) {
     const char *settings[] = {"LD_PRELOAD=", NULL};
     const char *argv[] = {build_path("zeroute"),

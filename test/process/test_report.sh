@@ -77,14 +77,16 @@ for rows, total in (("peak", "peak_bytes"), ("left", "never_freed_bytes"), ("all
 PYTHON
     "$zeroute" report --diff --json "$dir/made" "$dir/made" >"$dir/same.json"
     ! grep -q '"name": ".* > \|"old": [0-9]' "$dir/same.json" || { echo "a record differs from itself"; return 1; }
-    "$zeroute" report --diff --flamegraph "$dir/made" "$dir/other" | awk '{ if (NF < 3) exit 1 } END { exit NR == 0 }' ||
+    "$zeroute" report --diff --flamegraph "$dir/made" "$dir/other" |
+        awk '{ if (NF < 3) exit 1 } END { exit NR == 0 }' ||
         { echo "no folded stacks with two values"; return 1; }
     "$zeroute" report --diff --text "$dir/made" "$dir/other" >"$dir/text" || return 1
     ! LC_ALL=C.UTF-8 awk 'length > 80 { print; long = 1 } END { exit !long }' "$dir/text" || return 1
     "$zeroute" report --diff "$dir/made" 2>"$dir/err"
     same $? 2 && grep -q 'two records' "$dir/err" || return 1
     has_browser || return
-    "$zeroute" report --diff --no-open -o "$dir/diff.html" "$dir/made" "$dir/other" && $check diff "$dir/diff.html" "$dir/diff.json"
+    "$zeroute" report --diff --no-open -o "$dir/diff.html" "$dir/made" "$dir/other" &&
+        $check diff "$dir/diff.html" "$dir/diff.json"
 }
 
 # A process that allocated nothing has a record, too.

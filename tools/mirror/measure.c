@@ -129,7 +129,7 @@ static void take_line(struct zr_mirror_result *r, char *text) {
     }
 }
 
-/* Steps that the worker has printed so far, the baseline not counted. It still writes: its place in the file is left. */
+/* Steps that the worker has printed so far, without the baseline. It still writes: its place in the file is left. */
 static unsigned steps_so_far(int out) {
     char text[8192];
     ssize_t n = pread(out, text, sizeof text - 1, 0);

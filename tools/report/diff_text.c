@@ -134,7 +134,7 @@ bool zr_diff_json(FILE *out, const struct zr_report shown[2], const struct zr_di
     return zr_json_write(out, document, ZR_JSON_DIGITS, false);
 }
 
-/* --- folded stacks: "frame;frame OLD NEW", as difffolded.pl makes them --------------------------------------------- */
+/* --- folded stacks: "frame;frame OLD NEW", as difffolded.pl makes them --------------------------------- */
 
 static enum zr_diff_weight weight_called(const char *name) {
     if (strcmp(name, "leaks") == 0)

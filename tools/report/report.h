@@ -216,8 +216,8 @@ const char *zr_frame_text(const struct zr_frame *f, char *out, size_t size);
 
 /* --- names.c: what tells paths of one caller apart ----------------------------------------------------- */
 /*
- * Names every path by its caller and, where several paths have that caller, by the frames that tell them apart, outermost
- * first: "weights (model.c:12) > layer (model.c:7)". Sorts the paths once. False without memory.
+ * Names every path by its caller and, where several paths have that caller, by the frames that tell them apart,
+ * outermost first: "weights (model.c:12) > layer (model.c:7)". Sorts the paths once. False without memory.
  */
 bool zr_paths_name(struct zr_paths *p);
 
@@ -347,7 +347,7 @@ struct zr_diff {
 /* NULL without memory. Both reports must live longer. */
 struct zr_diff *zr_diff_new(const struct zr_report *was, const struct zr_report *is);
 void zr_diff_free(struct zr_diff *d);
-/* The rows that changed, what grew most first and what shrank least last; *n of them. To be freed; NULL without memory. */
+/* The rows that changed: what grew, the most first, then what shrank; *n of them. To be freed; NULL: no memory. */
 uint32_t *zr_diff_order(const struct zr_diff *d, enum zr_diff_weight by, size_t *n);
 const char *zr_diff_weight_name(enum zr_diff_weight by);
 /* diff_text.c, diff_page.c: `shown` is the old record and the new one. Each returns false if not all was written. */

@@ -77,7 +77,7 @@ static void add_libraries(struct libraries *l, const char *line) {
     }
 }
 
-/* --- lines of the source ------------------------------------------------------------------------------------------- */
+/* --- lines of the source --------------------------------------------------------------------------------- */
 
 /*
  * Opens a regular file alone: the name comes from a program's debug information, and may be anything. A name that is
@@ -195,9 +195,9 @@ static void print_error(FILE *out, struct zr_symbols *s, const struct libraries 
     }
 }
 
-/* --- equal errors -------------------------------------------------------------------------------------------------- */
+/* --- equal errors ---------------------------------------------------------------------------------------- */
 
-/* Kind and frames, without addresses, sizes and threads: frames by function and line where these are known. To be freed. */
+/* Kind and frames, without addresses, sizes and threads; frames by function and line if known. To be freed. */
 static char *key_of(struct zr_symbols *s, const struct libraries *l, const char *text) {
     struct zr_symbol symbol;
     size_t size;

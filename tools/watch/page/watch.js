@@ -18,7 +18,7 @@ const columns = [
   ["command", "Command", p => p.command, t => t],
 ];
 const asText = new Set(["command", "rank"]);
-const state = { sort: "allocated_bytes", down: true, filter: "", closed: new Set(), pid: null, machine: null };
+const state = { sort: "allocated_bytes", down: true, filter: "", closed: new Set(), pid: null, job: null, machine: null };
 
 function element(name, text, className) {
   const e = document.createElement(name);
@@ -46,8 +46,10 @@ function amount(n, what, many) {
   return n + " " + (n === 1 ? what : many);
 }
 
-function minutes(values, every) {
-  return amount(Math.max(1, Math.round(values.length * every / 60)), "minute", "minutes");
+// How long a history really is.
+function span(values, every) {
+  const s = Math.max(1, Math.round(values.length * every));
+  return s < 120 ? amount(s, "second", "seconds") : amount(Math.round(s / 60), "minute", "minutes");
 }
 
 function seconds(s) {
@@ -56,64 +58,167 @@ function seconds(s) {
     s < 1 ? (s * 1e3).toFixed(1) + " ms" : s.toFixed(1) + " s";
 }
 
-// An area over time; the scale begins at zero and ends at `most`, or at the highest value.
-function chart(values, most, height, className, label) {
-  const ns = "http://www.w3.org/2000/svg", svg = document.createElementNS(ns, "svg");
-  const n = values.length, top = Math.max(most || 0, 1, ...values);
-  const at = i => (n > 1 ? 100 * i / (n - 1) : 100).toFixed(2) + "," + (30 - 29 * values[i] / top).toFixed(2);
-  const points = values.map((_, i) => at(i)).join(" ");
-  svg.setAttribute("viewBox", "0 0 100 30");
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("height", height);
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", label);
-  if (className) svg.setAttribute("class", className);
-  for (const [kind, text] of [["polygon", "0,30 " + points + " 100,30"], ["polyline", points]]) {
-    const shape = document.createElementNS(ns, kind);
-    shape.setAttribute("points", n ? text : "");
-    shape.setAttribute("class", kind === "polygon" ? "area" : "edge");
-    svg.append(shape);
+// --- charts: stacked areas over the same time, as wide as the page ------------------------------------------------
+
+const SVG = "http://www.w3.org/2000/svg", LEFT = 70, RIGHT = 12, COLOURS = 10;
+
+function shape(kind, attributes, text) {
+  const e = document.createElementNS(SVG, kind);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  if (text !== undefined) e.textContent = text;
+  return e;
+}
+
+// Powers of two up to `most`, four or so.
+function ticks(most) {
+  const step = 2 ** Math.ceil(Math.log2(Math.max(1, most / 4))), at = [];
+  for (let v = step; v <= most; v += step) at.push(v);
+  return at;
+}
+
+function clock(m, back) {
+  return new Date(1000 * (m.time - back)).toLocaleTimeString();
+}
+
+/*
+ * layers: [{name, colour, values, open}] from the bottom up, each ending now; lines: [{name, value}] across.
+ * n: how many values the axis has; `times`: whether the axis is drawn below.
+ */
+function chart(m, layers, lines, n, height, times, label) {
+  const width = Math.max(320, document.getElementById("charts").clientWidth || innerWidth - 32);
+  const foot = times ? 20 : 6, bottom = height - foot, every = m.history_seconds || 1;
+  const at = (values, i) => values[i - (n - values.length)] || 0;
+  const sums = Array.from({ length: n }, (_, i) => layers.reduce((sum, l) => sum + at(l.values, i), 0));
+  const most = Math.max(0, ...sums), used = most || Math.max(0, ...lines.map(l => l.value)) || 1;
+  const near = lines.filter(l => l.value <= 3 * used); // one that is far above would flatten everything
+  const top = Math.max(used, ...near.map(l => l.value)) * 1.04;
+  const x = i => LEFT + (n > 1 ? i / (n - 1) : 1) * (width - LEFT - RIGHT), y = v => bottom - v / top * (bottom - 14);
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": label });
+  for (const v of most || lines.length ? ticks(top) : []) {
+    svg.append(shape("line", { class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(v), y2: y(v) }),
+      shape("text", { x: LEFT - 6, y: y(v) + 4, "text-anchor": "end" }, bytes(v)));
+  }
+  svg.append(shape("line", { class: "axis", x1: LEFT, x2: width - RIGHT, y1: bottom, y2: bottom }),
+    shape("text", { x: LEFT - 6, y: bottom + 4, "text-anchor": "end" }, "0"));
+  const floor = new Array(n).fill(0);
+  for (const l of layers) {
+    const low = floor.slice();
+    for (let i = 0; i < n; i++) floor[i] += at(l.values, i);
+    const up = floor.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`);
+    const down = low.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).reverse();
+    const area = shape("path", { d: n ? `M${up.join("L")}L${down.join("L")}Z` : "", fill: l.colour, "data-layer": l.name });
+    area.append(shape("title", {}, l.name));
+    if (l.open) {
+      area.setAttribute("class", "open");
+      area.onclick = l.open;
+    }
+    svg.append(area);
+  }
+  for (const l of near) {
+    svg.append(shape("line", { class: l.kind, x1: LEFT, x2: width - RIGHT, y1: y(l.value), y2: y(l.value) }),
+      shape("text", { class: l.kind, x: width - RIGHT - 4, y: y(l.value) - 4, "text-anchor": "end" }, `${l.name} ${bytes(l.value)}`));
+  }
+  for (let i = 0; times && i <= 4; i++) {
+    const back = (n - 1) * every * (1 - i / 4);
+    svg.append(shape("text", { x: LEFT + i / 4 * (width - LEFT - RIGHT), y: height - 4,
+      "text-anchor": i === 0 ? "start" : i === 4 ? "end" : "middle" }, i === 4 ? clock(m, 0) : clock(m, back)));
   }
   return svg;
 }
 
-function panel(title, figures, bar, picture, under) {
-  const card = element("div", undefined, "card"), line = element("div", undefined, "figures");
-  card.append(element("b", title));
-  if (bar) {
-    const frame = element("div", undefined, "bar");
-    for (const [kind, part] of bar) {
-      const piece = element("span", undefined, kind);
-      piece.style.width = Math.min(100, 100 * part) + "%";
-      frame.append(piece);
-    }
-    card.append(frame);
-  }
-  for (const text of figures) line.append(element("span", text));
-  card.append(line, picture, element("div", under, "dim under"));
-  return card;
+const colour = i => `var(--c${i % COLOURS})`;
+
+// What is one to a reader: a job with all its ranks, or a process that is in none.
+function owners(m) {
+  const list = m.jobs.filter(j => j.pids.length > 1).map(j => ({ name: "job " + j.job + (j.job_name ? ` (${j.job_name})` : ""), job: j,
+    processes: m.processes.filter(p => p.job === j.job && p.uid === j.uid) }));
+  const inJob = new Set(list.flatMap(o => o.processes));
+  for (const p of m.processes) if (!inJob.has(p)) list.push({ name: `${p.pid} ${p.command}`, processes: [p] });
+  list.forEach((o, i) => {
+    o.colour = colour(i);
+    o.open = () => (o.job ? openJob(o.job) : open(o.processes[0].pid));
+  });
+  return list;
 }
 
-function drawCards(m) {
-  const list = [], host = m.host;
-  const figures = ["available " + bytes(host.mem_available_bytes) + " of " + bytes(host.mem_total_bytes)];
-  if (host.mirror_bytes !== undefined) figures.push("mirror " + bytes(host.mirror_bytes));
-  else figures.push("this kernel has no GPUActive");
-  const used = host.mem_total_bytes ? 1 - host.mem_available_bytes / host.mem_total_bytes : 0;
-  list.push(panel("Host memory", figures, [["others", used]],
-    chart(host.mirror_history, 0, 40, "mirror", "mirror over the last hour"),
-    "mirror, the last " + minutes(host.mirror_history, m.history_seconds)));
-  for (const c of m.cards) {
-    const held = c.used_by_zeroute_bytes + c.used_by_others_bytes;
-    const total = c.vram_bytes || Math.max(held, 1);
-    list.push(panel(c.device + (c.driver ? " (" + c.driver + ")" : ""),
-      ["used " + bytes(held) + (c.vram_bytes ? " of " + bytes(c.vram_bytes) : ""),
-        "ours " + bytes(c.used_by_zeroute_bytes), "others " + bytes(c.used_by_others_bytes), "GTT " + bytes(c.gtt_bytes)],
-      [["ours", c.used_by_zeroute_bytes / total], ["others", c.used_by_others_bytes / total]],
-      chart(c.history, c.vram_bytes, 40, "", "memory in use over the last hour"),
-      "memory in use, the last " + minutes(c.history, m.history_seconds)));
+// Which part of what a process holds is on a card: as its blocks are spread now.
+function shareOf(m, p, card) {
+  const accounts = (p.accounts || []).filter(a => a.block_bytes || a.vram_bytes);
+  const held = a => a.block_bytes || a.vram_bytes || 0;
+  if (accounts.length) {
+    const all = accounts.reduce((sum, a) => sum + held(a), 0);
+    return accounts.filter(a => a.device === card.device).reduce((sum, a) => sum + held(a), 0) / all;
   }
-  document.getElementById("cards").replaceChildren(...list);
+  const ours = m.cards.reduce((sum, c) => sum + c.used_by_zeroute_bytes, 0);
+  return ours ? card.used_by_zeroute_bytes / ours : 1 / m.cards.length;
+}
+
+function sumOf(histories, n) {
+  const sum = new Array(n).fill(0);
+  for (const [values, part] of histories) values.forEach((v, i) => { sum[n - values.length + i] += v * part; });
+  return sum;
+}
+
+// The lowest limit that a process on the card was given.
+function limitOf(m, card) {
+  const units = { B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3, TiB: 1024 ** 4 };
+  const limits = m.processes.filter(p => shareOf(m, p, card) > 0).map(p => (p.settings || "").match(/(?:^|,)limit:([0-9.]+)(%|[KMGT]?i?B?)/))
+    .filter(Boolean).map(([, n, unit]) => (unit === "%" ? n / 100 * (card.vram_bytes || 0) : n * (units[unit] || 1))).filter(v => v > 0);
+  return limits.length ? Math.min(...limits) : 0;
+}
+
+function cardLayers(m, card, list, n) {
+  const layers = list.map(o => ({ name: o.name, colour: o.colour, open: o.open,
+    values: sumOf(o.processes.map(p => [p.history, shareOf(m, p, card)]), n) })).filter(l => l.values.some(v => v > 0));
+  const known = sumOf(layers.map(l => [l.values, 1]), n);
+  const rest = card.history.map((v, i) => Math.max(0, v - known[n - card.history.length + i]));
+  if (rest.some(v => v > 0)) layers.push({ name: "others, and what drivers hold", colour: "var(--others)", values: rest });
+  return layers;
+}
+
+function heading(title, figures, bad) {
+  const line = element("div", undefined, "figures");
+  line.append(element("b", title));
+  for (const text of figures) line.append(element("span", text));
+  if (bad) line.append(element("span", bad, "bad"));
+  return line;
+}
+
+function cardName(c) {
+  return [c.model, c.device].filter(Boolean).join(", ") + (c.driver ? ` (${c.driver})` : "");
+}
+
+function drawCharts(m) {
+  const host = m.host, list = owners(m), every = m.history_seconds || 1;
+  const histories = [host.mirror_history, ...m.cards.map(c => c.history), ...m.processes.map(p => p.history)];
+  const n = Math.max(1, ...histories.map(h => h.length)), longest = histories.reduce((a, b) => (b.length > a.length ? b : a), []);
+  const parts = [];
+  for (const c of m.cards) {
+    const held = c.used_by_zeroute_bytes + c.used_by_others_bytes, limit = limitOf(m, c);
+    const lines = [];
+    if (c.vram_bytes) lines.push({ name: "full", kind: "full", value: c.vram_bytes });
+    if (limit) lines.push({ name: "limit", kind: "limit", value: limit });
+    parts.push(heading(cardName(c), ["used " + bytes(held) + (c.vram_bytes ? " of " + bytes(c.vram_bytes) : ""),
+      "ours " + bytes(c.used_by_zeroute_bytes), "others " + bytes(c.used_by_others_bytes), "GTT " + bytes(c.gtt_bytes)],
+    c.full ? "full" : ""), chart(m, cardLayers(m, c, list, n), lines, n, 150, false, `memory in use on ${c.device}, by job`));
+  }
+  const figures = ["available " + bytes(host.mem_available_bytes) + " of " + bytes(host.mem_total_bytes),
+    host.mirror_bytes !== undefined ? "mirror " + bytes(host.mirror_bytes) : "the mirror is not known here"];
+  parts.push(heading("Host memory", figures),
+    chart(m, [{ name: "mirror of device memory", colour: "var(--mirror)", values: host.mirror_history }], [], n, 110, true,
+      "host memory that mirrors device memory"));
+  const key = element("div", undefined, "key");
+  for (const o of list.slice(0, 24)) {
+    const b = element("button", undefined, "link"), box = element("i", undefined, "swatch");
+    box.style.background = o.colour;
+    b.append(box, o.name);
+    b.onclick = o.open;
+    key.append(b);
+  }
+  const spread = m.processes.some(p => (p.accounts || []).filter(a => a.block_bytes).length > 1);
+  parts.push(key, element("p", `The last ${span(longest, every)}, a value every ${amount(every, "second", "seconds")}: the highest in it.` +
+    (spread ? " Processes on several cards are split as their blocks are spread now." : "") + " Click an area for its job or process.", "dim under"));
+  document.getElementById("charts").replaceChildren(...parts);
 }
 
 function drawHeads() {
@@ -193,7 +298,8 @@ function draw() {
   status.textContent = amount(m.processes.length, "process", "processes") + ", " + amount(m.jobs.length, "job", "jobs") + ", " +
     new Date(1000 * m.time).toLocaleTimeString() + (m.unreadable ? ", " + m.unreadable + " not readable" : "");
   status.className = "";
-  drawCards(m);
+  drawCharts(m);
+  drawJob(m);
   drawHeads();
   drawRows(m);
 }
@@ -208,6 +314,33 @@ function fill(id, heads, rows) {
   }));
 }
 
+// A job: its ranks above each other, and each of them to open.
+function drawJob(m) {
+  const j = state.job && m.jobs.find(x => x.job === state.job.job && x.uid === state.job.uid);
+  document.getElementById("job").hidden = !j;
+  if (!j) return;
+  const ranks = m.processes.filter(p => p.job === j.job && p.uid === j.uid);
+  const n = Math.max(1, ...ranks.map(p => p.history.length));
+  document.getElementById("job-title").textContent = "Job " + j.job + (j.job_name ? ` (${j.job_name})` : "");
+  document.getElementById("job-line").textContent = [amount(ranks.length, "process", "processes"), "in use " + bytes(j.allocated_bytes),
+    "reserved " + bytes(j.reserved_bytes), "mirror " + bytes(j.mirror_bytes), count(j.failures) + " failed",
+    "the last " + span(ranks.reduce((a, p) => (p.history.length > a.length ? p.history : a), []), m.history_seconds)].join(", ");
+  document.getElementById("job-chart").replaceChildren(chart(m, ranks.map((p, i) => ({ name: `rank ${p.rank || "?"}, ${p.pid}`,
+    colour: colour(i), values: p.history, open: () => open(p.pid) })), [], n, 170, true, "device memory of the job, by rank"));
+  fill("job-processes", ["Rank", "PID", "In use", "Peak", "Mirror", "Failed", "Command"], ranks.map(p => [p.rank || "-", p.pid,
+    bytes(p.allocated_bytes), bytes(p.peak_bytes), bytes(p.mirror_bytes), count(p.failures), p.command]));
+  [...document.querySelectorAll("#job-processes tr")].slice(1).forEach((tr, i) => {
+    tr.className = "process";
+    tr.onclick = () => open(ranks[i].pid);
+  });
+}
+
+function openJob(j) {
+  state.job = j;
+  draw();
+  document.getElementById("job").scrollIntoView({ block: "nearest" });
+}
+
 function drawDetail(p, every) {
   const f = p.fields || {}, entries = new Map(), callers = [];
   for (const [name, value] of Object.entries(f)) {
@@ -220,9 +353,10 @@ function drawDetail(p, every) {
   document.getElementById("detail-line").textContent = [p.job && "job " + p.job, p.rank && "rank " + p.rank,
     p.namespace && p.namespace + "/" + p.pod, p.container && "container " + p.container,
     "in use " + bytes(p.allocated_bytes), "peak " + bytes(p.peak_bytes),
-    "the last " + minutes(p.history, every)].filter(Boolean).join(", ");
-  document.getElementById("detail-chart").replaceChildren(
-    chart(p.history, 0, 120, "", "device memory of the process in use"));
+    "the last " + span(p.history, every)].filter(Boolean).join(", ");
+  document.getElementById("detail-chart").replaceChildren(chart(state.machine,
+    [{ name: "in use", colour: "var(--c0)", values: p.history }], [{ name: "peak", kind: "limit", value: p.peak_bytes }],
+    Math.max(1, p.history.length), 150, true, "device memory of the process in use"));
   fill("entries", ["Entry point", "Calls", "Failed", "p50", "p99", "Max"],
     [...entries].sort((a, b) => b[1] - a[1]).map(([e, n]) => [e, count(n), count(f["failures." + e] || 0),
       ...["p50", "p99", "max"].map(q => seconds((f["latency." + e + "." + q + "_ns"] || 0) / 1e9))]));
@@ -257,6 +391,7 @@ async function look() {
   try {
     state.machine = await ask("api/v1/machine");
     draw();
+    document.body.dataset.ready = "yes";
     await showDetail();
   } catch (e) {
     const status = document.getElementById("summary");
@@ -272,6 +407,11 @@ document.getElementById("close").onclick = () => {
   history.replaceState(null, "", location.pathname);
   showDetail();
 };
+document.getElementById("close-job").onclick = () => {
+  state.job = null;
+  draw();
+};
+addEventListener("resize", draw);
 document.onkeydown = e => { if (e.key === "Escape") document.getElementById("close").onclick(); };
 // A process can be linked to: /#pid=4711
 const linked = location.hash.match(/^#pid=([0-9]{1,7})$/);
