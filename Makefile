@@ -179,6 +179,15 @@ $(B)/test/gap/libur_adapter_level_zero_v2.so.0 $(B)/test/gap/libstranger.so: tes
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -ldl
 
+# A runtime with its adapters inside: known by its name, by an export, by a string; and a library that is none.
+SWALLOWED := $(addprefix $(B)/test/swallowed/,libsycl.so.9 libexporting.so libholding.so libplain.so)
+$(B)/test/swallowed/libexporting.so: SWALLOWED_AS = -DBY_EXPORT
+$(B)/test/swallowed/libholding.so: SWALLOWED_AS = -DBY_STRING
+$(SWALLOWED): test/process/swallowed.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 $(CFLAGS) $(SWALLOWED_AS) -fPIC -shared -Wl,-soname,$(@F) $< -o $@ -ldl
+PROG_LDFLAGS_swallow := -Wl,--as-needed
+
 # A second driver in one process: the same one under another name.
 $(B)/test/process/libze_simtwo.so: $(SIM_OBJ)
 	@mkdir -p $(@D)
@@ -201,7 +210,7 @@ $(B)/test/driver/%: test/driver/prog_%.c
 	$(CC) $(BASE) -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
 #: tests      builds what the suites need, and runs none
-tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
+tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWED) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
   $(PROG_BIN) $(PLIB_BIN) $(PROC_BIN) $(B)/test/process/libze_simtwo.so $(B)/test/process/libze_simodd.so
 
 include test/turnstile/turnstile.mk

@@ -21,6 +21,8 @@ static inline bool zr_checks(enum zr_value what) {
 }
 
 /* --- checked.c: what policy/ tells us ----------------------------------------------------------------------------- */
+/* Whether a SYCL runtime pools no blocks, so that each of them is seen: a variable that it read in time says so. */
+bool zr_check_pool_is_off(void);
 /* How much to reserve for a request: room for a red zone is added where possible. */
 size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
 /* A block was handed out; b may be NULL. Plain: its descriptor has no extension. release() gives it to the driver. */

@@ -15,15 +15,34 @@ enum {
     MOST_LOG2 = 44
 };
 
+#define POOL_OFF "UR_L0_DISABLE_USM_ALLOCATOR"
+
+static bool too_late; /* an adapter was loaded before its pool was switched off */
+
+/* An adapter that is loaded: as a library of its own, or inside another one. */
+static bool is_adapter(const struct zr_elf *elf, void *unused) {
+    (void)unused;
+    return zr_who_is(elf) == ZR_WHO_RUNTIME && zr_who_holds_adapter(elf);
+}
+
 /*
  * A runtime's pool would hide small blocks: a variable switches it off. The adapter reads it when it is loaded, so it
- * must be set before main. Costs every process one look at its environment.
+ * must be set before main; an adapter that is linked to the program has read it even before that. Costs every process
+ * one look at its environment.
  */
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF"), *check = conf ? strstr(conf, "check:") : NULL;
 
-    if (check && strncmp(check, "check:none", 10) != 0)
-        setenv("UR_L0_DISABLE_USM_ALLOCATOR", "1", 0);
+    if (!check || strncmp(check, "check:none", 10) == 0 || secure_getenv(POOL_OFF))
+        return;
+    setenv(POOL_OFF, "1", 0);
+    too_late = zr_elf_each(is_adapter, NULL) == ZR_LIST_FOUND;
+}
+
+bool zr_check_pool_is_off(void) {
+    const char *off = secure_getenv(POOL_OFF);
+
+    return off && strcmp(off, "0") != 0 && !too_late;
 }
 
 static bool is_memory(enum zr_kind kind) {

@@ -29,11 +29,11 @@ static uint32_t found;             /* atomic */
 
 /* All fields appear with the first block, so that a reader finds zeros rather than nothing. */
 static void publish(void) {
-    const char *set = getenv("UR_L0_DISABLE_USM_ALLOCATOR");
+    const char *pool = "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1";
 
-    zr_text(ZR_T_CHECK, set && strcmp(set, "0") != 0
-                            ? "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen"
-                            : "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1");
+    if (zr_check_pool_is_off())
+        pool = "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen";
+    zr_text(ZR_T_CHECK, pool);
     for (unsigned i = 0; i < ZR_FOUND; i++)
         __atomic_store_n(&field[i], zr_named(finding[i].field, "", finding[i].help) + 1, __ATOMIC_RELEASE);
 }

@@ -132,11 +132,10 @@ static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *
 }
 
 void zr_policy_free_above(struct zr_op *op, const void *ptr) {
-    const char *off = zr_checking() ? secure_getenv("UR_L0_DISABLE_USM_ALLOCATOR") : NULL;
     uint64_t word = 0;
     struct zr_block *b;
 
-    if (!ptr || !off || strcmp(off, "0") == 0 || zr_exiting())
+    if (!ptr || !zr_checking() || !zr_check_pool_is_off() || zr_exiting())
         return;
     b = zr_map_around(ptr, &word);
     if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base == (uintptr_t)ptr)

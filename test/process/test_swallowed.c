@@ -1,0 +1,95 @@
+/*
+ * A runtime that has its adapters, and a static Level Zero loader, inside itself is a runtime all the same: known by its
+ * name, by what it exports, or by what its adapter's code holds. On the simulated GPU; on every real loader it is a row
+ * of test/sycl/matrix.
+ */
+#include "child.h"
+#include "suite.h"
+
+static const char *const libraries[] = {"test/swallowed/libsycl.so.9", "test/swallowed/libexporting.so",
+                                        "test/swallowed/libholding.so"};
+static const char *const confs[] = {"ZEROUTE_CONF=stats:on", "ZEROUTE_CONF=route:pool", "ZEROUTE_CONF=route:native",
+                                    "ZEROUTE_CONF=route:native,cache:on,cache_host:on"};
+enum { LIBRARIES = 3, CONFS = 4 };
+
+static struct child *swallow(const char *library, const char *part, const char *conf) {
+    const char *settings[] = {sim_driver(), "ZE_SIMGPU=devices:1", conf, NULL};
+    const char *argv[] = {"swallow", build_path(library), part, NULL};
+
+    return child_run(settings, argv);
+}
+
+START_TEST(what_adapter_v1_frees_is_not_reused_at_once) {
+    struct child *c = swallow(libraries[_i / CONFS], "v1", confs[_i % CONFS]);
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "cache.hits"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_adapter_v2_frees_is_waited_for_by_the_driver) {
+    struct child *c = swallow(libraries[_i / CONFS], "v2", confs[_i % CONFS]);
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "cache.hits"), 0);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(its_host_memory_is_not_reused_and_that_is_said) {
+    struct child *c = swallow(libraries[_i], "host", "ZEROUTE_CONF=route:native,cache:on,cache_host:on");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "cache.hits"), 0);
+    ck_assert_msg(strstr(c->out, "cache_host:on has no effect"), "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_it_keeps_to_the_end_is_no_leak) {
+    struct child *c = swallow(libraries[_i], "leak", "ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "left.blocks"), 0);
+    ck_assert_uint_eq(child_count(c, "left.runtime_blocks"), 2);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(what_its_loader_lacks_is_answered_twice) {
+    struct child *c = swallow(libraries[_i], "missing", "ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    child_free(c);
+}
+END_TEST
+
+/* The same program on a library that is no runtime: its blocks are reused, and what it keeps is a leak. */
+START_TEST(another_library_is_no_runtime) {
+    struct child *c = swallow("test/swallowed/libplain.so", "v1", "ZEROUTE_CONF=stats:on");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "cache.hits"), 3);
+    child_free(c);
+    c = swallow("test/swallowed/libplain.so", "leak", "ZEROUTE_CONF=preset:observe");
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "left.blocks"), 2);
+    child_free(c);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("swallowed");
+    TCase *t = tcase_create("runtime");
+
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, what_adapter_v1_frees_is_not_reused_at_once, 0, LIBRARIES * CONFS);
+    tcase_add_loop_test(t, what_adapter_v2_frees_is_waited_for_by_the_driver, 0, LIBRARIES * CONFS);
+    tcase_add_loop_test(t, its_host_memory_is_not_reused_and_that_is_said, 0, LIBRARIES);
+    tcase_add_loop_test(t, what_it_keeps_to_the_end_is_no_leak, 0, LIBRARIES);
+    tcase_add_loop_test(t, what_its_loader_lacks_is_answered_twice, 0, LIBRARIES);
+    tcase_add_test(t, another_library_is_no_runtime);
+    suite_add_tcase(suite, t);
+    return run_suite(suite);
+}
