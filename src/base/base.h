@@ -207,6 +207,27 @@ const char *zr_printable(char *text);
 /* Parses a decimal number after blanks; UINT64_MAX if there is none. */
 uint64_t zr_number(const char *s);
 
+/* --- descriptor.c: our descriptors, in a process that does not know of them --------------------------------------- */
+struct zr_descriptor {
+    int fd; /* -1: none */
+    uint64_t device, inode;
+};
+#define ZR_NO_DESCRIPTOR ((struct zr_descriptor){.fd = -1})
+/*
+ * Takes a descriptor that was just opened, or -1. One that is kept is moved above the numbers that programs expect to
+ * get or dup over, and never has the number of a standard stream; one that is borrowed is closed soon. None, with
+ * errno, if that cannot be.
+ */
+struct zr_descriptor zr_descriptor_keep(int fd);
+struct zr_descriptor zr_descriptor_borrow(int fd);
+/*
+ * Whether it still leads to the file that it was opened for; else errno is EBADF, and what is there is the program's
+ * own. Asked before every fallocate, write, lock and close. One system call.
+ */
+bool zr_descriptor_is_ours(const struct zr_descriptor *d);
+/* Closes it, unless it is the program's own by now. Preserves errno. */
+void zr_descriptor_close(struct zr_descriptor *d);
+
 /* --- directory.c: the directory of this user in /dev/shm ---------------------------------------------------------- */
 /*
  * Opens it, or makes it, and writes its path. The descriptor serves openat() and its kin, and the caller closes it. A

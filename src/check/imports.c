@@ -28,7 +28,8 @@ static struct import {
 static struct zr_handle_id freed[FREED]; /* the last ones: facts about others are forgotten */
 static unsigned frees;
 static struct zr_lock lock;
-static int file = -1; /* never closed once there are locks on it: closing would release them */
+static struct zr_descriptor file = {.fd = -1}; /* never closed once there are locks on it: that would release them */
+static bool file_lost;                         /* the program has closed it, and with it all locks are gone */
 
 /*
  * The file is the one behind the descriptor at the start of the handle, in the process that owns it: a driver reuses
@@ -48,6 +49,19 @@ static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle, int owner) {
                                  zr_hash_bytes(&rest, sizeof rest) ^ zr_hash_bytes(&s.stx_ino, sizeof s.stx_ino)};
 }
 
+/* Whether facts can be told. If the program has closed our file, what is known elsewhere of this process is gone. */
+static bool file_is_there(void) {
+    if (file.fd < 0)
+        return false;
+    if (zr_descriptor_is_ours(&file))
+        return true;
+    file = ZR_NO_DESCRIPTOR;
+    file_lost = true;
+    zr_warn("check: the program has closed a descriptor of zeroute: what other processes do with IPC handles is no "
+            "longer seen");
+    return false;
+}
+
 /*
  * Sets (F_RDLCK) or clears (F_UNLCK) a fact and returns 0; or queries it (F_WRLCK) and returns another process for
  * which it is true, 0 if that is in another PID namespace. -1 if there is none or on failure.
@@ -55,9 +69,11 @@ static struct zr_handle_id id_of(const ze_ipc_mem_handle_t *handle, int owner) {
 static int fact_is(uint64_t id, enum fact fact, short type) {
     struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)((id >> 4) * FACTS + fact), .l_len = 1};
 
-    if (fcntl(file, type == F_WRLCK ? F_GETLK : F_SETLK, &l) != 0)
+    if (!file_is_there() || fcntl(file.fd, type == F_WRLCK ? F_GETLK : F_SETLK, &l) != 0)
         return -1;
-    return type != F_WRLCK ? 0 : l.l_type == F_UNLCK ? -1 : l.l_pid;
+    if (type != F_WRLCK)
+        return 0;
+    return l.l_type == F_UNLCK ? -1 : l.l_pid;
 }
 
 /* The directory is the user's alone: nobody else has put a file there. */
@@ -65,14 +81,14 @@ static void open_file(void) {
     char path[64];
     int directory;
 
-    if (file >= 0)
+    if (file.fd >= 0 || file_lost)
         return;
     directory = zr_directory(path, sizeof path);
     if (directory >= 0) {
-        file = openat(directory, "check", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        file = zr_descriptor_keep(openat(directory, "check", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         close(directory);
     }
-    if (file < 0)
+    if (file.fd < 0)
         zr_warn("check: cannot use %s/check: what other processes do with IPC handles is not seen", path);
 }
 
@@ -276,5 +292,6 @@ void zr_imports_end(void) {
 /* Locks are not inherited. The descriptor may be shared with the parent: it is left alone. */
 void zr_imports_fork_child(void) {
     memset(imports, 0, sizeof imports);
-    file = -1;
+    file = ZR_NO_DESCRIPTOR;
+    file_lost = false;
 }

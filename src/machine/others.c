@@ -33,10 +33,10 @@ static bool is_others(const char *name) {
 enum life { DEAD, BEING_MADE, LIVE };
 
 /* A segment is made first, then locked, then complete. *writer: who holds the lock. */
-static enum life life_of(int fd, struct zeroute_segment_header *h, int *writer) {
+static enum life life_of(const struct zr_descriptor *segment, struct zeroute_segment_header *h, int *writer) {
     struct flock held = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    bool complete = pread(fd, h, sizeof *h, 0) == sizeof *h && h->magic == ZEROUTE_SEGMENT_MAGIC;
-    bool locked = fcntl(fd, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
+    bool complete = pread(segment->fd, h, sizeof *h, 0) == sizeof *h && h->magic == ZEROUTE_SEGMENT_MAGIC;
+    bool locked = fcntl(segment->fd, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
 
     *writer = held.l_pid;
     if (!locked)
@@ -44,8 +44,8 @@ static enum life life_of(int fd, struct zeroute_segment_header *h, int *writer) 
     return complete ? LIVE : BEING_MADE;
 }
 
-static int open_segment(int directory, const char *name) {
-    return openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+static struct zr_descriptor open_segment(int directory, const char *name) {
+    return zr_descriptor_borrow(openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
 /* --- announcements ------------------------------------------------------------------------------------------------ */
@@ -58,17 +58,18 @@ struct look {
 
 static enum life look_at(const struct look *l, int directory, const char *name) {
     struct zeroute_segment_claim claims[ZR_DEVICES];
+    struct zr_descriptor segment = open_segment(directory, name);
     struct zeroute_segment_header h;
-    int writer, fd = open_segment(directory, name);
     enum life life;
+    int writer;
 
-    if (fd < 0)
+    if (segment.fd < 0)
         return DEAD;
-    life = life_of(fd, &h, &writer);
+    life = life_of(&segment, &h, &writer);
     if (life == LIVE && h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims &&
-        pread(fd, claims, sizeof claims, (off_t)(h.globals_offset + h.claims)) == sizeof claims)
+        pread(segment.fd, claims, sizeof claims, (off_t)(h.globals_offset + h.claims)) == sizeof claims)
         l->see(&h, claims, l->arg);
-    close(fd);
+    zr_descriptor_close(&segment);
     return life;
 }
 
@@ -152,25 +153,30 @@ struct search {
     char path[128];
 };
 
+/* The path by which a segment was opened. */
+static void read_path(const struct zr_descriptor *segment, char *out, size_t size) {
+    char link[32];
+    ssize_t n;
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", segment->fd);
+    n = readlink(link, out, size - 1);
+    out[n > 0 ? n : 0] = '\0';
+}
+
 /* A segment belongs to the process that holds its lock, whatever number is in its name. Returns false if found. */
 static bool search_segment(int directory, const char *name, void *arg) {
     struct search *s = arg;
+    struct zr_descriptor segment = is_others(name) ? open_segment(directory, name) : ZR_NO_DESCRIPTOR;
     struct zeroute_segment_header h;
-    int writer = 0, fd = is_others(name) ? open_segment(directory, name) : -1;
+    int writer = 0;
     bool found;
 
-    if (fd < 0)
+    if (segment.fd < 0)
         return true;
-    found = life_of(fd, &h, &writer) == LIVE && writer == s->pid;
-    if (found) {
-        char link[32];
-        ssize_t n;
-
-        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-        n = readlink(link, s->path, sizeof s->path - 1);
-        s->path[n > 0 ? n : 0] = '\0';
-    }
-    close(fd);
+    found = life_of(&segment, &h, &writer) == LIVE && writer == s->pid;
+    if (found)
+        read_path(&segment, s->path, sizeof s->path);
+    zr_descriptor_close(&segment);
     return !found;
 }
 

@@ -203,7 +203,7 @@ static bool stop(const char *why) {
 }
 
 /* Pages of the file, or NULL with errno. Beyond RLIMIT_FSIZE the kernel would send a signal. */
-static void *map_part(int fd, uint64_t offset, size_t size) {
+static void *map_part(const struct zr_descriptor *file, uint64_t offset, size_t size) {
     struct rlimit most;
     void *p;
 
@@ -211,12 +211,14 @@ static void *map_part(int fd, uint64_t offset, size_t size) {
         errno = EFBIG;
         return NULL;
     }
+    if (!zr_descriptor_is_ours(file))
+        return NULL;
     do
-        errno = posix_fallocate(fd, (off_t)offset, (off_t)size);
+        errno = posix_fallocate(file->fd, (off_t)offset, (off_t)size);
     while (errno == EINTR);
     if (errno)
         return NULL;
-    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, (off_t)offset);
+    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file->fd, (off_t)offset);
     if (p == MAP_FAILED)
         return NULL;
     madvise(p, size, MADV_DONTFORK); /* a child must not write to it */
@@ -240,14 +242,13 @@ static void describe_thread(uint32_t number) {
 /* About 20 us, once in a thousand events. */
 static ZR_COLD bool next_chunk(void) {
     uint64_t offset = __atomic_fetch_add(&end_of_file, CHUNK, __ATOMIC_RELAXED);
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    bool gone = fd < 0 || !is_our_file(fd);
+    struct zr_descriptor file = zr_descriptor_keep(open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    bool gone = file.fd < 0 || !is_our_file(file.fd);
     bool is_new = !zr_thread.record.number;
-    struct zeroute_record_chunk *c = gone ? NULL : map_part(fd, offset, CHUNK);
+    struct zeroute_record_chunk *c = gone ? NULL : map_part(&file, offset, CHUNK);
     int error = errno;
 
-    if (fd >= 0)
-        close(fd);
+    zr_descriptor_close(&file);
     if (!c)
         return stop(gone ? "it is gone, or cannot be opened any more" : strerror(error));
     zr_thread_attend();
@@ -319,7 +320,7 @@ static void fill_header(struct zeroute_record_header *h) {
 }
 
 /* Overwrites nothing: if the file exists, .PID is appended to the name, then .PID.2 and so on. */
-static int open_file(void) {
+static struct zr_descriptor open_file(void) {
     size_t n = strlen(path);
     int fd = -1;
 
@@ -332,26 +333,26 @@ static int open_file(void) {
     }
     if (fd >= 0 && path[n] && !secure_getenv("ZEROUTE_RUN"))
         zr_warn("record: %.*s exists: this process is recorded in %s", (int)n, path, path);
-    return fd;
+    return zr_descriptor_keep(fd);
 }
 
 static bool make_file(void) {
+    struct zr_descriptor file;
     const char *why = NULL;
-    int fd;
 
     if (!name_file())
         return stop("the name is too long");
-    fd = open_file();
-    if (fd < 0)
+    file = open_file();
+    if (file.fd < 0)
         return stop(strerror(errno));
-    header = map_part(fd, 0, HEADER);
+    header = map_part(&file, 0, HEADER);
     if (header) {
         fill_header(header);
     } else {
         why = strerror(errno);
         unlink(path);
     }
-    close(fd);
+    zr_descriptor_close(&file);
     end_of_file = HEADER;
     return !why || stop(why);
 }

@@ -26,7 +26,7 @@ _Static_assert(sizeof(struct zeroute_segment_header) <= PAGE, "the header is one
 _Static_assert(sizeof(struct zeroute_segment_control) <= PAGE, "and so are requests");
 _Static_assert(sizeof(struct zr_shard) % 4096 == 0, "shards are reserved page by page");
 
-struct zr_segment zr_segment = {.fd = -1};
+struct zr_segment zr_segment = {.file.fd = -1};
 static struct zr_lock describe_lock;
 static uint32_t fields_reserved; /* how many of the table have pages behind them */
 
@@ -103,29 +103,22 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
 }
 
 bool zr_segment_reserve(const void *start, size_t size) {
-    size_t from = (size_t)((const char *)start - (const char *)zr_segment.header) / PAGE * PAGE;
-    size_t to = PAGES((size_t)((const char *)start - (const char *)zr_segment.header) + size);
-    int e;
-    while ((e = fallocate(zr_segment.fd, 0, (off_t)from, (off_t)(to - from))) && errno == EINTR)
-        ;
-    return e == 0;
-}
+    size_t at = (size_t)((const char *)start - (const char *)zr_segment.header);
+    size_t from = at / PAGE * PAGE, to = PAGES(at + size);
+    int failed;
 
-/* Moves a descriptor away from the low numbers that programs expect to get or dup over. */
-static int move_high(int fd) {
-    struct rlimit limit = {.rlim_cur = 256};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    int floor = limit.rlim_cur > 900 ? 800 : (int)(limit.rlim_cur / 2);
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, floor);
-    if (high < 0)
-        return fd;
-    close(fd);
-    return high;
+    if (!zr_descriptor_is_ours(&zr_segment.file))
+        return false;
+    do
+        failed = fallocate(zr_segment.file.fd, 0, (off_t)from, (off_t)(to - from));
+    while (failed && errno == EINTR);
+    return !failed;
 }
 
 /* What is being made: the directory, the name in it, and the whole path for messages. */
 struct segment_file {
-    int directory, fd;
+    int directory;
+    struct zr_descriptor file;
     uint64_t nonce;
     char name[40], path[128];
 };
@@ -135,13 +128,12 @@ static bool segment_fails(struct segment_file *f, const char *what, void *map) {
 
     if (map != MAP_FAILED)
         munmap(map, FILE_SIZE);
-    if (f->fd >= 0) {
+    if (f->file.fd >= 0)
         unlinkat(f->directory, f->name, 0);
-        close(f->fd);
-    }
+    zr_descriptor_close(&f->file);
     if (f->directory >= 0)
         close(f->directory);
-    zr_segment = (struct zr_segment){.fd = -1};
+    zr_segment = (struct zr_segment){.file = ZR_NO_DESCRIPTOR};
     fields_reserved = 0;
     zr_warn("no statistics of this process: cannot %s %s: %s", what, f->path,
             e == ENOSPC ? "the file system is full ('zeroute gc' removes what finished processes left)" : strerror(e));
@@ -194,8 +186,8 @@ static bool create_file(struct segment_file *f) {
         return false;
     if (!link_unnamed(f))
         flags |= O_CREAT | O_EXCL;
-    f->fd = openat(f->directory, f->name, flags, 0600);
-    return f->fd >= 0;
+    f->file = zr_descriptor_keep(openat(f->directory, f->name, flags, 0600));
+    return f->file.fd >= 0;
 }
 
 static void describe_layout(struct zeroute_segment_header *h) {
@@ -225,17 +217,15 @@ static void describe_layout(struct zeroute_segment_header *h) {
 
 bool zr_segment_create(void) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    struct segment_file f = {.directory = -1, .fd = -1};
-    struct statx x;
+    struct segment_file f = {.directory = -1, .file = ZR_NO_DESCRIPTOR};
     char *map;
 
     if (!create_file(&f))
         return segment_fails(&f, "create", MAP_FAILED);
-    f.fd = move_high(f.fd);
-    if (fchmod(f.fd, 0600) || ftruncate(f.fd, (off_t)FILE_SIZE) || statx(f.fd, "", AT_EMPTY_PATH, STATX_INO, &x))
+    if (fchmod(f.file.fd, 0600) || ftruncate(f.file.fd, (off_t)FILE_SIZE))
         return segment_fails(&f, "prepare", MAP_FAILED);
-    (void)fcntl(f.fd, F_SETLK, &lock); /* tells readers that the writer lives */
-    map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, f.fd, 0);
+    (void)fcntl(f.file.fd, F_SETLK, &lock); /* tells readers that the writer lives */
+    map = mmap(NULL, FILE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, f.file.fd, 0);
     if (map == MAP_FAILED)
         return segment_fails(&f, "map", MAP_FAILED);
     zr_segment = (struct zr_segment){
@@ -243,9 +233,7 @@ bool zr_segment_create(void) {
         .globals = (void *)(map + GLOBALS_AT),
         .fingerprint = (void *)(map + FINGERPRINT_AT),
         .shards = map + SHARDS_AT,
-        .fd = f.fd,
-        .device = (uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor,
-        .inode = x.stx_ino,
+        .file = f.file,
     };
     snprintf(zr_segment.path, sizeof zr_segment.path, "%s", f.path);
     if (!zr_segment_reserve(map, FINGERPRINT_AT) || !zr_segment_reserve(zr_segment.shards, sizeof(struct zr_shard)))
@@ -266,15 +254,11 @@ bool zr_segment_create(void) {
 }
 
 void zr_segment_abandon(void) {
-    struct statx x;
-    int fd = zr_segment.fd;
     zr_control_open(NULL);
     if (zr_segment.header)
         munmap(zr_segment.header, FILE_SIZE);
-    if (fd >= 0 && statx(fd, "", AT_EMPTY_PATH, STATX_INO, &x) == 0 && x.stx_ino == zr_segment.inode &&
-        ((uint64_t)x.stx_dev_major << 32 | x.stx_dev_minor) == zr_segment.device)
-        close(fd);
-    zr_segment = (struct zr_segment){.fd = -1};
+    zr_descriptor_close(&zr_segment.file);
+    zr_segment = (struct zr_segment){.file = ZR_NO_DESCRIPTOR};
     fields_reserved = 0;
 }
 

@@ -177,8 +177,7 @@ struct zr_segment {
     struct zeroute_segment_text *fingerprint;
     char *shards;
     uint32_t devices; /* bit n: the fields of device n are described */
-    int fd;
-    uint64_t device, inode; /* of the file, to know our descriptor again */
+    struct zr_descriptor file;
     char path[128];
 };
 extern struct zr_segment zr_segment;

@@ -12,7 +12,7 @@
 
 static uint64_t value(const char *name) {
     char why[256], path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", zr_segment.fd);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", zr_segment.file.fd);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct zeroute_snapshot *s = zeroute_snapshot_of_fd(fd, why, sizeof why);
     ck_assert_msg(s != NULL, "%s", why);
@@ -24,7 +24,7 @@ static uint64_t value(const char *name) {
 
 static void remove_segment(void) {
     char link[64], path[128] = "";
-    snprintf(link, sizeof link, "/proc/self/fd/%d", zr_segment.fd);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", zr_segment.file.fd);
     ck_assert_int_gt(readlink(link, path, sizeof path - 1), 0);
     unlink(path);
 }

@@ -78,8 +78,8 @@ START_TEST(the_file_is_the_owners_alone) {
     open_it();
     ck_assert_int_eq(stat(path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
-    ck_assert_int_ge(zr_segment.fd, 100);
-    ck_assert_int_eq(fcntl(zr_segment.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    ck_assert_int_ge(zr_segment.file.fd, 64);
+    ck_assert_int_eq(fcntl(zr_segment.file.fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 END_TEST
 
