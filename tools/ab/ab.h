@@ -139,7 +139,7 @@ char *zr_ab_settings(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, 
 /* The setting's value in force in this arm; to be freed. */
 char *zr_ab_setting_value(const struct zr_ab_arm *arm, const char *setting);
 bool zr_ab_is_setting(const char *name, size_t length);
-/* Nothing inside tells of its runs: without the preload, or with stats:off. */
+/* No in-process statistics: without the preload, or with stats:off. */
 bool zr_ab_from_outside(const struct zr_ab_arm *arm);
 
 /* --- primary.c: which metrics the comparison is about ------------------------------------------ */

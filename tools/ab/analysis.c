@@ -256,11 +256,11 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
         if (ab->n_factors)
             ;
         else if (n == 0)
-            remark(an, "%s and %s declare no difference: what is seen is the noise", ab->arm[0].name,
+            remark(an, "%s and %s declare no difference: any difference is noise", ab->arm[0].name,
                    ab->arm[arm].name);
         else if (n > 1 && zr_ab_allowed(ab, "together"))
             remark(an,
-                   "%s differs from %s in %zu things at once (%s): what is found is about all of "
+                   "%s differs from %s in %zu things at once (%s): the result is about all of "
                    "them together (--allow together)",
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         else if (n > 1)

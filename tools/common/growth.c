@@ -3,7 +3,7 @@
 
 const struct zr_growth_kind zr_growth_kinds[ZR_GROWTHS] = {
     [ZR_GROWTH_UNSEEN] = {"unseen", "device memory that no allocation call shows",
-                          "look at images, modules and command lists in 'zeroute stat PID': what is made and never "
+                          "look at images, modules and command lists in 'zeroute stat PID': objects made and never "
                           "destroyed",
                           UINT64_C(16) << 20},
     [ZR_GROWTH_HOST] = {"host_usm", "host USM",

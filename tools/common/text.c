@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the unit in which it has up to three digits before the point; `last` is the largest that there is. */
+/* Scales to at most three integer digits; `last` is the largest unit. */
 static const char *scaled(char *out, uint64_t n, double factor, double most, const char *const *unit, unsigned last) {
     double in_unit = (double)n;
     unsigned u = 0;

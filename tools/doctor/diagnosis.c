@@ -25,7 +25,7 @@ static void add_mirror(struct zr_diagnosis *d) {
         zr_finding_says(&f->price, "%s", remedy->price);
     } else if (d->mirror.state == ZR_MIRROR_THERE || d->mirror.state == ZR_MIRROR_UNEXPLAINED) {
         f = zr_finding_add(&d->findings, ZR_WARNING, "mirror-unexplained",
-                           "%s of host memory are lost in a way that the three links do not explain", bytes);
+                           "%s of host memory are missing, and no known cause fits", bytes);
         zr_finding_says(&f->seen, "%s%s%s", d->mirror.why, force ? "; in force: " : "", force ? force->setting : "");
         zr_finding_says(&f->todo, "zeroute mirror-test --all shows which setting ends it on this machine");
     } else if (d->mirror.state == ZR_MIRROR_NONE && !force) {

@@ -34,10 +34,10 @@ static const struct zr_command command = {
              "other settings would have done.",
     .options = option_table,
     .notes =
-        "A leak is memory that is live when a process ends by exit. A SYCL runtime keeps some for itself: see what is "
-        "there at the end of a good run, and allow that much. Growth: of the events up to the last allocation, the "
-        "first quarter is left out as warm-up; the least memory in use in each of the other quarters rises, by 1 MiB "
-        "and 2 % at least.\n"
+        "A leak is memory that is live when a process ends by exit. A SYCL runtime keeps some for itself: look how "
+        "much is left after a good run, and allow that much. Memory grows if the least in use rises from each quarter "
+        "of the events up to the last allocation to the next, by 1 MiB and 2 % at least; the first quarter is left out "
+        "as warm-up.\n"
         "\n"
         "Exit code: the program's own (its signal is raised again); where that is 0, 1 for a leak or growth that was "
         "asked about and 3 if there is no verdict (nothing was recorded, or events were lost); 125 our own failure, "

@@ -208,10 +208,10 @@ static const struct zr_command command = {
              "zeroute replay [--whole] [--passes N] [--json] FILE\n"
              "zeroute replay --make tensors|segments [--seed N]",
     .about =
-        "Of a record ('zeroute record'): says what happened, what a replay with the same settings makes of it, and "
+        "With a record ('zeroute record') it says what happened, what a replay with the same settings makes of it, and "
         "what other settings would have done: the peak of reserved memory, driver calls, hits in the cache, and "
         "allocations that a limit refuses. "
-        "Of a CSV file (op,id,bytes,stream,time_us; op: a allocates, f frees; - is standard input): runs the "
+        "With a CSV file (op,id,bytes,stream,time_us; op: a allocates, f frees; - is standard input) it runs the "
         "caching allocator over it several times, against a driver that costs nothing, and says how fast it was, "
         "how often it called the driver, and how much it reserved.",
     .options = option_table,
