@@ -58,10 +58,10 @@ void zr_config_read(void) {
 
 /* An equal structure made before, or NULL: a setting that goes back and forth costs no memory. */
 static struct zr_settings *alike(const struct zr_settings *s) {
-    if (memcmp(s, &zr_config_at_start, sizeof *s) == 0)
+    if (zr_settings_equal(s, &zr_config_at_start))
         return &zr_config_at_start;
     for (unsigned i = 0; i < made_count; i++)
-        if (memcmp(s, made[i], sizeof *s) == 0)
+        if (zr_settings_equal(s, made[i]))
             return made[i];
     return NULL;
 }
@@ -74,7 +74,7 @@ bool zr_config_change(const char *name, const char *value, char *why, size_t siz
         snprintf(why, size, "it was changed too often, or there is no memory; restart the process");
         return false;
     }
-    memcpy(spare, &zr_config, sizeof *spare);
+    zr_settings_copy(spare, &zr_config);
     if (!zr_setting_set(spare, name, value, why, size))
         return false;
     next = alike(spare);

@@ -245,6 +245,37 @@ void zr_settings_default(struct zr_settings *c) {
         set(c, &zr_settings[i], zr_settings[i].fallback);
 }
 
+void zr_settings_copy(struct zr_settings *to, const struct zr_settings *from) {
+    memcpy(to, from, sizeof *to);
+    memset(to->text, 0, sizeof to->text);
+    to->text_used = 0;
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        const char *const *text = (const void *)((const char *)from + zr_settings[i].offset);
+
+        if (zr_settings[i].type == ZR_TYPE_TEXT && *text)
+            set_text(to, (const char **)((char *)to + zr_settings[i].offset), *text);
+    }
+}
+
+#define EQUAL_CHOICE(a, b) (a == b)
+#define EQUAL_SWITCH(a, b) (a == b)
+#define EQUAL_TIME(a, b) (a == b)
+#define EQUAL_AMOUNT(a, b) (memcmp(&a, &b, sizeof a) == 0)
+#define EQUAL_INJECT(a, b) (memcmp(&a, &b, sizeof a) == 0)
+#define EQUAL_TEXT(a, b) text_is_equal(a, b)
+
+static bool text_is_equal(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+bool zr_settings_equal(const struct zr_settings *a, const struct zr_settings *b) {
+#define ZR_SETTING(name, type, def, values, help)                                                                      \
+    if (!EQUAL_##type(a->name, b->name))                                                                               \
+        return false;
+#include "base/settings.def"
+    return true;
+}
+
 bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size) {
     const struct zr_setting *k = zr_setting_find(name, strlen(name));
     struct out o = {why, size, 0};

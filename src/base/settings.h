@@ -65,6 +65,9 @@ extern const size_t zr_preset_count;
 const struct zr_setting *zr_setting_find(const char *name, size_t length);
 const struct zr_preset *zr_preset_find(const char *name, size_t length);
 void zr_settings_default(struct zr_settings *c);
+/* Copies what is in force: texts that were replaced take no room in the copy. */
+void zr_settings_copy(struct zr_settings *to, const struct zr_settings *from);
+bool zr_settings_equal(const struct zr_settings *a, const struct zr_settings *b);
 /* Sets one setting. On a bad value: false, the setting unchanged, `why` says what was given and what was expected. */
 bool zr_setting_set(struct zr_settings *c, const char *name, const char *value, char *why, size_t size);
 /* Sets a whole preset: its settings, and the default of every setting but stats, record and stacks. */

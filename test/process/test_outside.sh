@@ -176,15 +176,6 @@ promise "gc removes a dead segment of an older layout" in_private_shm other_layo
 promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
 promise "any command removes it" in_private_shm other_layout 99 stat
 
-# A program without standard streams prints into what has their numbers: not into the file of check:ipc, whose locks
-# tell other processes about handles.
-streamless() {
-    LD_PRELOAD=$B/libzeroute.so ZEROUTE_CONF=check:ipc,stats:off "$B/test/process/check" ipc_freed_open >&- 2>&-
-    same "$? $(stat -c %s zeroute-0/check)" '0 0'
-}
-export -f streamless
-promise "no standard stream is taken from a program that has none" in_private_shm streamless
-
 # Its maker was killed before the segment was whole.
 killed_first() {
     LD_PRELOAD=$B/test/process/libkilled.so:$B/libzeroute.so "$B/test/process/run_work" keep 1

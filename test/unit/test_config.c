@@ -1,7 +1,7 @@
 /*
  * The settings: what is understood, what is refused and in which words, and which setting is stronger.
  */
-#include "base/settings.h"
+#include "base/base.h"
 #include "suite.h"
 
 #include <stdlib.h>
@@ -298,6 +298,49 @@ START_TEST(text_that_is_far_too_long_is_refused_and_harms_nothing) {
 }
 END_TEST
 
+/* Each value was appended to one buffer of 4096 bytes: about the 50th change failed. */
+START_TEST(a_setting_may_change_for_ever) {
+    char file[128], why[256] = "";
+
+    memset(file, 'f', sizeof file - 1);
+    file[sizeof file - 1] = '\0';
+    setenv("ZEROUTE_CONF", "peer_callers:libccl", 1);
+    zr_config_load();
+    for (int i = 0; i < 2000; i++) {
+        ck_assert_msg(zr_config_change("record", i % 2 ? "none" : file, why, sizeof why), "change %d: %s", i, why);
+        if (i % 2)
+            ck_assert_ptr_null(zr_config.record);
+        else
+            ck_assert_str_eq(zr_config.record, file);
+        ck_assert_str_eq(zr_config.peer_callers, "libccl");
+    }
+}
+END_TEST
+
+START_TEST(a_copy_has_what_is_in_force_and_no_more) {
+    struct zr_settings first = parse("record:a.zr,limit:3GiB,inject:zeMemFree@2=0x70000003"), copy, other;
+    const size_t used = first.text_used;
+
+    zr_settings_parse(&first, "record:b.zr", ',', NULL, NULL);
+    zr_settings_copy(&copy, &first);
+    ck_assert_uint_eq(copy.text_used, used);
+    ck_assert_str_eq(copy.record, "b.zr");
+    ck_assert(copy.record >= copy.text && copy.record < copy.text + sizeof copy.text);
+    ck_assert(zr_settings_equal(&copy, &first));
+    for (size_t i = 0; i < zr_setting_count; i++) {
+        static const char *const values[] = {"on", "off", "77", "5ms", "zeMemFree@9=0x70000003"};
+
+        zr_settings_copy(&other, &first);
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++)
+            if (zr_setting_set(&other, zr_settings[i].name, values[v], complaints, sizeof complaints) &&
+                !zr_settings_equal(&other, &first))
+                break;
+        if (zr_settings[i].type != ZR_TYPE_CHOICE)
+            ck_assert_msg(!zr_settings_equal(&other, &first), "%s", zr_settings[i].name);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("config");
     TCase *t = tcase_create("settings");
@@ -318,6 +361,8 @@ int main(void) {
     tcase_add_test(t, each_preset_is_one_step_from_observe);
     tcase_add_test(t, a_file_has_one_setting_to_a_line_and_comments);
     tcase_add_test(t, text_that_is_far_too_long_is_refused_and_harms_nothing);
+    tcase_add_test(t, a_setting_may_change_for_ever);
+    tcase_add_test(t, a_copy_has_what_is_in_force_and_no_more);
     suite_add_tcase(s, t);
     return run_suite(s);
 }
