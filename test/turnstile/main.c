@@ -26,7 +26,8 @@ static struct options {
     const char *settings, *known;
     uint64_t first, seeds;
     unsigned slice, slices;
-    bool atomics, one, quiet, shrink;
+    bool atomics, one, quiet, shrink, until_found;
+    uint64_t also;    /* operations that are not left out, though they are known to fail */
     struct plan plan; /* what is left out */
 } options = {.first = 1, .seeds = 100, .slices = 1, .shrink = true};
 
@@ -366,7 +367,7 @@ static unsigned run_seeds(const struct setting *s) {
         p.seed = options.first + i;
         p.atomics = options.atomics;
         if (!options.one)
-            p.kinds_left_out |= known_to_fail(s);
+            p.kinds_left_out |= known_to_fail(s) & ~options.also;
         o = run(run_plan_body, &p);
         ran++;
         steps += ts_shared->steps;
@@ -374,6 +375,10 @@ static unsigned run_seeds(const struct setting *s) {
         if (!o.failed)
             continue;
         failed++;
+        if (options.until_found) {
+            printf("found by seed %llu (%s): %s\n", (unsigned long long)p.seed, s->name, o.why);
+            return failed;
+        }
         for (unsigned k = 0; k < kinds; k++)
             is_new = is_new && !is_same_finding(&found[k], &o);
         if (!is_new || kinds == MOST_KINDS)
@@ -425,7 +430,7 @@ static void usage(void) {
     fprintf(stderr,
             "usage: %s [--setting NAME[,NAME...]] [--seeds N] [--from N] [--seed N] [--slice K/N] [--atomics]\n"
             "       [--known FILE] [--without OPERATION,...] [--no-threads MASK] [--leave-out THREAD:MASK]\n"
-            "       [--no-shrink] [--quiet] | --script FILE... | --list\n",
+            "       [--no-shrink] [--until-found] [--also OPERATION,...] [--quiet] | --script FILE... | --list\n",
             program);
     exit(2);
 }
@@ -468,6 +473,8 @@ static bool take_flag(const char *name) {
         options.atomics = true;
     else if (strcmp(name, "--quiet") == 0)
         options.quiet = true;
+    else if (strcmp(name, "--until-found") == 0)
+        options.until_found = true;
     else if (strcmp(name, "--no-shrink") == 0)
         options.shrink = false;
     else if (strcmp(name, "--list") == 0)
@@ -507,6 +514,12 @@ static void take_value(const char *name, const char *value) {
         take_slice(value);
     else if (strcmp(name, "--without") == 0)
         options.plan.kinds_left_out = kinds_named(value);
+    else if (strcmp(name, "--also") == 0)
+        options.also = kinds_named(value);
+    else if (strcmp(name, "--no-threads") == 0)
+        options.plan.threads_left_out = (unsigned)strtoul(value, NULL, 0);
+    else if (strcmp(name, "--also") == 0)
+        options.also = kinds_named(value);
     else if (strcmp(name, "--no-threads") == 0)
         options.plan.threads_left_out = (unsigned)strtoul(value, NULL, 0);
     else if (strcmp(name, "--leave-out") == 0)

@@ -18,6 +18,7 @@ ze_result_t zeMemPutIpcHandle(ze_context_handle_t context, ze_ipc_mem_handle_t h
 int context_uses[TS_CONTEXTS];
 bool context_dying[TS_CONTEXTS];
 struct held held;
+uint64_t program_seed;
 static bool context_there[TS_CONTEXTS];
 static ze_context_handle_t contexts[TS_CONTEXTS];
 static ze_device_handle_t devices[TS_CARDS];
@@ -33,10 +34,17 @@ static unsigned below(struct actor *a, unsigned n) {
     return (unsigned)(draw(a) >> 16) % n;
 }
 
+/* Most allocations of a program are of one size, and so find what others have freed. */
+static bool is_usual(struct actor *a) {
+    return below(a, 8) < 5;
+}
+
 static size_t some_size(struct actor *a) {
     static const size_t sizes[] = {1,         512,       4 * KIB,   64 * KIB, 64 * KIB,
                                    100 * KIB, 192 * KIB, 512 * KIB, 1 * MIB,  3 * MIB};
 
+    if (is_usual(a))
+        return sizes[program_seed % (sizeof sizes / sizeof *sizes)];
     return sizes[below(a, sizeof sizes / sizeof *sizes)];
 }
 
@@ -242,8 +250,8 @@ void make_request(const char *text) {
 
 static void allocate(struct actor *a, enum ts_kind kind, size_t size, const void *next) {
     static const size_t alignments[] = {0, 0, 0, 64, 64 * KIB, 1 * MIB};
-    size_t alignment = alignments[below(a, sizeof alignments / sizeof *alignments)];
-    int card = (int)below(a, TS_CARDS);
+    size_t alignment = is_usual(a) ? 0 : alignments[below(a, sizeof alignments / sizeof *alignments)];
+    int card = is_usual(a) ? 0 : (int)below(a, TS_CARDS);
     int c = enter_context(a);
 
     if (c < 0)
@@ -609,27 +617,38 @@ static void op_ctl_limit(struct actor *a) {
 }
 
 /* The child, in which nothing of ours is left, makes calls of its own and ends; other threads are in the driver. */
+static void use_in_child(int c, int card, size_t size, uint64_t forked) {
+    ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
+    const struct ts_block *b;
+    void *p = NULL;
+
+    if (zeMemAllocDevice(contexts[c], &device_desc, size, 0, devices[card], &p) != ZE_RESULT_SUCCESS)
+        return;
+    b = ts_block_at((uintptr_t)p);
+    if (!b || b->given < forked)
+        ts_violation("an allocation returned %p, which the driver has not given out to it", p);
+    if (zeMemGetAllocProperties(contexts[c], p, &properties, NULL) || properties.type != ZE_MEMORY_TYPE_DEVICE)
+        ts_violation("%p was answered as not allocated", p);
+    if (zeMemFree(contexts[c], p) != ZE_RESULT_SUCCESS)
+        ts_violation("a free of %p was refused", p);
+}
+
 static void op_fork(struct actor *a) {
     int c = enter_context(a), pid, status = 0;
+    size_t usual = some_size(a);
+    uint64_t forked;
 
     if (c < 0)
         return;
     ts_operation(a->index, "fork");
+    ts_point("before fork", NULL);
+    forked = ts_now();
     pid = ts_fork();
     if (pid == 0) {
-        void *p = NULL;
-
         ts_driver.refuse_alloc = ts_driver.refuse_free = 0;
-        if (zeMemAllocDevice(contexts[c], &device_desc, 4096, 0, devices[0], &p) == ZE_RESULT_SUCCESS) {
-            ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
-
-            if (!ts_block_at((uintptr_t)p) || ts_block_at((uintptr_t)p)->exported)
-                ts_violation("an allocation returned %p, which the driver has not given out", p);
-            if (zeMemGetAllocProperties(contexts[c], p, &properties, NULL) || properties.type != ZE_MEMORY_TYPE_DEVICE)
-                ts_violation("%p was answered as not allocated", p);
-            if (zeMemFree(contexts[c], p) != ZE_RESULT_SUCCESS)
-                ts_violation("a free of %p was refused", p);
-        }
+        ts_driver.most = 0; /* the child's limit is its own */
+        use_in_child(c, 0, usual, forked);
+        use_in_child(c, 1, 4 * KIB, forked);
         segment_unlink();
         ts_child_ends();
     }
@@ -699,7 +718,7 @@ const struct operation operations[] = {
     {"query_leaving", 2, op_query_leaving, 0, 0},
     {"query_unknown", 1, op_query_unknown, 0, 0},
     {"foreign", 2, op_foreign, 0, 0},
-    {"resident", 4, op_resident, 0, 0},
+    {"resident", 7, op_resident, 0, 0},
     {"evict", 2, op_evict, 0, 0},
     {"ipc", 3, op_ipc, 0, 0},
     {"virtual", 2, op_virtual, 0, 0},

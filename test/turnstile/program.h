@@ -117,6 +117,7 @@ struct held { /* what is no block */
     size_t virtual_bytes, mapped_bytes, physical_bytes, imported_bytes;
 };
 extern struct held held;
+extern uint64_t program_seed;
 
 /* --- rest.c: what must hold when nobody is in a call -------------------------------------------------------------- */
 void rest_compare(const char *when, bool everything_freed);

@@ -105,6 +105,7 @@ void run_plan(const struct plan *p) {
     unsigned count = plan_threads(p);
 
     prepare(p->setting, p->seed);
+    program_seed = ts_mix(p->seed + 5);
     ts_atomics = p->atomics;
     ts_begin(p->seed, strategy, p->atomics ? MOST_ATOMIC_STEPS : MOST_STEPS);
     program_opens();

@@ -304,6 +304,7 @@ static void become_child(void) {
 
     child = true;
     own.time = ts_shared->time;
+    own.steps = ts_shared->steps;
     ts_shared = &own;
 }
 

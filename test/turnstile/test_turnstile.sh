@@ -9,7 +9,7 @@ trap 'rm -f "$log"' EXIT
 
 test/turnstile/run --script test/turnstile/scripts/*.steps >"$log" 2>&1
 test/turnstile/run --seeds "${SEEDS:-100}" >>"$log" 2>&1
-grep -v -E '^(passed|known):' "$log"
+grep -v -E '^(passed|known):|^  *\(' "$log"
 # A line for each script, and one for each setting and process that ran a share of its seeds.
 passed=$(grep -c -E '^(passed|known):| 0 failed$' "$log")
 failed=$(grep -c -E '^FAILED|^[^ ]*(turnstile|run): ' "$log")

@@ -21,6 +21,18 @@ $(TURN)/atomics.o: test/turnstile/atomics.c
 $(TURN)/libzeroute.so: $(LIB_SRC:%.c=$(TURN)/atomics/%.o) $(TURN)/atomics.o src/libzeroute.map
 	$(CC) -o $@ $(filter %.o,$^) $(LIB_LDFLAGS) $(LIBDL)
 
+# With a fault in one source (test/turnstile/faults/run).
+ifdef FAULT
+FAULT_OBJ := $(TURN)/faults/$(FAULT)/$(FAULT_KIND).o
+FAULT_DIR := $(if $(filter atomics,$(FAULT_KIND)),$(TURN)/atomics,$(B)/lib)
+FAULT_FLAGS := $(if $(filter atomics,$(FAULT_KIND)),-O1 -g -fsanitize=thread,$(CFLAGS))
+$(FAULT_OBJ): $(TURN)/faults/$(FAULT)/$(notdir $(FAULT_SOURCE))
+	$(CC) $(filter-out -MMD -MP,$(BASE)) $(LIB_CFLAGS) -w $(FAULT_FLAGS) -c $< -o $@
+$(TURN)/faults/$(FAULT).so: $(FAULT_OBJ) $(filter-out $(FAULT_DIR)/$(FAULT_SOURCE:.c=.o),$(LIB_SRC:%.c=$(FAULT_DIR)/%.o)) \
+  $(if $(filter atomics,$(FAULT_KIND)),$(TURN)/atomics.o)
+	$(CC) -o $@ $^ $(LIB_LDFLAGS) $(LIBDL)
+endif
+
 .PHONY: turnstile turnstile-atomics
 #: turnstile  the interleaving explorer: test/turnstile/run
 turnstile: $(B)/libzeroute.so $(TURN)/turnstile
