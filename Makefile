@@ -207,7 +207,7 @@ standin-uapi:
 
 $(B)/test/driver/%: test/driver/prog_%.c
 	@mkdir -p $(@D)
-	$(CC) $(BASE) -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
+	$(CC) $(BASE) -Itest -Itools/bed/standin $(CFLAGS) $< -o $@ -lze_loader -ldl -lpthread
 
 #: tests      builds what the suites need, and runs none
 tests: all $(B)/demo $(B)/libbed_stay.so $(B)/libxe_standin.so $(GAP) $(SWALLOWED) $(STANDIN_BIN) $(B)/test/calls $(UNIT_BIN) \
@@ -224,7 +224,7 @@ test: tests
 	test/run $(or $(T),--tier test)
 #: release    packages, sanitizers, races, fuzzers, storms; LONG=1: all as often as doc/promises.md says
 release: tests sanitized fuzzers $(B)/portable/libzeroute.so
-	test/run $(or $(T),$(if $(LONG),,--tier release))
+	SOAK_SECONDS=$${SOAK_SECONDS:-$(if $(LONG),1800,60)} test/run $(or $(T),$(if $(LONG),,--tier release))
 	$(if $(LONG),$(MAKE) -s analyze tidy coverage)
 
 # The library, the simulated GPU and what test_clean, test_races and test_model run, once under each of two sanitizers.

@@ -7,21 +7,21 @@ static void commands_write_copy_and_fill(void) {
     const uint64_t a = 1ull << 40, b = 2ull << 40;
     uint32_t first = create(fd, 2 * MIB, VRAM, 0), second = create(fd, 2 * MIB, VRAM, 0);
     char *from = map(fd, first, 2 * MIB), *to = map(fd, second, 2 * MIB);
-    EXPECT(bind_at(&g, first, a, 2 * MIB, XE_BIND_MAP), 0);
-    EXPECT(bind_at(&g, second, b, 2 * MIB, XE_BIND_MAP), 0);
+    EQUAL(bind_at(&g, first, a, 2 * MIB, XE_BIND_MAP), 0);
+    EQUAL(bind_at(&g, second, b, 2 * MIB, XE_BIND_MAP), 0);
     for (unsigned i = 0; i < 2 * MIB; i++)
         from[i] = (char)(i * 7 + i / 1000);
     /* MEM_COPY of a million bytes, MEM_SET of 100 behind them, MI_STORE_DATA_IMM of a quadword */
     RUN(&g, 0x56800008, 999999, 0, 0, 0, LOW(a + 3), HIGH(a + 3), LOW(b + 1), HIGH(b + 1), 0, /* */
         0x56c00005, 99, 0, 0, LOW(b + 1000001), HIGH(b), 0x5a000000,                          /* */
         0x10200003, LOW(DATA), HIGH(DATA), 0x11111111, 0x22222222);
-    EXPECT(memcmp(to + 1, from + 3, 1000000), 0);
-    EXPECT(to[0], 0);
-    EXPECT(to[1000001], 0x5a);
-    EXPECT(to[1000100], 0x5a);
-    EXPECT(to[1000101], 0);
-    EXPECT(WORD(&g, 0), 0x11111111);
-    EXPECT(WORD(&g, 1), 0x22222222);
+    EQUAL(memcmp(to + 1, from + 3, 1000000), 0);
+    EQUAL(to[0], 0);
+    EQUAL(to[1000001], 0x5a);
+    EQUAL(to[1000100], 0x5a);
+    EQUAL(to[1000101], 0);
+    EQUAL(WORD(&g, 0), 0x11111111);
+    EQUAL(WORD(&g, 1), 0x22222222);
     munmap(from, 2 * MIB);
     munmap(to, 2 * MIB);
     destroy(fd, first);
@@ -43,9 +43,9 @@ static void registers_count_and_jump(void) {
         0x12000002, 0x1a610, LOW(DATA + 4), HIGH(DATA), 0x0d000003, 0x08008000, 0x08008400, 0x10100000, 0x18000c32,
         0x15000001, 0x1a618, 0x1a3bc, 0x00800002, 0x10000002, LOW(DATA + 8), HIGH(DATA), 1, 0x00800000, 0x10000002,
         LOW(DATA + 12), HIGH(DATA), 1);
-    EXPECT(WORD(&g, 1), 42);
-    EXPECT(WORD(&g, 2), 0);
-    EXPECT(WORD(&g, 3), 1);
+    EQUAL(WORD(&g, 1), 42);
+    EQUAL(WORD(&g, 2), 0);
+    EQUAL(WORD(&g, 3), 1);
     gone(&g);
     close(fd);
 }
@@ -64,12 +64,12 @@ static void a_semaphore_waits_for_the_program(void) {
                               9,
                               0x05000000};
     memcpy(g.commands, batch, sizeof(batch));
-    EXPECT(submit(&g), 0);
-    EXPECT(finish(&g, 20000000), -ETIME);
-    EXPECT(WORD(&g, 1), 0);
+    EQUAL(submit(&g), 0);
+    EQUAL(finish(&g, 20000000), -ETIME);
+    EQUAL(WORD(&g, 1), 0);
     __atomic_store_n(&WORD(&g, 0), 5, __ATOMIC_RELEASE);
-    EXPECT(finish(&g, 10000000000), 0);
-    EXPECT(WORD(&g, 1), 9);
+    EQUAL(finish(&g, 10000000000), 0);
+    EQUAL(WORD(&g, 1), 9);
     gone(&g);
     close(fd);
 }
@@ -81,7 +81,7 @@ static void a_waiting_queue_can_be_destroyed(void) {
     g.commands[1] = 1;
     g.commands[2] = LOW(DATA);
     g.commands[3] = HIGH(DATA);
-    EXPECT(submit(&g), 0);
+    EQUAL(submit(&g), 0);
     gone(&g);
     close(fd);
 }
@@ -96,7 +96,7 @@ static void a_batch_may_call_another(void) {
     g.commands[0x4010 / 4] = 0x05000000;
     RUN(&g, 0x18c00001, LOW(BATCH_AT + 0x4000), HIGH(BATCH_AT),     /* second level: comes back */
         0x17840709, LOW(DATA), HIGH(DATA), 4, 0, 0, 0, 0, 0, 0, 0); /* MI_ATOMIC: add 4 */
-    EXPECT(WORD(&g, 0), 7);
+    EQUAL(WORD(&g, 0), 7);
     gone(&g);
     close(fd);
 }
@@ -110,10 +110,10 @@ static void program_memory_can_be_bound(void) {
         .vm_id = g.vm,
         .num_binds = 1,
         .bind = {.obj_offset = (uintptr_t)mine, .addr = at, .range = 8192, .op = XE_BIND_MAP_USERPTR}};
-    EXPECT(CALL(fd, XE_NR_VM_BIND, &b), 0);
+    EQUAL(CALL(fd, XE_NR_VM_BIND, &b), 0);
     RUN(&g, 0x56c00005, 8191, 0, 0, LOW(at), HIGH(at), 0xee000000);
-    EXPECT(mine[0], 0xee);
-    EXPECT(mine[8191], 0xee);
+    EQUAL(mine[0], 0xee);
+    EQUAL(mine[8191], 0xee);
     munmap(mine, 8192); /* gone: the card's write is lost, the process lives */
     RUN(&g, 0x56c00005, 8191, 0, 0, LOW(at), HIGH(at), 0xee000000);
     gone(&g);
@@ -133,25 +133,25 @@ static void expect_banned(struct gpu *g) {
                                    .mask = UINT64_MAX,
                                    .timeout = 10000000000,
                                    .exec_queue_id = g->queue};
-    EXPECT(submit(g), 0);
-    EXPECT(CALL(g->fd, XE_NR_WAIT_USER_FENCE, &w), -EIO);
-    EXPECT(banned(g, g->queue), 1);
-    EXPECT(submit(g), -ECANCELED);
+    EQUAL(submit(g), 0);
+    EQUAL(CALL(g->fd, XE_NR_WAIT_USER_FENCE, &w), -EIO);
+    EQUAL(banned(g, g->queue), 1);
+    EQUAL(submit(g), -ECANCELED);
     uint32_t first = g->queue, second = queue_on(g->fd, g->vm, XE_ENGINE_COPY);
-    EXPECT(banned(g, second), 0);
+    EQUAL(banned(g, second), 0);
     g->queue = second;
     RUN(g, 0x10000002, LOW(DATA), HIGH(DATA), 8);
-    EXPECT(WORD(g, 0), 8);
-    EXPECT(banned(g, second), 0);
+    EQUAL(WORD(g, 0), 8);
+    EQUAL(banned(g, second), 0);
     struct xe_exec_queue_destroy q = {.exec_queue_id = first};
-    EXPECT(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
-    EXPECT(banned(g, first), -ENOENT);
+    EQUAL(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
+    EQUAL(banned(g, first), -ENOENT);
 }
 
 static void a_jump_to_nowhere_bans_the_queue(void) {
     int fd = card(0);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
-    EXPECT(banned(&g, g.queue), 0);
+    EQUAL(banned(&g, g.queue), 0);
     memcpy(g.commands, (const uint32_t[]){0x18800001, 0, 7 << 8}, 12);
     expect_banned(&g);
     gone(&g);
@@ -171,8 +171,8 @@ static void a_scratch_page_swallows_it(void) {
     int fd = card(0);
     struct gpu g = gpu_with(fd, XE_ENGINE_COPY, XE_VM_LR_MODE | XE_VM_SCRATCH_PAGE);
     RUN(&g, 0x10000002, 0, 7 << 8, 1, 0x10000002, LOW(DATA), HIGH(DATA), 8);
-    EXPECT(WORD(&g, 0), 8);
-    EXPECT(banned(&g, g.queue), 0);
+    EQUAL(WORD(&g, 0), 8);
+    EQUAL(banned(&g, g.queue), 0);
     gone(&g);
     close(fd);
 }

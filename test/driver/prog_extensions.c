@@ -65,16 +65,16 @@ static void several_handles(void) {
 
     CHECK(zeCommandListAppendMemoryCopy(list, p, "0123456789abcdef", sizeof(seen), NULL, 0, NULL));
     CHECK(get_handles(context, p, &count, NULL));
-    EXPECT(count, 1);
+    EQUAL(count, 1);
     CHECK(get_handles(context, p, &count, &handle));
     CHECK(open_handles(context, cards[0], 1, &handle, 0, &q));
     CHECK(zeCommandListAppendMemoryCopy(list, seen, q, sizeof(seen), NULL, 0, NULL));
     expect_bytes("through the handle", seen, "0123456789abcdef", sizeof(seen));
     CHECK(zeMemCloseIpcHandle(context, q));
-    EXPECT(vram() >= before + SIZE, true);
+    EQUAL(vram() >= before + SIZE, true);
     CHECK(zeMemFree(context, p));
     if (card_count > 1) /* what is exported is really freed; with one card the driver itself keeps it */
-        EXPECT(vram() < before + SIZE, true);
+        EQUAL(vram() < before + SIZE, true);
     CHECK(zeCommandListDestroy(list));
 }
 
@@ -110,11 +110,11 @@ static void a_call_at_each_free(void) {
 
         CHECK(call_at_free(context, &desc, p));
         CHECK(i == 1 ? zeMemFreeExt(context, &blocking, p) : zeMemFree(context, p));
-        EXPECT(called, i + 1);
+        EQUAL(called, i + 1);
     }
     void *p = new_device(0, 4ul << 20); /* as large, and nobody asked */
     CHECK(zeMemFree(context, p));
-    EXPECT(called, 3);
+    EQUAL(called, 3);
 }
 
 static void mapped_until_it_is_freed(void) {
@@ -130,7 +130,7 @@ static void mapped_until_it_is_freed(void) {
         expect_bytes("through the map", seen, "abc", 4);
         CHECK(zeCommandListDestroy(list));
         CHECK(zeMemFree(context, p));
-        EXPECT(vram() < before + SIZE, true);
+        EQUAL(vram() < before + SIZE, true);
     } else {
         puts("no map");
         CHECK(zeMemFree(context, p));

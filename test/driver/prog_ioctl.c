@@ -5,25 +5,25 @@ static void as_many_cards_as_set(void) {
     int fds[3];
     for (unsigned i = 0; i < 3; i++) {
         fds[i] = card(i);
-        EXPECT(fds[i] >= 0, 1);
+        EQUAL(fds[i] >= 0, 1);
     }
-    EXPECT(card(3), -1);
-    EXPECT(errno, ENOENT);
+    EQUAL(card(3), -1);
+    EQUAL(errno, ENOENT);
     for (unsigned i = 0; i < 3; i++)
-        EXPECT(close(fds[i]), 0);
-    EXPECT(CALL(fds[0], XE_NR_DEVICE_QUERY, &(struct xe_device_query){0}), -EBADF);
+        EQUAL(close(fds[i]), 0);
+    EQUAL(CALL(fds[0], XE_NR_DEVICE_QUERY, &(struct xe_device_query){0}), -EBADF);
 }
 
 static void a_duplicate_is_the_same_card(void) {
     int fd = card(0), copy = dup(fd), third = fcntl(copy, F_DUPFD_CLOEXEC, 100);
     uint32_t handle = create(fd, MIB, VRAM, 0);
-    EXPECT(close(fd), 0);
-    EXPECT(used(third), MIB);
-    EXPECT(destroy(copy, handle), 0);
-    EXPECT(used(third), 0);
+    EQUAL(close(fd), 0);
+    EQUAL(used(third), MIB);
+    EQUAL(destroy(copy, handle), 0);
+    EQUAL(used(third), 0);
     struct stat st;
-    EXPECT(fstat(third, &st), 0);
-    EXPECT(st.st_rdev, 226 << 8 | 128);
+    EQUAL(fstat(third, &st), 0);
+    EQUAL(st.st_rdev, 226 << 8 | 128);
     close(copy);
     close(third);
 }
@@ -32,17 +32,17 @@ static void full_vram_is_enospc_and_comes_back(void) {
     int fd = card(0);
     uint32_t big = create(fd, 1000 * MIB, VRAM, 0);
     struct xe_gem_create more = {.size = 100 * MIB, .placement = VRAM, .cpu_caching = 2};
-    EXPECT(big > 0, 1);
-    EXPECT(CALL(fd, XE_NR_GEM_CREATE, &more), -ENOSPC);
-    EXPECT(create(card(1), 1000 * MIB, VRAM, 0) > 0, 1); /* the other card has its own */
-    more.placement = VRAM | SYSTEM;                      /* or it goes to the host */
-    EXPECT(CALL(fd, XE_NR_GEM_CREATE, &more), 0);
-    EXPECT(used(fd), 1000 * MIB);
-    EXPECT(destroy(fd, big), 0);
-    EXPECT(used(fd), 0);
+    EQUAL(big > 0, 1);
+    EQUAL(CALL(fd, XE_NR_GEM_CREATE, &more), -ENOSPC);
+    EQUAL(create(card(1), 1000 * MIB, VRAM, 0) > 0, 1); /* the other card has its own */
+    more.placement = VRAM | SYSTEM;                     /* or it goes to the host */
+    EQUAL(CALL(fd, XE_NR_GEM_CREATE, &more), 0);
+    EQUAL(used(fd), 1000 * MIB);
+    EQUAL(destroy(fd, big), 0);
+    EQUAL(used(fd), 0);
     more.size = 4096;
     more.placement = VRAM;
-    EXPECT(CALL(fd, XE_NR_GEM_CREATE, &more), -EINVAL); /* 64 KiB pages */
+    EQUAL(CALL(fd, XE_NR_GEM_CREATE, &more), -EINVAL); /* 64 KiB pages */
     close(fd);
 }
 
@@ -50,11 +50,11 @@ static void a_bound_buffer_outlives_its_handle(void) {
     int fd = card(2);
     struct gpu g = gpu_on(fd, XE_ENGINE_COPY);
     uint32_t handle = create(fd, MIB, VRAM, 0);
-    EXPECT(bind_at(&g, handle, 1 << 30, MIB, XE_BIND_MAP), 0);
-    EXPECT(destroy(fd, handle), 0);
-    EXPECT(used(fd), MIB);
-    EXPECT(bind_at(&g, 0, 1 << 30, MIB, XE_BIND_UNMAP), 0);
-    EXPECT(used(fd), 0);
+    EQUAL(bind_at(&g, handle, 1 << 30, MIB, XE_BIND_MAP), 0);
+    EQUAL(destroy(fd, handle), 0);
+    EQUAL(used(fd), MIB);
+    EQUAL(bind_at(&g, 0, 1 << 30, MIB, XE_BIND_UNMAP), 0);
+    EQUAL(used(fd), 0);
     gone(&g);
     close(fd);
 }
@@ -63,27 +63,27 @@ static void an_exported_deferred_buffer_is_mirrored_once(void) {
     int fds[3] = {card(0), card(1), card(2)};
     uint64_t before = kib_of("meminfo", "GPUActive:"), free_before = kib_of("meminfo", "MemAvailable:");
     uint32_t handle = create(fds[0], 64 * MIB, VRAM, XE_GEM_DEFER_BACKING);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before);
     int prime = export_of(fds[0], handle), again = export_of(fds[0], handle);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before + 64 * MIB);
-    EXPECT(kib_of("meminfo", "MemAvailable:"), free_before - 64 * MIB);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before + 64 * MIB);
+    EQUAL(kib_of("meminfo", "MemAvailable:"), free_before - 64 * MIB);
     uint32_t one = import_of(fds[1], prime), two = import_of(fds[2], again);
-    EXPECT(import_of(fds[1], again), one);
-    EXPECT(import_of(fds[0], prime), handle);
-    EXPECT(fdinfo(fds[0], "drm-total-vram0:"), 64 * MIB);
-    EXPECT(fdinfo(fds[0], "drm-total-gtt:"), 0);
-    EXPECT(fdinfo(fds[1], "drm-total-gtt:"), 64 * MIB);
-    EXPECT(fdinfo(fds[2], "drm-total-gtt:"), 64 * MIB);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before + 64 * MIB);
+    EQUAL(import_of(fds[1], again), one);
+    EQUAL(import_of(fds[0], prime), handle);
+    EQUAL(fdinfo(fds[0], "drm-total-vram0:"), 64 * MIB);
+    EQUAL(fdinfo(fds[0], "drm-total-gtt:"), 0);
+    EQUAL(fdinfo(fds[1], "drm-total-gtt:"), 64 * MIB);
+    EQUAL(fdinfo(fds[2], "drm-total-gtt:"), 64 * MIB);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before + 64 * MIB);
     char *here = map(fds[0], handle, MIB), *there = map(fds[2], two, MIB);
     strcpy(here + 5000, "the same bytes");
-    EXPECT(strcmp(there + 5000, "the same bytes"), 0);
-    EXPECT(destroy(fds[0], handle), 0); /* the importers keep it alive */
-    EXPECT(used(fds[0]), 64 * MIB);
-    EXPECT(destroy(fds[1], one), 0);
-    EXPECT(destroy(fds[2], two), 0);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before);
-    EXPECT(used(fds[0]), 0);
+    EQUAL(strcmp(there + 5000, "the same bytes"), 0);
+    EQUAL(destroy(fds[0], handle), 0); /* the importers keep it alive */
+    EQUAL(used(fds[0]), 64 * MIB);
+    EQUAL(destroy(fds[1], one), 0);
+    EQUAL(destroy(fds[2], two), 0);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before);
+    EQUAL(used(fds[0]), 0);
     for (unsigned i = 0; i < 3; i++)
         close(fds[i]);
     close(prime);
@@ -97,9 +97,9 @@ static void without_deferred_backing_nothing_is_mirrored(void) {
     uint64_t before = kib_of("meminfo", "GPUActive:");
     uint32_t handle = create(fd, MIB, VRAM, 0);
     int prime = export_of(fd, handle);
-    EXPECT(import_of(other, prime) > 0, 1);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before);
-    EXPECT(fdinfo(other, "drm-total-gtt:"), MIB);
+    EQUAL(import_of(other, prime) > 0, 1);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before);
+    EQUAL(fdinfo(other, "drm-total-gtt:"), MIB);
     close(prime);
     close(fd);
     close(other);
@@ -108,9 +108,9 @@ static void without_deferred_backing_nothing_is_mirrored(void) {
 static void what_is_no_buffer_is_refused(void) {
     int fd = card(0), null = open("/dev/null", O_RDWR);
     struct xe_drm_prime p = {.fd = null};
-    EXPECT(CALL(fd, XE_NR_PRIME_FD_TO_HANDLE, &p), -EINVAL);
-    EXPECT(destroy(fd, 12345), -EINVAL);
-    EXPECT(CALL(fd, 0x5f, &p), -EINVAL);
+    EQUAL(CALL(fd, XE_NR_PRIME_FD_TO_HANDLE, &p), -EINVAL);
+    EQUAL(destroy(fd, 12345), -EINVAL);
+    EQUAL(CALL(fd, 0x5f, &p), -EINVAL);
     close(null);
     close(fd);
 }
@@ -124,7 +124,7 @@ static void send_fd(int socket, int fd) {
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &fd, sizeof(int));
-    EXPECT(sendmsg(socket, &m, 0), 1);
+    EQUAL(sendmsg(socket, &m, 0), 1);
 }
 
 static int receive_fd(int socket) {
@@ -145,17 +145,17 @@ static int status_of(pid_t pid) {
 
 static void a_buffer_travels_between_processes(void) {
     int pair[2];
-    EXPECT(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    EQUAL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     pid_t pid = fork();
     if (!pid) {
         int fd = card(1), prime = receive_fd(pair[1]);
         uint32_t handle = import_of(fd, prime);
         char *bytes = map(fd, handle, 2 * MIB), go;
-        EXPECT(strcmp(bytes, "from the parent"), 0);
+        EQUAL(strcmp(bytes, "from the parent"), 0);
         strcpy(bytes, "from the child");
-        EXPECT(fdinfo(fd, "drm-total-gtt:"), 2 * MIB);
-        EXPECT(write(pair[1], "x", 1), 1);
-        EXPECT(read(pair[1], &go, 1), 1);
+        EQUAL(fdinfo(fd, "drm-total-gtt:"), 2 * MIB);
+        EQUAL(write(pair[1], "x", 1), 1);
+        EQUAL(read(pair[1], &go, 1), 1);
         exit(broken); /* the importer goes without a word */
     }
     int fd = card(0);
@@ -165,15 +165,15 @@ static void a_buffer_travels_between_processes(void) {
     strcpy(bytes, "from the parent");
     int prime = export_of(fd, handle);
     send_fd(pair[0], prime);
-    EXPECT(read(pair[0], &done, 1), 1);
-    EXPECT(strcmp(bytes, "from the child"), 0);
-    EXPECT(destroy(fd, handle), 0);
-    EXPECT(used(fd), 2 * MIB); /* the child holds it */
-    EXPECT(kib_of("meminfo", "GPUActive:"), before + 2 * MIB);
-    EXPECT(write(pair[0], "x", 1), 1);
-    EXPECT(status_of(pid), 0);
-    EXPECT(used(fd), 0);
-    EXPECT(kib_of("meminfo", "GPUActive:"), before);
+    EQUAL(read(pair[0], &done, 1), 1);
+    EQUAL(strcmp(bytes, "from the child"), 0);
+    EQUAL(destroy(fd, handle), 0);
+    EQUAL(used(fd), 2 * MIB); /* the child holds it */
+    EQUAL(kib_of("meminfo", "GPUActive:"), before + 2 * MIB);
+    EQUAL(write(pair[0], "x", 1), 1);
+    EQUAL(status_of(pid), 0);
+    EQUAL(used(fd), 0);
+    EQUAL(kib_of("meminfo", "GPUActive:"), before);
     munmap(bytes, 2 * MIB);
     close(prime);
     close(fd);
@@ -184,20 +184,20 @@ static void a_buffer_travels_between_processes(void) {
 static void a_killed_process_gives_its_memory_back(void) {
     int ready[2];
     char byte;
-    EXPECT(pipe(ready), 0);
+    EQUAL(pipe(ready), 0);
     pid_t pid = fork();
     if (!pid) {
-        EXPECT(create(card(0), 900 * MIB, VRAM, 0) > 0, 1);
-        EXPECT(write(ready[1], "x", 1), 1);
+        EQUAL(create(card(0), 900 * MIB, VRAM, 0) > 0, 1);
+        EQUAL(write(ready[1], "x", 1), 1);
         pause();
     }
     int fd = card(0);
-    EXPECT(read(ready[0], &byte, 1), 1);
-    EXPECT(used(fd), 900 * MIB);
+    EQUAL(read(ready[0], &byte, 1), 1);
+    EQUAL(used(fd), 900 * MIB);
     kill(pid, SIGKILL);
-    EXPECT(status_of(pid), SIGKILL);
-    EXPECT(create(fd, 900 * MIB, VRAM, 0) > 0, 1); /* finds it full, looks who is dead */
-    EXPECT(used(fd), 900 * MIB);
+    EQUAL(status_of(pid), SIGKILL);
+    EQUAL(create(fd, 900 * MIB, VRAM, 0) > 0, 1); /* finds it full, looks who is dead */
+    EQUAL(used(fd), 900 * MIB);
     close(fd);
 }
 
@@ -208,21 +208,21 @@ static void a_forked_child_starts_with_nothing(void) {
     RUN(&g, 0x10000002, LOW(DATA), HIGH(DATA), 1);
     pid_t pid = fork();
     if (!pid) {
-        EXPECT(destroy(fd, handle) < 0, 1);
+        EQUAL(destroy(fd, handle) < 0, 1);
         int own = card(0);
-        EXPECT(used(own), 10 * MIB);
+        EQUAL(used(own), 10 * MIB);
         uint32_t mine = create(own, MIB, VRAM, 0);
-        EXPECT(used(own), 11 * MIB);
-        EXPECT(destroy(own, mine), 0);
+        EQUAL(used(own), 11 * MIB);
+        EQUAL(destroy(own, mine), 0);
         close(own);
         close(fd);
         exit(broken);
     }
-    EXPECT(status_of(pid), 0);
-    EXPECT(used(fd), 10 * MIB);
-    EXPECT(fdinfo(fd, "drm-total-vram0:"), 10 * MIB);
+    EQUAL(status_of(pid), 0);
+    EQUAL(used(fd), 10 * MIB);
+    EQUAL(fdinfo(fd, "drm-total-vram0:"), 10 * MIB);
     RUN(&g, 0x10000002, LOW(DATA), HIGH(DATA), 2);
-    EXPECT(WORD(&g, 0), 2);
+    EQUAL(WORD(&g, 0), 2);
     gone(&g);
     close(fd);
 }
@@ -231,9 +231,9 @@ static void leaving_removes_the_files(void) {
     char path[512];
     int fd = card(0);
     snprintf(path, sizeof(path), "%s/proc/%d/fdinfo/%d", getenv("ZEROUTE_ROOT"), (int)getpid(), fd);
-    EXPECT(access(path, F_OK), 0);
+    EQUAL(access(path, F_OK), 0);
     close(fd);
-    EXPECT(access(path, F_OK), -1);
+    EQUAL(access(path, F_OK), -1);
 }
 
 #define PROMISES(P)                                                                                                    \

@@ -11,7 +11,7 @@
 
 static void transfer(int fd, void *data, size_t size, int out) {
     ssize_t done = out ? write(fd, data, size) : read(fd, data, size);
-    EXPECT(done, size);
+    EQUAL(done, size);
 }
 
 static void child(int from_parent, int to_parent) {
@@ -36,7 +36,7 @@ static void child(int from_parent, int to_parent) {
 
 int main(void) {
     int down[2], up[2], status;
-    EXPECT(pipe(down) | pipe(up), 0);
+    EQUAL(pipe(down) | pipe(up), 0);
     pid_t pid = fork();
     if (!pid) {
         child(down[0], up[1]);
@@ -56,8 +56,8 @@ int main(void) {
     fill_random(want, SIZE, 2);
     expect_bytes("from the child", bytes, want, SIZE);
     transfer(down[1], &word, 1, 1);
-    EXPECT(waitpid(pid, &status, 0), pid);
-    EXPECT(status, 0);
+    EQUAL(waitpid(pid, &status, 0), pid);
+    EQUAL(status, 0);
     CHECK(zeMemFree(context, p));
     CHECK(zeCommandListDestroy(list));
     CHECK(zeContextDestroy(context));

@@ -13,12 +13,12 @@ static void expect_block(void *p, size_t size, ze_memory_type_t type, ze_device_
         size_t range = 0;
         char *at = (char *)p + offsets[i];
         CHECK(zeMemGetAllocProperties(context, at, &properties, &device));
-        EXPECT(properties.type, type);
+        EQUAL(properties.type, type);
         if (owner)
-            EXPECT((intptr_t)device, (intptr_t)owner);
+            EQUAL((intptr_t)device, (intptr_t)owner);
         CHECK(zeMemGetAddressRange(context, at, &base, &range));
-        EXPECT((intptr_t)base, (intptr_t)p);
-        EXPECT(range >= size, 1);
+        EQUAL((intptr_t)base, (intptr_t)p);
+        EQUAL(range >= size, 1);
     }
 }
 
@@ -27,7 +27,7 @@ static void alignments_are_kept(unsigned card) {
         void *p = NULL;
         ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
         CHECK(zeMemAllocDevice(context, &desc, 100, alignment, cards[card], &p));
-        EXPECT((uintptr_t)p % alignment, 0);
+        EQUAL((uintptr_t)p % alignment, 0);
         CHECK(zeMemFree(context, p));
     }
 }
@@ -36,13 +36,13 @@ static void wrong_arguments_are_refused(void) {
     ze_device_mem_alloc_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
     void *p = NULL;
     int local;
-    EXPECT(zeMemAllocDevice(context, &desc, 0, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
-    EXPECT(zeMemAllocDevice(context, &desc, 1ull << 45, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
-    EXPECT(zeMemFree(context, NULL), ZE_RESULT_ERROR_INVALID_ARGUMENT);
-    EXPECT(zeMemFree(context, &local), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    EQUAL(zeMemAllocDevice(context, &desc, 0, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+    EQUAL(zeMemAllocDevice(context, &desc, 1ull << 45, 0, cards[0], &p), ZE_RESULT_ERROR_UNSUPPORTED_SIZE);
+    EQUAL(zeMemFree(context, NULL), ZE_RESULT_ERROR_INVALID_ARGUMENT);
+    EQUAL(zeMemFree(context, &local), ZE_RESULT_ERROR_INVALID_ARGUMENT);
     ze_memory_allocation_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES};
     CHECK(zeMemGetAllocProperties(context, &local, &properties, NULL));
-    EXPECT(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
+    EQUAL(properties.type, ZE_MEMORY_TYPE_UNKNOWN);
 }
 
 int main(void) {

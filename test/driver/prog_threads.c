@@ -34,9 +34,9 @@ int main(int argc, char **argv) {
     count = count > 64 ? 64 : count;
     start();
     for (unsigned i = 0; i < count; i++)
-        EXPECT(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i), 0);
+        EQUAL(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i), 0);
     for (unsigned i = 0; i < count; i++)
-        EXPECT(pthread_join(threads[i], NULL), 0);
+        EQUAL(pthread_join(threads[i], NULL), 0);
     CHECK(zeContextDestroy(context));
     puts("done");
     return 0;

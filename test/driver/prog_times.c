@@ -28,15 +28,15 @@ static void the_program_holds_commands_back(ze_command_list_handle_t list) {
     bytes[0] = 1;
     CHECK(zeCommandListAppendWaitOnEvents(list, 1, &events[0]));
     CHECK(zeCommandListAppendMemoryFill(list, bytes, "\7", 1, 4096, events[1], 0, NULL));
-    EXPECT(zeEventHostSynchronize(events[1], SECOND / 50), ZE_RESULT_NOT_READY);
-    EXPECT(bytes[0], 1);
+    EQUAL(zeEventHostSynchronize(events[1], SECOND / 50), ZE_RESULT_NOT_READY);
+    EQUAL(bytes[0], 1);
     CHECK(zeEventHostSignal(events[0]));
     CHECK(zeEventHostSynchronize(events[1], 20 * SECOND));
-    EXPECT(bytes[0] + bytes[4095], 14);
+    EQUAL(bytes[0] + bytes[4095], 14);
     CHECK(zeCommandListAppendEventReset(list, events[0]));
     CHECK(zeCommandListAppendSignalEvent(list, events[2]));
     CHECK(zeEventHostSynchronize(events[2], 20 * SECOND));
-    EXPECT(zeEventQueryStatus(events[0]), ZE_RESULT_NOT_READY);
+    EQUAL(zeEventQueryStatus(events[0]), ZE_RESULT_NOT_READY);
     CHECK(zeMemFree(context, bytes));
     drop_events(pool);
 }
@@ -77,11 +77,11 @@ static void times_follow_each_other(unsigned card, ze_command_list_handle_t list
     CHECK(zeDeviceGetGlobalTimestamps(cards[card], &host, &now));
     for (unsigned i = 0; i < 3; i++) {
         CHECK(zeEventQueryKernelTimestamp(events[i], &times[i]));
-        EXPECT(times[i].global.kernelStart > last, 1);
-        EXPECT(times[i].global.kernelEnd >= times[i].global.kernelStart, 1);
+        EQUAL(times[i].global.kernelStart > last, 1);
+        EQUAL(times[i].global.kernelEnd >= times[i].global.kernelStart, 1);
         last = times[i].global.kernelStart;
     }
-    EXPECT(clock[0] > 0 && clock[0] <= clock[1] && clock[1] <= now, 1);
+    EQUAL(clock[0] > 0 && clock[0] <= clock[1] && clock[1] <= now, 1);
     if (compute) { /* the driver has no other way than a kernel */
         CHECK(zeCommandListAppendQueryKernelTimestamps(list, 3, events, copied, places, events[4], 0, NULL));
         CHECK(zeEventHostSynchronize(events[4], 20 * SECOND));

@@ -8,7 +8,7 @@ int main(void) {
     for (unsigned card = 0; card < card_count; card++) {
         size_t page = 0, piece = 2 << 20;
         CHECK(zeVirtualMemQueryPageSize(context, cards[card], piece, &page));
-        EXPECT(page, 2 << 20);
+        EQUAL(page, 2 << 20);
         char *base = NULL;
         size_t size = PIECES * piece;
         CHECK(zeVirtualMemReserve(context, NULL, size, (void **)&base));

@@ -27,13 +27,14 @@
 static int broken;
 static const char *promise;
 
-static inline void expect_at(int line, const char *what, long long got, long long want) {
+/* A promise that is broken is counted, and the next one is tried. */
+static inline void equal_at(int line, const char *what, long long got, long long want) {
     if (got == want)
         return;
     printf("%s: line %d: %s is %lld, not %lld\n", promise, line, what, got, want);
     broken = 1;
 }
-#define EXPECT(got, want) expect_at(__LINE__, #got, (long long)(got), (long long)(want))
+#define EQUAL(got, want) equal_at(__LINE__, #got, (long long)(got), (long long)(want))
 
 static inline int call(int fd, unsigned number, void *arg, size_t size) {
     return ioctl(fd, _IOC(_IOC_READ | _IOC_WRITE, 'd', number, size), arg) ? -errno : 0;
@@ -79,9 +80,9 @@ static inline uint64_t used(int fd) {
         struct xe_mem_region regions[2];
     } out = {0};
     struct xe_device_query q = {.query = XE_QUERY_MEM_REGIONS, .data = (uintptr_t)&out};
-    EXPECT(CALL(fd, XE_NR_DEVICE_QUERY, &q), 0);
-    EXPECT(q.size, sizeof(out));
-    EXPECT(CALL(fd, XE_NR_DEVICE_QUERY, &q), 0);
+    EQUAL(CALL(fd, XE_NR_DEVICE_QUERY, &q), 0);
+    EQUAL(q.size, sizeof(out));
+    EQUAL(CALL(fd, XE_NR_DEVICE_QUERY, &q), 0);
     return out.regions[1].used;
 }
 
@@ -127,26 +128,26 @@ static inline int bind_at(const struct gpu *g, uint32_t handle, uint64_t address
                            .bind = {.obj = handle, .addr = address, .range = size, .op = op}};
     int error = CALL(g->fd, XE_NR_VM_BIND, &b);
     if (!error)
-        EXPECT(fence, 77);
+        EQUAL(fence, 77);
     return error;
 }
 
 static inline uint32_t queue_on(int fd, uint32_t vm, uint16_t engine) {
     struct xe_engine_instance instance = {.engine_class = engine};
     struct xe_exec_queue_create q = {.width = 1, .num_placements = 1, .vm_id = vm, .instances = (uintptr_t)&instance};
-    EXPECT(CALL(fd, XE_NR_EXEC_QUEUE_CREATE, &q), 0);
+    EQUAL(CALL(fd, XE_NR_EXEC_QUEUE_CREATE, &q), 0);
     return q.exec_queue_id;
 }
 
 static inline struct gpu gpu_with(int fd, uint16_t engine, uint32_t flags) {
     struct gpu g = {.fd = fd};
     struct xe_vm_create vm = {.flags = flags};
-    EXPECT(CALL(fd, XE_NR_VM_CREATE, &vm), 0);
+    EQUAL(CALL(fd, XE_NR_VM_CREATE, &vm), 0);
     g.vm = vm.vm_id;
     g.queue = queue_on(fd, g.vm, engine);
     g.batch = create(fd, 65536, SYSTEM, 0);
     g.commands = map(fd, g.batch, 65536);
-    EXPECT(bind_at(&g, g.batch, BATCH_AT, 65536, XE_BIND_MAP), 0);
+    EQUAL(bind_at(&g, g.batch, BATCH_AT, 65536, XE_BIND_MAP), 0);
     return g;
 }
 
@@ -180,8 +181,8 @@ static inline int finish(struct gpu *g, int64_t ns) {
 static inline void run(struct gpu *g, const uint32_t *commands, size_t size) {
     memcpy(g->commands, commands, size);
     g->commands[size / 4] = 0x05000000; /* MI_BATCH_BUFFER_END */
-    EXPECT(submit(g), 0);
-    EXPECT(finish(g, 10000000000), 0);
+    EQUAL(submit(g), 0);
+    EQUAL(finish(g, 10000000000), 0);
 }
 #define RUN(g, ...) run(g, (const uint32_t[]){__VA_ARGS__}, sizeof((const uint32_t[]){__VA_ARGS__}))
 #define LOW(address) (uint32_t)(address)
@@ -192,10 +193,10 @@ static inline void run(struct gpu *g, const uint32_t *commands, size_t size) {
 static inline void gone(struct gpu *g) {
     struct xe_exec_queue_destroy q = {.exec_queue_id = g->queue};
     struct xe_vm_destroy vm = {.vm_id = g->vm};
-    EXPECT(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
-    EXPECT(CALL(g->fd, XE_NR_VM_DESTROY, &vm), 0);
+    EQUAL(CALL(g->fd, XE_NR_EXEC_QUEUE_DESTROY, &q), 0);
+    EQUAL(CALL(g->fd, XE_NR_VM_DESTROY, &vm), 0);
     munmap(g->commands, 65536);
-    EXPECT(destroy(g->fd, g->batch), 0);
+    EQUAL(destroy(g->fd, g->batch), 0);
 }
 
 #define KEEP(name)                                                                                                     \

@@ -2,6 +2,7 @@
 #ifndef ZE_TEST_H
 #define ZE_TEST_H
 
+#include "expect.h"
 #include <level_zero/ze_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,15 +18,7 @@ static ze_device_handle_t cards[CARDS];
 static uint32_t card_count = CARDS;
 static ze_context_handle_t context;
 
-static inline void expect_at(const char *file, int line, const char *what, long long got, long long want) {
-    if (got == want)
-        return;
-    fprintf(stderr, "%s:%d: %s: got %lld (%#llx), expected %lld (%#llx)\n", file, line, what, got,
-            (unsigned long long)got, want, (unsigned long long)want);
-    exit(1);
-}
-#define EXPECT(got, want) expect_at(__FILE__, __LINE__, #got, (long long)(got), (long long)(want))
-#define CHECK(call) EXPECT(call, ZE_RESULT_SUCCESS)
+#define CHECK(call) EQUAL(call, ZE_RESULT_SUCCESS)
 
 static inline void start(void) {
     uint32_t one = 1;

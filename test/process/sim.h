@@ -2,6 +2,7 @@
 #ifndef TEST_PROCESS_SIM_H
 #define TEST_PROCESS_SIM_H
 
+#include "expect.h"
 #include <level_zero/ze_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,13 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                             \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 #define GIVES(code, call)                                                                                              \
     do {                                                                                                               \
         unsigned got_ = (unsigned)(call);                                                                              \

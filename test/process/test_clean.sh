@@ -1,7 +1,7 @@
 #!/bin/bash
 # Clean under AddressSanitizer, UndefinedBehaviorSanitizer and valgrind: every unit suite, and threads that do
 # everything at once under the preload. ThreadSanitizer is test_races.sh.
-# Tier: release, long.
+# Tier: release, first.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}

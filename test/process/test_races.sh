@@ -1,7 +1,7 @@
 #!/bin/bash
 # Everything at once under ThreadSanitizer: the preload, the simulated GPU and the program are built with it. And the
 # preload as it is shipped, in programs that were built with a sanitizer of their own.
-# Tier: release, long.
+# Tier: release, first.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}

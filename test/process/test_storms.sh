@@ -1,6 +1,7 @@
 #!/bin/bash
 # Storms of processes, threads, signals and kills with busy threads beside them (prog_storm.c): nothing hangs, the
 # program ends as without us, and its books say what it did. LONG=1: as often as doc/promises.md says.
+# Tier: storm, first.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 . test/promise.sh
 B=${B:-build}
