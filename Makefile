@@ -118,6 +118,7 @@ $(B)/libbed_stay.so: tools/bed/stay/stay.c
 # --- tests --------------------------------------------------------------------------------------------
 # Suites are compiled, and link what they need from archives of the library's and the tool's objects; they are linked
 # again when one of the objects changes that they took (the linker tells which), not with every change of an archive.
+# An object whose source is gone since is taken from another place now.
 # Without what needs the dlsym of the entries: a program has its own unwinder.
 $(B)/libparts.a: $(filter-out $(B)/lib/src/hook/% $(B)/lib/src/ze/% $(B)/lib/src/sycl/usm.o $(B)/lib/src/sycl/umf.o $(B)/lib/src/sycl/ipc.o $(B)/lib/src/sycl/async.o,$(LIB_OBJ))
 	rm -f $@; $(AR) rcsT $@ $^
@@ -131,8 +132,9 @@ $(B)/suite/%.o: test/%.c
 define link_suite
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(LDSAN) $< -o $@ $(B)/libtools.a $(B)/libparts.a $(CHECK_LIBS) $(TOOL_LIBS) -Wl,-t,-t >$@.took
-	@sed -nE 's,^$(B)/(lib|tool)/.*\.o$$,$@: &\n&:,p' $@.took >$@.d && rm $@.took
+	@sed -nE 's,^$(B)/(lib|tool)/(.*)\.o$$,$@: $$(if $$(wildcard \2.c \2)\,&\,FORCE)\n&:,p' $@.took >$@.d && rm $@.took
 endef
+.PHONY: FORCE
 $(B)/test/unit/%: $(B)/suite/unit/test_%.o | $(B)/libparts.a $(B)/libtools.a
 	$(link_suite)
 $(B)/test/process/suite_%: $(B)/suite/process/test_%.o | $(B)/libparts.a $(B)/libtools.a
