@@ -285,6 +285,23 @@ START_TEST(a_measurement_that_is_interrupted_leaves_nothing_behind) {
 }
 END_TEST
 
+/* A machine of a command that was killed goes with the next one; those of live processes stay. */
+START_TEST(a_killed_simulation_is_removed_and_a_live_one_is_not) {
+    ck_assert_int_eq(sh("mkdir t; export TMPDIR=$PWD/t; mkfifo end; "
+                        "$Z run --sim -- $W keep 1 wait <end >live.out & live=$!; exec 9>end; "
+                        "until ls -d t/*/proc/[0-9]*; do sleep 0.02; done; ls t >live; "
+                        "$Z run --sim -- sh -c 'echo >up; exec sleep 1000' & killed=$!; "
+                        "until test -e up; do sleep 0.02; done; kill -9 $killed; wait $killed; "
+                        "$Z gc --dry-run | grep '1 folder of simulated'; ls t | wc -l; "
+                        "$Z run --sim -- true; ls t | diff - live && echo swept; "
+                        "mkdir t/zeroute-sim.abcdef; $Z gc | grep '1 folder of simulated'; ls t | diff - live; "
+                        "exec 9>&-; wait $live; ls t | wc -l"),
+                     0);
+    ck_assert_msg(strstr(out, "would be removed\n2\nswept\n1 folder of simulated GPUs that nobody uses removed\n0\n"),
+                  "%s", out);
+}
+END_TEST
+
 START_TEST(who_asks_for_json_gets_it_of_a_failure_too) {
     static const char *const commands[] = {"stat 4194303",         "stat abc",
                                            "doctor 4194303",       "doctor --nonsense",
@@ -646,6 +663,7 @@ int main(void) {
     tcase_add_test(t, a_report_that_cannot_be_written_is_our_failure_where_the_program_had_none);
     tcase_add_test(t, an_output_that_cannot_be_written_is_no_answer);
     tcase_add_test(t, a_measurement_that_is_interrupted_leaves_nothing_behind);
+    tcase_add_test(t, a_killed_simulation_is_removed_and_a_live_one_is_not);
     tcase_add_test(t, who_asks_for_json_gets_it_of_a_failure_too);
     tcase_add_test(t, a_program_may_close_every_descriptor_in_between);
     tcase_add_test(t, the_library_itself_warns_of_a_bad_setting_once_and_goes_on);

@@ -239,12 +239,16 @@ bool zr_publish_possible(const char *command, const char *path);
 bool zr_preload_find(const char *command, char *path, size_t size);
 /* Puts it in front of what LD_PRELOAD holds. */
 bool zr_preload_set(const char *path);
-/* Selects a simulated GPU. The caller hands `root` to zr_simulate_end when the program has ended. */
-bool zr_simulate(const char *command, const char *spec, char *root, size_t size);
-void zr_simulate_end(const char *root);
 /* Names a run. A run inside a run carries both names, so that each finds its own processes. */
 void zr_run_name(char *run, size_t size);
 bool zr_run_owns(const struct zeroute_process *p, const char *run);
+
+/* --- simulate.c ------------------------------------------------------------------------------- */
+/* Selects a simulated GPU. The caller hands `root` to zr_simulate_end when the program has ended. */
+bool zr_simulate(const char *command, const char *spec, char *root, size_t size);
+void zr_simulate_end(const char *root);
+/* Counts the folders of simulated machines that no process holds any more, and removes them if told to. */
+size_t zr_simulate_sweep(bool remove);
 
 /* --- eager.c ---------------------------------------------------------------------------------- */
 /*

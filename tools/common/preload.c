@@ -1,14 +1,9 @@
-/* The environment of a program under the preload, on a simulated GPU or not, and its name. */
+/* The environment of a program under the preload, and its name. */
 #include "common/common.h"
-#include "bed/simgpu/check.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 bool zr_preload_find(const char *command, char *path, size_t size) {
@@ -44,53 +39,6 @@ bool zr_preload_set(const char *path) {
     bool good = asprintf(&both, "%s:%s", path, others) > 0 && setenv("LD_PRELOAD", both, 1) == 0;
     free(both);
     return good;
-}
-
-bool zr_simulate(const char *command, const char *spec, char *root, size_t size) {
-    char path[1024], why[480];
-    const char *card = *spec ? spec : getenv("ZE_SIMGPU");
-    *root = '\0';
-    if (!zr_find_file("libze_simgpu.so", path, sizeof path)) {
-        zr_complain(command, "no simulated GPU: %s", path);
-        return false;
-    }
-    if (card && !sim_config_check(card, why, sizeof why)) {
-        zr_complain(command, "the simulated GPU: %s", why);
-        return false;
-    }
-    setenv("ZE_ENABLE_ALT_DRIVERS", path, 1);
-    if (*spec)
-        setenv("ZE_SIMGPU", spec, 1);
-    if (getenv("ZEROUTE_ROOT"))
-        return true;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(root, size, "%s/zeroute-sim.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(root)) {
-        zr_complain(command, "cannot make a folder for the simulated GPU: %s: %s", root, strerror(errno));
-        return false;
-    }
-    setenv("ZEROUTE_ROOT", root, 1);
-    return true;
-}
-
-static void remove_tree(int parent, const char *name) {
-    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) && (errno == EISDIR || errno == EPERM))
-            remove_tree(dirfd(d), e->d_name);
-    }
-    if (d)
-        closedir(d);
-    unlinkat(parent, name, AT_REMOVEDIR);
-}
-
-void zr_simulate_end(const char *root) {
-    if (*root)
-        remove_tree(AT_FDCWD, root);
 }
 
 void zr_run_name(char *run, size_t size) {

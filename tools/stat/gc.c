@@ -51,7 +51,8 @@ static bool found_by_who_may(const struct zeroute_process *p) {
     char *text, *rest, *line;
     if (strncmp(p->path, "/proc/", 6) != 0)
         return true;
-    text = rest = zr_outside_text((int)strtol(p->path + 6, NULL, 10), ZR_FILE_STATUS | ZR_FILE_REAL, ZR_OUTSIDE_BYTES, NULL);
+    text = rest =
+        zr_outside_text((int)strtol(p->path + 6, NULL, 10), ZR_FILE_STATUS | ZR_FILE_REAL, ZR_OUTSIDE_BYTES, NULL);
     while ((line = zr_next_line(&rest))) {
         const char *value = zr_value_of(line, "Uid");
         char *at;
@@ -143,8 +144,8 @@ static const struct zr_option option_table[] = {
 static const struct zr_command command = {
     .name = "gc",
     .usage = "zeroute gc [--all-users] [--dry-run] [--json]",
-    .about = "Removes the segments of all finished processes at once. Any zeroute command removes them ten minutes "
-             "after it first saw that they are finished.",
+    .about = "Removes the segments of all finished processes at once, and what a killed --sim has left. Any zeroute "
+             "command removes segments ten minutes after it first saw that they are finished.",
     .options = option_table,
     .notes = "Exit code: 0 done, 2 something could not be removed, or wrong usage.\n",
     .examples = "zeroute gc\n"
@@ -198,9 +199,16 @@ int zr_cmd_gc(int argc, char **argv) {
         return at;
     json_t *document = o.json ? zr_json_document(1) : NULL;
     size_t count = remove_all(&o, zr_json_array(document, "removed"), &code);
-    if (o.json)
+    size_t machines = zr_simulate_sweep(!o.dry_run);
+    zr_json_count(document, "simulated_machines", machines);
+    if (o.json) {
         zr_json_write(stdout, document, ZR_JSON_DIGITS, false);
-    else
+        return code;
+    }
+    if (machines)
+        printf("%zu folder%s of simulated GPUs that nobody uses %s\n", machines, machines == 1 ? "" : "s",
+               o.dry_run ? "would be removed" : "removed");
+    if (count || !machines)
         printf("%zu segment%s of finished processes %s\n", count, count == 1 ? "" : "s",
                o.dry_run ? "would be removed" : "removed");
     return code;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -95,6 +96,22 @@ static void link_card(const char *root, unsigned card) {
     }
 }
 
+/* As long as one process holds it, a simulated machine's folder is not taken for one that was left behind. */
+static void hold(const char *root) {
+    static int held = -1;
+    int fd;
+
+    if (held >= 0)
+        return;
+    fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    held = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FD + 2 * SIM_CARDS); /* out of the program's way */
+    close(fd);
+    if (held >= 0)
+        flock(held, LOCK_SH | LOCK_NB);
+}
+
 void sim_procfs_write_card(const char *root, unsigned client, unsigned card, const struct sim_usage *usage) {
     struct text text = {.used = 0};
     char path[4096];
@@ -109,6 +126,7 @@ void sim_procfs_write_card(const char *root, unsigned client, unsigned card, con
     if (fresh) {
         link_own_files(root);
         link_card(root, card);
+        hold(root);
     }
 }
 
