@@ -60,9 +60,8 @@ held() {
     rm "$work/hold"
     return $code
 }
-pid_of() { "$Z" stat --json | sed -n 's/^ *"pid": \([0-9]*\),$/\1/p' | head -n 1; }
-doctor_of_held() {
-    "$Z" doctor "$(pid_of)" | sed 's|[^ ]*libze_simgpu.so|libze_simgpu.so|; s|[^ ]*libzeroute.so|libzeroute.so|'
+doctor_of_held() { # OPTIONS...
+    "$Z" doctor "$@" "$(pgrep -n -x doctor_hold)" | sed 's|[^ ]*libze_simgpu.so|libze_simgpu.so|; s|[^ ]*libzeroute.so|libzeroute.so|'
 }
 stat_of_held() {
     "$Z" stat | grep -E '^ *pid |doctor_hold' | sed -E 's|[^ ]*doctor_hold|doctor_hold|; s/^ *[0-9]+ /PID /'
@@ -79,6 +78,7 @@ screen stat-finished finished
 screen diff "$Z" diff "$work/first.json" "$work/second.json"
 screen stat held stat_of_held
 screen doctor held doctor_of_held
+screen doctor-verbose held doctor_of_held --verbose
 screen mirror-test "$Z" mirror-test --sim --step 16MiB --count 4 --keep 256MiB
 screen mirror-test-all "$Z" mirror-test --sim --all --step 16MiB --count 4 --keep 256MiB
 screen ab verdict_of_ab "$Z" ab $sim --runs 5 --settle 1 --quiet --a observe --b mitigate -- "$B/demo" 2

@@ -18,7 +18,7 @@ static void add_mirror(struct zr_diagnosis *d) {
 
     zr_text_bytes(bytes, d->mirror.bytes);
     if (d->mirror.state == ZR_MIRROR_THERE && remedy) {
-        f = zr_finding_add(&d->findings, ZR_ERROR, "mirror", "%s of host memory mirror device memory", bytes);
+        f = zr_finding_add(&d->findings, ZR_ERROR, "mirror", "%s of RAM are lost to mirrors of device memory", bytes);
         zr_finding_says(&f->seen, "%s", d->mirror.why);
         zr_finding_says(&f->todo, "%s%s", remedy->setting,
                         remedy->needs_zeroute ? "" : " (zeroute is not needed for this)");

@@ -16,6 +16,7 @@ enum { SIM = ZR_LONG };
 static const struct zr_option option_table[] = {
     {'j', "json", NULL, "print everything that was found as JSON"},
     {'f', "facts", NULL, "print what is known about versions, and from where"},
+    {'v', "verbose", NULL, "print every finding, the stack, memory and all remedies"},
     {'s', "seconds", "N", "how long to run a command at most (default 10)"},
     {'w', "watch", "TIME", "look at a process so long, and name what grows"},
     {SIM, "sim", "[SPEC]", "run the command on a simulated GPU"},
@@ -24,8 +25,8 @@ static const struct zr_option option_table[] = {
 
 static const struct zr_command command = {
     .name = "doctor",
-    .usage = "zeroute doctor [--json] [--watch TIME] [PID]\n"
-             "zeroute doctor [--json] [--seconds N] -- COMMAND [ARGUMENTS]\n"
+    .usage = "zeroute doctor [--json | --verbose] [--watch TIME] [PID]\n"
+             "zeroute doctor [--json | --verbose] [--seconds N] -- COMMAND [ARGUMENTS]\n"
              "zeroute doctor --facts",
     .about =
         "Looks at a process, preloaded or not, or at the machine, and says what is wrong with its device memory "
@@ -36,7 +37,7 @@ static const struct zr_command command = {
     .options = option_table,
     .notes = "Exit code: 0 nothing to do, 1 something to do, 2 an error or wrong usage, 3 cannot tell.\n",
     .program = true,
-    .one_of = "facts|json",
+    .one_of = "facts|json;json|verbose",
     .examples = "zeroute doctor               # the machine, and what a program would get here\n"
                 "zeroute doctor 4242          # a process\n"
                 "sudo zeroute doctor 4242     # a process of another user\n"
@@ -243,7 +244,7 @@ static int show_facts(void) {
 }
 
 struct options {
-    bool json, facts;
+    bool json, facts, verbose;
     double seconds, watch;
     const char *sim;
     int signal; /* that ended the command early */
@@ -264,7 +265,9 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     }
     if (option->id == 's')
         return zr_option_real(&command, option, value, 0.1, &o->seconds);
-    *(option->id == 'j' ? &o->json : &o->facts) = true;
+    o->json |= option->id == 'j';
+    o->verbose |= option->id == 'v';
+    o->facts |= option->id == 'f';
     return true;
 }
 
@@ -330,7 +333,10 @@ int zr_cmd_doctor(int argc, char **argv) {
         return zr_end_like(o.signal); /* a wait status of that signal */
     if (!seen)
         return ZR_EXIT_ERROR;
-    (o.json ? zr_doctor_json : zr_doctor_page)(stdout, &c, &d);
+    if (o.json)
+        zr_doctor_json(stdout, &c, &d);
+    else
+        zr_doctor_page(stdout, &c, &d, o.verbose);
     int code = zr_diagnosis_code(&d);
     zr_findings_free(&d.findings);
     zr_stack_free(&c.stack);

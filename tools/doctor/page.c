@@ -138,17 +138,36 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
     }
 }
 
-static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
-    static const char *const states[] = {"not mirrored", "MIRRORED", "LOST, UNEXPLAINED", "cannot tell"};
+static const char *mirror_answer(const struct zr_mirror *m) {
+    static const char *const answers[] = {"no", "YES", "LOST, UNEXPLAINED", "cannot tell"};
 
-    title(to, colour, "Host mirror");
-    fprintf(to, "  %s%-18s%s ", d->mirror.state == ZR_MIRROR_NONE ? "" : zr_red(colour), states[d->mirror.state],
-            zr_plain(colour));
-    zr_text_wrap(to, 21, (int)width, d->mirror.why);
+    return answers[m->state];
+}
+
+static void show_links(FILE *to, const struct zr_diagnosis *d, unsigned width) {
     for (unsigned i = 0; i < ZR_LINKS; i++) {
         fprintf(to, "  link %u: %-22s %-8s", i + 1, zr_link_names[i], zr_answer_names[d->links[i].answer]);
         zr_text_wrap(to, 41, (int)width, d->links[i].why);
     }
+}
+
+static bool is_mirror_ahead(const struct zr_diagnosis *d) {
+    for (size_t i = 0; i < d->findings.count; i++)
+        if (strncmp(d->findings.list[i].id, "mirror", 6) == 0)
+            return true;
+    return false;
+}
+
+/* The links are told where they matter: there is a mirror, or there will be one. */
+static void show_mirror(FILE *to, const struct zr_diagnosis *d, bool whole, bool colour, unsigned width) {
+    bool none = d->mirror.state == ZR_MIRROR_NONE;
+    int indent = 11 + (int)strlen(mirror_answer(&d->mirror));
+
+    fprintf(to, "\n%sMirrored%s %s%s%s: ", zr_bold(colour), zr_plain(colour), none ? "" : zr_red(colour),
+            mirror_answer(&d->mirror), zr_plain(colour));
+    zr_text_wrap(to, indent, (int)width, d->mirror.why);
+    if (whole || !none || is_mirror_ahead(d))
+        show_links(to, d, width);
 }
 
 static bool needs_remedies(const struct zr_case *c, const struct zr_diagnosis *d) {
@@ -182,31 +201,74 @@ static void show_line(FILE *to, const char *head, const char *text, unsigned wid
     zr_text_wrap(to, 19, (int)width, text);
 }
 
-static void show_findings(FILE *to, const struct zr_diagnosis *d, bool colour, unsigned width) {
-    title(to, colour, "Findings");
-    if (!d->findings.count)
-        fprintf(to, "  none\n");
-    for (size_t i = 0; i < d->findings.count; i++) {
+static void show_severity(FILE *to, const struct zr_finding *f, bool colour) {
+    const char *shade = "";
+
+    if (f->severity == ZR_ERROR)
+        shade = zr_red(colour);
+    else if (f->severity == ZR_WARNING)
+        shade = zr_bold(colour);
+    fprintf(to, "  %s%-8s%s ", shade, zr_severity_names[f->severity], zr_plain(colour));
+}
+
+/* All of them from `first` on; with what was seen, the price and the source, or only with what to do. */
+static void show_findings(FILE *to, const struct zr_diagnosis *d, size_t first, bool whole, bool colour,
+                          unsigned width) {
+    if (first >= d->findings.count)
+        return;
+    title(to, colour, first ? "Also" : "Findings");
+    for (size_t i = first; i < d->findings.count; i++) {
         const struct zr_finding *f = &d->findings.list[i];
 
-        fprintf(to, "  %s%-8s%s ",
-                f->severity == ZR_ERROR     ? zr_red(colour)
-                : f->severity == ZR_WARNING ? zr_bold(colour)
-                                            : "",
-                zr_severity_names[f->severity], zr_plain(colour));
+        show_severity(to, f, colour);
         zr_text_wrap(to, 11, (int)width, f->what);
-        show_line(to, "seen:", f->seen, width);
+        if (whole)
+            show_line(to, "seen:", f->seen, width);
         show_line(to, "do:", f->todo, width);
-        show_line(to, "price:", f->price, width);
-        show_line(to, "source:", f->source, width);
+        if (whole) {
+            show_line(to, "price:", f->price, width);
+            show_line(to, "source:", f->source, width);
+        }
     }
 }
 
-void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d) {
-    static const char *const verdicts[] = {"nothing to do", "something to do", "an error", "cannot tell"};
-    bool colour = zr_colour(to);
-    unsigned width = page_width(to);
+/* --- the answer: one sentence, one thing to do -------------------------------------------------------------- */
 
+static bool is_to_act_on(const struct zr_diagnosis *d) {
+    return d->findings.count && d->findings.list[0].severity >= ZR_WARNING;
+}
+
+static void show_verdict(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool colour, unsigned width) {
+    const struct zr_finding *f = is_to_act_on(d) ? &d->findings.list[0] : NULL;
+    char text[640];
+
+    if (f)
+        snprintf(text, sizeof text, "%s", f->what);
+    else if (d->mirror.state == ZR_MIRROR_UNKNOWN || d->cannot_tell)
+        snprintf(text, sizeof text, "cannot tell whether device memory is mirrored: %s", d->mirror.why);
+    else
+        snprintf(text, sizeof text, "nothing to do: device memory is not mirrored%s",
+                 c->pid ? " here" : ", and no trouble is known");
+    fputs(f && f->severity == ZR_ERROR ? zr_red(colour) : zr_bold(colour), to);
+    zr_text_wrap(to, 0, (int)width, text);
+    fputs(zr_plain(colour), to);
+    if (!f)
+        return;
+    if (f->todo) {
+        fputs("  do:    ", to);
+        zr_text_wrap(to, 9, (int)width, f->todo);
+    }
+    if (f->price) {
+        fputs("  price: ", to);
+        zr_text_wrap(to, 9, (int)width, f->price);
+    }
+    if (f->seen && f->seen != d->mirror.why && strcmp(f->seen, d->mirror.why) != 0) {
+        fputs("  seen:  ", to);
+        zr_text_wrap(to, 9, (int)width, f->seen);
+    }
+}
+
+static void show_head(FILE *to, const struct zr_case *c, bool colour, unsigned width) {
     if (c->pid) {
         const char *command = zr_shown(c->command);
         size_t cut = strnlen(command, width > 20 ? width - 20 : 0);
@@ -214,15 +276,27 @@ void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis
         while (cut && (command[cut] & 0xc0) == 0x80)
             cut--;
         fprintf(to, "%sprocess %d%s  %.*s\n", zr_bold(colour), (int)c->pid, zr_plain(colour), (int)cut, command);
-    } else {
-        fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour), zr_plain(colour),
-                c->kernel.n[0], c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
+        return;
     }
-    show_stack(to, c, colour, width);
-    show_memory(to, c, colour);
-    show_mirror(to, d, colour, width);
+    fprintf(to, "%sthis machine%s  kernel %u.%u, %u Intel card%s\n", zr_bold(colour), zr_plain(colour), c->kernel.n[0],
+            c->kernel.n[1], c->card_count, c->card_count == 1 ? "" : "s");
+}
+
+void zr_doctor_page(FILE *to, const struct zr_case *c, const struct zr_diagnosis *d, bool verbose) {
+    bool colour = zr_colour(to);
+    unsigned width = page_width(to);
+
+    show_head(to, c, colour, width);
+    show_verdict(to, c, d, colour, width);
+    show_mirror(to, d, verbose, colour, width);
+    show_findings(to, d, verbose || !is_to_act_on(d) ? 0 : 1, verbose, colour, width);
+    if (!verbose) {
+        fprintf(to, "\n%sEvery finding, the stack, memory and all remedies: --verbose%s\n", zr_dim(colour),
+                zr_plain(colour));
+        return;
+    }
     if (needs_remedies(c, d))
         show_remedies(to, d, colour, width);
-    show_findings(to, d, colour, width);
-    fprintf(to, "\n%sverdict: %s%s\n", zr_bold(colour), verdicts[zr_diagnosis_code(d)], zr_plain(colour));
+    show_stack(to, c, colour, width);
+    show_memory(to, c, colour);
 }
