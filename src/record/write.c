@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -336,12 +337,21 @@ static struct zr_descriptor open_file(void) {
     return zr_descriptor_keep(fd);
 }
 
+/* A device, a FIFO, a link: a record beside it would litter a folder like /dev. */
+static bool is_no_place(void) {
+    struct statx s;
+
+    return statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_TYPE, &s) == 0 && !S_ISREG(s.stx_mode);
+}
+
 static bool make_file(void) {
     struct zr_descriptor file;
     const char *why = NULL;
 
     if (!name_file())
         return stop("the name is too long");
+    if (is_no_place())
+        return stop("it exists and is no regular file");
     file = open_file();
     if (file.fd < 0)
         return stop(strerror(errno));
