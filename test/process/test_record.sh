@@ -184,6 +184,34 @@ clean() {
     holds "$to/clean" "r.peak() == ($(sed -E 's/peak ([0-9]+) .*/\1/' "$to/out"), 0, 0)"
 }
 promise "a program without a leak passes, and the record's peak is the program's own" clean
+# A full disk, from the beginning or after a while, and a read-only one: exit code 2 or 125, and the reason.
+unwritten() { # unwritten CODE REASON SIZE [OPTION...]
+    unshare -Urm true 2>/dev/null || { echo "no user namespaces"; return 77; }
+    mkdir -p "$to/small" || return
+    export Z work to
+    # shellcheck disable=SC2016
+    code "$1" unshare -Urm bash -c 'mount -t tmpfs -o size=64k none "$to/small" || exit 99
+        case $2 in full) head -c 1m /dev/zero >"$to/small/fill" 2>/dev/null ;; ro) mount -o remount,ro "$to/small" ;; esac
+        [ $2 != little ] || mount -o remount,size=1m "$to/small"
+        exec "$Z" record -o "$to/small/r.zr" --sim --stacks off -- "$B/test/process/$1" $3' - "$4" "$3" "${5:-}" &&
+        grep -q "zeroute record: .*$2" "$to/said" || { cat "$to/said"; return 1; }
+}
+promise "a record that cannot be begun is an error" unwritten 2 "no record could be written" full run_work "keep 3"
+promise "a record that lacks events is an error" unwritten 2 "events are missing" little at_once "2 20000"
+promise "a read-only folder is told before the program starts" unwritten 125 "Read-only" ro run_work "keep 3"
+odd_places() {
+    local place
+    mkdir -p "$to/odd" && mkfifo "$to/odd/fifo" && ln -s nowhere "$to/odd/link" && mknod "$to/odd/null" c 1 3 ||
+        return 77
+    for place in fifo link null; do
+        out=$(keep=1 run "$to/odd/$place" cache:on at_once 1 10 2>&1) || return
+        same "$(said)" \
+            "zeroute: record: $to/odd/$place: it exists and is no regular file; nothing more is recorded" || return
+        code 125 "$Z" record -o "$to/odd/$place" --sim -- "$work" clean 1 || return
+    done
+    same "$(ls "$to/odd" | wc -l)" 3
+}
+promise "no record is written to a device, a FIFO or a link, nor beside it" odd_places
 again() {
     rm -rf "$to/again" && mkdir "$to/again" || return
     code 0 "$Z" record -o "$to/again/zr" --sim -- "$work" clean 3 || return

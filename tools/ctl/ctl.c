@@ -42,7 +42,7 @@ static const struct zr_command command = {
              "  trim                return cached memory to the driver\n"
              "  check               verify red zones and freed memory now (setting check)\n"
              "  mark TEXT           leave a mark in the statistics and in the record\n"
-             "  record on [FILE]    record allocations from now on (default zeroute.%p.record,\n"
+             "  record on [FILE]    record allocations from now on (default zeroute.%p.zr,\n"
              "                      in this folder; %p is the process id); record off pauses\n"
              "\n"
              "Exit code: 0 done, 1 refused by a process, 2 no such process or wrong usage,\n"
@@ -94,7 +94,7 @@ static bool check_setting(const char *name, const char *value) {
 
 /* The setting `record` in words. The file is named from here: the process may be in another folder. */
 static const char *record_request(char *text, size_t size, int count, char **word) {
-    const char *file = count > 2 ? word[2] : "zeroute.%p.record";
+    const char *file = count > 2 ? word[2] : "zeroute.%p.zr";
     char folder[4096] = "";
     if (strcmp(word[1], "off") == 0 && count == 2) {
         snprintf(text, size, "set record none");

@@ -1,10 +1,12 @@
 /* zeroute record: a program under the preload with the setting `record`, and what its records say about leaks. */
 #include "common/common.h"
+#include "outside/outside.h"
 #include "report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +42,8 @@ static const struct zr_command command = {
         "as warm-up.\n"
         "\n"
         "Exit code: the program's own (its signal is raised again); where that is 0, 1 for a leak or growth that was "
-        "asked about and 3 if there is no verdict (nothing was recorded, or events were lost); 125 our own failure, "
+        "asked about, 2 if the record could not be written or lacks events, 3 if there is no verdict because nothing "
+        "used a device; 125 our own failure, "
         "126 the program cannot be executed, 127 it was not found.\n",
     .examples = "zeroute record -o train.zr --stacks python -- python train.py\n"
                 "zeroute report train.zr\n"
@@ -91,7 +94,7 @@ static int run(const struct options *o, int argc, char **argv) {
     if (!words)
         return code;
     snprintf(sim, sizeof sim, "--sim%s%s", o->sim && *o->sim ? "=" : "", o->sim ? o->sim : "");
-    words[n++] = "run";
+    words[n++] = "record"; /* the command that its messages name */
     words[n++] = "--no-summary";
     if (o->preset) {
         words[n++] = "--preset";
@@ -163,8 +166,8 @@ static void find_growth(const struct zr_record *r, struct finding *f) {
     }
 }
 
-/* The records of this run: FILE, with %p for any number, and FILE.PID. */
-static size_t find_records(const char *file, const char *run, glob_t *found) {
+/* The records of this run: FILE, with %p for any number, and FILE.PID. *lost counts events that they lack. */
+static size_t find_records(const char *file, const char *run, glob_t *found, uint64_t *lost) {
     char pattern[PATH_MAX], more[PATH_MAX + 8];
     size_t n = 0, kept = 0;
 
@@ -195,6 +198,7 @@ static size_t find_records(const char *file, const char *run, glob_t *found) {
         if (ours) {
             char *swap = found->gl_pathv[kept];
 
+            *lost += h.lost_events;
             found->gl_pathv[kept++] = found->gl_pathv[i];
             found->gl_pathv[i] = swap;
         }
@@ -258,22 +262,45 @@ static bool write_json(const char *path, json_t *document) {
     return false;
 }
 
+/* Whether a process of this run has published that it used a device. */
+static bool used_devices(const char *run) {
+    struct zr_look look;
+    bool used = false;
+
+    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
+    for (size_t i = 0; i < look.count; i++)
+        used |= zr_run_owns(&look.process[i], run);
+    zr_look_free(&look);
+    return used;
+}
+
 static int conclude(const struct options *o, const char *run) {
     json_t *document = zr_json_document(1), *list = zr_json_array(document, "records");
     glob_t found = {0};
-    size_t n = find_records(o->file, run, &found);
-    bool asked = o->leak || o->growth, known = n > 0;
+    uint64_t lost = 0;
+    size_t n = find_records(o->file, run, &found, &lost);
+    bool asked = o->leak || o->growth, known = n > 0, whole = true;
     int findings = 0;
 
     for (size_t i = 0; (asked || o->json) && i < n; i++)
         known &= judge(o, found.gl_pathv[i], list, &findings);
-    if (n == 0)
+    if (n == 0 && used_devices(run)) {
+        zr_complain("record", "a Level Zero device was used, but no record could be written to %s", o->file);
+        whole = false;
+    } else if (n == 0) {
         zr_complain("record", "no process used a Level Zero device: nothing was recorded");
-    else if (isatty(STDERR_FILENO))
+    } else if (lost) {
+        zr_complain("record", "%" PRIu64 " events are missing, for they could not be written to %s", lost,
+                    found.gl_pathv[0]);
+        whole = false;
+    }
+    if (n && isatty(STDERR_FILENO))
         fprintf(stderr, "zeroute: %zu record%s; 'zeroute report %s' shows %s\n", n, n == 1 ? "" : "s",
                 found.gl_pathv[0], n == 1 ? "it" : "the first");
     bool written = !o->json || write_json(o->json, document);
     globfree(&found);
+    if (!whole && !findings)
+        return ZR_EXIT_ERROR;
     return findings ? ZR_EXIT_FINDING : !written ? ZR_EXIT_OWN : asked && !known ? ZR_EXIT_NO_VERDICT : ZR_EXIT_DONE;
 }
 

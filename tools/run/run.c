@@ -27,6 +27,8 @@ struct options {
     char **program;
 };
 
+static const char *called = "run"; /* or another command, which starts a program as this one does */
+
 enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, VERBOSE, JSON, DISCARD, FAIL_ON_ERROR, SETTING };
 enum { OWN = 8, SETTINGS_MAX = 64 };
 
@@ -100,7 +102,7 @@ static void describe(void) {
 }
 
 static void bad_setting(const char *why, void *where) {
-    zr_complain("run", "%s: %s", (const char *)where, why);
+    zr_complain(called, "%s: %s", (const char *)where, why);
 }
 
 static char *read_file(const char *path) {
@@ -127,7 +129,7 @@ static bool environment(struct options *o) {
     if (file && *file) {
         char *lines = read_file(file);
         if (!lines) {
-            zr_complain("run", "ZEROUTE_CONF_FILE: cannot read %s: %s", file, strerror(errno));
+            zr_complain(called, "ZEROUTE_CONF_FILE: cannot read %s: %s", file, strerror(errno));
             return false;
         }
         good = zr_settings_parse(&o->config, lines, '\n', bad_setting, file);
@@ -142,19 +144,19 @@ static bool set_preset(struct options *o, const char *name) {
     snprintf(item, sizeof item, "preset:%.100s", name);
     if (!strpbrk(name, ",:="))
         return zr_settings_parse(&o->config, item, ',', bad_setting, from_option);
-    zr_complain("run", "--preset: unknown preset '%s'", name);
+    zr_complain(called, "--preset: unknown preset '%s'", name);
     return false;
 }
 
 static bool set_setting(struct options *o, const struct zr_setting *s, const char *value) {
     char why[640];
     if (strchr(value, ',')) {
-        zr_complain("run", "bad value '%s' of --%s: expected no comma in it", value, s->name);
+        zr_complain(called, "bad value '%s' of --%s: expected no comma in it", value, s->name);
         return false;
     }
     if (zr_setting_set(&o->config, s->name, value, why, sizeof why))
         return true;
-    zr_complain("run", "%s", why);
+    zr_complain(called, "%s", why);
     return false;
 }
 
@@ -217,14 +219,14 @@ static bool parse(struct options *o, int argc, char **argv, int *at) {
 static void eager_backing(void) {
     char kept[256];
     if (!zr_eager_environment(kept, sizeof kept))
-        zr_complain("run", "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
+        zr_complain(called, "backing:eager: your own %s is kept, so memory is not backed eagerly", kept);
 }
 
 /* --- what is shown at the end ----------------------------------------------------------------- */
 
 static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count) {
     struct zr_publish to;
-    FILE *f = zr_publish_open(&to, "run", path);
+    FILE *f = zr_publish_open(&to, called, path);
 
     if (!f)
         return false;
@@ -292,7 +294,7 @@ static bool report(const struct options *o, const char *run, bool nested, struct
         if (one)
             s[count++] = one;
         else if (*why)
-            zr_complain("run", "process %d: %s", look.process[i].pid_inside, why);
+            zr_complain(called, "process %d: %s", look.process[i].pid_inside, why);
     }
     for (size_t i = 0; i < count; i++) {
         checked->errors += zeroute_value(s[i], "check.errors", 0);
@@ -326,12 +328,12 @@ static bool can_record(const char *file) {
     if (fd >= 0)
         close(fd);
     if (exists && n != 0 && (n != sizeof h || h.magic != ZEROUTE_RECORD_MAGIC)) {
-        zr_complain("run", "%s exists and is no record: name another file", file);
+        zr_complain(called, "%s exists and is no record: name another file", file);
         return false;
     }
     snprintf(folder, sizeof folder, "%s", file);
     if (access(dirname(folder), W_OK | X_OK) != 0) {
-        zr_complain("run", "cannot write %s: %s", file, strerror(errno));
+        zr_complain(called, "cannot write %s: %s", file, strerror(errno));
         return false;
     }
     if (exists && (n == 0 || h.end_time || (kill((pid_t)h.pid, 0) != 0 && errno == ESRCH)))
@@ -342,10 +344,10 @@ static bool can_record(const char *file) {
 /* Sets up our environment for the program. */
 static bool prepare(const struct options *o, bool nested, char *root, size_t size) {
     char settings[8192], library[1024];
-    if ((o->json && !zr_publish_possible("run", o->json)) ||
+    if ((o->json && !zr_publish_possible(called, o->json)) ||
         (o->config.record && !nested && !can_record(o->config.record)) ||
-        !zr_preload_find("run", library, sizeof library) || !zr_preload_set(library) ||
-        (o->sim && !zr_simulate("run", o->sim, root, size)))
+        !zr_preload_find(called, library, sizeof library) || !zr_preload_set(library) ||
+        (o->sim && !zr_simulate(called, o->sim, root, size)))
         return false;
     if (o->config.backing == ZR_BACKING_EAGER)
         eager_backing();
@@ -355,13 +357,13 @@ static bool prepare(const struct options *o, bool nested, char *root, size_t siz
     setenv("ZEROUTE_CONF", settings, 1);
     const char *obstacle = zr_preload_obstacle(o->program[0]);
     if (obstacle)
-        zr_complain("run", "%s %s: nothing can be preloaded into it, and nothing will be seen of it", o->program[0],
+        zr_complain(called, "%s %s: nothing can be preloaded into it, and nothing will be seen of it", o->program[0],
                     obstacle);
     return true;
 }
 
 static int not_executed(const struct options *o, int error) {
-    zr_complain("run", "cannot execute %s: %s", o->program[0], error == ENOENT ? "not found" : strerror(error));
+    zr_complain(called, "cannot execute %s: %s", o->program[0], error == ENOENT ? "not found" : strerror(error));
     if (o->json)
         write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
     return error == ENOENT || error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
@@ -395,6 +397,7 @@ int zr_cmd_run(int argc, char **argv) {
     int at, status, code = ZR_EXIT_OWN;
     if (!o)
         return code;
+    called = argv[0];
     o->summary = -1;
     if (environment(o)) {
         if (parse(o, argc, argv, &at))
