@@ -43,9 +43,12 @@ static size_t some_size(struct actor *a) {
     static const size_t sizes[] = {1,         512,       4 * KIB,   64 * KIB, 64 * KIB,
                                    100 * KIB, 192 * KIB, 512 * KIB, 1 * MIB,  3 * MIB};
 
+    size_t size = sizes[below(a, sizeof sizes / sizeof *sizes)];
+
     if (is_usual(a))
-        return sizes[program_seed % (sizeof sizes / sizeof *sizes)];
-    return sizes[below(a, sizeof sizes / sizeof *sizes)];
+        size = sizes[program_seed % (sizeof sizes / sizeof *sizes)];
+    /* A little less is of the same class. */
+    return size < 4 * KIB || below(a, 3) ? size : size - below(a, 128);
 }
 
 /* A context that lives until leave_context(); -1 if there is none. */
@@ -318,15 +321,26 @@ static void free_owner(struct actor *a, int i, int policy, const char *what) {
     leave_context(c);
 }
 
+static bool is_busy(const struct owner *o) {
+    return owner_is_held(o) && o->calls;
+}
+
+/* Rather one that another thread is in a call about. */
+static int some_owner_to_free(struct actor *a) {
+    int i = below(a, 2) ? some_owner(a, is_busy) : NO_OWNER;
+
+    return i == NO_OWNER ? some_owner(a, owner_is_held) : i;
+}
+
 static void op_free(struct actor *a) {
-    int i = some_owner(a, owner_is_held);
+    int i = some_owner_to_free(a);
 
     if (i != NO_OWNER)
         free_owner(a, i, -1, "free");
 }
 
 static void op_free_ext(struct actor *a) {
-    int i = some_owner(a, owner_is_held), policy = (int)below(a, 4);
+    int i = some_owner_to_free(a), policy = (int)below(a, 4);
 
     if (i != NO_OWNER)
         free_owner(a, i, policy, "free");
@@ -470,7 +484,9 @@ static void residency(struct actor *a, bool in) {
     c = owners[i].context;
     p = (void *)owners[i].p;
     ts_operation(a->index, "%s %p on card %d", in ? "make resident" : "evict", p, card);
+    owners[i].calls++;
     result = do_residency(&owners[i], card, in);
+    owners[i].calls--;
     if (result != ZE_RESULT_SUCCESS && owner_is_held(&owners[i]) && !owners[i].free_called)
         ts_violation("residency of %p on card %d was refused: 0x%x", p, card, (unsigned)result);
     leave_context(c);
@@ -495,6 +511,7 @@ static void op_ipc(struct actor *a) {
     c = owners[i].context;
     p = (void *)owners[i].p;
     ts_operation(a->index, "export %p", p);
+    owners[i].calls++;
     if (zeMemGetIpcHandle(contexts[c], p, &handle) == ZE_RESULT_SUCCESS) {
         owners[i].exported = !owners[i].free_called;
         if (below(a, 2) && zeMemOpenIpcHandle(contexts[c], devices[1], handle, 0, &import) == ZE_RESULT_SUCCESS) {
@@ -506,6 +523,7 @@ static void op_ipc(struct actor *a) {
     } else if (owner_is_held(&owners[i]) && !owners[i].free_called) {
         ts_violation("the IPC handle of %p was refused", p);
     }
+    owners[i].calls--;
     leave_context(c);
 }
 

@@ -35,6 +35,7 @@ struct owner { /* one allocation of the program, from its call on; never forgott
     int card, context;
     uint64_t called, returned, free_called, gone; /* times of the truth; 0: not yet */
     uint32_t frees;                               /* in flight: the threads, a bit each */
+    unsigned calls;                               /* that other threads are in about it */
     uint64_t given;                               /* when the driver gave out its block */
     bool exported, orphaned;
     bool spent;     /* being freed, and the driver has given its address to somebody else already */
