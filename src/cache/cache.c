@@ -187,15 +187,23 @@ static void release_all(struct zr_block *list) {
     }
 }
 
-/* Tries each of those that were refused before once more. */
-static ZR_COLD void release_refused(void) {
-    struct zr_block *list;
-    zr_release *release;
+/* Has release() called for each of those that were refused before, of this context or all (NULL). */
+ZR_COLD void zr_cache_try_again(const void *context, zr_release *release) {
+    struct zr_block *list = NULL, **at;
 
     zr_lock(&refused.lock);
-    list = refused.first;
-    release = refused.release;
-    __atomic_store_n(&refused.first, NULL, __ATOMIC_RELAXED);
+    for (at = &refused.first; *at;) {
+        struct zr_block *b = *at;
+
+        if (context && b->key.context != context) {
+            at = &b->below;
+            continue;
+        }
+        __atomic_store_n(at, b->below, __ATOMIC_RELAXED);
+        b->below = list;
+        list = b;
+    }
+    release = release ? release : refused.release;
     zr_unlock(&refused.lock);
     while (list) {
         struct zr_block *b = list;
@@ -357,7 +365,7 @@ size_t zr_cache_round(size_t size) {
 
 uint64_t zr_cache_trim(unsigned account, const void *context) {
     if (unlikely(__atomic_load_n(&refused.first, __ATOMIC_RELAXED)))
-        release_refused();
+        zr_cache_try_again(context, NULL);
     return evict((struct criteria){.account = account, .context = context, .bytes = UINT64_MAX, .blocks = UINT32_MAX});
 }
 

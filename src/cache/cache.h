@@ -22,10 +22,11 @@ enum {
 
 /* --- block.c: the descriptor of one allocation -------------------------------------------------------------------- */
 enum zr_block_state {
-    ZR_BLOCK_NONE,   /* not in the map: new, or gone */
-    ZR_BLOCK_LIVE,   /* the program has it */
-    ZR_BLOCK_CACHED, /* in the map, free for reuse: not an allocation as far as the program can see */
-    ZR_BLOCK_LEAVING /* freed, and on its way to the driver, which may hand the address out again at any time */
+    ZR_BLOCK_NONE,    /* not in the map: new, or gone */
+    ZR_BLOCK_LIVE,    /* the program has it */
+    ZR_BLOCK_CACHED,  /* in the map, free for reuse: not an allocation as far as the program can see */
+    ZR_BLOCK_LEAVING, /* on its way from the cache to the driver, which may hand the address out again at any time */
+    ZR_BLOCK_FREEING  /* a free of the program's is on its way there */
 };
 
 enum zr_block_flags {
@@ -85,7 +86,8 @@ struct zr_block {
     const void *freed_by; /* atomic: that of whoever freed it last */
     const void *owner;    /* with ZR_BLOCK_DIRECT: the pool that handed it out; with ZR_BLOCK_SYCL: its practice */
     struct zr_checked *checked; /* with the setting `check`: what check/ knows of it */
-    void *unused[2];
+    bool counted;               /* atomic: as exported */
+    void *unused;
 };
 _Static_assert(sizeof(struct zr_block) == 192, "three cache lines");
 
@@ -162,6 +164,7 @@ static inline struct zr_block *zr_block_new(void) {
     __atomic_store_n(&b->segment, NULL, __ATOMIC_RELAXED);
     __atomic_store_n(&b->owner, NULL, __ATOMIC_RELAXED);
     __atomic_store_n(&b->freed_by, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&b->counted, false, __ATOMIC_RELAXED);
     return b;
 }
 
@@ -198,9 +201,9 @@ struct zr_block *zr_map_look(const void *p, uint64_t *word);
 struct zr_block *zr_map_base(const void *p);
 /* The LIVE block that holds this address within the size that was requested, or NULL. Lock-free. */
 struct zr_block *zr_map_find(const void *p);
-/* The block, LIVE, CACHED or LEAVING, that holds this address within what is reserved, or NULL; its word. */
+/* The block, in any state but NONE, that holds this address within what is reserved, or NULL; its word. */
 struct zr_block *zr_map_around(const void *p, uint64_t *word);
-/* Takes the LIVE block with exactly this base, LEAVING from now on; NULL if there is none. */
+/* Takes the LIVE block with exactly this base, FREEING from now on; NULL if there is none. */
 struct zr_block *zr_map_take(const void *p);
 
 /* --- cache.c: free whole blocks, one driver allocation each, by key and size -------------------------------------- */
@@ -216,6 +219,8 @@ void zr_cache_setup(zr_release *release, uint32_t idle_ms);
  * the cache is trimmed.
  */
 void zr_cache_give_back(struct zr_block *b, zr_release *release);
+/* Has release(), or the one that refused (NULL), called again for refused blocks of a context, or all (NULL). */
+void zr_cache_try_again(const void *context, zr_release *release);
 /* A CACHED block whose memory the driver has handed out again: takes it out of the cache. False: it is not there. */
 bool zr_cache_drop(struct zr_block *b);
 /* How many bytes may be cached for an account; 0, the default: nothing. */

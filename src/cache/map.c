@@ -90,7 +90,7 @@ struct zr_block *zr_map_take(const void *p) {
     uint64_t word;
     struct zr_block *b = zr_map_look(p, &word);
 
-    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_LEAVING) ? b : NULL;
+    return b && zr_word_state(word) == ZR_BLOCK_LIVE && zr_block_shift(b, word, ZR_BLOCK_FREEING) ? b : NULL;
 }
 
 /* The block with the greatest base up to `a` under this child of a node with that shift. */
@@ -225,7 +225,7 @@ static bool part(uintptr_t *at, uintptr_t other, struct zr_block *b) {
 static bool may_go(const struct zr_block *b) {
     enum zr_block_state state = zr_word_state(zr_block_word(b));
 
-    return state == ZR_BLOCK_NONE || state == ZR_BLOCK_LEAVING;
+    return state != ZR_BLOCK_LIVE && state != ZR_BLOCK_CACHED;
 }
 
 static bool put_in(struct zr_block *b) {

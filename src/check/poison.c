@@ -80,6 +80,16 @@ static struct engine *engine_of(const struct zr_checked *c) {
     return e && e->list && !zr_worker_halts() ? e : NULL;
 }
 
+bool zr_check_owns(const void *ptr) {
+    bool owns = false;
+
+    zr_lock(&zr_check_lock);
+    for (unsigned i = 0; i < ENGINES && !owns; i++)
+        owns = engines[i].context && engines[i].buffer == ptr;
+    zr_unlock(&zr_check_lock);
+    return owns;
+}
+
 void zr_poison_drop(const void *context, bool held_up) {
     ZR_OWN_OP(own, 0); /* hooks further down pass on what we call */
 

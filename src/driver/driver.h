@@ -29,6 +29,18 @@ enum {
     ze_result_t zr_on_##name ZR_ARRIVES(parameters); /* the implementation, in ze/ */
 #include "base/entries.def"
 
+/* Extensions of a driver: the functions that stand in front of them, in ze/, and the driver's own (atomic). */
+enum zr_extension {
+#define ZR_EXTENSION(name, parameters) ZR_X_##name,
+#include "base/extensions.def"
+    ZR_EXTENSIONS
+};
+extern zr_function zr_extension_real[ZR_EXTENSIONS];
+#define ZR_EXTENSION(name, parameters)                                                                                 \
+    typedef ze_result_t(*zr_xfn_##name) parameters;                                                                    \
+    ze_result_t zr_x_##name parameters;
+#include "base/extensions.def"
+
 /* --- below.c: loaders and drivers, and what lies below each hook -------------------------------------------------- */
 enum zr_loaded_kind { ZR_LOADED_OTHER, ZR_LOADED_LOADER, ZR_LOADED_DRIVER };
 struct zr_loaded {

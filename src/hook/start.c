@@ -22,6 +22,7 @@ static const struct zr_module modules[] = {
     {.fork_child = zr_limit_fork_child},
     {.fork_child = zr_object_fork_child},
     {.fork_child = zr_alloc_fork_child},
+    {.fork_child = zr_free_fork_child},
     {.fork_child = zr_shortage_fork_child, .process_end = zr_shortage_process_end},
     {.fork_child = zr_sycl_fork_child},
     {.thread_end = zr_stats_thread_end},

@@ -85,22 +85,107 @@ static ze_result_t refuse(const struct zr_free *f) {
     return ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
+/* --- pointers that were allocated past us ------------------------------------------------------------------------- */
+
 /*
- * Whether the driver knows a pointer that the map does not: it was allocated past us. Or the driver has just handed the
- * address to another thread, which has not registered it yet; then this free is a stale one.
+ * Addresses that a thread wants to know about: is this memory that came past us, or has the driver just handed the
+ * address to a thread that is about to register it? Whoever registers a block there says so.
+ */
+enum { SUSPECTS = 8 };
+static struct {
+    const void *ptr; /* atomic, and so is the other; NULL: unused */
+    bool registered;
+} suspect[SUSPECTS];
+uint32_t zr_suspects; /* atomic: how many there are */
+
+ZR_COLD void zr_suspect_registered(const void *base) {
+    for (unsigned i = 0; i < SUSPECTS; i++)
+        if (__atomic_load_n(&suspect[i].ptr, __ATOMIC_SEQ_CST) == base)
+            __atomic_store_n(&suspect[i].registered, true, __ATOMIC_SEQ_CST);
+}
+
+/* Returns the place; -1 if all are taken. */
+static int begin_suspicion(const void *ptr) {
+    for (int i = 0; i < SUSPECTS; i++) {
+        const void *none = NULL;
+
+        if (!__atomic_compare_exchange_n(&suspect[i].ptr, &none, ptr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+            continue;
+        __atomic_store_n(&suspect[i].registered, false, __ATOMIC_SEQ_CST);
+        __atomic_fetch_add(&zr_suspects, 1, __ATOMIC_SEQ_CST);
+        return i;
+    }
+    return -1;
+}
+
+static void end_suspicion(int i) {
+    __atomic_fetch_sub(&zr_suspects, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&suspect[i].ptr, NULL, __ATOMIC_SEQ_CST);
+}
+
+static bool is_in_map(const void *ptr) {
+    uint64_t word = 0;
+
+    return zr_map_look(ptr, &word) && zr_word_state(word) != ZR_BLOCK_NONE;
+}
+
+/*
+ * Whether the driver knows a pointer that no block begins at. Then it was allocated past us, unless an allocation that
+ * is in progress was given it: such a free is a stale one, and would take another thread's block.
  */
 static ZR_COLD bool is_past_us(struct zr_op *op, const struct zr_free *f, bool refuses) {
+    bool past_us;
+    int i;
+
+    if (!f->context || !refuses)
+        return f->context && driver_knows(op, f);
+    if (zr_checking() && zr_check_owns(f->ptr))
+        return false;
+    i = begin_suspicion(f->ptr);
+    if (i < 0)
+        return false;
+    past_us = !is_in_map(f->ptr) && driver_knows(op, f) && !zr_policy_in_flight() && !is_in_map(f->ptr) &&
+              !__atomic_load_n(&suspect[i].registered, __ATOMIC_SEQ_CST);
+    end_suspicion(i);
+    return past_us;
+}
+
+/* --- and others --------------------------------------------------------------------------------------------------- */
+
+/* What kind of wrong free it is: counts and reports it. `known` is the last block at this address, or NULL. */
+static void tell_wrong(const struct zr_op *op, const struct zr_free *f, const struct zr_block *known, uint64_t word) {
+    if (!f->ptr) {
+        zr_count(ZR_F_FREE_INVALID_NULL, 1);
+        return;
+    }
+    if (known && known->base == (uintptr_t)f->ptr)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, op->caller, f->ptr, known);
+    else if (known && zr_word_state(word) == ZR_BLOCK_LIVE)
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, op->caller, f->ptr, known);
+    else
+        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, op->caller, f->ptr, NULL);
+    if (zr_checking() && !(op->above && op->above->told == f->ptr))
+        zr_check_bad_free(f->ptr, known, word);
+}
+
+/*
+ * The driver has accepted a free that we took for a wrong one. If another thread was given the address meanwhile, it is
+ * that thread's block that is gone, and the books have to know. Not if the driver has handed it out once more by now.
+ */
+static ze_result_t pass_down(struct zr_op *op, const struct zr_free *f) {
+    ze_result_t result = ask_driver(op, f, 0);
     uint64_t word;
     struct zr_block *b;
 
-    if (!f->context || !driver_knows(op, f))
-        return false;
-    if (!refuses)
-        return true;
-    if (zr_policy_in_flight())
-        return false;
+    if (result != ZE_RESULT_SUCCESS)
+        return result;
     b = zr_map_look(f->ptr, &word);
-    return !b || (zr_word_state(word) == ZR_BLOCK_NONE && __atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED));
+    if (!b || zr_word_state(word) != ZR_BLOCK_LIVE || driver_knows(op, f) || !zr_block_shift(b, word, ZR_BLOCK_FREEING))
+        return result;
+    zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
+    zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    zr_registry_gone(b);
+    return result;
 }
 
 /*
@@ -111,23 +196,15 @@ static ZR_COLD bool is_past_us(struct zr_op *op, const struct zr_free *f, bool r
 static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *f) {
     uint64_t word = 0;
     struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
-    bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE), past_us;
+    bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE);
 
+    if (!b && f->ptr && is_past_us(op, f, refuses))
+        return pass_down(op, f);
     if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
         b = zr_map_look(f->ptr, &word); /* freed, its descriptor not recycled yet */
-    past_us = !b && f->ptr && is_past_us(op, f, refuses);
-    if (!f->ptr)
-        zr_count(ZR_F_FREE_INVALID_NULL, 1);
-    else if (b && zr_word_state(word) == ZR_BLOCK_LIVE && b->base != (uintptr_t)f->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_INTERIOR, op->caller, f->ptr, b);
-    else if (b && b->base == (uintptr_t)f->ptr)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_TWICE, op->caller, f->ptr, b);
-    else if (!past_us)
-        zr_policy_wrong_free(ZR_F_FREE_INVALID_UNKNOWN, op->caller, f->ptr, NULL);
-    if (zr_checking() && f->ptr && !past_us && !(op->above && op->above->told == f->ptr))
-        zr_check_bad_free(f->ptr, b, word);
-    if (!f->ptr || !f->context || !refuses || past_us)
-        return ask_driver(op, f, 0);
+    tell_wrong(op, f, b, word);
+    if (!f->ptr || !f->context || !refuses)
+        return pass_down(op, f);
     return refuse(f);
 }
 
@@ -183,7 +260,7 @@ static void keep(const struct zr_op *op, struct zr_block *b) {
 }
 
 /*
- * The same for check's quarantine. Returns false if check does not take it over: it is LEAVING and must go to the
+ * The same for check's quarantine. Returns false if check does not take it over: it is FREEING and must go to the
  * driver. What check has taken may be gone, and its descriptor another block's, so it leaves the books as it was.
  */
 static bool quarantine(const struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
@@ -195,11 +272,11 @@ static bool quarantine(const struct zr_op *op, const struct zr_free *f, struct z
         zr_registry_unbook(&was);
         return true;
     }
-    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_LEAVING, __ATOMIC_RELEASE);
+    __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_FREEING, __ATOMIC_RELEASE);
     return false;
 }
 
-/* The block is LEAVING and owned by this thread. */
+/* The block is FREEING and owned by this thread. */
 static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, struct zr_block *b) {
     ze_result_t result;
 
@@ -213,13 +290,13 @@ static inline ze_result_t to_driver(struct zr_op *op, const struct zr_free *f, s
 
 /*
  * A block of another context than the call names, both seen at the same hook, or of a destroyed context: the driver
- * answers. But Intel's crashes on the handle of a destroyed context, so where we cache we refuse and return true.
+ * answers. But Intel's crashes on the handle of a destroyed context, so where wrong frees are refused this is, too.
  */
 static ZR_COLD bool is_refused(struct zr_op *op, const struct zr_free *f, const struct zr_block *b) {
     bool orphaned = zr_block_flags(b) & ZR_BLOCK_ORPHANED;
 
     zr_policy_wrong_free(orphaned ? ZR_F_FREE_INVALID_ORPHANED : ZR_F_FREE_INVALID_CONTEXT, op->caller, f->ptr, b);
-    return orphaned && zr_config.cache && f->context == b->key.context;
+    return orphaned && (zr_config.cache || zr_checking()) && f->context == b->key.context;
 }
 
 ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
@@ -237,14 +314,18 @@ ze_result_t zr_policy_free(struct zr_op *op, const struct zr_free *f) {
         return refuse(f);
     cache = !wrong && may_be_cached(f, b);
     checked = zr_checking() && f->context && is_known(f);
-    if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_LEAVING)))
+    if (unlikely(!zr_block_shift(b, word, cache || checked ? ZR_BLOCK_CACHED : ZR_BLOCK_FREEING)))
         return free_unknown(op, f); /* another thread has freed it first */
     zr_registry_record(ZEROUTE_EVENT_FREE, b, cache || checked ? ZEROUTE_FLAG_CACHED : 0);
     if (unlikely(checked) && quarantine(op, f, b))
         return ZE_RESULT_SUCCESS;
     if (cache && !checked) {
-        keep(op, b);
-        return ZE_RESULT_SUCCESS;
+        if (likely(!(zr_block_flags(b) & (ZR_BLOCK_EXPORTED | ZR_BLOCK_PINNED)))) {
+            keep(op, b);
+            return ZE_RESULT_SUCCESS;
+        }
+        /* It was exported since we looked. */
+        __atomic_store_n(&b->word, (b->word & ~(uint64_t)0xff) | ZR_BLOCK_FREEING, __ATOMIC_RELEASE);
     }
     return to_driver(op, f, b);
 }
@@ -270,7 +351,7 @@ static bool free_with_context(struct zr_block *b, void *arg) {
     if (!(zr_block_flags(b) & ZR_BLOCK_WITH_CONTEXT)) {
         __atomic_fetch_and(&b->flags, ~(uint32_t)ZR_BLOCK_CACHEABLE, __ATOMIC_RELAXED);
         zr_block_mark(b, ZR_BLOCK_ORPHANED);
-    } else if (zr_block_shift(b, word, ZR_BLOCK_LEAVING)) { /* still the same block */
+    } else if (zr_block_shift(b, word, ZR_BLOCK_FREEING)) { /* still the same block */
         f.ptr = (void *)b->base;
         zr_registry_record(ZEROUTE_EVENT_FREE, b, 0);
         zr_count(ZR_F_FREE_POLICY_DEFAULT, 1);
@@ -299,6 +380,18 @@ void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t cont
     zr_residency_forget(context);
     zr_cache_trim(ZR_ACCOUNTS, context);
     zr_cache_await(CONTEXT_MS);
+    zr_cache_try_again(context, NULL); /* what the driver has refused */
+}
+
+/* Its memory went with its context, whose handle is no use any more. */
+static bool went_with_context(struct zr_block *b) {
+    zr_registry_record(ZEROUTE_EVENT_RELEASE, b, 0);
+    zr_registry_released(b);
+    return true;
+}
+
+void zr_policy_context_destroyed(ze_context_handle_t context) {
+    zr_cache_try_again(context, went_with_context);
 }
 
 /* Undoes that: the driver refused to destroy the context. */
@@ -310,4 +403,9 @@ static bool adopt(struct zr_block *b, void *context) {
 
 void zr_policy_context_stays(ze_context_handle_t context) {
     zr_block_each(adopt, context);
+}
+
+void zr_free_fork_child(void) {
+    memset(suspect, 0, sizeof suspect);
+    zr_suspects = 0;
 }

@@ -69,10 +69,15 @@ void zr_policy_free_above(struct zr_op *op, const void *ptr);
 ze_result_t zr_policy_context_made(ze_result_t result, const ze_context_handle_t *context);
 /* Before a context is destroyed: gives back what is cached for it, and blocks that a runtime would free with it. */
 void zr_policy_before_context_destroy(struct zr_op *op, ze_context_handle_t context);
-/* The driver refused to destroy it. */
+/* The driver has destroyed it; or has refused to. */
+void zr_policy_context_destroyed(ze_context_handle_t context);
 void zr_policy_context_stays(ze_context_handle_t context);
 /* Counts a wrong free by its kind, FREE_INVALID_*, and reports the first of a kind. The block is NULL if unknown. */
 void zr_policy_wrong_free(enum zr_field kind, const void *caller, const void *ptr, const struct zr_block *b);
+void zr_free_fork_child(void);
+/* A block was registered here, where another thread may be about to free what it takes for unknown memory. */
+extern uint32_t zr_suspects;
+void zr_suspect_registered(const void *base);
 /* Gives a block to the driver that the program has freed before. Returns whether the driver has taken it back. */
 bool zr_policy_release(struct zr_block *b);
 /* Whether a thread may have been given an address that is not in the map yet: waits up to 100 ms for those. */
@@ -189,8 +194,11 @@ void zr_registry_piece(unsigned number, const void *ptr, size_t size, bool hit);
 void zr_registry_piece_leaves(unsigned number, const void *ptr);
 /* The IPC handle of the block that holds ptr was taken. */
 void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle);
-/* Something depends on the free of the block that holds ptr reaching the driver: it is not cached. */
-void zr_registry_pin(const void *ptr);
+/*
+ * Before a call that makes the free of the block that holds ptr matter to others (ZR_BLOCK_EXPORTED, ZR_BLOCK_PINNED):
+ * from now on it is not cached. Returns the pointer to pass on, as zr_registry_visible().
+ */
+const void *zr_registry_mark(const void *ptr, uint32_t flags);
 /* Physical memory was mapped into a reserved range; or what zr_object_take_mapped() has found was unmapped. */
 void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const void *physical);
 ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result);

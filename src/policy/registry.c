@@ -124,6 +124,8 @@ struct zr_block *zr_registry_add(struct zr_op *op, const struct zr_key *key, con
         return NULL;
     op->charge.ledgers = 0; /* it is the block's now */
     zr_limit_registered(b);
+    if (unlikely(__atomic_load_n(&zr_suspects, __ATOMIC_RELAXED)))
+        zr_suspect_registered(base);
     book_reserved(b, 1);
     zr_registry_record(ZEROUTE_EVENT_RESERVE, b, 0);
     hand_out(b, 0);
@@ -196,7 +198,8 @@ void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
         kind = b->key.kind;
         number = b->key.account;
         size = kind == ZR_KIND_VIRTUAL ? 0 : b->size;
-        first = !(__atomic_fetch_or(&b->flags, ZR_BLOCK_EXPORTED, __ATOMIC_RELAXED) & ZR_BLOCK_EXPORTED);
+        zr_block_mark(b, ZR_BLOCK_EXPORTED);
+        first = !__atomic_exchange_n(&b->counted, true, __ATOMIC_RELAXED);
     } else {
         zr_object_exported(ptr, &kind, &number, &size, &first);
     }
@@ -208,11 +211,19 @@ void zr_registry_exported(const void *ptr, const ze_ipc_mem_handle_t *handle) {
         zr_check_exported((const void *)b->base, handle);
 }
 
-void zr_registry_pin(const void *ptr) {
-    struct zr_block *b = zr_map_find(ptr);
+/*
+ * The mark comes before the call: a free of the block meanwhile must not put it into the cache. If it has done so
+ * already, the block is not allocated any more.
+ */
+const void *zr_registry_mark(const void *ptr, uint32_t flags) {
+    struct zr_block *b;
 
-    if (b)
-        zr_block_mark(b, ZR_BLOCK_PINNED);
+    ptr = zr_registry_visible(ptr);
+    b = zr_map_find(ptr);
+    if (!b)
+        return ptr;
+    __atomic_fetch_or(&b->flags, flags, __ATOMIC_SEQ_CST);
+    return zr_registry_visible(ptr);
 }
 
 void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const void *physical) {
@@ -239,8 +250,9 @@ const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
     struct zr_block *b = zr_map_around(ptr, &word);
 
-    if (!b || (zr_word_state(word) == ZR_BLOCK_LIVE &&
-               (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED)))
+    if (!b || zr_word_state(word) == ZR_BLOCK_FREEING) /* the driver knows best what is there by now */
+        return ptr;
+    if (zr_word_state(word) == ZR_BLOCK_LIVE && (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED))
         return ptr;
     return nowhere;
 }

@@ -27,7 +27,9 @@ ze_result_t zr_on_zeContextDestroy(struct zr_arrival from, ze_context_handle_t c
     ZR_ENTER_OR_RETURN(zeContextDestroy, (context));
     zr_policy_before_context_destroy(&op, context);
     ze_result_t result = ZR_DOWN(&op, zeContextDestroy, 0, (context));
-    if (result != ZE_RESULT_SUCCESS && context)
+    if (result == ZE_RESULT_SUCCESS)
+        zr_policy_context_destroyed(context);
+    else if (context)
         zr_policy_context_stays(context);
     return result;
 }

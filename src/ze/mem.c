@@ -122,7 +122,7 @@ ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t 
     if (unlikely(watch))
         return watched(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watch, handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandle, (context, ptr, handle));
-    ptr = zr_registry_visible(ptr);
+    ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
 }
 
@@ -132,7 +132,7 @@ ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from, ze_con
     if (unlikely(watch))
         return watched(ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watch, handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
-    ptr = zr_registry_visible(ptr);
+    ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return exported(ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr, handle);
 }
 

@@ -308,6 +308,10 @@ static void become_child(void) {
     ts_shared = &own;
 }
 
+void ts_script_done(void) {
+    strategy = TS_UNIFORM;
+}
+
 void ts_begin(uint64_t new_seed, enum ts_strategy new_strategy, uint64_t most) {
     cpu_set_t one;
 

@@ -294,6 +294,7 @@ void run_script(const struct script *s) {
     }
     truth_check_answers();
     ts_operation(MOST_OPERATIONS, "the end of the process");
+    ts_script_done();
     ts_shared->ended = 1;
     segment_unlink(); /* it would stay, for those who ask what finished processes had */
     exit(0);

@@ -53,6 +53,8 @@ enum ts_strategy { TS_UNIFORM, TS_STAY, TS_PRIORITIES, TS_SCRIPT, TS_STRATEGIES 
 
 /* The calling thread becomes thread 0 of a run. */
 void ts_begin(uint64_t seed, enum ts_strategy strategy, uint64_t most_steps);
+/* The script is done: threads of the preload go on, too. */
+void ts_script_done(void);
 /* Starts a thread, which waits until it is chosen. Its random stream is that of `stream`. Returns its number. */
 int ts_start(void (*run)(void *), void *arg, unsigned stream);
 /* Waits until this thread has ended. */

@@ -85,7 +85,7 @@ static bool take_back(struct zr_block *b) {
     HOLDS(i < HELD);
     HOLDS(driver.block[i].size == b->held);
     HOLDS(driver.block[i].context == b->key.context);
-    HOLDS(zr_word_state(zr_block_word(b)) == ZR_BLOCK_LEAVING);
+    HOLDS(zr_word_state(zr_block_word(b)) >= ZR_BLOCK_LEAVING);
     driver.held -= b->held;
     driver.block[i] = driver.block[--driver.count];
     return true;
