@@ -36,7 +36,7 @@ void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_
 bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b, bool in_use);
 /* Reports a wrong free; `around` is the block that holds ptr, or NULL, and its word. */
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word);
-/* Whether memory of check's own begins here: the driver knows it, and it is not the program's to free. */
+/* Whether this is memory of check's own: the driver knows it, and the program must not. */
 bool zr_check_owns(const void *ptr);
 /* Before a context is destroyed: reports live blocks in it. */
 void zr_check_context_ends(const void *context);

@@ -85,7 +85,7 @@ bool zr_check_owns(const void *ptr) {
 
     zr_lock(&zr_check_lock);
     for (unsigned i = 0; i < ENGINES && !owns; i++)
-        owns = engines[i].context && engines[i].buffer == ptr;
+        owns = engines[i].context && (uintptr_t)ptr - (uintptr_t)engines[i].buffer < BUFFER;
     zr_unlock(&zr_check_lock);
     return owns;
 }

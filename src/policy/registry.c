@@ -250,6 +250,8 @@ const void *zr_registry_visible(const void *ptr) {
     uint64_t word;
     struct zr_block *b = zr_map_around(ptr, &word);
 
+    if (zr_checking() && !b && zr_check_owns(ptr))
+        return nowhere;
     if (!b || zr_word_state(word) == ZR_BLOCK_FREEING) /* the driver knows best what is there by now */
         return ptr;
     if (zr_word_state(word) == ZR_BLOCK_LIVE && (uintptr_t)ptr - b->base < __atomic_load_n(&b->size, __ATOMIC_RELAXED))
