@@ -1,6 +1,6 @@
 /*
- * What policy/ reports: blocks that are handed out and freed, wrong frees, destroyed contexts, and the end of the
- * process.
+ * What policy/ reports: blocks that are handed out and freed, wrong frees, destroyed contexts, and
+ * the end of the process.
  */
 #include "check/check.h"
 
@@ -9,8 +9,8 @@
 #include <string.h>
 
 enum {
-    ZONE = 64,   /* bytes of a red zone at least; it ends where the next block of a driver's slab may begin: */
-    GRAIN = 512, /* the least alignment of Intel's driver, */
+    ZONE = 64,   /* bytes of a red zone at least */
+    GRAIN = 512, /* the least alignment of Intel's driver: a red zone ends at a multiple of it */
     LISTED = 3,  /* blocks that a finding about many of them lists */
     MOST_LOG2 = 44
 };
@@ -26,9 +26,9 @@ static bool is_adapter(const struct zr_elf *elf, void *unused) {
 }
 
 /*
- * A runtime's pool would hide small blocks: a variable switches it off. The adapter reads it when it is loaded, so it
- * must be set before main; an adapter that is linked to the program has read it even before that. Costs every process
- * one look at its environment.
+ * A runtime's pool would hide small blocks: a variable switches it off. The adapter reads it when
+ * it is loaded, so it must be set before main; an adapter that is linked to the program has read it
+ * even before that. Costs every process one look at its environment.
  */
 __attribute__((constructor)) static void before_main(void) {
     const char *conf = secure_getenv("ZEROUTE_CONF"), *check = conf ? strstr(conf, "check:") : NULL;
@@ -55,14 +55,15 @@ size_t zr_check_held(enum zr_kind kind, bool plain, size_t size) {
     return (size + ZONE + GRAIN - 1) & ~(size_t)(GRAIN - 1);
 }
 
-void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device, bool plain,
-                   zr_release *release) {
+void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_t device,
+                   bool plain, zr_release *release) {
     int saved = errno;
     struct zr_checked c;
 
     if (!b || !is_memory(b->key.kind) || zr_exiting())
         return;
-    c = (struct zr_checked){.block = b, .base = b->base, .size = b->size, .held = b->held, .hook = op->hook};
+    c = (struct zr_checked){
+        .block = b, .base = b->base, .size = b->size, .held = b->held, .hook = op->hook};
     c.context = b->key.context;
     c.account = b->key.account;
     c.kind = b->key.kind;
@@ -77,7 +78,8 @@ void zr_check_born(const struct zr_op *op, struct zr_block *b, ze_device_handle_
 }
 
 struct zr_checked *zr_checked_of(const struct zr_block *b) {
-    struct zr_checked *c = b && is_memory(b->key.kind) ? __atomic_load_n(&b->checked, __ATOMIC_ACQUIRE) : NULL;
+    struct zr_checked *c =
+        b && is_memory(b->key.kind) ? __atomic_load_n(&b->checked, __ATOMIC_ACQUIRE) : NULL;
 
     return c && c->block == b && c->base == b->base ? c : NULL;
 }
@@ -95,13 +97,17 @@ static bool is_kept(const struct zr_checked *c) {
 
     if (!zr_checks(ZR_CHECK_FREE) || flags & ZR_BLOCK_ORPHANED)
         return false;
-    if (c->may_be_kept && !(flags & (shared | ZR_BLOCK_PINNED)) && c->held <= zr_config.check_quarantine.bytes)
+    if (c->may_be_kept && !(flags & (shared | ZR_BLOCK_PINNED)) &&
+        c->held <= zr_config.check_quarantine.bytes)
         return true;
-    zr_check_count(c->held > zr_config.check_quarantine.bytes ? ZR_FOUND_PASSED_SIZE : ZR_FOUND_PASSED_SHARED, 1);
+    zr_check_count(c->held > zr_config.check_quarantine.bytes ? ZR_FOUND_PASSED_SIZE
+                                                              : ZR_FOUND_PASSED_SHARED,
+                   1);
     return false;
 }
 
-bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b, bool in_use) {
+bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct zr_block *b,
+                   bool in_use) {
     struct zr_checked *c = zr_checked_of(b);
     struct zr_report r = {.what = ZR_FOUND_WRONG_CONTEXT};
     int saved = errno;
@@ -111,8 +117,8 @@ bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct z
         return false;
     zr_origin_here(&c->freed);
     if (context != c->context && op->hook == c->hook) {
-        zr_tell(&r, "a block of %zu bytes was freed through context %p, which is not its own\n", c->size,
-                (void *)context);
+        zr_tell(&r, "a block of %zu bytes was freed through context %p, which is not its own\n",
+                c->size, (void *)context);
         zr_tell_block(&r, c);
         zr_found(&r);
     }
@@ -132,7 +138,8 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     struct zr_origin here;
 
     zr_lock(&zr_check_lock);
-    for (const struct zr_checked *old = zr_check_list[ZR_CHECKED_GONE].newest; !known && old; old = old->older)
+    for (const struct zr_checked *old = zr_check_list[ZR_CHECKED_GONE].newest; !known && old;
+         old = old->older)
         if (old->base == (uintptr_t)ptr)
             known = old;
     if (known)
@@ -145,8 +152,8 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
         zr_tell(&r, "a block of %zu bytes was freed twice\n", c.size);
     } else {
         r.what = ZR_FOUND_INTERIOR_FREE;
-        zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr, (uintptr_t)ptr - c.base,
-                live ? "" : " that is free already");
+        zr_tell(&r, "%p was freed, which is %zu bytes into a block%s\n", ptr,
+                (uintptr_t)ptr - c.base, live ? "" : " that is free already");
     }
     if (known)
         zr_tell_block(&r, &c);
@@ -155,7 +162,10 @@ void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t 
     zr_found(&r);
 }
 
-/* Reports the blocks of a context, or all (NULL), but none whose context is gone, and names the largest. */
+/*
+ * Reports the blocks of a context, or all (NULL), but none whose context is gone, and names the
+ * largest.
+ */
 static void report_live(enum zr_finding what, const char *when, const void *context) {
     struct zr_checked largest[LISTED + 1]; /* and room to insert */
     struct zr_report r = {.what = what};
@@ -168,7 +178,8 @@ static void report_live(enum zr_finding what, const char *when, const void *cont
             uint32_t left_out = ZR_BLOCK_ORPHANED | (context ? ZR_BLOCK_WITH_CONTEXT : 0);
             size_t at = listed;
 
-            if (c->ticket || (context && c->context != context) || !c->block || zr_block_flags(c->block) & left_out)
+            if (c->ticket || (context && c->context != context) || !c->block ||
+                zr_block_flags(c->block) & left_out)
                 continue;
             for (; at && largest[at - 1].size < c->size; at--)
                 largest[at] = largest[at - 1];
@@ -180,8 +191,8 @@ static void report_live(enum zr_finding what, const char *when, const void *cont
     zr_unlock(&zr_check_lock);
     if (!blocks)
         return;
-    zr_tell(&r, "%zu blocks, %llu bytes, were still allocated %s%s\n", blocks, (unsigned long long)bytes, when,
-            blocks > LISTED ? "; the largest:" : "");
+    zr_tell(&r, "%zu blocks, %llu bytes, were still allocated %s%s\n", blocks,
+            (unsigned long long)bytes, when, blocks > LISTED ? "; the largest:" : "");
     for (size_t i = 0; i < listed; i++)
         zr_tell_block(&r, &largest[i]);
     zr_found(&r);

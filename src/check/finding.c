@@ -1,6 +1,6 @@
 /*
- * Findings: all are counted in the segment, the first ten are printed in full on stderr and in the segment's texts. One
- * write(2) per finding, so that those of several processes do not mix.
+ * Findings: all are counted in the segment, the first ten are printed in full on stderr and in the
+ * segment's texts. One write(2) per finding, so that those of several processes do not mix.
  */
 #include "check/check.h"
 #include "record/record.h"
@@ -28,19 +28,22 @@ static int field[ZR_FOUND];        /* atomic: its number in the segment plus one
 static uint32_t found;             /* atomic */
 
 /* All fields appear with the first block, so that a reader finds zeros rather than nothing. */
-static void publish(void) {
-    const char *pool = "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1";
+static void finding_publish(void) {
+    const char *pool =
+        "a SYCL runtime's own pool hides its small blocks: set UR_L0_DISABLE_USM_ALLOCATOR=1";
 
     if (zr_check_pool_is_off())
-        pool = "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is seen";
+        pool = "a SYCL runtime's pool is off (UR_L0_DISABLE_USM_ALLOCATOR): each of its blocks is "
+               "seen";
     zr_text(ZR_T_CHECK, pool);
     for (unsigned i = 0; i < ZR_FOUND; i++)
-        __atomic_store_n(&field[i], zr_named(finding[i].field, "", finding[i].help) + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&field[i], zr_named(finding[i].field, "", finding[i].help) + 1,
+                         __ATOMIC_RELEASE);
 }
 
 void zr_check_count(enum zr_finding what, uint64_t n) {
     if (unlikely(!__atomic_load_n(&field[what], __ATOMIC_ACQUIRE)))
-        publish();
+        finding_publish();
     __atomic_fetch_add(&counted[what], n, __ATOMIC_RELAXED);
     zr_count_named(__atomic_load_n(&field[what], __ATOMIC_ACQUIRE) - 1, n);
 }
@@ -64,12 +67,14 @@ void zr_tell(struct zr_report *r, const char *format, ...) {
     if (zr_check_errors() >= PRINTED)
         return;
     if (!r->used)
-        r->used = (size_t)snprintf(r->text, sizeof r->text, "%s%s: ", prefix, finding[r->what].name);
+        r->used =
+            (size_t)snprintf(r->text, sizeof r->text, "%s%s: ", prefix, finding[r->what].name);
     room = sizeof r->text - r->used;
     va_start(arguments, format);
     n = vsnprintf(r->text + r->used, room, format, arguments);
     va_end(arguments);
-    r->used += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+    if (n >= 0)
+        r->used += (size_t)n < room ? (size_t)n : room - 1;
 }
 
 /* Each library once: its name is in the frames, its path is what their lines are looked up in. */
@@ -97,7 +102,8 @@ void zr_tell_origin(struct zr_report *r, const char *what, const struct zr_origi
     zr_tell(r, "  %-10s by thread %u%s\n", what, o->thread, o->count ? ":" : "");
     for (unsigned i = 0; i < o->count; i++) {
         if (zr_elf_find((const void *)(uintptr_t)o->frame[i], &elf) == ZR_LIST_FOUND) {
-            zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname), (size_t)(o->frame[i] - elf.bias));
+            zr_tell(r, "    #%u %.63s+%#zx\n", i, zr_printable(elf.soname),
+                    (size_t)(o->frame[i] - elf.bias));
             note_module(r, &elf);
         } else {
             zr_tell(r, "    #%u %#llx\n", i, (unsigned long long)o->frame[i]);
@@ -117,7 +123,10 @@ void zr_tell_block(struct zr_report *r, const struct zr_checked *c) {
     zr_tell_origin(r, "freed", &c->freed);
 }
 
-/* `zeroute run` prints the whole with names and lines at the end of the run: until then its first line will do. */
+/*
+ * `zeroute run` prints the whole with names and lines at the end of the run: until then its first
+ * line will do.
+ */
 static size_t to_print(const struct zr_report *r) {
     if (zr_stats_is_open() && secure_getenv("ZEROUTE_RUN"))
         return strcspn(r->text, "\n") + 1;
@@ -154,7 +163,10 @@ void zr_found(struct zr_report *r) {
     errno = saved;
 }
 
-/* The nearest block on each side, if near, that is live or was when c was freed: later frees have higher tickets. */
+/*
+ * The nearest block on each side, if near, that is live or was when c was freed: later frees have
+ * higher tickets.
+ */
 static void tell_beside(struct zr_report *r, const struct zr_checked *c) {
     const struct zr_checked *nearest[2] = {NULL, NULL}; /* before it, behind it */
     size_t least[2] = {NEAR, NEAR};
@@ -165,15 +177,20 @@ static void tell_beside(struct zr_report *r, const struct zr_checked *c) {
             bool behind = n->base > c->base;
             size_t gap = behind ? n->base - (c->base + c->size) : c->base - (n->base + n->size);
 
-            if (gap < least[behind] && (n->ticket ? c->ticket && n->ticket > c->ticket : p <= ZR_CHECKED_ASKED)) {
+            if (gap < least[behind] &&
+                (n->ticket ? c->ticket && n->ticket > c->ticket : p <= ZR_CHECKED_ASKED)) {
                 nearest[behind] = n;
                 least[behind] = gap;
             }
         }
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++) {
+        const char *side = i ? "behind it" : "before it";
+
         if (nearest[i])
-            zr_tell(r, "  %-10s %zu bytes away: %#zx, %zu bytes, %s\n", i ? "behind it" : "before it", least[i],
-                    nearest[i]->base, nearest[i]->size, nearest[i]->ticket ? "freed later" : "live");
+            zr_tell(r, "  %-10s %zu bytes away: %#zx, %zu bytes, %s\n", side, least[i],
+                    nearest[i]->base, nearest[i]->size,
+                    nearest[i]->ticket ? "freed later" : "live");
+    }
     zr_unlock(&zr_check_lock);
 }
 
@@ -181,24 +198,28 @@ static void tell_beside(struct zr_report *r, const struct zr_checked *c) {
 bool zr_look(struct zr_checked *c, bool at_zone) {
     struct zr_report r = {.what = at_zone ? ZR_FOUND_OVERRUN : ZR_FOUND_WRITE_AFTER_FREE};
     const struct zr_checked *next = at_zone ? zr_checked_at(c->base + c->held) : NULL;
-    size_t first, last;
+    size_t from = at_zone ? c->size : 0, to = at_zone ? c->held : c->size, first, last;
 
-    if (!zr_poison_look(c, at_zone ? c->size : 0, at_zone ? c->held : c->size, &first, &last))
+    if (!zr_poison_look(c, from, to, &first, &last))
         return false;
     if (first > last)
         return true;
     zr_lock(&zr_check_lock);
-    *(at_zone ? &c->armed : &c->poisoned) = false; /* reported once */
+    if (at_zone) /* it is reported once */
+        c->armed = false;
+    else
+        c->poisoned = false;
     zr_unlock(&zr_check_lock);
     if (next && next->base == c->base + c->held && c->held - 1 - last < first - c->size) {
         r.what = ZR_FOUND_UNDERRUN;
-        zr_tell(&r, "bytes -%zu to -%zu before the start of a block of %zu bytes were written\n", c->held - first,
-                c->held - last, next->size);
+        zr_tell(&r, "bytes -%zu to -%zu before the start of a block of %zu bytes were written\n",
+                c->held - first, c->held - last, next->size);
         zr_tell_block(&r, next);
-        zr_tell(&r, "  They are bytes %zu to %zu of the block of %zu bytes in front of it:\n", first, last, c->size);
+        zr_tell(&r, "  They are bytes %zu to %zu of the block of %zu bytes in front of it:\n",
+                first, last, c->size);
     } else {
-        zr_tell(&r, "bytes %zu to %zu of a %sblock of %zu bytes were written\n", first, last, at_zone ? "" : "freed ",
-                c->size);
+        zr_tell(&r, "bytes %zu to %zu of a %sblock of %zu bytes were written\n", first, last,
+                at_zone ? "" : "freed ", c->size);
     }
     zr_tell_block(&r, c);
     tell_beside(&r, c);
@@ -213,7 +234,8 @@ void zr_found_summary(void) {
     if (all > PRINTED)
         zr_warn("check: %u errors, %u of them printed in full", all, PRINTED);
     if (unverified)
-        zr_warn("check: %llu freed blocks were given back unverified: there was no time, or the device did not rest",
+        zr_warn("check: %llu freed blocks were given back unverified: there was no time, or the "
+                "device did not rest",
                 (unsigned long long)unverified);
 }
 

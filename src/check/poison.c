@@ -1,15 +1,22 @@
 /*
- * Work on memory for check, by the worker alone: fill, look, wait for rest. Host memory is written and read by the
- * processor. Device memory, and shared memory, which drivers migrate when the processor touches it, goes through an
- * immediate command list of our own per context and device, with a host buffer to read through. They use only functions
- * that every loader has, found below the hook that the block came through, so that the handles fit. The copy engine is
- * used where there is one, so that kernels of the program do not hold up ours; it fills with one-byte patterns only.
+ * Work on memory for check, by the worker alone: fill, look, wait for rest. Host memory is written
+ * and read by the processor. Device memory, and shared memory, which drivers migrate when the
+ * processor touches it, goes through an immediate command list of our own per context and device,
+ * with a host buffer to read through. They use only functions that every loader has, found below
+ * the hook that the block came through, so that the handles fit. The copy engine is used where
+ * there is one, so that kernels of the program do not hold up ours; it fills with one-byte patterns
+ * only.
  */
 #include "check/check.h"
 
 #include <string.h>
 
-enum { ENGINES = 32, BUFFER = 1 << 20, GROUPS = 16, PATTERN = 0xff /* NaN in fp32, fp16 and bf16, -1 in integers */ };
+enum {
+    ENGINES = 32,
+    BUFFER = 1 << 20,
+    GROUPS = 16,
+    PATTERN = 0xff /* NaN in fp32, fp16 and bf16, -1 in integers */
+};
 
 /* In the table under zr_check_lock. Only the worker adds and uses them. */
 static struct engine {
@@ -27,7 +34,8 @@ static struct engine {
 
 /* The group that copies and does not compute, else the first one. */
 static uint32_t copy_group(const struct engine *e) {
-    __typeof__(&zeDeviceGetCommandQueueGroupProperties) get = FIND(e->hook, zeDeviceGetCommandQueueGroupProperties);
+    __typeof__(&zeDeviceGetCommandQueueGroupProperties) get =
+        FIND(e->hook, zeDeviceGetCommandQueueGroupProperties);
     ze_command_queue_group_properties_t p[GROUPS] = {0};
     uint32_t count = GROUPS;
 
@@ -43,8 +51,9 @@ static uint32_t copy_group(const struct engine *e) {
 }
 
 /* Leaves it without a list if the driver refuses. */
-static void make(struct engine *e) {
-    __typeof__(&zeCommandListCreateImmediate) make_list = FIND(e->hook, zeCommandListCreateImmediate);
+static void engine_make(struct engine *e) {
+    __typeof__(&zeCommandListCreateImmediate) make_list =
+        FIND(e->hook, zeCommandListCreateImmediate);
     ze_command_queue_desc_t queue = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                      .ordinal = copy_group(e),
                                      .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
@@ -55,7 +64,8 @@ static void make(struct engine *e) {
     e->copy = FIND(e->hook, zeCommandListAppendMemoryCopy);
     e->destroy = FIND(e->hook, zeCommandListDestroy);
     if (!make_list || !e->fill || !e->copy || !e->destroy ||
-        ZR_BELOW(&op, zeMemAllocHost)(e->context, &host, BUFFER, 64, &e->buffer) != ZE_RESULT_SUCCESS ||
+        ZR_BELOW(&op, zeMemAllocHost)(e->context, &host, BUFFER, 64, &e->buffer) !=
+            ZE_RESULT_SUCCESS ||
         make_list(e->context, e->device, &queue, &e->list) != ZE_RESULT_SUCCESS)
         e->list = NULL;
 }
@@ -66,7 +76,8 @@ static struct engine *engine_of(const struct zr_checked *c) {
 
     zr_lock(&zr_check_lock);
     for (unsigned i = 0; i < ENGINES && !e; i++)
-        if (engines[i].context == c->context && engines[i].device == c->device && engines[i].hook == c->hook)
+        if (engines[i].context == c->context && engines[i].device == c->device &&
+            engines[i].hook == c->hook)
             e = &engines[i];
         else if (!engines[i].context)
             empty = &engines[i];
@@ -75,7 +86,7 @@ static struct engine *engine_of(const struct zr_checked *c) {
     zr_unlock(&zr_check_lock);
     if (!e && empty) {
         e = empty;
-        make(e);
+        engine_make(e);
     }
     return e && e->list && !zr_worker_halts() ? e : NULL;
 }
@@ -119,10 +130,25 @@ bool zr_poison_fill(const struct zr_checked *c, size_t from, size_t to) {
 
     if (!c->device)
         memset(at, PATTERN, size);
-    return !c->device || (e && e->fill(e->list, at, &pattern, 1, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS);
+    return !c->device ||
+           (e && e->fill(e->list, at, &pattern, 1, size, NULL, 0, NULL) == ZE_RESULT_SUCCESS);
 }
 
-bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first, size_t *last) {
+/*
+ * Copies a part of a block into the engine's buffer. False as well if its context has gone
+ * meanwhile, and the buffer.
+ */
+static bool fetch_part(struct engine *e, const struct zr_checked *c, size_t from, size_t bytes) {
+    if (zr_worker_halts())
+        return false;
+    if (e->copy(e->list, e->buffer, (void *)(c->base + from), bytes, NULL, 0, NULL) !=
+        ZE_RESULT_SUCCESS)
+        return false;
+    return __atomic_load_n(&c->block, __ATOMIC_RELAXED) != NULL;
+}
+
+bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *first,
+                    size_t *last) {
     struct engine *e = c->device ? engine_of(c) : NULL;
     const unsigned char *bytes = e ? e->buffer : (const unsigned char *)c->base + from;
 
@@ -132,9 +158,7 @@ bool zr_poison_look(const struct zr_checked *c, size_t from, size_t to, size_t *
         return false;
     for (size_t n; from < to; from += n) {
         n = e && to - from > BUFFER ? BUFFER : to - from;
-        if (e && (zr_worker_halts() ||
-                  e->copy(e->list, e->buffer, (void *)(c->base + from), n, NULL, 0, NULL) != ZE_RESULT_SUCCESS ||
-                  !__atomic_load_n(&c->block, __ATOMIC_RELAXED))) /* its context is gone, and the buffer with it */
+        if (e && !fetch_part(e, c, from, n))
             return false;
         if (bytes[0] == PATTERN && memcmp(bytes, bytes + 1, n - 1) == 0)
             continue;
@@ -156,7 +180,8 @@ bool zr_poison_rest(void) {
 
         if (device && !wait)
             wait = zr_function_of_driver("zeDeviceSynchronize");
-        if (device && (!wait || ((ze_result_t(*)(ze_device_handle_t))wait)(device) != ZE_RESULT_SUCCESS))
+        if (device &&
+            (!wait || ((ze_result_t(*)(ze_device_handle_t))wait)(device) != ZE_RESULT_SUCCESS))
             return false;
     }
     return true;

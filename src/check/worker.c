@@ -1,10 +1,11 @@
 /*
- * The worker thread, and the calls that wait for it. A descriptor is in one list, which is its state; one lock guards
- * them all, and is not held while the driver is called. The worker has one descriptor in hand at a time. It takes over
- * a freed block, verifies its red zone, holds it back if it may, and gives it to the driver: if commands may still use
- * it (BLOCKING, DEFER) only once the devices are idle, else at once, since the driver does the waiting. When memory is
- * short, a context is destroyed or the process ends, the thread that waits gives back unverified what the worker did
- * not get to in time, but never what it has in hand.
+ * The worker thread, and the calls that wait for it. A descriptor is in one list, which is its
+ * state; one lock guards them all, and is not held while the driver is called. The worker has one
+ * descriptor in hand at a time. It takes over a freed block, verifies its red zone, holds it back
+ * if it may, and gives it to the driver: if commands may still use it (BLOCKING, DEFER) only once
+ * the devices are idle, else at once, since the driver does the waiting. When memory is short, a
+ * context is destroyed or the process ends, the thread that waits gives back unverified what the
+ * worker did not get to in time, but never what it has in hand.
  */
 #include "check/check.h"
 
@@ -24,8 +25,10 @@ enum {
     PATIENCE = 5,   /* calls that may wait in vain */
     MS = 1000000
 };
-static const uint64_t IDLE = UINT64_C(50) * MS; /* how often the worker looks at imports when it has nothing to do */
-static const uint64_t TIME_LIMIT = UINT64_C(1000) * MS; /* when memory is short, a context goes, the process ends */
+/* How often the worker looks at imports when it has nothing to do. */
+static const uint64_t IDLE = UINT64_C(50) * MS;
+/* When memory is short, a context goes, the process ends. */
+static const uint64_t TIME_LIMIT = UINT64_C(1000) * MS;
 
 struct zr_lock zr_check_lock;
 struct zr_checked_list zr_check_list[ZR_PLACES];
@@ -39,10 +42,13 @@ static zr_release *give_back;
 static uint32_t changes; /* atomic, a futex: there is something to do, or something was done */
 static int impatience;   /* atomic: calls that have waited in vain */
 static int draining;     /* under the lock: calls for which the quarantine is emptied */
-/* Atomic. CLOSING: takes nothing new, verifies what is there. HALTED: the worker must make no more calls. */
+/*
+ * Atomic. CLOSING: takes nothing new, verifies what is there. HALTED: the worker must make no more
+ * calls.
+ */
 static int state;
 
-static bool runs(void) {
+static bool worker_runs(void) {
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
 }
 
@@ -50,36 +56,51 @@ bool zr_worker_halts(void) {
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) >= HALTED;
 }
 
-/* --- lists, under the lock ---------------------------------------------------------------------------------------- */
+/* --- lists, under the lock -------------------------------------------------------------------- */
 
-static struct zr_checked *oldest(enum zr_checked_place place) {
+static struct zr_checked *checked_oldest(enum zr_checked_place place) {
     return zr_check_list[place].oldest;
 }
 
-/* To the newer end of another list. */
-static void move(struct zr_checked *c, enum zr_checked_place to) {
-    struct zr_checked_list *from = &zr_check_list[c->place], *list = &zr_check_list[to];
+static void list_remove(struct zr_checked_list *list, struct zr_checked *c) {
+    if (c->newer)
+        c->newer->older = c->older;
+    else
+        list->newest = c->older;
+    if (c->older)
+        c->older->newer = c->newer;
+    else
+        list->oldest = c->newer;
+    list->blocks--;
+    list->bytes -= c->held;
+}
 
-    if (c->place != ZR_CHECKED_NOWHERE) {
-        *(c->newer ? &c->newer->older : &from->newest) = c->older;
-        *(c->older ? &c->older->newer : &from->oldest) = c->newer;
-        from->blocks--;
-        from->bytes -= c->held;
-    }
-    c->place = (uint8_t)to;
-    if (to == ZR_CHECKED_NOWHERE)
-        return;
+static void list_append(struct zr_checked_list *list, struct zr_checked *c) {
     c->older = list->newest;
     c->newer = NULL;
-    *(list->newest ? &list->newest->newer : &list->oldest) = c;
+    if (list->newest)
+        list->newest->newer = c;
+    else
+        list->oldest = c;
     list->newest = c;
     list->blocks++;
     list->bytes += c->held;
 }
 
-static void forget(struct zr_checked *c) {
+/* To the newer end of another list. */
+static void checked_move(struct zr_checked *c, enum zr_checked_place to) {
+    struct zr_checked_list *from = &zr_check_list[c->place], *list = &zr_check_list[to];
+
+    if (c->place != ZR_CHECKED_NOWHERE)
+        list_remove(from, c);
+    c->place = (uint8_t)to;
+    if (to != ZR_CHECKED_NOWHERE)
+        list_append(list, c);
+}
+
+static void checked_forget(struct zr_checked *c) {
     c->block = NULL;
-    move(c, ZR_CHECKED_GONE);
+    checked_move(c, ZR_CHECKED_GONE);
 }
 
 void zr_check_forget(const struct zr_block *b) {
@@ -87,13 +108,13 @@ void zr_check_forget(const struct zr_block *b) {
 
     zr_lock(&zr_check_lock);
     if (c)
-        forget(c);
+        checked_forget(c);
     zr_unlock(&zr_check_lock);
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
-static void changed(void) {
+static void worker_changed(void) {
     __atomic_fetch_add(&changes, 1, __ATOMIC_SEQ_CST);
     syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
@@ -106,7 +127,7 @@ static void wait_for_change(uint32_t seen, uint64_t ns) {
 }
 
 /* Waits until done(arg), called under the lock, returns true, `ns` at most. Not for the worker. */
-static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
+static bool worker_await(bool (*done)(void *arg), void *arg, uint64_t ns) {
     uint64_t now, end = zr_now() + ns;
 
     for (;;) {
@@ -127,25 +148,26 @@ static bool await(bool (*done)(void *arg), void *arg, uint64_t ns) {
 static bool await_for_call(bool (*done)(void *arg), void *arg) {
     if (__atomic_load_n(&impatience, __ATOMIC_RELAXED) >= PATIENCE)
         return false;
-    if (await(done, arg, zr_config.check_wait))
+    if (worker_await(done, arg, zr_config.check_wait))
         return true;
     zr_check_count(ZR_FOUND_TIMEOUTS, 1);
     if (__atomic_add_fetch(&impatience, 1, __ATOMIC_RELAXED) == PATIENCE)
-        zr_warn("check: the device was busy for longer than check_wait %d times: calls do not wait for it any more, "
+        zr_warn("check: the device was busy for longer than check_wait %d times: calls do not wait "
+                "for it any more, "
                 "and errors that follow a free at once may be missed",
                 PATIENCE);
     return false;
 }
 
-/* --- the worker --------------------------------------------------------------------------------------------------- */
+/* --- the worker ------------------------------------------------------------------------------- */
 
 /* Gives the block to the driver, unless it went with its context. */
-static void release(struct zr_checked *c) {
+static void checked_release(struct zr_checked *c) {
     struct zr_block *b;
 
     zr_lock(&zr_check_lock);
     b = c->block;
-    forget(c);
+    checked_forget(c);
     zr_unlock(&zr_check_lock);
     if (!b || zr_worker_halts())
         return;
@@ -159,37 +181,45 @@ static void give_up(uint64_t last) {
 
         zr_lock(&zr_check_lock);
         for (enum zr_checked_place p = ZR_CHECKED_ASKED; p <= ZR_CHECKED_LEAVING && !c; p++)
-            for (c = oldest(p); c && (!c->ticket || c->ticket > last || c == in_hand);)
+            for (c = checked_oldest(p); c && (!c->ticket || c->ticket > last || c == in_hand);)
                 c = c->newer;
         if (c)
-            move(c, ZR_CHECKED_NOWHERE);
+            checked_move(c, ZR_CHECKED_NOWHERE);
         zr_unlock(&zr_check_lock);
         if (!c)
             return;
         zr_check_count(ZR_FOUND_UNVERIFIED, 1);
-        release(c);
+        checked_release(c);
     }
 }
 
-/* Takes the next descriptor in hand and moves it where it goes next. Returns where it was. Under the lock. */
+/*
+ * Takes the next descriptor in hand and moves it where it goes next. Returns where it was. Under
+ * the lock.
+ */
 static enum zr_checked_place take_next(void) {
     const struct zr_checked_list *kept = &zr_check_list[ZR_CHECKED_KEPT];
-    struct zr_checked *freed = oldest(ZR_CHECKED_FREED);
+    struct zr_checked *freed = checked_oldest(ZR_CHECKED_FREED);
     enum zr_checked_place from;
 
     if (kept->bytes > zr_config.check_quarantine.bytes || kept->blocks > QUARANTINE_BLOCKS ||
         (kept->oldest && draining))
-        move(kept->oldest, ZR_CHECKED_LEAVING);
-    in_hand = oldest(ZR_CHECKED_ASKED)           ? oldest(ZR_CHECKED_ASKED)
-              : freed && freed->ticket <= rested ? freed
-                                                 : oldest(ZR_CHECKED_LEAVING);
+        checked_move(kept->oldest, ZR_CHECKED_LEAVING);
+    in_hand = checked_oldest(ZR_CHECKED_ASKED);
+    if (!in_hand && freed && freed->ticket <= rested)
+        in_hand = freed;
+    if (!in_hand)
+        in_hand = checked_oldest(ZR_CHECKED_LEAVING);
     from = in_hand ? in_hand->place : ZR_CHECKED_NOWHERE;
     if (from == ZR_CHECKED_ASKED || from == ZR_CHECKED_FREED)
-        move(in_hand, in_hand->ticket ? ZR_CHECKED_KEPT : ZR_CHECKED_LIVE);
+        checked_move(in_hand, in_hand->ticket ? ZR_CHECKED_KEPT : ZR_CHECKED_LIVE);
     return from;
 }
 
-/* Waits until the devices are idle, so that what was freed before may be poisoned. False if there is nothing to do. */
+/*
+ * Waits until the devices are idle, so that what was freed before may be poisoned. False if there
+ * is nothing to do.
+ */
 static bool come_to_rest(void) {
     uint64_t last;
     bool known;
@@ -201,7 +231,8 @@ static bool come_to_rest(void) {
         return false;
     known = zr_poison_rest();
     if (!known)
-        zr_warn("check: the driver cannot say when a device is at rest: freed memory is not poisoned");
+        zr_warn(
+            "check: the driver cannot say when a device is at rest: freed memory is not poisoned");
     zr_lock(&zr_check_lock);
     restless = !known;
     rested = last;
@@ -210,7 +241,7 @@ static bool come_to_rest(void) {
 }
 
 /* Does the next piece of work. Returns false if there is none. */
-static bool step(void) {
+static bool worker_step(void) {
     struct zr_checked *c;
     enum zr_checked_place from;
     bool arm, poison, poisoned, good;
@@ -221,12 +252,13 @@ static bool step(void) {
     zr_unlock(&zr_check_lock);
     if (!c)
         return come_to_rest();
-    zr_poison_fill(c, 0, 0); /* a list of the program's may be first, which waits for a free of this very block */
+    /* A list of the program's may be first, which waits for a free of this very block. */
+    zr_poison_fill(c, 0, 0);
     zr_lock(&zr_check_lock);
     touching = c->block && (c->ticket || !c->left_alone);
     in_hand = touching ? c : NULL;
     if (!c->block)
-        forget(c); /* it has gone to the driver meanwhile */
+        checked_forget(c); /* it has gone to the driver meanwhile */
     zr_unlock(&zr_check_lock);
     if (!touching)
         return true;
@@ -241,40 +273,41 @@ static bool step(void) {
     if (from == ZR_CHECKED_LEAVING && poisoned)
         zr_check_count(good ? ZR_FOUND_VERIFIED : ZR_FOUND_UNVERIFIED, 1);
     if (from == ZR_CHECKED_LEAVING)
-        release(c);
+        checked_release(c);
     zr_lock(&zr_check_lock);
     if (arm)
         c->armed = good && c->block;
     if (poison)
         c->poisoned = good;
     if (poison && !good)
-        move(c, ZR_CHECKED_LEAVING);
+        checked_move(c, ZR_CHECKED_LEAVING);
     in_hand = NULL;
     touching = false;
     zr_unlock(&zr_check_lock);
     return true;
 }
 
-static void *work(void *unused) {
+static void *worker_work(void *unused) {
     (void)unused;
     ZR_OWN_OP(own, 0); /* hooks pass on whatever this thread calls */
 
     while (!zr_worker_halts()) {
-        uint32_t seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST); /* before anything is looked for */
+        /* Before anything is looked for. */
+        uint32_t seen = __atomic_load_n(&changes, __ATOMIC_SEQ_CST);
 
-        if (step()) {
-            changed();
+        if (worker_step()) {
+            worker_changed();
             continue;
         }
         zr_imports_look();
         wait_for_change(seen, IDLE);
     }
     __atomic_store_n(&state, STOPPED, __ATOMIC_RELEASE);
-    changed();
+    worker_changed();
     return NULL;
 }
 
-/* --- beginning and end -------------------------------------------------------------------------------------------- */
+/* --- beginning and end ------------------------------------------------------------------------ */
 
 static bool is_stopped(void *unused) {
     (void)unused;
@@ -282,26 +315,30 @@ static bool is_stopped(void *unused) {
 }
 
 /*
- * Runs before the driver is torn down, which was loaded before the first block and so ends later. What is freed from
- * now on goes straight to the driver.
+ * Runs before the driver is torn down, which was loaded before the first block and so ends later.
+ * What is freed from now on goes straight to the driver.
  */
 static void at_exit(void) {
     zr_fork_check();
-    if (!runs())
+    if (!worker_runs())
         return;
     zr_check_now(TIME_LIMIT / MS);
     __atomic_store_n(&state, CLOSING, __ATOMIC_RELEASE);
     zr_check_drain(NULL);
     __atomic_store_n(&state, HALTED, __ATOMIC_RELEASE);
-    changed();
-    zr_poison_drop(NULL, !await(is_stopped, NULL, TIME_LIMIT));
+    worker_changed();
+    zr_poison_drop(NULL, !worker_await(is_stopped, NULL, TIME_LIMIT));
 }
 
-/* The thread blocks all signals but those of its own faults, which drivers handle for shared memory. */
-static bool create(void) {
+/*
+ * The thread blocks all signals but those of its own faults, which drivers handle for shared
+ * memory.
+ */
+static bool worker_create(void) {
     int (*make)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
         (__typeof__(make))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_create"));
-    int (*detach)(pthread_t) = (__typeof__(detach))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_detach"));
+    int (*detach)(pthread_t) =
+        (__typeof__(detach))ZR_FUNCTION(zr_real_dlsym(RTLD_DEFAULT, "pthread_detach"));
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t all, was;
     pthread_t thread;
@@ -311,7 +348,7 @@ static bool create(void) {
     for (unsigned i = 0; i < sizeof faults / sizeof *faults; i++)
         sigdelset(&all, faults[i]);
     sigprocmask(SIG_BLOCK, &all, &was);
-    made = make && detach && make(&thread, NULL, work, NULL) == 0;
+    made = make && detach && make(&thread, NULL, worker_work, NULL) == 0;
     sigprocmask(SIG_SETMASK, &was, NULL);
     if (made)
         detach(thread);
@@ -322,22 +359,23 @@ bool zr_worker_start(void) {
     static bool registered;
     int none = NO_WORKER;
 
-    if (likely(runs()))
+    if (likely(worker_runs()))
         return true;
     zr_fork_arm();
-    if (!__atomic_compare_exchange_n(&state, &none, RUNNING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    if (!__atomic_compare_exchange_n(&state, &none, RUNNING, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_ACQUIRE))
         return none == RUNNING;
     if (!registered)
         registered = atexit(at_exit) == 0;
-    if (!create()) {
+    if (!worker_create()) {
         __atomic_store_n(&state, IMPOSSIBLE, __ATOMIC_RELEASE);
         zr_warn("check: no thread can be started: only wrong frees and leaks are found");
         zr_check_drain(NULL); /* what other threads have freed meanwhile */
     }
-    return runs();
+    return worker_runs();
 }
 
-/* --- what the program's calls ask for ----------------------------------------------------------------------------- */
+/* --- what the program's calls ask for --------------------------------------------------------- */
 
 struct request {
     struct zr_checked *c;
@@ -350,8 +388,9 @@ static bool is_done(void *arg) {
     const struct request *r = arg;
     const struct zr_checked *c = r->c;
 
-    return c->ticket != r->ticket || (c != in_hand && (c->place == ZR_CHECKED_LIVE || c->place == ZR_CHECKED_KEPT ||
-                                                       c->place == ZR_CHECKED_GONE));
+    return c->ticket != r->ticket ||
+           (c != in_hand && (c->place == ZR_CHECKED_LIVE || c->place == ZR_CHECKED_KEPT ||
+                             c->place == ZR_CHECKED_GONE));
 }
 
 void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
@@ -360,20 +399,20 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
 
     give_back = release_block;
     zr_lock(&zr_check_lock);
-    r.c = zr_check_list[ZR_CHECKED_GONE].blocks > HISTORY ? oldest(ZR_CHECKED_GONE) : NULL;
+    r.c = zr_check_list[ZR_CHECKED_GONE].blocks > HISTORY ? checked_oldest(ZR_CHECKED_GONE) : NULL;
     if (r.c && r.c != in_hand)
-        move(r.c, ZR_CHECKED_NOWHERE);
+        checked_move(r.c, ZR_CHECKED_NOWHERE);
     else
         r.c = zr_piece(sizeof *r.c);
     if (r.c) {
         *r.c = *as;
-        move(r.c, guarded ? ZR_CHECKED_ASKED : ZR_CHECKED_LIVE);
+        checked_move(r.c, guarded ? ZR_CHECKED_ASKED : ZR_CHECKED_LIVE);
         __atomic_store_n(&as->block->checked, r.c, __ATOMIC_RELEASE);
     }
     zr_unlock(&zr_check_lock);
     if (!guarded || !r.c)
         return;
-    changed();
+    worker_changed();
     if (await_for_call(is_done, &r) || as->kind != ZR_KIND_SHARED)
         return;
     zr_lock(&zr_check_lock);
@@ -382,10 +421,13 @@ void zr_worker_born(const struct zr_checked *as, zr_release *release_block) {
     zr_check_count(ZR_FOUND_PASSED_ZONE, 1);
 }
 
-/* Has a red zone verified, but not of shared memory, which the processor may be using. Under the lock. */
-static void ask(struct zr_checked *c) {
+/*
+ * Has a red zone verified, but not of shared memory, which the processor may be using. Under the
+ * lock.
+ */
+static void checked_ask(struct zr_checked *c) {
     if (c->place == ZR_CHECKED_LIVE && c->armed && c->kind != ZR_KIND_SHARED)
-        move(c, ZR_CHECKED_ASKED);
+        checked_move(c, ZR_CHECKED_ASKED);
 }
 
 static bool is_rested(void *ticket) {
@@ -394,7 +436,7 @@ static bool is_rested(void *ticket) {
 
 bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison, bool in_use) {
     const struct zr_checked_list *freed = &zr_check_list[ZR_CHECKED_FREED];
-    bool works = runs(), armed, done, stuck, ours;
+    bool works = worker_runs(), armed, done, stuck, ours;
     struct request r = {.c = c};
     uint64_t mine;
 
@@ -402,40 +444,42 @@ bool zr_worker_free(struct zr_checked *c, struct zr_checked *before, bool poison
     if (works && poison && in_use) {
         mine = rest_after = ++tickets;
         zr_unlock(&zr_check_lock);
-        changed();
+        worker_changed();
         works = await_for_call(is_rested, &mine);
         zr_lock(&zr_check_lock);
     }
     if (before && works)
-        ask(before);
+        checked_ask(before);
     armed = works && c->armed;
     /* What waits for idle devices must fit into the quarantine: it is the program's memory. */
     if (works && poison && freed->bytes + c->held <= zr_config.check_quarantine.bytes &&
         freed->blocks < QUARANTINE_BLOCKS) {
         c->ticket = r.ticket = rest_after = ++tickets;
-        move(c, ZR_CHECKED_FREED);
+        checked_move(c, ZR_CHECKED_FREED);
     } else if (armed) {
-        move(c, ZR_CHECKED_ASKED);
+        checked_move(c, ZR_CHECKED_ASKED);
     }
     zr_unlock(&zr_check_lock);
-    changed();
+    worker_changed();
     if (poison && !r.ticket)
         zr_check_count(ZR_FOUND_PASSED_BUSY, 1);
     done = (!r.ticket && !armed) || await_for_call(is_done, &r);
     if (r.ticket)
         return true;
     zr_lock(&zr_check_lock);
-    ours = works && !in_use && (!done || c == in_hand); /* the worker looks at it later, and gives it back */
+    /* The worker looks at it later, and gives it back. */
+    ours = works && !in_use && (!done || c == in_hand);
     stuck = !ours && c == in_hand && touching;
     c->ticket = ours ? ++tickets : 0;
     if (ours)
-        move(c, ZR_CHECKED_LEAVING);
+        checked_move(c, ZR_CHECKED_LEAVING);
     else
-        forget(c);
+        checked_forget(c);
     zr_unlock(&zr_check_lock);
-    changed();
+    worker_changed();
     if (stuck)
-        await(is_done, &r, 10 * TIME_LIMIT); /* for a command of ours: the driver would wait for it, too */
+        /* For a command of ours: the driver would wait for it, too. */
+        worker_await(is_done, &r, 10 * TIME_LIMIT);
     return ours;
 }
 
@@ -444,22 +488,23 @@ static bool is_drained(void *arg) {
     const struct request *r = arg;
 
     for (enum zr_checked_place p = ZR_CHECKED_ASKED; p <= ZR_CHECKED_LEAVING; p++)
-        for (const struct zr_checked *c = oldest(p); c; c = c->newer)
+        for (const struct zr_checked *c = checked_oldest(p); c; c = c->newer)
             if (c->ticket && c->ticket <= r->ticket)
                 return false;
-    return !in_hand || ((!in_hand->ticket || in_hand->ticket > r->ticket) && (void *)in_hand->context != r->context);
+    return !in_hand || ((!in_hand->ticket || in_hand->ticket > r->ticket) &&
+                        (void *)in_hand->context != r->context);
 }
 
 /* Live blocks of a context that is being destroyed are not touched any more. */
 static void leave_alone(const void *context) {
     for (enum zr_checked_place p = ZR_CHECKED_LIVE; p <= ZR_CHECKED_ASKED; p++)
-        for (struct zr_checked *c = oldest(p), *newer; c; c = newer) {
+        for (struct zr_checked *c = checked_oldest(p), *newer; c; c = newer) {
             newer = c->newer;
             if (c->ticket || (const void *)c->context != context)
                 continue;
             c->armed = false;
             if (p == ZR_CHECKED_ASKED)
-                move(c, ZR_CHECKED_LIVE);
+                checked_move(c, ZR_CHECKED_LIVE);
         }
 }
 
@@ -476,8 +521,8 @@ uint64_t zr_check_drain(void *context) {
         leave_alone(context);
     draining++;
     zr_unlock(&zr_check_lock);
-    changed();
-    for (unsigned i = 0; i < 2 && !await(is_drained, &r, TIME_LIMIT); i++)
+    worker_changed();
+    for (unsigned i = 0; i < 2 && !worker_await(is_drained, &r, TIME_LIMIT); i++)
         give_up(r.ticket); /* and, the second time, what was in hand the first time */
     zr_lock(&zr_check_lock);
     draining--;
@@ -492,24 +537,24 @@ uint64_t zr_check_drain(void *context) {
 
 static bool is_looked_at(void *unused) {
     (void)unused;
-    return !in_hand && !oldest(ZR_CHECKED_ASKED);
+    return !in_hand && !checked_oldest(ZR_CHECKED_ASKED);
 }
 
 bool zr_check_now(uint32_t ms) {
     struct zr_checked *c, *newer;
 
-    if (!runs())
+    if (!worker_runs())
         return false;
     zr_lock(&zr_check_lock);
-    for (c = oldest(ZR_CHECKED_LIVE); c; c = newer) {
+    for (c = checked_oldest(ZR_CHECKED_LIVE); c; c = newer) {
         newer = c->newer;
-        ask(c);
+        checked_ask(c);
     }
-    while ((c = oldest(ZR_CHECKED_KEPT)) && c != in_hand)
-        move(c, ZR_CHECKED_ASKED);
+    while ((c = checked_oldest(ZR_CHECKED_KEPT)) && c != in_hand)
+        checked_move(c, ZR_CHECKED_ASKED);
     zr_unlock(&zr_check_lock);
-    changed();
-    return await(is_looked_at, NULL, (uint64_t)ms * MS);
+    worker_changed();
+    return worker_await(is_looked_at, NULL, (uint64_t)ms * MS);
 }
 
 void zr_worker_fork_child(void) {

@@ -1,7 +1,8 @@
 /*
- * What other processes hold of a card, and what they have announced, so that several under limit:auto never hold more
- * than there is. Each announces in its own segment first and then looks at all others: of two that do so at once, at
- * least one sees the other. Announcements of this user's processes are trusted; for others the kernel's figures count.
+ * What other processes hold of a card, and what they have announced, so that several under
+ * limit:auto never hold more than there is. Each announces in its own segment first and then looks
+ * at all others: of two that do so at once, at least one sees the other. Announcements of this
+ * user's processes are trusted; for others the kernel's figures count.
  */
 #include "machine/machine.h"
 
@@ -50,7 +51,8 @@ struct sum {
 };
 
 /* What a process has announced beyond what the kernel counts for it. */
-static void add_claim(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims, void *arg) {
+static void add_claim(const struct zeroute_segment_header *h,
+                      const struct zeroute_segment_claim *claims, void *arg) {
     struct sum *to = arg;
 
     for (unsigned i = 0; i < ZR_DEVICES; i++) {
@@ -67,12 +69,13 @@ static void add_claim(const struct zeroute_segment_header *h, const struct zerou
 bool zr_claim(unsigned device, int64_t bytes) {
     if (device >= ZR_DEVICES || !zr_stats_open())
         return false;
-    __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&zr_segment.globals->claims[device].blocks, (uint64_t)bytes,
+                       __ATOMIC_SEQ_CST);
     return true;
 }
 
 /* Says which card it is, and what of it is in none of our blocks. */
-static void announce(unsigned device, uint64_t pci, uint64_t unseen) {
+static void claim_announce(unsigned device, uint64_t pci, uint64_t unseen) {
     struct zeroute_segment_claim *claim;
 
     if (!zr_stats_open())
@@ -93,7 +96,7 @@ uint64_t zr_claims_look(unsigned device, uint64_t blocks, bool fresh) {
     if (at < 0)
         return 0;
     unseen = d.card[at].vram > blocks ? d.card[at].vram - blocks : 0;
-    announce(device, sum.pci, unseen);
+    claim_announce(device, sum.pci, unseen);
     zr_lock(&lock);
     if (!scanned || now - scanned > (fresh ? FRESH_NS : OLD_NS))
         scan_processes(&d, now);

@@ -8,9 +8,10 @@
 
 enum { DESCRIPTORS = 4096 };
 
-/* --- addresses of devices ----------------------------------------------------------------------------------------- */
+/* --- addresses of devices --------------------------------------------------------------------- */
 
-static uint64_t address[ZR_DEVICES]; /* atomic: as the driver reports it of each device, plus one; 0: not told */
+/* Atomic: as the driver reports it of each device, plus one; 0: not told. */
+static uint64_t address[ZR_DEVICES];
 
 void zr_drm_name(unsigned device, uint64_t pci) {
     if (device < ZR_DEVICES)
@@ -26,7 +27,7 @@ uint64_t zr_drm_address(unsigned device) {
     return told - 1; /* ZR_NO_ADDRESS if it was not told */
 }
 
-/* --- fdinfo ------------------------------------------------------------------------------------------------------- */
+/* --- fdinfo ----------------------------------------------------------------------------------- */
 
 /* "0000:03:00.0": domain, bus, device, function. */
 static uint64_t pci_of(const char *text) {
@@ -45,7 +46,7 @@ static uint64_t pci_of(const char *text) {
 }
 
 /* "123", "123 KiB" */
-static uint64_t bytes_of(const char *text) {
+static uint64_t region_bytes(const char *text) {
     uint64_t n = zr_number(text);
 
     if (n == UINT64_MAX)
@@ -109,7 +110,7 @@ static void read_line(struct client *c, const char *key) {
     else if (strncmp(key, "client-id:", 10) == 0)
         c->id = zr_number(value);
     else if (strncmp(key, "total-vram", 10) == 0 || strncmp(key, "total-local", 11) == 0)
-        c->vram += bytes_of(value);
+        c->vram += region_bytes(value);
 }
 
 static bool add_descriptor(const char *name, void *to) {

@@ -4,8 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define FLOOR_EVERY_NS 10000000u               /* how often the machine is asked, */
-#define FLOOR_EVERY_BYTES ((uint64_t)64 << 20) /* and after how many bytes: a process may allocate fast */
+#define FLOOR_EVERY_NS 10000000u /* how often the machine is asked, */
+#define FLOOR_EVERY_BYTES                                                                          \
+    ((uint64_t)64 << 20) /* and after how many bytes: a process may allocate fast */
 
 /* What follows "Name:" in /proc/meminfo, "   123 kB", in bytes. */
 static uint64_t kilobytes_of(const char *text, const char *name) {

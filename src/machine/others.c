@@ -1,6 +1,7 @@
 /*
- * Segments of this user's other processes, through pread(2). A segment is live as long as its writer holds its lock. A
- * dead one stays dead, so the live ones of a directory are remembered until a file is made or removed in it.
+ * Segments of this user's other processes, through pread(2). A segment is live as long as its
+ * writer holds its lock. A dead one stays dead, so the live ones of a directory are remembered
+ * until a file is made or removed in it.
  */
 #include "machine/machine.h"
 
@@ -21,7 +22,10 @@ static struct listing {
     char name[KNOWN][32];
 } listings[DIRECTORIES];
 
-/* Whether the name is PID.NONCE, of another process than this one: closing our own segment would release its lock. */
+/*
+ * Whether the name is PID.NONCE, of another process than this one: closing our own segment would
+ * release its lock.
+ */
 static bool is_others(const char *name) {
     const char *nonce = strchr(name, '.');
 
@@ -33,9 +37,12 @@ static bool is_others(const char *name) {
 enum life { DEAD, BEING_MADE, LIVE };
 
 /* A segment is made first, then locked, then complete. *writer: who holds the lock. */
-static enum life life_of(const struct zr_descriptor *segment, struct zeroute_segment_header *h, int *writer) {
-    struct flock held = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
-    bool complete = pread(segment->fd, h, sizeof *h, 0) == sizeof *h && h->magic == ZEROUTE_SEGMENT_MAGIC;
+static enum life life_of(const struct zr_descriptor *segment, struct zeroute_segment_header *h,
+                         int *writer) {
+    struct flock held = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    bool complete =
+        pread(segment->fd, h, sizeof *h, 0) == sizeof *h && h->magic == ZEROUTE_SEGMENT_MAGIC;
     bool locked = fcntl(segment->fd, F_GETLK, &held) == 0 && held.l_type != F_UNLCK;
 
     *writer = held.l_pid;
@@ -45,13 +52,15 @@ static enum life life_of(const struct zr_descriptor *segment, struct zeroute_seg
 }
 
 static struct zr_descriptor open_segment(int directory, const char *name) {
-    return zr_descriptor_borrow(openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    return zr_descriptor_borrow(
+        openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-/* --- announcements ------------------------------------------------------------------------------------------------ */
+/* --- announcements ---------------------------------------------------------------------------- */
 
 struct look {
-    void (*see)(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims, void *arg);
+    void (*see)(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims,
+                void *arg);
     void *arg;
     struct listing *listing; /* NULL: there is no room to remember this directory */
 };
@@ -66,8 +75,10 @@ static enum life look_at(const struct look *l, int directory, const char *name) 
     if (segment.fd < 0)
         return DEAD;
     life = life_of(&segment, &h, &writer);
-    if (life == LIVE && h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h && h.claims &&
-        pread(segment.fd, claims, sizeof claims, (off_t)(h.globals_offset + h.claims)) == sizeof claims)
+    if (life == LIVE && h.layout == ZEROUTE_SEGMENT_LAYOUT && h.header_size >= sizeof h &&
+        h.claims &&
+        pread(segment.fd, claims, sizeof claims, (off_t)(h.globals_offset + h.claims)) ==
+            sizeof claims)
         l->see(&h, claims, l->arg);
     zr_descriptor_close(&segment);
     return life;
@@ -107,7 +118,10 @@ static struct listing *listing_of(uint64_t inode) {
     return NULL;
 }
 
-/* The clock of files has a grain of some milliseconds: what was just changed may be changed again unnoticed. */
+/*
+ * The clock of files has a grain of some milliseconds: what was just changed may be changed again
+ * unnoticed.
+ */
 static bool has_settled(uint64_t changed) {
     uint64_t now = zr_clock(CLOCK_REALTIME);
 
@@ -135,8 +149,8 @@ static void look_into(int directory, void *arg) {
     zr_each_entry_of(directory, UINT_MAX, look_and_remember, l);
 }
 
-void zr_others_each(void (*see)(const struct zeroute_segment_header *h, const struct zeroute_segment_claim *claims,
-                                void *arg),
+void zr_others_each(void (*see)(const struct zeroute_segment_header *h,
+                                const struct zeroute_segment_claim *claims, void *arg),
                     void *arg) {
     zr_directory_each(look_into, &(struct look){.see = see, .arg = arg});
 }
@@ -146,7 +160,7 @@ void zr_others_fork_child(void) {
         listings[i].inode = 0;
 }
 
-/* --- who a process is --------------------------------------------------------------------------------------------- */
+/* --- who a process is ------------------------------------------------------------------------- */
 
 struct search {
     int pid;
@@ -163,10 +177,14 @@ static void read_path(const struct zr_descriptor *segment, char *out, size_t siz
     out[n > 0 ? n : 0] = '\0';
 }
 
-/* A segment belongs to the process that holds its lock, whatever number is in its name. Returns false if found. */
+/*
+ * A segment belongs to the process that holds its lock, whatever number is in its name. Returns
+ * false if found.
+ */
 static bool search_segment(int directory, const char *name, void *arg) {
     struct search *s = arg;
-    struct zr_descriptor segment = is_others(name) ? open_segment(directory, name) : ZR_NO_DESCRIPTOR;
+    struct zr_descriptor segment =
+        is_others(name) ? open_segment(directory, name) : ZR_NO_DESCRIPTOR;
     struct zeroute_segment_header h;
     int writer = 0;
     bool found;
@@ -202,7 +220,8 @@ void zr_process_words(int pid, char *out, size_t size) {
     snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
     zr_command_line(path, command, sizeof command);
     if (*s.path)
-        snprintf(out, size, "process %d (%s), segment %s", pid, zr_printable(command), zr_printable(s.path));
+        snprintf(out, size, "process %d (%s), segment %s", pid, zr_printable(command),
+                 zr_printable(s.path));
     else
         snprintf(out, size, "process %d (%s), which has no segment", pid, zr_printable(command));
 }

@@ -1,4 +1,7 @@
-/* What is live, by the library that allocated it and by size: the answer to "who holds all that memory?". */
+/*
+ * What is live, by the library that allocated it and by size: the answer to "who holds all that
+ * memory?".
+ */
 #include "record/record.h"
 
 #include "stats/stats.h"
@@ -23,7 +26,7 @@ static const char *text_of(char *out, uint64_t bytes) {
 }
 
 /* Appends to a text of the segment; what does not fit is cut. */
-static __attribute__((format(printf, 2, 3))) void put(char *out, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void text_put(char *out, const char *format, ...) {
     size_t used = strlen(out);
     va_list arguments;
 
@@ -36,7 +39,8 @@ static __attribute__((format(printf, 2, 3))) void put(char *out, const char *for
 void zr_live_add(struct zr_live *l, const struct zr_library *caller, uint64_t bytes) {
     unsigned power = bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0, i = 0;
 
-    while (i < l->groups && (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
+    while (i < l->groups &&
+           (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
         i++;
     if (i == ZR_LIVE_GROUPS)
         i--;
@@ -63,12 +67,13 @@ static void put_groups(struct zr_live *l, char *out) {
     for (unsigned i = 0; i < l->groups && i < SHOWN; i++) {
         const struct zr_live_group *g = &l->group[i];
 
-        put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name, (unsigned long long)g->blocks,
-            text_of(a, UINT64_C(1) << g->power), text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
+        text_put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name,
+                 (unsigned long long)g->blocks, text_of(a, UINT64_C(1) << g->power),
+                 text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
         shown += g->bytes;
     }
     if (shown < l->bytes)
-        put(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
+        text_put(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
 }
 
 void zr_live_left(struct zr_live *l) {
@@ -84,11 +89,14 @@ static const struct {
     const char *who, *try;
     enum zr_text text;
 } causes[] = {
-    [ZR_CAUSE_LIMIT] = {"the setting limit", "raise limit (auto: what the card has left), or use smaller batches",
+    [ZR_CAUSE_LIMIT] = {"the setting limit",
+                        "raise limit (auto: what the card has left), or use smaller batches",
                         ZR_T_OOM_LIMIT},
-    [ZR_CAUSE_FLOOR] = {"the setting host_floor", "free host memory; 'zeroute doctor' says whether it is a mirror",
+    [ZR_CAUSE_FLOOR] = {"the setting host_floor",
+                        "free host memory; 'zeroute doctor' says whether it is a mirror",
                         ZR_T_OOM_HOST_FLOOR},
-    [ZR_CAUSE_DRIVER] = {"the driver", "'zeroute stat' shows who holds memory; use smaller batches", ZR_T_OOM_DRIVER},
+    [ZR_CAUSE_DRIVER] = {"the driver", "'zeroute stat' shows who holds memory; use smaller batches",
+                         ZR_T_OOM_DRIVER},
 };
 
 void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr_live *live) {
@@ -96,25 +104,28 @@ void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr
 
     if (s->card >= 0)
         snprintf(card, sizeof card, " on card %d", s->card);
-    put(text, "out of memory: %s refused %s%s", causes[cause].who, text_of(a, s->bytes), card);
-    put(text, "\n  asked by  %.40s with %s", s->caller ? s->caller->name : "the SYCL runtime's pool",
-        zr_entry_name[s->entry]);
-    put(text, "\n  answer    0x%x (%s)", s->code,
-        s->code == 0x70000002 ? "out of host memory" : "out of device memory");
-    put(text, "\n  held      %s by the process, %s in the cache", text_of(a, live->bytes), text_of(b, s->cached));
+    text_put(text, "out of memory: %s refused %s%s", causes[cause].who, text_of(a, s->bytes), card);
+    text_put(text, "\n  asked by  %.40s with %s",
+             s->caller ? s->caller->name : "the SYCL runtime's pool", zr_entry_name[s->entry]);
+    text_put(text, "\n  answer    0x%x (%s)", s->code,
+             s->code == 0x70000002 ? "out of host memory" : "out of device memory");
+    text_put(text, "\n  held      %s by the process, %s in the cache", text_of(a, live->bytes),
+             text_of(b, s->cached));
     if (s->limit)
-        put(text, "\n  limit     %s%s", text_of(a, s->limit),
-            zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)" : "");
+        text_put(text, "\n  limit     %s%s", text_of(a, s->limit),
+                 zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)"
+                                         : "");
     if (s->total)
-        put(text, "\n  card      %s", text_of(a, s->total));
+        text_put(text, "\n  card      %s", text_of(a, s->total));
     if (s->total && s->others)
-        put(text, ", %s of it with other processes and the driver", text_of(a, s->others));
+        text_put(text, ", %s of it with other processes and the driver", text_of(a, s->others));
     if (live->groups)
-        put(text, "\n  largest groups by caller and size of block:");
+        text_put(text, "\n  largest groups by caller and size of block:");
     put_groups(live, text);
-    put(text, "\n  try       %s", causes[cause].try);
+    text_put(text, "\n  try       %s", causes[cause].try);
     if (zr_recording())
-        put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack", zr_config.record);
+        text_put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack",
+                 zr_config.record);
     zr_text(causes[cause].text, text);
     zr_warn("%s", text);
 }

@@ -1,21 +1,22 @@
 /*
  * Native frames, found with the unwind tables of the loaded libraries (.eh_frame) and a cache.
  *
- * Only the stack pointer and rbp are tracked. That is enough for compiled code; a stack ends at the few hand-written
- * functions that need more. The rule for a return address (where its frame ends, and where rbp was saved) is found once
- * and kept in a lock-free table, so a frame costs a lookup and two loads. Nothing outside the thread's own stack is
- * read, whatever a table says.
+ * Only the stack pointer and rbp are tracked. That is enough for compiled code; a stack ends at the
+ * few hand-written functions that need more. The rule for a return address (where its frame ends,
+ * and where rbp was saved) is found once and kept in a lock-free table, so a frame costs a lookup
+ * and two loads. Nothing outside the thread's own stack is read, whatever a table says.
  */
 #include "base/dl.h"
 #include "record/record.h"
 
 #include <string.h>
 
-/* --- rules -------------------------------------------------------------------------------------------------------- */
+/* --- rules ------------------------------------------------------------------------------------ */
 
 /*
- * The canonical frame address (CFA, the stack pointer of the caller) and the caller's rbp. The return address lies
- * below the CFA. Packed into one word, so that it is stored at once: from bit 0 the kinds, then two offsets of 24 bits.
+ * The canonical frame address (CFA, the stack pointer of the caller) and the caller's rbp. The
+ * return address lies below the CFA. Packed into one word, so that it is stored at once: from bit 0
+ * the kinds, then two offsets of 24 bits.
  */
 enum cfa {
     CFA_UNKNOWN = 1,
@@ -24,7 +25,12 @@ enum cfa {
     CFA_AT_RBP /* the word at rbp + offset */,
     CFA_END /* the outermost frame */
 };
-enum rbp { RBP_SAME, RBP_AT_CFA /* saved at CFA + offset */, RBP_AT_RBP /* at rbp + offset */, RBP_LOST };
+enum rbp {
+    RBP_SAME,
+    RBP_AT_CFA /* saved at CFA + offset */,
+    RBP_AT_RBP /* at rbp + offset */,
+    RBP_LOST
+};
 struct rule {
     unsigned cfa : 4, rbp : 4;
     int cfa_offset : 24, rbp_offset : 24;
@@ -32,9 +38,9 @@ struct rule {
 _Static_assert(sizeof(struct rule) == 8, "a rule is stored at once");
 
 /*
- * Written without a lock, and forgotten while others read and write: `check` says which address the rule is for, so a
- * slot whose two words are of different writers matches no address (as in a lockless transposition table). No rule is
- * 0, and no address has its top bits set.
+ * Written without a lock, and forgotten while others read and write: `check` says which address the
+ * rule is for, so a slot whose two words are of different writers matches no address (as in a
+ * lockless transposition table). No rule is 0, and no address has its top bits set.
  */
 enum { SLOTS = 1 << 15, PROBES = 8 };
 static struct {
@@ -42,13 +48,13 @@ static struct {
     uint64_t rule;  /* atomic; 0: free */
 } cache[SLOTS];
 
-/* --- unwind tables ------------------------------------------------------------------------------------------------ */
+/* --- unwind tables ---------------------------------------------------------------------------- */
 
 struct reader {
     const uint8_t *at, *end;
 };
 
-static uint64_t take(struct reader *r, size_t bytes) {
+static uint64_t reader_take(struct reader *r, size_t bytes) {
     uint64_t value = 0;
 
     if ((size_t)(r->end - r->at) < bytes) {
@@ -65,7 +71,7 @@ static uint64_t take_leb(struct reader *r, bool is_signed) {
     unsigned shift = 0;
 
     do {
-        byte = take(r, 1);
+        byte = reader_take(r, 1);
         value |= shift < 64 ? (byte & 0x7f) << shift : 0;
         shift += 7;
     } while (byte & 0x80 && r->at < r->end);
@@ -77,19 +83,21 @@ static uint64_t take_leb(struct reader *r, bool is_signed) {
 #define ULEB(r) take_leb((r), false)
 #define SLEB(r) ((int64_t)take_leb((r), true))
 
-/* A pointer of an encoding (DW_EH_PE_*): relative to where it stands, in 4 or 8 bytes, or absolute. */
+/*
+ * A pointer of an encoding (DW_EH_PE_*): relative to where it stands, in 4 or 8 bytes, or absolute.
+ */
 static uintptr_t take_pointer(struct reader *r, uint8_t encoding) {
     uintptr_t here = (uintptr_t)r->at, value;
 
     switch (encoding & 0x0f) {
     case 0x0b: /* sdata4 */
-        value = (uintptr_t)(int64_t)(int32_t)take(r, 4);
+        value = (uintptr_t)(int64_t)(int32_t)reader_take(r, 4);
         break;
     case 0x03: /* udata4 */
-        value = (uintptr_t)take(r, 4);
+        value = (uintptr_t)reader_take(r, 4);
         break;
     default: /* absptr, udata8, sdata8 */
-        value = (uintptr_t)take(r, 8);
+        value = (uintptr_t)reader_take(r, 8);
     }
     return (encoding & 0x70) == 0x10 ? here + value : value;
 }
@@ -118,10 +126,10 @@ static bool read_cie(const uint8_t *at, struct cie *c) {
     const char *augmentation;
 
     *c = (struct cie){0};
-    if (!open_entry(at, &r) || take(&r, 4) != 0 || take(&r, 1) > 3)
+    if (!open_entry(at, &r) || reader_take(&r, 4) != 0 || reader_take(&r, 1) > 3)
         return false;
     augmentation = (const char *)r.at;
-    while (r.at < r.end && take(&r, 1))
+    while (r.at < r.end && reader_take(&r, 1))
         ;
     c->code_align = ULEB(&r);
     c->data_align = SLEB(&r);
@@ -134,11 +142,11 @@ static bool read_cie(const uint8_t *at, struct cie *c) {
         c->augmented = true;
         for (const char *p = augmentation + 1; *p; p++) {
             if (*p == 'R')
-                c->encoding = (uint8_t)take(&r, 1);
+                c->encoding = (uint8_t)reader_take(&r, 1);
             else if (*p == 'L')
-                take(&r, 1);
+                reader_take(&r, 1);
             else if (*p == 'P')
-                take_pointer(&r, (uint8_t)take(&r, 1));
+                take_pointer(&r, (uint8_t)reader_take(&r, 1));
             else if (*p == 'S')
                 c->is_signal = true;
             else if (*p != 'B')
@@ -153,13 +161,17 @@ static bool read_cie(const uint8_t *at, struct cie *c) {
 }
 
 /*
- * The operands of each call frame instruction: u and s unsigned and signed (LEB128), o and f the same in units of the
- * data alignment, 1, 2, 4 bytes, p a pointer, e an expression.
+ * The operands of each call frame instruction: u and s unsigned and signed (LEB128), o and f the
+ * same in units of the data alignment, 1, 2, 4 bytes, p a pointer, e an expression.
  */
-static const char *const operands[] = {"",   "p", "1", "2", "4",  "uo", "u",  "u", "u",  "uu", "",  "",
-                                       "uu", "u", "u", "e", "ue", "uf", "uf", "f", "uo", "uf", "ue"};
+static const char *const operands[] = {"",   "p",  "1",  "2", "4",  "uo", "u", "u",
+                                       "u",  "uu", "",   "",  "uu", "u",  "u", "e",
+                                       "ue", "uf", "uf", "f", "uo", "uf", "ue"};
 
-/* Expressions that are known: rbp + *offset, and the word there (*deref), for frames with an alignment of their own. */
+/*
+ * Expressions that are known: rbp + *offset, and the word there (*deref), for frames with an
+ * alignment of their own.
+ */
 static bool take_expression(struct reader *r, bool *deref, int64_t *offset) {
     uint64_t length = ULEB(r);
     struct reader e = {r->at, r->at + length};
@@ -167,27 +179,45 @@ static bool take_expression(struct reader *r, bool *deref, int64_t *offset) {
     if (length > (uint64_t)(r->end - r->at))
         return false;
     r->at += length;
-    if (take(&e, 1) != 0x70 + RBP) /* DW_OP_breg6 */
+    if (reader_take(&e, 1) != 0x70 + RBP) /* DW_OP_breg6 */
         return false;
     *offset = SLEB(&e);
-    *deref = e.at < e.end && take(&e, 1) == 0x06;
+    *deref = e.at < e.end && reader_take(&e, 1) == 0x06;
     return e.at == e.end;
 }
 
+/* Three operations have forms that carry their first operand: the same without it. */
+static uint8_t plain_operation(uint8_t op) {
+    static const uint8_t plain[] = {0, 0x02, 0x05, 0x06}; /* advance_loc, offset, restore */
+
+    return op >> 6 ? plain[op >> 6] : op;
+}
+
+static enum cfa cfa_by(int64_t number) {
+    switch (number) {
+    case RSP:
+        return CFA_RSP;
+    case RBP:
+        return CFA_RBP;
+    default:
+        return CFA_UNKNOWN;
+    }
+}
+
 /* Runs call frame instructions up to the row of `target`; false if one is not supported. */
-static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t target, const struct rule *initial,
-                struct rule *rule) {
+static bool rule_run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t target,
+                     const struct rule *initial, struct rule *rule) {
     struct rule kept[DEEPEST];
     unsigned depth = 0;
 
     while (r.at < r.end && pc <= target) {
-        uint8_t op = (uint8_t)take(&r, 1);
+        uint8_t op = (uint8_t)reader_take(&r, 1);
         int64_t x[3] = {op & 0x3f};
         unsigned n = op >> 6 != 0; /* these carry their first operand */
         bool known = true, deref = false;
         const char *kinds = op >> 6 == 2 ? "o" : "";
 
-        op = op >> 6 == 1 ? 0x02 : op >> 6 == 2 ? 0x05 : op >> 6 == 3 ? 0x06 : op;
+        op = plain_operation(op);
         if (!n && op == 0x2e) /* GNU_args_size */
             kinds = "u";
         else if (!n && op < sizeof operands / sizeof *operands)
@@ -200,9 +230,10 @@ static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t ta
             else if (*k == 'p')
                 x[n] = (int64_t)take_pointer(&r, c->encoding);
             else if (*k < 'a')
-                x[n] = (int64_t)take(&r, (size_t)(*k - '0'));
+                x[n] = (int64_t)reader_take(&r, (size_t)(*k - '0'));
             else
-                x[n] = (int64_t)take_leb(&r, *k == 's' || *k == 'f') * (*k == 'o' || *k == 'f' ? c->data_align : 1);
+                x[n] = (int64_t)take_leb(&r, *k == 's' || *k == 'f') *
+                       (*k == 'o' || *k == 'f' ? c->data_align : 1);
         switch (op) {
         case 0x01: /* set_loc */
             pc = (uintptr_t)x[0];
@@ -221,7 +252,8 @@ static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t ta
             break;
         case 0x06: /* restore */
             if (x[0] == RBP)
-                *rule = (struct rule){rule->cfa, initial->rbp, rule->cfa_offset, initial->rbp_offset};
+                *rule =
+                    (struct rule){rule->cfa, initial->rbp, rule->cfa_offset, initial->rbp_offset};
             break;
         case 0x07: /* undefined: of the return address, in the outermost frame */
             rule->cfa = x[0] == RA ? CFA_END : rule->cfa;
@@ -250,7 +282,7 @@ static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t ta
         case 0x0c: /* def_cfa, def_cfa_sf, def_cfa_register */
         case 0x12:
         case 0x0d:
-            rule->cfa = x[0] == RSP ? CFA_RSP : x[0] == RBP ? CFA_RBP : CFA_UNKNOWN;
+            rule->cfa = cfa_by(x[0]);
             rule->cfa_offset = op == 0x0d ? rule->cfa_offset : (int)x[1];
             break;
         case 0x0e: /* def_cfa_offset, _sf */
@@ -265,7 +297,8 @@ static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t ta
             if (x[0] == RA)
                 return false;
             if (x[0] == RBP)
-                *rule = (struct rule){rule->cfa, known && !deref ? RBP_AT_RBP : RBP_LOST, rule->cfa_offset, (int)x[1]};
+                *rule = (struct rule){rule->cfa, known && !deref ? RBP_AT_RBP : RBP_LOST,
+                                      rule->cfa_offset, (int)x[1]};
             break;
         default:
             break;
@@ -274,7 +307,7 @@ static bool run(struct reader r, const struct cie *c, uintptr_t pc, uintptr_t ta
     return true;
 }
 
-/* --- finding the rule of an address ------------------------------------------------------------------------------- */
+/* --- finding the rule of an address ----------------------------------------------------------- */
 
 /* The entry for pc by the sorted table of .eh_frame_hdr, in the one form that linkers write. */
 static const uint8_t *find_entry(const uint8_t *hdr, uintptr_t pc) {
@@ -285,7 +318,7 @@ static const uint8_t *find_entry(const uint8_t *hdr, uintptr_t pc) {
     if (hdr[0] != 1 || hdr[2] != 0x03 || hdr[3] != 0x3b)
         return NULL;
     take_pointer(&r, hdr[1]);
-    count = (uint32_t)take(&r, 4);
+    count = (uint32_t)reader_take(&r, 4);
     pairs = (const int32_t *)(const void *)r.at;
     for (uint32_t high = count; low < high;) {
         uint32_t middle = low + (high - low) / 2;
@@ -299,7 +332,8 @@ static const uint8_t *find_entry(const uint8_t *hdr, uintptr_t pc) {
 }
 
 /*
- * The rule of an address, by the unwind table of its library. pc: within the call, not behind it. Some microseconds.
+ * The rule of an address, by the unwind table of its library. pc: within the call, not behind it.
+ * Some microseconds.
  */
 static struct rule rule_in(const struct zr_elf *elf, uintptr_t pc) {
     static const struct rule unknown = {.cfa = CFA_UNKNOWN};
@@ -312,7 +346,7 @@ static struct rule rule_in(const struct zr_elf *elf, uintptr_t pc) {
 
     if (!entry || !open_entry(entry, &r))
         return unknown;
-    back = (int32_t)take(&r, 4);
+    back = (int32_t)reader_take(&r, 4);
     if (!back || !read_cie(entry + 4 - back, &c) || c.is_signal)
         return unknown;
     start = take_pointer(&r, c.encoding);
@@ -324,10 +358,10 @@ static struct rule rule_in(const struct zr_elf *elf, uintptr_t pc) {
 
         r.at += length <= (uint64_t)(r.end - r.at) ? length : (uint64_t)(r.end - r.at);
     }
-    if (!run(c.program, &c, 0, UINTPTR_MAX, &rule, &rule))
+    if (!rule_run(c.program, &c, 0, UINTPTR_MAX, &rule, &rule))
         return unknown;
     initial = rule;
-    if (rule.cfa != CFA_END && !run(r, &c, start, pc, &initial, &rule))
+    if (rule.cfa != CFA_END && !rule_run(r, &c, start, pc, &initial, &rule))
         return unknown;
     return rule;
 }
@@ -347,7 +381,10 @@ static void keep_rule(unsigned slot, uintptr_t pc, const struct rule *rule) {
     __atomic_store_n(&cache[slot].check, ~(pc ^ word), __ATOMIC_RELAXED);
 }
 
-/* Where the library cannot be found now the stack ends here, this time. Where no slot is free the first is replaced. */
+/*
+ * Where the library cannot be found now the stack ends here, this time. Where no slot is free the
+ * first is replaced.
+ */
 static ZR_COLD struct rule find_rule(uintptr_t pc, unsigned slot) {
     struct rule rule = {.cfa = CFA_UNKNOWN};
     struct zr_elf elf;
@@ -386,7 +423,7 @@ void zr_native_forget(void) {
     }
 }
 
-/* --- walking ------------------------------------------------------------------------------------------------------ */
+/* --- walking ---------------------------------------------------------------------------------- */
 
 /* Once for a stack. */
 static ZR_COLD bool find_stack(uintptr_t sp) {
@@ -410,15 +447,18 @@ static ZR_COLD void find_own(void) {
 }
 
 /* A word of the stack above sp. */
-static ZR_BEFORE_SANITIZERS bool load(uintptr_t at, uintptr_t sp, uintptr_t *out) {
+static ZR_BEFORE_SANITIZERS bool stack_load(uintptr_t at, uintptr_t sp, uintptr_t *out) {
     if (at < sp || at > zr_thread.record.stack_end - sizeof *out)
         return false;
     *out = *(const uintptr_t *)at;
     return true;
 }
 
-/* Steps from a frame to its caller's. Returns false if there is none, or with *cut set if it cannot be found. */
-static bool step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
+/*
+ * Steps from a frame to its caller's. Returns false if there is none, or with *cut set if it cannot
+ * be found.
+ */
+static bool frame_step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
     struct rule rule = rule_of(*pc);
     uintptr_t cfa = 0, saved = *rbp;
     bool good = true;
@@ -430,15 +470,16 @@ static bool step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
         cfa = *sp + (uintptr_t)(intptr_t)rule.cfa_offset;
     else if (rule.cfa == CFA_RBP)
         cfa = *rbp + (uintptr_t)(intptr_t)rule.cfa_offset;
-    else if (rule.cfa != CFA_AT_RBP || !load(*rbp + (uintptr_t)(intptr_t)rule.cfa_offset, *sp, &cfa))
+    else if (rule.cfa != CFA_AT_RBP ||
+             !stack_load(*rbp + (uintptr_t)(intptr_t)rule.cfa_offset, *sp, &cfa))
         return false;
     if (rule.rbp == RBP_AT_CFA)
-        good = load(cfa + (uintptr_t)(intptr_t)rule.rbp_offset, *sp, &saved);
+        good = stack_load(cfa + (uintptr_t)(intptr_t)rule.rbp_offset, *sp, &saved);
     else if (rule.rbp == RBP_AT_RBP)
-        good = load(*rbp + (uintptr_t)(intptr_t)rule.rbp_offset, *sp, &saved);
+        good = stack_load(*rbp + (uintptr_t)(intptr_t)rule.rbp_offset, *sp, &saved);
     else if (rule.rbp == RBP_LOST)
         saved = 0; /* the stack ends at a frame that needs it */
-    if (!good || cfa <= *sp || !load(cfa - sizeof *pc, *sp, pc))
+    if (!good || cfa <= *sp || !stack_load(cfa - sizeof *pc, *sp, pc))
         return false;
     *sp = cfa;
     *rbp = saved;
@@ -447,14 +488,16 @@ static bool step(uintptr_t *pc, uintptr_t *sp, uintptr_t *rbp, uint8_t *cut) {
 }
 
 __attribute__((noinline)) size_t zr_native_frames(uint64_t *out, size_t most, uint8_t *cut) {
-    uintptr_t *frame = __builtin_frame_address(0); /* where rbp was saved, below the return address */
+    /* Where rbp was saved, below the return address. */
+    uintptr_t *frame = __builtin_frame_address(0);
     uintptr_t rbp = frame[0], pc = frame[1], sp = (uintptr_t)(frame + 2);
     size_t count = 0;
 
     *cut = 0;
     if (unlikely(!__atomic_load_n(&own_end, __ATOMIC_ACQUIRE)))
         find_own();
-    if (unlikely(sp - zr_thread.record.stack_start >= zr_thread.record.stack_end - zr_thread.record.stack_start) &&
+    if (unlikely(sp - zr_thread.record.stack_start >=
+                 zr_thread.record.stack_end - zr_thread.record.stack_start) &&
         !find_stack(sp))
         return 0;
     do {
@@ -464,6 +507,6 @@ __attribute__((noinline)) size_t zr_native_frames(uint64_t *out, size_t most, ui
         }
         if (count || pc - own_start >= own_end - own_start)
             out[count++] = pc;
-    } while (step(&pc, &sp, &rbp, cut));
+    } while (frame_step(&pc, &sp, &rbp, cut));
     return count;
 }

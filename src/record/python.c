@@ -1,9 +1,10 @@
 /*
  * Frames of CPython, read from the interpreter's own structures.
  *
- * The frames of a thread do not change while it is inside a C function, as it is here, so they are read without the
- * GIL: taking it in the middle of a runtime could deadlock. The layout differs in each minor version: only known ones
- * are read, and the layout is verified once, through the kernel, before it is trusted.
+ * The frames of a thread do not change while it is inside a C function, as it is here, so they are
+ * read without the GIL: taking it in the middle of a runtime could deadlock. The layout differs in
+ * each minor version: only known ones are read, and the layout is verified once, through the
+ * kernel, before it is trusted.
  */
 #include "base/dl.h"
 #include "record/record.h"
@@ -36,41 +37,54 @@ static void *(*registered)(void); /* and without it */
 static uintptr_t code_type, text_type, bytes_type;
 
 /* Reads a word of our own memory through the kernel; 0 if it is not mapped. */
-static ZR_COLD uintptr_t probe(uintptr_t at) {
+static ZR_COLD uintptr_t layout_probe(uintptr_t at) {
     uintptr_t value = 0;
     struct iovec local = {&value, sizeof value}, remote = {(void *)at, sizeof value};
 
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof value ? value : 0;
 }
 
-static uintptr_t word(uintptr_t at) {
-    return likely(__atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED) ? *(const uintptr_t *)at : probe(at);
+static uintptr_t memory_word(uintptr_t at) {
+    return likely(__atomic_load_n(&state, __ATOMIC_RELAXED) == TRUSTED) ? *(const uintptr_t *)at
+                                                                        : layout_probe(at);
 }
 
-static uintptr_t field(uintptr_t object, int16_t offset) {
-    return word(object + (uintptr_t)offset);
+static uintptr_t memory_field(uintptr_t object, int16_t offset) {
+    return memory_word(object + (uintptr_t)offset);
 }
 
 static uint8_t byte_field(uintptr_t object, int16_t offset) {
-    return (uint8_t)(field(object, offset & ~7) >> (offset & 7) * 8);
+    return (uint8_t)(memory_field(object, offset & ~7) >> (offset & 7) * 8);
 }
 
-/* --- code objects ------------------------------------------------------------------------------------------------- */
+/* --- code objects ----------------------------------------------------------------------------- */
+
+/* A str has 1, 2 or 4 bytes for each character. */
+static uint32_t character_at(const uint8_t *data, uint32_t kind, size_t i) {
+    switch (kind) {
+    case 1:
+        return data[i];
+    case 2:
+        return ((const uint16_t *)(const void *)data)[i];
+    case 4:
+        return ((const uint32_t *)(const void *)data)[i];
+    default:
+        return 0;
+    }
+}
 
 /* UTF-8 of a str, cut at a character. */
 static size_t copy_text(uintptr_t text, char *out, size_t most) {
     const uint8_t *object = (const uint8_t *)text, *data;
-    size_t length = word(text + 16), n = 0;
-    uint32_t bits = (uint32_t)word(text + 32), kind = bits >> 2 & 7;
+    size_t length = memory_word(text + 16), n = 0;
+    uint32_t bits = (uint32_t)memory_word(text + 32), kind = bits >> 2 & 7;
 
     if (!object || !(bits & 32)) /* not compact: made by old C code, never by the compiler */
         return 0;
     data = object + (bits & 64 ? l->ascii_size : l->compact_size);
     for (size_t i = 0; i < length && n + 4 <= most; i++) {
-        uint32_t c = kind == 1 ? data[i] : kind == 2 ? ((const uint16_t *)(const void *)data)[i] : 0;
+        uint32_t c = character_at(data, kind, i);
 
-        if (kind == 4)
-            c = ((const uint32_t *)(const void *)data)[i];
         if (c < 0x80) {
             out[n++] = (char)c;
             continue;
@@ -90,11 +104,13 @@ static size_t copy_text(uintptr_t text, char *out, size_t most) {
 /* Once per code object: it may be freed, and its address reused. */
 static ZR_COLD void store_code(uintptr_t code, uint32_t id) {
     char file[1024], name[512];
-    size_t file_size = copy_text(field(code, l->filename), file, sizeof file);
-    size_t name_size = copy_text(field(code, l->qualname), name, sizeof name);
-    uintptr_t table = field(code, l->linetable);
-    size_t whole = word(table + 16), size = whole < ZEROUTE_RECORD_TEXT_MOST ? whole : ZEROUTE_RECORD_TEXT_MOST;
-    struct zeroute_record_code c = {.first_line = *(const uint32_t *)(code + (uintptr_t)l->firstlineno),
+    size_t file_size = copy_text(memory_field(code, l->filename), file, sizeof file);
+    size_t name_size = copy_text(memory_field(code, l->qualname), name, sizeof name);
+    uintptr_t table = memory_field(code, l->linetable);
+    size_t whole = memory_word(table + 16),
+           size = whole < ZEROUTE_RECORD_TEXT_MOST ? whole : ZEROUTE_RECORD_TEXT_MOST;
+    struct zeroute_record_code c = {.first_line =
+                                        *(const uint32_t *)(code + (uintptr_t)l->firstlineno),
                                     .file_size = (uint16_t)file_size,
                                     .name_size = (uint16_t)name_size,
                                     .table_size = (uint32_t)size,
@@ -102,16 +118,17 @@ static ZR_COLD void store_code(uintptr_t code, uint32_t id) {
 
     zr_record_put(
         ZEROUTE_RECORD_CODE, id,
-        (const struct zr_part[]){{&c, sizeof c}, {file, file_size}, {name, name_size}, {(void *)(table + 32), size}},
+        (const struct zr_part[]){
+            {&c, sizeof c}, {file, file_size}, {name, name_size}, {(void *)(table + 32), size}},
         4);
 }
 
-static uint32_t id_of(uintptr_t code) {
-    uint64_t hash = zr_stack_mix(zr_stack_mix(2, code), field(code, l->linetable));
+static uint32_t code_id(uintptr_t code) {
+    uint64_t hash = zr_stack_mix(zr_stack_mix(2, code), memory_field(code, l->linetable));
     bool fresh;
     uint32_t id;
 
-    hash = zr_stack_mix(zr_stack_mix(hash, field(code, l->qualname)),
+    hash = zr_stack_mix(zr_stack_mix(hash, memory_field(code, l->qualname)),
                         *(const uint32_t *)(code + (uintptr_t)l->firstlineno));
     id = zr_stack_id(hash, &fresh);
     if (unlikely(fresh))
@@ -119,32 +136,40 @@ static uint32_t id_of(uintptr_t code) {
     return id;
 }
 
-/* --- the layout --------------------------------------------------------------------------------------------------- */
+/* --- the layout ------------------------------------------------------------------------------- */
 
-/* Notes Python's version in the record, and why its frames cannot be read, which also goes to stderr. */
-static ZR_COLD void say(const char *why) {
+/*
+ * Notes Python's version in the record, and why its frames cannot be read, which also goes to
+ * stderr.
+ */
+static ZR_COLD void python_say(const char *why) {
     const char *name = version();
     char text[256];
 
-    snprintf(text, sizeof text, "Python %.*s%s%s%s", (int)strcspn(name, " "), name, why ? ": " : "", why ? why : "",
-             why ? "; native frames are recorded" : "");
+    int length = (int)strcspn(name, " ");
+
+    if (why)
+        snprintf(text, sizeof text, "Python %.*s: %s; native frames are recorded", length, name,
+                 why);
+    else
+        snprintf(text, sizeof text, "Python %.*s", length, name);
     zr_record_text(ZEROUTE_TEXT_PYTHON, text, strlen(text));
     if (why)
         zr_warn("record: %s", text);
     __atomic_store_n(&state, why ? REFUSED : TRUSTED, __ATOMIC_RELEASE);
 }
 
-static uintptr_t find(const char *name) {
+static uintptr_t symbol_find(const char *name) {
     return (uintptr_t)zr_real_dlsym(RTLD_DEFAULT, name);
 }
 
 /* Racing threads find the same. */
-static ZR_COLD void look(void) {
-    const unsigned long *number = (const unsigned long *)find("Py_Version");
-    const char *runtime = (const char *)find("_PyRuntime");
+static ZR_COLD void layout_look(void) {
+    const unsigned long *number = (const unsigned long *)symbol_find("Py_Version");
+    const char *runtime = (const char *)symbol_find("_PyRuntime");
     const struct layout *known = NULL;
 
-    version = (const char *(*)(void))find("Py_GetVersion");
+    version = (const char *(*)(void))symbol_find("Py_GetVersion");
     if (!version) {
         __atomic_store_n(&state, ABSENT, __ATOMIC_RELEASE);
         return;
@@ -153,31 +178,33 @@ static ZR_COLD void look(void) {
         if (*number >> 24 == 3 && (*number >> 16 & 255) == layouts[i].minor)
             known = &layouts[i];
     if (!known) {
-        say("its frames are not known, those of 3.11 to 3.15 are");
+        python_say("its frames are not known, those of 3.11 to 3.15 are");
         return;
     }
     /* "xdebugpy", the version, and whether there is no GIL: from 3.13 on. */
     if (known->minor >= 13 && runtime && (memcmp(runtime, "xdebugpy", 8) != 0 || runtime[16])) {
-        say("its frames are not known, as it is a build without the GIL");
+        python_say("its frames are not known, as it is a build without the GIL");
         return;
     }
-    attached = known->minor < 12 ? NULL
-                                 : (void *(*)(void))find(known->minor < 13 ? "_PyThreadState_UncheckedGet"
-                                                                           : "PyThreadState_GetUnchecked");
-    registered = (void *(*)(void))find("PyGILState_GetThisThreadState");
-    code_type = find("PyCode_Type");
-    text_type = find("PyUnicode_Type");
-    bytes_type = find("PyBytes_Type");
+    attached = NULL;
+    if (known->minor == 12)
+        attached = (void *(*)(void))symbol_find("_PyThreadState_UncheckedGet");
+    else if (known->minor > 12)
+        attached = (void *(*)(void))symbol_find("PyThreadState_GetUnchecked");
+    registered = (void *(*)(void))symbol_find("PyGILState_GetThisThreadState");
+    code_type = symbol_find("PyCode_Type");
+    text_type = symbol_find("PyUnicode_Type");
+    bytes_type = symbol_find("PyBytes_Type");
     l = known;
     __atomic_store_n(&state, UNCHECKED, __ATOMIC_RELEASE);
 }
 
-/* --- walking ------------------------------------------------------------------------------------------------------ */
+/* --- walking ---------------------------------------------------------------------------------- */
 
-static uintptr_t innermost(uintptr_t thread) {
-    uintptr_t frame = field(thread, l->frame);
+static uintptr_t frame_innermost(uintptr_t thread) {
+    uintptr_t frame = memory_field(thread, l->frame);
 
-    return l->in_cframe < 0 || !frame ? frame : field(frame, l->in_cframe);
+    return l->in_cframe < 0 || !frame ? frame : memory_field(frame, l->in_cframe);
 }
 
 /* A frame that stands for a call from C, from 3.12 on. */
@@ -186,23 +213,25 @@ static bool is_shim(uintptr_t frame) {
 }
 
 static bool has_type(uintptr_t object, uintptr_t type) {
-    return word(object + 8) == type;
+    return memory_word(object + 8) == type;
 }
 
 /* Whether everything that will be read of this thread's innermost frame is in its place. */
-static ZR_COLD bool check(uintptr_t thread) {
-    bool right = field(thread, l->native_thread_id) == (uintptr_t)syscall(SYS_gettid);
-    uintptr_t frame = innermost(thread), code;
+static ZR_COLD bool layout_check(uintptr_t thread) {
+    bool right = memory_field(thread, l->native_thread_id) == (uintptr_t)syscall(SYS_gettid);
+    uintptr_t frame = frame_innermost(thread), code;
 
     for (int i = 0; i < MOST_SHIMS && frame && is_shim(frame); i++)
-        frame = field(frame, l->previous);
+        frame = memory_field(frame, l->previous);
     if (right && !frame)
         return false; /* next time */
-    code = field(frame, l->code) & ~(uintptr_t)7;
-    right = right && has_type(code, code_type) && has_type(field(code, l->filename), text_type) &&
-            has_type(field(code, l->qualname), text_type) && has_type(field(code, l->linetable), bytes_type) &&
-            field(frame, l->instruction) - code - (uintptr_t)l->code_adaptive + 2 < 1 << 24;
-    say(right ? NULL : "its frames do not lie where this version has them");
+    code = memory_field(frame, l->code) & ~(uintptr_t)7;
+    right = right && has_type(code, code_type) &&
+            has_type(memory_field(code, l->filename), text_type) &&
+            has_type(memory_field(code, l->qualname), text_type) &&
+            has_type(memory_field(code, l->linetable), bytes_type) &&
+            memory_field(frame, l->instruction) - code - (uintptr_t)l->code_adaptive + 2 < 1 << 24;
+    python_say(right ? NULL : "its frames do not lie where this version has them");
     return right;
 }
 
@@ -211,29 +240,30 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
     size_t count = 0;
 
     if (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == NOT_LOOKED))
-        look();
+        layout_look();
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) < UNCHECKED)
         return 0;
     thread = attached ? (uintptr_t)attached() : 0;
     if (!thread && registered)
         thread = (uintptr_t)registered();
-    if (!thread || (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) != TRUSTED) && !check(thread)))
+    if (!thread ||
+        (unlikely(__atomic_load_n(&state, __ATOMIC_ACQUIRE) != TRUSTED) && !layout_check(thread)))
         return 0;
-    for (frame = innermost(thread); frame; frame = field(frame, l->previous)) {
+    for (frame = frame_innermost(thread); frame; frame = memory_field(frame, l->previous)) {
         if (is_shim(frame)) {
             if (count)
                 out[count - 1].where |= ZEROUTE_PYTHON_ENTRY;
             continue;
         }
-        code = field(frame, l->code) & ~(uintptr_t)7;
+        code = memory_field(frame, l->code) & ~(uintptr_t)7;
         if (!code || !has_type(code, code_type))
             continue;
         if (count == most) {
             *cut = 1;
             break;
         }
-        intptr_t offset = (intptr_t)(field(frame, l->instruction) - code) - l->code_adaptive;
-        out[count].code = id_of(code);
+        intptr_t offset = (intptr_t)(memory_field(frame, l->instruction) - code) - l->code_adaptive;
+        out[count].code = code_id(code);
         out[count].where = offset < 0 ? 0 : (uint32_t)offset & ~ZEROUTE_PYTHON_ENTRY;
         if (l->entry >= 0 && byte_field(frame, l->entry))
             out[count].where |= ZEROUTE_PYTHON_ENTRY;
@@ -246,7 +276,8 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
 void zr_python_again(void) {
     uint32_t absent = ABSENT;
 
-    __atomic_compare_exchange_n(&state, &absent, NOT_LOOKED, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_compare_exchange_n(&state, &absent, NOT_LOOKED, false, __ATOMIC_RELAXED,
+                                __ATOMIC_RELAXED);
 }
 
 void zr_python_fork_child(void) {

@@ -1,8 +1,8 @@
 /*
  * Stacks, code objects and modules: each is stored in the record once.
  *
- * One lock-free table of hashes tells what is stored already. Equal 64-bit hashes are taken for equal things; the index
- * in the table is the id.
+ * One lock-free table of hashes tells what is stored already. Equal 64-bit hashes are taken for
+ * equal things; the index in the table is the id.
  */
 #include "record/record.h"
 
@@ -25,7 +25,8 @@ uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
         t = zr_pages(SLOTS * sizeof *t);
         if (!t)
             return 0;
-        if (!__atomic_compare_exchange_n(&table, &expected, t, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+        if (!__atomic_compare_exchange_n(&table, &expected, t, false, __ATOMIC_ACQ_REL,
+                                         __ATOMIC_ACQUIRE)) {
             zr_pages_back(t, SLOTS * sizeof *t);
             t = expected;
         }
@@ -35,7 +36,8 @@ uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
         unsigned slot = ((unsigned)(hash >> 32) + i) & (SLOTS - 1);
         uint64_t there = __atomic_load_n(&t[slot], __ATOMIC_RELAXED);
 
-        if (!there && __atomic_compare_exchange_n(&t[slot], &there, hash, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        if (!there && __atomic_compare_exchange_n(&t[slot], &there, hash, false, __ATOMIC_RELAXED,
+                                                  __ATOMIC_RELAXED)) {
             *fresh = true;
             return slot + 1;
         }
@@ -45,7 +47,7 @@ uint32_t zr_stack_id(uint64_t hash, bool *fresh) {
     return 0;
 }
 
-/* --- modules ------------------------------------------------------------------------------------------------------ */
+/* --- modules ---------------------------------------------------------------------------------- */
 
 /* A module is stored once for each address that it is loaded at. */
 static bool store_module(const struct zr_elf *elf, void *unused) {
@@ -70,13 +72,15 @@ static bool store_module(const struct zr_elf *elf, void *unused) {
         hash = zr_stack_mix(hash, elf->build_id[i]);
     id = zr_stack_id(hash, &fresh);
     if (fresh)
-        zr_record_put(ZEROUTE_RECORD_MODULE, id, (const struct zr_part[]){{&m, sizeof m}, {path, strlen(path) + 1}}, 2);
+        zr_record_put(ZEROUTE_RECORD_MODULE, id,
+                      (const struct zr_part[]){{&m, sizeof m}, {path, strlen(path) + 1}}, 2);
     return false;
 }
 
 /*
- * Before a new stack: stores the libraries that were loaded since. While a thread forks they cannot be listed: then the
- * next new stack does it. Threads that do it at once store each library once (zr_stack_id).
+ * Before a new stack: stores the libraries that were loaded since. While a thread forks they cannot
+ * be listed: then the next new stack does it. Threads that do it at once store each library once
+ * (zr_stack_id).
  */
 static void store_modules(void) {
     uint64_t now;
@@ -89,7 +93,7 @@ static void store_modules(void) {
         __atomic_store_n(&generation, now, __ATOMIC_RELAXED);
 }
 
-/* --- stacks ------------------------------------------------------------------------------------------------------- */
+/* --- stacks ----------------------------------------------------------------------------------- */
 
 uint32_t zr_stack(void) {
     uint64_t native[ZEROUTE_RECORD_NATIVE_MOST], hash = 1;
@@ -118,13 +122,17 @@ uint32_t zr_stack(void) {
     store_modules();
     s.time = zr_record_time();
     zr_record_put(ZEROUTE_RECORD_STACK, id,
-                  (const struct zr_part[]){
-                      {&s, sizeof s}, {native, s.native * sizeof *native}, {python, s.python * sizeof *python}},
+                  (const struct zr_part[]){{&s, sizeof s},
+                                           {native, s.native * sizeof *native},
+                                           {python, s.python * sizeof *python}},
                   3);
     return id;
 }
 
 void zr_stack_fork_child(void) {
-    table = NULL; /* nothing is stored in the child's file yet; its parent's table costs it no memory of its own */
+    /*
+     * Nothing is stored in the child's file yet; its parent's table costs it no memory of its own.
+     */
+    table = NULL;
     generation = 0;
 }

@@ -1,9 +1,10 @@
 /*
  * The file of a record: chunks that are mapped, each written by one thread alone.
  *
- * A thread appends to its chunk and then stores how much is used: no lock, and what was stored is in the file even if
- * the process is killed. Pages are allocated before they are mapped, so that a full disk is an error and no SIGBUS. The
- * file is open only while a chunk is mapped: a program may close descriptors that it does not know.
+ * A thread appends to its chunk and then stores how much is used: no lock, and what was stored is
+ * in the file even if the process is killed. Pages are allocated before they are mapped, so that a
+ * full disk is an error and no SIGBUS. The file is open only while a chunk is mapped: a program may
+ * close descriptors that it does not know.
  */
 #include "record/record.h"
 #include "stats/stats.h"
@@ -40,11 +41,11 @@ uint64_t zr_record_time(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* --- appending ---------------------------------------------------------------------------------------------------- */
+/* --- appending -------------------------------------------------------------------------------- */
 
 static bool next_chunk(void);
 
-static void lose(void) {
+static void record_lose(void) {
     struct zeroute_record_header *h = __atomic_load_n(&header, __ATOMIC_ACQUIRE);
 
     if (h)
@@ -55,7 +56,8 @@ void zr_record_lost_stack(void) {
     __atomic_fetch_add(&header->lost_stacks, 1, __ATOMIC_RELAXED);
 }
 
-void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_part *part, unsigned parts) {
+void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_part *part,
+                    unsigned parts) {
     struct zeroute_record_chunk *c = zr_thread.record.chunk;
     struct zeroute_record_head *head;
     size_t size = 0;
@@ -73,17 +75,18 @@ void *zr_record_put(enum zeroute_record_type type, uint32_t id, const struct zr_
     to = (char *)head;
     for (unsigned i = 0; i < parts; to += part[i++].size)
         memcpy(to, part[i].at, part[i].size);
-    *head = (struct zeroute_record_head){.type = (uint16_t)type, .words = (uint16_t)(size / 8), .id = id};
+    *head = (struct zeroute_record_head){
+        .type = (uint16_t)type, .words = (uint16_t)(size / 8), .id = id};
     __atomic_store_n(&c->used, c->used + size, __ATOMIC_RELEASE);
     return head;
 }
 
-static bool begin(void);
+static bool record_begin(void);
 
 static bool is_running(void) {
     uint32_t now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
 
-    return likely(now == RUNNING) || (now == NOT_BEGUN && begin());
+    return likely(now == RUNNING) || (now == NOT_BEGUN && record_begin());
 }
 
 static uint32_t between(uint64_t start, uint64_t end) {
@@ -91,13 +94,14 @@ static uint32_t between(uint64_t start, uint64_t end) {
 }
 
 /* If a signal handler interrupts this, its event is lost. */
-static void record(struct zr_op *op, struct zeroute_record_event *e, const char *text, size_t length) {
+static void record_event(struct zr_op *op, struct zeroute_record_event *e, const char *text,
+                         size_t length) {
     const struct zr_part parts[] = {{e, sizeof *e}, {text, length}};
     struct zeroute_record_event *to = NULL;
     int saved = errno;
 
     if (zr_thread.record.busy) {
-        lose();
+        record_lose();
         return;
     }
     zr_thread.record.busy = true;
@@ -108,11 +112,11 @@ static void record(struct zr_op *op, struct zeroute_record_event *e, const char 
             e->duration = between(op->began, e->time);
             op->began = 0;
         }
-        to = zr_record_put((enum zeroute_record_type)e->head.type, zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack(),
-                           parts, 2);
+        to = zr_record_put((enum zeroute_record_type)e->head.type,
+                           zr_config.stacks == ZR_STACKS_OFF ? 0 : zr_stack(), parts, 2);
     }
     if (unlikely(!to))
-        lose();
+        record_lose();
     else if (op && e->head.type == ZEROUTE_EVENT_FREE)
         op->freed = to;
     atomic_signal_fence(memory_order_seq_cst);
@@ -120,8 +124,9 @@ static void record(struct zr_op *op, struct zeroute_record_event *e, const char 
     errno = saved;
 }
 
-void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned card, const void *address,
-                     uint64_t size, uint64_t aux, unsigned flags, uint32_t code) {
+void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned card,
+                     const void *address, uint64_t size, uint64_t aux, unsigned flags,
+                     uint32_t code) {
     struct zr_op *op = zr_op_innermost();
     bool on_card = card < 64 && (kind < ZR_KINDS_ON_DEVICE || kind == ZR_KIND_IMPORTED);
     struct zeroute_record_event e = {.head.type = (uint16_t)type,
@@ -132,13 +137,14 @@ void zr_record_event(enum zeroute_record_type type, enum zr_kind kind, unsigned 
                                      .entry = op ? op->entry : 0,
                                      .via = op ? op->via : 0,
                                      .kind = (uint8_t)kind,
-                                     .card = on_card ? (uint8_t)card : (uint8_t)ZEROUTE_RECORD_NO_CARD};
+                                     .card =
+                                         on_card ? (uint8_t)card : (uint8_t)ZEROUTE_RECORD_NO_CARD};
 
     if (type == ZEROUTE_EVENT_FAIL)
         e.refuser = (uint8_t)flags;
     else
         e.flags = (uint8_t)flags;
-    record(op, &e, "", 0);
+    record_event(op, &e, "", 0);
 }
 
 bool zr_record_begin(struct zr_op *op, unsigned card) {
@@ -162,10 +168,11 @@ void zr_record_freed(struct zr_op *op) {
 }
 
 void zr_record_text(enum zeroute_record_text_id id, const char *text, size_t size) {
-    struct zeroute_record_text t = {.size =
-                                        size < ZEROUTE_RECORD_TEXT_MOST ? (uint32_t)size : ZEROUTE_RECORD_TEXT_MOST};
+    struct zeroute_record_text t = {
+        .size = size < ZEROUTE_RECORD_TEXT_MOST ? (uint32_t)size : ZEROUTE_RECORD_TEXT_MOST};
 
-    zr_record_put(ZEROUTE_RECORD_TEXT, id, (const struct zr_part[]){{&t, sizeof t}, {text, t.size}}, 2);
+    zr_record_put(ZEROUTE_RECORD_TEXT, id, (const struct zr_part[]){{&t, sizeof t}, {text, t.size}},
+                  2);
 }
 
 void zr_record_card(unsigned card, uint64_t memory) {
@@ -173,7 +180,8 @@ void zr_record_card(unsigned card, uint64_t memory) {
     uint64_t bit = UINT64_C(1) << card;
     int saved = errno;
 
-    if (zr_thread.record.busy || !is_running() || __atomic_fetch_or(&cards, bit, __ATOMIC_RELAXED) & bit)
+    if (zr_thread.record.busy || !is_running() ||
+        __atomic_fetch_or(&cards, bit, __ATOMIC_RELAXED) & bit)
         return;
     zr_thread.record.busy = true;
     zr_record_put(ZEROUTE_RECORD_CARD, card, &(struct zr_part){&c, sizeof c}, 1);
@@ -182,7 +190,8 @@ void zr_record_card(unsigned card, uint64_t memory) {
 }
 
 __attribute__((visibility("default"))) void zeroute_mark(const char *text) {
-    struct zeroute_record_event e = {.head.type = ZEROUTE_EVENT_MARK, .card = ZEROUTE_RECORD_NO_CARD};
+    struct zeroute_record_event e = {.head.type = ZEROUTE_EVENT_MARK,
+                                     .card = ZEROUTE_RECORD_NO_CARD};
     char copy[MARK_MOST + 1] = "";
 
     if (!text || zr_exiting())
@@ -192,12 +201,12 @@ __attribute__((visibility("default"))) void zeroute_mark(const char *text) {
     if (!zr_recording())
         return;
     memcpy(copy, text, strnlen(text, MARK_MOST));
-    record(NULL, &e, copy, strlen(copy) + 1);
+    record_event(NULL, &e, copy, strlen(copy) + 1);
 }
 
-/* --- chunks ------------------------------------------------------------------------------------------------------- */
+/* --- chunks ----------------------------------------------------------------------------------- */
 
-static bool stop(const char *why) {
+static bool record_stop(const char *why) {
     if (__atomic_exchange_n(&state, STOPPED, __ATOMIC_ACQ_REL) != STOPPED)
         zr_warn("record: %s: %s; nothing more is recorded", path, why);
     return false;
@@ -219,7 +228,8 @@ static void *map_part(const struct zr_descriptor *file, uint64_t offset, size_t 
     while (errno == EINTR);
     if (errno)
         return NULL;
-    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file->fd, (off_t)offset);
+    p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file->fd,
+             (off_t)offset);
     if (p == MAP_FAILED)
         return NULL;
     madvise(p, size, MADV_DONTFORK); /* a child must not write to it */
@@ -230,7 +240,8 @@ static void *map_part(const struct zr_descriptor *file, uint64_t offset, size_t 
 static bool is_our_file(int fd) {
     struct zeroute_record_header h;
 
-    return pread(fd, &h, sizeof h, 0) == sizeof h && h.pid == header->pid && h.start_time == header->start_time;
+    return pread(fd, &h, sizeof h, 0) == sizeof h && h.pid == header->pid &&
+           h.start_time == header->start_time;
 }
 
 static void describe_thread(uint32_t number) {
@@ -251,13 +262,14 @@ static ZR_COLD bool next_chunk(void) {
 
     zr_descriptor_close(&file);
     if (!c)
-        return stop(gone ? "it is gone, or cannot be opened any more" : strerror(error));
+        return record_stop(gone ? "it is gone, or cannot be opened any more" : strerror(error));
     zr_thread_attend();
     zr_record_thread_end();
     if (is_new)
         zr_thread.record.number = __atomic_add_fetch(&thread_count, 1, __ATOMIC_RELAXED);
-    *c = (struct zeroute_record_chunk){
-        .thread = zr_thread.record.number, .used = sizeof *c, .sequence = zr_thread.record.chunks++};
+    *c = (struct zeroute_record_chunk){.thread = zr_thread.record.number,
+                                       .used = sizeof *c,
+                                       .sequence = zr_thread.record.chunks++};
     __atomic_store_n(&c->magic, ZEROUTE_CHUNK_MAGIC, __ATOMIC_RELEASE);
     zr_thread.record.chunk = c;
     if (is_new)
@@ -276,9 +288,12 @@ void zr_record_thread_end(void) {
     errno = saved;
 }
 
-/* --- the beginning ------------------------------------------------------------------------------------------------ */
+/* --- the beginning ---------------------------------------------------------------------------- */
 
-/* The file of the setting, %p replaced by the process id, made absolute: the process may change its directory. */
+/*
+ * The file of the setting, %p replaced by the process id, made absolute: the process may change its
+ * directory.
+ */
 static bool name_file(void) {
     const char *from = zr_config.record;
     size_t n = 0;
@@ -287,13 +302,14 @@ static bool name_file(void) {
         n = strlen(path);
         path[n++] = '/';
     }
-    for (; *from && n < sizeof path - 32; from++)
+    for (; *from && n < sizeof path - 32; from++) {
         if (from[0] == '%' && from[1] == 'p') {
             n += (size_t)snprintf(path + n, 24, "%d", (int)getpid());
             from++;
         } else {
             path[n++] = *from;
         }
+    }
     path[n] = '\0';
     return !*from;
 }
@@ -303,25 +319,26 @@ static void fill_header(struct zeroute_record_header *h) {
     struct timespec real;
 
     clock_gettime(CLOCK_REALTIME, &real);
-    *h = (struct zeroute_record_header){.magic = ZEROUTE_RECORD_MAGIC,
-                                        .major = ZEROUTE_RECORD_MAJOR,
-                                        .minor = ZEROUTE_RECORD_MINOR,
-                                        .header_size = HEADER,
-                                        .chunk_size = CHUNK,
-                                        .pid = (uint32_t)getpid(),
-                                        .process_start = zr_process_start(),
-                                        .start_time = zr_record_time(),
-                                        .start_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec,
-                                        .flags = zr_reserved_is_allocated() ? ZEROUTE_RECORD_RESERVED_SAME : 0,
-                                        .stacks = zr_config.stacks == ZR_STACKS_OFF      ? ZEROUTE_STACKS_OFF
-                                                  : zr_config.stacks == ZR_STACKS_NATIVE ? ZEROUTE_STACKS_NATIVE
-                                                                                         : ZEROUTE_STACKS_PYTHON};
+    *h = (struct zeroute_record_header){
+        .magic = ZEROUTE_RECORD_MAGIC,
+        .major = ZEROUTE_RECORD_MAJOR,
+        .minor = ZEROUTE_RECORD_MINOR,
+        .header_size = HEADER,
+        .chunk_size = CHUNK,
+        .pid = (uint32_t)getpid(),
+        .process_start = zr_process_start(),
+        .start_time = zr_record_time(),
+        .start_real = (uint64_t)real.tv_sec * 1000000000u + (uint64_t)real.tv_nsec,
+        .flags = zr_reserved_is_allocated() ? ZEROUTE_RECORD_RESERVED_SAME : 0,
+        .stacks = zr_config.stacks == ZR_STACKS_OFF      ? ZEROUTE_STACKS_OFF
+                  : zr_config.stacks == ZR_STACKS_NATIVE ? ZEROUTE_STACKS_NATIVE
+                                                         : ZEROUTE_STACKS_PYTHON};
     snprintf(h->version, sizeof h->version, "%s", ZEROUTE_VERSION);
     snprintf(h->run_id, sizeof h->run_id, "%s", run ? run : "");
 }
 
 /* Overwrites nothing: if the file exists, .PID is appended to the name, then .PID.2 and so on. */
-static struct zr_descriptor open_file(void) {
+static struct zr_descriptor record_open(void) {
     size_t n = strlen(path);
     int fd = -1;
 
@@ -349,12 +366,12 @@ static bool make_file(void) {
     const char *why = NULL;
 
     if (!name_file())
-        return stop("the name is too long");
+        return record_stop("the name is too long");
     if (is_no_place())
-        return stop("it exists and is no regular file");
-    file = open_file();
+        return record_stop("it exists and is no regular file");
+    file = record_open();
     if (file.fd < 0)
-        return stop(strerror(errno));
+        return record_stop(strerror(errno));
     header = map_part(&file, 0, HEADER);
     if (header) {
         fill_header(header);
@@ -364,7 +381,7 @@ static bool make_file(void) {
     }
     zr_descriptor_close(&file);
     end_of_file = HEADER;
-    return !why || stop(why);
+    return !why || record_stop(why);
 }
 
 static void record_names(enum zeroute_record_text_id id, const char *const *names, size_t count) {
@@ -378,8 +395,10 @@ static void record_names(enum zeroute_record_text_id id, const char *const *name
 
 static void record_process(void) {
     static const char *const launchers[] = {
-        "RANK",         "LOCAL_RANK",   "WORLD_SIZE",    "PMI_RANK",    "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK",
-        "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT",     "TORCHELASTIC_RUN_ID"};
+        "RANK",         "LOCAL_RANK",      "WORLD_SIZE",
+        "PMI_RANK",     "MPI_LOCALRANKID", "OMPI_COMM_WORLD_RANK",
+        "SLURM_PROCID", "SLURM_JOB_ID",    "SLURM_STEP_ID",
+        "MASTER_ADDR",  "MASTER_PORT",     "TORCHELASTIC_RUN_ID"};
     char text[MOST_TEXT] = "";
     size_t used = zr_read_file("/proc/self/cmdline", text, sizeof text);
 
@@ -391,7 +410,8 @@ static void record_process(void) {
         const char *value = secure_getenv(launchers[i]);
 
         if (value && strlen(value) < 256)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s=%s", launchers[i], value) + 1;
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s=%s", launchers[i], value) + 1;
     }
     zr_record_text(ZEROUTE_TEXT_VARIABLES, text, used);
     record_names(ZEROUTE_TEXT_ENTRIES, zr_entry_name, ZR_ENTRIES);
@@ -401,7 +421,7 @@ static void record_process(void) {
 }
 
 /* Once per process, at its first event. Other threads wait. */
-static ZR_COLD bool begin(void) {
+static ZR_COLD bool record_begin(void) {
     uint32_t expected = NOT_BEGUN;
     bool made = false;
 
@@ -412,13 +432,14 @@ static ZR_COLD bool begin(void) {
         made = make_file();
     if (made) {
         record_process();
-        __atomic_compare_exchange_n(&state, &expected, RUNNING, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&state, &expected, RUNNING, false, __ATOMIC_RELEASE,
+                                    __ATOMIC_RELAXED);
     }
     zr_unlock(&lock);
     return __atomic_load_n(&state, __ATOMIC_ACQUIRE) == RUNNING;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------ */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 void zr_record_process_end(void) {
     if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != NOT_BEGUN && header)

@@ -1,4 +1,7 @@
-/* Requests of the process's user: read from the segment at a call, carried out by its thread, answered there. */
+/*
+ * Requests of the process's user: read from the segment at a call, carried out by its thread,
+ * answered there.
+ */
 #include "stats/stats.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /*
- * What this process runs on: libraries of the stack with path and build id, versions, kernel, cards, settings, and the
- * environment variables that the stack reads. Two runs are compared by it before their numbers are.
+ * What this process runs on: libraries of the stack with path and build id, versions, kernel,
+ * cards, settings, and the environment variables that the stack reads. Two runs are compared by it
+ * before their numbers are.
  */
 #include "stats/stats.h"
 
@@ -20,13 +21,15 @@ static struct zr_lock lock;
 static struct { char key[48], value[208]; } notes[NOTES];
 static unsigned note_count;
 
-static unsigned tickets, published; /* the last refresh that began, and the last that was published */
+/* The last refresh that began, and the last that was published. */
+static unsigned tickets, published;
 
 /* A fingerprint under construction. */
 struct draft {
     bool debug_keys; /* NEO reads them */
     size_t used;
-    char text[ZR_FINGERPRINT_SIZE], real[4096], value[4096 + 80]; /* not on the stack: it may be a small one */
+    /* Not on the stack: it may be a small one. */
+    char text[ZR_FINGERPRINT_SIZE], real[4096], value[4096 + 80];
 };
 
 static const char *const libraries[] = {
@@ -40,7 +43,7 @@ static const char *const variables[] = {
 };
 
 /* A line that does not fit is left out. */
-static void add(struct draft *d, const char *key, const char *value) {
+static void draft_add(struct draft *d, const char *key, const char *value) {
     char *line = d->text + d->used;
     size_t room = sizeof d->text - d->used;
     int n = snprintf(line, room, "%s\t%s", key, value);
@@ -64,9 +67,9 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
     return false;
 }
 
-/* --- libraries ---------------------------------------------------------------------------------------------------- */
+/* --- libraries -------------------------------------------------------------------------------- */
 
-static bool visit(const struct zr_elf *elf, void *data) {
+static bool draft_library(const struct zr_elf *elf, void *data) {
     struct draft *d = data;
     const char *path = elf->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     if (!begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
@@ -80,15 +83,17 @@ static bool visit(const struct zr_elf *elf, void *data) {
         snprintf(key, sizeof key, "library.%.100s#2", name);
     const char *whole = realpath(path, d->real) ? d->real : path;
     snprintf(d->value, sizeof d->value, "%.4000s build-id:%s", whole, id);
-    add(d, key, d->value);
-    /* Asking the loader is not safe at all times and in all versions; its file name has the number. */
+    draft_add(d, key, d->value);
+    /*
+     * Asking the loader is not safe at all times and in all versions; its file name has the number.
+     */
     const char *version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
-        add(d, "loader.version", version + strlen("libze_loader.so."));
+        draft_add(d, "loader.version", version + strlen("libze_loader.so."));
     return false;
 }
 
-/* --- environment -------------------------------------------------------------------------------------------------- */
+/* --- environment ------------------------------------------------------------------------------ */
 
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
 static bool is_debug_key(const char *s) {
@@ -96,7 +101,8 @@ static bool is_debug_key(const char *s) {
     if (n < 6 || s[0] < 'A' || s[0] > 'Z' || s[1] < 'a' || s[1] > 'z')
         return false;
     for (size_t i = 0; i < n; i++)
-        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') || (s[i] >= '0' && s[i] <= '9')))
+        if (!((s[i] >= 'a' && s[i] <= 'z') || (s[i] >= 'A' && s[i] <= 'Z') ||
+              (s[i] >= '0' && s[i] <= '9')))
             return false;
     return true;
 }
@@ -107,36 +113,37 @@ static void add_variable(struct draft *d, const char *e) {
     if (length + 5 > sizeof key || e[length] != '=')
         return;
     snprintf(key, sizeof key, "env.%.*s", (int)length, e);
-    add(d, key, e + length + 1);
+    draft_add(d, key, e + length + 1);
 }
 
 /* Copies up to `size` bytes, as far as they are mapped, and returns how many. */
-static size_t copy(void *to, const void *from, size_t size) {
+static size_t draft_copy(void *to, const void *from, size_t size) {
     struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
     return n > 0 ? (size_t)n : 0;
 }
 
 /*
- * Adds NEO's keys, or the other known variables. The kernel makes the copies: a setenv in another thread may free the
- * list while we walk it, and what is gone is left out. Where the system call is not allowed, the fingerprint has no
- * variables.
+ * Adds NEO's keys, or the other known variables. The kernel makes the copies: a setenv in another
+ * thread may free the list while we walk it, and what is gone is left out. Where the system call is
+ * not allowed, the fingerprint has no variables.
  */
-static void environment(struct draft *d, bool keys) {
+static void draft_environment(struct draft *d, bool keys) {
     static const char switch_on[] = "NEOReadDebugKeys=";
     char *const *list = __atomic_load_n(&environ, __ATOMIC_ACQUIRE);
     char *e;
 
-    for (unsigned n = 0; list && n < 4096 && copy(&e, &list[n], sizeof e) && e; n++) {
-        d->value[copy(d->value, e, sizeof d->value - 1)] = '\0';
+    for (unsigned n = 0; list && n < 4096 && draft_copy(&e, &list[n], sizeof e) && e; n++) {
+        d->value[draft_copy(d->value, e, sizeof d->value - 1)] = '\0';
         if (strncmp(d->value, switch_on, strlen(switch_on)) == 0)
             d->debug_keys = strcmp(d->value + strlen(switch_on), "0") != 0;
-        if (keys ? is_debug_key(d->value) : begins_with_any(d->value, variables, sizeof variables / sizeof *variables))
+        if (keys ? is_debug_key(d->value)
+                 : begins_with_any(d->value, variables, sizeof variables / sizeof *variables))
             add_variable(d, d->value);
     }
 }
 
-/* --- all of it ---------------------------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 /* Returns false if the libraries cannot be listed now. */
 static bool put_together(struct draft *d) {
@@ -144,25 +151,28 @@ static bool put_together(struct draft *d) {
     char settings[1024];
     bool whole;
 
-    add(d, "zeroute.version", ZEROUTE_VERSION);
+    draft_add(d, "zeroute.version", ZEROUTE_VERSION);
     if (uname(&system) == 0)
-        add(d, "kernel.release", system.release);
+        draft_add(d, "kernel.release", system.release);
     zr_settings_print(&zr_config, settings, sizeof settings);
-    add(d, "settings", settings);
+    draft_add(d, "settings", settings);
     zr_lock(&lock);
     for (unsigned i = 0; i < note_count; i++)
-        add(d, notes[i].key, notes[i].value);
+        draft_add(d, notes[i].key, notes[i].value);
     zr_unlock(&lock);
-    whole = zr_elf_each(visit, d) != ZR_LIST_BUSY;
-    environment(d, false);
+    whole = zr_elf_each(draft_library, d) != ZR_LIST_BUSY;
+    draft_environment(d, false);
     if (d->debug_keys)
-        environment(d, true);
+        draft_environment(d, true);
     return whole;
 }
 
 static uint32_t incomplete; /* atomic: a refresh came while the libraries could not be listed */
 
-/* No lock is held while the dynamic linker walks its list; of two concurrent refreshes the later one wins. */
+/*
+ * No lock is held while the dynamic linker walks its list; of two concurrent refreshes the later
+ * one wins.
+ */
 void zr_fingerprint_refresh(void) {
     int saved = errno;
     unsigned ticket = __atomic_add_fetch(&tickets, 1, __ATOMIC_ACQ_REL);

@@ -5,7 +5,7 @@
 
 enum { QUICK_NS = 2000, STREAK = 64, PACES = ZR_ENTRIES * 64 };
 
-/* --- which calls are timed ---------------------------------------------------------------------------------------- */
+/* --- which calls are timed -------------------------------------------------------------------- */
 
 /* If there is no memory for it, or the thread is ending, all calls are timed. */
 static void make_pace(void) {
@@ -24,9 +24,10 @@ ZR_COLD uint32_t zr_time_weight_slow(const struct zr_pace *p) {
 }
 
 /* One in 65 to 192 quick calls, at random: a fixed interval could miss periodic calls. */
-static void learn(struct zr_pace *p, uint64_t ns) {
+static void pace_learn(struct zr_pace *p, uint64_t ns) {
     p->left = p->weight = 0;
-    if (ns >= QUICK_NS || zr_config.inject.count) { /* every call is looked at that may be made to fail */
+    /* Every call is looked at that may be made to fail. */
+    if (ns >= QUICK_NS || zr_config.inject.count) {
         p->streak = 0;
     } else if (p->streak == STREAK || ++p->streak == STREAK) {
         zr_thread.stats.random = zr_thread.stats.random * 1664525u + 1013904223u;
@@ -41,9 +42,9 @@ void zr_latency_thread_end(void) {
     zr_thread.stats.pace = NULL;
 }
 
-/* --- histograms --------------------------------------------------------------------------------------------------- */
+/* --- histograms ------------------------------------------------------------------------------- */
 
-static unsigned bucket_of(uint64_t ns) {
+static unsigned histogram_bucket(uint64_t ns) {
     unsigned octave = zr_power_of(ns), b;
 
     if (ns < 16)
@@ -53,10 +54,10 @@ static unsigned bucket_of(uint64_t ns) {
 }
 
 /* All threads share the histograms of shard 0: timed calls are slow or rare. */
-static void record(enum zr_entry e, uint64_t ns, uint32_t weight) {
+static void histogram_record(enum zr_entry e, uint64_t ns, uint32_t weight) {
     struct zeroute_segment_histogram *h = &zr_segment_shard(0)->latency[e];
 
-    __atomic_fetch_add(&h->buckets[bucket_of(ns)], weight, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&h->buckets[histogram_bucket(ns)], weight, __ATOMIC_RELAXED);
     __atomic_fetch_add(&h->sum_ns, ns * weight, __ATOMIC_RELAXED);
     zr_raise_to((int64_t *)&h->max_ns, (int64_t)ns);
 }
@@ -68,9 +69,9 @@ void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight
 
     if (!s)
         return;
-    record(e, ns, weight);
+    histogram_record(e, ns, weight);
     __atomic_store_n(&s->activity, now, __ATOMIC_RELAXED);
     if (zr_thread.stats.pace)
-        learn(&zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e], ns);
+        pace_learn(&zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e], ns);
     errno = saved;
 }

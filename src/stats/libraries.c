@@ -1,7 +1,8 @@
 /*
- * Which library a call came from. Address ranges are appended to a table that is read without a lock: a handful of
- * libraries ever call, so it is scanned. A range counts only in the generation of the dynamic linker's list in which
- * it was last seen: libraries come and go, and one may be loaded where another was.
+ * Which library a call came from. Address ranges are appended to a table that is read without a
+ * lock: a handful of libraries ever call, so it is scanned. A range counts only in the generation
+ * of the dynamic linker's list in which it was last seen: libraries come and go, and one may be
+ * loaded where another was.
  */
 #include "stats/stats.h"
 
@@ -11,9 +12,13 @@
 
 enum { NAMES = 96, RANGES = 1024, CHECK_EVERY = 1024 };
 
-static struct zr_library unknown = {.name = "unknown", .counters = unknown.own, .who = ZR_WHO_PROGRAM};
+static struct zr_library unknown = {
+    .name = "unknown", .counters = unknown.own, .who = ZR_WHO_PROGRAM};
 static struct zr_library others = {.name = "others", .counters = others.own, .who = ZR_WHO_PROGRAM};
-/* While a thread forks, a library that has not called before cannot be told: counted as unknown, and asked again. */
+/*
+ * While a thread forks, a library that has not called before cannot be told: counted as unknown,
+ * and asked again.
+ */
 static struct zr_library busy = {.name = "unknown", .counters = unknown.own};
 
 static struct zr_lock lock;
@@ -21,17 +26,21 @@ static struct zr_library ranges[RANGES];
 static unsigned range_count, name_count;
 static uint64_t generation;
 
-static const struct zr_library *scan(uintptr_t address) {
+static const struct zr_library *library_scan(uintptr_t address) {
     uint64_t now = __atomic_load_n(&generation, __ATOMIC_ACQUIRE);
     unsigned n = __atomic_load_n(&range_count, __ATOMIC_ACQUIRE);
 
     for (const struct zr_library *l = ranges; l < ranges + n; l++)
-        if (address - l->start < l->end - l->start && __atomic_load_n(&l->generation, __ATOMIC_RELAXED) == now)
+        if (address - l->start < l->end - l->start &&
+            __atomic_load_n(&l->generation, __ATOMIC_RELAXED) == now)
             return l;
     return NULL;
 }
 
-/* After libraries were loaded or unloaded, no range counts until it is seen again. Returns false if it cannot tell. */
+/*
+ * After libraries were loaded or unloaded, no range counts until it is seen again. Returns false if
+ * it cannot tell.
+ */
 static bool check_generation(void) {
     uint64_t now;
 
@@ -44,8 +53,12 @@ static bool check_generation(void) {
     return true;
 }
 
-/* Uses the counters of a library with the same name, its own while there is room for names, else those of "others". */
-static void append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen_in, const struct zr_library *alike) {
+/*
+ * Uses the counters of a library with the same name, its own while there is room for names, else
+ * those of "others".
+ */
+static void library_append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen_in,
+                           const struct zr_library *alike) {
     l->start = elf->start;
     l->end = elf->end;
     l->generation = seen_in;
@@ -59,7 +72,7 @@ static void append(struct zr_library *l, const struct zr_elf *elf, uint64_t seen
 }
 
 /* If the table is full, returns one of the same name that was loaded elsewhere. */
-static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in) {
+static const struct zr_library *library_add(const struct zr_elf *elf, uint64_t seen_in) {
     const struct zr_library *alike = NULL;
     struct zr_library *l = ranges;
 
@@ -69,18 +82,21 @@ static const struct zr_library *add(const struct zr_elf *elf, uint64_t seen_in) 
             continue;
         if (l->start == elf->start && l->end == elf->end)
             break;
-        alike = alike ? alike : l;
+        if (!alike)
+            alike = l;
     }
     if (l < ranges + range_count)
         __atomic_store_n(&l->generation, seen_in, __ATOMIC_RELAXED);
     else if (range_count < RANGES)
-        append(l, elf, seen_in, alike);
+        library_append(l, elf, seen_in, alike);
     zr_unlock(&lock);
-    return l < ranges + RANGES ? l : alike ? alike : &others;
+    if (l < ranges + RANGES)
+        return l;
+    return alike ? alike : &others;
 }
 
 /* No lock of ours is held while the dynamic linker walks its list. */
-static const struct zr_library *walk(const void *address) {
+static const struct zr_library *library_walk(const void *address) {
     enum zr_answer answer;
     uint64_t seen_in;
     struct zr_elf elf;
@@ -90,7 +106,7 @@ static const struct zr_library *walk(const void *address) {
     answer = zr_elf_find(address, &elf);
     if (unlikely(answer == ZR_LIST_BUSY))
         return &busy;
-    return answer == ZR_LIST_FOUND ? add(&elf, seen_in) : &unknown;
+    return answer == ZR_LIST_FOUND ? library_add(&elf, seen_in) : &unknown;
 }
 
 const struct zr_library *zr_library_find(const void *address) {
@@ -99,9 +115,9 @@ const struct zr_library *zr_library_find(const void *address) {
 
     if (zr_thread.stats.library_checks-- <= 1)
         zr_thread.stats.library_checks = check_generation() ? CHECK_EVERY : 1;
-    l = scan((uintptr_t)address);
+    l = library_scan((uintptr_t)address);
     if (!l)
-        l = walk(address);
+        l = library_walk(address);
     zr_thread.stats.library = l;
     errno = saved;
     return l;
@@ -115,7 +131,7 @@ const struct zr_library *zr_library_find_now(const void *address) {
     if (unlikely(l == &busy)) {
         l = &unknown;
         if (zr_elf_find_now(address, &elf))
-            l = add(&elf, __atomic_load_n(&generation, __ATOMIC_ACQUIRE));
+            l = library_add(&elf, __atomic_load_n(&generation, __ATOMIC_ACQUIRE));
         errno = saved;
     }
     return l;
@@ -154,7 +170,9 @@ ZR_COLD enum zr_who zr_library_who_now(const void *address) {
     return who;
 }
 
-/* Names the counters for calls and bytes together. Racing threads get the same number for a name. */
+/*
+ * Names the counters for calls and bytes together. Racing threads get the same number for a name.
+ */
 ZR_COLD void zr_count_caller_slow(const struct zr_library *l, enum zr_caller what, uint64_t n) {
     static const struct {
         const char *name, *unit, *help;
@@ -171,7 +189,8 @@ ZR_COLD void zr_count_caller_slow(const struct zr_library *l, enum zr_caller wha
     for (unsigned i = what & ~1u; i <= (what | 1u); i++) {
         int number;
 
-        snprintf(name, sizeof name, "callers.%s.%s", l->counters == others.own ? others.name : l->name, field[i].name);
+        snprintf(name, sizeof name, "callers.%s.%s",
+                 l->counters == others.own ? others.name : l->name, field[i].name);
         number = zr_named(name, field[i].unit, field[i].help);
         __atomic_store_n(&l->counters[i], number < 0 ? -1 : number + 1, __ATOMIC_RELAXED);
         if (i == what)

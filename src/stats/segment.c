@@ -1,4 +1,7 @@
-/* The segment's file: created at the first device operation, described field by field, abandoned in a child of fork. */
+/*
+ * The segment's file: created at the first device operation, described field by field, abandoned in
+ * a child of fork.
+ */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -57,8 +60,11 @@ void zr_command_line(const char *path, char *out, size_t size) {
             out[i] = ' ';
 }
 
-/* What launchers tell their ranks: the first variables found name the job and this process's rank in it. */
-static void job(struct zeroute_segment_header *h) {
+/*
+ * What launchers tell their ranks: the first variables found name the job and this process's rank
+ * in it.
+ */
+static void header_name_job(struct zeroute_segment_header *h) {
     static const struct {
         const char *kind, *job, *step, *rank;
     } known[] = {
@@ -69,7 +75,8 @@ static void job(struct zeroute_segment_header *h) {
         {"pmi", "PMI_PORT", NULL, "PMI_RANK"},
         {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"},
         {"master", "MASTER_ADDR", "MASTER_PORT", "RANK"},
-        {"mpi", NULL, NULL, "PMI_RANK"}, /* no name of the job: its ranks share their session, on this machine */
+        /* No name of the job is known: its ranks share their session, on this machine. */
+        {"mpi", NULL, NULL, "PMI_RANK"},
     };
     char session[32];
 
@@ -81,12 +88,15 @@ static void job(struct zeroute_segment_header *h) {
 
         if (!name || !rank)
             continue;
-        snprintf(h->job_id, sizeof h->job_id, "%s:%s%s%s", known[i].kind, name, step ? "." : "", step ? step : "");
+        if (step)
+            snprintf(h->job_id, sizeof h->job_id, "%s:%s.%s", known[i].kind, name, step);
+        else
+            snprintf(h->job_id, sizeof h->job_id, "%s:%s", known[i].kind, name);
         COPY(h->rank, rank);
     }
 }
 
-static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
+static void header_identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
@@ -99,7 +109,7 @@ static void identify(struct zeroute_segment_header *h, uint64_t nonce) {
     COPY(h->version, ZEROUTE_VERSION);
     COPY(h->run_id, run ? run : "");
     zr_command_line("/proc/self/cmdline", h->command, sizeof h->command);
-    job(h);
+    header_name_job(h);
 }
 
 bool zr_segment_reserve(const void *start, size_t size) {
@@ -136,7 +146,9 @@ static bool segment_fails(struct segment_file *f, const char *what, void *map) {
     zr_segment = (struct zr_segment){.file = ZR_NO_DESCRIPTOR};
     fields_reserved = 0;
     zr_warn("no statistics of this process: cannot %s %s: %s", what, f->path,
-            e == ENOSPC ? "the file system is full ('zeroute gc' removes what finished processes left)" : strerror(e));
+            e == ENOSPC
+                ? "the file system is full ('zeroute gc' removes what finished processes left)"
+                : strerror(e));
     return false;
 }
 
@@ -148,7 +160,10 @@ static uint64_t make_nonce(void) {
     return nonce;
 }
 
-/* Puts a file that holds the pid under the name of the segment. Returns false where the file system cannot. */
+/*
+ * Puts a file that holds the pid under the name of the segment. Returns false where the file system
+ * cannot.
+ */
 static bool link_unnamed(const struct segment_file *f) {
     struct zeroute_segment_header h = {.pid = (uint32_t)getpid(), .pid_namespace = pid_namespace()};
     int fd = openat(f->directory, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
@@ -165,9 +180,9 @@ static bool link_unnamed(const struct segment_file *f) {
 }
 
 /*
- * Creates a file with a new name, so it is nobody else's. It is named once it holds the pid, so that what a killed
- * process leaves behind is recognised as dead, and opened by its name: what is mapped is to bear it. Writing beyond the
- * limit for files would raise SIGXFSZ.
+ * Creates a file with a new name, so it is nobody else's. It is named once it holds the pid, so
+ * that what a killed process leaves behind is recognised as dead, and opened by its name: what is
+ * mapped is to bear it. Writing beyond the limit for files would raise SIGXFSZ.
  */
 static bool create_file(struct segment_file *f) {
     struct rlimit limit;
@@ -190,7 +205,7 @@ static bool create_file(struct segment_file *f) {
     return f->file.fd >= 0;
 }
 
-static void describe_layout(struct zeroute_segment_header *h) {
+static void header_describe(struct zeroute_segment_header *h) {
     h->layout = ZEROUTE_SEGMENT_LAYOUT;
     h->header_size = sizeof *h;
     h->file_size = FILE_SIZE;
@@ -216,7 +231,8 @@ static void describe_layout(struct zeroute_segment_header *h) {
 }
 
 bool zr_segment_create(void) {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_LOCK_BYTE, .l_len = 1};
     struct segment_file f = {.directory = -1, .file = ZR_NO_DESCRIPTOR};
     char *map;
 
@@ -236,11 +252,13 @@ bool zr_segment_create(void) {
         .file = f.file,
     };
     snprintf(zr_segment.path, sizeof zr_segment.path, "%s", f.path);
-    if (!zr_segment_reserve(map, FINGERPRINT_AT) || !zr_segment_reserve(zr_segment.shards, sizeof(struct zr_shard)))
+    if (!zr_segment_reserve(map, FINGERPRINT_AT) ||
+        !zr_segment_reserve(zr_segment.shards, sizeof(struct zr_shard)))
         return segment_fails(&f, "get memory for", map);
-    identify(zr_segment.header, f.nonce);
-    describe_layout(zr_segment.header);
-    memset(zr_segment.globals->gauges, 0xff, sizeof zr_segment.globals->gauges); /* ZEROUTE_ABSENT */
+    header_identify(zr_segment.header, f.nonce);
+    header_describe(zr_segment.header);
+    /* ZEROUTE_ABSENT. */
+    memset(zr_segment.globals->gauges, 0xff, sizeof zr_segment.globals->gauges);
     memset(zr_segment.globals->cards, 0xff, sizeof zr_segment.globals->cards);
     for (int n = 0; n < ZR_DEVICES; n++)
         zr_segment.globals->cards[n][ZR_C_IMAGE] = zr_segment.globals->cards[n][ZR_C_IMPORTED] = 0;
@@ -262,10 +280,10 @@ void zr_segment_abandon(void) {
     fields_reserved = 0;
 }
 
-/* --- the table of fields, and texts ------------------------------------------------------------------------------- */
+/* --- the table of fields, and texts ----------------------------------------------------------- */
 
-bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
-                         const char *help, const char *more) {
+bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name,
+                         const char *unit, const char *help, const char *more) {
     struct zeroute_segment_header *h = zr_segment.header;
     snprintf(f->name, sizeof f->name, "%s%s", prefix, name);
     snprintf(f->help, sizeof f->help, "%s%s", help, more);
@@ -273,7 +291,8 @@ bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, co
     f->count = f->count ? f->count : 1;
     zr_lock(&describe_lock);
     uint32_t n = h->field_count;
-    struct zeroute_segment_field *at = (struct zeroute_segment_field *)(void *)((char *)h + FIELDS_AT) + n;
+    struct zeroute_segment_field *at =
+        (struct zeroute_segment_field *)(void *)((char *)h + FIELDS_AT) + n;
     bool fits = n < fields_reserved;
     if (!fits && n < FIELDS_MAX && zr_segment_reserve(at, 128 * sizeof *at)) {
         fields_reserved = n + 128;
@@ -287,7 +306,8 @@ bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, co
     return fits;
 }
 
-void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length) {
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text,
+                           size_t length) {
     if (length > size - sizeof *t - 1)
         length = size - sizeof *t - 1;
     uint64_t g = __atomic_load_n(&t->generation, __ATOMIC_RELAXED);

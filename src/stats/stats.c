@@ -1,4 +1,7 @@
-/* Counting: the segment's life, threads and their shards, gauges, texts, and counters named at run time. */
+/*
+ * Counting: the segment's life, threads and their shards, gauges, texts, and counters named at run
+ * time.
+ */
 #include "stats/stats.h"
 
 #include <errno.h>
@@ -44,10 +47,12 @@ bool zr_stats_open(void) {
     return atomic_load(&state) == 1;
 }
 
-/* --- shards ------------------------------------------------------------------------------------------------------- */
+/* --- shards ----------------------------------------------------------------------------------- */
 
-/* A shard for this thread alone, returned or new; NULL if there is none. The caller holds the lock. */
-static struct zr_shard *claim(void) {
+/*
+ * A shard for this thread alone, returned or new; NULL if there is none. The caller holds the lock.
+ */
+static struct zr_shard *shard_claim(void) {
     if (free_count)
         return zr_segment_shard(free_list[--free_count]);
     if (shards_used == ZR_SHARDS ||
@@ -68,10 +73,13 @@ struct zr_shard *zr_shard_of_thread(void) {
         zr_thread.stats.off = true;
         return NULL;
     }
-    /* Without our lock: libc takes the dynamic linker's, which a thread inside dlopen may hold while it counts. */
+    /*
+     * Without our lock: libc takes the dynamic linker's, which a thread inside dlopen may hold
+     * while it counts.
+     */
     if (zr_thread_attend()) {
         zr_lock(&lock);
-        zr_thread.stats.shard = claim();
+        zr_thread.stats.shard = shard_claim();
         zr_unlock(&lock);
     }
     zr_thread.stats.shared = !zr_thread.stats.shard;
@@ -104,7 +112,7 @@ void zr_stats_thread_end(void) {
     zr_unlock(&lock);
 }
 
-/* --- gauges, texts, names that come at run time ------------------------------------------------------------------- */
+/* --- gauges, texts, names that come at run time ----------------------------------------------- */
 
 void zr_gauge(enum zr_gauge g, uint64_t value) {
     if (zr_stats_is_open())
@@ -115,7 +123,8 @@ void zr_text(enum zr_text t, const char *text) {
     if (!zr_stats_is_open())
         return;
     zr_lock(&lock);
-    zr_segment_write_text(&zr_segment.globals->texts[t].head, sizeof zr_segment.globals->texts[t], text, strlen(text));
+    zr_segment_write_text(&zr_segment.globals->texts[t].head, sizeof zr_segment.globals->texts[t],
+                          text, strlen(text));
     zr_unlock(&lock);
 }
 

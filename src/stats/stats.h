@@ -1,7 +1,8 @@
 /*
- * The map of stats/: counters, bookings and their peaks, latencies, calling libraries and the fingerprint, all
- * published in one shared-memory segment (zeroute/segment.h). Grouped by the file that defines it.
- * Callable from anywhere, from any thread; nothing here calls anything but base/. errno is preserved throughout.
+ * The map of stats/: counters, bookings and their peaks, latencies, calling libraries and the
+ * fingerprint, all published in one shared-memory segment (zeroute/segment.h). Grouped by the file
+ * that defines it. Callable from anywhere, from any thread; nothing here calls anything but base/.
+ * errno is preserved throughout.
  */
 #ifndef ZEROUTE_STATS_H
 #define ZEROUTE_STATS_H
@@ -50,14 +51,17 @@ enum zr_account {
     ZR_STATS_ACCOUNTS = ZR_ACCOUNT_RESERVED_ON + ZR_DEVICES + 1
 };
 
-/* --- layout of the segment (private to stats/) -------------------------------------------------------------------- */
+/* --- layout of the segment (private to stats/) ------------------------------------------------ */
 
 struct zr_cell {
     uint64_t allocated, freed;   /* bytes */
     uint64_t allocations, frees; /* blocks */
 };
 
-/* What a thread has not yet folded into the total of an account (book.c), and its maximum since the last fold. */
+/*
+ * What a thread has not yet folded into the total of an account (book.c), and its maximum since the
+ * last fold.
+ */
 struct zr_level {
     int64_t level, high;
 };
@@ -65,8 +69,8 @@ struct zr_level {
 enum { ZR_SIZES = 41 }; /* the last one also counts what is larger: 1 TiB */
 
 /*
- * Written by its thread alone, except that all threads share the histograms of the first shard. The generation is that
- * of a seqlock over all that precedes `fields`: odd while booking.
+ * Written by its thread alone, except that all threads share the histograms of the first shard. The
+ * generation is that of a seqlock over all that precedes `fields`: odd while booking.
  */
 struct zr_shard {
     _Alignas(64) uint64_t generation;
@@ -102,9 +106,12 @@ struct zr_globals {
     } texts[ZR_TEXTS];
 };
 
-/* --- stats.c: the segment's life, shards, counters, gauges, texts ------------------------------------------------- */
+/* --- stats.c: the segment's life, shards, counters, gauges, texts ----------------------------- */
 
-/* Creates the segment, at the first device operation. Idempotent. Returns false with stats:off or on failure. */
+/*
+ * Creates the segment, at the first device operation. Idempotent. Returns false with stats:off or
+ * on failure.
+ */
 bool zr_stats_open(void);
 /* Whether there is a segment; does not create one. */
 bool zr_stats_is_open(void);
@@ -117,18 +124,28 @@ void zr_gauge(enum zr_gauge g, uint64_t value);
 /* Replaces a text, cut at 2031 bytes; no effect before zr_stats_open(). */
 void zr_text(enum zr_text t, const char *text);
 /*
- * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for zr_count_named(), the same one
- * for the same name. Takes a lock and searches. -1, which zr_count_named() ignores: stats are off or the table is full.
+ * A counter whose name is known only now ("guard.calls.zeFoo"): returns its number for
+ * zr_count_named(), the same one for the same name. Takes a lock and searches. -1, which
+ * zr_count_named() ignores: stats are off or the table is full.
  */
 int zr_named(const char *name, const char *unit, const char *help);
 /* failures.<entry> and failures.code.<code>. Cold: looks the code up by name. */
 void zr_count_failure(enum zr_entry e, uint32_t code);
-/* A child of fork gets a segment of its own at its first device operation; the parent's is left untouched. */
+/*
+ * A child of fork gets a segment of its own at its first device operation; the parent's is left
+ * untouched.
+ */
 void zr_stats_fork_child(void);
-/* Folds what the thread has booked and frees its shard and its pace. What it counts afterwards goes to shard 0. */
+/*
+ * Folds what the thread has booked and frees its shard and its pace. What it counts afterwards goes
+ * to shard 0.
+ */
 void zr_stats_thread_end(void);
 
-/* The shard of this thread, shard 0 if it has none of its own; NULL without statistics. Opens the segment. */
+/*
+ * The shard of this thread, shard 0 if it has none of its own; NULL without statistics. Opens the
+ * segment.
+ */
 struct zr_shard *zr_shard_of_thread(void);
 void zr_add_slow(size_t offset, uint64_t n);
 
@@ -141,7 +158,8 @@ static inline void zr_relaxed_add(uint64_t *p, uint64_t n) {
 static inline void zr_raise_to(int64_t *peak, int64_t value) {
     int64_t seen = __atomic_load_n(peak, __ATOMIC_RELAXED);
 
-    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    while (seen < value && !__atomic_compare_exchange_n(peak, &seen, value, true, __ATOMIC_RELAXED,
+                                                        __ATOMIC_RELAXED))
         ;
 }
 
@@ -169,7 +187,7 @@ static inline void zr_count_call(enum zr_entry e, enum zr_via via) {
     zr_add(offsetof(struct zr_shard, calls) + ((size_t)via * ZR_ENTRIES + e) * sizeof(uint64_t), 1);
 }
 
-/* --- segment.c: the file (private to stats/) ---------------------------------------------------------------------- */
+/* --- segment.c: the file (private to stats/) -------------------------------------------------- */
 
 struct zr_segment {
     struct zeroute_segment_header *header; /* NULL: there is none */
@@ -183,28 +201,38 @@ struct zr_segment {
 extern struct zr_segment zr_segment;
 #define ZR_FINGERPRINT_SIZE ((size_t)128 << 10)
 
-/* Creates the file, its table of fields and shard 0. On failure warns once, leaves nothing behind, returns false. */
+/*
+ * Creates the file, its table of fields and shard 0. On failure warns once, leaves nothing behind,
+ * returns false.
+ */
 bool zr_segment_create(void);
 /* In a child of fork: drops the parent's file without touching it. */
 void zr_segment_abandon(void);
-/* Allocates the pages of a part of the mapping, so that a full /dev/shm is an error here rather than SIGBUS later. */
+/*
+ * Allocates the pages of a part of the mapping, so that a full /dev/shm is an error here rather
+ * than SIGBUS later.
+ */
 bool zr_segment_reserve(const void *start, size_t size);
 /*
- * Appends a field that readers see from now on: prefix and name, help and more, each cut where it does not fit. Returns
- * false if the table or the file system is full.
+ * Appends a field that readers see from now on: prefix and name, help and more, each cut where it
+ * does not fit. Returns false if the table or the file system is full.
  */
-bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name, const char *unit,
-                         const char *help, const char *more);
+bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name,
+                         const char *unit, const char *help, const char *more);
 /* Replaces a text under its generation (a seqlock); cut at size. One writer at a time. */
-void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text, size_t length);
+void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text,
+                           size_t length);
 
 static inline struct zr_shard *zr_segment_shard(unsigned n) {
     return (struct zr_shard *)(void *)(zr_segment.shards + n * sizeof(struct zr_shard));
 }
 
-/* --- control.c: requests that `zeroute ctl` has written into the segment ------------------------------------------ */
+/* --- control.c: requests that `zeroute ctl` has written into the segment ---------------------- */
 
-/* Carries out a request; returns whether it was done. `reply` says what is in force now, or why it was not done. */
+/*
+ * Carries out a request; returns whether it was done. `reply` says what is in force now, or why it
+ * was not done.
+ */
 typedef bool zr_carry_out(const char *request, char *reply, size_t size);
 extern zr_carry_out *zr_control_handler; /* of policy/, set before any call */
 extern const uint32_t *zr_control_word;  /* atomic: of the segment, or one that is 0 */
@@ -214,73 +242,94 @@ void zr_control_open(struct zeroute_segment_control *c);
 
 /* Called at every hook, before the call is decided: carries out a pending request. Two loads. */
 static inline void zr_control_check(void) {
-    if (unlikely(__atomic_load_n(__atomic_load_n(&zr_control_word, __ATOMIC_RELAXED), __ATOMIC_RELAXED)))
+    if (unlikely(
+            __atomic_load_n(__atomic_load_n(&zr_control_word, __ATOMIC_RELAXED), __ATOMIC_RELAXED)))
         zr_control_serve();
 }
 
-/* --- fields.c: the segment's description of itself (private to stats/) -------------------------------------------- */
+/* --- fields.c: the segment's description of itself (private to stats/) ------------------------ */
 
 /* Describes all fields but those of devices and those named at run time. */
 void zr_fields_describe(void);
 /* Describes the fields of a device. Once per device, the first time that it is booked on. */
 void zr_fields_describe_device(unsigned n);
 
-/* --- book.c: bytes and blocks in use, and their peaks ------------------------------------------------------------- */
+/* --- book.c: bytes and blocks in use, and their peaks ----------------------------------------- */
 
 /*
- * Peaks are kept by per-thread counters that are folded in batches (the kernel's percpu_counter). Unfolded is less
- * than a batch, so a peak is exact with one thread and within a batch per thread with several.
+ * Peaks are kept by per-thread counters that are folded in batches (the kernel's percpu_counter).
+ * Unfolded is less than a batch, so a peak is exact with one thread and within a batch per thread
+ * with several.
  */
 enum { ZR_BATCH_BYTES = 32 << 20, ZR_BATCH_BLOCKS = 64 };
 
 /*
- * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the kind if that is on
- * no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions besides.
+ * The process has got a block: allocated_bytes.*, allocation.*, of all and of the device, or of the
+ * kind if that is on no device. Some 4 ns; a block of 32 MiB or more costs two locked instructions
+ * besides.
  */
 void zr_book(enum zr_kind k, unsigned device, uint64_t bytes);
 /* The process has freed a block, whichever thread booked it. */
 void zr_unbook(enum zr_kind k, unsigned device, uint64_t bytes);
 
 /*
- * Nothing is cached: what is reserved from the driver is what the process holds. Then reserved_bytes is another name
- * for allocated_bytes, and zr_book_reserved() does nothing.
+ * Nothing is cached: what is reserved from the driver is what the process holds. Then
+ * reserved_bytes is another name for allocated_bytes, and zr_book_reserved() does nothing.
  */
 static inline bool zr_reserved_is_allocated(void) {
     const struct zr_settings *s = &zr_config_at_start; /* the fields are described once */
 
-    return !s->cache && s->check <= ZR_CHECK_NONE && (s->route == ZR_ROUTE_NATIVE || s->route == ZR_ROUTE_SYCL);
+    return !s->cache && s->check <= ZR_CHECK_NONE &&
+           (s->route == ZR_ROUTE_NATIVE || s->route == ZR_ROUTE_SYCL);
 }
 
 enum { ZR_RESERVED_HOST = ZR_DEVICES }; /* in place of a device: host USM */
-/* reserved_bytes.all and of the device, or of the host: cached or handed out; negative when it goes back. */
+/*
+ * reserved_bytes.all and of the device, or of the host: cached or handed out; negative when it goes
+ * back.
+ */
 void zr_book_reserved(unsigned device, int64_t bytes);
 /* What is reserved on a device now. Adds up all threads. The segment must be open. */
 uint64_t zr_booked(unsigned device);
 /* A figure of a card, to be changed atomically. */
 uint64_t *zr_card(unsigned device, enum zr_card c);
-/* Folds what the thread has booked in its shard, which another thread may get afterwards (private to stats/). */
+/*
+ * Folds what the thread has booked in its shard, which another thread may get afterwards (private
+ * to stats/).
+ */
 void zr_fold_all(struct zr_shard *s);
 
-/* --- libraries.c: which library a call came from ------------------------------------------------------------------ */
+/* --- libraries.c: which library a call came from ---------------------------------------------- */
 
 /* callers.<soname>.*: all calls, and those that residency:owner kept from the driver. */
-enum zr_caller { ZR_CALLER_CALLS, ZR_CALLER_BYTES, ZR_CALLER_SKIPPED_CALLS, ZR_CALLER_SKIPPED_BYTES, ZR_CALLER_FIELDS };
+enum zr_caller {
+    ZR_CALLER_CALLS,
+    ZR_CALLER_BYTES,
+    ZR_CALLER_SKIPPED_CALLS,
+    ZR_CALLER_SKIPPED_BYTES,
+    ZR_CALLER_FIELDS
+};
 
-/* Never changes and is never freed; a library that is loaded elsewhere later is another one of the same name. */
+/*
+ * Never changes and is never freed; a library that is loaded elsewhere later is another one of the
+ * same name.
+ */
 struct zr_library {
-    uintptr_t start, end;      /* equal: no addresses are known to be its own */
-    uint64_t generation;       /* of the dynamic linker's list in which it was last seen */
-    char name[56];             /* DT_SONAME */
-    uint32_t who;              /* atomic: enum zr_who, as far as it is known */
-    int *counters;             /* of all libraries of that name; of "others" from the 97th name on */
-    int own[ZR_CALLER_FIELDS]; /* numbers of named counters plus one; 0: not named yet, -1: no room for it */
-    void *tag;                 /* atomic: for sycl/, the runtime that it is linked to */
+    uintptr_t start, end; /* equal: no addresses are known to be its own */
+    uint64_t generation;  /* of the dynamic linker's list in which it was last seen */
+    char name[56];        /* DT_SONAME */
+    uint32_t who;         /* atomic: enum zr_who, as far as it is known */
+    /* Of all libraries of that name; of "others" from the 97th name on. */
+    int *counters;
+    /* Numbers of named counters plus one; 0: not named yet, -1: no room for it. */
+    int own[ZR_CALLER_FIELDS];
+    void *tag; /* atomic: for sycl/, the runtime that it is linked to */
 };
 
 const struct zr_library *zr_library_find(const void *address);
 /*
- * The same, never busy; and who it is. They may wait for a dlopen in another thread: for callers that call the dynamic
- * linker anyway.
+ * The same, never busy; and who it is. They may wait for a dlopen in another thread: for callers
+ * that call the dynamic linker anyway.
  */
 const struct zr_library *zr_library_find_now(const void *address);
 enum zr_who zr_library_who_now(const void *address);
@@ -295,15 +344,16 @@ void zr_count_caller_slow(const struct zr_library *l, enum zr_caller what, uint6
 void zr_libraries_fork_child(void);
 
 /*
- * The library that holds this return address; never NULL. "unknown" if none does, and while a thread forks: then the
- * record has no runtime, and is not kept. About 2 ns for the library that this
- * thread was called from last, tens of ns for others, microseconds for one never seen. A library loaded in the place of
- * another is noticed within 1024 calls of a thread.
+ * The library that holds this return address; never NULL. "unknown" if none does, and while a
+ * thread forks: then the record has no runtime, and is not kept. About 2 ns for the library that
+ * this thread was called from last, tens of ns for others, microseconds for one never seen. A
+ * library loaded in the place of another is noticed within 1024 calls of a thread.
  */
 static inline const struct zr_library *zr_library_of(const void *address) {
     const struct zr_library *l = zr_thread.stats.library;
 
-    if (likely(l && (uintptr_t)address - l->start < l->end - l->start && --zr_thread.stats.library_checks))
+    if (likely(l && (uintptr_t)address - l->start < l->end - l->start &&
+               --zr_thread.stats.library_checks))
         return l;
     return zr_library_find(address);
 }
@@ -326,13 +376,14 @@ static inline void zr_library_tag(const struct zr_library *l, void *tag) {
     __atomic_store_n((void **)(uintptr_t)&l->tag, tag, __ATOMIC_RELEASE);
 }
 
-/* --- latency.c: how long calls take ------------------------------------------------------------------------------- */
+/* --- latency.c: how long calls take ----------------------------------------------------------- */
 
 /*
- * Reading the clock twice costs as much as all the rest of observing a call. So all calls of 2 us and more are timed,
- * but only one in about 128 quicker ones, which stands for all since the last. Whether calls are quick is learnt per
- * thread, entry point and power of two of the size: they are after 64 timed calls in a row below 2 us, and no longer
- * after one above that. Rare calls are all timed.
+ * Reading the clock twice costs as much as all the rest of observing a call. So all calls of 2 us
+ * and more are timed, but only one in about 128 quicker ones, which stands for all since the last.
+ * Whether calls are quick is learnt per thread, entry point and power of two of the size: they are
+ * after 64 timed calls in a row below 2 us, and no longer after one above that. Rare calls are all
+ * timed.
  */
 struct zr_pace {
     uint8_t left;   /* calls until one is timed */
@@ -361,7 +412,8 @@ static inline unsigned zr_power_of(size_t bytes) {
 
 /* How many calls the time of this one is to stand for; 0: do not time it. About 1 ns. */
 static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
-    struct zr_pace *p = zr_thread.stats.pace ? &zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e] : NULL;
+    struct zr_pace *p =
+        zr_thread.stats.pace ? &zr_thread.stats.pace[zr_power_of(bytes) * ZR_ENTRIES + e] : NULL;
 
     if (likely(p) && likely(p->left)) {
         p->left--;
@@ -370,12 +422,17 @@ static inline uint32_t zr_time_weight(enum zr_entry e, size_t bytes) {
     return zr_time_weight_slow(p);
 }
 
-/* After the call, if zr_time_weight() was not 0: the time since `start` is the driver's part of it. */
+/*
+ * After the call, if zr_time_weight() was not 0: the time since `start` is the driver's part of it.
+ */
 void zr_time_call(enum zr_entry e, size_t bytes, uint64_t start, uint32_t weight);
 
-/* --- fingerprint.c: what this process runs on, for comparing runs ------------------------------------------------- */
+/* --- fingerprint.c: what this process runs on, for comparing runs ----------------------------- */
 
-/* Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or gone. */
+/*
+ * Writes the fingerprint into the segment: about 0.1 ms. Called again when libraries have come or
+ * gone.
+ */
 void zr_fingerprint_refresh(void);
 /* Tries again if the last refresh came while the libraries could not be listed. */
 void zr_fingerprint_complete(void);
