@@ -176,6 +176,33 @@ promise "gc removes a dead segment of an older layout" in_private_shm other_layo
 promise "gc removes a dead segment of a newer layout" in_private_shm other_layout 99 gc
 promise "any command removes it" in_private_shm other_layout 99 stat
 
+# Finished for a minute, a segment keeps what is not zero: as much is shown of it, in a few pages.
+finished() {
+    "$B/zeroute" stat --all --finished && "$B/zeroute" stat --json --finished |
+        python3 -c 'import json, sys
+for p in json.load(sys.stdin)["processes"]:
+    p["fields"] = {name: value for name, value in p["fields"].items() if value}
+    print(p)'
+}
+made_small() {
+    local before file
+    LD_PRELOAD=$B/libzeroute.so "$B/test/process/run_work" keep 3 >/dev/null || return 1
+    before=$(finished) && [ -n "$before" ] || return 1
+    touch -d '50 seconds ago' zeroute-0/*.*
+    "$B/zeroute" stat >/dev/null
+    [ "$(du -k zeroute-0/*.* | cut -f1)" -gt 200 ] || { echo "small too soon"; return 1; }
+    touch -d '70 seconds ago' zeroute-0/*.*
+    "$B/zeroute" stat >/dev/null
+    [ "$(du -k zeroute-0/*.* | cut -f1)" -le 32 ] || { du -k zeroute-0/*; return 1; }
+    same "$(finished)" "$before" || return 1
+    file=$(echo zeroute-0/*.*)
+    for i in $(seq 1100); do cp -p "$file" "${file%.*}.$(printf %016x "$i")"; done
+    "$B/zeroute" stat >/dev/null
+    same "$(find zeroute-0 -name '*.*' | wc -l)" 1000
+}
+export -f finished made_small
+promise "dead segments are made small, and at most a thousand are kept" in_private_shm made_small
+
 # Its maker was killed before the segment was whole.
 killed_first() {
     LD_PRELOAD=$B/test/process/libkilled.so:$B/libzeroute.so "$B/test/process/run_work" keep 1

@@ -12,6 +12,10 @@
 #include <unistd.h>
 
 #define OLD_SECONDS 600
+#define COMPACT_SECONDS 60 /* until then whoever has started the process may be reading its segment */
+#define COMPACT_BYTES (96 << 10)
+#define COMPACTED_AT_ONCE 256 /* by one command: each takes a millisecond */
+#define MOST_KEPT 1000
 
 /* Another's is left to them: root asks for it. What is not root's own cannot be removed by others anyway. */
 static bool is_ours(const struct zeroute_process *p, bool all_users) {
@@ -100,33 +104,50 @@ bool zr_gc_remove(const struct zeroute_process *p, bool all_users) {
     return fd >= 0 && remove_dead(p, fd, directory);
 }
 
+/* What the dead segments of one user may still cost a command. */
+struct tidying {
+    size_t beyond;     /* so many are too many: the oldest go */
+    unsigned compacts; /* so many may be made small now */
+};
+
 /*
  * How long a process has been finished is in no file. The time stamp of its segment stands in for
  * it: the first command that finds it finished sets it.
  */
-static void remove_old(const struct zeroute_process *p) {
+static void tidy(const struct zeroute_process *p, struct tidying *t) {
     struct stat st;
     int directory, fd = open_dead(p, &directory, &st);
     if (fd < 0)
         return;
     long long untouched = (long long)st.st_mtime - (long long)(p->created_ns / 1000000000u);
     bool stamped = !p->readable || untouched < 0 || untouched > 1;
-    if (stamped && time(NULL) - st.st_mtime > OLD_SECONDS) {
+    time_t finished_for = stamped ? time(NULL) - st.st_mtime : 0;
+    if (finished_for > OLD_SECONDS || (t->beyond && finished_for > COMPACT_SECONDS)) {
+        t->beyond -= t->beyond > 0;
         remove_dead(p, fd, directory);
         return;
     }
-    if (!stamped)
+    if (!stamped) {
         futimens(fd, NULL);
+    } else if (p->readable && finished_for > COMPACT_SECONDS && st.st_blocks * 512 > COMPACT_BYTES && t->compacts) {
+        t->compacts--;
+        zr_segment_compact(directory, strrchr(p->path, '/') + 1, fd, &st);
+    }
     close(fd);
     close(directory);
 }
 
 void zr_gc_old(void) {
+    struct tidying t = {.compacts = COMPACTED_AT_ONCE};
     struct zr_look look;
+    size_t dead = 0;
     zr_outside_look(&look, ZR_LOOK_SEGMENTS);
     for (size_t i = 0; i < look.count; i++)
+        dead += is_ours(&look.process[i], false) && look.process[i].state == ZEROUTE_FINISHED;
+    t.beyond = dead > MOST_KEPT ? dead - MOST_KEPT : 0;
+    for (size_t i = 0; i < look.count; i++) /* the oldest first */
         if (is_ours(&look.process[i], false) && look.process[i].state != ZEROUTE_LIVE)
-            remove_old(&look.process[i]);
+            tidy(&look.process[i], &t);
     zr_look_free(&look);
 }
 

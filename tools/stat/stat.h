@@ -32,6 +32,14 @@ struct zr_overview_sum {
 void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, const struct zr_overview_sum *sums,
                  size_t sum_count, bool colour);
 
+/* --- compact.c -------------------------------------------------------------------------------- */
+struct stat;
+/*
+ * Replaces the segment of a finished process of this user, of this name in a directory and open for reading, by one
+ * without the fields that are zero; its time stamp stays. Returns false, and leaves it, if that cannot be.
+ */
+bool zr_segment_compact(int directory, const char *name, int fd, const struct stat *st);
+
 /* --- host_summary.c: host memory behind device memory; of a live process as seen from outside -- */
 void zr_summary_host(FILE *out, const struct zeroute_snapshot *s, bool verbose);
 void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
