@@ -89,7 +89,13 @@ ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry en
 ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
                               ze_result_t result) {
     bool limited = op->refused_by == ZR_REFUSED_BY_LIMIT;
+    bool injected = !limited && zr_record_refuser((uint32_t)result) == ZEROUTE_REFUSED_BY_INJECT;
+    enum zr_cause cause = ZR_CAUSE_DRIVER;
 
+    if (limited)
+        cause = ZR_CAUSE_LIMIT;
+    else if (injected)
+        cause = ZR_CAUSE_INJECT;
     if (zr_op_rooms(op))
         return result;
     if (limited) {
@@ -100,7 +106,7 @@ ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned nu
               limited ? zr_limit_of(number) : 0,
               limited ? ZEROUTE_REFUSED_BY_LIMIT : zr_record_refuser((uint32_t)result), (uint32_t)result);
     if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)
-        zr_shortage(op, limited ? ZR_CAUSE_LIMIT : ZR_CAUSE_DRIVER, entry, number, bytes, result);
+        zr_shortage(op, cause, entry, number, bytes, result);
     return result;
 }
 

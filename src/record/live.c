@@ -92,12 +92,19 @@ static const struct {
     [ZR_CAUSE_LIMIT] = {"the setting limit",
                         "raise limit (auto: what the card has left), or use smaller batches",
                         ZR_T_OOM_LIMIT},
+    [ZR_CAUSE_INJECT] = {"the setting inject", "nothing: the failure was asked for", ZR_T_OOM_DRIVER},
     [ZR_CAUSE_FLOOR] = {"the setting host_floor",
                         "free host memory; 'zeroute doctor' says whether it is a mirror",
                         ZR_T_OOM_HOST_FLOOR},
     [ZR_CAUSE_DRIVER] = {"the driver", "'zeroute stat' shows who holds memory; use smaller batches",
                          ZR_T_OOM_DRIVER},
 };
+
+static const char *what_to_try(enum zr_cause cause) {
+    if (cause == ZR_CAUSE_LIMIT && zr_config.limit.is_auto)
+        return causes[ZR_CAUSE_DRIVER].try; /* the card is full: a higher limit gives nothing */
+    return causes[cause].try;
+}
 
 void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr_live *live) {
     char text[ZR_TEXT_ROOM] = "", a[BYTES], b[BYTES], card[24] = "";
@@ -122,10 +129,10 @@ void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr
     if (live->groups)
         text_put(text, "\n  largest groups by caller and size of block:");
     put_groups(live, text);
-    text_put(text, "\n  try       %s", causes[cause].try);
+    text_put(text, "\n  try       %s", what_to_try(cause));
     if (zr_recording())
         text_put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack",
-                 zr_config.record);
+                 zr_record_path());
     zr_text(causes[cause].text, text);
     zr_warn("%s", text);
 }

@@ -109,7 +109,9 @@ void zr_live_add(struct zr_live *l, const struct zr_library *caller, uint64_t by
 /* At the end of the process: left.* in the segment. */
 void zr_live_left(struct zr_live *l);
 
-enum zr_cause { ZR_CAUSE_LIMIT, ZR_CAUSE_FLOOR, ZR_CAUSE_DRIVER };
+enum zr_cause { ZR_CAUSE_LIMIT, ZR_CAUSE_FLOOR, ZR_CAUSE_DRIVER, ZR_CAUSE_INJECT };
+/* The file that is written, named as the setting does; "" if there is none. */
+const char *zr_record_path(void);
 struct zr_shortage {
     const struct zr_library *caller; /* NULL: the SYCL runtime's pool */
     enum zr_entry entry;

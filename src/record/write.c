@@ -29,6 +29,7 @@ enum { NOT_BEGUN, RUNNING, STOPPED };
 static uint32_t state;                       /* atomic */
 static struct zeroute_record_header *header; /* mapped for as long as the process lives */
 static char path[PATH_MAX];
+static size_t path_given;     /* where the part begins that the setting gave */
 static uint64_t end_of_file;  /* atomic */
 static uint32_t thread_count; /* atomic */
 static uint64_t cards;        /* atomic: bit n: card n was recorded */
@@ -301,6 +302,7 @@ static bool name_file(void) {
     if (*from != '/' && getcwd(path, sizeof path)) {
         n = strlen(path);
         path[n++] = '/';
+        path_given = n;
     }
     for (; *from && n < sizeof path - 32; from++) {
         if (from[0] == '%' && from[1] == 'p') {
@@ -352,6 +354,10 @@ static struct zr_descriptor record_open(void) {
     if (fd >= 0 && path[n] && !secure_getenv("ZEROUTE_RUN"))
         zr_warn("record: %.*s exists: this process is recorded in %s", (int)n, path, path);
     return zr_descriptor_keep(fd);
+}
+
+const char *zr_record_path(void) {
+    return path + path_given;
 }
 
 /* A device, a FIFO, a link: a record beside it would litter a folder like /dev. */
