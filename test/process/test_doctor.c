@@ -177,6 +177,24 @@ START_TEST(a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price) {
 }
 END_TEST
 
+/* 124 of 124 MiB may be a mirror, but as much is the driver's own: neither yes nor no. */
+START_TEST(what_is_within_the_noise_is_too_little_to_tell) {
+    struct child *c;
+
+    usual();
+    lay("/proc/meminfo", "MemTotal: 33554432 kB\nMemFree: 16777216 kB\nMemAvailable: 16777216 kB\n"
+                         "GPUActive: 126976 kB\nGPUReclaim: 0 kB\n");
+    client(0, 62, 62);
+    client(1, 62, 62);
+    c = doctor(1); /* the links are there: what comes will be mirrored */
+    says(c, "\"state\": \"too little to tell\"");
+    child_free(c);
+    environment("HOME=/root NEOReadDebugKeys=1 EnableDeferBacking=0");
+    c = doctor(3);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(a_runtime_that_offers_nothing_gets_residency_owner) {
     struct child *c;
 
@@ -644,6 +662,7 @@ int main(void) {
     tcase_add_checked_fixture(t, machine, clear);
     tcase_set_timeout(t, 30);
     tcase_add_test(t, a_mirrored_process_is_told_with_the_smallest_remedy_and_its_price);
+    tcase_add_test(t, what_is_within_the_noise_is_too_little_to_tell);
     tcase_add_test(t, a_runtime_that_offers_nothing_gets_residency_owner);
     tcase_add_test(t, adapter_v1_has_a_variable_of_its_own);
     tcase_add_test(t, a_process_that_uses_one_of_its_cards_needs_only_a_mask);

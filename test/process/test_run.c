@@ -484,6 +484,15 @@ START_TEST(out_of_memory_is_explained_once_with_who_refused_and_what_was_held) {
     ck_assert_int_eq(sh("grep -q 'failed calls    1: 1 x OUT_OF_DEVICE_MEMORY' e"), 0);
     ck_assert_int_eq(sh("$Z run --sim --preset observe --limit 1MiB --record r -- $W keep 1 toomuch"), 0);
     says("record    'zeroute report r' shows what was live, by call stack\n");
+    ck_assert_int_eq(sh("$Z record --sim --preset observe -- $W keep 1 && "
+                        "$Z run --sim --preset observe --limit 1MiB --record 'r.%%p' -- $W keep 1 toomuch"),
+                     0);
+    ck_assert_msg(!strstr(err, "%p"), "%s", err);
+    sh("$Z run --sim=vram:8MiB --preset safe -- $W keep 20");
+    says("out of memory: the setting limit refused");
+    ck_assert_msg(!strstr(err, "raise limit"), "%s", err); /* it is the card that is full */
+    sh("$Z run --sim --inject zeMemAllocDevice@2=0x70000003 -- $W alloc 3");
+    says("out of memory: the setting inject refused 1.0 MiB on card 0\n");
     ck_assert_int_eq(sh("$Z run --sim --host-floor 1000TiB -- $W toomuch"), 0);
     says("out of memory: the setting host_floor refused 1.0 MiB on card 0\n");
     says("answer    0x70000002 (out of host memory)");

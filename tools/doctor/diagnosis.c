@@ -28,7 +28,7 @@ static void add_mirror(struct zr_diagnosis *d) {
                            "%s of host memory are missing, and no known cause fits", bytes);
         zr_finding_says(&f->seen, "%s%s%s", d->mirror.why, force ? "; in force: " : "", force ? force->setting : "");
         zr_finding_says(&f->todo, "zeroute mirror-test --all shows which setting ends it on this machine");
-    } else if (d->mirror.state == ZR_MIRROR_NONE && !force) {
+    } else if ((d->mirror.state == ZR_MIRROR_NONE || d->mirror.state == ZR_MIRROR_TOO_LITTLE) && !force) {
         bool all = true;
 
         for (unsigned i = 0; i < ZR_LINKS; i++)
@@ -81,5 +81,7 @@ void zr_diagnose(const struct zr_case *c, struct zr_diagnosis *out) {
 int zr_diagnosis_code(const struct zr_diagnosis *d) {
     if (d->findings.count && d->findings.list[0].severity >= ZR_WARNING)
         return ZR_EXIT_FINDING;
-    return d->cannot_tell || d->mirror.state == ZR_MIRROR_UNKNOWN ? ZR_EXIT_NO_VERDICT : ZR_EXIT_DONE;
+    return d->cannot_tell || d->mirror.state == ZR_MIRROR_UNKNOWN || d->mirror.state == ZR_MIRROR_TOO_LITTLE
+               ? ZR_EXIT_NO_VERDICT
+               : ZR_EXIT_DONE;
 }

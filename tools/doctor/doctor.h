@@ -88,10 +88,10 @@ enum zr_loader_binding {
 
 struct zr_library {
     bool there;
-    char path[512];    /* as the process sees it */
-    char file[1024];   /* where we can read it, below its own root; "" when we cannot */
-    char version[48];  /* "" when the file does not tell */
-    char build_id[72]; /* "" when it has none */
+    char path[512];                 /* as the process sees it */
+    char file[1024];                /* where we can read it, below its own root; "" when we cannot */
+    char version[48];               /* "" when the file does not tell */
+    char build_id[72];              /* "" when it has none */
     enum zr_loader_binding binding; /* of an adapter */
     bool unversioned;               /* of the loader: libze_loader.so stands beside it */
     pid_t pid;                      /* whose path it is; 0: this machine's */
@@ -267,7 +267,8 @@ enum zr_mirror_state {
     ZR_MIRROR_NONE,
     ZR_MIRROR_THERE,       /* and the three links explain it */
     ZR_MIRROR_UNEXPLAINED, /* host memory is lost, and a link is missing */
-    ZR_MIRROR_UNKNOWN
+    ZR_MIRROR_UNKNOWN,
+    ZR_MIRROR_TOO_LITTLE /* what a mirror of this process would take is within the noise */
 };
 extern const char *const zr_mirror_names[];
 

@@ -7,7 +7,7 @@
 
 const char *const zr_answer_names[] = {"no", "yes", "unknown"};
 const char *const zr_link_names[ZR_LINKS] = {"deferred backing", "export to other cards", "kernel fills exports"};
-const char *const zr_mirror_names[] = {"none", "there", "unexplained", "unknown"};
+const char *const zr_mirror_names[] = {"none", "there", "unexplained", "unknown", "too little to tell"};
 
 /* Device bytes of the process on all cards; the preload's count where the kernel tells none. */
 static uint64_t vram_of(const struct zr_case *c) {
@@ -208,7 +208,9 @@ void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS
     snprintf(out->why, sizeof out->why, "%s: %s; device memory of %s: %s", by, a,
              c->pid ? "the process" : "readable processes", b);
     /* Without GPUActive the figure is rough: ask for more before calling it a loss. */
-    if (lost < noise * (precise ? 1 : 4) || (vram != ZR_ABSENT && lost < vram / (precise ? 10 : 2)))
+    if (c->pid && precise && lost && lost < noise && vram != ZR_ABSENT && vram <= 2 * noise && lost >= vram / 10)
+        out->state = ZR_MIRROR_TOO_LITTLE;
+    else if (lost < noise * (precise ? 1 : 4) || (vram != ZR_ABSENT && lost < vram / (precise ? 10 : 2)))
         out->state = precise || !all ? ZR_MIRROR_NONE : ZR_MIRROR_UNKNOWN;
     else if (vram == ZR_ABSENT || vram < noise)
         out->state = precise ? ZR_MIRROR_UNEXPLAINED : ZR_MIRROR_UNKNOWN;

@@ -139,7 +139,7 @@ static void show_memory(FILE *to, const struct zr_case *c, bool colour) {
 }
 
 static const char *mirror_answer(const struct zr_mirror *m) {
-    static const char *const answers[] = {"no", "YES", "LOST, UNEXPLAINED", "cannot tell"};
+    static const char *const answers[] = {"no", "YES", "LOST, UNEXPLAINED", "cannot tell", "too little to tell"};
 
     return answers[m->state];
 }
@@ -244,6 +244,8 @@ static void show_verdict(FILE *to, const struct zr_case *c, const struct zr_diag
 
     if (f)
         snprintf(text, sizeof text, "%s", f->what);
+    else if (d->mirror.state == ZR_MIRROR_TOO_LITTLE)
+        snprintf(text, sizeof text, "too little to tell whether device memory is mirrored: %s", d->mirror.why);
     else if (d->mirror.state == ZR_MIRROR_UNKNOWN || d->cannot_tell)
         snprintf(text, sizeof text, "cannot tell whether device memory is mirrored: %s", d->mirror.why);
     else

@@ -12,6 +12,8 @@ static const char *advice_for(const struct zr_mirror_result *r) {
 
     if (!r->count)
         return "'zeroute doctor' looks at what is missing: driver, loader, permissions";
+    if (r->verdict == ZR_CANNOT_TELL && *r->stopped)
+        return "end what stopped the measurement, and measure again";
     if (r->verdict == ZR_CANNOT_TELL)
         return "measure again with more and larger steps (--count, --step) while the machine is quiet";
     if (r->verdict == ZR_NOT_MIRRORED)

@@ -74,7 +74,7 @@ function drawHead() {
   const c = p.counts;
   put(byId('summary'),
     card('Peak', bytes(p.peak.bytes), `${plural(p.peak.blocks, 'block')}, at ${time(p.peak.at)}${full.length ? `; ${full.join(', ')}` : ''}`, 'peak', p.peak.bytes),
-    card('Never freed', bytes(p.end.bytes), p.end.blocks ? `${byKind(p.kinds, 3, 'block')}, live ${p.ended ? 'at the end' : 'when the record ends'}` : 'everything was freed', 'left', p.end.bytes),
+    card(p.ended ? 'Never freed' : 'Still held', bytes(p.end.bytes), p.end.blocks ? `${byKind(p.kinds, 3, 'block')}, live ${p.ended ? 'at the end' : 'when the record ends'}` : 'everything was freed', 'left', p.end.bytes),
     card('Allocations', count(c.allocations), `${byKind(p.kinds, 1, 'call')}; ${plural(c.frees, 'free')}`, 'allocations', c.allocations),
     card('Failures', count(c.failures), c.failures ? 'calls that were refused' : 'no call was refused', 'failures', c.failures, c.failures > 0),
     p.apart ? card('Reserved', bytes(p.reserved_peak), 'held from the driver, at most', 'reserved', p.reserved_peak) : null,

@@ -164,10 +164,10 @@ static void failures(FILE *out, const struct zr_profile *f, unsigned top) {
 }
 
 /* By kind where there are several: the peak counts device, shared and physical memory alone. */
-static void never_freed(FILE *out, const struct zr_profile *f) {
+static void never_freed(FILE *out, const struct zr_profile *f, bool ended) {
     unsigned kinds = 0;
 
-    fputs("Never freed   ", out);
+    fputs(ended ? "Never freed   " : "Still held    ", out);
     if (!f->left_blocks) {
         fputs("nothing\n", out);
         return;
@@ -222,7 +222,7 @@ static void one(FILE *out, const struct zr_report *s, unsigned top) {
     peaks(out, f);
     if (f->count[ZEROUTE_EVENT_RESERVE])
         fprintf(out, "Reserved      %s at most\n", size_text(f->reserved.most));
-    never_freed(out, f);
+    never_freed(out, f, r->ended);
     fprintf(out, "Calls         %s allocation%s, %s free%s, %s failure%s\n", count_text(f->count[ZEROUTE_EVENT_ALLOC]),
             f->count[ZEROUTE_EVENT_ALLOC] == 1 ? "" : "s", count_text(f->count[ZEROUTE_EVENT_FREE]),
             f->count[ZEROUTE_EVENT_FREE] == 1 ? "" : "s", count_text(f->count[ZEROUTE_EVENT_FAIL]),
