@@ -23,7 +23,7 @@ if [ $? = 77 ]; then
 fi
 settings=$(awk '!/^#/ && $1 ~ /^(observe|mitigate|eager|native-cache|safe)$/ { print $2 }' test/settings)
 for bed in sim intel; do
-    for cards in 1 2 4; do
+    for cards in 1 2 ${LONG:+4}; do
         for conf in without $settings; do
             promise "memory on $bed with $cards cards, $conf" on_bed $bed $cards "$conf" "$build/test/process/memory"
         done

@@ -84,8 +84,8 @@ with_hostile() {
 soon_done() {
     local command
     for command in stat 'stat --json' 'stat --prometheus' 'top --once' doctor; do
-        timeout 20 "$B/zeroute" $command >"$dir/out" 2>"$dir/err"
-        [ $? != 124 ] || { echo "zeroute $command takes more than 20 s"; return 1; }
+        (ulimit -t 20 && timeout 300 "$B/zeroute" $command) >"$dir/out" 2>"$dir/err"
+        [ $? -lt 124 ] || { echo "zeroute $command takes more than 20 s of processor time"; return 1; }
     done
 }
 one_each() {
