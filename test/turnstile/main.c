@@ -20,16 +20,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 20000, LAST_STEPS = 40, MOST_SHRINKS = 600, RULES = 64, MOST_KINDS = 8 };
+enum { PATIENCE_MS = 20000, MOST_LINES = 2000, MOST_SHRINKS = 600, RULES = 64, MOST_KINDS = 8 };
 
 static struct options {
     const char *settings, *known;
     uint64_t first, seeds;
-    unsigned slice, slices;
+    unsigned slice, slices, lines;
     bool atomics, one, quiet, shrink, until_found;
     uint64_t also;    /* operations that are not left out, though they are known to fail */
     struct plan plan; /* what is left out */
-} options = {.first = 1, .seeds = 100, .slices = 1, .shrink = true};
+} options = {.first = 1, .seeds = 100, .slices = 1, .lines = 40, .shrink = true};
 
 static struct rule { /* of the list of what is known: this operation is left out under this setting */
     char operation[32], setting[160];
@@ -188,10 +188,10 @@ static void print_step(const struct ts_step *s, unsigned atomics) {
 /* The last ones; what one thread does by atomic operations in a row is one line. */
 static void print_steps(void) {
     uint64_t last = ts_shared->steps, oldest = last > TS_STEPS - 2 ? last - TS_STEPS + 2 : 0, at = last + 1;
-    const struct ts_step *line[LAST_STEPS];
-    unsigned atomics[LAST_STEPS], lines = 0;
+    const struct ts_step *line[MOST_LINES];
+    unsigned atomics[MOST_LINES], lines = 0;
 
-    while (at-- > oldest && lines < LAST_STEPS) {
+    while (at-- > oldest && lines < options.lines) {
         const struct ts_step *s = &ts_shared->step[at % TS_STEPS];
 
         if (s->number != at || !s->place)
@@ -430,7 +430,8 @@ static void usage(void) {
     fprintf(stderr,
             "usage: %s [--setting NAME[,NAME...]] [--seeds N] [--from N] [--seed N] [--slice K/N] [--atomics]\n"
             "       [--known FILE] [--without OPERATION,...] [--no-threads MASK] [--leave-out THREAD:MASK]\n"
-            "       [--no-shrink] [--until-found] [--also OPERATION,...] [--quiet] | --script FILE... | --list\n",
+            "       [--no-shrink] [--until-found] [--also OPERATION,...] [--lines N] [--quiet] | --script FILE... | "
+            "--list\n",
             program);
     exit(2);
 }
@@ -489,6 +490,12 @@ static void take_slice(const char *value) {
         usage();
 }
 
+static void take_lines(const char *value) {
+    options.lines = (unsigned)strtoul(value, NULL, 0);
+    if (options.lines > MOST_LINES)
+        usage();
+}
+
 static void take_left_out(const char *value) {
     unsigned long long mask;
     unsigned thread;
@@ -510,6 +517,8 @@ static void take_value(const char *name, const char *value) {
         options.seeds = strtoull(value, NULL, 0);
     else if (strcmp(name, "--from") == 0 || strcmp(name, "--seed") == 0)
         options.first = strtoull(value, NULL, 0);
+    else if (strcmp(name, "--lines") == 0)
+        take_lines(value);
     else if (strcmp(name, "--slice") == 0)
         take_slice(value);
     else if (strcmp(name, "--without") == 0)

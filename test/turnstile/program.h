@@ -30,7 +30,7 @@ const struct setting *setting_named(const char *name);
 enum { OWNERS = 2048, NO_OWNER = -1 };
 struct owner { /* one allocation of the program, from its call on; never forgotten */
     uintptr_t p;
-    size_t size;
+    size_t size, given_size; /* as asked for, and as the driver gave it */
     enum ts_kind kind;
     int card, context;
     uint64_t called, returned, free_called, gone; /* times of the truth; 0: not yet */
