@@ -186,6 +186,10 @@ static bool is_on_card(enum ts_kind kind) {
 
 static void count(int card, enum ts_kind kind, int64_t bytes) {
     ts_driver.used[card] += (uint64_t)bytes;
+    ts_shared->used[card] += (uint64_t)bytes;
+    if (bytes > 0 && ts_driver.spills && ts_shared->used[card] > ts_driver.vram[card])
+        ts_violation("the processes hold %llu bytes of card %d, which has %llu",
+                     (unsigned long long)ts_shared->used[card], card, (unsigned long long)ts_driver.vram[card]);
     if (kind != TS_SHARED)
         ts_driver.limited[card] += (uint64_t)bytes;
     if (bytes > 0 && ts_driver.most && ts_driver.limited[card] > ts_driver.most)
@@ -217,7 +221,7 @@ static ze_result_t allocate(enum ts_kind kind, ze_context_handle_t context, ze_d
         ts_driver.refuse_alloc--;
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     }
-    if (is_on_card(kind) && ts_driver.used[card] + size > ts_driver.vram[card])
+    if (is_on_card(kind) && !ts_driver.spills && ts_driver.used[card] + size > ts_driver.vram[card])
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     base = find_room(pages, alignment);
     if (!base)
@@ -532,7 +536,7 @@ static ze_result_t create_physical(ze_device_handle_t device, const ze_physical_
         return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
     if (!desc->size || desc->size % TS_PAGE)
         return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
-    if (ts_driver.used[card] + desc->size > ts_driver.vram[card])
+    if (!ts_driver.spills && ts_driver.used[card] + desc->size > ts_driver.vram[card])
         return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
     for (int i = 0; i < OBJECTS; i++)
         if (!physicals[i].object.live) {

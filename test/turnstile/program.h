@@ -15,7 +15,8 @@ enum setting_flag {
     FDINFO = 16,  /* the kernel tells what is used */
     FLAKY = 32,   /* sometimes */
     CHECKED = 64, /* red zones and quarantine: the driver holds more than the program */
-    RECORDED = 128
+    RECORDED = 128,
+    SEVERAL = 256 /* two processes, on cards that are too small for both */
 };
 struct setting {
     const char *name, *conf;
@@ -150,5 +151,7 @@ bool script_read(struct script *s, const char *path);
 void run_script(const struct script *s) __attribute__((noreturn));
 /* In the process of a run, before anything else. */
 void prepare(const struct setting *setting, uint64_t seed);
+/* Where the kernel tells of this process. */
+void set_root(const struct setting *setting);
 
 #endif

@@ -71,7 +71,7 @@ static void run_thread(void *arg) {
     }
 }
 
-static void set_root(const struct setting *setting) {
+void set_root(const struct setting *setting) {
     char path[160];
     const char *root = getenv("TURNSTILE_ROOM");
 
@@ -103,27 +103,22 @@ void prepare(const struct setting *setting, uint64_t seed) {
     ts_driver_begin(seed);
     ts_driver.most = setting->limit;
     set_conf(setting);
-    set_root(setting);
     truth_begin(setting);
     ts_last_words = segment_unlink;
 }
 
-void run_plan(const struct plan *p) {
-    enum ts_strategy strategy = (enum ts_strategy)(ts_mix(p->seed + 99) % TS_STRATEGIES);
+/* Starts the threads of this process, waits for them, and looks at what is left. */
+static void run_program(const struct plan *p, unsigned first, unsigned count) {
     struct part parts[MOST_THREADS];
     int thread[MOST_THREADS];
-    unsigned count = plan_threads(p);
 
-    prepare(p->setting, p->seed);
-    program_seed = ts_mix(p->seed + 5);
-    ts_atomics = p->atomics;
-    ts_begin(p->seed, strategy, p->atomics ? MOST_ATOMIC_STEPS : MOST_STEPS);
+    set_root(p->setting);
     program_opens();
-    for (unsigned t = 0; t < count; t++) {
+    for (unsigned t = first; t < first + count; t++) {
         parts[t] = (struct part){p, t};
         thread[t] = p->threads_left_out >> t & 1 ? -1 : ts_start(run_thread, &parts[t], t + 1);
     }
-    for (unsigned t = 0; t < count; t++)
+    for (unsigned t = first; t < first + count; t++)
         if (thread[t] >= 0)
             ts_join(thread[t]);
     ts_operation(MOST_OPERATIONS, "at rest");
@@ -133,6 +128,31 @@ void run_plan(const struct plan *p) {
     rest_compare("with everything freed", true);
     truth_check_answers();
     ts_operation(MOST_OPERATIONS, "the end of the process");
+}
+
+void run_plan(const struct plan *p) {
+    enum ts_strategy strategy = (enum ts_strategy)(ts_mix(p->seed + 99) % TS_STRATEGIES);
+    unsigned count = plan_threads(p), own = p->setting->flags & SEVERAL ? count / 2 : count;
+    int other = -1;
+
+    prepare(p->setting, p->seed);
+    program_seed = ts_mix(p->seed + 5);
+    ts_atomics = p->atomics;
+    ts_begin(p->seed, strategy, p->atomics ? MOST_ATOMIC_STEPS : MOST_STEPS);
+    if (own < count) {
+        ts_driver.spills = true;
+        for (int i = 0; i < TS_CARDS; i++)
+            ts_driver.vram[i] /= 4;
+        other = ts_process(MOST_THREADS + 1);
+        if (other < 0) {
+            run_program(p, own, count - own);
+            segment_unlink();
+            ts_process_ends();
+        }
+    }
+    run_program(p, 0, own);
+    if (other >= 0)
+        ts_join(other);
     ts_shared->ended = 1;
     segment_unlink(); /* it would stay, for those who ask what finished processes had */
     exit(0);

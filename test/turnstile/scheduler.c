@@ -12,10 +12,13 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -32,17 +35,22 @@ struct thread {
     const uint32_t *futex;
     int joins;
     bool timed_out;
-    unsigned stream, operation, points;
+    unsigned stream, operation, points, process;
     uint64_t priority;
     void (*run)(void *);
     void *(*start)(void *);
     void *arg;
 };
 
-static struct thread threads[TS_THREADS];
-static int thread_count;
+/* Of all processes of a run; the memory is theirs together. */
+static struct crowd {
+    int count;
+    struct thread thread[TS_THREADS];
+} * crowd;
 static bool scheduled;
 static bool child;
+static unsigned process; /* of those that share the turnstile: 0, 1 */
+static int other_process;
 static uint64_t seed, most_steps;
 static enum ts_strategy strategy;
 static int script_thread;        /* the one that the script lets run; beside it only those of the preload do */
@@ -92,12 +100,12 @@ __attribute__((constructor(101))) static void find_libc(void) {
 
 static void let_go(struct thread *t) {
     __atomic_store_n(&t->turn, 1, __ATOMIC_RELEASE);
-    system_call(SYS_futex, (long)&t->turn, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    system_call(SYS_futex, (long)&t->turn, FUTEX_WAKE, 1, 0, 0, 0);
 }
 
 static void wait_for_turn(struct thread *t) {
     while (!__atomic_load_n(&t->turn, __ATOMIC_ACQUIRE))
-        system_call(SYS_futex, (long)&t->turn, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0);
+        system_call(SYS_futex, (long)&t->turn, FUTEX_WAIT, 0, 0, 0, 0);
     t->turn = 0;
 }
 
@@ -125,12 +133,14 @@ void ts_violation(const char *format, ...) {
     va_end(ap);
     if (!runner->violation[0])
         snprintf(runner->violation, sizeof runner->violation, "%s%s", child ? "in the child of fork: " : "", text);
-    for (int i = 0; i < thread_count && !child; i++)
-        ts_shared->thread[i].state = i == self ? "runs" : state_name[threads[i].state];
+    for (int i = 0; crowd && i < crowd->count && !child; i++)
+        ts_shared->thread[i].state = i == self ? "runs" : state_name[crowd->thread[i].state];
     if (!said && ts_last_words && !child) {
         said = true;
         ts_last_words();
     }
+    if (other_process)
+        kill(other_process, SIGKILL);
     system_call(SYS_exit_group, 70, 0, 0, 0, 0, 0);
     __builtin_unreachable();
 }
@@ -153,10 +163,11 @@ static void note_step(const char *place, const void *subject) {
 }
 
 static void wake_sleepers(void) {
-    for (int i = 0; i < thread_count; i++)
-        if ((threads[i].state == SLEEPING || threads[i].state == WAITING) && threads[i].wake <= ts_shared->time) {
-            threads[i].timed_out = true;
-            threads[i].state = READY;
+    for (int i = 0; i < crowd->count; i++)
+        if ((crowd->thread[i].state == SLEEPING || crowd->thread[i].state == WAITING) &&
+            crowd->thread[i].wake <= ts_shared->time) {
+            crowd->thread[i].timed_out = true;
+            crowd->thread[i].state = READY;
         }
 }
 
@@ -167,11 +178,12 @@ static int ready_threads(int *list) {
         int count = 0;
 
         wake_sleepers();
-        for (int i = 0; i < thread_count; i++) {
-            if (threads[i].state == READY)
+        for (int i = 0; i < crowd->count; i++) {
+            if (crowd->thread[i].state == READY)
                 list[count++] = i;
-            else if ((threads[i].state == SLEEPING || threads[i].state == WAITING) && threads[i].wake < next)
-                next = threads[i].wake;
+            else if ((crowd->thread[i].state == SLEEPING || crowd->thread[i].state == WAITING) &&
+                     crowd->thread[i].wake < next)
+                next = crowd->thread[i].wake;
         }
         if (count)
             return count;
@@ -186,18 +198,18 @@ static int pick(struct thread *t) {
     uint64_t r = decision(t);
 
     if (strategy == TS_SCRIPT)
-        return threads[script_thread].state == READY ? script_thread : list[0];
+        return crowd->thread[script_thread].state == READY ? script_thread : list[0];
     if (strategy == TS_PRIORITIES) {
         if (r % 16 == 0)
             t->priority = r >> 32; /* from now on it may be behind all others */
         best = list[0];
         for (int i = 1; i < count; i++)
-            if (threads[list[i]].priority > threads[best].priority)
+            if (crowd->thread[list[i]].priority > crowd->thread[best].priority)
                 best = list[i];
         return best;
     }
     if (strategy == TS_STAY && t->state == READY && r % 4)
-        return (int)(t - threads);
+        return (int)(t - crowd->thread);
     return list[(r >> 8) % (uint64_t)count];
 }
 
@@ -209,7 +221,7 @@ static void switch_from(struct thread *t) {
     if (next == self)
         return;
     ts_shared->switches++;
-    let_go(&threads[next]);
+    let_go(&crowd->thread[next]);
     if (t->state != ENDED)
         wait_for_turn(t);
 }
@@ -227,16 +239,17 @@ static void take_step(const char *place, const void *subject) {
 
 static void back_to_script(struct thread *t) {
     t->state = IDLE;
-    threads[0].state = READY;
-    let_go(&threads[0]);
+    crowd->thread[0].state = READY;
+    let_go(&crowd->thread[0]);
     wait_for_turn(t);
 }
 
 void ts_point(const char *place, const void *subject) {
-    struct thread *t = &threads[self < 0 ? 0 : self];
+    struct thread *t;
 
     if (!is_scheduled())
         return;
+    t = &crowd->thread[self];
     take_step(place, subject);
     if (strategy == TS_SCRIPT && self && script_place && strcmp(script_place, place) == 0) {
         script_place = NULL;
@@ -255,18 +268,19 @@ void ts_atomic_point(void) {
 
 /* After the preload's own end of the thread: libc calls keys' destructors behind those of thread-local objects. */
 static void thread_ends(void *unused) {
-    struct thread *t = &threads[self];
+    struct thread *t;
 
     (void)unused;
     if (!is_scheduled())
         return;
+    t = &crowd->thread[self];
     note_step("the thread has ended", NULL);
     t->state = ENDED;
-    for (int i = 0; i < thread_count; i++)
-        if (threads[i].state == JOINING && threads[i].joins == self)
-            threads[i].state = READY;
+    for (int i = 0; i < crowd->count; i++)
+        if (crowd->thread[i].state == JOINING && crowd->thread[i].joins == self)
+            crowd->thread[i].state = READY;
     if (strategy == TS_SCRIPT)
-        threads[0].state = READY;
+        crowd->thread[0].state = READY;
     switch_from(t);
     self = -1;
 }
@@ -274,7 +288,7 @@ static void thread_ends(void *unused) {
 static void *begin_thread(void *arg) {
     struct thread *t = arg;
 
-    self = (int)(t - threads);
+    self = (int)(t - crowd->thread);
     pthread_setspecific(end_of_thread, t);
     wait_for_turn(t);
     if (t->start)
@@ -284,17 +298,18 @@ static void *begin_thread(void *arg) {
 }
 
 static struct thread *new_thread(unsigned stream) {
-    struct thread *t = &threads[thread_count];
+    struct thread *t = &crowd->thread[crowd->count];
 
-    if (thread_count == TS_THREADS)
+    if (crowd->count == TS_THREADS)
         ts_violation("more than %d threads", TS_THREADS);
     memset(t, 0, sizeof *t);
     t->stream = stream;
+    t->process = process;
     t->state = strategy == TS_SCRIPT && !daemons ? IDLE : READY;
     t->priority = ts_mix(seed + stream) >> 32;
-    ts_shared->thread[thread_count].operation[0] = '\0';
-    ts_shared->thread[thread_count].place = "at its start";
-    ts_shared->threads = (uint32_t)++thread_count;
+    ts_shared->thread[crowd->count].operation[0] = '\0';
+    ts_shared->thread[crowd->count].place = "at its start";
+    ts_shared->threads = (uint32_t)++crowd->count;
     return t;
 }
 
@@ -319,7 +334,9 @@ void ts_begin(uint64_t new_seed, enum ts_strategy new_strategy, uint64_t most) {
     seed = new_seed;
     strategy = new_strategy;
     most_steps = most;
-    thread_count = 0;
+    crowd = mmap(NULL, sizeof *crowd, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (crowd == MAP_FAILED)
+        ts_violation("no memory for threads");
     daemons = 0;
     ts_shared->time = UINT64_C(1000000000000);
     pthread_key_create(&end_of_thread, thread_ends);
@@ -345,13 +362,13 @@ int ts_start(void (*run)(void *), void *arg, unsigned stream) {
     if (real_create(&thread, &small, begin_thread, t))
         ts_violation("no thread can be started");
     pthread_detach(thread);
-    return (int)(t - threads);
+    return (int)(t - crowd->thread);
 }
 
 void ts_join(int thread) {
-    struct thread *t = &threads[self];
+    struct thread *t = &crowd->thread[self];
 
-    while (threads[thread].state != ENDED) {
+    while (crowd->thread[thread].state != ENDED) {
         t->joins = thread;
         t->state = JOINING;
         note_step("waits for a thread", NULL);
@@ -368,8 +385,8 @@ void ts_operation(unsigned index, const char *format, ...) {
 
     if (!is_scheduled())
         return;
-    threads[self].operation = index;
-    threads[self].points = 0;
+    crowd->thread[self].operation = index;
+    crowd->thread[self].points = 0;
     ts_shared->thread[self].operation[0] = '\0';
     if (!format)
         return;
@@ -381,17 +398,46 @@ void ts_operation(unsigned index, const char *format, ...) {
 bool ts_run_until(int thread, const char *place) {
     script_place = place;
     script_thread = thread;
-    threads[thread].state = READY;
-    threads[0].state = IDLE;
-    let_go(&threads[thread]);
-    wait_for_turn(&threads[0]);
+    crowd->thread[thread].state = READY;
+    crowd->thread[0].state = IDLE;
+    let_go(&crowd->thread[thread]);
+    wait_for_turn(&crowd->thread[0]);
     script_thread = 0;
     return script_place == NULL || !place;
 }
 
 void ts_idle(void) {
     ts_shared->thread[self].operation[0] = '\0';
-    back_to_script(&threads[self]);
+    back_to_script(&crowd->thread[self]);
+}
+
+/* --- a second process --------------------------------------------------------------------------------------------- */
+
+/* The new process's first thread is one of the crowd. */
+int ts_process(unsigned stream) {
+    int parent = getpid(), pid;
+    struct thread *t;
+
+    process++;
+    t = new_thread(stream);
+    process--;
+    pid = (int)system_call(SYS_fork, 0, 0, 0, 0, 0, 0);
+    if (pid < 0)
+        ts_violation("no process can be started");
+    other_process = pid ? pid : parent;
+    if (pid)
+        return (int)(t - crowd->thread);
+    process++;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    self = (int)(t - crowd->thread);
+    wait_for_turn(t);
+    return -1;
+}
+
+void ts_process_ends(void) {
+    thread_ends(NULL);
+    system_call(SYS_exit_group, 0, 0, 0, 0, 0, 0);
+    __builtin_unreachable();
 }
 
 /* --- what libc would do ------------------------------------------------------------------------------------------- */
@@ -405,7 +451,8 @@ int pthread_create(pthread_t *out, const pthread_attr_t *attributes, void *(*sta
     t = new_thread(STREAMS + daemons);
     t->start = start;
     t->arg = arg;
-    snprintf(ts_shared->thread[t - threads].operation, sizeof ts_shared->thread->operation, "thread of the preload");
+    snprintf(ts_shared->thread[t - crowd->thread].operation, sizeof ts_shared->thread->operation,
+             "thread of the preload");
     return real_create(out, attributes, begin_thread, t);
 }
 
@@ -418,7 +465,7 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
 }
 
 static void sleep_for(uint64_t ns) {
-    struct thread *t = &threads[self];
+    struct thread *t;
 
     if (child) {
         asleep_in_child += ns;
@@ -427,6 +474,7 @@ static void sleep_for(uint64_t ns) {
             ts_violation("it waits for ever");
         return;
     }
+    t = &crowd->thread[self];
     take_step("sleeps", NULL);
     t->wake = ts_shared->time + ns;
     if (strategy == TS_SCRIPT) { /* nobody else moves meanwhile */
@@ -461,7 +509,7 @@ int sched_yield(void) {
 }
 
 static long wait_at_futex(const uint32_t *word, uint32_t expected, const struct timespec *timeout) {
-    struct thread *t = &threads[self];
+    struct thread *t = &crowd->thread[self];
 
     ts_point("before a futex wait", word);
     if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != expected)
@@ -480,9 +528,10 @@ static long wait_at_futex(const uint32_t *word, uint32_t expected, const struct 
 static long wake_at_futex(const uint32_t *word, int most) {
     int woken = 0;
 
-    for (int i = 0; i < thread_count && woken < most; i++)
-        if (threads[i].state == WAITING && threads[i].futex == word) {
-            threads[i].state = READY;
+    for (int i = 0; i < crowd->count && woken < most; i++)
+        if (crowd->thread[i].state == WAITING && crowd->thread[i].process == process &&
+            crowd->thread[i].futex == word) {
+            crowd->thread[i].state = READY;
             woken++;
         }
     ts_point("after a futex wake", word);

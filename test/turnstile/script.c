@@ -284,6 +284,7 @@ void run_script(const struct script *s) {
     file = s->path;
     prepare(&setting, 1);
     ts_begin(1, TS_SCRIPT, 100000);
+    set_root(&setting);
     program_opens();
     while (in && fgets(line, sizeof line, in)) {
         char *at = trimmed(line);

@@ -16,6 +16,7 @@ const struct setting settings[] = {
     {"record", "record:%R,stacks:off", REFUSES | HAS_CACHE | RECORDED, 0},
     {"check", "cache:off,check:all,check_wait:1ms", REFUSES | CHECKED, 0},
     {"safe", "route:native,cache:off,limit:auto,free_memory:checked", AUTO | FDINFO, 0},
+    {"several", "limit:auto", REFUSES | HAS_CACHE | AUTO | FDINFO | SEVERAL, 0},
     {"blind", "limit:auto", REFUSES | HAS_CACHE | AUTO, 0},
     {"flaky", "limit:auto", REFUSES | HAS_CACHE | AUTO | FDINFO | FLAKY, 0},
 };

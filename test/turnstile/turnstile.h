@@ -34,7 +34,8 @@ struct ts_step {
 /* Shared by the runner and the process that runs a seed: what is left of that one if it dies. */
 struct ts_shared {
     uint64_t steps, switches, calls;
-    uint64_t time; /* virtual, ns */
+    uint64_t time;           /* virtual, ns */
+    uint64_t used[TS_CARDS]; /* of each card, by all processes of a run */
     char violation[640];
     uint32_t threads;
     struct {
@@ -59,6 +60,12 @@ void ts_script_done(void);
 int ts_start(void (*run)(void *), void *arg, unsigned stream);
 /* Waits until this thread has ended. */
 void ts_join(int thread);
+/*
+ * A second process behind the same turnstile, before this one has called the preload. Returns -1 in it, and in this one
+ * the number of its first thread, to be joined. It ends by ts_process_ends().
+ */
+int ts_process(unsigned stream);
+void ts_process_ends(void) __attribute__((noreturn));
 /* From here on threads run as the system likes. */
 void ts_end(void);
 /* The number of the calling thread, or -1. */
@@ -116,7 +123,7 @@ struct ts_driver {
     ze_result_t refusal;
     bool fdinfo;      /* the kernel tells */
     char kernel[160]; /* the folder that holds its figures, or empty */
-    uint64_t others;  /* VRAM of card 0 that another process holds */
+    bool spills;      /* what is more than the card has is given out all the same, and is wrong */
 };
 extern struct ts_driver ts_driver;
 /* What the program knows; each may be NULL. Called while nobody else runs. */
