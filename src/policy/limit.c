@@ -138,8 +138,8 @@ static bool take_left(struct zr_charge *charge, unsigned number, uint64_t bytes)
         used = __atomic_add_fetch(&account[number].used, bytes, __ATOMIC_SEQ_CST);
         charge->ledgers = (uint8_t)(ZR_LEDGER_LIMIT | enter(ZR_LEDGER_CLAIM, number, bytes));
         taken = zr_claims_look(number, used - bytes, try > 0);
-        left = memory > taken ? memory - taken : 1;
-        __atomic_store_n(&account[number].left, left, __ATOMIC_RELAXED);
+        left = memory > taken ? memory - taken : 0;
+        __atomic_store_n(&account[number].left, left ? left : 1, __ATOMIC_RELAXED); /* 0 would be: not known yet */
         if (!memory || (used <= left && (try > 0 || used < left - left / 8)))
             return true;
         zr_charge_undo(charge);
