@@ -130,6 +130,20 @@ bool zr_check_free(const struct zr_op *op, ze_context_handle_t context, struct z
     return ours;
 }
 
+void zr_check_remapped(const void *ptr, size_t size, const struct zr_origin *unmapped) {
+    struct zr_report r = {.what = ZR_FOUND_REMAPPED};
+    struct zr_origin here;
+
+    zr_origin_here(&here);
+    zr_tell(&r,
+            "%zu bytes were mapped at %p, where other memory was mapped before: another card may "
+            "read that\n",
+            size, ptr);
+    zr_tell_origin(&r, "unmapped", unmapped);
+    zr_tell_origin(&r, "mapped", &here);
+    zr_found(&r);
+}
+
 void zr_check_bad_free(const void *ptr, const struct zr_block *around, uint64_t word) {
     bool live = around && zr_word_state(word) == ZR_BLOCK_LIVE;
     const struct zr_checked *known = zr_checked_of(around);

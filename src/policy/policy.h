@@ -242,6 +242,16 @@ bool zr_object_exported(const void *handle, enum zr_kind *kind, unsigned *number
 void zr_object_each(void (*see)(struct zr_object *o, void *arg), void *arg);
 void zr_object_fork_child(void);
 
+/* --- remap.c: memory that is mapped anew in a reserved range, which another card may not see ----------------------- */
+/* The process has made a command list or a queue for this card. */
+void zr_remap_at_work(unsigned number);
+/* Before memory is mapped: makes the reservation anew where it must be, and can be; else counts and reports. */
+void zr_remap_before(struct zr_op *op, const void *ptr, size_t size);
+/* These mappings were unmapped; or a whole reservation was freed. */
+void zr_remap_unmapped(const struct zr_object *mappings);
+void zr_remap_released(const void *start, size_t size);
+void zr_remap_fork_child(void);
+
 /* --- residency.c -------------------------------------------------------------------------------------------------- */
 ze_result_t zr_residency_make(struct zr_op *op, ze_context_handle_t context, ze_device_handle_t device, void *ptr,
                               size_t size);

@@ -232,8 +232,10 @@ void zr_registry_mapped(struct zr_op *op, const void *ptr, size_t size, const vo
 }
 
 ze_result_t zr_registry_unmapped(struct zr_object *mappings, const void *ptr, size_t size, ze_result_t result) {
-    if (result == ZE_RESULT_SUCCESS)
+    if (result == ZE_RESULT_SUCCESS) {
         zr_record(ZEROUTE_EVENT_UNMAP, ZR_KIND_MAPPED, 0, ptr, size, 0, 0, 0);
+        zr_remap_unmapped(mappings);
+    }
     return zr_object_left(mappings, result);
 }
 

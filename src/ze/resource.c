@@ -3,7 +3,11 @@
 
 static ze_result_t made(struct zr_op *op, enum zr_kind kind, ze_context_handle_t context, ze_device_handle_t device,
                         const void *handle, uint64_t bytes) {
-    zr_object_add(op, kind, device ? zr_device_number(op, device) : 0, context, handle, bytes);
+    unsigned number = device ? zr_device_number(op, device) : 0;
+
+    if (kind == ZR_KIND_LIST || kind == ZR_KIND_QUEUE)
+        zr_remap_at_work(number);
+    zr_object_add(op, kind, number, context, handle, bytes);
     return ZE_RESULT_SUCCESS;
 }
 

@@ -20,6 +20,8 @@ ze_result_t zr_on_zeVirtualMemFree(struct zr_arrival from, ze_context_handle_t c
     struct zr_block *b = zr_registry_take(start);
     struct zr_object *mappings = b ? zr_object_take_mapped(start, b->held) : NULL;
     ze_result_t result = ZR_DOWN(&op, zeVirtualMemFree, b ? b->held : 0, (context, start, size));
+    if (result == ZE_RESULT_SUCCESS && b)
+        zr_remap_released(start, b->held);
     zr_object_left(mappings, result);
     return zr_registry_left(b, result);
 }
@@ -31,6 +33,7 @@ ze_result_t zr_on_zeVirtualMemMap(struct zr_arrival from, ze_context_handle_t co
     ZR_ENTER_OR_RETURN(zeVirtualMemMap, (context, ptr, size, physical, offset, access));
     struct zr_room room = zr_room_begin(&op, ZR_UNKNOWN_DEVICE);
     ze_result_t result;
+    zr_remap_before(&op, ptr, size);
     do {
         result = ZR_DOWN(&op, zeVirtualMemMap, size, (context, ptr, size, physical, offset, access));
     } while (zr_room_again(&room, result));
