@@ -20,13 +20,6 @@ static inline bool zr_checks(enum zr_value what) {
     return zr_config.check == what || zr_config.check == ZR_CHECK_ALL;
 }
 
-<<<<<<< HEAD
-/* --- checked.c: what policy/ tells us --------------------------------------------------------- */
-/*
- * Whether a SYCL runtime pools no blocks, so that each of them is seen: a variable that it read in
- * time says so.
- */
-=======
 enum { ZR_FRAMES = 16 };
 /* Who did something: a thread (0: nobody has yet) and its frames, innermost first. */
 struct zr_origin {
@@ -36,9 +29,11 @@ struct zr_origin {
 /* Notes the calling thread and its stack. A few us. */
 void zr_origin_here(struct zr_origin *o);
 
-/* --- checked.c: what policy/ tells us ----------------------------------------------------------------------------- */
-/* Whether a SYCL runtime pools no blocks, so that each of them is seen: a variable that it read in time says so. */
->>>>>>> 398c548 (Make a reservation anew before memory is mapped where other memory was)
+/* --- checked.c: what policy/ tells us --------------------------------------------------------- */
+/*
+ * Whether a SYCL runtime pools no blocks, so that each of them is seen: a variable that it read in
+ * time says so.
+ */
 bool zr_check_pool_is_off(void);
 /* How much to reserve for a request: room for a red zone is added where possible. */
 size_t zr_check_held(enum zr_kind kind, bool plain, size_t size);
@@ -96,18 +91,8 @@ void zr_check_closed(const void *ptr);
  */
 void zr_check_kept_open(const void *ptr, bool kept);
 
-<<<<<<< HEAD
 /* --- among the files of check/ ---------------------------------------------------------------- */
-enum { ZR_FRAMES = 16 };
-/* Who did something: a thread (0: nobody has yet) and its frames, innermost first. */
-struct zr_origin {
-    uint32_t thread, count;
-    uint64_t frame[ZR_FRAMES];
-};
 
-=======
-/* --- among the files of check/ ------------------------------------------------------------------------------------ */
->>>>>>> 398c548 (Make a reservation anew before memory is mapped where other memory was)
 /* Where a descriptor is: its state, and the list that it is in. */
 enum zr_checked_place {
     ZR_CHECKED_NOWHERE,
@@ -207,7 +192,6 @@ bool zr_poison_rest(void);
 void zr_poison_drop(const void *context, bool held_up);
 
 /* finding.c: what was found, and other things that are counted. */
-<<<<<<< HEAD
 #define ZR_FINDINGS                                                                                \
     ZR_FINDING(WRITE_AFTER_FREE, "write_after_free", "freed memory that was written to")           \
     ZR_FINDING(OVERRUN, "overrun", "writes behind the end of a block")                             \
@@ -219,6 +203,7 @@ void zr_poison_drop(const void *context, bool held_up);
     ZR_FINDING(CONTEXT_LIVE, "context_with_live_blocks",                                           \
                "contexts destroyed while they had blocks")                                         \
     ZR_FINDING(LEAK, "leak", "ends of the process with blocks still allocated")                    \
+    ZR_FINDING(REMAPPED, "remapped_under_peer", "memory mapped where another card may read what was there before") \
     ZR_FINDING(IPC_FREED_OPEN, "ipc_freed_while_open",                                             \
                "blocks freed while another process has them open")                                 \
     ZR_FINDING(IPC_STALE, "ipc_stale_import", "imports that their exporter has freed")             \
@@ -237,40 +222,7 @@ void zr_poison_drop(const void *context, bool held_up);
     ZR_FINDING(PASSED_BUSY, "not_checked.busy", "blocks that the device was too busy for")         \
     ZR_FINDING(PASSED_FAILED, "not_checked.failed",                                                \
                "blocks that the driver did no work on for check")                                  \
-=======
-#define ZR_FINDINGS                                                                                \
-    ZR_FINDING(WRITE_AFTER_FREE, "write_after_free", "freed memory that was written to")           \
-    ZR_FINDING(OVERRUN, "overrun", "writes behind the end of a block")                             \
-    ZR_FINDING(UNDERRUN, "underrun", "writes before the start of a block")                         \
-    ZR_FINDING(DOUBLE_FREE, "double_free", "frees of a block that was freed before")               \
-    ZR_FINDING(INTERIOR_FREE, "interior_free", "frees of a pointer into the middle of a block")    \
-    ZR_FINDING(FOREIGN_FREE, "foreign_free", "frees of a pointer that no allocation returned")     \
-    ZR_FINDING(WRONG_CONTEXT, "wrong_context", "frees through another context than the block's")   \
-    ZR_FINDING(CONTEXT_LIVE, "context_with_live_blocks",                                           \
-               "contexts destroyed while they had blocks")                                         \
-    ZR_FINDING(LEAK, "leak", "ends of the process with blocks still allocated")                    \
-    ZR_FINDING(REMAPPED, "remapped_under_peer",                                                    \
-               "memory mapped where another card may read what was there before")                  \
-    ZR_FINDING(IPC_FREED_OPEN, "ipc_freed_while_open",                                             \
-               "blocks freed while another process has them open")                                 \
-    ZR_FINDING(IPC_STALE, "ipc_stale_import", "imports that their exporter has freed")             \
-    ZR_FINDING(IPC_UNCLOSED, "ipc_not_closed", "imports that were opened more often than closed")  \
-    ZR_FINDING(ERRORS, "errors", "errors that check has found, leaks at the end not counted")      \
-    ZR_FINDING(BLOCKS, "blocks", "blocks that check has taken notice of")                          \
-    ZR_FINDING(POISONED, "poisoned", "freed blocks that were poisoned and held back")              \
-    ZR_FINDING(VERIFIED, "verified", "freed blocks that were verified before they went")           \
-    ZR_FINDING(UNVERIFIED, "unverified",                                                           \
-               "freed blocks that went without: there was no time, or no rest")                    \
-    ZR_FINDING(PASSED_SHARED, "not_checked.shared",                                                \
-               "blocks with an IPC handle, imported or with extensions")                           \
-    ZR_FINDING(PASSED_SIZE, "not_checked.size", "blocks larger than check_quarantine")             \
-    ZR_FINDING(PASSED_ZONE, "not_checked.zone",                                                    \
-               "blocks without a red zone: no memory for one, or no time")                         \
-    ZR_FINDING(PASSED_BUSY, "not_checked.busy", "blocks that the device was too busy for")         \
-    ZR_FINDING(PASSED_FAILED, "not_checked.failed",                                                \
-               "blocks that the driver did no work on for check")                 \
->>>>>>> 398c548 (Make a reservation anew before memory is mapped where other memory was)
-ZR_FINDING(TIMEOUTS, "timeouts", "calls that have waited for check_wait in vain")
+    ZR_FINDING(TIMEOUTS, "timeouts", "calls that have waited for check_wait in vain")
 
 enum zr_finding {
 #define ZR_FINDING(id, name, help) ZR_FOUND_##id,
