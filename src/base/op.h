@@ -39,8 +39,14 @@ enum zr_ledger {
     ZR_LEDGER_CLAIM = 2  /* what it has announced of it to other processes */
 };
 
-/* Who refused an allocation. */
-enum zr_refuser { ZR_REFUSED_BY_NOBODY, ZR_REFUSED_BY_DRIVER, ZR_REFUSED_BY_LIMIT };
+/* Who refuses an allocation, if somebody does. */
+enum zr_refuser {
+#define ZR_BY_DRIVER(id, ...) ZR_REFUSED_BY_##id,
+#define ZR_BY_SETTING(id, ...) ZR_REFUSED_BY_##id,
+#define ZR_BY_OTHER(id, ...) ZR_REFUSED_BY_##id,
+#include "base/refusals.def"
+    ZR_REFUSERS
+};
 
 struct zr_op {
     struct zr_op *above; /* the operation that this one arrived below; NULL: none */

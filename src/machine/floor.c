@@ -41,8 +41,6 @@ bool zr_host_refuses_slow(uint64_t bytes) {
         }
     }
     refuse = available < floor_of(machine);
-    if (refuse)
-        zr_count(ZR_F_HOST_FLOOR_REFUSED_CALLS, 1);
     errno = saved;
     return refuse;
 }

@@ -164,7 +164,7 @@ static bool is_limited(enum zr_kind kind) {
 static inline ze_result_t ask_within_limit(struct zr_op *op, const struct zr_alloc *a, unsigned number, size_t size) {
     ze_result_t result;
 
-    op->refused_by = ZR_REFUSED_BY_NOBODY;
+    op->refused_by = ZR_REFUSED_BY_DRIVER;
     if (unlikely(zr_config.limit.set) && is_limited(a->kind)) {
         /* What the driver would refuse anyway is left to it. */
         bool hopeless = !a->context || !a->desc || !size || a->alignment & (a->alignment - 1) || size >> 44;
@@ -207,7 +207,7 @@ static ze_result_t from_driver(struct zr_op *op, const struct zr_alloc *a, unsig
     } while (zr_room_again(&room, result));
     if (likely(result == ZE_RESULT_SUCCESS))
         return result;
-    return zr_policy_refused(op, a->entry, number, a->size, result);
+    return zr_refused(op, a->entry, number, a->size, result);
 }
 
 /* --- all together ------------------------------------------------------------------------------------------------- */
@@ -367,14 +367,11 @@ ze_result_t zr_policy_alloc(struct zr_op *op, const struct zr_alloc *a, struct z
     ze_result_t result;
 
     *block = NULL;
-    op->refused_by = ZR_REFUSED_BY_NOBODY;
+    op->refused_by = ZR_REFUSED_BY_DRIVER;
     if (unlikely(zr_recording()) && zr_record_begin(op, number) && a->kind != ZR_KIND_HOST)
         zr_record_card(number, zr_device_memory(op, a->device));
-    if (unlikely(zr_config.host_floor.set) && is_limited(a->kind) && !zr_op_rooms(op) && zr_host_refuses(a->size)) {
-        zr_count_failure(a->entry, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        zr_shortage(op, ZR_CAUSE_FLOOR, a->entry, number, a->size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-        return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    }
+    if (is_limited(a->kind) && zr_floor_refuses(op, a->entry, number, a->size, &result))
+        return result;
     result = allocate(op, a, number, block);
     if (likely(result == ZE_RESULT_SUCCESS))
         zr_count_caller(op->library, ZR_CALLER_BYTES, a->size);
@@ -401,7 +398,7 @@ static bool charge_with_room(struct zr_op *op, unsigned number, size_t size) {
     do {
         charged = zr_limit_take(&op->charge, number, size);
     } while (zr_room_again(&room, charged ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY));
-    op->refused_by = charged ? ZR_REFUSED_BY_NOBODY : ZR_REFUSED_BY_LIMIT;
+    op->refused_by = charged ? ZR_REFUSED_BY_DRIVER : ZR_REFUSED_BY_LIMIT;
     return charged;
 }
 
@@ -424,7 +421,7 @@ ze_result_t zr_policy_imported(struct zr_op *op, ze_context_handle_t context, ze
         else
             ZR_BELOW(op, zeMemCloseIpcHandle)(context, *out);
         *out = NULL;
-        return zr_policy_refused(op, entry, number, size, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+        return zr_refused(op, entry, number, size, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     }
     if (entry != ZR_E_zeMemAllocDevice)
         zr_count(ZR_F_IPC_IMPORTS, 1);

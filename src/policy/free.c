@@ -198,10 +198,14 @@ static ZR_COLD ze_result_t free_unknown(struct zr_op *op, const struct zr_free *
     struct zr_block *b = f->ptr ? zr_map_around(f->ptr, &word) : NULL;
     bool refuses = zr_config.cache || zr_checking() || (b && zr_word_state(word) != ZR_BLOCK_LIVE);
 
+    /*
+     * Freed, and its descriptor not used again yet. The driver's word is no proof here: Intel's knows what it keeps for
+     * reuse.
+     */
+    if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
+        b = zr_map_look(f->ptr, &word);
     if (!b && f->ptr && is_past_us(op, f, refuses))
         return pass_down(op, f);
-    if (!b && f->ptr && !__atomic_load_n(&zr_registry_lacks, __ATOMIC_RELAXED))
-        b = zr_map_look(f->ptr, &word); /* freed, its descriptor not recycled yet */
     tell_wrong(op, f, b, word);
     if (!f->ptr || !f->context || !refuses)
         return pass_down(op, f);

@@ -146,16 +146,22 @@ void zr_limit_report_module(zes_mem_handle_t memory, uint64_t *total, uint64_t *
 uint64_t zr_cache_share(unsigned number);
 void zr_limit_fork_child(void);
 
-/* --- shortage.c: out of memory, and what is left at the end ------------------------------------------------------- */
-/* Says once per cause who asked for how much, who refused, what was held and by whom, and what to try. */
-void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
-                 ze_result_t code);
+/* --- shortage.c: refusals, and what is never freed ---------------------------------------------------------------- */
 /*
- * The code of an allocation that failed for good: explained if memory was short, and counted if it was the limit that
- * refused (op->refused_by). Within a retry loop nothing is final. Returns the code.
+ * An allocation was refused for good, by op->refused_by with this code: counted, recorded, and explained if memory was
+ * short. Within a retry loop nothing is final, and nothing is done. Returns the code.
  */
-ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
-                              ze_result_t result);
+ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes, ze_result_t code);
+/* A setting refuses, with the code of its line in base/refusals.def. */
+ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number, uint64_t bytes);
+/* Whether host_floor refuses this: then *result is the answer. Does nothing within a retry loop: it was asked before. */
+static inline bool zr_floor_refuses(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
+                                    ze_result_t *result) {
+    if (likely(!zr_config.host_floor.set) || zr_op_rooms(op) || !zr_host_refuses(bytes))
+        return false;
+    *result = zr_refuse(op, ZR_REFUSED_BY_HOST_FLOOR, entry, number, bytes);
+    return true;
+}
 void zr_shortage_process_end(void);
 void zr_shortage_fork_child(void);
 

@@ -1,16 +1,105 @@
 /*
- * Explains an allocation that failed for lack of memory: who asked, who refused, what was held, what to try. Once per
- * process and cause, on stderr and in the segment. And reports what is never freed, by caller, at the end of the
- * process. Both walk the blocks without a lock, at most MOST_SEEN of them. Cold.
+ * Refusals: one function counts, records and explains every allocation that was refused for good (base/refusals.def).
+ * An explanation says who asked, who refused, what was held and by whom, and what to try: once per process and reason,
+ * on stderr and in the segment. And what is never freed is reported by caller at the end of the process. Both walk the
+ * blocks without a lock, at most MOST_SEEN of them. Cold.
  */
 #include "policy/policy.h"
 
-enum { MOST_SEEN = 1 << 20 };
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_SEEN = 1 << 20, GROUPS = 64, SHOWN = 5, BYTES = 16 };
+
+/* What is live, by the library that allocated it and by size. */
+struct live {
+    uint64_t blocks, bytes;
+    unsigned groups;
+    struct group {
+        const struct zr_library *caller;
+        unsigned power; /* blocks of 2^power bytes and more, up to the next power */
+        uint64_t blocks, bytes;
+    } group[GROUPS];
+};
+
+/* "16.0 MiB"; returns out, which has room for BYTES. */
+static const char *text_of(char *out, uint64_t bytes) {
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double n = (double)bytes;
+    unsigned u = 0;
+
+    for (; n >= 1023.95 && u < 5; u++)
+        n /= 1024;
+    snprintf(out, BYTES, u && n < 99.95 ? "%.1f %s" : "%.0f %s", n, unit[u]);
+    return bytes ? out : "nothing";
+}
+
+/* Appends to a text of the segment; what does not fit is cut. */
+static __attribute__((format(printf, 2, 3))) void put(char *out, const char *format, ...) {
+    size_t used = strlen(out);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(out + used, ZR_TEXT_ROOM - used, format, arguments);
+    va_end(arguments);
+}
+
+/* If all groups are taken, the rest is counted with the last one. */
+static void add_live(struct live *l, const struct zr_library *caller, uint64_t bytes) {
+    unsigned power = bytes ? 63u - (unsigned)__builtin_clzll(bytes) : 0, i = 0;
+
+    while (i < l->groups && (l->group[i].caller->counters != caller->counters || l->group[i].power != power))
+        i++;
+    if (i == GROUPS)
+        i--;
+    if (i == l->groups)
+        l->group[l->groups++] = (struct group){.caller = caller, .power = power};
+    l->group[i].blocks++;
+    l->group[i].bytes += bytes;
+    l->blocks++;
+    l->bytes += bytes;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const struct group *x = a, *y = b;
+
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+/* Appends the largest groups, each on a line of its own, and the sum of the others. */
+static void put_groups(struct live *l, char *out) {
+    uint64_t shown = 0;
+    char a[BYTES], b[BYTES], c[BYTES];
+
+    qsort(l->group, l->groups, sizeof *l->group, by_bytes);
+    for (unsigned i = 0; i < l->groups && i < SHOWN; i++) {
+        const struct group *g = &l->group[i];
+
+        put(out, "\n    %-24.24s %7llu x %8s to %8s %10s", g->caller->name, (unsigned long long)g->blocks,
+            text_of(a, UINT64_C(1) << g->power), text_of(b, UINT64_C(2) << g->power), text_of(c, g->bytes));
+        shown += g->bytes;
+    }
+    if (shown < l->bytes)
+        put(out, "\n    %-24s %41s", "others", text_of(a, l->bytes - shown));
+}
+
+static void tell_left(struct live *l) {
+    char text[ZR_TEXT_ROOM] = "";
+
+    zr_gauge(ZR_G_LEFT_BLOCKS, l->blocks);
+    zr_gauge(ZR_G_LEFT_BYTES, l->bytes);
+    put_groups(l, text);
+    zr_text(ZR_T_LEFT, *text ? text + 1 : "");
+}
+
+/* --- the walk ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t explained; /* atomic, bit n: cause n */
 
 struct walk {
-    struct zr_live live;
+    struct live live;
     uint64_t cached; /* bytes */
     unsigned number; /* of the card; ZR_UNKNOWN_DEVICE: all */
     bool at_end;
@@ -38,7 +127,7 @@ static bool see(struct zr_block *b, void *arg) {
         w->runtime_bytes += bytes;
         return true;
     }
-    zr_live_add(&w->live, caller, bytes);
+    add_live(&w->live, caller, bytes);
     return ++w->seen < MOST_SEEN;
 }
 
@@ -55,60 +144,136 @@ static void see_object(struct zr_object *o, void *arg) {
         w->runtime_bytes += o->bytes;
         return;
     }
-    zr_live_add(&w->live, caller, o->bytes);
+    add_live(&w->live, caller, o->bytes);
 }
 
-ZR_COLD void zr_shortage(struct zr_op *op, enum zr_cause cause, enum zr_entry entry, unsigned number, uint64_t bytes,
-                         ze_result_t code) {
-    struct walk w = {.number = number < ZR_HOST_ACCOUNT ? number : ZR_UNKNOWN_DEVICE};
+/* --- refusals ----------------------------------------------------------------------------------------------------- */
 
-    if (cause == ZR_CAUSE_FLOOR)
-        zr_record(ZEROUTE_EVENT_FAIL, ZR_KIND_DEVICE, number, NULL, bytes, zr_config.host_floor.bytes,
-                  ZEROUTE_REFUSED_BY_HOST_FLOOR, (uint32_t)code);
-    if (__atomic_fetch_or(&explained, 1u << cause, __ATOMIC_RELAXED) >> cause & 1)
+static const struct {
+    const char *who, *advice;
+    uint32_t code;   /* of a setting that refuses; else 0 */
+    int counter;     /* enum zr_field; -1: counted elsewhere */
+    int explanation; /* enum zr_text */
+    bool by_setting;
+} refusers[ZR_REFUSERS] = {
+#define ZR_BY_SETTING(id, setting, code_, advice_)                                                                     \
+    [ZR_REFUSED_BY_##id] = {"the setting " setting, advice_, code_, ZR_F_##id##_REFUSED_CALLS, ZR_T_OOM_##id, true},
+#define ZR_BY_DRIVER(id, name, who_, advice_) [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_##id, false},
+#define ZR_BY_OTHER(id, who_, advice_) [ZR_REFUSED_BY_##id] = {who_, advice_, 0, -1, ZR_T_OOM_DRIVER, false},
+#include "base/refusals.def"
+};
+
+#define SAME(id) _Static_assert((int)ZR_REFUSED_BY_##id == (int)ZEROUTE_REFUSED_BY_##id, "the record's number");
+#define ZR_BY_SETTING(id, ...) SAME(id)
+#define ZR_BY_DRIVER(id, ...) SAME(id)
+#define ZR_BY_OTHER(id, ...) SAME(id)
+#include "base/refusals.def"
+
+static bool is_short(ze_result_t code) {
+    return code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+/* What a setting allows, for the record. */
+static uint64_t bound_of(enum zr_refuser who, unsigned number) {
+    if (who == ZR_REFUSED_BY_LIMIT)
+        return zr_limit_of(number);
+    return who == ZR_REFUSED_BY_HOST_FLOOR ? zr_config.host_floor.bytes : 0;
+}
+
+/* On a card that is full a higher limit gives nothing. */
+static const char *advice_of(enum zr_refuser who) {
+    if (who == ZR_REFUSED_BY_LIMIT && zr_config.limit.is_auto)
+        return refusers[ZR_REFUSED_BY_DRIVER].advice;
+    return refusers[who].advice;
+}
+
+/* A refusal, as it is explained. */
+struct shortage {
+    enum zr_refuser who;
+    const struct zr_op *op;
+    enum zr_entry entry;
+    unsigned number;
+    uint64_t bytes;
+    ze_result_t code;
+    uint64_t total, others; /* of the card: its memory, and what others have of it; 0: not known */
+};
+
+static void print_explanation(const struct shortage *s, struct walk *w) {
+    const char *host = s->code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ? "out of host memory" : "out of device memory";
+    bool by_runtime = s->op->pooled || !s->op->library;
+    char text[ZR_TEXT_ROOM] = "", a[BYTES], b[BYTES];
+
+    put(text, "out of memory: %s refused %s", refusers[s->who].who, text_of(a, s->bytes));
+    if (w->number != ZR_UNKNOWN_DEVICE)
+        put(text, " on card %u", w->number);
+    put(text, "\n  asked by  %.40s with %s", by_runtime ? "the SYCL runtime's pool" : s->op->library->name,
+        zr_entry_name[s->entry]);
+    put(text, "\n  answer    0x%x (%s)", (uint32_t)s->code, host);
+    put(text, "\n  held      %s by the process, %s in the cache", text_of(a, w->live.bytes), text_of(b, w->cached));
+    if (s->who == ZR_REFUSED_BY_LIMIT)
+        put(text, "\n  limit     %s%s", text_of(a, zr_limit_of(s->number)),
+            zr_config.limit.is_auto ? " (auto: what other processes leave to it of the card)" : "");
+    if (s->total)
+        put(text, "\n  card      %s", text_of(a, s->total));
+    if (s->total && s->others)
+        put(text, ", %s of it with other processes and the driver", text_of(a, s->others));
+    if (w->live.groups)
+        put(text, "\n  largest groups by caller and size of block:");
+    put_groups(&w->live, text);
+    put(text, "\n  try       %s", advice_of(s->who));
+    if (zr_recording())
+        put(text, "\n  record    'zeroute report %.60s' shows what was live, by call stack", zr_record_path());
+    zr_text((enum zr_text)refusers[s->who].explanation, text);
+    zr_warn("%s", text);
+}
+
+/* Once per reason. */
+static ZR_COLD void explain(struct shortage *s) {
+    struct walk w = {.number = s->number < ZR_HOST_ACCOUNT ? s->number : ZR_UNKNOWN_DEVICE};
+    ze_device_handle_t device = NULL;
+
+    if (!*refusers[s->who].advice || __atomic_fetch_or(&explained, 1u << s->who, __ATOMIC_RELAXED) >> s->who & 1)
         return;
     zr_block_each(see, &w);
     zr_object_each(see_object, &w);
-    struct zr_shortage s = {.caller = op->library,
-                            .entry = entry,
-                            .code = (uint32_t)code,
-                            .bytes = bytes,
-                            .card = w.number == ZR_UNKNOWN_DEVICE ? -1 : (int)number,
-                            .cached = w.cached,
-                            .limit = cause == ZR_CAUSE_LIMIT ? zr_limit_of(number) : 0};
     ZR_OWN_OP(own, ZR_HOOK_PLT); /* ask the card itself, not what the limit leaves of it */
-    ze_device_handle_t device = s.card < 0 ? NULL : zr_device_handle(number, &own.hook);
-
+    if (w.number != ZR_UNKNOWN_DEVICE)
+        device = zr_device_handle(w.number, &own.hook);
     if (device) {
-        s.total = zr_device_memory(&own, device);
-        s.others = zr_claims_look(number, w.live.bytes + w.cached, true);
+        s->total = zr_device_memory(&own, device);
+        s->others = zr_claims_look(w.number, w.live.bytes + w.cached, true);
     }
-    zr_live_explain(cause, &s, &w.live);
+    print_explanation(s, &w);
 }
 
-ze_result_t zr_policy_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
-                              ze_result_t result) {
-    bool limited = op->refused_by == ZR_REFUSED_BY_LIMIT;
-    bool injected = !limited && zr_record_refuser((uint32_t)result) == ZEROUTE_REFUSED_BY_INJECT;
-    enum zr_cause cause = ZR_CAUSE_DRIVER;
+/* What the driver has refused may be a wish of `inject`, whose code tells. */
+ZR_COLD ze_result_t zr_refused(struct zr_op *op, enum zr_entry entry, unsigned number, uint64_t bytes,
+                               ze_result_t code) {
+    enum zr_refuser who = (enum zr_refuser)op->refused_by;
+    enum zr_kind kind = number == ZR_HOST_ACCOUNT ? ZR_KIND_HOST : ZR_KIND_DEVICE;
+    struct shortage s = {.who = who, .op = op, .entry = entry, .number = number, .bytes = bytes, .code = code};
 
-    if (limited)
-        cause = ZR_CAUSE_LIMIT;
-    else if (injected)
-        cause = ZR_CAUSE_INJECT;
     if (zr_op_rooms(op))
-        return result;
-    if (limited) {
-        zr_count(ZR_F_LIMIT_REFUSED_CALLS, 1);
-        zr_count_failure(entry, (uint32_t)result);
+        return code;
+    if (refusers[who].by_setting) {
+        zr_count((enum zr_field)refusers[who].counter, 1);
+        zr_count_failure(entry, (uint32_t)code);
+    } else if (zr_record_refuser((uint32_t)code) == ZEROUTE_REFUSED_BY_INJECT) {
+        s.who = ZR_REFUSED_BY_INJECT;
     }
-    zr_record(ZEROUTE_EVENT_FAIL, number == ZR_HOST_ACCOUNT ? ZR_KIND_HOST : ZR_KIND_DEVICE, number, NULL, bytes,
-              limited ? zr_limit_of(number) : 0,
-              limited ? ZEROUTE_REFUSED_BY_LIMIT : zr_record_refuser((uint32_t)result), (uint32_t)result);
-    if (result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)
-        zr_shortage(op, cause, entry, number, bytes, result);
-    return result;
+    zr_record(ZEROUTE_EVENT_FAIL, kind, number, NULL, bytes, bound_of(who, number), s.who, (uint32_t)code);
+    if (is_short(code))
+        explain(&s);
+    return code;
 }
+
+ZR_COLD ze_result_t zr_refuse(struct zr_op *op, enum zr_refuser who, enum zr_entry entry, unsigned number,
+                              uint64_t bytes) {
+    op->refused_by = (uint8_t)who;
+    return zr_refused(op, entry, number, bytes, (ze_result_t)refusers[who].code);
+}
+
+/* --- the end of the process --------------------------------------------------------------------------------------- */
 
 /* Later calls go straight down: what a runtime frees as its libraries are torn down is not seen any more. */
 void zr_shortage_process_end(void) {
@@ -120,7 +285,7 @@ void zr_shortage_process_end(void) {
     zr_object_each(see_object, &w);
     zr_gauge(ZR_G_LEFT_RUNTIME_BLOCKS, w.runtime_blocks);
     zr_gauge(ZR_G_LEFT_RUNTIME_BYTES, w.runtime_bytes);
-    zr_live_left(&w.live);
+    tell_left(&w.live);
 }
 
 void zr_shortage_fork_child(void) {

@@ -93,39 +93,8 @@ size_t zr_python_frames(struct zeroute_record_python *out, size_t most, uint8_t 
 void zr_python_again(void);
 void zr_python_fork_child(void);
 
-/* --- live.c: what is live by caller and size, and why memory was short ------------------------ */
-enum { ZR_LIVE_GROUPS = 64 };
-struct zr_library;
-struct zr_live {
-    uint64_t blocks, bytes;
-    unsigned groups;
-    struct zr_live_group {
-        const struct zr_library *caller;
-        unsigned power; /* blocks of 2^power bytes and more, up to the next power */
-        uint64_t blocks, bytes;
-    } group[ZR_LIVE_GROUPS];
-};
-void zr_live_add(struct zr_live *l, const struct zr_library *caller, uint64_t bytes);
-/* At the end of the process: left.* in the segment. */
-void zr_live_left(struct zr_live *l);
-
-enum zr_cause { ZR_CAUSE_LIMIT, ZR_CAUSE_FLOOR, ZR_CAUSE_DRIVER, ZR_CAUSE_INJECT };
 /* The file that is written, named as the setting does; "" if there is none. */
 const char *zr_record_path(void);
-struct zr_shortage {
-    const struct zr_library *caller; /* NULL: the SYCL runtime's pool */
-    enum zr_entry entry;
-    uint32_t code;
-    int card; /* -1: host memory */
-    /* Requested; in the cache; 0: no limit; the card's memory, 0: not known. */
-    uint64_t bytes, cached, limit, total;
-    /*
-     * Of the card, what other processes have and the driver for itself; 0: the kernel does not say.
-     */
-    uint64_t others;
-};
-/* Who refused what to whom, what was live, and what to try: on stderr, and oom.* in the segment. */
-void zr_live_explain(enum zr_cause cause, const struct zr_shortage *s, struct zr_live *live);
 
 #pragma GCC visibility pop
 

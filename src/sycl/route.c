@@ -166,18 +166,15 @@ bool zr_route_alloc(const struct zr_practice *practice, enum zr_entry entry, siz
     *out = NULL;
     zr_route_enter(&op, practice->seen.hook, entry, caller);
     zr_count_caller(op.library, ZR_CALLER_CALLS, 1);
-    if (unlikely(zr_host_refuses(size))) {
-        zr_shortage(&op, ZR_CAUSE_FLOOR, ZR_E_aligned_alloc_device, practice->number, size,
-                    ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    if (zr_floor_refuses(&op, ZR_E_aligned_alloc_device, practice->number, size, &result))
         return true;
-    }
     room = zr_room_begin(&op, practice->number);
     do {
         result = allocate(&op, practice, size, alignment, out);
     } while (zr_room_again(&room, result));
     if (likely(result == ZE_RESULT_SUCCESS))
         return true;
-    zr_policy_refused(&op, ZR_E_aligned_alloc_device, practice->number, size, result);
+    zr_refused(&op, ZR_E_aligned_alloc_device, practice->number, size, result);
     *out = NULL;
     return is_short(result);
 }

@@ -76,7 +76,7 @@ static ze_result_t provide(struct zr_op *op, const struct pool *p, size_t size, 
                            void **out) {
     op->block = NULL;
     op->driver_code = ZE_RESULT_SUCCESS;
-    op->refused_by = ZR_REFUSED_BY_NOBODY;
+    op->refused_by = ZR_REFUSED_BY_DRIVER;
     *code = umf.alloc(p->provider, size, alignment, out);
     if (likely(*code == 0))
         return ZE_RESULT_SUCCESS;
@@ -97,7 +97,7 @@ static struct zr_block *provider_alloc(const struct pool *p, size_t size, size_t
     if (op.above)
         op.above->began = op.began;
     if (unlikely(result != ZE_RESULT_SUCCESS)) {
-        zr_policy_refused(&op, ZR_E_pool_malloc, p->number, size, result);
+        zr_refused(&op, ZR_E_pool_malloc, p->number, size, result);
         return NULL;
     }
     if (unlikely(!op.block)) { /* it could not be registered */
@@ -287,6 +287,7 @@ static int finalize(void *pool) {
 
 static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t alignment) {
     struct zr_op op __attribute__((cleanup(zr_op_end))) = {.entered = false};
+    ze_result_t refused;
     void *out = NULL;
     int code;
 
@@ -298,10 +299,9 @@ static void *allocate(struct pool *p, enum zr_entry entry, size_t size, size_t a
     zr_count_call(entry, ZR_VIA_POOL);
     if (unlikely(size == 0 || alignment & (alignment - 1)))
         code = UMF_INVALID_ARGUMENT;
-    else if (unlikely(zr_host_refuses(size))) {
-        zr_shortage(&op, ZR_CAUSE_FLOOR, entry, p->number, size, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+    else if (zr_floor_refuses(&op, entry, p->number, size, &refused))
         code = UMF_OUT_OF_HOST_MEMORY;
-    } else
+    else
         code = serve(p, size, alignment, &out);
     zr_count_caller(p->library, ZR_CALLER_CALLS, 1);
     if (likely(code == UMF_SUCCESS))

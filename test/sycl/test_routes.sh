@@ -99,6 +99,23 @@ print(fields["route.in_force"], fields["route.why"], fields["calls.pool_malloc.p
             "native: the runtime asks nobody for its pool: 0"
 }
 
+# What a setting refuses is counted, by the setting and among the failures, whoever serves; and explained.
+refused() { # refused ROUTE REFUSAL SETTING CODE
+    local command
+    command=$(client 2026.2.0) || { echo "$command"; return 77; }
+    # shellcheck disable=SC2086
+    XE_STANDIN=vram:3GiB ZEROUTE_CONF=preset:reroute,route:$1,$3 timeout 120 tools/bed/bed --on intel --cards 2 \
+        --runtime 2026.2.0 "$B/zeroute" run --no-summary --json "$dir/json" -- $command >/dev/null 2>"$dir/err"
+    same "$(python3 -c 'import json, sys
+fields = json.load(open(sys.argv[1]))["processes"][0]["fields"]
+refused = fields[sys.argv[2] + ".refused_calls"]
+failed = sum(v for k, v in fields.items() if k.startswith("failures.") and not k.startswith("failures.code."))
+code = sum(v for k, v in fields.items() if k == "failures.code." + sys.argv[3])
+print("refused" if refused else "not refused", failed >= refused, code >= refused,
+      fields["oom." + sys.argv[2]].split(chr(10))[0].split(" refused ")[0])' "$dir/json" "$2" "$4")" \
+        "refused True True out of memory: the setting $2"
+}
+
 routes=(native-cache sycl-cache pool-cache reroute always path pool-path)
 if [ $all ]; then
     for runtime in ${2:-2024.2.1 2025.0.5 2025.1.1 2025.2.1 2025.3.1 2026.0.0 2026.1.2 2026.2.0}; do
@@ -123,6 +140,10 @@ else
 fi
 promise "2024.2.1: route:pool without a pool is told" no_pool 2024.2.1 route:pool
 promise "2024.2.1: also without a cache" no_pool 2024.2.1 route:pool,cache:off
+for route in native pool sycl; do
+    promise "route:$route: what host_floor refuses is counted" refused $route host_floor host_floor:64TiB 0x70000002
+    promise "route:$route: what limit refuses is counted" refused $route limit limit:1MiB 0x70000003
+done
 echo "| runtime | adapter | cards | setting | result |"
 echo "| --- | --- | --- | --- | --- |"
 cat "$dir/table"

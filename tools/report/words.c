@@ -38,8 +38,12 @@ const char *zr_code_name(uint32_t code) {
 }
 
 const char *zr_refuser_name(unsigned refuser) {
-    static const char *const names[] = {"the driver", "the setting limit", "the setting host_floor",
-                                        "the setting inject", "zeroute"};
+    static const char *const names[] = {
+#define ZR_BY_SETTING(id, setting, ...) [ZEROUTE_REFUSED_BY_##id] = "the setting " setting,
+#define ZR_BY_DRIVER(id, name, who, ...) [ZEROUTE_REFUSED_BY_##id] = who,
+#define ZR_BY_OTHER(id, who, ...) [ZEROUTE_REFUSED_BY_##id] = who,
+#include "base/refusals.def"
+    };
     return refuser < sizeof names / sizeof *names ? names[refuser] : "unknown";
 }
 

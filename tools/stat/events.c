@@ -57,7 +57,11 @@ static void by_code(const struct zeroute_snapshot *s, char *to, size_t size) {
 }
 
 static void failures(FILE *out, const struct zeroute_snapshot *s, bool colour) {
-    static const char *const causes[] = {"oom.limit", "oom.host_floor", "oom.driver"};
+    static const char *const causes[] = {
+#define ZR_BY_SETTING(id, setting, ...) "oom." setting,
+#define ZR_BY_DRIVER(id, name, ...) "oom." name,
+#include "base/refusals.def"
+    };
     uint64_t failed = zr_total(s, "failures.");
     char codes[400], a[ZR_TEXT_SIZE];
     by_code(s, codes, sizeof codes);

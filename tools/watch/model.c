@@ -194,7 +194,9 @@ static void take_numbers(struct zr_process_view *v, const struct zeroute_snapsho
     v->driver_calls = value(s, "driver.alloc_calls") + value(s, "driver.free_calls");
     v->calls = zr_total(s, "calls.");
     v->failures = zr_total(s, "failures.");
-    v->refused = value(s, "limit.refused_calls") + value(s, "host_floor.refused_calls");
+    v->refused = 0;
+#define ZR_BY_SETTING(id, setting, ...) v->refused += value(s, setting ".refused_calls");
+#include "base/refusals.def"
     v->changes = value(s, "ctl.changes");
     v->p99_ns = p99_of(s);
     copy_text(v->settings, sizeof v->settings, s, "settings");
