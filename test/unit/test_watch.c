@@ -2,7 +2,7 @@
 #include "suite.h"
 #include "users.h"
 #include "watch/serve.h"
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -277,7 +277,7 @@ static void unmake(const struct made *one) {
 }
 
 /* What the page says of this job. */
-static uint64_t refused_of(const struct zr_model *m, const char *job) {
+static uint64_t refused_of(const struct zr_view *m, const char *job) {
     char *page = NULL, label[64];
     size_t size;
     uint64_t count = UINT64_MAX;
@@ -299,22 +299,22 @@ static uint64_t refused_of(const struct zr_model *m, const char *job) {
  */
 START_TEST(a_living_job_keeps_its_sums_when_room_is_made) {
     enum { DEAD = 130 };
-    struct zr_model *m = zr_model_new(&(struct zr_model_options){.metrics = true});
+    struct zr_view *m = zr_view_new(&(struct zr_scope){.metrics = true});
     struct made dead[DEAD], of_job = make_segment("l", 5, 5, false), early = make_segment("e", 10, 1, true),
                             living = make_segment("l", 20, 1, true);
-    ck_assert(zr_model_sample(m));
+    ck_assert(zr_view_sample(m));
     ck_assert_uint_eq(refused_of(m, "l"), 6);
     for (int i = 0; i < DEAD; i++) {
         char job[16];
         snprintf(job, sizeof job, "d%d", i);
         dead[i] = make_segment(job, 30 + (uint64_t)i, 1, false);
     }
-    ck_assert(zr_model_sample(m));
+    ck_assert(zr_view_sample(m));
     snprintf(early.map->boot_id, sizeof early.map->boot_id, "another one");
     struct made newest = make_segment("n", 1, 1, true);
-    ck_assert(zr_model_sample(m));
+    ck_assert(zr_view_sample(m));
     uint64_t after = refused_of(m, "l"), of_new = refused_of(m, "n");
-    zr_model_free(m);
+    zr_view_free(m);
     for (int i = 0; i < DEAD; i++)
         unmake(&dead[i]);
     unmake(&of_job);

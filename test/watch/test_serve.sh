@@ -77,7 +77,7 @@ labels_are_those_of_the_field() {
 }
 every_family_is_documented() {
     local family
-    for family in $(grep -oP '^ZR_METRIC\("[^"]*", "\K[a-z_]+' tools/watch/metrics.def | sort -u); do
+    for family in $(grep -oP '^ZR_METRIC\("[^"]*", "\K[a-z_]+' tools/view/metrics.def | sort -u); do
         grep -qF "\`zeroute_$family\`" doc/watching.md || { echo "not in doc/watching.md: $family"; return 1; }
     done
 }

@@ -2,6 +2,7 @@
 #include "ab/ab.h"
 #include "outside/outside.h"
 #include "stat/stat.h"
+#include "view/view.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -366,20 +366,20 @@ struct zr_line {
 /* Returns false if there are fewer than two different x. */
 bool zr_line_fit(const double *x, const double *y, unsigned n, struct zr_line *out);
 
-/* --- figures.c -------------------------------------------------------------------------------- */
-/* The sum of all fields whose names begin with "calls." or "failures."; failures by code are not counted twice. */
-uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
-/* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
-uint64_t zr_host_side(const struct zeroute_snapshot *s);
-/* What a process holds on a card, as members of an object. */
-void zr_json_card_use(json_t *object, const struct zr_card_use *use);
-
-/* --- growth.c --------------------------------------------------------------------------------- */
-enum { ZR_GROWTH_UNSEEN, ZR_GROWTH_HOST, ZR_GROWTH_GTT, ZR_GROWTH_IPC, ZR_GROWTHS };
+/* --- view/growth.c: kinds of what may grow ------------------------------------------------------ */
+enum { ZR_GROWTH_UNSEEN, ZR_GROWTH_HOST, ZR_GROWTH_GTT, ZR_GROWTH_IPC, ZR_GROWTHS, ZR_GROWTH_TEXT = 128 };
 extern const struct zr_growth_kind {
     const char *name, *what, *todo;
     uint64_t least; /* bytes that are worth a word; 0: it is counted in handles */
 } zr_growth_kinds[ZR_GROWTHS];
+
+struct zr_growth {
+    uint64_t by;
+    time_t since;
+    double seconds; /* until it last rose */
+};
+/* "+512 since 14:02 (8.5 a minute)"; `out` has ZR_GROWTH_TEXT bytes. */
+const char *zr_growth_text(char *out, unsigned kind, const struct zr_growth *g);
 
 /* --- cards.c ---------------------------------------------------------------------------------- */
 /* The cards of the machine as sysfs shows them. */

@@ -2,6 +2,7 @@
 #include "ctl/ctl.h"
 #include "base/settings.h"
 #include "outside/outside.h"
+#include "view/view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -152,37 +153,33 @@ static const char *request_of(int count, char **word) {
 
 /* --- whom ---------------------------------------------------------------------------------------- */
 
-/* "81.0" names "slurm:81.0" as well. */
-static bool is_of_job(const struct zeroute_process *p, const char *job) {
-    const char *colon = strchr(p->job_id, ':');
-    return strcmp(p->job_id, job) == 0 || (colon && strcmp(colon + 1, job) == 0) ||
-           (*p->run_id && strcmp(p->run_id, job) == 0);
+static void add_target(struct zr_post *post, size_t *count, const struct zr_process_view *v) {
+    post[(*count)++].process = v->process;
 }
 
-static bool is_asked(const struct zeroute_process *p, const struct options *o) {
-    bool mine = geteuid() == p->uid || geteuid() == 0;
-    if (o->pid)
-        return p->pid == o->pid || (!p->pid && p->pid_inside == o->pid);
-    return mine && p->readable && p->state == ZEROUTE_LIVE && (o->all || is_of_job(p, o->job));
-}
-
-/* The processes to ask, to be freed. */
+/*
+ * The processes to ask, to be freed. A process is the one that lives under its number; who else claims that number is
+ * none. Jobs are those that 'zeroute top' and 'stat' show.
+ */
 static struct zr_post *targets(const struct options *o, size_t *count) {
-    struct zr_look look;
-    struct zr_post *post = zr_outside_look(&look, ZR_LOOK_SEGMENTS) ? calloc(look.count + 1, sizeof *post) : NULL;
+    struct zr_view *m = zr_view_new(&(struct zr_scope){.pid = o->pid, .finished = o->pid != 0, .all_at_once = true});
+    struct zr_post *post = NULL;
+
     *count = 0;
-    for (int inside = 0; post && inside < 2 && !*count; inside++)
-        for (size_t i = 0; i < look.count; i++) {
-            const struct zeroute_process *p = &look.process[i];
-            if (inside ? o->pid && p->pid_inside == o->pid : is_asked(p, o))
-                post[(*count)++].process = *p;
-        }
-    /* Of several segments of one number, a finished program's and its successor's, the last one is meant. */
-    if (o->pid && *count > 1) {
-        post[0].process = post[*count - 1].process;
-        *count = 1;
+    if (m && zr_view_sample(m))
+        post = calloc(m->process_count + m->ended_count + 1, sizeof *post);
+    if (post && o->pid && zr_view_find(m, o->pid))
+        add_target(post, count, zr_view_find(m, o->pid));
+    for (size_t i = 0; post && !o->pid && i < m->process_count; i++) {
+        const struct zr_process_view *v = m->process[i];
+        bool mine = geteuid() == v->process.uid || geteuid() == 0;
+        if (mine && v->process.state == ZEROUTE_LIVE && (o->all || zr_job_is_called(v, o->job)))
+            add_target(post, count, v);
     }
-    zr_look_free(&look);
+    for (size_t i = 0; post && o->pid && !*count && i < m->unread_count; i++)
+        if (m->unread[i].pid == o->pid)
+            zr_complain("ctl", "process %d (user %u): %s", o->pid, m->unread[i].uid, m->unread[i].why);
+    zr_view_free(m);
     return post;
 }
 

@@ -5,6 +5,7 @@
 #define ZEROUTE_TOOLS_DOCTOR_H
 
 #include "common/common.h"
+#include "view/view.h"
 
 /* What doctor finds about a process, in short, for other pages; nothing if there is nothing. */
 void zr_doctor_findings(FILE *to, pid_t pid);

@@ -453,11 +453,11 @@ bool zr_outside_library(int pid, const char *path, struct zr_outside_library *ou
     return good;
 }
 
-bool zr_outside_mentions(int pid, const char *path, const char *string) {
+bool zr_outside_mentions(int pid, const char *file, const char *string) {
     struct question *q = new_question(ZR_ASK_MENTIONS, pid);
     bool good;
 
-    snprintf(q->ask.path, sizeof q->ask.path, "%s", path);
+    snprintf(q->ask.path, sizeof q->ask.path, "%s", file);
     snprintf(q->ask.string, sizeof q->ask.string, "%s", string);
     good = put(q);
     end_question(q);

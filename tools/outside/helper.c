@@ -296,7 +296,7 @@ static void answer(const struct zr_ask *ask) {
         tell_end(good, 0, NULL, 0);
         return;
     case ZR_ASK_MENTIONS:
-        tell_end(zr_library_has(ask->pid, ask->path, ask->string), 0, NULL, 0);
+        tell_end(zr_library_has(ask->path, ask->string), 0, NULL, 0);
         return;
     default:
         errno = EINVAL;

@@ -98,8 +98,8 @@ struct zr_outside_library {
 };
 /* A path as the process has it mapped; pid 0: a path of ours. False: it cannot be read. */
 bool zr_outside_library(int pid, const char *path, struct zr_outside_library *out);
-/* Whether the file has this string in it. */
-bool zr_outside_mentions(int pid, const char *path, const char *string);
+/* Whether such a file, by zr_outside_library.file, has this string in it. It is the process's `pid`, or ours: 0. */
+bool zr_outside_mentions(int pid, const char *file, const char *string);
 
 /*
  * The folder of the simulated machine that a process of ours runs on, into `out`; false: it runs on the real one, is

@@ -106,6 +106,6 @@ void zr_memory_tell_holders(enum zr_thoroughness how, const struct zeroute_list 
 
 /* --- library.c ---------------------------------------------------------------------------------------- */
 bool zr_library_look(int pid, const char *path, struct zr_outside_library *out);
-bool zr_library_has(int pid, const char *path, const char *string);
+bool zr_library_has(const char *file, const char *string);
 
 #endif

@@ -1,9 +1,9 @@
 /* zeroute run: a program under the preload, and what it did. */
 #include "base/settings.h"
 #include "common/common.h"
-#include "outside/outside.h"
 #include "run/checked.h"
 #include "stat/stat.h"
+#include "view/view.h"
 
 #include <zeroute/record.h>
 
@@ -224,33 +224,49 @@ static void eager_backing(void) {
 
 /* --- what is shown at the end ----------------------------------------------------------------- */
 
-static bool write_json(const char *path, struct zeroute_snapshot *const *s, size_t count) {
+/* `m` may be NULL: then there is no process. */
+static bool write_json(const char *path, const struct zr_view *m, const struct zr_watched *w) {
     struct zr_publish to;
     FILE *f = zr_publish_open(&to, called, path);
+    json_t *document;
 
     if (!f)
         return false;
-    json_t *document = zr_json_document(1), *processes = zr_json_array(document, "processes");
-    for (size_t i = 0; i < count; i++)
-        zr_json_process(processes, s[i]);
+    if (m) {
+        document = zr_view_json(m, (struct zr_json_parts){0});
+        zr_watched_json(document, w);
+    } else {
+        document = zr_json_document(1);
+        zr_json_array(document, "processes");
+    }
     return zr_publish_close(&to, zr_json_write(f, document, ZR_JSON_DIGITS, false));
 }
 
-static void summarise(struct zeroute_snapshot **s, size_t count, bool verbose) {
+static void summarise(const struct zr_view *m, const struct zr_watched *w, bool verbose) {
+    size_t count = m->process_count + m->ended_count, n = 0;
+    struct zr_process_view **process = calloc(count + 1, sizeof(struct zr_process_view *));
+    struct zeroute_snapshot **s = calloc(count + 1, sizeof(struct zeroute_snapshot *));
     bool colour = zr_colour(stderr);
+
+    for (size_t i = 0; process && s && i < count; i++) {
+        process[n] = i < m->process_count ? m->process[i] : m->ended[i - m->process_count];
+        s[n] = process[n]->snapshot;
+        n += s[n] != NULL;
+    }
     fflush(stdout);
-    if (count == 0) {
-        fputs("\nzeroute: no process used a Level Zero device, or could publish what it did\n", stderr);
-        return;
-    }
     fputc('\n', stderr);
-    if (count > 1) {
-        zr_overview(stderr, s, count, NULL, 0, colour);
-        fputc('\n', stderr);
-        for (size_t i = 1; i < count; i++)
-            zeroute_snapshot_add(s[0], s[i]);
+    if (n == 0) {
+        fputs("zeroute: no process used a Level Zero device, or could publish what it did\n", stderr);
+    } else {
+        struct zeroute_snapshot *sum = n > 1 ? zr_sum(s, n) : NULL;
+        struct zr_sheet page = {.snapshot = sum ? sum : s[0], .view = m, .process = process, .count = n, .watched = w};
+        if (n > 1 && (zr_overview(stderr, m, false, SIZE_MAX, colour) | zr_overview(stderr, m, true, SIZE_MAX, colour)))
+            fputc('\n', stderr);
+        zr_summary(stderr, &page, colour, verbose);
+        zeroute_snapshot_free(sum);
     }
-    zr_summary(stderr, s[0], colour, verbose);
+    free(process);
+    free(s);
 }
 
 /* What check found in the processes of the run. */
@@ -280,39 +296,50 @@ static void conclude_check(const struct options *o, const struct checked *c, int
     fprintf(stderr, "%s\n", why);
 }
 
-static bool report(const struct options *o, const char *run, bool nested, struct checked *checked) {
-    struct zr_look look;
-    size_t count = 0;
-    char why[256];
-    bool good = true;
-    zr_outside_look(&look, ZR_LOOK_SEGMENTS);
-    struct zeroute_snapshot **s = calloc(look.count + 1, sizeof(struct zeroute_snapshot *));
-    for (size_t i = 0; s && i < look.count; i++) {
-        if (!zr_run_owns(&look.process[i], run))
+static void discard(const struct zr_view *m) {
+    for (size_t i = 0; i < m->ended_count; i++)
+        zr_gc_remove(&m->ended[i]->process, false);
+}
+
+/* Adds up what check found, and prints it. */
+static void report_check(const struct options *o, const struct zr_view *m, struct checked *checked) {
+    size_t all = m->process_count + m->ended_count, count = 0;
+    struct zeroute_snapshot **s = calloc(all + 1, sizeof(struct zeroute_snapshot *));
+
+    for (size_t i = 0; s && i < all; i++) {
+        const struct zr_process_view *v = i < m->process_count ? m->process[i] : m->ended[i - m->process_count];
+        if (!v->snapshot)
             continue;
-        struct zeroute_snapshot *one = zr_outside_snapshot(&look.process[i], why, sizeof why);
-        if (one)
-            s[count++] = one;
-        else if (*why)
-            zr_complain(called, "process %d: %s", look.process[i].pid_inside, why);
-    }
-    for (size_t i = 0; i < count; i++) {
-        checked->errors += zeroute_value(s[i], "check.errors", 0);
+        s[count++] = v->snapshot;
+        checked->errors += zeroute_value(v->snapshot, "check.errors", 0);
         checked->counted = true;
     }
-    if (s && o->json)
-        good = write_json(o->json, s, count);
-    if (s && (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO))))
-        summarise(s, count, o->verbose);
     if (s && o->config.check > ZR_CHECK_NONE)
         checked->places = zr_checked_print(stderr, s, count);
-    for (size_t i = 0; s && i < look.count; i++)
-        if (o->discard && !nested && zr_run_owns(&look.process[i], run))
-            zr_gc_remove(&look.process[i], false);
-    for (size_t i = 0; i < count; i++)
-        zeroute_snapshot_free(s[i]);
     free(s);
-    zr_look_free(&look);
+}
+
+static bool report(const struct options *o, const char *run, bool nested, const struct zr_watched *w,
+                   struct checked *checked) {
+    struct zr_view *m = zr_view_new(&(struct zr_scope){
+        .run = run, .finished = true, .fields = true, .all_at_once = true, .before = &w->before});
+    bool good = true;
+
+    if (!m || !zr_view_sample(m)) {
+        zr_complain(called, "cannot look at what the processes have counted: %s", strerror(errno));
+        zr_view_free(m);
+        return false;
+    }
+    for (size_t i = 0; i < m->unread_count; i++)
+        zr_complain(called, "process %d: %s", m->unread[i].pid, m->unread[i].why);
+    if (o->json)
+        good = write_json(o->json, m, w);
+    if (o->summary > 0 || (o->summary < 0 && isatty(STDERR_FILENO)))
+        summarise(m, w, o->verbose);
+    report_check(o, m, checked);
+    if (o->discard && !nested)
+        discard(m);
+    zr_view_free(m);
     return good;
 }
 
@@ -365,7 +392,7 @@ static bool prepare(const struct options *o, bool nested, char *root, size_t siz
 static int not_executed(const struct options *o, int error) {
     zr_complain(called, "cannot execute %s: %s", o->program[0], error == ENOENT ? "not found" : strerror(error));
     if (o->json)
-        write_json(o->json, NULL, 0); /* a reader finds an empty list, not an empty file */
+        write_json(o->json, NULL, NULL); /* a reader finds an empty list, not an empty file */
     return error == ENOENT || error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
 }
 
@@ -376,17 +403,22 @@ static int run_program(const struct options *o, int *status) {
     struct zr_program program = {.argv = o->program};
     int code = ZR_EXIT_OWN, error;
     struct checked checked = {0};
+    struct zr_watched watched;
     if (!prepare(o, nested, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
-    error = zr_spawn_and_wait(&program);
+    zr_watched_begin(&watched, run);
+    error = zr_spawn(&program);
+    if (!error)
+        zr_watched_wait(&watched, &program);
     *status = program.status;
     if (error)
         code = not_executed(o, error);
-    else if (report(o, run, nested, &checked) || *status != 0)
+    else if (report(o, run, nested, &watched, &checked) || *status != 0)
         code = o->fail_on_error && checked.errors && WIFEXITED(*status) ? ZR_EXIT_FOUND : -1;
     if (!error && o->config.check > ZR_CHECK_NONE)
         conclude_check(o, &checked, code);
+    zr_watched_end(&watched);
     zr_simulate_end(root);
     zr_gc_old();
     return code;

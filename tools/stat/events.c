@@ -138,7 +138,8 @@ static void cache(FILE *out, const struct zeroute_snapshot *s) {
                 zr_text_count(a, hits), zr_text_count(b, misses), 100.0 * (double)hits / (double)(hits + misses));
 }
 
-void zr_summary_events(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose) {
+void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool verbose) {
+    const struct zeroute_snapshot *s = page->snapshot;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
     fputc('\n', out);
     failures(out, s, colour);
@@ -149,7 +150,7 @@ void zr_summary_events(FILE *out, const struct zeroute_snapshot *s, bool colour,
     if (taken + opened)
         zr_line(out, "IPC", "%s handle%s taken, %s opened", zr_text_count(a, taken), taken == 1 ? "" : "s",
                 zr_text_count(b, opened));
-    zr_summary_host(out, s, verbose);
+    zr_summary_account(out, page, verbose);
     if (value(s, "guard.stubs"))
         zr_line(out, "guard", "%s functions missing from the loader were answered, called %s times",
                 zr_text_count(a, value(s, "guard.stubs")), zr_text_count(b, value(s, "guard.calls")));

@@ -1,7 +1,6 @@
 /* zeroute stat: what processes have counted, one by one and as a job. */
 #include "outside/outside.h"
 #include "stat/stat.h"
-#include "watch/watch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,12 +16,6 @@ struct options {
     bool json, all, fields, prometheus, finished, verbose;
     double watch; /* seconds, 0: once */
     int pid;
-};
-
-struct processes {
-    struct zr_look look;
-    struct zeroute_snapshot **snapshot;
-    size_t count;
 };
 
 static const struct zr_option option_table[] = {
@@ -53,121 +46,6 @@ static const struct zr_command command = {
                 "zeroute stat --json | jq '.processes[].fields[\"left.bytes\"]'",
 };
 
-static void collect(struct processes *p) {
-    char why[256];
-    *p = (struct processes){0};
-    zr_outside_look(&p->look, ZR_LOOK_SEGMENTS);
-    p->snapshot = calloc(p->look.count + 1, sizeof(struct zeroute_snapshot *));
-    for (size_t i = 0; p->snapshot && i < p->look.count; i++) {
-        struct zeroute_process *one = &p->look.process[i];
-        struct zeroute_snapshot *s = zr_outside_snapshot(one, why, sizeof why);
-        if (s) {
-            p->snapshot[p->count++] = s;
-        } else if (one->readable && *why) {
-            one->readable = false;
-            snprintf(one->why, sizeof one->why, "%.127s", why);
-        }
-    }
-}
-
-static void discard(struct processes *p) {
-    for (size_t i = 0; i < p->count; i++)
-        zeroute_snapshot_free(p->snapshot[i]);
-    free(p->snapshot);
-    zr_look_free(&p->look);
-}
-
-/* The job of a process: its launcher's, or else its `zeroute run`. NULL when it belongs to none. */
-static const char *job_of(const struct zeroute_snapshot *s) {
-    if (*s->process.job_id)
-        return s->process.job_id;
-    return *s->process.run_id ? s->process.run_id : NULL;
-}
-
-struct job {
-    const char *name;
-    unsigned uid; /* nobody adds to the job of another */
-    const struct processes *p;
-    struct zeroute_snapshot *sum;
-    size_t ended; /* of its processes */
-};
-
-static bool belongs(size_t i, const struct job *job) {
-    const struct zeroute_snapshot *s = job->p->snapshot[i];
-    const char *its = job_of(s);
-    return its && strcmp(its, job->name) == 0 && s->process.uid == job->uid;
-}
-
-static bool is_current(const char *field) {
-    size_t n = strlen(field);
-    return n > 8 && strcmp(field + n - 8, ".current") == 0;
-}
-
-/* While a rank runs, those that have ended hold nothing: their last figures are no part of now. */
-static struct zeroute_snapshot *share_of(const struct zeroute_snapshot *s, bool job_runs) {
-    char why[256];
-    struct zeroute_snapshot *own = zr_outside_snapshot(&s->process, why, sizeof why);
-    for (size_t i = 0; own && job_runs && s->process.state == ZEROUTE_FINISHED && i < own->field_count; i++)
-        if (is_current(own->field[i].name))
-            own->field[i].value = 0;
-    return own;
-}
-
-static void add_up(struct job *j) {
-    size_t members = 0;
-    for (size_t i = 0; i < j->p->count; i++)
-        if (belongs(i, j)) {
-            members++;
-            j->ended += j->p->snapshot[i]->process.state == ZEROUTE_FINISHED;
-        }
-    for (size_t i = 0; members > 1 && i < j->p->count; i++) {
-        if (!belongs(i, j))
-            continue;
-        struct zeroute_snapshot *one = share_of(j->p->snapshot[i], j->ended < members);
-        if (!one)
-            continue;
-        if (!j->sum) {
-            j->sum = one;
-            continue;
-        }
-        zeroute_snapshot_add(j->sum, one);
-        zeroute_snapshot_free(one);
-    }
-}
-
-/* Adds up every job of two or more processes; calls `show` with the sum and its members. */
-static void for_each_job(FILE *out, const struct processes *p, void (*show)(FILE *out, struct job *job, void *data),
-                         void *data) {
-    for (size_t i = 0; i < p->count; i++) {
-        struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
-        bool first = j.name != NULL;
-        for (size_t o = 0; first && o < i; o++)
-            first = !belongs(o, &j);
-        if (!first)
-            continue;
-        add_up(&j);
-        if (j.sum)
-            show(out, &j, data);
-        zeroute_snapshot_free(j.sum);
-    }
-}
-
-static void job_json(FILE *out, struct job *job, void *data) {
-    json_t *item = zr_json_object(data, NULL);
-    (void)out;
-    zr_json_text(item, "job", job->name);
-    json_t *pids = zr_json_array(item, "pids");
-    for (size_t i = 0; i < job->p->count; i++)
-        if (belongs(i, job))
-            zr_json_count(pids, NULL, (uint64_t)job->p->snapshot[i]->process.pid);
-    zr_json_fields(item, job->sum);
-}
-
-static void job_page(FILE *out, struct job *job, void *data) {
-    fprintf(out, "\njob %s: ", zr_shown(job->name));
-    zr_summary(out, job->sum, *(bool *)data, false);
-}
-
 static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colour) {
     struct zr_table *t = zr_table_new("field", ">value", "unit", "~help", (char *)NULL);
     for (size_t i = 0; i < s->field_count; i++) {
@@ -184,47 +62,95 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
     zr_table_print(t, out, colour);
 }
 
-static void print_unreadable(const struct processes *p, FILE *out) {
-    size_t count = 0;
-    for (size_t i = 0; i < p->look.count; i++) {
-        const struct zeroute_process *one = &p->look.process[i];
-        char text[640];
-        if (one->readable || ++count > UNREADABLE_SHOWN)
-            continue;
-        if (one->pid_inside)
-            snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", one->pid_inside, one->uid, one->path,
-                     one->why);
-        else
-            snprintf(text, sizeof text, "processes of user %u, %s: %s", one->uid, one->path, one->why);
-        zr_text_wrap(out, 2, 80, text);
-    }
-    if (count > UNREADABLE_SHOWN)
-        fprintf(out, "and %zu more that are not readable: zeroute stat --json has them all\n",
-                count - UNREADABLE_SHOWN);
+/* --- pages ------------------------------------------------------------------------------------------------- */
+
+static void show_process(FILE *out, const struct zr_view *m, struct zr_process_view *v, const struct options *o,
+                         bool colour) {
+    struct zr_sheet page = {.snapshot = v->snapshot, .view = m, .process = &v, .count = 1};
+
+    if (v->snapshot)
+        zr_summary(out, &page, colour, o->verbose);
 }
 
-static void print_json(FILE *out, const struct processes *p, bool with_jobs) {
-    json_t *document = zr_json_document(1);
-    json_t *processes = zr_json_array(document, "processes");
-    for (size_t i = 0; i < p->count; i++)
-        zr_json_process(processes, p->snapshot[i]);
-    if (with_jobs) {
-        json_t *jobs = zr_json_array(document, "jobs");
-        for_each_job(out, p, job_json, jobs);
-        json_t *not_readable = zr_json_array(document, "not_readable");
-        for (size_t i = 0; i < p->look.count; i++) {
-            const struct zeroute_process *one = &p->look.process[i];
-            if (one->readable)
-                continue;
-            json_t *item = zr_json_object(not_readable, NULL);
-            zr_json_count(item, "pid", (uint64_t)one->pid_inside);
-            zr_json_count(item, "uid", one->uid);
-            zr_json_text(item, "path", one->path);
-            zr_json_text(item, "why", one->why);
-        }
+static void show_job(FILE *out, const struct zr_view *m, const struct zr_job_view *job, bool colour) {
+    struct zeroute_snapshot **s = calloc(job->count, sizeof(struct zeroute_snapshot *));
+    struct zr_sheet page = {.view = m, .process = job->process, .count = job->count};
+    size_t count = 0;
+
+    for (size_t i = 0; s && i < job->count; i++)
+        if (job->process[i]->snapshot)
+            s[count++] = job->process[i]->snapshot;
+    struct zeroute_snapshot *sum = s ? zr_sum(s, count) : NULL;
+    page.snapshot = sum;
+    if (sum) {
+        fprintf(out, "\njob %s: ", zr_shown(job->name));
+        zr_summary(out, &page, colour, false);
     }
-    zr_json_write(out, document, ZR_JSON_DIGITS, false);
+    zeroute_snapshot_free(sum);
+    free(s);
 }
+
+static void show_pages(FILE *out, const struct zr_view *m, const struct options *o, bool colour) {
+    size_t count;
+    struct zr_job_view *job = zr_jobs(m, &count);
+
+    for (size_t i = 0; i < m->process_count + m->ended_count; i++) {
+        if (i)
+            fputc('\n', out);
+        show_process(out, m, i < m->process_count ? m->process[i] : m->ended[i - m->process_count], o, colour);
+    }
+    for (size_t i = 0; i < count; i++)
+        if (*job[i].name && job[i].count > 1)
+            show_job(out, m, &job[i], colour);
+    zr_jobs_free(job);
+}
+
+static void show_fields(FILE *out, const struct zr_view *m, bool colour) {
+    size_t all = m->process_count + m->ended_count;
+
+    for (size_t i = 0; i < all; i++) {
+        const struct zr_process_view *v = i < m->process_count ? m->process[i] : m->ended[i - m->process_count];
+        if (!v->snapshot)
+            continue;
+        if (all > 1)
+            fprintf(out, "%s%d  %s\n", i ? "\n" : "", v->process.pid_inside, zr_shown(v->process.command));
+        print_fields(out, v->snapshot, colour);
+    }
+}
+
+/* --- tables ------------------------------------------------------------------------------------------------ */
+
+static void show_unreadable(FILE *out, const struct zr_view *m) {
+    for (size_t i = 0; i < m->unread_count && i < UNREADABLE_SHOWN; i++) {
+        const struct zr_unread *u = &m->unread[i];
+        char text[640];
+        snprintf(text, sizeof text, "not readable: %d (user %u), %s: %s", u->pid, u->uid, u->path, u->why);
+        zr_text_wrap(out, 2, 80, text);
+    }
+    if (m->unread_count > UNREADABLE_SHOWN)
+        fprintf(out, "and %zu more that are not readable: zeroute stat --json has them all\n",
+                m->unread_count - UNREADABLE_SHOWN);
+}
+
+/* The running ones; the finished ones, FINISHED_SHOWN at most, if they are wanted. */
+static void show_tables(FILE *out, const struct zr_view *m, const struct options *o, bool colour) {
+    size_t live = zr_overview(out, m, false, SIZE_MAX, colour);
+
+    if (!live && !m->finished && !m->unread_count) {
+        fputs("no process has used a device under zeroute in the last ten minutes\n", out);
+    } else if (o->finished && m->finished) {
+        fprintf(out, "%sfinished:\n", live ? "\n" : "");
+        zr_overview(out, m, true, FINISHED_SHOWN, colour);
+        if (m->ended_count > FINISHED_SHOWN)
+            fprintf(out, "and %zu more that are finished: zeroute stat --json has them all\n",
+                    m->ended_count - FINISHED_SHOWN);
+    } else if (m->finished) {
+        fprintf(out, "%s%zu finished in the last ten minutes: zeroute stat --finished\n",
+                live ? "" : "no process is running; ", m->finished);
+    }
+}
+
+/* --- one process ----------------------------------------------------------------------------------------------- */
 
 /* Whether the process belongs to the user. */
 static bool has_user(int pid, unsigned uid) {
@@ -233,186 +159,54 @@ static bool has_user(int pid, unsigned uid) {
     return zr_outside_user(pid, &its) && its == uid;
 }
 
-/*
- * Leaves only the process that was named: by its pid here, else by its pid in its container;
- * the newest.
- */
-static int choose(struct processes *p, int pid) {
-    struct zeroute_snapshot *best = NULL;
-    for (int inside = 0; !best && inside < 2; inside++)
-        for (size_t i = 0; i < p->count; i++) {
-            const struct zeroute_process *one = &p->snapshot[i]->process;
-            bool match = (inside ? one->pid_inside : one->pid) == pid;
-            if (match && (!best || one->state == ZEROUTE_LIVE || best->process.state != ZEROUTE_LIVE))
-                best = p->snapshot[i];
-        }
-    if (!best) {
-        for (size_t i = 0; i < p->look.count; i++) {
-            const struct zeroute_process *one = &p->look.process[i];
-            bool of_its_user = !one->pid_inside && has_user(pid, one->uid);
+/* Why there is nothing to show of this process. */
+static int complain_of(const struct zr_view *m, int pid) {
+    for (size_t i = 0; i < m->unread_count; i++) {
+        const struct zr_unread *u = &m->unread[i];
+        bool of_its_user = !u->pid && has_user(pid, u->uid);
 
-            if (one->readable || (one->pid_inside != pid && !of_its_user))
-                continue;
-            zr_complain("stat", "process %d (user %u): %s", pid, one->uid, one->why);
-            return ZR_EXIT_ERROR;
-        }
-        zr_complain("stat",
-                    "no statistics of process %d: expected one that was started under zeroute and has "
-                    "used a device",
-                    pid);
+        if (u->pid != pid && !of_its_user)
+            continue;
+        zr_complain("stat", "process %d (user %u): %s", pid, u->uid, u->why);
         return ZR_EXIT_ERROR;
     }
-    for (size_t i = 0; i < p->count; i++)
-        if (p->snapshot[i] != best)
-            zeroute_snapshot_free(p->snapshot[i]);
-    p->snapshot[0] = best;
-    p->count = 1;
-    return 0;
-}
-
-/* The living first, then the finished, the newest of each first. */
-static int by_life(const void *a, const void *b) {
-    const struct zeroute_snapshot *p = *(struct zeroute_snapshot *const *)a;
-    const struct zeroute_snapshot *q = *(struct zeroute_snapshot *const *)b;
-    bool p_ended = p->process.state == ZEROUTE_FINISHED;
-    bool q_ended = q->process.state == ZEROUTE_FINISHED;
-    if (p_ended != q_ended)
-        return p_ended ? 1 : -1;
-    return (p->process.created_ns < q->process.created_ns) - (p->process.created_ns > q->process.created_ns);
-}
-
-/* Those of a job stand together, behind the first of it. */
-static void group(struct processes *p) {
-    for (size_t i = 0; i < p->count; i++) {
-        struct job j = {.name = job_of(p->snapshot[i]), .uid = p->snapshot[i]->process.uid, .p = p};
-        for (size_t to = i + 1, from = i + 1; j.name && from < p->count; from++) {
-            if (!belongs(from, &j))
-                continue;
-            struct zeroute_snapshot *moved = p->snapshot[from];
-            memmove(&p->snapshot[to + 1], &p->snapshot[to], (from - to) * sizeof(struct zeroute_snapshot *));
-            p->snapshot[to++] = moved;
-            i = to - 1;
-        }
-    }
-}
-
-struct sums {
-    struct zeroute_snapshot *const *shown;
-    size_t shown_count, count;
-    struct zr_overview_sum *at;
-    char (*name)[160];
-};
-
-/* Takes the sum over, to be shown behind the last process of the job that is in the table. */
-static void take_sum(FILE *out, struct job *job, void *data) {
-    struct sums *sums = data;
-    size_t behind = SIZE_MAX;
-    (void)out;
-    for (size_t i = 0; i < sums->shown_count; i++) {
-        const char *its = job_of(sums->shown[i]);
-        if (its && strcmp(its, job->name) == 0 && sums->shown[i]->process.uid == job->uid)
-            behind = i;
-    }
-    if (behind == SIZE_MAX)
-        return;
-    char *name = sums->name[sums->count];
-    snprintf(name, sizeof *sums->name, "%.96s", job->name);
-    if (job->ended && job->ended < job->sum->processes)
-        snprintf(name + strlen(name), sizeof *sums->name - strlen(name), " (%zu finished)", job->ended);
-    sums->at[sums->count++] = (struct zr_overview_sum){behind, name, job->sum};
-    job->sum = NULL;
-}
-
-static void print_table(FILE *out, bool colour, struct processes *all, struct zeroute_snapshot **shown, size_t count) {
-    struct sums sums = {.shown = shown, .shown_count = count};
-    sums.at = calloc(all->count + 1, sizeof *sums.at);
-    sums.name = calloc(all->count + 1, sizeof *sums.name);
-    if (sums.at && sums.name)
-        for_each_job(out, all, take_sum, &sums);
-    zr_overview(out, shown, count, sums.at, sums.count, colour);
-    for (size_t i = 0; i < sums.count; i++)
-        zeroute_snapshot_free((struct zeroute_snapshot *)(uintptr_t)sums.at[i].sum);
-    free(sums.at);
-    free(sums.name);
-}
-
-/* The running ones; the finished ones, FINISHED_SHOWN at most, if they are wanted. */
-static void print_tables(FILE *out, bool colour, struct processes *p, const struct options *o) {
-    size_t live = 0;
-    if (p->count)
-        qsort(p->snapshot, p->count, sizeof(struct zeroute_snapshot *), by_life);
-    while (live < p->count && p->snapshot[live]->process.state != ZEROUTE_FINISHED)
-        live++;
-    struct processes running = {.snapshot = p->snapshot, .count = live};
-    struct processes ended = {.snapshot = p->snapshot + live, .count = p->count - live};
-    group(&running);
-    group(&ended);
-    if (live)
-        print_table(out, colour, p, running.snapshot, live);
-    if (!ended.count)
-        return;
-    if (!o->finished) {
-        fprintf(out, "%s%zu finished in the last ten minutes: zeroute stat --finished\n",
-                live ? "" : "no process is running; ", ended.count);
-        return;
-    }
-    size_t shown = ended.count > FINISHED_SHOWN ? FINISHED_SHOWN : ended.count;
-    fprintf(out, "%sfinished:\n", live ? "\n" : "");
-    print_table(out, colour, p, ended.snapshot, shown);
-    if (shown < ended.count)
-        fprintf(out, "and %zu more that are finished: zeroute stat --json has them all\n", ended.count - shown);
-}
-
-/* As `zeroute serve` has them; a single process has labels of its own. */
-static int print_metrics(FILE *out, int pid) {
-    struct zr_model *m = zr_model_new(
-        &(struct zr_model_options){.metrics = true, .all_at_once = true, .pid = pid, .per_process = pid != 0});
-    bool good = m && zr_model_sample(m);
-    if (good)
-        zr_exposition(out, m);
-    zr_model_free(m);
-    return good ? ZR_EXIT_DONE : ZR_EXIT_ERROR;
+    zr_complain("stat",
+                "no statistics of process %d: expected one that was started under zeroute and has used a device", pid);
+    return ZR_EXIT_ERROR;
 }
 
 static int show(FILE *out, bool colour, const struct options *o) {
-    struct processes p = {0};
-    int code = 0;
-    if (!o->prometheus || o->pid)
-        collect(&p);
-    if (o->pid)
-        code = choose(&p, o->pid);
-    if (code) {
-        discard(&p);
-        return code;
-    }
-    if (o->json) {
-        print_json(out, &p, !o->pid);
+    bool fields = o->json || o->fields || o->all || o->pid;
+    struct zr_scope scope = {.pid = o->pid,
+                             .finished = fields || o->finished,
+                             .jobs = true,
+                             .fields = fields,
+                             .metrics = o->prometheus,
+                             .per_process = o->prometheus && o->pid,
+                             .all_at_once = true};
+    struct zr_view *m = zr_view_new(&scope);
+    int code = ZR_EXIT_DONE;
+
+    if (!m || !zr_view_sample(m)) {
+        zr_complain("stat", "cannot look at the processes: %s", strerror(errno));
+        code = ZR_EXIT_ERROR;
+    } else if (o->pid && !zr_view_keep(m, o->pid)) {
+        code = complain_of(m, o->pid);
+    } else if (o->json) {
+        zr_json_write(out, zr_view_json(m, (struct zr_json_parts){.machine = true, .jobs = !o->pid}), ZR_JSON_DIGITS,
+                      false);
     } else if (o->prometheus) {
-        code = print_metrics(out, o->pid);
+        zr_exposition(out, m);
     } else if (o->fields) {
-        for (size_t i = 0; i < p.count; i++) {
-            if (p.count > 1)
-                fprintf(out, "%s%d  %s\n", i ? "\n" : "", p.snapshot[i]->process.pid_inside,
-                        zr_shown(p.snapshot[i]->process.command));
-            print_fields(out, p.snapshot[i], colour);
-        }
+        show_fields(out, m, colour);
     } else if (o->pid || o->all) {
-        for (size_t i = 0; i < p.count; i++) {
-            if (i)
-                fputc('\n', out);
-            zr_summary(out, p.snapshot[i], colour, o->verbose);
-        }
-        if (!o->pid)
-            for_each_job(out, &p, job_page, &colour);
-    } else if (p.count) {
-        print_tables(out, colour, &p, o);
+        show_pages(out, m, o, colour);
+    } else {
+        show_tables(out, m, o, colour);
     }
-    if (!o->pid && !o->json && !o->prometheus) {
-        if (!p.count && !p.look.count)
-            fputs("no process has used a device under zeroute in the last ten minutes\n", out);
-        print_unreadable(&p, out);
-    }
-    discard(&p);
+    if (!code && !o->pid && !o->json && !o->prometheus)
+        show_unreadable(out, m);
+    zr_view_free(m);
     return code;
 }
 

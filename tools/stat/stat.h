@@ -3,34 +3,34 @@
 #define ZEROUTE_TOOLS_STAT_H
 
 #include "common/common.h"
+#include "view/view.h"
 
-/* --- process_json.c --------------------------------------------------------------------------- */
-/* "fields":{...},"fingerprint":{...} of a process. */
-void zr_json_fields(json_t *object, const struct zeroute_snapshot *s);
-/* Appends a process as an object: pid, command, state, fields, fingerprint. */
-void zr_json_process(json_t *array, const struct zeroute_snapshot *s);
-
-/* --- summary.c: a process on one page, at most ZR_COLUMNS wide -------------------------------- */
+/* --- summary.c: a process, or several as one, on one page, at most ZR_COLUMNS wide ------------------- */
 #define ZR_COLUMNS 80
+struct zr_sheet {
+    const struct zeroute_snapshot *snapshot; /* of the process, or the sum (zr_sum) */
+    const struct zr_view *view;
+    struct zr_process_view *const *process; /* of the view: those that the page is about */
+    size_t count;
+    const struct zr_watched *watched; /* how it was while it ran; NULL: nobody watched */
+};
 /* Memory, then what happened, then the busiest entry points; verbose: every row and column. */
-void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose);
+void zr_summary(FILE *out, const struct zr_sheet *page, bool colour, bool verbose);
 /* A label and a text behind it, which is made harmless and wrapped. */
 void zr_line(FILE *out, const char *label, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* --- its parts, each in a file of its name ------------------------------------------------------ */
-void zr_summary_events(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose);
+void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool verbose);
 void zr_summary_entries(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose);
+/* What the cards hold and what it is, host memory behind it, the mirror. */
+void zr_summary_account(FILE *out, const struct zr_sheet *page, bool verbose);
 
 /* --- overview.c ------------------------------------------------------------------------------- */
-/* The sum of a job, to be shown behind the process of this index. */
-struct zr_overview_sum {
-    size_t behind;
-    const char *name;
-    const struct zeroute_snapshot *sum;
-};
-/* One line for each process, in the order given. */
-void zr_overview(FILE *out, struct zeroute_snapshot *const *s, size_t count, const struct zr_overview_sum *sums,
-                 size_t sum_count, bool colour);
+/*
+ * One line for each process, those of a job together with a line of sums behind them: those that run, or `most` of
+ * those that have ended. Returns how many processes there were.
+ */
+size_t zr_overview(FILE *out, const struct zr_view *m, bool finished, size_t most, bool colour);
 
 /* --- compact.c -------------------------------------------------------------------------------- */
 struct stat;
@@ -39,13 +39,6 @@ struct stat;
  * without the fields that are zero; its time stamp stays. Returns false, and leaves it, if that cannot be.
  */
 bool zr_segment_compact(int directory, const char *name, int fd, const struct stat *st);
-
-/* --- host_summary.c: host memory behind device memory; of a live process as seen from outside -- */
-void zr_summary_host(FILE *out, const struct zeroute_snapshot *s, bool verbose);
-void zr_json_host(json_t *object, const struct zeroute_snapshot *s);
-
-/* --- account.c: what the cards hold for a process, and what it is ------------------------------ */
-void zr_summary_account(FILE *out, const struct zeroute_snapshot *s);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 /* Removes what has been finished for ten minutes, counted from when a command first saw it finished. */

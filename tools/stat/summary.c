@@ -138,10 +138,12 @@ static void head(FILE *out, const struct zeroute_snapshot *s, bool colour) {
         zr_line(out, "hooks", "%s", hooks->text);
 }
 
-void zr_summary(FILE *out, const struct zeroute_snapshot *s, bool colour, bool verbose) {
+void zr_summary(FILE *out, const struct zr_sheet *page, bool colour, bool verbose) {
+    const struct zeroute_snapshot *s = page->snapshot;
+
     head(out, s, colour);
     fputc('\n', out);
     memory(out, s, colour, verbose);
-    zr_summary_events(out, s, colour, verbose);
+    zr_summary_events(out, page, colour, verbose);
     zr_summary_entries(out, s, colour, verbose);
 }

@@ -33,13 +33,14 @@ static void graph(struct zr_lines *l, const struct zr_process_view *p, const str
     zr_lines_add(l, ZR_STYLE_DIM, "       device memory in use, the last %.0f s", (h->count - first) * each);
 }
 
-static void summary(struct zr_lines *l, const struct zr_process_view *p) {
+static void summary(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m) {
     char why[256], *text = NULL;
     size_t size = 0;
     struct zeroute_snapshot *s = zr_outside_snapshot(&p->process, why, sizeof why);
+    struct zr_sheet page = {.snapshot = s, .view = m, .process = &p, .count = 1};
     FILE *f = s ? open_memstream(&text, &size) : NULL;
     if (f) {
-        zr_summary(f, s, false, true);
+        zr_summary(f, &page, false, true);
         fclose(f);
         zr_lines_split(l, ZR_STYLE_PLAIN, text, 0);
     } else {
@@ -63,8 +64,8 @@ static void findings(struct zr_lines *l, const struct zr_process_view *p, size_t
     free(text);
 }
 
-void zr_draw_detail(struct zr_lines *l, const struct zr_process_view *p, const struct zr_top_view *v,
-                    double seconds_each) {
+void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m,
+                    const struct zr_top_view *v, double seconds_each) {
     const struct zr_identity *id = &p->id;
     int pid = p->process.pid ? p->process.pid : p->process.pid_inside;
     zr_lines_add(l, ZR_STYLE_TITLE, "%d  %s", pid, zr_shown(p->process.command));
@@ -78,7 +79,7 @@ void zr_draw_detail(struct zr_lines *l, const struct zr_process_view *p, const s
         zr_lines_add(l, ZR_STYLE_ALERT, "%llu setting%s changed by zeroute ctl while it ran",
                      (unsigned long long)p->changes, p->changes == 1 ? " was" : "s were");
     zr_lines_add(l, ZR_STYLE_PLAIN, "%s", "");
-    summary(l, p);
+    summary(l, p, m);
     if (p->process.pid)
         findings(l, p, v->width);
 }

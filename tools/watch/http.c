@@ -59,7 +59,7 @@ static struct MHD_Response *json_response(json_t *document) {
     return r;
 }
 
-static struct MHD_Response *metrics_response(const struct zr_model *m) {
+static struct MHD_Response *metrics_response(const struct zr_view *m) {
     char *text = NULL;
     size_t size = 0;
     struct MHD_Response *r = NULL;
@@ -103,7 +103,7 @@ static enum MHD_Result send_page(struct zr_serve *s, struct MHD_Connection *c, e
         return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
     if (!s->page[which])
         s->page[which] =
-            which == ZR_PAGE_METRICS ? metrics_response(s->model) : json_response(zr_watch_document(s->model, true));
+            which == ZR_PAGE_METRICS ? metrics_response(s->model) : json_response(zr_view_json(s->model, (struct zr_json_parts){.histories = true, .machine = true, .jobs = true}));
     return s->page[which] ? MHD_queue_response(c, MHD_HTTP_OK, s->page[which]) : MHD_NO;
 }
 
@@ -119,7 +119,7 @@ static enum MHD_Result send_process(struct zr_serve *s, struct MHD_Connection *c
     char *end;
     unsigned long pid = strtoul(number, &end, 10);
     json_t *document =
-        *number >= '1' && *number <= '9' && !*end && pid <= 4194304 ? zr_watch_process(s->model, (int)pid) : NULL;
+        *number >= '1' && *number <= '9' && !*end && pid <= 4194304 ? zr_view_json_of(s->model, (int)pid) : NULL;
     if (!document)
         return say(c, MHD_HTTP_NOT_FOUND, "no running process of that number is under zeroute\n");
     return send_and_drop(c, MHD_HTTP_OK, json_response(document));

@@ -64,7 +64,7 @@ bool zr_serve_sample(struct zr_serve *s, uint64_t at_least_ns) {
     if (s->sampled_ns && now - s->sampled_ns < at_least_ns)
         return true;
     zr_http_drop_pages(s);
-    bool good = zr_model_sample(s->model);
+    bool good = zr_view_sample(s->model);
     s->sampled_ns = zr_serve_clock();
     return good;
 }
@@ -170,7 +170,7 @@ int zr_cmd_serve(int argc, char **argv) {
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     s.interval_ns = (uint64_t)(o.interval < 3600 ? o.interval * 1e9 : 3600e9);
-    s.model = zr_model_new(&(struct zr_model_options){.history_ns = HISTORY_NS * (uint64_t)HISTORY_OF_SECONDS,
+    s.model = zr_view_new(&(struct zr_scope){.history_ns = HISTORY_NS * (uint64_t)HISTORY_OF_SECONDS,
                                                       .metrics = true,
                                                       .per_process = o.per_process,
                                                       .all_at_once = o.once});
@@ -181,7 +181,7 @@ int zr_cmd_serve(int argc, char **argv) {
         code = loop(&s, &o);
     }
     zr_http_stop(&s);
-    zr_model_free(s.model);
+    zr_view_free(s.model);
     free(s.token);
     return code;
 }

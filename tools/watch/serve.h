@@ -2,7 +2,7 @@
 #ifndef ZEROUTE_TOOLS_WATCH_SERVE_H
 #define ZEROUTE_TOOLS_WATCH_SERVE_H
 
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <netinet/in.h>
 
@@ -13,7 +13,7 @@ struct MHD_Response;
 enum zr_page { ZR_PAGE_METRICS, ZR_PAGE_MACHINE, ZR_PAGES };
 
 struct zr_serve {
-    struct zr_model *model;
+    struct zr_view *model;
     uint64_t interval_ns, sampled_ns; /* CLOCK_MONOTONIC */
     char *token;                      /* NULL: none is asked for */
     bool anybody;                     /* --allow-unauthenticated */

@@ -27,7 +27,7 @@ struct options {
 };
 
 struct top {
-    struct zr_model *model;
+    struct zr_view *model;
     struct zr_top_view view;
     enum page page;
     size_t selected, first;         /* line of the table; the first one on the screen, of the table or of a page */
@@ -134,9 +134,9 @@ static void print_once(const struct top *t) {
 
 static int print_json(struct top *t, const struct options *o) {
     do {
-        if (o->interval_given && !zr_model_sample(t->model))
+        if (o->interval_given && !zr_view_sample(t->model))
             return ZR_EXIT_ERROR;
-        if (!zr_json_write(stdout, zr_watch_document(t->model, false), ZR_JSON_DIGITS, o->interval_given) ||
+        if (!zr_json_write(stdout, zr_view_json(t->model, (struct zr_json_parts){.machine = true, .jobs = true}), ZR_JSON_DIGITS, o->interval_given) ||
             fflush(stdout))
             return ZR_EXIT_ERROR;
         if (o->interval_given)
@@ -289,7 +289,7 @@ static void draw_table(struct top *t) {
     zr_jobs_free(jobs);
 }
 
-static const struct zr_process_view *find(const struct zr_model *m, const struct zeroute_process *p) {
+static struct zr_process_view *find(const struct zr_view *m, const struct zeroute_process *p) {
     for (size_t i = 0; i < m->process_count; i++)
         if (m->process[i]->process.nonce == p->nonce && m->process[i]->process.inode == p->inode)
             return m->process[i];
@@ -298,11 +298,11 @@ static const struct zr_process_view *find(const struct zr_model *m, const struct
 
 /* Doctor reads the libraries of the process: not with every key. */
 static void draw_page(struct top *t) {
-    const struct zr_process_view *p = t->page == PAGE_DETAIL ? find(t->model, &t->process) : NULL;
+    struct zr_process_view *p = t->page == PAGE_DETAIL ? find(t->model, &t->process) : NULL;
     if (t->page == PAGE_HELP || (p && now_ns() - t->detail_ns > DETAIL_EVERY_NS)) {
         zr_lines_free(&t->detail);
         if (p)
-            zr_draw_detail(&t->detail, p, &t->view, (double)t->interval_ns / 1e9);
+            zr_draw_detail(&t->detail, p, t->model, &t->view, (double)t->interval_ns / 1e9);
         else
             zr_draw_help(&t->detail);
         t->detail_ns = now_ns();
@@ -520,7 +520,7 @@ static void watch(struct top *t) {
     while (go_on && !interrupted) {
         uint64_t now = now_ns();
         if (now - t->sampled_ns >= t->interval_ns) {
-            if (!zr_model_sample(t->model))
+            if (!zr_view_sample(t->model))
                 return;
             t->sampled_ns = now;
         }
@@ -550,7 +550,7 @@ static bool begin_with(struct top *t, int pid) {
 }
 
 static int run(struct top *t, const struct options *o) {
-    if (!zr_model_sample(t->model))
+    if (!zr_view_sample(t->model))
         return ZR_EXIT_ERROR;
     t->sampled_ns = now_ns();
     if (o->json)
@@ -595,12 +595,12 @@ int zr_cmd_top(int argc, char **argv) {
                                    .up = o.column < 2};
     if (o.filter)
         snprintf(t->view.filter, sizeof t->view.filter, "%s", o.filter);
-    t->model = zr_model_new(&(struct zr_model_options){.history_ns = t->interval_ns,
+    t->model = zr_view_new(&(struct zr_scope){.history_ns = t->interval_ns,
                                                        .all_at_once = o.once || (o.json && !o.interval_given)});
     if (t->model)
         code = run(t, &o);
     zr_lines_free(&t->detail);
-    zr_model_free(t->model);
+    zr_view_free(t->model);
     free(t);
     return code;
 }

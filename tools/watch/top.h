@@ -2,7 +2,7 @@
 #ifndef ZEROUTE_TOOLS_WATCH_TOP_H
 #define ZEROUTE_TOOLS_WATCH_TOP_H
 
-#include "watch/watch.h"
+#include "view/view.h"
 
 /* --- draw.c: the model as lines of text, for a screen or for a pipe ----------------------------------------------- */
 enum zr_style {
@@ -62,7 +62,7 @@ const char *zr_column_name(unsigned column);
 unsigned zr_column_find(const char *name);
 
 /* Title, host memory and cards. */
-void zr_draw_machine(struct zr_lines *l, const struct zr_model *m, const struct zr_top_view *v);
+void zr_draw_machine(struct zr_lines *l, const struct zr_view *m, const struct zr_top_view *v);
 /* The head of the table. */
 void zr_draw_head(struct zr_lines *l, const struct zr_top_view *v);
 void zr_draw_row(struct zr_lines *l, const struct zr_top_view *v, const struct zr_row *r);
@@ -72,8 +72,8 @@ void zr_sparkline(char *out, size_t size, const struct zr_history *h, size_t wid
 const char *zr_short_bytes(char *out, uint64_t bytes);
 
 /* --- detail.c ----------------------------------------------------------------------------------------------------- */
-void zr_draw_detail(struct zr_lines *l, const struct zr_process_view *p, const struct zr_top_view *v,
-                    double seconds_each);
+void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m,
+                    const struct zr_top_view *v, double seconds_each);
 void zr_draw_help(struct zr_lines *l);
 
 #endif

@@ -3,7 +3,7 @@
  * variables say. All of it is text of others.
  */
 #include "outside/outside.h"
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <ctype.h>
 #include <stdlib.h>

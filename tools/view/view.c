@@ -1,6 +1,6 @@
-/* The model: processes as they come and go, their figures and rates, and the sums that outlive them. */
+/* A view: processes as they come and go, their figures and rates, and the sums that outlive them. */
 #include "outside/outside.h"
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ uint64_t zr_history_at(const struct zr_history *h, unsigned n) {
 
 /* --- groups of metrics ----------------------------------------------------------------------------------- */
 
-static void group_labels(const struct zr_model *m, const struct zr_process_view *v, char *labels, size_t size) {
+static void group_labels(const struct zr_view *m, const struct zr_process_view *v, char *labels, size_t size) {
     char number[24];
     *labels = '\0';
     zr_label(labels, size, "job", v->id.job);
@@ -52,7 +52,7 @@ static void group_labels(const struct zr_model *m, const struct zr_process_view 
     zr_label(labels, size, "container", v->id.container);
     snprintf(number, sizeof number, "%u", v->process.uid);
     zr_label(labels, size, "uid", number);
-    if (!m->options.per_process)
+    if (!m->scope.per_process)
         return;
     snprintf(number, sizeof number, "%d", v->process.pid ? v->process.pid : v->process.pid_inside);
     zr_label(labels, size, "pid", number);
@@ -60,7 +60,7 @@ static void group_labels(const struct zr_model *m, const struct zr_process_view 
 }
 
 /* A group of which no process is left makes room: what it counted goes on under a name for all such. */
-static struct zr_group *make_room(struct zr_model *m) {
+static struct zr_group *make_room(struct zr_view *m) {
     struct zr_group *others = &m->group[0];
     for (size_t i = 1; i < m->group_count; i++)
         if (!m->group[i].processes && !m->group[i].was_live) {
@@ -72,7 +72,7 @@ static struct zr_group *make_room(struct zr_model *m) {
     return NULL;
 }
 
-static struct zr_group *group_of(struct zr_model *m, const char *labels) {
+static struct zr_group *group_of(struct zr_view *m, const char *labels) {
     struct zr_group *g;
     for (size_t i = 0; i < m->group_count; i++)
         if (strcmp(m->group[i].labels, labels) == 0)
@@ -87,7 +87,7 @@ static struct zr_group *group_of(struct zr_model *m, const char *labels) {
     return g;
 }
 
-static struct zr_group *group_of_process(struct zr_model *m, const struct zr_process_view *v) {
+static struct zr_group *group_of_process(struct zr_view *m, const struct zr_process_view *v) {
     char labels[sizeof m->group->labels];
     group_labels(m, v, labels, sizeof labels);
     struct zr_group *g = group_of(m, labels);
@@ -97,7 +97,7 @@ static struct zr_group *group_of_process(struct zr_model *m, const struct zr_pro
 }
 
 /* How many series a user may still have, in all groups. */
-static size_t room_of_user(const struct zr_model *m, unsigned uid) {
+static size_t room_of_user(const struct zr_view *m, unsigned uid) {
     size_t used = 0;
     for (size_t i = 0; i < m->group_count; i++)
         if (m->group[i].uid == uid)
@@ -105,7 +105,7 @@ static size_t room_of_user(const struct zr_model *m, unsigned uid) {
     return used < ZR_USER_SERIES ? ZR_USER_SERIES - used : 0;
 }
 
-static void not_all_of(struct zr_model *m, unsigned uid) {
+static void not_all_of(struct zr_view *m, unsigned uid) {
     m->unreadable++;
     snprintf(m->unreadable_why, sizeof m->unreadable_why, "user %u has more processes or metrics than can be shown",
              uid);
@@ -134,8 +134,18 @@ static bool is_alone(const struct zeroute_snapshot *s, const char *pci, unsigned
     return true;
 }
 
-static void device_names(struct zr_model *m, const struct zeroute_snapshot *s, struct zr_device_names *out) {
-    char key[48];
+/* Of "Intel(R) Arc(TM) B580 Graphics 8086:e20b, 2850 MHz" the name alone. */
+static const char *model_of(char *out, size_t size, const char *fact) {
+    const char *comma = fact ? strrchr(fact, ',') : NULL;
+
+    if (!comma || comma - fact < 11)
+        return NULL;
+    snprintf(out, size, "%.*s", (int)(comma - fact - 10), fact);
+    return out;
+}
+
+static void device_names(struct zr_view *m, const struct zeroute_snapshot *s, struct zr_device_names *out) {
+    char key[48], model[64];
     uint64_t memory;
     out->count = sizeof out->name / sizeof *out->name;
     for (unsigned n = 0; n < out->count; n++) {
@@ -148,8 +158,10 @@ static void device_names(struct zr_model *m, const struct zeroute_snapshot *s, s
         snprintf(out->name[n], sizeof out->name[n], "%.31s", pci);
         snprintf(key, sizeof key, "card.%u.memory", n);
         const char *text = zeroute_fact(s, key);
-        if (text && zr_text_parse_bytes(text, &memory))
-            zr_model_card(m, pci, memory);
+        if (!text || !zr_text_parse_bytes(text, &memory))
+            memory = ZR_ABSENT;
+        snprintf(key, sizeof key, "card.%u", n);
+        zr_view_card(m, pci, memory, model_of(model, sizeof model, zeroute_fact(s, key)));
     }
 }
 
@@ -184,6 +196,7 @@ static void rates(struct zr_process_view *v, const struct zr_process_view *befor
 static void take_numbers(struct zr_process_view *v, const struct zeroute_snapshot *s) {
     v->allocated = value(s, "allocated_bytes.all.current");
     v->reserved = value(s, "reserved_bytes.all.current");
+    v->reserved_peak = value(s, "reserved_bytes.all.peak");
     v->peak = value(s, "allocated_bytes.all.peak");
     v->host_usm = value(s, "allocated_bytes.host.current");
     v->host_side = zr_host_side(s);
@@ -198,15 +211,18 @@ static void take_numbers(struct zr_process_view *v, const struct zeroute_snapsho
 #define ZR_BY_SETTING(id, setting, ...) v->refused += value(s, setting ".refused_calls");
 #include "base/refusals.def"
     v->changes = value(s, "ctl.changes");
+    v->ipc_open = value(s, "ipc.open");
+    v->left_bytes = zeroute_value(s, "left.bytes", ZR_ABSENT);
+    v->last_activity_ns = s->last_activity_ns;
     v->p99_ns = p99_of(s);
     copy_text(v->settings, sizeof v->settings, s, "settings");
     copy_text(v->route, sizeof v->route, s, "route.in_force");
     copy_text(v->hooks, sizeof v->hooks, s, "hooks");
 }
 
-static bool read_process(struct zr_model *m, struct zr_process_view *v, uint64_t now) {
-    char why[256];
-    struct zeroute_snapshot *s = zr_outside_snapshot(&v->process, why, sizeof why);
+static bool read_process(struct zr_view *m, struct zr_process_view *v, const struct zr_look *look, uint64_t now,
+                         char *why, size_t why_size) {
+    struct zeroute_snapshot *s = zr_outside_snapshot(&v->process, why, why_size);
     struct zr_process_view before = {.sampled_ns = v->sampled_ns,
                                      .hits = v->hits,
                                      .misses = v->misses,
@@ -221,11 +237,16 @@ static bool read_process(struct zr_model *m, struct zr_process_view *v, uint64_t
     v->sampled_ns = now;
     rates(v, &before, (double)(before.sampled_ns ? now - before.sampled_ns : age) / 1e9);
     device_names(m, s, &devices);
+    zr_view_memory(v, look);
+    zr_view_account(v, s, &devices);
     zr_figures_free(&v->figures);
-    if (m->options.metrics)
+    if (m->scope.metrics)
         zr_figures_take(&v->figures, s, &devices, v->id.rank);
-    zr_history_note(&v->used, now, m->options.history_ns, v->allocated);
-    zeroute_snapshot_free(s);
+    zr_history_note(&v->used, now, m->scope.history_ns, v->allocated);
+    zeroute_snapshot_free(v->snapshot);
+    v->snapshot = m->scope.fields ? s : NULL;
+    if (!m->scope.fields)
+        zeroute_snapshot_free(s);
     return true;
 }
 
@@ -235,18 +256,38 @@ static bool is_same(const struct zeroute_process *a, const struct zeroute_proces
     return a->nonce == b->nonce && a->inode == b->inode && a->pid_inside == b->pid_inside;
 }
 
-static struct zr_process_view *view_of(struct zr_model *m, const struct zeroute_process *p) {
-    struct zr_process_view *v;
-    size_t of_user = 0;
-    for (size_t i = 0; i < m->process_count; i++) {
-        of_user += m->process[i]->process.uid == p->uid;
-        if (is_same(&m->process[i]->process, p)) {
-            m->process[i]->process = *p;
+static struct zr_process_view *find_same(const struct zr_view *m, const struct zeroute_process *p) {
+    for (size_t i = 0; i < m->process_count; i++)
+        if (is_same(&m->process[i]->process, p))
             return m->process[i];
-        }
-    }
-    if (of_user >= ZR_USER_PROCESSES && p->uid != geteuid())
+    return NULL;
+}
+
+static struct zr_process_view *new_process(const struct zr_view *m, const struct zeroute_process *p) {
+    size_t of_user = 0;
+    struct zr_process_view *v;
+
+    for (size_t i = 0; i < m->process_count; i++)
+        of_user += m->process[i]->process.uid == p->uid;
+    v = of_user < ZR_USER_PROCESSES || p->uid == geteuid() ? calloc(1, sizeof *v) : NULL;
+    if (!v)
         return NULL;
+    v->process = *p;
+    v->vram = v->gtt = v->mirror = v->left_bytes = ZR_ABSENT;
+    v->hit_rate = -1;
+    v->memory.rss = v->memory.cgroup_current = v->memory.cgroup_limit = ZR_ABSENT;
+    zr_identify(p, &v->id);
+    return v;
+}
+
+/* The view of a process that runs: as it was, or a new one. NULL: there are too many. */
+static struct zr_process_view *view_of(struct zr_view *m, const struct zeroute_process *p) {
+    struct zr_process_view *v = find_same(m, p);
+
+    if (v) {
+        v->process = *p;
+        return v;
+    }
     if (m->process_count == m->process_room) {
         size_t room = m->process_room ? 2 * m->process_room : 64;
         struct zr_process_view **more =
@@ -256,84 +297,141 @@ static struct zr_process_view *view_of(struct zr_model *m, const struct zeroute_
         m->process = more;
         m->process_room = room;
     }
-    v = calloc(1, sizeof *v);
-    if (!v)
-        return NULL;
-    v->process = *p;
-    v->vram = v->gtt = v->mirror = ZR_ABSENT;
-    v->hit_rate = -1;
-    zr_identify(p, &v->id);
-    return m->process[m->process_count++] = v;
+    v = new_process(m, p);
+    if (v)
+        m->process[m->process_count++] = v;
+    return v;
 }
 
 static void forget(struct zr_process_view *v) {
     zr_figures_free(&v->figures);
+    zeroute_snapshot_free(v->snapshot);
     free(v);
 }
 
 /* Its counters stay, its memory is free. */
-static void retire(struct zr_model *m, const struct zr_process_view *v) {
+static void retire(struct zr_view *m, const struct zr_process_view *v) {
     struct zr_figures *ended = &group_of_process(m, v)->ended;
     zr_figures_add(ended, &v->figures, false, ended->count + room_of_user(m, v->process.uid));
 }
 
-static bool was_counted(struct zr_model *m, const struct zeroute_process *p) {
-    for (struct zr_ended *e = m->ended; e; e = e->next)
+static bool was_counted(struct zr_view *m, const struct zeroute_process *p) {
+    for (struct zr_ended *e = m->counted; e; e = e->next)
         if (e->nonce == p->nonce && e->inode == p->inode)
             return e->seen = true;
     return false;
 }
 
-/* One that has ended: its last figures count once, whether or not it was seen alive. */
-static void take_ended(struct zr_model *m, const struct zeroute_process *p, uint64_t now) {
-    struct zr_ended *e;
+static void note_unread(struct zr_view *m, const struct zeroute_process *p, const char *why) {
+    struct zr_unread *more = realloc(m->unread, (m->unread_count + 1) * sizeof *more);
+    struct zr_unread *one;
+
+    m->unreadable++;
+    snprintf(m->unreadable_why, sizeof m->unreadable_why, "%.127s", why);
+    if (!more)
+        return;
+    m->unread = more;
+    one = &more[m->unread_count++];
+    *one = (struct zr_unread){.pid = p->pid_inside, .uid = p->uid};
+    snprintf(one->path, sizeof one->path, "%s", p->path);
+    snprintf(one->why, sizeof one->why, "%.127s", why);
+}
+
+/* Moves a process out of those that run; its figures stay what they were. */
+static struct zr_process_view *take_out(struct zr_view *m, const struct zeroute_process *p) {
+    for (size_t i = 0; i < m->process_count; i++) {
+        struct zr_process_view *v = m->process[i];
+        if (!is_same(&v->process, p))
+            continue;
+        m->process[i] = m->process[--m->process_count];
+        v->process = *p;
+        return v;
+    }
+    return NULL;
+}
+
+static void keep_ended(struct zr_view *m, struct zr_process_view *v) {
+    if (m->ended_count == m->ended_room) {
+        size_t room = m->ended_room ? 2 * m->ended_room : 64;
+        struct zr_process_view **more = realloc(m->ended, room * sizeof(struct zr_process_view *));
+        if (!more) {
+            forget(v);
+            return;
+        }
+        m->ended = more;
+        m->ended_room = room;
+    }
+    m->ended[m->ended_count++] = v;
+}
+
+/* One that has ended: its last figures count once, whether or not it was seen alive. `keep` leaves it in the view. */
+static void take_ended(struct zr_view *m, const struct zeroute_process *p, const struct zr_look *look, uint64_t now,
+                       bool keep) {
+    char why[256];
     struct zr_process_view *v;
-    size_t i = 0;
-    if (was_counted(m, p) || !(e = malloc(sizeof *e)))
+    struct zr_ended *e;
+
+    m->finished++;
+    if (was_counted(m, p) || (!keep && !m->scope.metrics && !find_same(m, p)))
         return;
-    *e = (struct zr_ended){p->nonce, p->inode, true, m->ended};
-    m->ended = e;
-    while (i < m->process_count && !is_same(&m->process[i]->process, p))
-        i++;
-    v = i < m->process_count ? m->process[i] : view_of(m, p);
+    e = malloc(sizeof *e);
+    v = take_out(m, p);
     if (!v)
+        v = new_process(m, p);
+    if (!e || !v) {
+        free(e);
         return;
-    read_process(m, v, now);
+    }
+    *e = (struct zr_ended){p->nonce, p->inode, true, m->counted};
+    m->counted = e;
+    if (!read_process(m, v, look, now, why, sizeof why) && *why && !v->sampled_ns) {
+        note_unread(m, p, why);
+        forget(v);
+        return;
+    }
+    v->accounts = 0;
+    v->host_side = v->unseen = v->spilled = 0;
+    zr_view_memory(v, look);
     retire(m, v);
-    forget(v);
-    while (i < m->process_count && m->process[i] != v)
-        i++;
-    m->process[i] = m->process[--m->process_count];
+    if (keep)
+        keep_ended(m, v);
+    else
+        forget(v);
 }
 
 /* One that did nothing for some samples is read less often; those of a crowd take turns, unless metrics are wanted. */
-static bool may_wait(const struct zr_model *m, const struct zr_process_view *v) {
+static bool may_wait(const struct zr_view *m, const struct zr_process_view *v) {
     unsigned turns = v->idle >= IDLE_AFTER ? IDLE_EVERY
-                     : m->options.metrics  ? 1
+                     : m->scope.metrics  ? 1
                                            : 1 + (unsigned)m->process_count / CROWD;
     return v->sampled_ns && (m->samples + (unsigned)v->process.pid_inside) % turns != 0;
 }
 
-static void take_live(struct zr_model *m, const struct zeroute_process *p, uint64_t now) {
+static void take_live(struct zr_view *m, const struct zeroute_process *p, const struct zr_look *look, uint64_t now) {
     struct zr_process_view *v = view_of(m, p);
+    char why[256] = "";
     uint64_t before;
+
     if (!v) {
         not_all_of(m, p->uid);
         return;
     }
     if (may_wait(m, v)) {
         v->seen = true;
-        zr_history_note(&v->used, now, m->options.history_ns, v->allocated);
+        zr_history_note(&v->used, now, m->scope.history_ns, v->allocated);
+        zr_view_memory(v, look);
     } else {
         before = v->calls;
-        v->seen = read_process(m, v, now) || v->sampled_ns;
+        v->seen = read_process(m, v, look, now, why, sizeof why) || v->sampled_ns;
         v->idle = v->calls == before ? v->idle + 1 : 0;
+        if (!v->seen && *why)
+            note_unread(m, p, why);
     }
-    m->unseen += *v->hooks != '\0';
+    m->unhooked += *v->hooks != '\0';
 }
 
 /* Segments that are gone: removed between two samples. */
-static void sweep(struct zr_model *m) {
+static void sweep(struct zr_view *m) {
     size_t kept = 0;
     for (size_t i = 0; i < m->process_count; i++) {
         struct zr_process_view *v = m->process[i];
@@ -346,7 +444,7 @@ static void sweep(struct zr_model *m) {
         }
     }
     m->process_count = kept;
-    for (struct zr_ended **at = &m->ended; *at;) {
+    for (struct zr_ended **at = &m->counted; *at;) {
         struct zr_ended *e = *at;
         if (e->seen) {
             e->seen = false;
@@ -358,7 +456,7 @@ static void sweep(struct zr_model *m) {
     }
 }
 
-static void add_up(struct zr_model *m) {
+static void add_up(struct zr_view *m) {
     for (size_t i = 0; i < m->group_count; i++) {
         zr_figures_free(&m->group[i].live);
         m->group[i].was_live = m->group[i].processes > 0;
@@ -373,58 +471,145 @@ static void add_up(struct zr_model *m) {
     }
 }
 
-bool zr_model_sample(struct zr_model *m) {
-    uint64_t now = clock_ns(CLOCK_MONOTONIC), host_side = 0;
-    struct zr_look look;
-    if (!zr_outside_look(&look, ZR_LOOK_SEGMENTS))
+/* --- a look ---------------------------------------------------------------------------------------------------- */
+
+static bool is_in_scope(const struct zr_scope *scope, const struct zeroute_process *p) {
+    if (scope->run && !zr_run_owns(p, scope->run))
         return false;
-    m->wall_ns = clock_ns(CLOCK_REALTIME);
-    m->unreadable = m->unseen = 0;
-    for (size_t i = 0; i < look.count; i++) {
-        const struct zeroute_process *p = &look.process[i];
-        if (m->options.pid && p->pid != m->options.pid && p->pid_inside != m->options.pid) {
-            continue;
-        } else if (!p->pid_inside) {
-            continue; /* the directory of another user, with or without processes */
-        } else if (!p->readable) {
-            m->unreadable++;
-            snprintf(m->unreadable_why, sizeof m->unreadable_why, "%s", p->why);
-        } else if (p->state == ZEROUTE_FINISHED) {
-            take_ended(m, p, now);
-        } else {
-            take_live(m, p, now);
+    bool directory = !p->readable && !p->pid_inside; /* of a user: what is in it is not known */
+    return !scope->pid || directory || p->pid == scope->pid || p->pid_inside == scope->pid;
+}
+
+/*
+ * A process on the simulated GPU tells of its cards and of host memory below a folder of its own, and so does whatever
+ * runs beside it. The first that is found is followed.
+ */
+static bool follow_simulation(const struct zr_view *m, const struct zr_look *look) {
+    char root[512];
+
+    if (getenv("ZEROUTE_ROOT"))
+        return false;
+    for (size_t i = 0; i < look->count; i++) {
+        const struct zeroute_process *p = &look->process[i];
+        if (p->pid && p->state == ZEROUTE_LIVE && p->readable && is_in_scope(&m->scope, p) &&
+            zr_outside_simulation(p->pid, root, sizeof root)) {
+            setenv("ZEROUTE_ROOT", root, 1);
+            return true;
         }
     }
-    zr_look_free(&look);
+    return false;
+}
+
+static bool look_around(const struct zr_view *m, struct zr_look *look) {
+    enum zr_thoroughness how = m->scope.all_at_once || !m->samples ? ZR_LOOK_NOW : ZR_LOOK_AGAIN;
+
+    if (!zr_outside_look(look, how))
+        return false;
+    if (m->samples || !follow_simulation(m, look))
+        return true;
+    zr_look_free(look);
+    return zr_outside_look(look, how);
+}
+
+/* What a segment alone tells of the job must do: the environment of a process ends with it. */
+static bool is_of_one_that_runs(const struct zr_view *m, const struct zeroute_process *p) {
+    for (size_t i = 0; i < m->process_count; i++) {
+        const struct zeroute_process *live = &m->process[i]->process;
+        bool job = *p->job_id && strcmp(p->job_id, live->job_id) == 0;
+        bool run = !*p->job_id && *p->run_id && strcmp(p->run_id, live->run_id) == 0;
+        if (live->uid == p->uid && (job || run))
+            return true;
+    }
+    return false;
+}
+
+static void take_all(struct zr_view *m, const struct zr_look *look, uint64_t now) {
+    m->unreadable = m->unhooked = 0;
+    m->unread_count = m->finished = 0;
+    for (size_t i = 0; i < look->count; i++) {
+        const struct zeroute_process *p = &look->process[i];
+        if (!is_in_scope(&m->scope, p))
+            continue;
+        if (!p->readable)
+            note_unread(m, p, p->why);
+        else if (p->state != ZEROUTE_FINISHED)
+            take_live(m, p, look, now);
+    }
+    for (size_t i = 0; i < look->count; i++) {
+        const struct zeroute_process *p = &look->process[i];
+        if (is_in_scope(&m->scope, p) && p->readable && p->state == ZEROUTE_FINISHED)
+            take_ended(m, p, look, now, m->scope.finished || (m->scope.jobs && is_of_one_that_runs(m, p)));
+    }
+}
+
+bool zr_view_sample(struct zr_view *m) {
+    uint64_t now = clock_ns(CLOCK_MONOTONIC);
+    struct zr_look look;
+
+    if (!look_around(m, &look))
+        return false;
+    m->wall_ns = clock_ns(CLOCK_REALTIME);
+    take_all(m, &look, now);
     sweep(m);
     add_up(m);
     if (!zr_meminfo_read(&m->host))
         m->host = (struct zr_meminfo){ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT};
+    zr_view_cards(m, &look, now);
     for (size_t i = 0; i < m->process_count; i++)
-        host_side += m->process[i]->host_side;
-    m->mirror = m->host.gpu_active == ZR_ABSENT  ? ZR_ABSENT
-                : m->host.gpu_active > host_side ? m->host.gpu_active - host_side
-                                                 : 0;
-    zr_model_cards(m, now);
-    if (m->mirror != ZR_ABSENT)
-        zr_history_note(&m->mirror_history, now, m->options.history_ns, m->mirror);
+        zr_trends_note(m->process[i], now);
+    zr_look_free(&look);
     m->samples++;
     m->sample_ns = clock_ns(CLOCK_MONOTONIC) - now;
     return true;
 }
 
-struct zr_model *zr_model_new(const struct zr_model_options *o) {
-    struct zr_model *m = calloc(1, sizeof *m);
+struct zr_process_view *zr_view_find(const struct zr_view *m, int pid) {
+    struct zr_process_view *best = NULL;
+
+    for (int inside = 0; !best && inside < 2; inside++) {
+        for (size_t i = 0; i < m->process_count; i++)
+            if ((inside ? m->process[i]->process.pid_inside : m->process[i]->process.pid) == pid)
+                best = m->process[i];
+        for (size_t i = 0; i < m->ended_count && (!best || best->process.state == ZEROUTE_FINISHED); i++)
+            if ((inside ? m->ended[i]->process.pid_inside : m->ended[i]->process.pid) == pid)
+                best = m->ended[i];
+    }
+    return best;
+}
+
+bool zr_view_keep(struct zr_view *m, int pid) {
+    struct zr_process_view *kept = zr_view_find(m, pid);
+    bool ended = kept && kept->process.state == ZEROUTE_FINISHED;
+
+    if (!kept)
+        return false;
+    for (size_t i = 0; i < m->process_count; i++)
+        if (m->process[i] != kept)
+            forget(m->process[i]);
+    for (size_t i = 0; i < m->ended_count; i++)
+        if (m->ended[i] != kept)
+            forget(m->ended[i]);
+    m->process_count = !ended;
+    m->ended_count = ended;
+    if (ended)
+        m->ended[0] = kept;
+    else
+        m->process[0] = kept;
+    return true;
+}
+
+struct zr_view *zr_view_new(const struct zr_scope *scope) {
+    struct zr_view *m = calloc(1, sizeof *m);
     if (!m)
         return NULL;
-    m->options = *o;
+    m->scope = *scope;
     m->group_count = 1;
     zr_label(m->group[0].labels, sizeof m->group[0].labels, "job", "(others)");
     m->group[0].uid = UINT_MAX;
     return m;
 }
 
-void zr_model_free(struct zr_model *m) {
+void zr_view_free(struct zr_view *m) {
     if (!m)
         return;
     for (size_t i = 0; i < m->process_count; i++)
@@ -433,90 +618,14 @@ void zr_model_free(struct zr_model *m) {
         zr_figures_free(&m->group[i].live);
         zr_figures_free(&m->group[i].ended);
     }
-    for (struct zr_ended *e = m->ended, *next; e; e = next) {
+    for (struct zr_ended *e = m->counted, *next; e; e = next) {
         next = e->next;
         free(e);
     }
-    free(m->others);
+    for (size_t i = 0; i < m->ended_count; i++)
+        forget(m->ended[i]);
+    free(m->ended);
+    free(m->unread);
     free(m->process);
     free(m);
-}
-
-/* --- jobs ------------------------------------------------------------------------------------------------------ */
-
-static void add_amount(uint64_t *sum, uint64_t n) {
-    if (n != ZR_ABSENT)
-        *sum = *sum == ZR_ABSENT ? n : *sum + n;
-}
-
-static void add_process(struct zr_process_view *sum, const struct zr_process_view *v) {
-    sum->allocated += v->allocated;
-    sum->reserved += v->reserved;
-    sum->peak += v->peak;
-    sum->host_usm += v->host_usm;
-    sum->blocks += v->blocks;
-    sum->hits += v->hits;
-    sum->misses += v->misses;
-    sum->allocations += v->allocations;
-    sum->driver_calls += v->driver_calls;
-    sum->failures += v->failures;
-    sum->refused += v->refused;
-    sum->changes += v->changes;
-    sum->p99_ns = v->p99_ns > sum->p99_ns ? v->p99_ns : sum->p99_ns;
-    add_amount(&sum->vram, v->vram);
-    add_amount(&sum->gtt, v->gtt);
-    add_amount(&sum->mirror, v->mirror);
-    sum->allocations_rate += v->allocations_rate;
-    sum->driver_rate += v->driver_rate;
-    sum->failures_rate += v->failures_rate;
-    sum->hits_lately += v->hits_lately;
-    sum->asked_lately += v->asked_lately;
-    sum->hit_rate = sum->asked_lately ? (double)sum->hits_lately / (double)sum->asked_lately : -1;
-}
-
-static bool is_of_job(const struct zr_process_view *v, const struct zr_job_view *job) {
-    return *v->id.job && job->uid == v->process.uid && strcmp(job->name, v->id.job) == 0;
-}
-
-/* The job of process `first`, with all its processes; their places begin at `process`. */
-static struct zr_job_view job_of(const struct zr_model *m, size_t first, struct zr_process_view **process) {
-    const struct zr_process_view *v = m->process[first];
-    struct zr_job_view job = {.name = v->id.job, .uid = v->process.uid, .process = process};
-    job.sum.vram = job.sum.gtt = job.sum.mirror = ZR_ABSENT;
-    job.sum.process = v->process;
-    job.sum.id = v->id;
-    job.sum.used = v->used;
-    for (size_t i = first; i < m->process_count; i++)
-        if (i == first || is_of_job(m->process[i], &job)) {
-            process[job.count++] = m->process[i];
-            add_process(&job.sum, m->process[i]);
-        }
-    return job;
-}
-
-/* The processes of all jobs are in one array, job by job: that of the first job is all of it. */
-struct zr_job_view *zr_jobs(const struct zr_model *m, size_t *count) {
-    struct zr_job_view *jobs = calloc(m->process_count + 1, sizeof *jobs);
-    struct zr_process_view **process = calloc(m->process_count + 1, sizeof(struct zr_process_view *));
-    size_t used = 0;
-    *count = 0;
-    if (!jobs || !process)
-        abort();
-    jobs->process = process;
-    for (size_t i = 0; i < m->process_count; i++) {
-        size_t n = 0;
-        while (n < *count && !is_of_job(m->process[i], &jobs[n]))
-            n++;
-        if (n < *count)
-            continue;
-        jobs[n] = job_of(m, i, process + used);
-        used += jobs[n].count;
-        ++*count;
-    }
-    return jobs;
-}
-
-void zr_jobs_free(struct zr_job_view *jobs) {
-    free(jobs->process);
-    free(jobs);
 }

@@ -2,7 +2,7 @@
  * The Prometheus text format: families with help and type, then their series, by group. What is zero says nothing and
  * is left out; counters of processes that have ended stay in the sum of their group.
  */
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void sample(FILE *out, const struct zr_metric *f, const char *group, cons
 }
 
 /* All series of one family stand together. */
-static void family(FILE *out, const struct zr_model *m, const struct zr_figures *sums, unsigned number) {
+static void family(FILE *out, const struct zr_view *m, const struct zr_figures *sums, unsigned number) {
     static const char *const type[] = {"counter", "gauge", "histogram"};
     const struct zr_metric *f = &zr_metric[number];
     bool begun = false;
@@ -77,7 +77,7 @@ static void one(FILE *out, const char *name, const char *help, const char *label
     fprintf(out, "%llu\n", (unsigned long long)value);
 }
 
-static void cards(FILE *out, const struct zr_model *m) {
+static void cards(FILE *out, const struct zr_view *m) {
     static const struct {
         const char *name, *help, *extra;
         size_t offset;
@@ -107,7 +107,7 @@ static void cards(FILE *out, const struct zr_model *m) {
     }
 }
 
-static void machine(FILE *out, const struct zr_model *m) {
+static void machine(FILE *out, const struct zr_view *m) {
     char labels[64] = "";
     zr_label(labels, sizeof labels, "version", ZEROUTE_VERSION);
     one(out, "build_info", "The version of zeroute; always 1.", labels, 1);
@@ -118,7 +118,7 @@ static void machine(FILE *out, const struct zr_model *m) {
             fprintf(out, "%u\n", m->group[g].processes);
         }
     one(out, "processes_unreadable", "Processes whose statistics cannot be read.", "", m->unreadable);
-    one(out, "processes_unseen", "Processes that use a device past every hook.", "", m->unseen);
+    one(out, "processes_unseen", "Processes that use a device past every hook.", "", m->unhooked);
     one(out, "host_gpu_active_bytes", "GPUActive of the machine: host pages in use by GPUs.", "", m->host.gpu_active);
     one(out, "host_mirror_bytes", "GPUActive less host and shared USM: host memory behind device memory.", "",
         m->mirror);
@@ -128,7 +128,7 @@ static void machine(FILE *out, const struct zr_model *m) {
     fprintf(out, "zeroute_sample_duration_seconds %.9f\n", (double)m->sample_ns / 1e9);
 }
 
-void zr_exposition(FILE *out, const struct zr_model *m) {
+void zr_exposition(FILE *out, const struct zr_view *m) {
     struct zr_figures *sums = calloc(m->group_count, sizeof *sums);
     if (!sums)
         return;

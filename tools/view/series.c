@@ -1,5 +1,5 @@
 /* Fields of a segment as series of metrics, by the table metrics.def; series of several processes added up. */
-#include "watch/watch.h"
+#include "view/view.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static struct rule {
     unsigned family;
 } rules[] = {
 #define ZR_METRIC(field, family, kind, labels, help) {field, family, kind, labels, help, 0},
-#include "watch/metrics.def"
+#include "view/metrics.def"
 #undef ZR_METRIC
 };
 

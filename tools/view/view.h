@@ -1,0 +1,319 @@
+/*
+ * This machine as every command sees it: processes with whose they are, jobs, cards, host memory, and what follows from
+ * these together, sampled once or again and again. Commands render a view, and compute nothing that another computes
+ * too. Grouped by the file that defines it.
+ */
+#ifndef ZEROUTE_TOOLS_VIEW_H
+#define ZEROUTE_TOOLS_VIEW_H
+
+#include "common/common.h"
+
+/* --- identity.c: whose process it is -------------------------------------------------------------- */
+/* Texts as they were found, cut; "" for none. Never trusted: made harmless where they are shown. */
+struct zr_identity {
+    char job[128];       /* "slurm:81.0", "torchrun:ID.PORT", "ray:ID", or the name of its `zeroute run` */
+    char job_name[64];   /* as people called it: SLURM_JOB_NAME */
+    char rank[16];       /* in the job */
+    char local_rank[16]; /* on this machine */
+    char container[64];  /* its name, else the first 12 digits of its id */
+    char pod[128];
+    char space[64]; /* the Kubernetes namespace */
+};
+/* From the segment's header, the process's environment and its cgroup. What may not be read is empty. */
+void zr_identify(const struct zeroute_process *p, struct zr_identity *out);
+/* The part that /proc/PID/cgroup tells; for tests. */
+void zr_identify_cgroup(const char *text, struct zr_identity *out);
+/* The part that an environment tells: strings separated by NUL. */
+void zr_identify_environment(const char *text, size_t length, const struct zeroute_process *p, struct zr_identity *out);
+
+/* --- series.c: what a process has counted, as series of metrics ------------------------------------ */
+enum zr_metric_type { ZR_METRIC_COUNTER, ZR_METRIC_GAUGE, ZR_METRIC_HISTOGRAM };
+enum { ZR_LE = 12, ZR_FAMILIES_MOST = 256, ZR_PROCESS_SERIES = 2048 };
+
+struct zr_metric {
+    char name[96]; /* without "zeroute_" */
+    char help[160];
+    enum zr_metric_type type;
+    bool nanoseconds; /* values are; the metric is in seconds */
+};
+/* The families so far: those of metrics.def, then those of fields that it does not know. */
+extern struct zr_metric zr_metric[ZR_FAMILIES_MOST];
+extern unsigned zr_metric_count;
+/* The upper bound of a bucket in nanoseconds, 256 ns to 1.07 s; from ZR_LE on there is none. */
+uint64_t zr_le_ns(unsigned bucket);
+
+struct zr_series {
+    struct zr_series *next;
+    struct zr_series *below; /* in its chain of the hash table */
+    unsigned family;
+    uint64_t value;             /* of a histogram: the sum in nanoseconds */
+    uint64_t bucket[ZR_LE + 1]; /* of a histogram: counts, not cumulated */
+    char labels[];              /* 'entry="zeMemFree",via="plt"', ready to print; "" for none */
+};
+enum { ZR_CHAINS = 64 };
+struct zr_figures {
+    struct zr_series *first; /* the latest one */
+    size_t count;
+    struct zr_series *chain[ZR_CHAINS];
+};
+struct zr_device_names {
+    unsigned count;
+    char name[16][32]; /* PCI address of device N, else its number */
+};
+/*
+ * Every field that is not zero, ZR_PROCESS_SERIES at most. `rank` is a label of what differs by rank, unless NULL or
+ * empty.
+ */
+void zr_figures_take(struct zr_figures *f, const struct zeroute_snapshot *s, const struct zr_device_names *devices,
+                     const char *rank);
+/* Adds counters and histograms of `other`, and gauges too if told to. False: `f` would have more than `most` series. */
+bool zr_figures_add(struct zr_figures *f, const struct zr_figures *other, bool gauges, size_t most);
+void zr_figures_free(struct zr_figures *f);
+/* Appends name="VALUE" to labels, harmless; nothing for an empty value. */
+void zr_label(char *labels, size_t size, const char *name, const char *value);
+
+/* --- view.c ------------------------------------------------------------------------------------------ */
+/* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
+enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
+/* What one user takes of a view: a user who makes up processes, jobs and fields leaves room for others. */
+enum { ZR_USER_PROCESSES = 512, ZR_USER_SERIES = 32768 };
+
+/* The last ZR_HISTORY values, one every `every` nanoseconds; between two the highest counts. */
+struct zr_history {
+    uint64_t next, high;
+    unsigned count, at;
+    uint64_t value[ZR_HISTORY];
+};
+/* The n-th value of the last `count`, the oldest first. */
+uint64_t zr_history_at(const struct zr_history *h, unsigned n);
+void zr_history_note(struct zr_history *h, uint64_t now, uint64_t every, uint64_t value);
+
+struct zr_card_view {
+    char pdev[32], driver[16];
+    char model[64];        /* as the driver names it to a process of ours; "" while none has told */
+    uint64_t vram;         /* ZR_ABSENT: not told */
+    uint64_t ours, others; /* VRAM in use by processes under zeroute, and by others */
+    uint64_t gtt;          /* host memory that it maps for our processes */
+    struct zr_history used;
+};
+/* Whether what the kernel counts for all processes is within 5 % of its size. */
+bool zr_card_is_full(const struct zr_card_view *card);
+
+/* Host memory that may be a mirror: what drivers hold beyond what our processes asked for. */
+enum zr_lost_by { ZR_LOST_UNKNOWN, ZR_LOST_GPU_ACTIVE, ZR_LOST_AVAILABLE, ZR_LOST_UNACCOUNTED };
+struct zr_lost {
+    uint64_t bytes; /* ZR_ABSENT: not known */
+    enum zr_lost_by by;
+    uint64_t start;     /* GPUActive before the program; 0: not read then */
+    uint64_t host_side; /* host and shared USM, which is in GPUActive and no mirror */
+};
+
+/* What the kernel counts for a process on a card, and what of it is known. */
+struct zr_account {
+    unsigned number; /* of the device in its process */
+    char pdev[32];
+    uint64_t vram;                     /* ZR_ABSENT: not told */
+    uint64_t blocks, images, imported; /* of it, as the process counts */
+    uint64_t unseen;                   /* the rest: modules, command buffers, the driver's own */
+    uint64_t spilled;                  /* blocks that are not there, on a card that is full */
+};
+
+/* What a quantity did while it was watched (growth.c). */
+struct zr_trend {
+    uint64_t began_ns, since_ns, rose_ns, seen_ns; /* CLOCK_MONOTONIC; began 0: not seen yet */
+    uint64_t from, last, own;
+    unsigned steps, samples;
+};
+
+struct zr_process_view {
+    struct zeroute_process process;
+    struct zr_identity id;
+    uint64_t allocated, reserved, reserved_peak, peak, host_usm, host_side, blocks;
+    uint64_t calls, hits, misses, allocations, driver_calls, failures, refused, changes, p99_ns;
+    uint64_t hits_lately, asked_lately;                            /* since the last sample, or else ever */
+    uint64_t vram, gtt, mirror;                                    /* from the kernel; ZR_ABSENT: not told */
+    uint64_t unseen, spilled;                                      /* on all cards */
+    uint64_t ipc_open, left_bytes;                                 /* left: not freed at its end; ZR_ABSENT: not told */
+    uint64_t last_activity_ns;                                     /* CLOCK_REALTIME of its last call */
+    double allocations_rate, driver_rate, hit_rate, failures_rate; /* per second; hit_rate 0 to 1, below 0: none */
+    char settings[768], route[64], hooks[160];
+    struct zr_history used;
+    struct zr_figures figures;
+    struct zr_process_memory memory; /* from the kernel; of a live one */
+    unsigned accounts;
+    struct zr_account account[ZR_CARDS_MAX];
+    struct zr_trend trend[ZR_GROWTHS];
+    struct zeroute_snapshot *snapshot; /* its fields, where the scope wants them; owned by the view */
+    uint64_t sampled_ns;               /* CLOCK_MONOTONIC: of the figures */
+    unsigned idle;                     /* samples without a call */
+    bool seen;                         /* in this sample */
+};
+
+/* Processes that are one to a metric: of one user's job in one container. */
+struct zr_group {
+    char labels[512];
+    unsigned uid;
+    struct zr_figures live, ended; /* ended: counters of processes that have gone */
+    unsigned processes;
+    bool was_live; /* had processes at the last sample */
+};
+
+/* Which processes, and what of them. */
+struct zr_scope {
+    int pid;                         /* this process alone; 0: all */
+    const char *run;                 /* those that this `zeroute run` has started; NULL: all */
+    bool finished;                   /* those that have ended, too */
+    bool jobs;                       /* those that have ended of a job that runs, too */
+    bool fields;                     /* all that they have counted: zr_process_view.snapshot */
+    bool metrics;                    /* series for zr_exposition(), too */
+    bool per_process;                /* a group for each process */
+    bool all_at_once;                /* one sample is all there will be: look at everything */
+    uint64_t history_ns;             /* between two values of a history */
+    const struct zr_meminfo *before; /* read before the program began; NULL: it was not */
+};
+
+struct zr_view {
+    struct zr_scope scope;
+    struct zr_meminfo host;
+    struct zr_lost lost;
+    uint64_t host_side; /* host and shared USM of all processes */
+    uint64_t mirror;    /* ZR_ABSENT: not told */
+    struct zr_history mirror_history;
+    unsigned holders; /* processes that hold a card, ours or not */
+    unsigned card_count;
+    struct zr_card_view card[ZR_CARDS_MAX];
+    size_t process_count, process_room;
+    struct zr_process_view **process; /* live, in the order in which they were found */
+    size_t ended_count, ended_room;
+    struct zr_process_view **ended; /* finished, where the scope wants them */
+    size_t finished;                /* how many have ended and left a segment, wanted or not */
+    size_t group_count;
+    struct zr_group group[ZR_WATCH_GROUPS];
+    unsigned unreadable, unhooked; /* processes: segments that cannot be read; calls that cannot be seen */
+    char unreadable_why[128];
+    struct zr_unread *unread; /* each of them */
+    size_t unread_count;
+    uint64_t samples, sample_ns, wall_ns; /* how many; how long the last one took; CLOCK_REALTIME of it */
+    struct zr_ended *counted;             /* private */
+};
+/* A segment that cannot be read, and why. */
+struct zr_unread {
+    int pid;
+    unsigned uid;
+    char path[320], why[128];
+};
+
+struct zr_view *zr_view_new(const struct zr_scope *scope);
+/* Looks at every process of the scope. False: out of memory, or no helper. */
+bool zr_view_sample(struct zr_view *m);
+void zr_view_free(struct zr_view *m);
+/* The live process of this pid, here or else in its own namespace; else the last one that has ended. NULL: none. */
+struct zr_process_view *zr_view_find(const struct zr_view *m, int pid);
+/* Leaves that process alone in the view; false: there is none. */
+bool zr_view_keep(struct zr_view *m, int pid);
+
+/* --- job.c: a job of several processes as one, or one process by itself --------------------------------- */
+struct zr_job_view {
+    const char *name; /* "" for a process without a job */
+    unsigned uid;
+    size_t count;
+    struct zr_process_view **process; /* of the view */
+    size_t ended;                     /* of them; they come last */
+    struct zr_process_view sum;       /* figures and rates of the living added up; p99 is the highest */
+    uint64_t peak;                    /* the most that those that ran at one time can have held together */
+};
+/* Folds the processes of the view by job and user. The result is good until the next sample. */
+struct zr_job_view *zr_jobs(const struct zr_view *m, size_t *count);
+void zr_jobs_free(struct zr_job_view *jobs);
+/* Whether this is what people call the job: "81.0" and "slurm:81.0" alike, or the name of a run. */
+bool zr_job_is_called(const struct zr_process_view *v, const char *name);
+/*
+ * Snapshots as one, to be freed; NULL without any. Of processes that have ended while others run, nothing is held any
+ * more; a peak is the most that those that ran at one time can have had together.
+ */
+struct zeroute_snapshot *zr_sum(struct zeroute_snapshot *const *s, size_t count);
+
+/* --- cards.c: cards, host memory, mirror ------------------------------------------------------------------- */
+struct zr_look;
+/* Brings the cards, the mirror and the accounts of all processes up to date. */
+void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now);
+/* A process says that there is such a card, of so much memory. */
+void zr_view_card(struct zr_view *m, const char *pdev, uint64_t vram, const char *model);
+/* What the kernel counts for the process, and its account per card. */
+void zr_view_memory(struct zr_process_view *v, const struct zr_look *look);
+void zr_view_account(struct zr_process_view *v, const struct zeroute_snapshot *s, const struct zr_device_names *names);
+/*
+ * The one formula. GPUActive less host and shared USM; where the kernel has no GPUActive, the drop of MemAvailable less
+ * resident memory and these; without a reading before either, what is attributed to no process, which is rough. `before`
+ * may be NULL.
+ */
+void zr_lost_find(const struct zr_meminfo *before, const struct zr_meminfo *now, uint64_t host_side, uint64_t rss,
+                  struct zr_lost *out);
+/* "GPUActive since before the program, less 48 MiB of host and shared USM" */
+const char *zr_lost_text(char *out, size_t size, const struct zr_lost *lost);
+/*
+ * What one process makes the host hold. The kernel charges an imported buffer to each card that imports it, so the
+ * imports of all cards are divided by the number of others; never more than the machine has lost. ZR_ABSENT: not told.
+ */
+uint64_t zr_mirror_of(const struct zr_process_memory *memory, const struct zr_lost *lost);
+
+/* --- growth.c --------------------------------------------------------------------------------------------- */
+/* Notes what of a process grows while its own allocations do not. */
+void zr_trends_note(struct zr_process_view *v, uint64_t now_ns);
+/* Whether it grows, seen for 30 seconds and three samples at least, and until now. */
+bool zr_grows(const struct zr_process_view *v, unsigned kind, uint64_t now_ns, struct zr_growth *out);
+
+/* --- watched.c: a program that a command has started ------------------------------------------------------- */
+enum { ZR_WATCHED_MS = 100 };
+struct zr_watched_figure {
+    bool known;
+    unsigned samples;
+    double sum;
+    uint64_t peak;
+};
+struct zr_watched {
+    struct zr_view *view; /* of its processes */
+    struct zr_meminfo before;
+    struct zr_watched_figure active; /* GPUActive of the machine */
+    struct zr_watched_figure mirror; /* of its processes together, and so is this */
+    struct zr_watched_figure unseen;
+    uint64_t least_available; /* MemAvailable; ZR_ABSENT: not told */
+    unsigned full;            /* cards of the view that were full, a bit each */
+    uint64_t next_look;
+};
+/* Before the program is started. `run` is the name of its run, and lives as long. */
+void zr_watched_begin(struct zr_watched *w, const char *run);
+/* To be called every ZR_WATCHED_MS. */
+void zr_watched_sample(struct zr_watched *w);
+/* Waits until the program has ended, and watches it meanwhile. */
+bool zr_watched_wait(struct zr_watched *w, struct zr_program *p);
+/* ZR_ABSENT: not known. */
+uint64_t zr_watched_mean(const struct zr_watched_figure *f);
+/* "watched":{...} of an object. */
+void zr_watched_json(json_t *object, const struct zr_watched *w);
+void zr_watched_end(struct zr_watched *w);
+
+/* --- figures.c ---------------------------------------------------------------------------------------------- */
+/* The sum of all fields whose names begin with "calls." or "failures."; failures by code are not counted twice. */
+uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
+/* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
+uint64_t zr_host_side(const struct zeroute_snapshot *s);
+
+/* --- exposition.c: the Prometheus text format -------------------------------------------------------- */
+void zr_exposition(FILE *out, const struct zr_view *m);
+
+/* --- view_json.c: the one schema ----------------------------------------------------------------------- */
+struct zr_json_parts {
+    bool histories; /* of processes, cards and the mirror */
+    bool machine;   /* host and cards */
+    bool jobs;
+};
+json_t *zr_view_json(const struct zr_view *m, struct zr_json_parts parts);
+/* The process of this pid alone, with its fields; NULL: there is none. */
+json_t *zr_view_json_of(const struct zr_view *m, int pid);
+/* "fields":{...},"fingerprint":{...} of a process. */
+void zr_json_fields(json_t *object, const struct zeroute_snapshot *s);
+/* What a process holds on a card, as members of an object. */
+void zr_json_card_use(json_t *object, const struct zr_card_use *use);
+
+#endif

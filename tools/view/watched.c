@@ -1,0 +1,112 @@
+/*
+ * A program that a command has started, watched from outside while it runs: what it makes the host hold is known of one
+ * that never calls, too, and at its peak. Host memory is read ten times a second; processes as often as that takes no
+ * more than a fiftieth of the time.
+ */
+#include "view/view.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { SHARE = 50 };
+
+static uint64_t now_ns(void) {
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void zr_watched_begin(struct zr_watched *w, const char *run) {
+    *w = (struct zr_watched){.least_available = ZR_ABSENT};
+    if (!zr_meminfo_read(&w->before))
+        w->before = (struct zr_meminfo){ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT, ZR_ABSENT};
+    w->view = zr_view_new(&(struct zr_scope){.run = run, .before = &w->before, .history_ns = 1000000000});
+}
+
+static void note(struct zr_watched_figure *f, uint64_t value) {
+    if (value == ZR_ABSENT)
+        return;
+    f->known = true;
+    f->samples++;
+    f->sum += (double)value;
+    f->peak = value > f->peak ? value : f->peak;
+}
+
+static void note_processes(struct zr_watched *w) {
+    uint64_t mirror = 0, unseen = 0;
+    bool told = false;
+
+    for (size_t i = 0; i < w->view->process_count; i++) {
+        const struct zr_process_view *v = w->view->process[i];
+        told |= v->mirror != ZR_ABSENT;
+        mirror += v->mirror == ZR_ABSENT ? 0 : v->mirror;
+        unseen += v->unseen;
+    }
+    if (!w->view->process_count)
+        return;
+    if (told)
+        note(&w->mirror, mirror);
+    note(&w->unseen, unseen);
+    for (unsigned i = 0; i < w->view->card_count; i++)
+        if (zr_card_is_full(&w->view->card[i]))
+            w->full |= 1u << i;
+}
+
+void zr_watched_sample(struct zr_watched *w) {
+    struct zr_meminfo host;
+    uint64_t began = now_ns();
+
+    if (zr_meminfo_read(&host)) {
+        /* A simulated machine begins with its first program. */
+        if (w->before.available == ZR_ABSENT)
+            w->before = host;
+        note(&w->active, host.gpu_active);
+        w->least_available = host.available < w->least_available ? host.available : w->least_available;
+    }
+    if (!w->view || began < w->next_look || !zr_view_sample(w->view))
+        return;
+    note_processes(w);
+    w->next_look = began + (now_ns() - began) * SHARE;
+}
+
+bool zr_watched_wait(struct zr_watched *w, struct zr_program *p) {
+    bool ended = false;
+
+    while (!ended) {
+        zr_watched_sample(w);
+        ended = zr_spawn_wait(p, ZR_WATCHED_MS, -1);
+    }
+    return ended;
+}
+
+uint64_t zr_watched_mean(const struct zr_watched_figure *f) {
+    return f->samples ? (uint64_t)(f->sum / f->samples) : ZR_ABSENT;
+}
+
+void zr_watched_end(struct zr_watched *w) {
+    zr_view_free(w->view);
+    w->view = NULL;
+}
+
+void zr_watched_json(json_t *object, const struct zr_watched *w) {
+    static const struct {
+        const char *peak, *mean;
+        size_t offset;
+    } part[] = {
+        {"gpu_active_peak_bytes", "gpu_active_mean_bytes", offsetof(struct zr_watched, active)},
+        {"mirror_peak_bytes", "mirror_mean_bytes", offsetof(struct zr_watched, mirror)},
+        {"unseen_peak_bytes", "unseen_mean_bytes", offsetof(struct zr_watched, unseen)},
+    };
+    json_t *o = zr_json_object(object, "watched");
+
+    zr_json_amount(o, "gpu_active_start_bytes", w->before.gpu_active);
+    zr_json_amount(o, "mem_available_start_bytes", w->before.available);
+    zr_json_amount(o, "mem_available_least_bytes", w->least_available);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        const struct zr_watched_figure *f =
+            (const struct zr_watched_figure *)(const void *)((const char *)w + part[i].offset);
+        zr_json_amount(o, part[i].peak, f->known ? f->peak : ZR_ABSENT);
+        zr_json_amount(o, part[i].mean, zr_watched_mean(f));
+    }
+}
