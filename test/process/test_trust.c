@@ -565,7 +565,7 @@ START_TEST(no_file_that_a_process_maps_as_a_library_holds_up_doctor) {
         pause();
     }
     ck_assert_int_eq(read(ready[0], &c, 1), 1);
-    int code = sh("timeout 10 $Z doctor %d", (int)process);
+    int code = sh("timeout 10 $Z doctor --verbose %d", (int)process);
     kill(process, SIGKILL);
     waitpid(process, NULL, 0);
     ck_assert_msg(code >= 0 && code < 2, "exit code %d: %.2000s", code, out);
