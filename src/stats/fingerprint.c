@@ -72,22 +72,25 @@ static bool begins_with_any(const char *s, const char *const *prefix, size_t cou
 static bool draft_library(const struct zr_elf *elf, void *data) {
     struct draft *d = data;
     const char *path = elf->path, *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    const char *whole, *version;
+    char key[128], line[140], id[80] = "none";
+
     if (!begins_with_any(name, libraries, sizeof libraries / sizeof *libraries))
         return false;
-    char key[128], line[140], id[80] = "none";
     for (unsigned i = 0; i < elf->build_id_size; i++)
         snprintf(id + 2 * i, 3, "%02x", elf->build_id[i]);
     snprintf(key, sizeof key, "library.%.100s", name);
     snprintf(line, sizeof line, "\n%s\t", key);
     if (strstr(d->text, line)) /* a second one of that name: both are listed */
         snprintf(key, sizeof key, "library.%.100s#2", name);
-    const char *whole = realpath(path, d->real) ? d->real : path;
+    whole = realpath(path, d->real) ? d->real : path;
     snprintf(d->value, sizeof d->value, "%.4000s build-id:%s", whole, id);
     draft_add(d, key, d->value);
+
     /*
      * Asking the loader is not safe at all times and in all versions; its file name has the number.
      */
-    const char *version = strstr(whole, "libze_loader.so.");
+    version = strstr(whole, "libze_loader.so.");
     if (version && strcmp(key, "library.libze_loader.so.1") == 0)
         draft_add(d, "loader.version", version + strlen("libze_loader.so."));
     return false;
@@ -98,6 +101,7 @@ static bool draft_library(const struct zr_elf *elf, void *data) {
 /* NEO reads keys of its own style, EnableDeferBacking, when NEOReadDebugKeys is set. */
 static bool is_debug_key(const char *s) {
     size_t n = strcspn(s, "=");
+
     if (n < 6 || s[0] < 'A' || s[0] > 'Z' || s[1] < 'a' || s[1] > 'z')
         return false;
     for (size_t i = 0; i < n; i++)
@@ -110,6 +114,7 @@ static bool is_debug_key(const char *s) {
 static void add_variable(struct draft *d, const char *e) {
     size_t length = strcspn(e, "=");
     char key[96];
+
     if (length + 5 > sizeof key || e[length] != '=')
         return;
     snprintf(key, sizeof key, "env.%.*s", (int)length, e);
@@ -120,6 +125,7 @@ static void add_variable(struct draft *d, const char *e) {
 static size_t draft_copy(void *to, const void *from, size_t size) {
     struct iovec local = {to, size}, remote = {(void *)(uintptr_t)from, size};
     ssize_t n = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -38,8 +38,10 @@ static uint32_t fields_reserved; /* how many of the table have pages behind them
 /* Field 22 of /proc/self/stat, counted from the end of the name, which may contain anything. */
 uint64_t zr_process_start(void) {
     char text[1024];
+    const char *p;
+
     zr_read_file("/proc/self/stat", text, sizeof text);
-    char *p = strrchr(text, ')');
+    p = strrchr(text, ')');
     for (int field = 2; p && field < 22; field++)
         p = strchr(p + 1, ' ');
     return p ? zr_number(p + 1) : 0;
@@ -48,13 +50,16 @@ uint64_t zr_process_start(void) {
 static uint64_t pid_namespace(void) {
     char link[64];
     ssize_t n = readlink("/proc/self/ns/pid", link, sizeof link - 1);
+    const char *p;
+
     link[n < 0 ? 0 : n] = '\0';
-    char *p = strchr(link, '[');
+    p = strchr(link, '[');
     return p ? zr_number(p + 1) : 0;
 }
 
 void zr_command_line(const char *path, char *out, size_t size) {
     size_t n = zr_read_file(path, out, size);
+
     for (size_t i = 0; i + 1 < n; i++)
         if (out[i] == '\0' || out[i] == '\n' || out[i] == '\t')
             out[i] = ' ';
@@ -98,6 +103,7 @@ static void header_name_job(struct zeroute_segment_header *h) {
 
 static void header_identify(struct zeroute_segment_header *h, uint64_t nonce) {
     const char *run = secure_getenv("ZEROUTE_RUN");
+
     h->uid = (uint32_t)geteuid();
     h->pid_namespace = pid_namespace();
     h->pid = (uint32_t)getpid();
@@ -285,15 +291,20 @@ void zr_segment_abandon(void) {
 bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, const char *name,
                          const char *unit, const char *help, const char *more) {
     struct zeroute_segment_header *h = zr_segment.header;
+    struct zeroute_segment_field *at;
+    uint32_t n;
+    bool fits;
+
     snprintf(f->name, sizeof f->name, "%s%s", prefix, name);
     snprintf(f->help, sizeof f->help, "%s%s", help, more);
     COPY(f->unit, unit);
-    f->count = f->count ? f->count : 1;
+    if (!f->count)
+        f->count = 1;
+
     zr_lock(&describe_lock);
-    uint32_t n = h->field_count;
-    struct zeroute_segment_field *at =
-        (struct zeroute_segment_field *)(void *)((char *)h + FIELDS_AT) + n;
-    bool fits = n < fields_reserved;
+    n = h->field_count;
+    at = (struct zeroute_segment_field *)(void *)((char *)h + FIELDS_AT) + n;
+    fits = n < fields_reserved;
     if (!fits && n < FIELDS_MAX && zr_segment_reserve(at, 128 * sizeof *at)) {
         fields_reserved = n + 128;
         fits = true;
@@ -308,12 +319,13 @@ bool zr_segment_describe(struct zeroute_segment_field *f, const char *prefix, co
 
 void zr_segment_write_text(struct zeroute_segment_text *t, size_t size, const char *text,
                            size_t length) {
+    uint64_t g = __atomic_load_n(&t->generation, __ATOMIC_RELAXED);
+    char *to = (char *)(t + 1);
+
     if (length > size - sizeof *t - 1)
         length = size - sizeof *t - 1;
-    uint64_t g = __atomic_load_n(&t->generation, __ATOMIC_RELAXED);
     __atomic_store_n(&t->generation, g + 1, __ATOMIC_RELAXED);
     atomic_thread_fence(memory_order_release);
-    char *to = (char *)(t + 1);
     memcpy(to, text, length);
     to[length] = '\0';
     t->length = (uint32_t)length;
