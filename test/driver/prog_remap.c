@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     ze_physical_mem_handle_t first = NULL;
 
     start();
-    EXPECT(card_count >= 2, true);
+    EXPECT(card_count >= 2);
     for (unsigned card = 0; card < 2; card++)
         list[card] = new_list(card, copy_group(card));
     CHECK(zeVirtualMemReserve(context, NULL, 2 * PIECE, (void **)&base));
@@ -47,9 +47,9 @@ int main(int argc, char **argv) {
         memset(got, 0, PIECE);
         CHECK(zeCommandListAppendMemoryCopy(list[1], got, base + PIECE, PIECE, NULL, 0, NULL));
         printf("round %u: %s\n", round,
-               memcmp(got, new, PIECE) == 0                 ? "new"
+               memcmp(got, new, PIECE) == 0                ? "new"
                : round > 0 && memcmp(got, old, PIECE) == 0 ? "old"
-                                                            : "neither");
+                                                           : "neither");
         memcpy(old, round == 0 ? new : old, PIECE);
         unmap_piece(1, physical);
     }
