@@ -10,7 +10,7 @@ like="$like|VirtualMem|PhysicalMem|TempMem|MemMap|^ze(x|xp|Intel)?Mem"
 
 in_tables() {
     sed -n 's/^ZR_\(ENTRY\|PASS\|MAKES\|MADE\|GONE\)(\([A-Za-z0-9]*\),.*/\2/p' src/base/entries.def
-    sed -n 's/^EXTENSION(\(ze[A-Za-z]*\),.*/\1/p' src/hook/extension.c
+    sed -n 's/^ZR_EXTENSION(\(ze[A-Za-z]*\),.*/\1/p' src/base/extensions.def
 }
 left_alone() {
     sed -n '/^## Functions that are left alone/,/^## [^F]/p' doc/architecture.md | grep -oE '`ze[A-Za-z0-9*]+`' |

@@ -461,6 +461,31 @@ static void refused_free(void) {
     end();
 }
 
+/* Physical memory on the host is known by its handle: what lies there is the driver's own. */
+static void physical_on_host(void) {
+    enum { ON_HOST = 2 };
+    ze_physical_mem_desc_t desc = {
+        .stype = ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, .flags = (ze_physical_mem_flags_t)ON_HOST, .size = 2 * MIB};
+    ze_physical_mem_handle_t physical[4];
+    begin();
+    for (int i = 0; i < 4; i++)
+        OK(zePhysicalMemCreate(gpu.context, gpu.card[0], &desc, &physical[i]));
+    pause_ms(20);
+    for (int i = 0; i < 4; i++) {
+        GIVES(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeMemFree(gpu.context, physical[i])); /* no memory of ours */
+        OK(zePhysicalMemDestroy(gpu.context, physical[i]));
+    }
+    end();
+}
+
+/* What check does not hold back leaves the books once. */
+static void booked_once(void) {
+    begin();
+    for (int i = 0; i < 8; i++)
+        OK(zeMemFree(gpu.context, on_card(&gpu, 0, 4 * MIB)));
+    end();
+}
+
 /* --- legal programs ----------------------------------------------------------------------------------------------- */
 
 /* Everything that is done above, done right; with every kind of memory and every kind of free. */
@@ -674,6 +699,8 @@ int main(int argc, char **argv) {
                                         PART(ipc_clean),
                                         PART(ipc_same_bytes),
                                         PART(refused_free),
+                                        PART(physical_on_host),
+                                        PART(booked_once),
                                         PART(clean),
                                         PART(in_flight),
                                         PART(waits_for_us),

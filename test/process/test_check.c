@@ -213,6 +213,31 @@ START_TEST(a_legal_program_runs_as_without_and_nothing_is_reported) {
 }
 END_TEST
 
+START_TEST(what_lies_at_a_handle_is_the_drivers_own) {
+    struct child *c = run(ALL, "physical_on_host");
+
+    child_ok(c);
+    counts(c, "check.foreign_free", 4);
+    counts(c, "allocated_bytes.host.current", 0);
+    counts(c, "failures.zePhysicalMemDestroy", 0);
+    child_free(c);
+}
+END_TEST
+
+static const char *const not_kept[] = {"ZEROUTE_CONF=check:guard,check_wait:20s", "ZEROUTE_CONF=check:ipc,check_wait:20s",
+                                       ALL};
+
+START_TEST(what_is_freed_leaves_the_books_once) {
+    struct child *c = run(not_kept[_i], "booked_once");
+
+    child_ok(c);
+    counts(c, "allocated_bytes.all.allocated", 32 << 20);
+    counts(c, "allocated_bytes.all.current", 0);
+    counts(c, "allocation.all.current", 0);
+    child_free(c);
+}
+END_TEST
+
 START_TEST(a_live_block_is_verified_when_ctl_asks_for_it) {
     char tool[PATH_MAX + 16];
     const char *settings[] = {sim_driver(), ALL, "ZE_SIMGPU=vram:32MiB", tool, NULL};
@@ -448,6 +473,8 @@ int main(void) {
     tcase_add_test(t, what_the_quarantine_cannot_hold_passes_and_is_counted);
     tcase_add_test(t, a_block_without_room_for_a_red_zone_is_counted);
     tcase_add_test(t, run_ends_with_66_where_an_error_was_found);
+    tcase_add_test(t, what_lies_at_a_handle_is_the_drivers_own);
+    tcase_add_loop_test(t, what_is_freed_leaves_the_books_once, 0, 3);
     tcase_add_test(t, run_reports_lines_and_equal_errors_once);
     tcase_add_test(t, fail_on_error_is_refused_where_no_error_can_be_known);
     tcase_add_test(t, without_the_setting_there_is_no_worker_and_no_field);
