@@ -68,7 +68,7 @@ split() { # split BED
     exec 8>&-
     wait $pid
     told=$(tr -s ' \n' ' ' <<<"$told")
-    [ "$(grep -oE 'not mirrored GPUActive[^:]*, less 248 MiB of host and shared USM' <<<"$told" | wc -l)" = 2 ] || {
+    [ "$(grep -oE 'Mirrored (no|too little to tell): GPUActive[^:]*, less 248 MiB of host and shared USM' <<<"$told" | wc -l)" = 2 ] || {
         echo "$told"
         return 1
     }
@@ -168,7 +168,7 @@ grows() { # grows KIND WORDS
         kill -0 "$pid" || { cat "$dir/$1.out"; return 1; }
         sleep 0.2
     done
-    told=$("$build/zeroute" doctor "$pid" --watch 3s | tr -s ' \n' ' ')
+    told=$("$build/zeroute" doctor --verbose --watch 3s "$pid" | tr -s ' \n' ' ')
     kill "$pid"
     grep -qE "$2 grows?, and the allocations do not seen: [0-9.]+ ([KMG]iB )?more in 3 s, .* a second" <<<"$told" &&
         [ "$(grep -o 'grows\?, and the' <<<"$told" | wc -l)" = 1 ] || {

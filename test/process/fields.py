@@ -1,8 +1,8 @@
 """Compares the table of fields in doc/statistics.md with what a process shows, both ways.
 
 Usage: fields.py BUILD. A row's pattern may have {a,b} and *, and words in capitals for what differs between machines.
-What a process shows is taken from `zeroute run --json`; a field that is absent until something sets it, from the table in
-src/stats/fields.def.
+What a process shows is taken from `zeroute run --json`; a field that is absent until something sets it, from the table
+in src/stats/fields.def.
 """
 import json
 import os
@@ -45,7 +45,7 @@ def braces(pattern):
 
 
 def documented():
-    """{pattern: its regular expression}, of the first cells of the table of fields, and of what a row adds in its text."""
+    """{pattern: its regular expression}, of the first cells of the table of fields and of what a row adds."""
     lines = iter(open("doc/statistics.md"))
     patterns = {}
     for line in lines:

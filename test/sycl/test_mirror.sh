@@ -1,7 +1,7 @@
 #!/bin/bash
-# The host mirror through the real SYCL runtime, counted at the stand-in kernel: a client that allocates as PyTorch does,
-# copies between cards, and a preload without zeroute run, on both adapters. What a block costs under each setting is
-# test_mirror of driver/.
+# The host mirror through the real SYCL runtime, counted at the stand-in kernel: a client that allocates as PyTorch
+# does, copies between cards, and a preload without zeroute run, on both adapters. What a block costs under each
+# setting is test_mirror of driver/.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 # shellcheck source=test/promise.sh
