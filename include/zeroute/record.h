@@ -21,7 +21,7 @@ extern "C" {
 
 #define ZEROUTE_RECORD_MAGIC 0x44524f434552525aull /* "ZRRECORD" */
 #define ZEROUTE_RECORD_MAJOR 1u
-#define ZEROUTE_RECORD_MINOR 0u
+#define ZEROUTE_RECORD_MINOR 1u
 #define ZEROUTE_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 
 /* Bounds that every file keeps to; a reader refuses what is beyond them. */
@@ -96,7 +96,8 @@ enum zeroute_record_type {
     ZEROUTE_RECORD_MODULE,     /* struct zeroute_record_module */
     ZEROUTE_RECORD_THREAD,     /* struct zeroute_record_thread */
     ZEROUTE_RECORD_CARD,       /* struct zeroute_record_card */
-    ZEROUTE_RECORD_TEXT        /* struct zeroute_record_text */
+    ZEROUTE_RECORD_TEXT,       /* struct zeroute_record_text */
+    ZEROUTE_RECORD_HOST        /* struct zeroute_record_host; minor version 1 */
 };
 
 /* As in `enum zr_kind` and doc/statistics.md; the first three make up allocated_bytes.all and its peak. */
@@ -207,6 +208,17 @@ struct zeroute_record_thread {
 struct zeroute_record_card {
     struct zeroute_record_head head;
     uint64_t memory; /* bytes; 0: not known */
+};
+
+/*
+ * Host memory of the whole machine, as the launcher saw it: not in the process's own chunks, but in one that the launcher
+ * adds when the process has ended.
+ */
+struct zeroute_record_host {
+    struct zeroute_record_head head;
+    uint64_t time;       /* CLOCK_MONOTONIC in ns; may be before the record began */
+    uint64_t available;  /* MemAvailable in bytes */
+    uint64_t gpu_active; /* GPUActive in bytes; UINT64_MAX: the kernel does not tell */
 };
 
 /* Something about the process: the id says what; the text follows, `size` bytes, NULs between its parts. */

@@ -276,6 +276,10 @@ def figures(path, json_path, text_path):
                           "!r.querySelector('button')).reduce((a, r) => a + Number(r.dataset.value), 0)")
             same("leaves of the tree", leaves, bytes_)
             p.click("#flame-as [data-choice=flame]")
+        if "host" in x:
+            same("host memory", p.js("[p.host.times.length, p.host.lost_most, p.host.mirror_most]"),
+                 [x["host"]["samples"], x["host"]["lost_peak_bytes"], x["host"].get("mirror_peak_bytes", 0)])
+            same("peak of the line", p.js("Math.max(...p.host.lost)"), x["host"]["lost_peak_bytes"])
         same("sizes", p.js("p.sizes.filter((s) => s[1] || s[4]).map((s) => s.slice(0, 6))"),
              [[s["size"], s["allocations"], s["bytes"], s["most_live_bytes"], s["failures"], s["reused"]]
               for s in x["sizes"]])

@@ -89,6 +89,19 @@ PYTHON
         $check diff "$dir/diff.html" "$dir/diff.json"
 }
 
+# The launcher adds them when the program has ended; the mirror of the simulated machine is what is resident on both cards.
+host_memory_is_in_the_record() {
+    sleep 1 | "$zeroute" run --sim=devices:2,mirror:on --no-summary --record "$dir/mirrored" -- \
+        "$B/test/process/doctor_hold" >"$dir/log" 2>&1 || { cat "$dir/log"; return 1; }
+    "$zeroute" report --json "$dir/mirrored" >"$dir/mirrored.json" && python3 - "$dir/mirrored.json" <<'PYTHON' || return 1
+import json, sys
+x = json.load(open(sys.argv[1]))["processes"][0]
+assert x["host"]["mirror_peak_bytes"] == x["peak"]["bytes"], (x["host"], x["peak"])
+assert x["ended"] and not x["notes"], x["notes"]
+PYTHON
+    "$zeroute" report --text "$dir/mirrored" | grep -q '^Host RAM .* mirror 384 MiB' || { echo "no line"; return 1; }
+}
+
 # A process that allocated nothing has a record, too.
 nothing_is_shown_as_nothing() {
     "$B/test/process/make_record" "$dir/empty" 0
@@ -165,6 +178,7 @@ for record in made real; do
     promise "$record: every figure on the page is that of the JSON, written as in the terminal" figures "$dir/$record"
 done
 promise "processes stand side by side" side_by_side
+promise "host memory is in the record" host_memory_is_in_the_record
 promise "a name that stands for a terabyte holds nothing up" a_name_that_stands_for_a_terabyte
 promise "two records differ by what their figures differ by" two_records_differ_by_what_their_figures_differ_by
 promise "nothing is shown as nothing" nothing_is_shown_as_nothing

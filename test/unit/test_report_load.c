@@ -121,6 +121,7 @@ END_TEST
 
 START_TEST(a_newer_major_version_is_refused_by_its_number) {
     f.header.major = ZEROUTE_RECORD_MAJOR + 1;
+    f.header.minor = 0;
     record_end(&f);
     ck_assert_ptr_null(zr_record_load(path, why, sizeof why));
     ck_assert_ptr_nonnull(strstr(why, "has format 2.0"));

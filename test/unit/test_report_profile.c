@@ -398,6 +398,50 @@ START_TEST(a_joint_peak_is_that_of_all_processes_at_the_same_moment) {
 }
 END_TEST
 
+static void host_sample(uint64_t time, uint64_t available, uint64_t gpu_active) {
+    struct zeroute_record_host *h = record_add(&f, 2, ZEROUTE_RECORD_HOST, 0, sizeof *h);
+
+    h->time = FILE_START + time;
+    h->available = available;
+    h->gpu_active = gpu_active;
+}
+
+/* The launcher's samples: GPUActive's growth is mirror but for the host USM that is live then. */
+START_TEST(the_mirror_over_time_is_without_what_the_program_asked_for) {
+    struct zr_host_line line;
+
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 100, 0x1000, 1000, 0)->kind = ZEROUTE_MEMORY_HOST;
+    record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 200, 0x2000, 5000, 0);
+    record_event(&f, 1, ZEROUTE_EVENT_FREE, 300, 0x1000, 0, 0);
+    host_sample(0, 100000, 7);
+    host_sample(150, 99000, 1007);
+    host_sample(250, 94000, 6007);
+    host_sample(350, 95500, 4507);
+    load(100);
+    ck_assert(zr_host_line_of(r, &line));
+    ck_assert(line.mirror_known && line.n == 4);
+    ck_assert_uint_eq(line.mirror[1], 0);
+    ck_assert_uint_eq(line.mirror[2], 5000);
+    ck_assert_uint_eq(line.mirror[3], 4500);
+    ck_assert_uint_eq(line.mirror_most, 5000);
+    ck_assert_uint_eq(line.lost_most, 6000);
+    zr_host_line_free(&line);
+}
+END_TEST
+
+START_TEST(without_gpu_active_no_mirror_is_claimed) {
+    struct zr_host_line line;
+
+    host_sample(0, 100000, UINT64_MAX);
+    host_sample(100, 90000, UINT64_MAX);
+    load(100);
+    ck_assert(zr_host_line_of(r, &line));
+    ck_assert(!line.mirror_known);
+    ck_assert_uint_eq(line.lost_most, 10000);
+    zr_host_line_free(&line);
+}
+END_TEST
+
 START_TEST(what_was_live_when_memory_was_refused_is_known_by_stack) {
     record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 100, 0x1000, 1000, 0);
     record_event(&f, 1, ZEROUTE_EVENT_ALLOC, 110, 0x2000, 500, 0);
@@ -432,6 +476,8 @@ int main(void) {
     tcase_add_test(tests, paths_of_one_caller_are_named_by_the_frames_that_tell_them_apart);
     tcase_add_test(tests, a_path_that_is_alone_with_its_caller_has_its_name);
     tcase_add_test(tests, a_joint_peak_is_that_of_all_processes_at_the_same_moment);
+    tcase_add_test(tests, the_mirror_over_time_is_without_what_the_program_asked_for);
+    tcase_add_test(tests, without_gpu_active_no_mirror_is_claimed);
     tcase_add_test(tests, what_was_live_when_memory_was_refused_is_known_by_stack);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

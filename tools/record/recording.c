@@ -1,6 +1,7 @@
 /* zeroute record: a program under the preload with the setting `record`, and what its records say about leaks. */
 #include "common/common.h"
 #include "outside/outside.h"
+#include "record/host_samples.h"
 #include "report/report.h"
 
 #include <errno.h>
@@ -204,6 +205,16 @@ static size_t find_records(const char *file, const char *run, glob_t *found, uin
         }
     }
     return kept;
+}
+
+void zr_host_samples_add_all(const struct zr_host_samples *s, const char *file, const char *run) {
+    glob_t found = {0};
+    uint64_t lost;
+    size_t n = find_records(file, run, &found, &lost);
+
+    for (size_t i = 0; i < n; i++)
+        zr_host_samples_add(s, found.gl_pathv[i]);
+    globfree(&found);
 }
 
 /* One record: what was found is said; false: no verdict. */

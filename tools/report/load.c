@@ -34,7 +34,7 @@ struct load {
     uint64_t file_size;
     struct chunk *chunk;
     size_t chunks, chunk_room;
-    size_t stack_room, code_room, module_room, thread_room, mark_room;
+    size_t stack_room, code_room, module_room, thread_room, mark_room, host_room;
     uint32_t *stack_of; /* id to index */
     uint32_t stack_ids;
     uint64_t events;
@@ -236,6 +236,16 @@ static void take_text(struct load *l, const char *at, size_t size) {
     l->no_memory = l->no_memory || !r->text[t.head.id];
 }
 
+static void take_host(struct load *l, const char *at) {
+    struct zeroute_record_host h;
+    struct zr_record *r = l->r;
+    uint64_t start = r->header.start_time;
+
+    memcpy(&h, at, sizeof h);
+    if (room(l, &r->host, &l->host_room, r->hosts, sizeof *r->host))
+        r->host[r->hosts++] = (struct zr_host_sample){h.time > start ? h.time - start : 0, h.available, h.gpu_active};
+}
+
 /* A definition must be as large as its structure at least; others are of a newer minor version. */
 static void take(struct load *l, const struct zeroute_record_head *head, const char *at, size_t size) {
     static const struct {
@@ -246,7 +256,8 @@ static void take(struct load *l, const struct zeroute_record_head *head, const c
                  {ZEROUTE_RECORD_MODULE, sizeof(struct zeroute_record_module)},
                  {ZEROUTE_RECORD_THREAD, sizeof(struct zeroute_record_thread)},
                  {ZEROUTE_RECORD_CARD, sizeof(struct zeroute_record_card)},
-                 {ZEROUTE_RECORD_TEXT, sizeof(struct zeroute_record_text)}};
+                 {ZEROUTE_RECORD_TEXT, sizeof(struct zeroute_record_text)},
+                 {ZEROUTE_RECORD_HOST, sizeof(struct zeroute_record_host)}};
     struct zeroute_record_card card;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -276,6 +287,9 @@ static void take(struct load *l, const struct zeroute_record_head *head, const c
         break;
     case ZEROUTE_RECORD_TEXT:
         take_text(l, at, size);
+        break;
+    case ZEROUTE_RECORD_HOST:
+        take_host(l, at);
         break;
     default:
         break;
@@ -595,6 +609,7 @@ void zr_record_free(struct zr_record *r) {
     free(r->module);
     free(r->thread);
     free(r->mark);
+    free(r->host);
     free(r->implied);
     free(r);
 }

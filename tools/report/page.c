@@ -358,6 +358,29 @@ static void kinds(FILE *out, const struct zr_profile *f) {
     putc(']', out);
 }
 
+/* Of the whole machine: times in ns, how much less is available, and the mirror or null. */
+static void host(FILE *out, const struct zr_record *r) {
+    struct zr_host_line line;
+
+    key(out, "host");
+    if (!r->hosts || !zr_host_line_of(r, &line)) {
+        fputs("null", out);
+        return;
+    }
+    fputs("{\"times\":[", out);
+    for (size_t i = 0; i < line.n; i++)
+        fprintf(out, "%s%llu", i ? "," : "", (unsigned long long)r->host[i].time);
+    fputs("],\"lost\":[", out);
+    for (size_t i = 0; i < line.n; i++)
+        fprintf(out, "%s%llu", i ? "," : "", (unsigned long long)line.lost[i]);
+    fputs("],\"mirror\":[", out);
+    for (size_t i = 0; i < line.n && line.mirror_known; i++)
+        fprintf(out, "%s%llu", i ? "," : "", (unsigned long long)line.mirror[i]);
+    fprintf(out, "],\"lost_most\":%llu,\"mirror_most\":%llu}", (unsigned long long)line.lost_most,
+            (unsigned long long)line.mirror_most);
+    zr_host_line_free(&line);
+}
+
 /* The last allocation that was refused, and what was allocated then. */
 static void refusal(FILE *out, const struct zr_profile *f) {
     key(out, "refusal");
@@ -403,6 +426,7 @@ static void head(FILE *out, const struct zr_report *s) {
     list(out, "remarks", s->remark, s->remarks);
     kinds(out, f);
     refusal(out, f);
+    host(out, r);
     fprintf(out, ",\"peak\":{\"bytes\":%llu,\"blocks\":%llu,\"at\":%llu}", (unsigned long long)f->all.most,
             (unsigned long long)f->all.most_blocks, (unsigned long long)f->all.at);
     fprintf(out, ",\"reserved_peak\":%llu",

@@ -77,6 +77,7 @@ function drawHead() {
     card(p.ended ? 'Never freed' : 'Still held', bytes(p.end.bytes), p.end.blocks ? `${byKind(p.kinds, 3, 'block')}, live ${p.ended ? 'at the end' : 'when the record ends'}` : 'everything was freed', 'left', p.end.bytes),
     card('Allocations', count(c.allocations), `${byKind(p.kinds, 1, 'call')}; ${plural(c.frees, 'free')}`, 'allocations', c.allocations),
     card('Failures', count(c.failures), c.failures ? 'calls that were refused' : 'no call was refused', 'failures', c.failures, c.failures > 0),
+    p.host ? card('Host RAM', bytes(p.host.lost_most), `less available at most, on the whole machine${p.host.mirror.length ? `; mirror ${bytes(p.host.mirror_most)}` : ''}`, 'host', p.host.lost_most) : null,
     p.apart ? card('Reserved', bytes(p.reserved_peak), 'held from the driver, at most', 'reserved', p.reserved_peak) : null,
     c.trims ? card('Given back', bytes(c.trimmed), `cached memory, ${plural(c.trims, 'time')}`, 'trimmed', c.trimmed) : null,
     p.lost ? card('Lost', count(p.lost), 'events that could not be stored', 'lost', p.lost, true) : null);
@@ -297,6 +298,16 @@ function drawFragmentation() {
   put(byId('fragmentation-key'), rows.map(([name, stroke]) => el('span', null, el('i', {class: 'swatch', style: `background:${stroke}`}), name)));
 }
 
+/* Below the chart, over the same time: of the whole machine, sampled by the launcher. */
+function drawHost() {
+  byId('host-part').hidden = !p.host;
+  if (!p.host) return;
+  const rows = [['less available', 'var(--c11)', p.host.times, p.host.lost]];
+  if (p.host.mirror.length) rows.push(['mirror of device memory', 'var(--c1)', p.host.times, p.host.mirror]);
+  lineChart(byId('host'), rows, Math.max(1, p.duration), state);
+  put(byId('host-key'), rows.map(([name, stroke]) => el('span', null, el('i', {class: 'swatch', style: `background:${stroke}`}), name)));
+}
+
 /* --- everything ----------------------------------------------------------------------------------------------------------- */
 
 /* Where the page opens: at the refusal if there was one, else at the peak. */
@@ -320,6 +331,7 @@ function show(index) {
   drawHead();
   chart = timeline(byId('timeline'), p, state, {moment: drawMoment, view: () => {
     byId('zoom-all').disabled = state.from <= 0 && state.to >= p.duration;
+    drawHost();
   }});
   choice(byId('stack-by'), [['card', 'card'], ['kind', 'kind'], ['caller', 'caller'], ['stack', 'stack'], ['size', 'size class']], state.group, (id) => {
     state.group = id;
@@ -336,6 +348,7 @@ function show(index) {
   });
   setFlame(weightsOf(flameOf).some((v) => v > 0) ? flameOf : 'peak');
   drawTables();
+  drawHost();
   drawFragmentation();
 }
 
@@ -351,6 +364,7 @@ addEventListener('resize', () => {
   width = innerWidth;
   chart.draw();
   drawFlame();
+  drawHost();
   drawFragmentation();
 });
 byId('foot').textContent = `Made by zeroute ${data.tool} from ${data.processes.map((x) => x.file).join(', ')}. ` +

@@ -59,6 +59,12 @@ struct zr_thread {
     char name[17];
 };
 
+/* Host memory of the machine at a time; as in struct zeroute_record_host. */
+struct zr_host_sample {
+    uint64_t time; /* ns since the record began; 0 for what was before */
+    uint64_t available, gpu_active;
+};
+
 struct zr_record {
     char *path;
     struct zeroute_record_header header;
@@ -81,6 +87,8 @@ struct zr_record {
     size_t text_size[ZEROUTE_TEXT_PYTHON + 1];
     const char **entry, **via; /* names of entry points and hooks */
     unsigned entries, vias;
+    struct zr_host_sample *host; /* in the order of time */
+    size_t hosts;
     char **mark; /* the text of a MARK event is mark[aux] */
     size_t marks;
     struct zr_arena *arena;
@@ -321,6 +329,17 @@ struct zr_report {
     char *remark[ZR_NOTES_MOST]; /* and what may explain one afterwards: libraries replaced, no Python frames */
     size_t remarks;
 };
+
+/* --- host.c: what the program cost in host memory ----------------------------------------------------------------- */
+struct zr_host_line {
+    size_t n;                /* samples; 0: the launcher took none */
+    uint64_t *lost, *mirror; /* by sample: how much less is available; GPUActive's growth less host and shared USM */
+    bool mirror_known;       /* the kernel tells GPUActive */
+    uint64_t lost_most, mirror_most;
+};
+/* False without memory. zr_host_line_free frees it. */
+bool zr_host_line_of(const struct zr_record *r, struct zr_host_line *out);
+void zr_host_line_free(struct zr_host_line *line);
 
 /* --- joint.c: several processes at once ------------------------------------------------------------------------ */
 struct zr_joint {

@@ -178,6 +178,20 @@ static void kinds(json_t *to, const struct zr_profile *f) {
     }
 }
 
+/* The whole machine's, sampled by the launcher. */
+static void host(json_t *to, const struct zr_record *r) {
+    struct zr_host_line line;
+
+    if (!r->hosts || !zr_host_line_of(r, &line))
+        return;
+    json_t *x = zr_json_object(to, "host");
+    zr_json_count(x, "samples", line.n);
+    zr_json_count(x, "lost_peak_bytes", line.lost_most);
+    if (line.mirror_known)
+        zr_json_count(x, "mirror_peak_bytes", line.mirror_most);
+    zr_host_line_free(&line);
+}
+
 static void refusal(json_t *to, const struct zr_profile *f) {
     if (f->failure_event == ZR_NO_EVENT)
         return;
@@ -230,6 +244,7 @@ static void process(json_t *x, const struct zr_report *s, unsigned top) {
     zr_json_count(left, "blocks", f->left_blocks);
     kinds(x, f);
     refusal(x, f);
+    host(x, r);
     zr_json_count(x, "reserved_peak_bytes", f->count[ZEROUTE_EVENT_RESERVE] ? f->reserved.most : f->all.most);
     zr_json_count(x, "trimmed_bytes", f->trimmed);
     peaks(x, f);

@@ -183,6 +183,18 @@ static void never_freed(FILE *out, const struct zr_profile *f, bool ended) {
         }
 }
 
+static void host(FILE *out, const struct zr_record *r) {
+    struct zr_host_line line;
+
+    if (!r->hosts || !zr_host_line_of(r, &line))
+        return;
+    fprintf(out, "Host RAM      %s less available at most", size_text(line.lost_most));
+    if (line.mirror_known)
+        fprintf(out, ", mirror %s", size_text(line.mirror_most));
+    fputs(" (whole machine)\n", out);
+    zr_host_line_free(&line);
+}
+
 static void refusal(FILE *out, const struct zr_profile *f) {
     if (f->failure_event == ZR_NO_EVENT)
         return;
@@ -222,6 +234,7 @@ static void one(FILE *out, const struct zr_report *s, unsigned top) {
     peaks(out, f);
     if (f->count[ZEROUTE_EVENT_RESERVE])
         fprintf(out, "Reserved      %s at most\n", size_text(f->reserved.most));
+    host(out, r);
     never_freed(out, f, r->ended);
     fprintf(out, "Calls         %s allocation%s, %s free%s, %s failure%s\n", count_text(f->count[ZEROUTE_EVENT_ALLOC]),
             f->count[ZEROUTE_EVENT_ALLOC] == 1 ? "" : "s", count_text(f->count[ZEROUTE_EVENT_FREE]),

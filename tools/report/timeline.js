@@ -322,19 +322,21 @@ function spark(p, offset, to, most) {
     svg('path', {fill: 'var(--c0)', d: stepped(picked, x, () => y(0), (i) => y(p.total[i]))}));
 }
 
-/* Lines over the same time: [name, colour, times, values]. */
-function lineChart(box, rows, end) {
+/* Lines over the same time: [name, colour, times, values]; of the view if there is one. */
+function lineChart(box, rows, end, view) {
+  const from = view ? view.from : 0;
+  const to = view ? view.to : end;
   const width = Math.max(280, box.clientWidth);
   const height = 200;
   const most = Math.max(1, ...rows.flatMap(([, , , values]) => values));
-  const X = (t) => EDGE.left + (t / end) * (width - EDGE.left - EDGE.right);
+  const X = (t) => EDGE.left + ((Math.min(to, Math.max(from, t)) - from) / (to - from)) * (width - EDGE.left - EDGE.right);
   const Y = (v) => Number((height - EDGE.bottom - (v / most) * (height - 8 - EDGE.bottom)).toFixed(1));
   const root = svg('svg', {viewBox: `0 0 ${width} ${height}`, height});
   for (const v of ticks(most, 4)) {
     root.append(svg('line', {class: 'grid', x1: EDGE.left, x2: width - EDGE.right, y1: Y(v), y2: Y(v)}),
       svg('text', {x: EDGE.left - 7, y: Y(v) + 4, 'text-anchor': 'end'}, v ? bytes(v) : '0'));
   }
-  for (const [t, label] of timeTicks(0, end, width < 500 ? 3 : 8)) {
+  for (const [t, label] of timeTicks(from, to, width < 500 ? 3 : 8)) {
     root.append(svg('text', {x: X(t), y: height - 8, 'text-anchor': 'middle'}, label));
   }
   for (const [name, stroke, times, values] of rows) {

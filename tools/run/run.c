@@ -1,6 +1,7 @@
 /* zeroute run: a program under the preload, and what it did. */
 #include "base/settings.h"
 #include "common/common.h"
+#include "record/host_samples.h"
 #include "run/checked.h"
 #include "stat/stat.h"
 #include "view/view.h"
@@ -321,8 +322,8 @@ static void report_check(const struct options *o, const struct zr_view *m, struc
 
 static bool report(const struct options *o, const char *run, bool nested, const struct zr_watched *w,
                    struct checked *checked) {
-    struct zr_view *m = zr_view_new(&(struct zr_scope){
-        .run = run, .finished = true, .fields = true, .all_at_once = true, .before = &w->before});
+    struct zr_view *m = zr_view_new(
+        &(struct zr_scope){.run = run, .finished = true, .fields = true, .all_at_once = true, .before = &w->before});
     bool good = true;
 
     if (!m || !zr_view_sample(m)) {
@@ -396,6 +397,45 @@ static int not_executed(const struct options *o, int error) {
     return error == ENOENT || error == ENOTDIR ? ZR_EXIT_NOT_FOUND : ZR_EXIT_CANNOT;
 }
 
+/*
+ * Waits until the program has ended, and watches meanwhile. A record has host memory as it was: sampled more often, so
+ * that a short program has a line of it, too.
+ */
+static void wait_and_watch(struct zr_program *program, struct zr_watched *watched, struct zr_host_samples *samples) {
+    int since_ms = ZR_WATCHED_MS;
+    bool ended = false;
+
+    while (!ended) {
+        int pause_ms = samples && samples->every_ms < ZR_WATCHED_MS ? (int)samples->every_ms : ZR_WATCHED_MS;
+
+        if (since_ms >= ZR_WATCHED_MS) {
+            zr_watched_sample(watched);
+            since_ms = 0;
+        }
+        if (samples)
+            zr_host_samples_take(samples);
+        ended = zr_spawn_wait(program, pause_ms, -1);
+        since_ms += pause_ms;
+    }
+}
+
+/* Returns as zr_spawn. */
+static int spawn_and_watch(const struct options *o, const char *run, struct zr_program *program,
+                           struct zr_watched *watched) {
+    struct zr_host_samples samples = {0};
+
+    zr_watched_begin(watched, run);
+    if (o->config.record)
+        zr_host_samples_take(&samples);
+    int error = zr_spawn(program);
+    if (!error)
+        wait_and_watch(program, watched, o->config.record ? &samples : NULL);
+    if (!error && o->config.record)
+        zr_host_samples_add_all(&samples, o->config.record, run);
+    zr_host_samples_free(&samples);
+    return error;
+}
+
 /* Returns the exit code, or -1 with the wait status of the program in *status. */
 static int run_program(const struct options *o, int *status) {
     char run[ZR_RUN_NAME], root[512] = "";
@@ -407,10 +447,7 @@ static int run_program(const struct options *o, int *status) {
     if (!prepare(o, nested, root, sizeof root))
         return code;
     zr_run_name(run, sizeof run);
-    zr_watched_begin(&watched, run);
-    error = zr_spawn(&program);
-    if (!error)
-        zr_watched_wait(&watched, &program);
+    error = spawn_and_watch(o, run, &program, &watched);
     *status = program.status;
     if (error)
         code = not_executed(o, error);
