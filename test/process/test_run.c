@@ -210,6 +210,34 @@ START_TEST(a_bad_setting_is_refused_before_anything_starts) {
 }
 END_TEST
 
+START_TEST(a_mistyped_value_is_answered_with_what_was_meant) {
+    static const char *const lines[][3] = {{"$Z run --preset mitigat -- true", "run", "mitigate"},
+                                           {"$Z run --route nativ -- true", "run", "native"},
+                                           {"$Z record --preset observ -- true", "record", "observe"},
+                                           {"$Z run --summry -- true", "run", "--summary"},
+                                           {"$Z ab --a observe --b residency:ownr -- true", "ab", "owner"},
+                                           {"$Z ab --a observ --b path -- true", "ab", "observe"},
+                                           {"$Z ctl 1 set residency ownr", "ctl", "owner"},
+                                           {"$Z ctl 1 set residncy owner", "ctl", "residency"}};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char meant[64];
+        ck_assert_msg(sh("%s", lines[i][0]) != 0, "%s", lines[i][0]);
+        snprintf(meant, sizeof meant, "zeroute %s: ", lines[i][1]);
+        ck_assert_msg(strncmp(err, meant, strlen(meant)) == 0, "%s: %s", lines[i][0], err);
+        snprintf(meant, sizeof meant, "did you mean '%s", lines[i][2]);
+        ck_assert_msg(strstr(err, meant), "%s: %s", lines[i][0], err);
+    }
+}
+END_TEST
+
+START_TEST(two_dashes_are_no_value_of_an_option) {
+    ck_assert_int_eq(sh("$Z run --json -- true"), 125);
+    says("zeroute run: option --json needs a value: expected FILE");
+    ck_assert_int_eq(sh("$Z record -o -- true; test ! -e ./--"), 0);
+    says("needs a value");
+}
+END_TEST
+
 START_TEST(a_library_that_is_missing_or_does_not_fit_is_named) {
     ck_assert_int_eq(sh("ZEROUTE_LIB=/nowhere/libzeroute.so $Z run -- true"), 125);
     says("/nowhere/libzeroute.so");
@@ -666,6 +694,8 @@ int main(void) {
     tcase_add_test(t, a_launcher_that_is_ended_ends_all_that_it_started);
     tcase_add_test(t, who_kills_us_hard_kills_the_program);
     tcase_add_test(t, a_bad_setting_is_refused_before_anything_starts);
+    tcase_add_test(t, a_mistyped_value_is_answered_with_what_was_meant);
+    tcase_add_test(t, two_dashes_are_no_value_of_an_option);
     tcase_add_test(t, a_library_that_is_missing_or_does_not_fit_is_named);
     tcase_add_test(t, a_static_program_is_run_and_said_to_be_out_of_reach);
     tcase_add_test(t, a_program_of_32_bits_is_run_and_said_to_be_out_of_reach);

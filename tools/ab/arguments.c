@@ -1,5 +1,6 @@
 /* The command line of zeroute ab. */
 #include "ab/ab.h"
+#include "base/settings.h"
 #include "common/common.h"
 
 #include <math.h>
@@ -28,7 +29,6 @@ enum {
     SIM,
     SHOW_OUTPUT,
     QUIET,
-    VERBOSE,
     REPORT,
     JSON,
     HTML,
@@ -64,7 +64,7 @@ static const struct zr_option option_table[] = {
     {SIM, "sim", "[SPEC]", "use a simulated GPU"},
     {SHOW_OUTPUT, "show-output", NULL, "pass what the command prints on to stderr"},
     {QUIET, "quiet", NULL, "show no progress"},
-    {VERBOSE, "verbose", NULL, "show what is unchanged, too"},
+    {'v', "verbose", NULL, "show what is unchanged, too"},
     {REPORT, "report", "FILE", "report a recorded comparison anew; nothing is run"},
     {JSON, "json", "[FILE.json]", "write everything, the raw values included, as JSON"},
     {HTML, "html", "FILE", "write one self-contained page"},
@@ -97,7 +97,19 @@ static const struct zr_option option_table[] = {
     {0},
 };
 
-static const struct zr_command command = {
+static const char notes_format[] =
+    "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
+    "  NAME:VALUE        a setting, for example route:native or residency:owner\n"
+    "  PRESET            %s\n"
+    "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item\n"
+    "                    follows (env:ZE_AFFINITY_MASK=0,1), else write \\,\n"
+    "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
+    "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
+    "  none              without the preload, measured from outside: the control\n"
+    "\n"
+    "Exit code: 0 a verdict, 2 an error, wrong usage, or the command failed, 3 no verdict (it says why).\n";
+
+static struct zr_command command = {
     .name = "ab",
     .usage = "zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGS]\n"
              "zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING ... -- COMMAND [ARGS]\n"
@@ -105,16 +117,6 @@ static const struct zr_command command = {
     .about = "Runs COMMAND under two or more settings, interleaved, and says what differs, or that nothing does, or "
              "that no verdict is possible because more than the declared setting differed between the runs.",
     .options = option_table,
-    .notes = "A SETTING is made of these, with commas between them, on top of the preset observe:\n"
-             "  NAME:VALUE        a setting, for example route:native or residency:owner\n"
-             "  PRESET            observe, reroute, path, mitigate or eager\n"
-             "  env:NAME=VALUE    a variable; a comma in VALUE is fine where no other item\n"
-             "                    follows (env:ZE_AFFINITY_MASK=0,1), else write \\,\n"
-             "  lib:/FOLDER       in front of LD_LIBRARY_PATH: another driver or runtime\n"
-             "  cmd:COMMAND ARGS  this command instead; takes the rest of the text\n"
-             "  none              without the preload, measured from outside: the control\n"
-             "\n"
-             "Exit code: 0 a verdict, 2 an error, wrong usage, or the command failed, 3 no verdict (it says why).\n",
     .examples = "zeroute ab --a route:native --b route:auto -- python train.py\n"
                 "zeroute ab --a observe --b mitigate --same-output --html r.html -- ./infer\n"
                 "zeroute ab --factor 'path=route:native|route:sycl' \\\n"
@@ -272,7 +274,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     case QUIET:
         o->quiet = true;
         return true;
-    case VERBOSE:
+    case 'v':
         o->verbose = true;
         return true;
     default:
@@ -281,7 +283,20 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     }
 }
 
+/* The presets of the table in the text of the help. */
+static void describe_presets(void) {
+    static char notes[2048];
+    char names[256];
+    size_t n = 0;
+
+    for (size_t i = 0; i < zr_preset_count && n < sizeof(names); i++)
+        n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", i ? ", " : "", zr_presets[i].name);
+    snprintf(notes, sizeof(notes), notes_format, names);
+    command.notes = notes;
+}
+
 bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at) {
+    describe_presets();
     if (!zr_options(&command, argc, argv, take, o, at))
         return false;
     size_t words = (size_t)(argc - *at);

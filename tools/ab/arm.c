@@ -57,7 +57,10 @@ static char *check_setting(const struct zr_setting *k, const char *value) {
     char why[640];
 
     zr_settings_default(&config);
-    return zr_setting_set(&config, k->name, value, why, sizeof(why)) ? NULL : zr_ab_text("%s", why);
+    if (zr_setting_set(&config, k->name, value, why, sizeof(why)))
+        return NULL;
+    zr_did_you_mean(k->name, value, why, sizeof(why));
+    return zr_ab_text("%s", why);
 }
 
 static char *unknown_item(const char *s, size_t word) {

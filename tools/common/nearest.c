@@ -1,4 +1,5 @@
 /* "Did you mean": the name that a mistyped word is most like. */
+#include "base/settings.h"
 #include "common/common.h"
 
 #include <string.h>
@@ -53,4 +54,23 @@ void zr_nearest_try_list(struct zr_nearest *n, const char *names) {
         if (*names < 'A' || *names > 'Z') /* SIZE stands for a value */
             zr_nearest_try(n, names, length);
     }
+}
+
+void zr_did_you_mean(const char *setting, const char *value, char *text, size_t size) {
+    struct zr_nearest n = {.word = value, .length = strlen(value)};
+    const struct zr_setting *known = zr_setting_find(setting, strlen(setting));
+    size_t used = strlen(text);
+
+    if (strcmp(setting, "preset") == 0) {
+        for (size_t i = 0; i < zr_preset_count; i++)
+            zr_nearest_try(&n, zr_presets[i].name, strlen(zr_presets[i].name));
+    } else if (known) {
+        zr_nearest_try_list(&n, known->values);
+    } else {
+        n = (struct zr_nearest){.word = setting, .length = strlen(setting)};
+        for (size_t i = 0; i < zr_setting_count; i++)
+            zr_nearest_try(&n, zr_settings[i].name, strlen(zr_settings[i].name));
+    }
+    if (n.best && used < size)
+        snprintf(text + used, size - used, " (did you mean '%.*s'?)", (int)n.best_length, n.best);
 }

@@ -125,8 +125,7 @@ static void suggest(const struct zr_command *c, const char *word, char *text, si
         snprintf(text + used, size - used, ": did you mean '--%s'?", n.best);
 }
 
-static int not_understood(const struct zr_command *c, int code, char **argv) {
-    const struct zr_option *o = find(c, optopt);
+static int not_understood(const struct zr_command *c, int code, char **argv, const struct zr_option *o) {
     const char *word = typed(argv);
     char text[256];
     if (code == ':')
@@ -213,7 +212,9 @@ static int one_option(const struct zr_command *c, int code, const struct option 
         return ZR_EXIT_DONE;
     }
     if (!o || (found && is_abbreviated(found, argv)))
-        return not_understood(c, o ? '?' : code, argv);
+        return not_understood(c, o ? '?' : code, argv, find(c, optopt));
+    if (o->argument && optarg && strcmp(optarg, "--") == 0 && argv[optind - 1] == optarg)
+        return not_understood(c, ':', argv, o);
     given[o - c->options] = true;
     const char *value = o->argument && !optarg ? next_word(o, argc, argv) : optarg;
     return take(to, o, value) ? -1 : ZR_EXIT_ERROR;

@@ -87,6 +87,7 @@ static bool check_setting(const char *name, const char *value) {
     }
     if (s && !good) {
         snprintf(what, sizeof what, "%s", why);
+        zr_did_you_mean(name, value, what, sizeof what);
         zr_wrong(&command, what);
     }
     free(s);

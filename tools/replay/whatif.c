@@ -296,7 +296,14 @@ static bool apply(const char *change_to, char *why, size_t size) {
     for (char *p = text; *p; p++)
         if (*p == '+')
             *p = ',';
-    return zr_settings_parse(&c, text, ',', complain, &to);
+    if (zr_settings_parse(&c, text, ',', complain, &to))
+        return true;
+    char *value = strchr(text, ':');
+    if (value && !strchr(value, ',')) {
+        *value++ = '\0';
+        zr_did_you_mean(text, value, why, size);
+    }
+    return false;
 }
 
 bool zr_what_if(const struct zr_recorded *recorded, const char *settings, struct zr_outcome *outcome, char *why,

@@ -30,7 +30,7 @@ struct options {
 
 static const char *called = "run"; /* or another command, which starts a program as this one does */
 
-enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, VERBOSE, JSON, DISCARD, FAIL_ON_ERROR, SETTING };
+enum { PRESET = ZR_LONG, SIM, SUMMARY, NO_SUMMARY, JSON, DISCARD, FAIL_ON_ERROR, SETTING };
 enum { OWN = 8, SETTINGS_MAX = 64 };
 
 /* Filled in by describe(): the settings follow our own options. */
@@ -39,7 +39,7 @@ static struct zr_option option_table[OWN + SETTINGS_MAX + 1] = {
     {SIM, "sim", "[SPEC]", "use a simulated GPU, for example --sim=devices:2,vram:16GiB"},
     {SUMMARY, "summary", NULL, "print a summary on stderr at the end (default on a terminal)"},
     {NO_SUMMARY, "no-summary", NULL, "print no summary"},
-    {VERBOSE, "verbose", NULL, "print the summary with every row and column"},
+    {'v', "verbose", NULL, "print the summary with every row and column"},
     {JSON, "json", "FILE", "write the last statistics of every process that used a device; - is stdout"},
     {DISCARD, "discard", NULL, "leave nothing behind for 'zeroute stat'"},
     {FAIL_ON_ERROR, "fail-on-error", NULL, "exit with 66 if --check has found an error"},
@@ -140,12 +140,19 @@ static bool environment(struct options *o) {
 }
 
 static bool set_preset(struct options *o, const char *name) {
-    static char from_option[] = "--preset";
-    char item[128];
-    snprintf(item, sizeof item, "preset:%.100s", name);
-    if (!strpbrk(name, ",:="))
-        return zr_settings_parse(&o->config, item, ',', bad_setting, from_option);
-    zr_complain(called, "--preset: unknown preset '%s'", name);
+    const struct zr_preset *preset = zr_preset_find(name, strlen(name));
+    char why[640];
+    size_t n;
+
+    if (preset) {
+        zr_preset_set(&o->config, preset);
+        return true;
+    }
+    n = (size_t)snprintf(why, sizeof why, "unknown preset '%.64s': expected one of ", name);
+    for (size_t i = 0; i < zr_preset_count && n < sizeof why; i++)
+        n += (size_t)snprintf(why + n, sizeof why - n, "%s%s", i ? ", " : "", zr_presets[i].name);
+    zr_did_you_mean("preset", name, why, sizeof why);
+    zr_complain(called, "--preset: %s", why);
     return false;
 }
 
@@ -157,6 +164,7 @@ static bool set_setting(struct options *o, const struct zr_setting *s, const cha
     }
     if (zr_setting_set(&o->config, s->name, value, why, sizeof why))
         return true;
+    zr_did_you_mean(s->name, value, why, sizeof why);
     zr_complain(called, "%s", why);
     return false;
 }
@@ -175,7 +183,7 @@ static bool take(void *to, const struct zr_option *option, const char *value) {
     case NO_SUMMARY:
         o->summary = option->id == SUMMARY;
         return true;
-    case VERBOSE:
+    case 'v':
         o->summary = o->verbose = true;
         return true;
     case JSON:
