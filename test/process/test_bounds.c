@@ -239,6 +239,103 @@ START_TEST(one_process_that_cannot_be_read_costs_its_deadline_once) {
 }
 END_TEST
 
+/* --- requests ------------------------------------------------------------------------------------------------------ */
+
+/* A process of the user, and one of ours; both make calls all the time. */
+#define BEGIN_TWO                                                                                                      \
+    "chmod 777 . && mkfifo go && exec 9<>go\n"                                                                         \
+    "ZEROUTE_CONF=preset:observe LD_PRELOAD=$B/libzeroute.so ZE_ENABLE_ALT_DRIVERS=$B/libze_simgpu.so\n"               \
+    "export ZEROUTE_CONF LD_PRELOAD ZE_ENABLE_ALT_DRIVERS\n"                                                           \
+    "setpriv --reuid 65534 --regid 65534 --clear-groups $W keep 2 %s wait <&9 >theirs &\n"                             \
+    "$W keep 3 busy wait <&9 >ours &\n"                                                                                \
+    "unset LD_PRELOAD; while ! grep -q ready ours || ! grep -q ready theirs; do sleep 0.05; done\n"                     \
+    "cut -d' ' -f2 theirs ours"
+
+static void begin_two(const char *what, int pid[2]) {
+    char *end;
+    ck_assert_int_eq(sh(BEGIN_TWO, what), 0);
+    pid[0] = (int)strtol(out, &end, 10);
+    pid[1] = (int)strtol(end, NULL, 10);
+    ck_assert_int_gt(pid[1], 0);
+}
+
+static void end_two(const int pid[2]) {
+    kill(pid[0], SIGKILL);
+    kill(pid[1], SIGKILL);
+}
+
+/* Holds the lock of requesters of a segment for ever. */
+static char held[PATH_MAX];
+static void hold_requests(int ready) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_REQUEST_BYTE, .l_len = 1};
+    int fd = open(held, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fcntl(fd, F_SETLK, &lock) || write(ready, "r", 1) != 1)
+        _exit(90);
+    pause();
+}
+
+START_TEST(a_lock_that_a_user_never_gives_back_holds_up_no_other_process) {
+    int pid[2];
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    begin_two("busy", pid);
+    ck_assert_int_eq(sh("ls /dev/shm/zeroute-65534/%d.*", pid[0]), 0);
+    snprintf(held, sizeof held, "%.*s", (int)strcspn(out, "\n"), out);
+    struct user u = begin_user(hold_requests);
+    ck_assert_int_ne(u.pid, 0);
+    double began = seconds();
+    int code = sh("$Z ctl --all --timeout 1 trim");
+    double took = seconds() - began;
+    end_user(&u);
+    end_two(pid);
+    ck_assert_int_eq(code, 2);
+    ck_assert_msg(took < 8, "%.1f s", took);
+    char line[64];
+    snprintf(line, sizeof line, "%d  not asked: another zeroute ctl is waiting for it", pid[0]);
+    ck_assert_msg(strstr(out, line), "%s", out);
+    snprintf(line, sizeof line, "%d  ", pid[1]);
+    ck_assert_msg(strstr(out, line) && strstr(strstr(out, line), "in force since"), "%s", out);
+}
+END_TEST
+
+START_TEST(a_process_that_makes_no_calls_is_waited_for_beside_the_others_and_not_before_them) {
+    int pid[2];
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    begin_two("", pid);
+    int code = sh("$Z ctl --all --timeout 1 trim");
+    end_two(pid);
+    ck_assert_int_eq(code, 3);
+    ck_assert_msg(strstr(out, "no answer: it made no call") && strstr(out, "in force since"), "%s", out);
+}
+END_TEST
+
+/* A segment of the user's own that says to be of the victim's process, and to be the newest there is. */
+START_TEST(a_segment_under_the_number_of_a_process_does_not_stand_in_for_its_own) {
+    int pid[2];
+    if (geteuid() != 0)
+        SKIP("one user cannot make another");
+    begin_two("busy", pid);
+    ck_assert_int_eq(sh("cd /dev/shm/zeroute-65534 && cp %d.* %d.0123456789abcdef && python3 - %d <<'END'\n"
+                        "import struct, sys, glob\n"
+                        "name = glob.glob(sys.argv[1] + '.0123456789abcdef')[0]\n"
+                        "f = open(name, 'r+b')\n"
+                        "f.seek(24); f.write(struct.pack('<I', int(sys.argv[1])))\n"       /* pid */
+                        "f.seek(48); f.write(struct.pack('<QQ', 0x0123456789abcdef, 1 << 62))\n" /* nonce, created */
+                        "f.write(b'another boot' + bytes(28))\n"
+                        "END\nchown 65534 %d.0123456789abcdef",
+                        pid[0], pid[1], pid[1], pid[1]),
+                     0);
+    int get = sh("$Z ctl %d get", pid[1]);
+    bool ours = strstr(out, "cache:off") != NULL;
+    int set = sh("$Z ctl %d set limit 512MiB", pid[1]);
+    end_two(pid);
+    ck_assert_int_eq(get, 0);
+    ck_assert_msg(ours, "%s", out);
+    ck_assert_msg(set == 0 && strstr(out, "limit:512MiB"), "%s%s", out, err);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("bounds");
     TCase *tc = tcase_create("bounds");
@@ -248,6 +345,9 @@ int main(void) {
     tcase_add_test(tc, a_server_goes_on_beside_a_file_system_that_never_answers_and_ends_when_told);
     tcase_add_test(tc, an_environment_without_end_is_read_up_to_a_bound);
     tcase_add_test(tc, one_process_that_cannot_be_read_costs_its_deadline_once);
+    tcase_add_test(tc, a_lock_that_a_user_never_gives_back_holds_up_no_other_process);
+    tcase_add_test(tc, a_process_that_makes_no_calls_is_waited_for_beside_the_others_and_not_before_them);
+    tcase_add_test(tc, a_segment_under_the_number_of_a_process_does_not_stand_in_for_its_own);
     suite_add_tcase(suite, tc);
     return run_suite(suite);
 }

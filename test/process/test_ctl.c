@@ -78,7 +78,7 @@ END_TEST
 /* The request is there before the process goes on; its exit code. */
 static int asked_at_its_next_call(struct worker *w, const char *request) {
     struct zr_post post = {.process = process_of(w->pid)};
-    zr_post(&post, request, zr_post_clock() + 1000000000u);
+    zr_post(&post, request);
     int code = end(w);
     zr_post_end(&post);
     return code;
@@ -130,7 +130,7 @@ END_TEST
 START_TEST(a_segment_that_is_cut_off_meanwhile_gives_no_answer) {
     struct worker w = begin(idle);
     struct zr_post post = {.process = process_of(w.pid)};
-    zr_post(&post, "trim", zr_post_clock());
+    zr_post(&post, "trim");
     ck_assert_int_eq(post.state, ZR_POST_WAITS);
     kill(w.pid, SIGKILL);
     finish(&w);
@@ -190,7 +190,7 @@ END_TEST
 static void tell_and_go(struct worker *w, const char *request) {
     char line[64] = "";
     struct zr_post post = {.process = process_of(w->pid)};
-    zr_post(&post, request, zr_post_clock() + 1000000000u);
+    zr_post(&post, request);
     go_on(w);
     while (!zr_post_answered(&post))
         usleep(1000);
@@ -245,7 +245,7 @@ START_TEST(no_change_is_lost_or_half_applied_under_load) {
         uint64_t deadline = zr_post_clock() + 20000000000u;
         snprintf(request, sizeof request, "set limit %s", v);
         snprintf(expected, sizeof expected, "limit:%s", v);
-        zr_post(&post, request, deadline);
+        zr_post(&post, request);
         while (!zr_post_answered(&post) && zr_post_clock() < deadline)
             ;
         zr_post_end(&post);

@@ -241,11 +241,30 @@ static void wait_for_all(struct zr_post *post, size_t count, const struct option
     }
 }
 
+/* Requests that nobody has begun with are withdrawn; the others have five seconds, all of them together. */
+static void withdraw_all(struct zr_post *post, size_t count) {
+    uint64_t deadline = zr_post_clock() + 5000000000u;
+    bool all = false;
+
+    while (!all) {
+        all = true;
+        for (size_t i = 0; i < count; i++)
+            all = zr_post_withdraw(&post[i]) && all;
+        if (zr_post_clock() > deadline)
+            return;
+        if (!all)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* All are asked before any is waited for, so that none holds up another. */
 static void ask(struct zr_post *post, size_t count, const char *request, const struct options *o) {
     uint64_t deadline = zr_post_clock() + (uint64_t)((o->timeout < 1e6 ? o->timeout : 1e6) * 1e9);
+
     for (size_t i = 0; i < count; i++)
-        zr_post(&post[i], request, deadline);
+        zr_post(&post[i], request);
     wait_for_all(post, count, o, deadline);
+    withdraw_all(post, count);
     for (size_t i = 0; i < count; i++)
         zr_post_end(&post[i]);
 }

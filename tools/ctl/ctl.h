@@ -23,13 +23,20 @@ struct zr_post {
     void *map;
     size_t map_size;
     uint32_t number;
+    const char *request;
+    bool asked; /* it is there; else another requester has the turn */
 };
 
-/* Leaves the request with the process. `p` is filled in but for its process, which the caller has set. */
-void zr_post(struct zr_post *p, const char *request, uint64_t deadline_ns);
+/*
+ * Leaves the request with the process, or as soon as it is our turn: it waits for nobody. `p` is filled in but for its
+ * process, which the caller has set; `request` lives as long.
+ */
+void zr_post(struct zr_post *p, const char *request);
 /* Looks for the answer. Returns true once there is nothing to wait for any more. */
 bool zr_post_answered(struct zr_post *p);
-/* Withdraws the request, unless it was answered meanwhile, and lets go of the segment. */
+/* Withdraws the request. Returns false while the process is at it: it has begun, and is to be asked again. */
+bool zr_post_withdraw(struct zr_post *p);
+/* Lets go of the segment. What has begun and not finished is said to be so. */
 void zr_post_end(struct zr_post *p);
 /* CLOCK_MONOTONIC. */
 uint64_t zr_post_clock(void);

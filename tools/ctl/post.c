@@ -21,11 +21,6 @@ uint64_t zr_post_clock(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void pause_ns(long ns) {
-    struct timespec t = {.tv_nsec = ns};
-    nanosleep(&t, NULL);
-}
-
 __attribute__((format(printf, 2, 3))) static void fail(struct zr_post *p, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -88,23 +83,38 @@ static bool map_control(struct zr_post *p) {
     return true;
 }
 
-/* Requesters take turns. */
-static bool take_turn(struct zr_post *p, uint64_t deadline_ns) {
+/* Requesters take turns. Returns false while another has the turn, or with the state set if there is none to have. */
+static bool take_turn(struct zr_post *p) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ZEROUTE_SEGMENT_REQUEST_BYTE, .l_len = 1};
-    while (fcntl(p->fd, F_SETLK, &lock)) {
-        if ((errno != EAGAIN && errno != EACCES) || zr_post_clock() > deadline_ns) {
-            fail(p, "another zeroute ctl is waiting for it");
-            return false;
-        }
-        pause_ns(1000000);
-    }
-    return true;
+
+    if (fcntl(p->fd, F_SETLK, &lock) == 0)
+        return true;
+    if (errno != EAGAIN && errno != EACCES && errno != EINTR)
+        fail(p, "its segment cannot be locked: %s", strerror(errno));
+    return false;
 }
 
-void zr_post(struct zr_post *p, const char *request, uint64_t deadline_ns) {
+/* Whoever holds the lock holds up this process alone. */
+static void leave_request(struct zr_post *p) {
+    if (!take_turn(p))
+        return;
+    /* Of a requester that was killed; the process may be at it right now. */
+    __atomic_store_n(&p->control->request, 0, __ATOMIC_SEQ_CST);
+    do
+        p->number = (uint32_t)(zr_post_clock() * 2654435761u ^ (uint32_t)getpid()) | 1;
+    while (p->number == __atomic_load_n(&p->control->answer, __ATOMIC_ACQUIRE));
+    memset(p->control->text, 0, sizeof p->control->text);
+    memcpy(p->control->text, p->request, strnlen(p->request, sizeof p->control->text - 1));
+    __atomic_store_n(&p->control->request, p->number, __ATOMIC_RELEASE);
+    p->asked = true;
+}
+
+void zr_post(struct zr_post *p, const char *request) {
     p->state = ZR_POST_WAITS;
     p->map = NULL;
     p->fd = -1;
+    p->request = request;
+    p->asked = false;
     if (p->process.state != ZEROUTE_LIVE) {
         fail(p, "it has ended");
         return;
@@ -117,21 +127,17 @@ void zr_post(struct zr_post *p, const char *request, uint64_t deadline_ns) {
         fail(p, "its segment cannot be opened: %.128s", p->process.readable ? strerror(errno) : p->process.why);
         return;
     }
-    if (!map_control(p) || !take_turn(p, deadline_ns))
-        return;
-    /* Of a requester that was killed; the process may be at it right now. */
-    __atomic_store_n(&p->control->request, 0, __ATOMIC_SEQ_CST);
-    do
-        p->number = (uint32_t)(zr_post_clock() * 2654435761u ^ (uint32_t)getpid()) | 1;
-    while (p->number == __atomic_load_n(&p->control->answer, __ATOMIC_ACQUIRE));
-    memset(p->control->text, 0, sizeof p->control->text);
-    memcpy(p->control->text, request, strnlen(request, sizeof p->control->text - 1));
-    __atomic_store_n(&p->control->request, p->number, __ATOMIC_RELEASE);
+    if (map_control(p))
+        leave_request(p);
 }
 
 bool zr_post_answered(struct zr_post *p) {
+    if (p->state == ZR_POST_WAITS && !p->asked)
+        leave_request(p);
     if (p->state != ZR_POST_WAITS)
         return true;
+    if (!p->asked)
+        return false;
     if (__atomic_load_n(&p->control->answer, __ATOMIC_ACQUIRE) != p->number)
         return false;
     memcpy(p->reply, p->control->reply, sizeof p->reply);
@@ -142,17 +148,22 @@ bool zr_post_answered(struct zr_post *p) {
     return true;
 }
 
-void zr_post_end(struct zr_post *p) {
+bool zr_post_withdraw(struct zr_post *p) {
     uint32_t mine = p->number;
+
+    if (zr_post_answered(p))
+        return true;
+    if (!p->asked)
+        fail(p, "another zeroute ctl is waiting for it");
     /* One that has begun is waited for: it will take effect, and that is to be said. */
-    if (p->state == ZR_POST_WAITS) {
-        if (__atomic_compare_exchange_n(&p->control->request, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-            p->state = ZR_POST_WITHDRAWN;
-        for (int i = 0; i < 5000 && !zr_post_answered(p); i++)
-            pause_ns(1000000);
-        if (p->state == ZR_POST_WAITS)
-            fail(p, "it has begun and not finished");
-    }
+    else if (__atomic_compare_exchange_n(&p->control->request, &mine, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+        p->state = ZR_POST_WITHDRAWN;
+    return p->state != ZR_POST_WAITS;
+}
+
+void zr_post_end(struct zr_post *p) {
+    if (p->state == ZR_POST_WAITS)
+        fail(p, "it has begun and not finished");
     if (p->map)
         munmap(p->map, p->map_size);
     if (p->fd >= 0)
