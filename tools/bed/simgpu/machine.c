@@ -93,18 +93,28 @@ static void publish_host(void) {
 
 /*
  * A file costs up to a millisecond on a disk. What tells of exports is written at once, and with it
- * whatever waits: who exports has figures that agree. Plain allocations are written at once if
- * nothing was for a while, else by a thread soon after.
+ * whatever waits: who exports has figures that agree. Large changes are, too: a limit that asks the
+ * kernel must not find what was just freed. Other allocations are written at once if nothing was
+ * for a while, else by a thread soon after.
  */
-#define SOON 5000000   /* ns */
-static uint32_t stale; /* cards, a bit each; memory lock */
+#define SOON 5000000 /* ns */
+#define LARGE (UINT64_C(16) << 20)
+static uint64_t written[SIM_CARDS]; /* VRAM of each card, as last written; memory lock */
+static uint32_t stale;              /* cards, a bit each; memory lock */
 static uint64_t last_write;
 static bool writer_runs;
 
 static void write_card(unsigned card) {
     sim_procfs_write_card(root, mine->client, first_card + card, &mine->usage[first_card + card]);
+    written[card] = mine->usage[first_card + card].vram;
     stale &= ~(1u << card);
     last_write = sim_now();
+}
+
+static bool has_changed_much(unsigned card) {
+    uint64_t now = mine->usage[first_card + card].vram;
+
+    return now >= written[card] + LARGE || written[card] >= now + LARGE;
 }
 
 static void write_stale(void) {
@@ -131,7 +141,7 @@ static void publish_card(unsigned card, bool at_once) {
     if (!root)
         return;
     stale |= 1u << card;
-    if (at_once || sim_now() - last_write > SOON) {
+    if (at_once || has_changed_much(card) || sim_now() - last_write > SOON) {
         write_stale();
         return;
     }
