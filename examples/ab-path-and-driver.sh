@@ -24,6 +24,3 @@ ab --a "route:native,$new" --b "route:sycl,$new"
 echo
 echo "The driver alone: the difference, with its size."
 ab --a "$old" --b "$new"
-echo
-echo "Both as factors: which one did it."
-ab --factor 'path=route:native|route:sycl' --factor "driver=$old|$new"

@@ -117,23 +117,6 @@ START_TEST(residency_alone_makes_the_difference_with_its_size) {
 }
 END_TEST
 
-START_TEST(factors_find_the_one_that_did_it) {
-    exits(0, "$Z ab --sim --runs 5 --primary host.mirror --json=j --factor 'path=route:native|route:sycl' "
-             "--factor 'driver=env:ZE_SIMGPU=" OLD "|env:ZE_SIMGPU=" NEW "' -- $W hold=80");
-    json_t *effects = json_object_get(json_object_get(load(), "analysis"), "effects");
-    ck_assert_uint_eq(json_array_size(effects), 3);
-    for (size_t i = 0; i < 3; i++) {
-        json_t *e = json_array_get(effects, i), *factors = json_object_get(e, "factors");
-        bool driver_alone = json_object_size(factors) == 1 && json_object_get(factors, "driver");
-        ck_assert_int_eq(zr_json_get_flag(e, "found"), driver_alone);
-        ck_assert_double_eq(zr_json_get_number(e, "estimate"), driver_alone ? 16 * MIB : 0);
-    }
-    says(out, "\n  4   path=sycl driver=env:ZE_SIMGPU=" NEW ", 5 runs\n");
-    says(out, "main effect of driver");
-    says(out, "interaction of path");
-}
-END_TEST
-
 START_TEST(a_path_that_drops_residency_gets_no_verdict) {
     exits(3, "$Z ab --sim=" NEW " --runs 5 --primary host.mirror --a route:native --b route:sycl "
              "-- $W hold=80 sycl_drops=1");
@@ -486,7 +469,6 @@ int main(void) {
     tcase_add_test(story, the_driver_alone_makes_the_difference_with_its_size);
     tcase_add_test(story, residency_alone_makes_the_difference_with_its_size);
     tcase_add_test(story, the_mirror_of_several_processes_is_counted_once);
-    tcase_add_test(story, factors_find_the_one_that_did_it);
     tcase_add_test(story, a_path_that_drops_residency_gets_no_verdict);
     tcase_add_test(power, ten_percent_is_found_in_twenty_runs);
     tcase_add_test(power, without_an_effect_hardly_a_report_claims_one);

@@ -1,4 +1,4 @@
-/* Arms, factors and the plan, from their texts. */
+/* Arms and the plan, from their texts. */
 #include "suite.h"
 #include "unit/ab_fixture.h"
 
@@ -130,59 +130,6 @@ START_TEST(every_arm_starts_from_observe) {
 }
 END_TEST
 
-START_TEST(factors_become_all_combinations) {
-    ck_assert(!zr_ab_factor_parse(&ab.factor[0], "path=route:native|route:sycl"));
-    ck_assert(!zr_ab_factor_parse(&ab.factor[1], "cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1"));
-    ab.n_factors = 2;
-    ck_assert(!zr_ab_combine(&ab));
-    ck_assert_uint_eq(ab.n_arms, 4);
-    ck_assert_str_eq(ab.arm[0].name, "path=native cards=0");
-    ck_assert_str_eq(ab.arm[3].name, "path=sycl cards=0,1");
-    ck_assert_str_eq(ab.arm[3].text, "route:sycl,env:ZE_AFFINITY_MASK=0,1");
-    ck_assert_uint_eq(ab.arm[2].level[0], 1);
-    ck_assert_uint_eq(ab.arm[2].level[1], 0);
-}
-END_TEST
-
-static void refuse_factor(const char *text, const char *expected) {
-    clear();
-    ab.n_factors = 1;
-    char *wrong = zr_ab_factor_parse(&ab.factor[0], text);
-    ck_assert_msg(wrong && strstr(wrong, expected), "%s: got %s", text, wrong ? wrong : "no complaint");
-    free(wrong);
-}
-
-START_TEST(a_bad_factor_is_refused) {
-    refuse_factor("path=route:native", "one level");
-    refuse_factor("route:native|route:sycl", "expected NAME=SETTING|SETTING");
-    refuse_factor("path=route:native|route:quick", "bad value 'quick' of route");
-}
-END_TEST
-
-static void clashes(const char *one, const char *other, const char *expected) {
-    clear();
-    ab.n_factors = 2;
-    ck_assert(!zr_ab_factor_parse(&ab.factor[0], one));
-    ck_assert(!zr_ab_factor_parse(&ab.factor[1], other));
-    char *wrong = zr_ab_combine(&ab);
-    ck_assert_msg(expected ? wrong && strstr(wrong, expected) : !wrong, "%s and %s: got %s", one, other,
-                  wrong ? wrong : "no complaint");
-    free(wrong);
-}
-
-START_TEST(factors_that_undo_each_other_are_refused) {
-    clashes("x=route:native|route:sycl", "x=cache:on|cache:off", "two factors named x");
-    clashes("x=route:native|route:sycl", "y=cache:on|route:pool", "both set route");
-    clashes("x=observe|mitigate", "y=residency:default|residency:owner", "both set residency");
-    clashes("x=observe|mitigate", "y=observe|path", "both set a preset");
-    clashes("x=env:A=1|env:A=2", "y=env:A=3|env:B=1", "both set A");
-    clashes("x=lib:/a|lib:/b", "y=lib:/c|lib:/d", "both set libraries");
-    clashes("x=observe|mitigate", "y=cache:on|cache:off", NULL);
-    clashes("x=env:A=1|env:A=2", "y=env:B=1|env:B=2", NULL);
-    clashes("x=none|observe", "y=env:B=1|env:B=2", NULL);
-}
-END_TEST
-
 START_TEST(abba_runs_every_second_round_backwards) {
     const size_t two[] = {0, 1, 1, 0, 0, 1}, three[] = {0, 1, 2, 2, 1, 0};
     size_t *plan = zr_ab_plan(2, 3, false, 1);
@@ -256,9 +203,6 @@ int main(void) {
     tcase_add_test(t, items_of_a_repeated_option_add_up);
     tcase_add_test(t, what_is_not_a_setting_is_refused_by_name);
     tcase_add_test(t, every_arm_starts_from_observe);
-    tcase_add_test(t, factors_become_all_combinations);
-    tcase_add_test(t, a_bad_factor_is_refused);
-    tcase_add_test(t, factors_that_undo_each_other_are_refused);
     tcase_add_test(t, abba_runs_every_second_round_backwards);
     tcase_add_test(t, random_order_has_every_arm_in_every_round_and_follows_the_seed);
     tcase_add_test(t, declared_differences_are_counted);

@@ -248,97 +248,9 @@ START_TEST(without_an_effect_at_most_five_reports_of_a_hundred_claim_one) {
 }
 END_TEST
 
-/* --- factors -------------------------------------------------------------------------------------- */
-
-static void two_by_two(const double *level, double noise, struct zr_effect *e) {
-    double v[4][10];
-    const double *values[] = {v[0], v[1], v[2], v[3]};
-    const size_t count[] = {10, 10, 10, 10};
-    struct zr_design d = {.factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
-    struct zr_random r;
-
-    zr_random_seed(&r, 3);
-    for (int c = 0; c < 4; c++)
-        for (int i = 0; i < 10; i++)
-            v[c][i] = level[c] * (1 + noise * zr_random_normal(&r));
-    ck_assert_uint_eq(zr_factorial_effects(&d, e, 3), 3);
-    for (int i = 0; i < 3; i++)
-        zr_factorial_measure(&d, &e[i], 5);
-}
-
-START_TEST(the_factor_that_did_it_is_found) {
-    /* cells: path 0 driver 0, path 0 driver 1, path 1 driver 0, path 1 driver 1 */
-    const double level[] = {100, 200, 100, 200};
-    struct zr_effect e[3];
-
-    for (int exact = 0; exact < 2; exact++) {
-        two_by_two(level, exact ? 0 : 0.05, e);
-        /* effects of the second factor come first: the last digit counts fastest */
-        ck_assert(e[0].level[1] == 1 && e[0].level[0] == 0 && e[0].order == 1);
-        ck_assert_double_eq_tol(e[0].estimate, 100, 10);
-        ck_assert_double_lt(e[0].p, 0.001);
-        ck_assert_double_lt(fabs(e[1].estimate), 10);
-        ck_assert_double_gt(e[1].p, ZR_AB_ALPHA);
-        ck_assert_uint_eq(e[2].order, 2);
-        ck_assert_double_gt(e[2].p, ZR_AB_ALPHA);
-    }
-}
-END_TEST
-
-START_TEST(an_interaction_is_told_from_a_main_effect) {
-    const double level[] = {100, 100, 100, 150};
-    struct zr_effect e[3];
-
-    two_by_two(level, 0.02, e);
-    ck_assert_uint_eq(e[2].order, 2);
-    ck_assert_double_eq_tol(e[2].estimate, 50, 6);
-    ck_assert_double_lt(e[2].p, 0.001);
-    ck_assert_double_lt(e[2].interval.low, 50);
-    ck_assert_double_gt(e[2].interval.high, 45);
-}
-END_TEST
-
-START_TEST(factors_without_effect_find_nothing) {
-    size_t wrong = 0;
-
-    for (uint64_t seed = 0; seed < 100; seed++) {
-        double v[4][8], p[3];
-        const double *values[] = {v[0], v[1], v[2], v[3]};
-        const size_t count[] = {8, 8, 8, 8};
-        struct zr_design d = {.factors = 2, .levels = {2, 2}, .cells = 4, .values = values, .count = count};
-        struct zr_effect e[3];
-        struct zr_random r;
-        zr_random_seed(&r, seed + 500);
-        for (int c = 0; c < 4; c++)
-            for (int i = 0; i < 8; i++)
-                v[c][i] = 100 + 5 * zr_random_normal(&r);
-        zr_factorial_effects(&d, e, 3);
-        for (int i = 0; i < 3; i++) {
-            zr_factorial_measure(&d, &e[i], seed);
-            p[i] = e[i].p;
-        }
-        zr_holm(p, 3);
-        wrong += p[0] < ZR_AB_ALPHA || p[1] < ZR_AB_ALPHA || p[2] < ZR_AB_ALPHA;
-    }
-    ck_assert_uint_le(wrong, 5);
-}
-END_TEST
-
-START_TEST(three_factors_have_seven_effects) {
-    struct zr_design d = {.factors = 3, .levels = {2, 2, 2}, .cells = 8};
-    struct zr_effect e[7];
-
-    ck_assert_uint_eq(zr_factorial_effects(&d, e, 7), 7);
-    ck_assert_uint_eq(e[6].order, 3);
-    d.levels[0] = 3;
-    d.cells = 12;
-    ck_assert_uint_eq(zr_factorial_effects(&d, NULL, 0), 11);
-}
-END_TEST
-
 int main(void) {
     Suite *s = suite_create("ab_stat");
-    TCase *known = tcase_create("known values"), *power = tcase_create("power"), *factor = tcase_create("factors");
+    TCase *known = tcase_create("known values"), *power = tcase_create("power");
 
     tcase_add_test(known, median_and_quantiles_are_those_of_numpy);
     tcase_add_test(known, spread_is_the_scaled_median_absolute_deviation);
@@ -359,13 +271,7 @@ int main(void) {
     tcase_set_timeout(power, 600);
     tcase_add_test(power, ten_percent_is_found_in_twenty_runs_at_five_percent_noise);
     tcase_add_test(power, without_an_effect_at_most_five_reports_of_a_hundred_claim_one);
-    tcase_set_timeout(factor, 600);
-    tcase_add_test(factor, the_factor_that_did_it_is_found);
-    tcase_add_test(factor, an_interaction_is_told_from_a_main_effect);
-    tcase_add_test(factor, factors_without_effect_find_nothing);
-    tcase_add_test(factor, three_factors_have_seven_effects);
     suite_add_tcase(s, known);
     suite_add_tcase(s, power);
-    suite_add_tcase(s, factor);
     return run_suite(s);
 }

@@ -256,7 +256,7 @@ START_TEST(path_and_driver_at_once_get_no_verdict_although_both_are_declared) {
     was(1, "driver.version", "1.6.1");
     analyse();
     refused_for("2 things at once");
-    refused_for("--factor");
+    refused_for("change one at a time");
     end();
 }
 END_TEST

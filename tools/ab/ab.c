@@ -205,7 +205,7 @@ static bool load(struct zr_ab_options *o) {
     struct zr_ab given = o->ab;
 
     o->ab = (struct zr_ab){0};
-    if (given.n_arms || given.n_factors || (given.command && given.command[0])) {
+    if (given.n_arms || (given.command && given.command[0])) {
         zr_ab_clear(&given);
         return zr_ab_right(zr_ab_text("--report runs nothing: give no arms and no command with it"));
     }

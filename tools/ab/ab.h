@@ -50,18 +50,11 @@ struct zr_ab_item {
 struct zr_program;
 
 struct zr_ab_arm {
-    char *name; /* "a", "b"; in a factorial "path=native,cards=0" */
+    char *name; /* "a", "b" */
     char *text; /* as given */
     struct zr_ab_item *items;
     size_t n_items;
-    size_t level[ZR_AB_FACTORS];
     bool none; /* without the preload */
-};
-
-struct zr_ab_factor {
-    char *name;
-    char *level[ZR_AB_LEVELS];
-    size_t n_levels;
 };
 
 /* Which way is up: what a change of the metric may be called. */
@@ -99,8 +92,6 @@ struct zr_ab {
     char **command; /* NULL-terminated */
     struct zr_ab_arm arm[ZR_AB_ARMS];
     size_t n_arms;
-    struct zr_ab_factor factor[ZR_AB_FACTORS];
-    size_t n_factors;
     struct zr_ab_metric *metric;
     size_t n_metrics;
     struct zr_ab_run *run;
@@ -128,11 +119,9 @@ bool zr_ab_counts(const struct zr_ab_run *run); /* not a warm-up, valid, exit st
 /* The values of one metric in one arm, in order of time; to be freed. */
 double *zr_ab_values(const struct zr_ab *ab, size_t arm, size_t metric, size_t *n);
 
-/* --- arm.c: arms, factors and the plan ----------------------------------------------------- */
+/* --- arm.c: arms and the plan ----------------------------------------------------- */
 /* NULL, or what is wrong, to be freed. */
 char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text);
-char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text);
-char *zr_ab_combine(struct zr_ab *ab); /* factors become arms */
 /* Which arm runs when: rounds * arms entries, to be freed. */
 size_t *zr_ab_plan(size_t arms, size_t rounds, bool random_order, uint64_t seed);
 char *zr_ab_settings(const struct zr_ab_arm *arm); /* ZEROUTE_CONF of this arm, to be freed */
@@ -221,9 +210,6 @@ struct zr_ab_analysis {
     struct zr_ab_differences differences;
     struct zr_ab_moved mechanism[ZR_AB_MECHANISMS];
     size_t n_mechanisms;
-    struct zr_effect *effect; /* factorial: of the primary metric */
-    double *effect_corrected;
-    size_t n_effects;
     char **reason; /* why there is no verdict */
     size_t n_reasons;
     char **remark; /* what a reader must know beside the verdict */
@@ -249,7 +235,6 @@ char *zr_ab_plain_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *
 char *zr_ab_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t metric, size_t arm);
 /* The other metrics that differ, in one line to be freed; NULL: none does. */
 char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t arm);
-char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect);
 bool zr_ab_outputs_alike(const struct zr_ab_analysis *an);
 /* The change and its 95 % interval; `interval` holds 2 * ZR_AB_WORD. */
 void zr_ab_change_text(const struct zr_ab_metric *m, const struct zr_ab_comparison *c, char *change, char *interval);
@@ -413,7 +398,7 @@ struct zr_ab_options {
 
 /* As zr_options. */
 bool zr_ab_parse(struct zr_ab_options *o, int argc, char **argv, int *at);
-/* Sorts the arms, or makes them of the factors. Reports it and returns false if they cannot be compared. */
+/* Sorts the arms. Reports it and returns false if they cannot be compared. */
 bool zr_ab_check(struct zr_ab_options *o);
 /* Prints and frees an error message. Returns true if it is NULL. */
 bool zr_ab_right(char *message);

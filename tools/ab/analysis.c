@@ -157,9 +157,9 @@ static bool excludes_zero(const struct zr_ab_comparison *c) {
     return c->difference_interval.low > 0 || c->difference_interval.high < 0;
 }
 
-static void judge(const struct zr_ab *ab, struct zr_ab_comparison *c, bool constant) {
+static void judge(struct zr_ab_comparison *c, bool constant) {
     c->outcome = ZR_AB_NOT_TESTED;
-    if (ab->n_factors || c->n < ZR_AB_MIN_RUNS || c->n_base < ZR_AB_MIN_RUNS)
+    if (c->n < ZR_AB_MIN_RUNS || c->n_base < ZR_AB_MIN_RUNS)
         return;
     if (constant || (!(c->p < ZR_AB_ALPHA) && !excludes_zero(c)))
         c->outcome = ZR_AB_NO_DIFFERENCE;
@@ -191,32 +191,7 @@ static void analyse_metrics(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     correct(ab, an, false);
     for (size_t m = 0; m < ab->n_metrics; m++)
         for (size_t arm = 1; arm < ab->n_arms; arm++)
-            judge(ab, &an->row[m].arm[arm], an->row[m].constant);
-}
-
-static void analyse_factors(const struct zr_ab *ab, struct zr_ab_analysis *an) {
-    const double *values[ZR_AB_ARMS];
-    double *owned[ZR_AB_ARMS];
-    size_t count[ZR_AB_ARMS];
-    struct zr_design d = {.factors = ab->n_factors, .cells = ab->n_arms, .values = values, .count = count};
-
-    if (!ab->n_factors || an->primary >= ab->n_metrics)
-        return;
-    for (size_t f = 0; f < ab->n_factors; f++)
-        d.levels[f] = ab->factor[f].n_levels;
-    for (size_t arm = 0; arm < ab->n_arms; arm++)
-        values[arm] = owned[arm] = zr_ab_values(ab, arm, an->primary, &count[arm]);
-    an->n_effects = zr_factorial_effects(&d, NULL, 0);
-    an->effect = zr_ab_more(NULL, an->n_effects, sizeof(*an->effect));
-    an->effect_corrected = zr_ab_more(NULL, an->n_effects, sizeof(double));
-    zr_factorial_effects(&d, an->effect, an->n_effects);
-    for (size_t e = 0; e < an->n_effects; e++) {
-        zr_factorial_measure(&d, &an->effect[e], seed_for(ab, "factors", e));
-        an->effect_corrected[e] = an->effect[e].p;
-    }
-    zr_holm(an->effect_corrected, an->n_effects);
-    for (size_t arm = 0; arm < ab->n_arms; arm++)
-        free(owned[arm]);
+            judge(&an->row[m].arm[arm], an->row[m].constant);
 }
 
 /* --- may there be a verdict at all? ----------------------------------------------------------- */
@@ -253,11 +228,8 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
             free(text[i]);
             all = longer;
         }
-        if (ab->n_factors)
-            ;
-        else if (n == 0)
-            remark(an, "%s and %s declare no difference: any difference is noise", ab->arm[0].name,
-                   ab->arm[arm].name);
+        if (n == 0)
+            remark(an, "%s and %s declare no difference: any difference is noise", ab->arm[0].name, ab->arm[arm].name);
         else if (n > 1 && zr_ab_allowed(ab, "together"))
             remark(an,
                    "%s differs from %s in %zu things at once (%s): the result is about all of "
@@ -266,7 +238,7 @@ static void check_declarations(const struct zr_ab *ab, struct zr_ab_analysis *an
         else if (n > 1)
             reason(an,
                    "%s differs from %s in %zu things at once, %s: which one had the effect "
-                   "is unknown; change one at a time, or use --factor",
+                   "is unknown; change one at a time",
                    ab->arm[arm].name, ab->arm[0].name, n, all);
         free(all);
     }
@@ -402,7 +374,6 @@ void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an) {
     check_allowed(ab, an);
     check_outputs(ab, an);
     analyse_metrics(ab, an);
-    analyse_factors(ab, an);
     check_primary(ab, an);
     an->verdict = an->n_reasons == 0;
 }
@@ -410,8 +381,6 @@ void zr_ab_analyse(const struct zr_ab *ab, struct zr_ab_analysis *an) {
 void zr_ab_analysis_clear(struct zr_ab_analysis *an) {
     free(an->row);
     zr_ab_differences_clear(&an->differences);
-    free(an->effect);
-    free(an->effect_corrected);
     for (size_t i = 0; i < an->n_reasons; i++)
         free(an->reason[i]);
     for (size_t i = 0; i < an->n_remarks; i++)

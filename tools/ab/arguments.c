@@ -9,8 +9,7 @@
 #include <string.h>
 
 enum {
-    FACTOR = ZR_LONG,
-    RUNS,
+    RUNS = ZR_LONG,
     WARMUP,
     ORDER,
     SEED,
@@ -40,7 +39,6 @@ enum {
     { ARM + (letter), name, "SETTING", NULL }
 static const struct zr_option option_table[] = {
     {ARM + 'a', "a", "SETTING", "the first arm; --b, --c ... are further ones. Given twice, it adds to the same arm"},
-    {FACTOR, "factor", "NAME=SETTING|SETTING", "a factor and its levels instead of arms: every combination is an arm"},
     {RUNS, "runs", "N", "counted runs per arm (default 10; fewer than 5 give figures and no verdict)"},
     {WARMUP, "warmup", "N", "rounds before, not counted (default 1)"},
     {ORDER, "order", "ORDER", "abba (default) or random, by the seed"},
@@ -112,16 +110,12 @@ static const char notes_format[] =
 static struct zr_command command = {
     .name = "ab",
     .usage = "zeroute ab [OPTIONS] --a SETTING --b SETTING [--c ...] -- COMMAND [ARGS]\n"
-             "zeroute ab [OPTIONS] --factor NAME=SETTING|SETTING ... -- COMMAND [ARGS]\n"
              "zeroute ab --report FILE.json [--html FILE] [--markdown[=FILE]]",
     .about = "Runs COMMAND under two or more settings, interleaved, and says what differs, or that nothing does, or "
              "that no verdict is possible because more than the declared setting differed between the runs.",
     .options = option_table,
     .examples = "zeroute ab --a route:native --b route:auto -- python train.py\n"
                 "zeroute ab --a observe --b mitigate --same-output --html r.html -- ./infer\n"
-                "zeroute ab --factor 'path=route:native|route:sycl' \\\n"
-                "    --factor 'cards=env:ZE_AFFINITY_MASK=0|env:ZE_AFFINITY_MASK=0,1' \\\n"
-                "    -- ./train\n"
                 "zeroute ab --a none --b observe -- ./train    # what does observing cost?",
     .program = true,
 };
@@ -171,12 +165,6 @@ static bool add_regex(struct zr_ab_options *o, const char *value) {
     return true;
 }
 
-static bool add_factor(struct zr_ab *ab, const char *value) {
-    if (ab->n_factors == ZR_AB_FACTORS)
-        return zr_ab_right(zr_ab_text("more than %d factors", ZR_AB_FACTORS));
-    return zr_ab_right(zr_ab_factor_parse(&ab->factor[ab->n_factors++], value));
-}
-
 void zr_ab_allow(struct zr_ab *ab, const char *what) {
     ab->allow = zr_ab_more(ab->allow, ab->n_allow + 1, sizeof(*ab->allow));
     ab->allow[ab->n_allow++] = zr_ab_text("%s", what);
@@ -194,8 +182,6 @@ static bool set_number(const struct zr_option *option, const char *value, uint64
 /* Options that describe what is compared; -1: it is none of them. */
 static int take_design(struct zr_ab *ab, const struct zr_option *option, const char *value) {
     switch (option->id) {
-    case FACTOR:
-        return add_factor(ab, value);
     case ORDER:
         ab->random_order = !strcmp(value, "random");
         return zr_option_choice(&command, option, value, "abba|random");
@@ -314,16 +300,9 @@ static int by_name(const void *x, const void *y) {
 bool zr_ab_check(struct zr_ab_options *o) {
     struct zr_ab *ab = &o->ab;
 
-    if (ab->n_factors && ab->n_arms)
-        return zr_ab_right(zr_ab_text("both arms and factors: expected --a, --b ... or --factor, not both"));
-    if (ab->n_factors) {
-        if (!zr_ab_right(zr_ab_combine(ab)))
-            return false;
-    } else {
-        qsort(ab->arm, ab->n_arms, sizeof(*ab->arm), by_name);
-    }
+    qsort(ab->arm, ab->n_arms, sizeof(*ab->arm), by_name);
     if (ab->n_arms < 2)
-        return zr_ab_right(zr_ab_text("%s: expected at least --a SETTING and --b SETTING, or --factor",
+        return zr_ab_right(zr_ab_text("%s: expected at least --a SETTING and --b SETTING",
                                       ab->n_arms ? "only one arm" : "nothing to compare"));
     for (size_t i = 0; i < ab->n_arms; i++) {
         char **owned;

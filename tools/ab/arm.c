@@ -1,4 +1,4 @@
-/* The arms of a comparison: parsing of settings and factors, the settings that follow, the plan. */
+/* The arms of a comparison: parsing of settings, the settings that follow, the plan. */
 #include "ab/ab.h"
 #include "base/settings.h"
 #include "common/common.h"
@@ -153,65 +153,6 @@ char *zr_ab_arm_parse(struct zr_ab_arm *arm, const char *text) {
     return wrong;
 }
 
-static void forget(struct zr_ab_arm *arm) {
-    for (size_t i = 0; i < arm->n_items; i++) {
-        free(arm->items[i].key);
-        free(arm->items[i].value);
-    }
-    free(arm->items);
-    free(arm->text);
-}
-
-char *zr_ab_factor_parse(struct zr_ab_factor *factor, const char *text) {
-    const char *equals = strchr(text, '=');
-    char *wrong = NULL;
-
-    if (!equals || equals == text)
-        return zr_ab_text("bad factor '%s': expected NAME=SETTING|SETTING", text);
-    factor->name = zr_ab_text("%.*s", (int)(equals - text), text);
-    for (const char *s = equals + 1;; s++) {
-        char *level = zr_ab_more(NULL, strlen(s) + 1, 1);
-        size_t n = 0;
-        for (; *s && *s != '|'; s++)
-            level[n++] = s[0] == '\\' && s[1] == '|' ? *++s : *s;
-        level[n] = 0;
-        struct zr_ab_arm probe = {0};
-        wrong = factor->n_levels < ZR_AB_LEVELS
-                    ? zr_ab_arm_parse(&probe, level)
-                    : zr_ab_text("factor %s has more than %d levels", factor->name, ZR_AB_LEVELS);
-        if (factor->n_levels < ZR_AB_LEVELS)
-            factor->level[factor->n_levels++] = level;
-        else
-            free(level);
-        forget(&probe);
-        if (wrong || !*s)
-            break;
-    }
-    if (!wrong && factor->n_levels < 2)
-        wrong = zr_ab_text("factor %s has one level: expected NAME=SETTING|SETTING", factor->name);
-    return wrong;
-}
-
-/* --- factors become arms ---------------------------------------------------------------------- */
-
-/* What follows the ':' or '=' of a level, if the levels differ in that. */
-static const char *short_level(const struct zr_ab_factor *f, size_t l) {
-    const char *shorts[ZR_AB_LEVELS] = {0};
-
-    for (size_t i = 0; i < f->n_levels; i++) {
-        const char *text = f->level[i], *colon = strchr(text, ':');
-        const char *tail = colon ? colon + 1 : text;
-        const char *equals = !strncmp(text, "env:", 4) ? strchr(text, '=') : NULL;
-        shorts[i] = equals ? equals + 1 : tail;
-        if (!strncmp(text, "cmd:", 4) || strlen(shorts[i]) > 24 || !*shorts[i])
-            return f->level[l];
-    }
-    for (size_t i = 0; i < f->n_levels; i++)
-        if (i != l && !strcmp(shorts[i], shorts[l]))
-            return f->level[l];
-    return shorts[l];
-}
-
 static char *value_in(const char *list, const char *setting) {
     size_t n = strlen(setting);
 
@@ -220,89 +161,6 @@ static char *value_in(const char *list, const char *setting) {
         if (item > n && !strncmp(s, setting, n) && s[n] == ':')
             return zr_ab_text("%.*s", (int)(item - n - 1), s + n + 1);
         s += item + (s[item] == ',');
-    }
-    return NULL;
-}
-
-/* What two settings would both set, to be freed: of two settings, variables or presets one would be lost. */
-static char *both_set(const struct zr_ab_arm *a, const struct zr_ab_arm *b) {
-    static const char *const words[] = {
-        [ZR_AB_PRESET] = "a preset", [ZR_AB_LIB] = "libraries", [ZR_AB_CMD] = "the command", [ZR_AB_NONE] = "none"};
-
-    for (size_t i = 0; i < a->n_items; i++)
-        for (size_t k = 0; k < b->n_items; k++) {
-            const struct zr_ab_item *x = &a->items[i], *y = &b->items[k];
-            bool keyed = x->kind == ZR_AB_SETTING || x->kind == ZR_AB_ENV;
-            if (x->kind == y->kind && (!keyed || !strcmp(x->key, y->key)))
-                return zr_ab_text("%s", keyed ? x->key : words[x->kind]);
-            const struct zr_ab_item *preset = x->kind == ZR_AB_PRESET ? x : y;
-            const struct zr_ab_item *setting = x->kind == ZR_AB_PRESET ? y : x;
-            if (preset->kind != ZR_AB_PRESET || setting->kind != ZR_AB_SETTING)
-                continue;
-            char *base = value_in(preset_settings(base_preset, strlen(base_preset)), setting->key);
-            char *set = value_in(preset_settings(preset->key, strlen(preset->key)), setting->key);
-            bool moves = set && (!base || strcmp(base, set));
-            free(base);
-            free(set);
-            if (moves)
-                return zr_ab_text("%s", setting->key);
-        }
-    return NULL;
-}
-
-/* NULL, or why two factors cannot be told apart. */
-static char *clash(const struct zr_ab_factor *f, const struct zr_ab_factor *g) {
-    char *what = NULL;
-
-    if (!strcmp(f->name, g->name))
-        return zr_ab_text("two factors named %s: expected a name of its own for each", f->name);
-    for (size_t i = 0; !what && i < f->n_levels; i++)
-        for (size_t k = 0; !what && k < g->n_levels; k++) {
-            struct zr_ab_arm a = {0}, b = {0};
-            free(zr_ab_arm_parse(&a, f->level[i]));
-            free(zr_ab_arm_parse(&b, g->level[k]));
-            what = both_set(&a, &b);
-            forget(&a);
-            forget(&b);
-        }
-    if (!what)
-        return NULL;
-    char *wrong = zr_ab_text("the factors %s and %s both set %s: expected each to change something "
-                             "of its own",
-                             f->name, g->name, what);
-    free(what);
-    return wrong;
-}
-
-char *zr_ab_combine(struct zr_ab *ab) {
-    size_t cells = 1;
-
-    for (size_t f = 0; f < ab->n_factors; f++)
-        for (size_t g = 0; g < f; g++) {
-            char *wrong = clash(&ab->factor[g], &ab->factor[f]);
-            if (wrong)
-                return wrong;
-        }
-    for (size_t f = 0; f < ab->n_factors; f++)
-        cells *= ab->factor[f].n_levels;
-    if (cells > ZR_AB_ARMS)
-        return zr_ab_text("the factors make %zu combinations: expected at most %d", cells, ZR_AB_ARMS);
-    for (size_t c = 0; c < cells; c++) {
-        struct zr_ab_arm *arm = &ab->arm[ab->n_arms++];
-        size_t rest = c;
-        *arm = (struct zr_ab_arm){0};
-        for (size_t f = ab->n_factors; f-- > 0; rest /= ab->factor[f].n_levels)
-            arm->level[f] = rest % ab->factor[f].n_levels;
-        for (size_t f = 0; f < ab->n_factors; f++) {
-            const struct zr_ab_factor *factor = &ab->factor[f];
-            char *wrong = zr_ab_arm_parse(arm, factor->level[arm->level[f]]);
-            if (wrong)
-                return wrong;
-            char *name = zr_ab_text("%s%s%s=%s", arm->name ? arm->name : "", f ? " " : "", factor->name,
-                                    short_level(factor, arm->level[f]));
-            free(arm->name);
-            arm->name = name;
-        }
     }
     return NULL;
 }

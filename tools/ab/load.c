@@ -39,23 +39,10 @@ static char **load_texts(const json_t *array, size_t *n) {
     return list;
 }
 
-static void load_factor(struct zr_ab_factor *f, const json_t *one) {
-    const json_t *levels = json_object_get(one, "levels");
-
-    f->name = copy_or(zr_json_get_text(one, "name"), "");
-    for (size_t l = 0; l < json_array_size(levels) && l < ZR_AB_LEVELS; l++)
-        f->level[f->n_levels++] = copy_or(json_string_value(json_array_get(levels, l)), "");
-}
-
 static char *load_arm(struct zr_ab_arm *arm, const json_t *one) {
-    const json_t *level = json_object_get(one, "level");
     const char *setting = zr_json_get_text(one, "setting");
 
     arm->name = copy_or(zr_json_get_text(one, "name"), "");
-    for (size_t i = 0; i < json_array_size(level) && i < ZR_AB_FACTORS; i++) {
-        json_int_t number = json_integer_value(json_array_get(level, i));
-        arm->level[i] = number >= 0 && number < ZR_AB_LEVELS ? (size_t)number : 0;
-    }
     return zr_ab_arm_parse(arm, setting ? setting : "");
 }
 
@@ -71,35 +58,21 @@ static void load_metric(struct zr_ab *ab, const json_t *one) {
     zr_ab_metric_add(ab, name ? name : "", (enum zr_ab_unit)u, (enum zr_ab_better)b, help ? help : "");
 }
 
-/* How many arms the factors make. */
-static size_t cells(const struct zr_ab *ab) {
-    size_t n = 1;
-
-    for (size_t f = 0; f < ab->n_factors; f++)
-        n *= ab->factor[f].n_levels;
-    return n;
-}
-
 static char *load_design(struct zr_ab *ab, const json_t *root) {
-    const json_t *arms = json_object_get(root, "arms"), *factors = json_object_get(root, "factors");
+    const json_t *arms = json_object_get(root, "arms");
     const json_t *metrics = json_object_get(root, "metrics");
     char *wrong = NULL;
 
-    if (!json_is_array(arms) || json_array_size(arms) > ZR_AB_ARMS || !json_is_array(metrics) ||
-        json_array_size(factors) > ZR_AB_FACTORS)
+    if (!json_is_array(arms) || json_array_size(arms) > ZR_AB_ARMS || !json_is_array(metrics))
         return zr_ab_text("it has no arms or no metrics");
-    while (ab->n_factors < json_array_size(factors)) {
-        const json_t *one = json_array_get(factors, ab->n_factors);
-        load_factor(&ab->factor[ab->n_factors++], one);
-    }
+    if (json_array_size(json_object_get(root, "factors")))
+        return zr_ab_text("it was made with --factor, which only earlier versions know");
     while (!wrong && ab->n_arms < json_array_size(arms)) {
         const json_t *one = json_array_get(arms, ab->n_arms);
         wrong = load_arm(&ab->arm[ab->n_arms++], one);
     }
     for (size_t m = 0; m < json_array_size(metrics); m++)
         load_metric(ab, json_array_get(metrics, m));
-    if (!wrong && ab->n_factors && cells(ab) != ab->n_arms)
-        return zr_ab_text("it has %zu arms, and its factors have %zu combinations", ab->n_arms, cells(ab));
     return wrong;
 }
 

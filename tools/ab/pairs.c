@@ -157,11 +157,6 @@ void zr_ab_clear(struct zr_ab *ab) {
     free(ab->command);
     for (size_t i = 0; i < ab->n_arms; i++)
         clear_arm(&ab->arm[i]);
-    for (size_t f = 0; f < ab->n_factors; f++) {
-        free(ab->factor[f].name);
-        for (size_t l = 0; l < ab->factor[f].n_levels; l++)
-            free(ab->factor[f].level[l]);
-    }
     for (size_t m = 0; m < ab->n_metrics; m++) {
         free(ab->metric[m].name);
         free(ab->metric[m].help);

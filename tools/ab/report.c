@@ -14,16 +14,15 @@ static const char *keep(struct zr_ab_report *r, char *text) {
 
 /* --- arms ------------------------------------------------------------------------------------- */
 
-/* In a factorial the names are long: its arms are called by their numbers. */
 static void say_arms(struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
 
     r->n_arms = ab->n_arms;
     for (size_t a = 0; a < ab->n_arms; a++)
         r->arm[a] = (struct zr_ab_report_arm){
-            .label = ab->n_factors ? keep(r, zr_ab_text("%zu", a + 1)) : ab->arm[a].name,
+            .label = ab->arm[a].name,
             .name = ab->arm[a].name,
-            .setting = ab->n_factors ? ab->arm[a].name : ab->arm[a].text,
+            .setting = ab->arm[a].text,
             .runs = r->an->counted[a],
         };
 }
@@ -38,7 +37,7 @@ static bool refused(const struct zr_ab_difference *d) {
     return d->status == ZR_AB_UNDECLARED || d->status == ZR_AB_UNLIKE;
 }
 
-/* In a factorial many arms differ from the first in the same thing. */
+/* Several arms may differ from the first in the same thing. */
 static bool told_before(const struct zr_ab_differences *d, size_t i) {
     for (size_t k = 0; k < i; k++)
         if (d->at[k].status == d->at[i].status && d->at[k].arm != d->at[k].than && d->at[i].arm != d->at[i].than &&
@@ -109,7 +108,7 @@ static void say_cell(struct zr_ab_report *r, size_t metric, size_t arm, struct z
     *cell = (struct zr_ab_report_cell){.change = "", .change_interval = "", .p = "", .outcome = "", .value = c->median};
     cell->median = keep(r, zr_ab_text("%s", zr_ab_number(text, m->unit, c->median)));
     cell->interval = keep(r, zr_ab_text("%s", zr_ab_interval_text(text, m->unit, c->median_interval)));
-    if (arm == 0 || r->ab->n_factors || isnan(c->difference))
+    if (arm == 0 || isnan(c->difference))
         return;
     zr_ab_change_text(m, c, text, more);
     cell->change = keep(r, zr_ab_text("%s", text));
@@ -169,8 +168,7 @@ static void say_metrics(struct zr_ab_report *r) {
             for (size_t a = 0; a < r->n_arms; a++)
                 say_cell(r, m, a, &said->cell[a]);
         }
-    r->footnote =
-        r->ab->n_factors ? "" : "p: Mann-Whitney U, Holm-corrected over quantities; a verdict needs p below 0.01.";
+    r->footnote = "p: Mann-Whitney U, Holm-corrected over quantities; a verdict needs p below 0.01.";
 }
 
 const char *zr_ab_report_prefix(const struct zr_ab_report_line *line) {
@@ -194,7 +192,7 @@ static const char *hash_of_output(const struct zr_ab *ab) {
 static void say_verdict(struct zr_ab_report *r) {
     const struct zr_ab *ab = r->ab;
     const struct zr_ab_analysis *an = r->an;
-    bool compared = an->verdict && !ab->n_factors;
+    bool compared = an->verdict;
 
     r->headline = an->verdict ? "Verdict" : "No verdict";
     for (size_t i = 0; i < an->n_reasons; i++)
@@ -208,8 +206,6 @@ static void say_verdict(struct zr_ab_report *r) {
         for (size_t m = 0; m < ab->n_metrics; m++)
             if (an->row[m].primary)
                 say_line(r, "primary", keep(r, zr_ab_sentence(ab, an, m, arm)));
-    for (size_t e = 0; an->verdict && e < an->n_effects; e++)
-        say_line(r, "primary", keep(r, zr_ab_effect_sentence(ab, an, e)));
     for (size_t arm = 1; compared && arm < ab->n_arms; arm++) {
         const char *others = keep(r, zr_ab_others(ab, an, arm));
         if (others)

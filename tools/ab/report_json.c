@@ -39,18 +39,7 @@ static void design(json_t *j, const struct zr_ab *ab) {
         zr_json_text(item, "name", ab->arm[a].name);
         zr_json_text(item, "setting", ab->arm[a].text);
         zr_json_text(item, "settings", ab->arm[a].none ? "" : settings);
-        if (ab->n_factors) {
-            json_t *level = zr_json_array(item, "level");
-            for (size_t i = 0; i < ab->n_factors; i++)
-                zr_json_count(level, NULL, ab->arm[a].level[i]);
-        }
         free(settings);
-    }
-    json_t *factors = zr_json_array(j, "factors");
-    for (size_t i = 0; i < ab->n_factors; i++) {
-        json_t *item = zr_json_object(factors, NULL);
-        zr_json_text(item, "name", ab->factor[i].name);
-        named_texts(item, "levels", ab->factor[i].level, ab->factor[i].n_levels);
     }
     json_t *metrics = zr_json_array(j, "metrics");
     for (size_t m = 0; m < ab->n_metrics; m++) {
@@ -167,22 +156,6 @@ static void analysed_mechanisms(json_t *j, const struct zr_ab *ab, const struct 
     }
 }
 
-static void analysed_effects(json_t *j, const struct zr_ab *ab, const struct zr_ab_analysis *an) {
-    json_t *effects = zr_json_array(j, "effects");
-    for (size_t e = 0; e < an->n_effects; e++) {
-        json_t *item = zr_json_object(effects, NULL);
-        json_t *factors = zr_json_object(item, "factors");
-        for (size_t i = 0; i < ab->n_factors; i++)
-            if (an->effect[e].level[i])
-                zr_json_text(factors, ab->factor[i].name, ab->factor[i].level[an->effect[e].level[i]]);
-        zr_json_real(item, "estimate", an->effect[e].estimate);
-        named_interval(item, "interval", an->effect[e].interval);
-        zr_json_real(item, "p", an->effect[e].p);
-        zr_json_real(item, "p_corrected", an->effect_corrected[e]);
-        zr_json_flag(item, "found", an->effect_corrected[e] < ZR_AB_ALPHA);
-    }
-}
-
 /* The sentences of the other reports; their figures are those of the analysis. */
 static void said(json_t *document, const struct zr_ab_report *r) {
     json_t *report = zr_json_object(document, "report");
@@ -232,7 +205,6 @@ void zr_ab_report_json(FILE *f, const struct zr_ab_report *r) {
     analysed_metrics(analysis, ab, an);
     analysed_differences(analysis, an);
     analysed_mechanisms(analysis, ab, an);
-    analysed_effects(analysis, ab, an);
     said(document, r);
     zr_json_write(f, document, 17, false);
 }

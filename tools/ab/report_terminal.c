@@ -81,7 +81,7 @@ static void mechanisms(FILE *f, const struct zr_ab_report *r) {
 /* --- figures: two arms side by side, more of them below each other ------------------------------- */
 
 static bool is_noteworthy(const struct zr_ab_report *r, const struct zr_ab_report_metric *m) {
-    if (m->primary || r->verbose || r->ab->n_factors)
+    if (m->primary || r->verbose)
         return true;
     for (size_t a = 1; a < r->n_arms && !m->same; a++) {
         enum zr_ab_outcome o = r->an->row[m->index].arm[a].outcome;
@@ -129,7 +129,7 @@ static void list_name(char **list, const char *name) {
 }
 
 static void figures(FILE *f, const struct zr_ab_report *r) {
-    bool two = r->n_arms == 2 && !r->ab->n_factors, doubts = false;
+    bool two = r->n_arms == 2, doubts = false;
     char *dull = NULL, *folded = NULL, label[2][16];
     struct zr_table *t;
 

@@ -1,6 +1,6 @@
 /*
  * Statistics of `zeroute ab`: pure functions on arrays of numbers, deterministic by seed.
- * They know nothing of arms, runs or metrics; ab_stat.c and ab_factor.c define them.
+ * They know nothing of arms, runs or metrics.
  */
 #ifndef ZEROUTE_AB_STAT_H
 #define ZEROUTE_AB_STAT_H
@@ -65,35 +65,5 @@ double zr_drift(const double *v, size_t n);
 double zr_runs_needed(double noise, double effect, double alpha, double power);
 /* The smallest difference that n runs per arm would see. */
 double zr_smallest_seen(double noise, size_t n, double alpha, double power);
-
-/* --- ab_factor.c: full factorial designs ------------------------------------------------------ */
-#define ZR_AB_FACTORS 4
-#define ZR_AB_LEVELS 8
-
-/* Cells in mixed radix, the first factor slowest: cell = (l0 * levels[1] + l1) * levels[2] + l2 ... */
-struct zr_design {
-    size_t factors;
-    size_t levels[ZR_AB_FACTORS];
-    size_t cells;
-    const double *const *values; /* of each cell */
-    const size_t *count;
-};
-
-/*
- * An effect is named by a level for each factor: 0 = this factor is not part of it, l > 0 = level l
- * against level 0. One factor: main effect, averaged over the others. Two or three: interaction.
- */
-struct zr_effect {
-    size_t level[ZR_AB_FACTORS];
-    size_t order;    /* how many factors take part */
-    double estimate; /* in the metric's unit, from the medians of the cells */
-    struct zr_interval interval;
-    double p; /* by permutation */
-};
-
-/* Returns how many effects there are (main effects first), fills at most max. */
-size_t zr_factorial_effects(const struct zr_design *d, struct zr_effect *e, size_t max);
-/* Estimate, interval and p of one effect. */
-void zr_factorial_measure(const struct zr_design *d, struct zr_effect *e, uint64_t seed);
 
 #endif

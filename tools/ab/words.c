@@ -296,39 +296,6 @@ char *zr_ab_others(const struct zr_ab *ab, const struct zr_ab_analysis *an, size
     return whole;
 }
 
-static char *effect_name(const struct zr_ab *ab, const struct zr_effect *e) {
-    char *out = zr_ab_text("%s", "");
-
-    for (size_t f = 0; f < ab->n_factors; f++) {
-        if (e->level[f] == 0)
-            continue;
-        char *longer = zr_ab_text("%s%s%s (%s, %s)", out, *out ? " x " : "", ab->factor[f].name, ab->factor[f].level[0],
-                                  ab->factor[f].level[e->level[f]]);
-        free(out);
-        out = longer;
-    }
-    return out;
-}
-
-char *zr_ab_effect_sentence(const struct zr_ab *ab, const struct zr_ab_analysis *an, size_t effect) {
-    const struct zr_effect *e = &an->effect[effect];
-    const struct zr_ab_metric *m = &ab->metric[an->primary];
-    char estimate[ZR_AB_WORD], interval[ZR_AB_WORD], p[ZR_AB_WORD], share[ZR_AB_WORD];
-    char *name = effect_name(ab, e), *out;
-    double base = an->row[an->primary].arm[0].median;
-    bool found = an->effect_corrected[effect] < ZR_AB_ALPHA;
-
-    zr_ab_percent(share, base != 0 ? e->estimate / base : NAN);
-    out =
-        zr_ab_text("%s: %s %s: %s%s%s%s%s, 95 %% interval %s, p = %s", m->name,
-                   e->order == 1 ? "main effect of" : "interaction of", name, found ? "" : "none beyond noise, ",
-                   e->estimate > 0 ? "+" : "", zr_ab_number(estimate, m->unit, e->estimate),
-                   strcmp(share, "-") ? ", " : "", strcmp(share, "-") ? share : "",
-                   zr_ab_interval_text(interval, m->unit, e->interval), zr_ab_p_text(p, an->effect_corrected[effect]));
-    free(name);
-    return out;
-}
-
 /* --- names of enumerations, as they stand in the JSON ----------------------------------------- */
 
 const char *zr_ab_unit_name(enum zr_ab_unit u) {
