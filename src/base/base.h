@@ -288,6 +288,8 @@ void *zr_real_dlsym(void *handle, const char *name);
 /* Looks in a loaded library, or in the one that holds an address; NULL if it is not loaded or has no such symbol. */
 void *zr_dlsym_in(const char *path, const char *name);
 void *zr_dlsym_from(const void *address, const char *name);
+/* Calls the real dlopen, past our own hook. */
+void *zr_real_dlopen(const char *path, int mode);
 /* Whether a library of this soname or path is loaded. */
 bool zr_dl_loaded(const char *path);
 /* Resolve the addresses that the hooks of dlsym and dlopen jump to. */

@@ -50,8 +50,16 @@ ZR_BEFORE_SANITIZERS __attribute__((used)) void *zr_dlopen_resolve(void) {
     return f;
 }
 
+void *zr_real_dlopen(const char *path, int mode) {
+    void *real = __atomic_load_n(&zr_dlopen_real, __ATOMIC_ACQUIRE);
+
+    if (!real)
+        real = zr_dlopen_resolve();
+    return ((void *(*)(const char *, int))(uintptr_t)real)(path, mode);
+}
+
 bool zr_dl_loaded(const char *path) {
-    void *handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    void *handle = zr_real_dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 
     if (handle)
         dlclose(handle);
@@ -61,7 +69,7 @@ bool zr_dl_loaded(const char *path) {
 }
 
 void *zr_dlsym_in(const char *path, const char *name) {
-    void *handle = path && *path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *handle = path && *path ? zr_real_dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *p = handle ? zr_real_dlsym(handle, name) : NULL;
 
     if (handle)

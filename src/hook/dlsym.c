@@ -65,8 +65,28 @@ HOOK("dlsym", "    testq %rsi, %rsi\n"
               "    call zr_dlsym_answer\n" RESTORE "    testq %rdx, %rdx\n"
               "    je 2f\n"
               "    ret\n");
-HOOK("dlopen", "    testl $8, %esi\n" /* RTLD_DEEPBIND */
-               "    je 2f\n" SAVE "    call zr_deep_open\n" RESTORE);
+HOOK("dlopen", "    testq %rdi, %rdi\n"
+               "    je 2f\n"
+               "    testl $8, %esi\n" /* RTLD_DEEPBIND */
+               "    jne 1f\n"
+               "    cmpb $'l', (%rdi)\n" /* libze_loader.so */
+               "    jne 2f\n"
+               "1:\n" SAVE "    movq 24(%rsp), %rdx\n"
+               "    call zr_dlopen_as\n" RESTORE "    testq %rax, %rax\n"
+               "    je 2f\n"
+               "    movq %rax, %rdi\n");
+
+/* The name to open instead of this one, or NULL. */
+const char *zr_dlopen_as(const char *file, int mode, const void *caller);
+ZR_BEFORE_SANITIZERS __attribute__((used)) const char *zr_dlopen_as(const char *file, int mode, const void *caller) {
+    const char *instead = NULL;
+
+    if (strncmp(file, "libze_", 6) == 0 && !(mode & RTLD_NOLOAD))
+        instead = zr_unversioned(file, caller);
+    if (mode & RTLD_DEEPBIND)
+        zr_deep_open(instead ? instead : file, mode);
+    return instead;
+}
 
 static int find(const char *const *names, int count, const char *name) {
     for (int i = 0; i < count; i++)

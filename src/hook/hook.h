@@ -44,6 +44,10 @@ void *zr_dlopen(const char *file, int mode);
 void *zr_dlsym(void *handle, const char *name);
 #define ZR_DEEP "; unset UR_ADAPTERS_DEEP_BIND, or open the loader before"
 
+/* --- unversioned.c: the loader by its unversioned name ------------------------------------------------------------ */
+/* The name to open instead of this one, or NULL. */
+const char *zr_unversioned(const char *file, const void *caller);
+
 /* --- handles.c: the tables behind handles ------------------------------------------------------------------------- */
 #define ZR_ENTRY(...)
 #define ZR_MAKES(name, table, index, minor, parameters, arguments, look_at)                                            \

@@ -74,10 +74,51 @@ START_TEST(a_loader_that_has_the_function_is_not_stood_in_front_of) {
 }
 END_TEST
 
+/* A file that is no library comes first in the search, so libze_loader.so cannot be opened. */
+static struct child *open_unversioned(const char *conf) {
+    char folder[] = "/tmp/unversioned.XXXXXX", path[256], search[PATH_MAX];
+    const char *settings[] = {sim_driver(), search, conf, NULL};
+    const char *argv[] = {"bind_handle", "libze_loader.so", NULL};
+    struct child *c;
+    int fd;
+
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/libze_loader.so", folder);
+    snprintf(search, sizeof search, "LD_LIBRARY_PATH=%s", folder);
+    fd = open(path, O_CREAT | O_WRONLY, 0600);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    c = child_run(settings, argv);
+    unlink(path);
+    rmdir(folder);
+    return c;
+}
+
+START_TEST(who_opens_the_unversioned_loader_is_given_the_other) {
+    struct child *c = open_unversioned("ZEROUTE_CONF=preset:observe");
+
+    child_ok(c);
+    ck_assert_uint_eq(child_count(c, "guard.loaders"), 1);
+    ck_assert_uint_gt(child_count(c, "calls.zeMemAllocDevice.dlsym"), 0);
+    ck_assert_msg(strstr(c->out, "libze-dev") != NULL, "%s", c->out);
+    child_free(c);
+}
+END_TEST
+
+START_TEST(without_the_guard_it_fails_as_it_would) {
+    struct child *c = open_unversioned("ZEROUTE_CONF=preset:observe,guard:off");
+
+    ck_assert_int_ne(c->status, 0);
+    child_free(c);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("guard");
     TCase *t = tcase_create("guard");
 
+    tcase_add_test(t, who_opens_the_unversioned_loader_is_given_the_other);
+    tcase_add_test(t, without_the_guard_it_fails_as_it_would);
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, an_adapter_on_an_old_loader_gets_an_answer_for_every_row);
