@@ -6,6 +6,7 @@
 #include "record/record.h"
 #include "sycl/sycl.h"
 
+#include <string.h>
 #include <sys/auxv.h>
 
 /* Called in this order. Counters come last: the other modules still count. */
@@ -37,9 +38,37 @@ __attribute__((constructor(101))) static void begin(void) {
     zr_lifecycle_modules(modules, sizeof modules / sizeof *modules);
 }
 
+/* Intel's driver for OpenCL reaches the card past Level Zero's loader: it opens the driver itself. */
+static bool is_opencl_driver(const char *file) {
+    return strncmp(file, "libigdrcl", 9) == 0;
+}
+
+static bool is_opencl(const char *file) {
+    return strncmp(file, "libOpenCL.so", 12) == 0;
+}
+
+static bool uses_opencl(bool driver_is_here) {
+    if (zr_elf_named(is_opencl_driver) == ZR_LIST_FOUND)
+        return true;
+    return driver_is_here && zr_elf_named(is_opencl) == ZR_LIST_FOUND; /* OpenCL within the Level Zero driver */
+}
+
+static void report_opencl(void) {
+    static const char text[] = "this program uses OpenCL: zeroute does not see its memory, and limits do not hold for "
+                               "it";
+
+    if (zr_stats_open())
+        zr_text(ZR_T_HOOKS, text);
+    zr_warn("%s", text);
+}
+
 static void report_missed_calls(void) {
     bool here = zr_elf_named(zr_is_driver_name) == ZR_LIST_FOUND;
 
+    if (uses_opencl(here)) {
+        report_opencl();
+        return;
+    }
     if (here || zr_elf_elsewhere(zr_is_driver_name) == ZR_LIST_FOUND)
         zr_missed("calls through the Level Zero loader, which was opened %s",
                   here ? "deep-bound (RTLD_DEEPBIND)" ZR_DEEP

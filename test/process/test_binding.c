@@ -142,6 +142,22 @@ START_TEST(what_is_bound_past_every_hook_works_and_is_reported_as_unseen) {
 }
 END_TEST
 
+START_TEST(a_program_that_uses_opencl_is_told_so) {
+    const char *settings[] = {drivers(1), "ZEROUTE_CONF=preset:observe", NULL};
+    const char *argv[] = {"opencl", build_path("test/process/libigdrcl.so"), NULL};
+    struct child *c = child_run(settings, argv);
+    const struct zeroute_field *hooks;
+
+    child_ok(c);
+    ck_assert_msg(strstr(c->out, "this program uses OpenCL: zeroute does not see its memory") != NULL, "%s", c->out);
+    ck_assert_ptr_null(strstr(c->out, "deep-bound"));
+    ck_assert_ptr_nonnull(c->s);
+    hooks = zeroute_find(c->s, "hooks");
+    ck_assert(hooks && strstr(hooks->text, "limits do not hold for it"));
+    child_free(c);
+}
+END_TEST
+
 START_TEST(every_wrapper_leads_to_the_place_that_the_table_names) {
     const char *argv[] = {"tables", build_path("test/process/libfake_driver.so"), NULL};
     const char *settings[] = {"ZEROUTE_CONF=preset:observe", NULL};
@@ -162,6 +178,7 @@ int main(void) {
     tcase_add_loop_test(t, data_is_intact_under_the_default_settings, 0, BINDINGS);
     tcase_add_loop_test(t, nothing_changes_without_statistics, 0, BINDINGS);
     tcase_add_loop_test(t, what_is_bound_past_every_hook_works_and_is_reported_as_unseen, 0, 3);
+    tcase_add_test(t, a_program_that_uses_opencl_is_told_so);
     tcase_add_test(t, every_wrapper_leads_to_the_place_that_the_table_names);
     suite_add_tcase(s, t);
     return run_suite(s);

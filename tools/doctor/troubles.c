@@ -17,7 +17,7 @@ static const char *likely_bypass(const struct zr_case *c, const char **todo) {
         return "UR_ADAPTERS_DEEP_BIND=1 binds the adapters past every preload";
     }
     if (!c->stack.parts[ZR_PART_LOADER].there) {
-        *todo = "nothing: zeroute sees Level Zero only";
+        *todo = "nothing: zeroute sees Level Zero only, and limits hold for that alone";
         return "no Level Zero loader is loaded: the memory belongs to another interface, as OpenCL "
                "or Vulkan";
     }
