@@ -176,6 +176,37 @@ static void show_host(FILE *out, const struct zr_sheet *page) {
                 zr_text_bytes(a, mirror), zr_text_bytes(b, m->mirror), zr_lost_text(by, sizeof by, &m->lost));
 }
 
+static uint64_t lost_most(const struct zr_watched *w) {
+    if (w->before.available == ZR_ABSENT || w->least_available == ZR_ABSENT)
+        return ZR_ABSENT;
+    return w->before.available > w->least_available ? w->before.available - w->least_available : 0;
+}
+
+/*
+ * Of a program that was too short for a look at its processes: GPUActive's growth less all that it ever had of host and
+ * shared USM at once. 0: too little to tell.
+ */
+static uint64_t mirror_at_least(const struct zr_watched *w, const struct zeroute_snapshot *s) {
+    enum { TOO_LITTLE = 16 << 20 };
+    uint64_t asked =
+        zeroute_value(s, "reserved_bytes.host.peak", 0) + zeroute_value(s, "allocated_bytes.shared.peak", 0);
+
+    if (!w->active.known || w->before.gpu_active == ZR_ABSENT || w->active.peak < w->before.gpu_active + asked)
+        return 0;
+    uint64_t bytes = w->active.peak - w->before.gpu_active - asked;
+    return bytes > TOO_LITTLE ? bytes : 0;
+}
+
+/* What ends a mirror that peer residency has made; 'zeroute doctor' knows of other causes. */
+static const char *mirror_remedy(const struct zr_sheet *page) {
+    const struct zeroute_field *settings = zeroute_find(page->snapshot, "settings");
+    uint64_t granted = zeroute_value(page->snapshot, "residency.peer.granted_calls", 0);
+
+    if (settings && settings->text && strstr(settings->text, "residency:owner"))
+        return ": 'zeroute doctor' looks for the cause";
+    return granted ? ": run with --preset mitigate" : ": 'zeroute doctor' names the remedy";
+}
+
 /* While it ran, of a program that was watched: also what it never told by a call. */
 static void show_watched(FILE *out, const struct zr_sheet *page) {
     const struct zr_watched *w = page->watched;
@@ -183,15 +214,16 @@ static void show_watched(FILE *out, const struct zr_sheet *page) {
     uint64_t start = w->before.gpu_active;
 
     if (w->active.known)
-        zr_line(out, "host memory", "GPUActive %s before, peak %s, mean %s", zr_text_bytes(a, start),
-                zr_text_bytes(b, w->active.peak), zr_text_bytes(c, zr_watched_mean(&w->active)));
+        zr_line(out, "host memory", "GPUActive %s before, peak %s; RAM %s less at most", zr_text_bytes(a, start),
+                zr_text_bytes(b, w->active.peak), zr_text_bytes(c, lost_most(w)));
     else if (w->before.available != ZR_ABSENT && w->least_available != ZR_ABSENT)
-        zr_line(out, "host memory",
-                "MemAvailable %s before, least %s (no GPUActive: needs kernel 7.1)",
+        zr_line(out, "host memory", "MemAvailable %s before, least %s (no GPUActive: needs kernel 7.1)",
                 zr_text_bytes(a, w->before.available), zr_text_bytes(b, w->least_available));
+    uint64_t least = w->mirror.known ? 0 : mirror_at_least(w, page->snapshot);
+    if (least)
+        zr_line(out, "mirror", "at least %s of RAM%s", zr_text_bytes(a, least), mirror_remedy(page));
     if (w->mirror.known && w->mirror.peak)
-        zr_line(out, "mirror", "peak %s, mean %s of host memory behind device memory",
-                zr_text_bytes(a, w->mirror.peak), zr_text_bytes(b, zr_watched_mean(&w->mirror)));
+        zr_line(out, "mirror", "peak %s of RAM%s", zr_text_bytes(a, w->mirror.peak), mirror_remedy(page));
 }
 
 static void show_process(FILE *out, const struct zr_process_view *v, bool verbose) {

@@ -56,7 +56,8 @@ static void by_code(const struct zeroute_snapshot *s, char *to, size_t size) {
     }
 }
 
-static void failures(FILE *out, const struct zeroute_snapshot *s, bool colour) {
+/* `told`: the program has printed on this terminal why memory was refused. */
+static void failures(FILE *out, const struct zeroute_snapshot *s, bool told, bool colour) {
     static const char *const causes[] = {
 #define ZR_BY_SETTING(id, setting, ...) "oom." setting,
 #define ZR_BY_DRIVER(id, name, ...) "oom." name,
@@ -70,7 +71,7 @@ static void failures(FILE *out, const struct zeroute_snapshot *s, bool colour) {
         zr_line(out, "failed calls", "%s: %s", zr_text_count(a, failed), codes);
         fputs(zr_plain(colour), out);
     }
-    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+    for (size_t i = 0; i < sizeof causes / sizeof *causes && !told; i++)
         print_lines(out, text_of(s, causes[i]));
 }
 
@@ -142,7 +143,7 @@ void zr_summary_events(FILE *out, const struct zr_sheet *page, bool colour, bool
     const struct zeroute_snapshot *s = page->snapshot;
     char a[ZR_TEXT_SIZE], b[ZR_TEXT_SIZE];
     fputc('\n', out);
-    failures(out, s, colour);
+    failures(out, s, page->watched != NULL, colour);
     left(out, s);
     residency(out, s);
     cache(out, s);

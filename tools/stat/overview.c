@@ -8,26 +8,28 @@ static struct zr_table *new_table(bool finished, bool ranks) {
     const char *held = finished ? ">not freed" : ">in use";
 
     if (ranks)
-        return zr_table_new(">pid", ">age", held, ">peak", ">reserved", ">failed", "rank", "~command", (char *)NULL);
-    return zr_table_new(">pid", ">age", held, ">peak", ">reserved", ">failed", "~command", (char *)NULL);
+        return zr_table_new(">pid", ">age", held, ">peak", ">reserved", ">mirror", ">failed", "rank", "~command",
+                            (char *)NULL);
+    return zr_table_new(">pid", ">age", held, ">peak", ">reserved", ">mirror", ">failed", "~command", (char *)NULL);
 }
 
 struct row {
     const char *pid, *age, *rank, *command;
-    uint64_t held, peak, reserved, failed;
+    uint64_t held, peak, reserved, mirror, failed;
 };
 
 static void add_row(struct zr_table *t, bool ranks, const struct row *r) {
-    char held[ZR_TEXT_SIZE], peak[ZR_TEXT_SIZE], reserved[ZR_TEXT_SIZE], failed[ZR_TEXT_SIZE];
+    char held[ZR_TEXT_SIZE], peak[ZR_TEXT_SIZE], reserved[ZR_TEXT_SIZE], failed[ZR_TEXT_SIZE], mirror[ZR_TEXT_SIZE];
 
     zr_text_bytes(held, r->held);
     zr_text_bytes(peak, r->peak);
     zr_text_bytes(reserved, r->reserved);
+    zr_text_bytes(mirror, r->mirror);
     zr_text_count(failed, r->failed);
     if (ranks)
-        zr_table_row(t, r->pid, r->age, held, peak, reserved, failed, r->rank, r->command);
+        zr_table_row(t, r->pid, r->age, held, peak, reserved, mirror, failed, r->rank, r->command);
     else
-        zr_table_row(t, r->pid, r->age, held, peak, reserved, failed, r->command);
+        zr_table_row(t, r->pid, r->age, held, peak, reserved, mirror, failed, r->command);
 }
 
 static bool is_finished(const struct zr_process_view *v) {
@@ -45,6 +47,7 @@ static void add_process(struct zr_table *t, const struct zr_view *m, const struc
                     .held = is_finished(v) ? v->left_bytes : v->allocated,
                     .peak = v->peak,
                     .reserved = is_finished(v) ? v->reserved_peak : v->reserved,
+                    .mirror = is_finished(v) ? ZR_ABSENT : v->mirror,
                     .failed = v->failures};
 
     snprintf(pid, sizeof pid, "%d", p->pid ? p->pid : p->pid_inside);
@@ -67,6 +70,7 @@ static void add_sum(struct zr_table *t, const struct zr_job_view *job, bool fini
     r.held = finished ? left : job->sum.allocated;
     r.peak = job->peak;
     r.reserved = finished ? reserved : job->sum.reserved;
+    r.mirror = finished ? ZR_ABSENT : job->sum.mirror;
     r.failed = job->sum.failures;
     add_row(t, ranks, &r);
 }

@@ -1,6 +1,6 @@
 /* zeroute stat: what processes have counted, one by one and as a job. */
-#include "outside/outside.h"
 #include "stat/stat.h"
+#include "outside/outside.h"
 
 #include <errno.h>
 #include <stdlib.h>
