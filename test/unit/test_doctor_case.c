@@ -90,6 +90,17 @@ START_TEST(what_the_preload_itself_says_of_its_hooks_is_an_error_whatever_was_co
 }
 END_TEST
 
+START_TEST(memory_that_another_card_may_not_see_is_an_error_with_its_remedy) {
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_null(found("remapped-under-peer"));
+    zr_findings_free(&d.findings);
+    c.counted.remapped = 3;
+    zr_diagnose(&c, &d);
+    ck_assert_ptr_nonnull(found("remapped-under-peer"));
+    ck_assert_ptr_nonnull(strstr(found("remapped-under-peer")->todo, "expandable_segments:False"));
+}
+END_TEST
+
 START_TEST(skipped_residency_is_a_broken_link) {
     c.counted.peer_requested_calls = c.counted.peer_skipped_calls = 7;
     zr_diagnose(&c, &d);
@@ -175,6 +186,7 @@ int main(void) {
     tcase_add_test(t, a_process_that_is_seen_as_a_whole_has_no_finding);
     tcase_add_test(t, memory_that_we_did_not_count_is_an_error_that_names_the_likely_cause);
     tcase_add_test(t, what_the_preload_itself_says_of_its_hooks_is_an_error_whatever_was_counted);
+    tcase_add_test(t, memory_that_another_card_may_not_see_is_an_error_with_its_remedy);
     tcase_add_test(t, skipped_residency_is_a_broken_link);
     tcase_add_test(t, host_memory_that_was_asked_for_is_no_mirror);
     tcase_add_test(t, backing_eager_of_the_preload_is_a_broken_link);

@@ -222,6 +222,7 @@ struct zr_counted {
     uint64_t calls;
     uint64_t allocated; /* device bytes the process holds, mapped physical memory included */
     uint64_t peer_requested_calls, peer_skipped_calls, ipc_exports;
+    uint64_t remapped;                                   /* mappings that another card may not see */
     uint64_t too_large_calls;                            /* failed with UNSUPPORTED_SIZE */
     uint64_t reserved, host_usm, host_rounded, ipc_open; /* device and host USM held from the driver; of it rounded */
     uint64_t host_side; /* what all processes asked for of GPUActive: host and shared USM */

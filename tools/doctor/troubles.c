@@ -206,6 +206,21 @@ static void check_spill(const struct zr_case *c, struct zr_findings *to) {
     }
 }
 
+/* --- virtual memory -------------------------------------------------------------------------- */
+
+static void check_remapped(const struct zr_case *c, struct zr_findings *to) {
+    struct zr_finding *f;
+
+    if (!c->counted.found || !c->counted.remapped)
+        return;
+    f = zr_finding_add(to, ZR_ERROR, "remapped-under-peer", "a card may read memory that is gone");
+    zr_finding_says(&f->seen,
+                    "%" PRIu64 " mappings at addresses where other memory was mapped before, with several cards at work",
+                    c->counted.remapped);
+    zr_finding_says(&f->todo, "set expandable_segments:False, or use one card per process");
+    f->source = zr_facts[ZR_FACT_REMAP_UNDER_PEER].source;
+}
+
 /* --- IPC ------------------------------------------------------------------------------------- */
 
 static void check_ipc(const struct zr_case *c, struct zr_findings *to) {
@@ -257,6 +272,7 @@ void zr_troubles_find(const struct zr_case *c, struct zr_findings *to) {
     check_skiplists(c, to);
     check_cards(c, to);
     check_spill(c, to);
+    check_remapped(c, to);
     check_ipc(c, to);
     zr_accounts_find(c, to);
     zr_env_check(&c->stack, add_variable, to);
