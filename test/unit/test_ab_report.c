@@ -20,7 +20,7 @@ static void begin(void) {
         run->sample = calloc(3, sizeof(*run->sample));
         run->n_samples = 3;
         for (size_t i = 0; i < 3; i++)
-            run->sample[i] = (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN};
+            run->sample[i] = (struct zr_ab_sample){(double)i * 0.5, 1e9 * (double)i, 8e9, 1e8, NAN, NAN, NAN};
         zr_pairs_set(&run->fields, "driver.alloc_calls", "100");
         zr_pairs_set(&run->fields, "residency.peer.granted_calls", run->arm ? "0" : "100");
         zr_pairs_set(&run->fingerprint, "env.UR_LOG", "a \"b\" \\ \t <c>");

@@ -69,7 +69,7 @@ struct zr_ab_metric {
 };
 
 struct zr_ab_sample { /* seen from outside, t seconds after the start; NaN: not available */
-    double t, gpu_active, mem_available, rss, vram, imports;
+    double t, gpu_active, mem_available, rss, vram, imports, mirrored;
 };
 
 struct zr_ab_run {
@@ -359,7 +359,8 @@ int zr_ab_spawn(const struct zr_ab *ab, const struct zr_ab_running *how, size_t 
 
 /* --- sample.c ------------------------------------------------------------------------------ */
 #define ZR_AB_SAMPLES 512
-struct zr_ab_watch {             /* what was seen from outside while a run was under way */
+struct zr_ab_watch {
+    unsigned looks; /* at processes */             /* what was seen from outside while a run was under way */
     struct zr_ab_sample *sample; /* at most ZR_AB_SAMPLES: a long run is kept more coarsely */
     size_t n, taken, every;      /* every n-th that was taken is kept */
     struct zr_ab_sample most;    /* the highest of each, of mem_available the lowest; of all that were taken */

@@ -2,6 +2,7 @@
 #include "ab/ab.h"
 #include "common/common.h"
 #include "outside/outside.h"
+#include "view/view.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,6 +57,9 @@ static void see_libraries(struct zr_ab_watch *w, pid_t pid) {
     free(text);
 }
 
+/* No bound yet: what is lost is known at the end. */
+static const struct zr_lost everything = {.bytes = UINT64_MAX - 1, .by = ZR_LOST_GPU_ACTIVE};
+
 /* One process and all below it, added to the sample. */
 static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, unsigned depth, bool libraries) {
     struct zr_process_memory m;
@@ -72,6 +76,9 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
                 see_card(w, card->pdev, (double)card->gtt.total);
             }
         }
+        uint64_t mirrored = zr_mirror_of(&m, &everything);
+        if (mirrored != ZR_ABSENT)
+            s->mirrored = (isnan(s->mirrored) ? 0 : s->mirrored) + (double)mirrored;
     }
     if (libraries)
         see_libraries(w, pid);
@@ -84,7 +91,7 @@ static void see_tree(struct zr_ab_watch *w, struct zr_ab_sample *s, pid_t pid, u
 static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s) {
     if (!w->sample) {
         w->sample = zr_ab_more(NULL, ZR_AB_SAMPLES, sizeof(*w->sample));
-        w->most = (struct zr_ab_sample){0, NAN, NAN, NAN, NAN, NAN};
+        w->most = (struct zr_ab_sample){0, NAN, NAN, NAN, NAN, NAN, NAN};
         w->every = 1;
     }
     w->most.gpu_active = fmax(w->most.gpu_active, s->gpu_active);
@@ -92,6 +99,7 @@ static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s) {
     w->most.rss = fmax(w->most.rss, s->rss);
     w->most.vram = fmax(w->most.vram, s->vram);
     w->most.imports = fmax(w->most.imports, s->imports);
+    w->most.mirrored = fmax(w->most.mirrored, s->mirrored);
     if (w->taken++ % w->every)
         return;
     if (w->n == ZR_AB_SAMPLES) {
@@ -104,7 +112,7 @@ static void keep(struct zr_ab_watch *w, const struct zr_ab_sample *s) {
 }
 
 void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bool libraries) {
-    struct zr_ab_sample s = {t, NAN, NAN, NAN, NAN, NAN};
+    struct zr_ab_sample s = {t, NAN, NAN, NAN, NAN, NAN, NAN};
     struct zr_meminfo m;
 
     if (zr_meminfo_read(&m)) {
@@ -114,11 +122,13 @@ void zr_ab_sample(struct zr_ab_watch *w, pid_t pid, double t, bool processes, bo
     if (processes) {
         s.rss = 0;
         see_tree(w, &s, pid, 0, libraries);
+        w->looks++;
         w->last = s;
     } else { /* looked at more rarely than the machine: as they were */
         s.rss = w->last.rss;
         s.vram = w->last.vram;
         s.imports = w->last.imports;
+        s.mirrored = w->last.mirrored;
     }
     keep(w, &s);
 }

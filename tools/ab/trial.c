@@ -2,6 +2,7 @@
 #include "ab/ab.h"
 #include "common/common.h"
 #include "outside/outside.h"
+#include "view/view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -92,16 +93,38 @@ static void set_metric(struct zr_ab *ab, struct zr_ab_run *run, const char *name
     run->value[zr_ab_metric_index(ab, name)] = value;
 }
 
+static uint64_t amount(double v) {
+    return isnan(v) ? ZR_ABSENT : (uint64_t)fmax(v, 0);
+}
+
+enum { LOOKS = 20 };
+
+/*
+ * As every command has it (view/cards.c), at the peaks. Imports come and go faster than a short run is looked at: of
+ * such a one all that was lost counts.
+ */
+static double mirror_of(const struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
+                        double base_available, double rss) {
+    const char *usm = zr_pairs_get(&run->fields, "reserved_bytes.host.peak");
+    struct zr_meminfo before = {.gpu_active = amount(base_active), .available = amount(base_available),
+                                .gpu_reclaim = ZR_ABSENT, .unaccounted = ZR_ABSENT};
+    struct zr_meminfo most = {.gpu_active = amount(w->most.gpu_active), .available = amount(w->most.mem_available),
+                              .gpu_reclaim = ZR_ABSENT, .unaccounted = ZR_ABSENT};
+    struct zr_lost lost;
+
+    zr_lost_find(&before, &most, usm ? strtoull(usm, NULL, 10) : 0, amount(rss), &lost);
+    if (lost.bytes == ZR_ABSENT)
+        return NAN;
+    if (w->looks < LOOKS || isnan(w->most.mirrored))
+        return (double)lost.bytes;
+    return fmin((double)lost.bytes, w->most.mirrored);
+}
+
 static void host_metrics(struct zr_ab *ab, struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
                          double base_available, const struct rusage *used) {
     double rss = fmax(w->most.rss, 1024.0 * (double)used->ru_maxrss);
     double active = w->most.gpu_active - base_active, drop = base_available - w->most.mem_available;
-    const char *inside = zr_pairs_get(&run->fields, "host.gpu_active_bytes");
-    if (inside && !isnan(active)) /* the process's own reading may have caught what fell between two samples */
-        active = fmax(active, strtod(inside, NULL) - base_active);
-    const char *usm = zr_pairs_get(&run->fields, "reserved_bytes.host.peak"); /* it is in GPUActive, and no mirror */
-    double asked = usm ? strtod(usm, NULL) : 0;
-    double mirror = !isnan(active) ? fmax(active - asked, 0) : isnan(drop) ? NAN : fmax(drop - rss - asked, 0);
+    double mirror = mirror_of(run, w, base_active, base_available, rss);
     double held = run->value[zr_ab_metric_index(ab, "device.reserved.peak")];
 
     set_metric(ab, run, "host.rss", rss);

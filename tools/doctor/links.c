@@ -159,25 +159,13 @@ void zr_links_find(const struct zr_case *c, struct zr_link links[ZR_LINKS]) {
 /* Below this host memory behind the cards is the drivers' own. */
 static const uint64_t noise = UINT64_C(256) << 20;
 
-/*
- * Host bytes that may be mirrors: GPUActive less the host and shared USM that was asked for, which is in it, too. Else
- * memory that is not attributed to any process. `by` says which.
- */
+/* Host bytes that may be mirrors, by the formula of all commands. `by` says what they are made of. */
 static uint64_t lost_bytes(const struct zr_case *c, char by[128]) {
-    const struct zr_counted *counted = &c->counted;
-    char a[32];
+    struct zr_lost lost;
 
-    if (c->meminfo.gpu_active != ZR_ABSENT) {
-        uint64_t active = c->meminfo.gpu_active;
-
-        if (counted->host_side)
-            snprintf(by, 128, "GPUActive, less %s of host and shared USM", zr_text_bytes(a, counted->host_side));
-        else
-            snprintf(by, 128, "GPUActive");
-        return active > counted->host_side ? active - counted->host_side : 0;
-    }
-    snprintf(by, 128, "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)");
-    return c->meminfo.unaccounted;
+    zr_lost_find(NULL, &c->meminfo, c->counted.host_side, ZR_ABSENT, &lost);
+    zr_lost_text(by, 128, &lost);
+    return lost.bytes;
 }
 
 void zr_mirror_find(const struct zr_case *c, const struct zr_link links[ZR_LINKS], struct zr_mirror *out) {
