@@ -424,6 +424,11 @@ START_TEST(diff_tells_what_two_runs_differ_in) {
     says(out, "driver.version\n    first   1.3.32567\n    second  1.6.33000");
     exits(0, "$Z diff x x");
     says(out, "The fingerprints are the same.");
+    exits(2, "$Z record --sim -o x.zr -- $W hold=20 && $Z diff x.zr x");
+    says(err, "x.zr is a record and x is none");
+    exits(2, "echo '{}' >e && $Z diff e x");
+    says(err, "expected what 'zeroute run --json'");
+    exits(0, "$Z record --sim -o y.zr -- $W hold=20 && $Z diff x.zr y.zr");
     /* With units, the largest difference first, and without latencies unless they are asked for. */
     exits(0, "$Z run --sim=" OLD " --preset reroute --limit 1GiB --json z -- $W blocks=7 && $Z diff x z | tr -s ' '");
     says(out, " MiB ");

@@ -1,5 +1,6 @@
 /* zeroute diff: two recorded runs or fingerprints, from this machine or another. */
 #include "ab/ab.h"
+#include "replay/replay.h"
 #include "stat/stat.h"
 
 #include <ctype.h>
@@ -28,9 +29,11 @@ static const struct zr_option option_table[] = {
 static const struct zr_command command = {
     .name = "diff",
     .usage = "zeroute diff [OPTIONS] RUN1 RUN2",
-    .about = "Compares two recorded runs: what they ran on (the fingerprint), then what they counted.",
+    .about = "Compares two runs: what they ran on (the fingerprint), then what they counted. Of two records it shows "
+             "what grew, by call stack, as 'zeroute report --diff --text' does.",
     .options = option_table,
     .notes = "A RUN is a file and, where it holds several, which one:\n"
+             "  RECORD      written by 'zeroute record'; the other one is a record, too\n"
              "  FILE        written by 'zeroute run --json FILE' (all its processes\n"
              "              together), or holding a fingerprint alone\n"
              "  FILE#N      run N of a comparison written by 'zeroute ab --json=FILE';\n"
@@ -139,9 +142,7 @@ static char *load_record(struct record *r, json_t *root, const char *which) {
         take(r, json_object_get(root, "fingerprint"), json_object_get(root, "fields"));
     else
         take(r, root, NULL);
-    return r->fingerprint.n ? NULL
-                            : zr_ab_text("is not a recorded run: expected a file written by zeroute run --json "
-                                         "or zeroute ab --json");
+    return r->fingerprint.n ? NULL : zr_ab_text("is not a recorded run");
 }
 
 static bool load(struct record *r, const char *text) {
@@ -156,7 +157,8 @@ static bool load(struct record *r, const char *text) {
         why = zr_ab_text("out of memory");
     json_decref(root);
     if (why)
-        zr_complain("diff", "%s: %s", file ? file : text, why);
+        zr_complain("diff", "%s: %s; expected what 'zeroute run --json' or 'zeroute ab --json' wrote",
+                    file ? file : text, why);
     bool fine = why == NULL;
     free(why);
     free(file);
@@ -350,6 +352,12 @@ static int compare(struct record *r, const struct options *o) {
     return code;
 }
 
+static int compare_records(char *first, char *second) {
+    char *words[] = {(char[]){"report"}, (char[]){"--diff"}, (char[]){"--text"}, first, second, NULL};
+
+    return zr_cmd_report(5, words);
+}
+
 int zr_cmd_diff(int argc, char **argv) {
     struct record r[2] = {0};
     struct options o = {0};
@@ -357,6 +365,14 @@ int zr_cmd_diff(int argc, char **argv) {
 
     if (!zr_options(&command, argc, argv, take_flag, &o, &at))
         return at;
+    bool first = zr_is_record(argv[at]), second = zr_is_record(argv[at + 1]);
+    if (first && second)
+        return compare_records(argv[at], argv[at + 1]);
+    if (first || second) {
+        zr_complain("diff", "%s is a record and %s is none: expected two records, or two files of 'zeroute run --json'",
+                    argv[first ? at : at + 1], argv[first ? at + 1 : at]);
+        return ZR_EXIT_ERROR;
+    }
     if (load(&r[0], argv[at]) && load(&r[1], argv[at + 1]))
         code = compare(r, &o);
     for (size_t i = 0; i < 2; i++) {
