@@ -503,6 +503,7 @@ static void leave_alone(const void *context) {
             if (c->ticket || (const void *)c->context != context)
                 continue;
             c->armed = false;
+            c->left_alone = true; /* the worker may be about to arm it */
             if (p == ZR_CHECKED_ASKED)
                 checked_move(c, ZR_CHECKED_LIVE);
         }

@@ -44,7 +44,7 @@ struct thread {
 
 /* Of all processes of a run; the memory is theirs together. */
 static struct crowd {
-    int count;
+    int count, processes; /* beside the first */
     struct thread thread[TS_THREADS];
 } * crowd;
 static bool scheduled;
@@ -418,6 +418,7 @@ int ts_process(unsigned stream) {
     int parent = getpid(), pid;
     struct thread *t;
 
+    crowd->processes++;
     process++;
     t = new_thread(stream);
     process--;
@@ -506,6 +507,19 @@ int sched_yield(void) {
     else
         ts_point("yields", NULL);
     return 0;
+}
+
+/* With several processes, what one reads of another's file is a point. */
+ssize_t pread(int fd, void *to, size_t size, off_t from) {
+    long result;
+
+    if (crowd && crowd->processes && strategy != TS_SCRIPT)
+        ts_point("before a read", NULL);
+    result = system_call(SYS_pread64, fd, (long)to, (long)size, from, 0, 0);
+    if (result >= 0)
+        return result;
+    errno = (int)-result;
+    return -1;
 }
 
 static long wait_at_futex(const uint32_t *word, uint32_t expected, const struct timespec *timeout) {
