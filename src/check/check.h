@@ -203,7 +203,8 @@ void zr_poison_drop(const void *context, bool held_up);
     ZR_FINDING(CONTEXT_LIVE, "context_with_live_blocks",                                           \
                "contexts destroyed while they had blocks")                                         \
     ZR_FINDING(LEAK, "leak", "ends of the process with blocks still allocated")                    \
-    ZR_FINDING(REMAPPED, "remapped_under_peer", "memory mapped where another card may read what was there before") \
+    ZR_FINDING(REMAPPED, "remapped_under_peer",                                                    \
+               "memory mapped where another card may read what was there before")                  \
     ZR_FINDING(IPC_FREED_OPEN, "ipc_freed_while_open",                                             \
                "blocks freed while another process has them open")                                 \
     ZR_FINDING(IPC_STALE, "ipc_stale_import", "imports that their exporter has freed")             \

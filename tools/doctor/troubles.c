@@ -214,9 +214,9 @@ static void check_remapped(const struct zr_case *c, struct zr_findings *to) {
     if (!c->counted.found || !c->counted.remapped)
         return;
     f = zr_finding_add(to, ZR_ERROR, "remapped-under-peer", "a card may read memory that is gone");
-    zr_finding_says(&f->seen,
-                    "%" PRIu64 " mappings at addresses where other memory was mapped before, with several cards at work",
-                    c->counted.remapped);
+    zr_finding_says(
+        &f->seen, "%" PRIu64 " mappings at addresses where other memory was mapped before, with several cards at work",
+        c->counted.remapped);
     zr_finding_says(&f->todo, "set expandable_segments:False, or use one card per process");
     f->source = zr_facts[ZR_FACT_REMAP_UNDER_PEER].source;
 }
