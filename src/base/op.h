@@ -13,6 +13,7 @@
 struct zr_block;
 struct zr_library;
 struct zr_watch;
+struct zr_watcher;
 struct zeroute_record_event;
 
 /* Where a call reached us: its return address, and the hook that it came through. */
@@ -64,7 +65,8 @@ struct zr_op {
     uint32_t driver_code;               /* of the last allocation, for callers that are given a translated one */
     struct zr_block *block;             /* what was allocated below it */
     struct zr_charge charge;            /* of the last allocation, until its block has it */
-    struct zr_watch *watch;             /* what arrives below it is noted there, or NULL */
+    const struct zr_watcher *watcher;   /* is told what arrives below it, or NULL */
+    struct zr_watch *watch;             /* where it notes that */
     const void *told;                   /* a pointer whose wrong free was reported already, or NULL */
     uint64_t began;                     /* when the call of its next event in the record began; 0: not known */
     struct zeroute_record_event *freed; /* its last FREE in the record, while that is carried out */

@@ -11,7 +11,7 @@ ZR_COLD bool zr_op_passes_down(void) {
 ZR_COLD zr_function zr_op_passes(uint32_t hook, unsigned entry) {
     const struct zr_op *above = zr_op_innermost();
 
-    if (!above || above->admits || above->watch)
+    if (!above || above->admits || above->watcher)
         return NULL;
     return __atomic_load_n(&zr_original[hook][entry], __ATOMIC_ACQUIRE);
 }

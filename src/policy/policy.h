@@ -8,6 +8,7 @@
 #include "record/record.h"
 
 struct zr_object;
+struct zr_watch;
 
 #pragma GCC visibility push(hidden)
 
@@ -275,33 +276,23 @@ void zr_residency_forget(const void *context);
 /* A zr_carry_out: "set SETTING VALUE", "trim", "mark TEXT". */
 bool zr_policy_request(const char *request, char *reply, size_t size);
 
-/* --- watch.c: what reaches Level Zero while a thread lets a runtime make one block -------------------------------- */
-enum { ZR_WATCH_DEVICES = 16 };
-struct zr_watch {
-    size_t size; /* smaller allocations are ignored */
-    bool allocated, freed, exported;
-    uint32_t hook; /* through which the runtime calls Level Zero */
-    ze_context_handle_t context;
-    ze_device_handle_t device;
-    uint32_t ordinal, flags;
-    uint32_t residents; /* devices on which it requests residency, the owner included */
-    ze_device_handle_t resident[ZR_WATCH_DEVICES];
-    bool frees_ext; /* frees with zeMemFreeExt */
-    uint32_t free_policy;
-    size_t made; /* the size that reached Level Zero */
-    ze_ipc_mem_handle_t handle;
+/* --- who watches what arrives below an operation (sycl/watch.c) --------------------------------------------------- */
+/* Called by the entry points. What is watched passes down, uncounted; it may pass several hooks. */
+struct zr_watcher {
+    /* Returns whether it is of interest, and was not noted at an earlier hook: allocated() follows, if it succeeds. */
+    bool (*allocates)(struct zr_watch *w, uint32_t hook, ze_context_handle_t context,
+                      const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
+    void (*allocated)(struct zr_watch *w, const void *ptr);
+    void (*makes_resident)(struct zr_watch *w, uint32_t hook, ze_device_handle_t device, size_t size);
+    void (*frees)(struct zr_watch *w, const void *ptr, const ze_memory_free_ext_desc_t *desc, bool ext);
+    void (*exported)(struct zr_watch *w, const ze_ipc_mem_handle_t *handle);
 };
-/* What the calls of this thread are noted in, or NULL. Called by the entry points. */
-static inline struct zr_watch *zr_watch_in_force(void) {
+/* The innermost operation, if what arrives below it is watched; else NULL. */
+static inline const struct zr_op *zr_op_watched(void) {
     const struct zr_op *above = zr_op_innermost();
 
-    return unlikely(above) ? above->watch : NULL;
+    return unlikely(above) && above->watcher ? above : NULL;
 }
-void zr_watch_alloc(struct zr_watch *w, uint32_t hook, ze_context_handle_t context,
-                    const ze_device_mem_alloc_desc_t *desc, size_t size, ze_device_handle_t device);
-void zr_watch_resident(struct zr_watch *w, uint32_t hook, ze_device_handle_t device, size_t size);
-void zr_watch_free(struct zr_watch *w, const ze_memory_free_ext_desc_t *desc, bool ext);
-void zr_watch_export(struct zr_watch *w, const ze_ipc_mem_handle_t *handle);
 
 #pragma GCC visibility pop
 

@@ -117,13 +117,6 @@ static bool dead(const struct pair *p) {
 
 /* --- watching ----------------------------------------------------------------------------------------------------- */
 
-void zr_watch_begin(struct zr_op *op, struct zr_practice *p, size_t size) {
-    memset(p, 0, sizeof *p);
-    p->seen.size = size;
-    zr_op_begin_own(op, ZR_HOOK_PLT);
-    op->watch = &p->seen;
-}
-
 bool zr_practice_seen(struct zr_practice *p) {
     struct zr_op op = {.hook = p->seen.hook};
 
@@ -136,7 +129,8 @@ bool zr_practice_seen(struct zr_practice *p) {
         if (n < 64)
             p->residents |= UINT64_C(1) << n;
     }
-    p->seen.size = p->seen.made = 0; /* the size of the probe is no part of the practice */
+    p->seen.size = p->seen.made = 0; /* size and place of the probe are no part of the practice */
+    p->seen.base = NULL;
     return true;
 }
 

@@ -60,6 +60,23 @@ struct zr_request {
     int kind;               /* sycl::usm::alloc, in the forms that name it */
 };
 
+enum { ZR_WATCH_DEVICES = 16 };
+struct zr_watch {
+    size_t size; /* smaller allocations are ignored */
+    bool allocated, freed, exported;
+    uint32_t hook; /* through which the runtime calls Level Zero */
+    ze_context_handle_t context;
+    ze_device_handle_t device;
+    uint32_t ordinal, flags;
+    uint32_t residents; /* devices on which it requests residency, the owner included */
+    ze_device_handle_t resident[ZR_WATCH_DEVICES];
+    bool frees_ext; /* frees with zeMemFreeExt */
+    uint32_t free_policy;
+    size_t made;      /* the size that reached Level Zero, */
+    const void *base; /* and what was made of it */
+    ze_ipc_mem_handle_t handle;
+};
+
 /* Found by letting the runtime make one block of its own and watching what reaches Level Zero. */
 struct zr_practice {
     struct zr_watch seen;
@@ -77,16 +94,18 @@ void zr_practice_renew(const void *caller);
 /* Calls use() once with SYCL objects of this context and device, kept alive meanwhile; not at all if all are gone. */
 typedef void (*zr_use)(const struct zr_runtime *runtime, const struct zr_request *objects, void *arg);
 void zr_practice_use(const void *context, unsigned number, zr_use use, void *arg);
+/* Turns what was watched into a practice. Returns false if no block was allocated and freed. */
+bool zr_practice_seen(struct zr_practice *p);
+/* Whether the objects of this request belong to Level Zero. */
+bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
+
+/* --- watch.c ------------------------------------------------------------------------------------------------------ */
 /*
  * Notes in p->seen what reaches Level Zero from this thread for a block of `size` bytes or more. These calls are ours,
  * not the program's: not counted, and never served from the cache. zr_op_end() ends it, a
  * cleanup handler, since something may be thrown.
  */
 void zr_watch_begin(struct zr_op *op, struct zr_practice *p, size_t size);
-/* Turns what was watched into a practice. Returns false if no block was allocated and freed. */
-bool zr_practice_seen(struct zr_practice *p);
-/* Whether the objects of this request belong to Level Zero. */
-bool zr_is_level_zero(const struct zr_runtime *runtime, const struct zr_request *request);
 
 /* --- usm.c: SYCL's USM functions ---------------------------------------------------------------------------------- */
 /* Allocate and free device memory with the runtime's own functions, for these objects. May throw. */

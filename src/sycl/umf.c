@@ -440,7 +440,7 @@ EXPORT int zr_umfPoolCreate(const struct ops *ops, void *provider, const void *p
 
     if (!real)
         return UMF_NOT_SUPPORTED;
-    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_watch_in_force() &&
+    if (ops && zr_thread.sycl.for_device && params == zr_thread.sycl.params && !zr_exiting() && !zr_op_watched() &&
         zr_library_who_now(caller) == ZR_WHO_RUNTIME && zr_route_wants_pool() && is_possible(ops->version, caller) &&
         real(&ours, provider, params, flags, pool) == UMF_SUCCESS)
         return UMF_SUCCESS;

@@ -36,9 +36,9 @@ ze_result_t zr_on_zeContextDestroy(struct zr_arrival from, ze_context_handle_t c
 
 ze_result_t zr_on_zeContextMakeMemoryResident(struct zr_arrival from, ze_context_handle_t context,
                                               ze_device_handle_t device, void *ptr, size_t size) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        zr_watch_resident(watch, from.hook, device, size);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        watched->watcher->makes_resident(watched->watch, from.hook, device, size);
     ZR_ENTER_OR_RETURN(zeContextMakeMemoryResident, (context, device, ptr, size));
     return zr_residency_make(&op, context, device, ptr, size);
 }

@@ -1,12 +1,24 @@
 /* zeMem*: allocation, free, properties, IPC. Each counts, asks the policy and keeps the books. */
 #include "policy/policy.h"
 
+/* An allocation of a runtime that is watched. */
+static ze_result_t watched_alloc(const struct zr_op *above, struct zr_arrival from, ze_context_handle_t context,
+                                 const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
+                                 ze_device_handle_t device, void **out) {
+    bool first = above->watcher->allocates(above->watch, from.hook, context, desc, size, device);
+    ze_result_t result = ZR_BELOW(&from, zeMemAllocDevice)(context, desc, size, alignment, device, out);
+
+    if (first && result == ZE_RESULT_SUCCESS)
+        above->watcher->allocated(above->watch, *out);
+    return result;
+}
+
 ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t context,
                                    const ze_device_mem_alloc_desc_t *desc, size_t size, size_t alignment,
                                    ze_device_handle_t device, void **out) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        zr_watch_alloc(watch, from.hook, context, desc, size, device);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        return watched_alloc(watched, from, context, desc, size, alignment, device, out);
     ZR_ENTER_OR_RETURN(zeMemAllocDevice, (context, desc, size, alignment, device, out));
     struct zr_block *block;
     struct zr_alloc a = {.kind = ZR_KIND_DEVICE,
@@ -24,18 +36,18 @@ ze_result_t zr_on_zeMemAllocDevice(struct zr_arrival from, ze_context_handle_t c
 }
 
 ze_result_t zr_on_zeMemFree(struct zr_arrival from, ze_context_handle_t context, void *ptr) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        zr_watch_free(watch, NULL, false);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        watched->watcher->frees(watched->watch, ptr, NULL, false);
     ZR_ENTER_OR_RETURN(zeMemFree, (context, ptr));
     return zr_policy_free(&op, &(struct zr_free){.context = context, .ptr = ptr, .reusable = true});
 }
 
 ze_result_t zr_on_zeMemFreeExt(struct zr_arrival from, ze_context_handle_t context,
                                const ze_memory_free_ext_desc_t *desc, void *ptr) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        zr_watch_free(watch, desc, true);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        watched->watcher->frees(watched->watch, ptr, desc, true);
     ZR_ENTER_OR_RETURN(zeMemFreeExt, (context, desc, ptr));
     return zr_policy_free(&op, &(struct zr_free){.context = context, .ptr = ptr, .desc = desc, .ext = true});
 }
@@ -110,17 +122,17 @@ static ze_result_t exported(ze_result_t result, const void *ptr, const ze_ipc_me
 }
 
 /* or by a runtime that is watched. */
-static ze_result_t watched(ze_result_t result, struct zr_watch *watch, const ze_ipc_mem_handle_t *handle) {
+static ze_result_t watched_export(ze_result_t result, const struct zr_op *above, const ze_ipc_mem_handle_t *handle) {
     if (result == ZE_RESULT_SUCCESS)
-        zr_watch_export(watch, handle);
+        above->watcher->exported(above->watch, handle);
     return result;
 }
 
 ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
                                     ze_ipc_mem_handle_t *handle) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        return watched(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watch, handle);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        return watched_export(ZR_BELOW(&from, zeMemGetIpcHandle)(context, ptr, handle), watched, handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandle, (context, ptr, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return exported(ZR_DOWN(&op, zeMemGetIpcHandle, 0, (context, ptr, handle)), ptr, handle);
@@ -128,9 +140,10 @@ ze_result_t zr_on_zeMemGetIpcHandle(struct zr_arrival from, ze_context_handle_t 
 
 ze_result_t zr_on_zeMemGetIpcHandleWithProperties(struct zr_arrival from, ze_context_handle_t context, const void *ptr,
                                                   void *next, ze_ipc_mem_handle_t *handle) {
-    struct zr_watch *watch = zr_watch_in_force();
-    if (unlikely(watch))
-        return watched(ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watch, handle);
+    const struct zr_op *watched = zr_op_watched();
+    if (unlikely(watched))
+        return watched_export(ZR_BELOW(&from, zeMemGetIpcHandleWithProperties)(context, ptr, next, handle), watched,
+                              handle);
     ZR_ENTER_OR_RETURN(zeMemGetIpcHandleWithProperties, (context, ptr, next, handle));
     ptr = zr_registry_mark(ptr, ZR_BLOCK_EXPORTED);
     return exported(ZR_DOWN(&op, zeMemGetIpcHandleWithProperties, 0, (context, ptr, next, handle)), ptr, handle);
