@@ -548,9 +548,9 @@ START_TEST(a_process_on_the_simulated_gpu_and_a_command_can_be_looked_at) {
                           "50",
                           "--",
                           "sh",
-                          "-c", /* ends two seconds after it has touched its memory, however long that takes */
+                          "-c", /* ends four seconds after it has touched its memory, however long that takes */
                           "d=$(mktemp -d) && mkfifo $d/out && "
-                          "{ read -r ready <$d/out; rm -r $d; sleep 2; } | \"$0\" >$d/out",
+                          "{ read -r ready <$d/out; rm -r $d; sleep 4; } | \"$0\" >$d/out",
                           build_path("test/process/doctor_hold"),
                           NULL};
     struct child *c = child_run(settings, argv);

@@ -71,7 +71,7 @@ finished() { "$Z" stat --finished | grep -E '^ *pid |demo|^finished'; } # others
 usage() { "$Z" 2>&1 | sed '/^Commands:/,/^$/d'; } # which there are is the table's matter
 screen usage usage
 screen run "$Z" run $sim --preset observe --summary -- "$B/demo"
-screen run-reroute "$Z" run $sim --preset reroute --json "$work/second.json" --summary -- "$B/demo"
+screen run-reroute "$Z" run --cache-idle 10m $sim --preset reroute --json "$work/second.json" --summary -- "$B/demo"
 screen run-limit "$Z" run $sim --preset observe --limit 100MiB --summary -- "$B/demo"
 screen stat-finished finished
 "$Z" run $sim --preset observe --json "$work/first.json" -- "$B/demo" >/dev/null
