@@ -20,7 +20,7 @@ workers_ready 3
 serve --interval 0.5
 sleep ${HISTORY:-2} # some history
 if [ -n "${PICTURE:-}" ]; then
-    browser --window-size=1400,760 --screenshot="$PICTURE" "$url/"
+    browser --window-size=1400,620 --screenshot="$PICTURE" "$url/"
     exit
 fi
 pid=$(curl -s "$url/api/v1/machine" | python3 -c '

@@ -48,7 +48,7 @@ function amount(n, what, many) {
 
 // How long a history really is.
 function span(values, every) {
-  const s = Math.max(1, Math.round(values.length * every));
+  const s = Math.max(1, Math.round((values.length - 1) * every));
   return s < 120 ? amount(s, "second", "seconds") : amount(Math.round(s / 60), "minute", "minutes");
 }
 
@@ -86,6 +86,8 @@ function clock(m, back) {
  */
 function chart(m, layers, lines, n, height, times, label) {
   const width = Math.max(320, document.getElementById("charts").clientWidth || innerWidth - 32);
+  const nothing = layers.every(l => l.values.every(v => !v)) && !lines.length;
+  if (nothing) height = times ? 40 : 24;
   const foot = times ? 20 : 6, bottom = height - foot, every = m.history_seconds || 1;
   const at = (values, i) => values[i - (n - values.length)] || 0;
   const sums = Array.from({ length: n }, (_, i) => layers.reduce((sum, l) => sum + at(l.values, i), 0));
