@@ -144,6 +144,15 @@ void ts_kernel_tells(void) {
     }
 }
 
+void ts_driver_ends(void) {
+    for (int i = 0; i < TS_CARDS; i++) {
+        ts_shared->used[i] -= ts_driver.used[i];
+        ts_driver.used[i] = 0;
+    }
+    ts_driver.fdinfo = false;
+    ts_kernel_tells();
+}
+
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static bool fits(uintptr_t base, size_t pages, size_t alignment) {

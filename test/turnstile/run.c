@@ -147,12 +147,16 @@ void run_plan(const struct plan *p) {
         if (other < 0) {
             run_program(p, own, count - own);
             segment_unlink();
+            ts_driver_ends();
             ts_process_ends();
         }
     }
     run_program(p, 0, own);
-    if (other >= 0)
+    if (other >= 0) {
+        segment_unlink();
+        ts_driver_ends();
         ts_join(other);
+    }
     ts_shared->ended = 1;
     segment_unlink(); /* it would stay, for those who ask what finished processes had */
     exit(0);

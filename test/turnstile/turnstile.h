@@ -136,6 +136,8 @@ struct ts_truth {
 extern struct ts_truth ts_truth;
 
 void ts_driver_begin(uint64_t seed);
+/* What this process has left goes back to the cards. */
+void ts_driver_ends(void);
 const struct ts_block *ts_block_at(uintptr_t base);
 const struct ts_block *ts_block_around(uintptr_t address);
 void ts_each_block(void (*see)(const struct ts_block *b, void *arg), void *arg);
