@@ -181,8 +181,7 @@ finished() {
     "$B/zeroute" stat --all --finished && "$B/zeroute" stat --json --finished |
         python3 -c 'import json, sys
 for p in json.load(sys.stdin)["processes"]:
-    p["fields"] = {name: value for name, value in p["fields"].items() if value}
-    print(p)'
+    print({name: value for name, value in p["fields"].items() if value}, p["fingerprint"])'
 }
 made_small() {
     local before file
