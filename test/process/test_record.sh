@@ -188,7 +188,7 @@ promise "a program without a leak passes, and the record's peak is the program's
 unwritten() { # unwritten CODE REASON SIZE [OPTION...]
     unshare -Urm true 2>/dev/null || { echo "no user namespaces"; return 77; }
     mkdir -p "$to/small" || return
-    export Z work to
+    export B Z work to
     # shellcheck disable=SC2016
     code "$1" unshare -Urm bash -c 'mount -t tmpfs -o size=64k none "$to/small" || exit 99
         case $2 in full) head -c 1m /dev/zero >"$to/small/fill" 2>/dev/null ;; ro) mount -o remount,ro "$to/small" ;; esac
