@@ -69,6 +69,8 @@ namesakes() {
     cp "$to/src/cache/fit.h" "$to/src/policy/" && ! out=$("$to/test/lint/layers") && rm "$to/src/policy/fit.h" &&
         grep -qF 'there is src/' <<<"$out"
 }
+promise "a file of another process that is opened beside the helper is found" \
+    finds tools/common/cards.c 'static const char *const path = "/proc/%d/maps";'
 promise "two files of one name are found" namesakes
 columns() { finds src/cache/map.c "/* $(printf 'x%.0s' {1..115}) */" columns; }
 promise "a line of 121 columns is found" columns

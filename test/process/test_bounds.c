@@ -33,7 +33,7 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* --- another user ------------------------------------------------------------------------------------------ */
+/* --- another user ----------------------------------------------------------------------------- */
 
 struct user {
     pid_t pid;
@@ -106,15 +106,9 @@ static void mount_silence(int ready) {
 }
 
 START_TEST(a_file_system_that_never_answers_holds_up_no_command) {
-    static const char *const commands[] = {"stat",
-                                           "stat --json",
-                                           "stat --prometheus",
-                                           "top --once",
-                                           "top --json",
-                                           "ctl --all get",
-                                           "gc --all-users",
-                                           "doctor",
-                                           "serve --textfile . --once"};
+    static const char *const commands[] = {"stat",           "stat --json", "stat --prometheus",
+                                           "top --once",     "top --json",  "ctl --all get",
+                                           "gc --all-users", "doctor",      "serve --textfile . --once"};
     if (geteuid() != 0)
         SKIP("one user cannot make another");
     struct user u = begin_user(mount_silence);
@@ -145,19 +139,20 @@ START_TEST(a_server_goes_on_beside_a_file_system_that_never_answers_and_ends_whe
     struct user u = begin_user(mount_silence);
     if (!u.pid)
         SKIP("no FUSE, or no namespaces here");
-    int code = sh("$Z serve --textfile . --interval 0.3 & pid=$!\n"
-                  "for i in $(seq 100); do [ -s zeroute.prom ] && break; sleep 0.1; done\n"
-                  "first=$(stat -c %%y zeroute.prom)\n"
-                  "for i in $(seq 100); do [ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] && break; sleep 0.1; done\n"
-                  "[ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] || exit 3\n"
-                  "kill -TERM $pid\n"
-                  "for i in $(seq 50); do kill -0 $pid 2>/dev/null || exit 0; sleep 0.1; done; exit 4");
+    int code =
+        sh("$Z serve --textfile . --interval 0.3 & pid=$!\n"
+           "for i in $(seq 100); do [ -s zeroute.prom ] && break; sleep 0.1; done\n"
+           "first=$(stat -c %%y zeroute.prom)\n"
+           "for i in $(seq 100); do [ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] && break; sleep 0.1; done\n"
+           "[ \"$(stat -c %%y zeroute.prom)\" != \"$first\" ] || exit 3\n"
+           "kill -TERM $pid\n"
+           "for i in $(seq 50); do kill -0 $pid 2>/dev/null || exit 0; sleep 0.1; done; exit 4");
     end_user(&u);
     ck_assert_int_eq(code, 0);
 }
 END_TEST
 
-/* --- texts without end ------------------------------------------------------------------------------------------ */
+/* --- texts without end ------------------------------------------------------------------------ */
 
 /* An environment of a terabyte, of which no page is there until it is read. */
 static void claim_an_endless_environment(int ready) {
@@ -208,7 +203,7 @@ START_TEST(an_environment_without_end_is_read_up_to_a_bound) {
 }
 END_TEST
 
-/* --- who is blamed, and when it is forgiven ------------------------------------------------------------------------ */
+/* --- who is blamed, and when it is forgiven --------------------------------------------------- */
 
 /* A process whose memory lies in a file that nobody answers for: who reads its environment waits. */
 START_TEST(one_process_that_cannot_be_read_costs_its_deadline_once) {
@@ -239,7 +234,7 @@ START_TEST(one_process_that_cannot_be_read_costs_its_deadline_once) {
 }
 END_TEST
 
-/* --- requests ------------------------------------------------------------------------------------------------------ */
+/* --- requests --------------------------------------------------------------------------------- */
 
 /* A process of the user, and one of ours; both make calls all the time. */
 #define BEGIN_TWO                                                                                                      \
@@ -248,7 +243,7 @@ END_TEST
     "export ZEROUTE_CONF LD_PRELOAD ZE_ENABLE_ALT_DRIVERS\n"                                                           \
     "setpriv --reuid 65534 --regid 65534 --clear-groups $W keep 2 %s wait <&9 >theirs &\n"                             \
     "$W keep 3 busy wait <&9 >ours &\n"                                                                                \
-    "unset LD_PRELOAD; while ! grep -q ready ours || ! grep -q ready theirs; do sleep 0.05; done\n"                     \
+    "unset LD_PRELOAD; while ! grep -q ready ours || ! grep -q ready theirs; do sleep 0.05; done\n"                    \
     "cut -d' ' -f2 theirs ours"
 
 static void begin_two(const char *what, int pid[2]) {
@@ -320,7 +315,7 @@ START_TEST(a_segment_under_the_number_of_a_process_does_not_stand_in_for_its_own
                         "import struct, sys, glob\n"
                         "name = glob.glob(sys.argv[1] + '.0123456789abcdef')[0]\n"
                         "f = open(name, 'r+b')\n"
-                        "f.seek(24); f.write(struct.pack('<I', int(sys.argv[1])))\n"       /* pid */
+                        "f.seek(24); f.write(struct.pack('<I', int(sys.argv[1])))\n"             /* pid */
                         "f.seek(48); f.write(struct.pack('<QQ', 0x0123456789abcdef, 1 << 62))\n" /* nonce, created */
                         "f.write(b'another boot' + bytes(28))\n"
                         "END\nchown 65534 %d.0123456789abcdef",

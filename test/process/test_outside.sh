@@ -90,7 +90,7 @@ soon_done() {
 }
 one_each() {
     "$B/zeroute" stat --json >"$dir/out" || return 1
-    same "$(grep -c '"command": "hostile"' "$dir/out") $(grep -c '"why": "forged: the process that it names has another' \
+    same "$(grep -c '"command": "hostile"' "$dir/out") $(grep -c '"why": "forged: the process that it names has' \
         "$dir/out")" '1 99'
 }
 apart() { # the same job of two users

@@ -106,10 +106,14 @@ enum { LOOKS = 20 };
 static double mirror_of(const struct zr_ab_run *run, const struct zr_ab_watch *w, double base_active,
                         double base_available, double rss) {
     const char *usm = zr_pairs_get(&run->fields, "reserved_bytes.host.peak");
-    struct zr_meminfo before = {.gpu_active = amount(base_active), .available = amount(base_available),
-                                .gpu_reclaim = ZR_ABSENT, .unaccounted = ZR_ABSENT};
-    struct zr_meminfo most = {.gpu_active = amount(w->most.gpu_active), .available = amount(w->most.mem_available),
-                              .gpu_reclaim = ZR_ABSENT, .unaccounted = ZR_ABSENT};
+    struct zr_meminfo before = {.gpu_active = amount(base_active),
+                                .available = amount(base_available),
+                                .gpu_reclaim = ZR_ABSENT,
+                                .unaccounted = ZR_ABSENT};
+    struct zr_meminfo most = {.gpu_active = amount(w->most.gpu_active),
+                              .available = amount(w->most.mem_available),
+                              .gpu_reclaim = ZR_ABSENT,
+                              .unaccounted = ZR_ABSENT};
     struct zr_lost lost;
 
     zr_lost_find(&before, &most, usm ? strtoull(usm, NULL, 10) : 0, amount(rss), &lost);

@@ -42,7 +42,7 @@ void zr_outside_deadlines(unsigned process_ms, unsigned whole_ms) {
     look_ms = whole_ms;
 }
 
-/* --- the helper's life ---------------------------------------------------------------------------------- */
+/* --- the helper's life ------------------------------------------------------------------------ */
 
 /*
  * One that waits in another's file system cannot be killed before that answers: it is left behind, and dies with the
@@ -123,8 +123,7 @@ static void note_unanswered(unsigned uid, int pid) {
 static void give_up_helper(void) {
     struct zr_stuck *s = &stuck[stuck_count < ZR_SKIPPED ? stuck_count : ZR_SKIPPED - 1];
 
-    *s = (struct zr_stuck){
-        .uid = progress->uid, .pid = progress->pid, .mounts = progress->mounts, .helper = helper};
+    *s = (struct zr_stuck){.uid = progress->uid, .pid = progress->pid, .mounts = progress->mounts, .helper = helper};
     if (stuck_count < ZR_SKIPPED)
         stuck_count++;
     note_unanswered(s->uid, s->pid);
@@ -141,7 +140,7 @@ void zr_outside_complain(FILE *to) {
         fprintf(to, "not answered in time: user %s (process %d)\n", zr_shown(unanswered[i].user), unanswered[i].pid);
 }
 
-/* --- one question ----------------------------------------------------------------------------------------- */
+/* --- one question ----------------------------------------------------------------------------- */
 
 /* It waits for a processor of a busy machine, and for nobody's answer. Our own child's state is always told. */
 static bool helper_runs(void) {
@@ -273,7 +272,7 @@ static bool ask_once(struct zr_ask *ask, struct zr_answer *answer, int files[2])
     return good;
 }
 
-/* --- looks -------------------------------------------------------------------------------------------------- */
+/* --- looks ------------------------------------------------------------------------------------ */
 
 static int by_pid(const void *a, const void *b) {
     const struct zr_holder *p = a, *q = b;
@@ -320,7 +319,7 @@ bool zr_outside_look(struct zr_look *look, enum zr_thoroughness how) {
     return good;
 }
 
-/* --- questions about one process ------------------------------------------------------------------------------ */
+/* --- questions about one process -------------------------------------------------------------- */
 
 /* Allocated, because it is large. */
 struct question {
@@ -464,7 +463,7 @@ bool zr_outside_mentions(int pid, const char *file, const char *string) {
     return good;
 }
 
-/* --- the simulated machine ---------------------------------------------------------------------------------------- */
+/* --- the simulated machine -------------------------------------------------------------------- */
 
 static const char *variable(const char *text, size_t length, const char *name) {
     size_t n = strlen(name);

@@ -23,7 +23,7 @@ static int told_socket;
 static struct zr_progress *at;
 static const struct zr_ask *current;
 
-/* --- for the parts --------------------------------------------------------------------------------------- */
+/* --- for the parts ---------------------------------------------------------------------------- */
 
 void zr_helper_at(int pid, unsigned uid, uint64_t mounts) {
     at->pid = pid;
@@ -92,7 +92,7 @@ static void tell_end(bool good, uint32_t value, const int *files, unsigned file_
     tell(ZR_TOLD_END, &end, sizeof end, files, file_count);
 }
 
-/* --- users ------------------------------------------------------------------------------------------------ */
+/* --- users ------------------------------------------------------------------------------------ */
 
 static bool user_of(int pid, unsigned *uid) {
     char path[64];
@@ -105,7 +105,7 @@ static bool user_of(int pid, unsigned *uid) {
     return true;
 }
 
-/* --- segments ----------------------------------------------------------------------------------------------- */
+/* --- segments --------------------------------------------------------------------------------- */
 
 static bool enter_mounts(int pid, uint64_t mounts) {
     unsigned uid = 0;
@@ -201,12 +201,14 @@ static void tell_state(const struct zeroute_process *p) {
     tell_end(fd >= 0, state, NULL, 0);
 }
 
-/* --- files of a process ----------------------------------------------------------------------------------------- */
+/* --- files of a process ----------------------------------------------------------------------- */
 
 static void tell_text(int pid, uint32_t file, size_t most) {
-    static const char *const names[] = {
-        [ZR_FILE_ENVIRON] = "environ", [ZR_FILE_CMDLINE] = "cmdline", [ZR_FILE_MAPS] = "maps",
-        [ZR_FILE_CGROUP] = "cgroup",   [ZR_FILE_STATUS] = "status"};
+    static const char *const names[] = {[ZR_FILE_ENVIRON] = "environ",
+                                        [ZR_FILE_CMDLINE] = "cmdline",
+                                        [ZR_FILE_MAPS] = "maps",
+                                        [ZR_FILE_CGROUP] = "cgroup",
+                                        [ZR_FILE_STATUS] = "status"};
     char path[4096], *text = NULL;
     size_t length = 0;
 
@@ -246,7 +248,7 @@ static void tell_children(int pid) {
     tell_end(true, 0, NULL, 0);
 }
 
-/* --- questions -------------------------------------------------------------------------------------------------- */
+/* --- questions -------------------------------------------------------------------------------- */
 
 static void answer(const struct zr_ask *ask) {
     struct zr_process_memory memory;
@@ -304,7 +306,7 @@ static void answer(const struct zr_ask *ask) {
     }
 }
 
-/* --- what it gives up --------------------------------------------------------------------------------------------- */
+/* --- what it gives up ------------------------------------------------------------------------- */
 
 /* Reading what others may not is all that root is needed for. */
 static void drop_privileges(void) {

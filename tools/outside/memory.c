@@ -11,7 +11,7 @@
 
 enum { DESCRIPTORS = 16384, PROCESSES = 32768, TURNS = 8 };
 
-/* --- fdinfo ---------------------------------------------------------------------------------- */
+/* --- fdinfo ----------------------------------------------------------------------------------- */
 
 struct client {
     char pdev[32];
@@ -157,7 +157,7 @@ static void read_descriptors(pid_t pid, struct zr_process_memory *out) {
     closedir(listing);
 }
 
-/* --- cgroup and the process itself ----------------------------------------------------------- */
+/* --- cgroup and the process itself ------------------------------------------------------------ */
 
 static uint64_t number_in(const char *path) {
     char *text = zr_reading_text(path, ZR_OUTSIDE_BYTES, NULL);
@@ -239,7 +239,7 @@ bool zr_process_memory_read(pid_t pid, struct zr_process_memory *out) {
     return true;
 }
 
-/* --- all processes ---------------------------------------------------------------------------------- */
+/* --- all processes ---------------------------------------------------------------------------- */
 
 /* Those that held a card at the last look, by pid. */
 static int *held_before;

@@ -14,7 +14,7 @@
 
 #include "common/common.h"
 
-/* --- ask.c: questions ------------------------------------------------------------------------------ */
+/* --- ask.c: questions ------------------------------------------------------------------------- */
 
 /* A process that holds memory of a card, or has a segment. */
 struct zr_holder {
@@ -32,7 +32,7 @@ struct zr_look {
 };
 
 enum zr_thoroughness {
-    ZR_LOOK_NOW,   /* at every process of the machine */
+    ZR_LOOK_NOW,      /* at every process of the machine */
     ZR_LOOK_SEGMENTS, /* at segments alone */
     ZR_LOOK_AGAIN, /* at those that are known to hold a card, and in turn at some of the others: for who looks often */
 };
@@ -88,13 +88,13 @@ struct zeroute_snapshot *zr_outside_snapshot(const struct zeroute_process *p, ch
 
 /* What the file of a library tells. */
 struct zr_outside_library {
-    char file[1024];     /* where it can be read from here; "" if it cannot: the rest is then empty */
-    char build_id[72];   /* "" when it has none */
-    char driver[48];     /* how Intel's driver names itself */
-    char compiler[48];   /* the release of DPC++ that built it */
-    char wheel[48];      /* of the runtime's package beside it */
-    bool needs_loader;   /* it is linked to libze_loader.so, or imports zeInit */
-    bool unversioned;    /* libze_loader.so stands beside it */
+    char file[1024];   /* where it can be read from here; "" if it cannot: the rest is then empty */
+    char build_id[72]; /* "" when it has none */
+    char driver[48];   /* how Intel's driver names itself */
+    char compiler[48]; /* the release of DPC++ that built it */
+    char wheel[48];    /* of the runtime's package beside it */
+    bool needs_loader; /* it is linked to libze_loader.so, or imports zeInit */
+    bool unversioned;  /* libze_loader.so stands beside it */
 };
 /* A path as the process has it mapped; pid 0: a path of ours. False: it cannot be read. */
 bool zr_outside_library(int pid, const char *path, struct zr_outside_library *out);

@@ -69,7 +69,7 @@ struct zr_progress {
     _Atomic uint64_t mounts;
 };
 
-/* --- told.c: an answer, message by message ----------------------------------------------------------- */
+/* --- told.c: an answer, message by message ---------------------------------------------------- */
 struct zr_answer {
     struct zr_look look;
     size_t process_room, holder_room;
@@ -89,7 +89,7 @@ struct zr_answer {
 bool zr_told_take(struct zr_answer *answer, const void *message, size_t size);
 void zr_answer_free(struct zr_answer *answer);
 
-/* --- helper.c: the process that reads ------------------------------------------------------------------ */
+/* --- helper.c: the process that reads --------------------------------------------------------- */
 /* Serves questions from the socket until it is closed. Never returns. */
 _Noreturn void zr_helper_run(int socket, struct zr_progress *progress);
 /* Says what is looked at next; both of it is what we are blamed for if we never come back. */
@@ -97,14 +97,14 @@ void zr_helper_at(int pid, unsigned uid, uint64_t mounts);
 bool zr_helper_is_stuck(int pid, unsigned uid, uint64_t mounts);
 void zr_helper_tell(enum zr_told_kind kind, const void *what, size_t size);
 
-/* --- reading.c: files of processes, bounded ------------------------------------------------------------- */
+/* --- reading.c: files of processes, bounded --------------------------------------------------- */
 char *zr_reading_text(const char *path, size_t most, size_t *length);
 
-/* --- memory.c ---------------------------------------------------------------------------------------- */
+/* --- memory.c --------------------------------------------------------------------------------- */
 /* zr_process_memory_read for every process that is to be looked at. */
 void zr_memory_tell_holders(enum zr_thoroughness how, const struct zeroute_list *list);
 
-/* --- library.c ---------------------------------------------------------------------------------------- */
+/* --- library.c -------------------------------------------------------------------------------- */
 bool zr_library_look(int pid, const char *path, struct zr_outside_library *out);
 bool zr_library_has(const char *file, const char *string);
 

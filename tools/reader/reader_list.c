@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MOST_UNREADABLE 8192           /* of one directory */
-#define MOST_ASKED 64                  /* of which it is asked whether their processes live */
-#define MOST_OLD 16384                 /* files of released versions */
+#define MOST_UNREADABLE 8192        /* of one directory */
+#define MOST_ASKED 64               /* of which it is asked whether their processes live */
+#define MOST_OLD 16384              /* files of released versions */
 #define MOST_MAPS ((size_t)4 << 20) /* bytes of a list of mappings */
 
 struct search {
@@ -32,7 +32,7 @@ struct search {
     unsigned overs;
     unsigned unreadable; /* files in this directory that are no segments, or may not be read */
     uint64_t directory;  /* this one, by its owner plus one; 0: those of released versions */
-    unsigned old; /* files seen that lie outside of a directory of their user */
+    unsigned old;        /* files seen that lie outside of a directory of their user */
 };
 
 /*
@@ -54,8 +54,7 @@ static int find_process(struct zeroute_pids *pids, const struct zeroute_process 
         const struct zeroute_pid *one = &pids->at[i];
         if (one->inside != p->pid_inside)
             break;
-        if (is_it(one->start_time, p->start_time) &&
-            (!one->pid_namespace || one->pid_namespace == p->pid_namespace))
+        if (is_it(one->start_time, p->start_time) && (!one->pid_namespace || one->pid_namespace == p->pid_namespace))
             return one->pid;
     }
     return 0;

@@ -241,7 +241,7 @@ static bool write_json(const char *path, const struct zr_view *m, const struct z
 
     if (!f)
         return false;
-    if (m) {
+    if (m && w) {
         document = zr_view_json(m, (struct zr_json_parts){0});
         zr_watched_json(document, w);
     } else {

@@ -19,7 +19,7 @@ static void add_part(char *text, size_t size, uint64_t bytes, const char *what) 
         snprintf(text + used, size - used, ", %s %s", zr_text_bytes(a, bytes), what);
 }
 
-/* --- cards --------------------------------------------------------------------------------------------------- */
+/* --- cards ------------------------------------------------------------------------------------ */
 
 /* The accounts of this device of all live processes as one; false: none has it open. */
 static bool account_of(const struct zr_sheet *page, const char *pdev, struct zr_account *sum) {
@@ -88,7 +88,7 @@ static void show_free(FILE *out, const struct zeroute_snapshot *s, unsigned n) {
                 zr_text_bytes(b, told));
 }
 
-/* --- what the process counts ---------------------------------------------------------------------------------- */
+/* --- what the process counts ------------------------------------------------------------------ */
 
 /* "24 images, 2 modules": what the process has now. */
 static void show_objects(FILE *out, const struct zeroute_snapshot *s) {
@@ -128,7 +128,7 @@ static void show_rounding(FILE *out, const struct zeroute_snapshot *s) {
                 zr_text_bytes(a, rounded), zr_text_bytes(b, host));
 }
 
-/* --- host memory --------------------------------------------------------------------------------------------------- */
+/* --- host memory ------------------------------------------------------------------------------ */
 
 static void show_growth(FILE *out, const struct zr_sheet *page) {
     struct zr_growth g;

@@ -62,7 +62,7 @@ static void print_fields(FILE *out, const struct zeroute_snapshot *s, bool colou
     zr_table_print(t, out, colour);
 }
 
-/* --- pages ------------------------------------------------------------------------------------------------- */
+/* --- pages ------------------------------------------------------------------------------------ */
 
 static void show_process(FILE *out, const struct zr_view *m, struct zr_process_view *v, const struct options *o,
                          bool colour) {
@@ -118,7 +118,7 @@ static void show_fields(FILE *out, const struct zr_view *m, bool colour) {
     }
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------ */
+/* --- tables ----------------------------------------------------------------------------------- */
 
 static void show_unreadable(FILE *out, const struct zr_view *m) {
     for (size_t i = 0; i < m->unread_count && i < UNREADABLE_SHOWN; i++) {
@@ -150,7 +150,7 @@ static void show_tables(FILE *out, const struct zr_view *m, const struct options
     }
 }
 
-/* --- one process ----------------------------------------------------------------------------------------------- */
+/* --- one process ------------------------------------------------------------------------------ */
 
 /* Whether the process belongs to the user. */
 static bool has_user(int pid, unsigned uid) {

@@ -20,7 +20,7 @@ static uint64_t less(uint64_t a, uint64_t b) {
     return a > b ? a - b : 0;
 }
 
-/* --- host memory and mirror -------------------------------------------------------------------------------- */
+/* --- host memory and mirror ------------------------------------------------------------------- */
 
 void zr_lost_find(const struct zr_meminfo *before, const struct zr_meminfo *now, uint64_t host_side, uint64_t rss,
                   struct zr_lost *out) {
@@ -45,8 +45,7 @@ const char *zr_lost_text(char *out, size_t size, const struct zr_lost *lost) {
         [ZR_LOST_UNKNOWN] = "not known: the kernel tells neither GPUActive nor what is in use",
         [ZR_LOST_GPU_ACTIVE] = "GPUActive",
         [ZR_LOST_AVAILABLE] = "the drop of MemAvailable less resident memory",
-        [ZR_LOST_UNACCOUNTED] =
-            "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)",
+        [ZR_LOST_UNACCOUNTED] = "memory not attributed to any process (GPUActive is not available: needs kernel 7.1)",
     };
     char a[ZR_TEXT_SIZE];
     int used = snprintf(out, size, "%s%s", by[lost->by], lost->start ? " since before the program" : "");
@@ -72,7 +71,7 @@ uint64_t zr_mirror_of(const struct zr_process_memory *memory, const struct zr_lo
     return imports < lost->bytes ? imports : lost->bytes;
 }
 
-/* --- cards --------------------------------------------------------------------------------------------------- */
+/* --- cards ------------------------------------------------------------------------------------ */
 
 /* NULL: there are too many. */
 static struct zr_card_view *card_of(struct zr_view *m, const char *pdev) {
@@ -143,7 +142,7 @@ static void add_holder(struct zr_view *m, const struct zr_holder *h, bool ours) 
     }
 }
 
-/* --- processes ------------------------------------------------------------------------------------------------- */
+/* --- processes -------------------------------------------------------------------------------- */
 
 static uint64_t of_device(const struct zeroute_snapshot *s, unsigned n, const char *figure) {
     char name[64];
@@ -212,7 +211,7 @@ void zr_view_memory(struct zr_process_view *v, const struct zr_look *look) {
     }
 }
 
-/* --- all together ------------------------------------------------------------------------------------------------ */
+/* --- all together ----------------------------------------------------------------------------- */
 
 static void add_holders(struct zr_view *m, const struct zr_look *look) {
     for (unsigned i = 0; i < m->card_count; i++)

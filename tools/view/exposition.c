@@ -67,7 +67,7 @@ static void family(FILE *out, const struct zr_view *m, const struct zr_figures *
         }
 }
 
-/* --- the machine -------------------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 static void one(FILE *out, const char *name, const char *help, const char *labels, uint64_t value) {
     if (value == ZR_ABSENT)

@@ -22,7 +22,7 @@ const struct zr_growth_kind zr_growth_kinds[ZR_GROWTHS] = {
                        "the program opens handles that it never closes (zeMemCloseIpcHandle)", 0},
 };
 
-/* --- what a process does --------------------------------------------------------------------------------- */
+/* --- what a process does ---------------------------------------------------------------------- */
 
 static uint64_t level_of(const struct zr_process_view *v, unsigned k) {
     uint64_t images = 0;

@@ -11,7 +11,7 @@
 
 #define COPY(to, text) snprintf(to, sizeof(to), "%s", text)
 
-/* --- the environment ----------------------------------------------------------------------------------- */
+/* --- the environment -------------------------------------------------------------------------- */
 
 static const char *variable(const char *text, size_t length, const char *name) {
     size_t n = strlen(name);
@@ -58,7 +58,7 @@ void zr_identify_environment(const char *text, size_t length, const struct zerou
     first_of(out->container, sizeof out->container, text, length, container);
 }
 
-/* --- the cgroup ------------------------------------------------------------------------------------------ */
+/* --- the cgroup ------------------------------------------------------------------------------- */
 
 static size_t hex_digits(const char *s) {
     size_t n = 0;

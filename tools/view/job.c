@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- peaks ------------------------------------------------------------------------------------------------- */
+/* --- peaks ------------------------------------------------------------------------------------ */
 
 /* When a process held memory: from its beginning to its last call, or until now. */
 struct life {
@@ -20,8 +20,8 @@ static struct life life_of(const struct zeroute_process *p, uint64_t last_activi
 }
 
 /*
- * The most that amounts of several processes can have been together, each at most its own peak: only those that ran at
- * one time add up. What runs at one time changes for the higher when a process begins, so these are the times to look at.
+ * The most that amounts of several processes can have been together, each at most its own peak: only those that ran
+ * at one time add up. That sum can only rise when a process begins, so these are the times to look at.
  */
 static uint64_t joint_peak(const struct life *life, const uint64_t *peak, size_t count) {
     uint64_t most = 0;
@@ -36,7 +36,7 @@ static uint64_t joint_peak(const struct life *life, const uint64_t *peak, size_t
     return most;
 }
 
-/* --- snapshots as one ------------------------------------------------------------------------------------------ */
+/* --- snapshots as one ------------------------------------------------------------------------- */
 
 static bool ends_with(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
@@ -94,7 +94,7 @@ struct zeroute_snapshot *zr_sum(struct zeroute_snapshot *const *s, size_t count)
     return sum;
 }
 
-/* --- jobs ---------------------------------------------------------------------------------------------------------- */
+/* --- jobs ------------------------------------------------------------------------------------- */
 
 static void add_amount(uint64_t *sum, uint64_t n) {
     if (n != ZR_ABSENT)

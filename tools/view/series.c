@@ -32,7 +32,7 @@ uint64_t zr_le_ns(unsigned bucket) {
     return bucket < ZR_LE ? UINT64_C(256) << 2 * bucket : UINT64_MAX;
 }
 
-/* --- families ----------------------------------------------------------------------------------------- */
+/* --- families --------------------------------------------------------------------------------- */
 
 /* ZR_FAMILIES_MOST: there is no room for one more. */
 static unsigned family_of(const char *name, const char *help, enum zr_metric_type type, bool nanoseconds) {
@@ -73,7 +73,7 @@ static unsigned family_of_unknown(const struct zeroute_field *f) {
     return family_of(name, help, counter ? ZR_METRIC_COUNTER : ZR_METRIC_GAUGE, ns);
 }
 
-/* --- fields ------------------------------------------------------------------------------------------- */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 /* A star stands for one character or more, as few as will do; the last one for the rest. */
 static bool fits(const char *pattern, const char *name, struct part *star) {
@@ -129,7 +129,7 @@ static void fill_in(char *labels, size_t size, const char *pattern, const struct
     }
 }
 
-/* --- sums --------------------------------------------------------------------------------------------- */
+/* --- sums ------------------------------------------------------------------------------------- */
 
 /* FNV-1a, seeded with an address that is unknown to whoever chooses labels. */
 static struct zr_series **chain_of(struct zr_figures *f, unsigned family, const char *labels) {

@@ -1,6 +1,6 @@
 /* A view: processes as they come and go, their figures and rates, and the sums that outlive them. */
-#include "outside/outside.h"
 #include "view/view.h"
+#include "outside/outside.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* --- histories ------------------------------------------------------------------------------------------- */
+/* --- histories -------------------------------------------------------------------------------- */
 
 void zr_history_note(struct zr_history *h, uint64_t now, uint64_t every, uint64_t value) {
     if (value > h->high)
@@ -41,7 +41,7 @@ uint64_t zr_history_at(const struct zr_history *h, unsigned n) {
     return h->value[(h->at + ZR_HISTORY - h->count + n) % ZR_HISTORY];
 }
 
-/* --- groups of metrics ----------------------------------------------------------------------------------- */
+/* --- groups of metrics ------------------------------------------------------------------------ */
 
 static void group_labels(const struct zr_view *m, const struct zr_process_view *v, char *labels, size_t size) {
     char number[24];
@@ -111,7 +111,7 @@ static void not_all_of(struct zr_view *m, unsigned uid) {
              uid);
 }
 
-/* --- one process ------------------------------------------------------------------------------------------- */
+/* --- one process ------------------------------------------------------------------------------ */
 
 static uint64_t value(const struct zeroute_snapshot *s, const char *name) {
     return zeroute_value(s, name, 0);
@@ -250,7 +250,7 @@ static bool read_process(struct zr_view *m, struct zr_process_view *v, const str
     return true;
 }
 
-/* --- coming and going ---------------------------------------------------------------------------------------- */
+/* --- coming and going ------------------------------------------------------------------------- */
 
 static bool is_same(const struct zeroute_process *a, const struct zeroute_process *b) {
     return a->nonce == b->nonce && a->inode == b->inode && a->pid_inside == b->pid_inside;
@@ -401,9 +401,7 @@ static void take_ended(struct zr_view *m, const struct zeroute_process *p, const
 
 /* One that did nothing for some samples is read less often; those of a crowd take turns, unless metrics are wanted. */
 static bool may_wait(const struct zr_view *m, const struct zr_process_view *v) {
-    unsigned turns = v->idle >= IDLE_AFTER ? IDLE_EVERY
-                     : m->scope.metrics  ? 1
-                                           : 1 + (unsigned)m->process_count / CROWD;
+    unsigned turns = v->idle >= IDLE_AFTER ? IDLE_EVERY : m->scope.metrics ? 1 : 1 + (unsigned)m->process_count / CROWD;
     return v->sampled_ns && (m->samples + (unsigned)v->process.pid_inside) % turns != 0;
 }
 
@@ -471,7 +469,7 @@ static void add_up(struct zr_view *m) {
     }
 }
 
-/* --- a look ---------------------------------------------------------------------------------------------------- */
+/* --- a look ----------------------------------------------------------------------------------- */
 
 static bool is_in_scope(const struct zr_scope *scope, const struct zeroute_process *p) {
     if (scope->run && !zr_run_owns(p, scope->run))

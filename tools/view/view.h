@@ -8,7 +8,7 @@
 
 #include "common/common.h"
 
-/* --- identity.c: whose process it is -------------------------------------------------------------- */
+/* --- identity.c: whose process it is ---------------------------------------------------------- */
 /* Texts as they were found, cut; "" for none. Never trusted: made harmless where they are shown. */
 struct zr_identity {
     char job[128];       /* "slurm:81.0", "torchrun:ID.PORT", "ray:ID", or the name of its `zeroute run` */
@@ -26,7 +26,7 @@ void zr_identify_cgroup(const char *text, struct zr_identity *out);
 /* The part that an environment tells: strings separated by NUL. */
 void zr_identify_environment(const char *text, size_t length, const struct zeroute_process *p, struct zr_identity *out);
 
-/* --- series.c: what a process has counted, as series of metrics ------------------------------------ */
+/* --- series.c: what a process has counted, as series of metrics ------------------------------- */
 enum zr_metric_type { ZR_METRIC_COUNTER, ZR_METRIC_GAUGE, ZR_METRIC_HISTOGRAM };
 enum { ZR_LE = 12, ZR_FAMILIES_MOST = 256, ZR_PROCESS_SERIES = 2048 };
 
@@ -72,7 +72,7 @@ void zr_figures_free(struct zr_figures *f);
 /* Appends name="VALUE" to labels, harmless; nothing for an empty value. */
 void zr_label(char *labels, size_t size, const char *name, const char *value);
 
-/* --- view.c ------------------------------------------------------------------------------------------ */
+/* --- view.c ----------------------------------------------------------------------------------- */
 /* Beyond ZR_WATCH_KEPT groups, those that have ended are one: a page of metrics is not to grow with every job. */
 enum { ZR_HISTORY = 360, ZR_WATCH_PROCESSES = 4096, ZR_WATCH_GROUPS = 1024, ZR_WATCH_KEPT = 128 };
 /* What one user takes of a view: a user who makes up processes, jobs and fields leaves room for others. */
@@ -212,7 +212,7 @@ struct zr_process_view *zr_view_find(const struct zr_view *m, int pid);
 /* Leaves that process alone in the view; false: there is none. */
 bool zr_view_keep(struct zr_view *m, int pid);
 
-/* --- job.c: a job of several processes as one, or one process by itself --------------------------------- */
+/* --- job.c: a job of several processes as one, or one process by itself ----------------------- */
 struct zr_job_view {
     const char *name; /* "" for a process without a job */
     unsigned uid;
@@ -233,7 +233,7 @@ bool zr_job_is_called(const struct zr_process_view *v, const char *name);
  */
 struct zeroute_snapshot *zr_sum(struct zeroute_snapshot *const *s, size_t count);
 
-/* --- cards.c: cards, host memory, mirror ------------------------------------------------------------------- */
+/* --- cards.c: cards, host memory, mirror ------------------------------------------------------ */
 struct zr_look;
 /* Brings the cards, the mirror and the accounts of all processes up to date. */
 void zr_view_cards(struct zr_view *m, const struct zr_look *look, uint64_t now);
@@ -243,9 +243,9 @@ void zr_view_card(struct zr_view *m, const char *pdev, uint64_t vram, const char
 void zr_view_memory(struct zr_process_view *v, const struct zr_look *look);
 void zr_view_account(struct zr_process_view *v, const struct zeroute_snapshot *s, const struct zr_device_names *names);
 /*
- * The one formula. GPUActive less host and shared USM; where the kernel has no GPUActive, the drop of MemAvailable less
- * resident memory and these; without a reading before either, what is attributed to no process, which is rough. `before`
- * may be NULL.
+ * The one formula. GPUActive less host and shared USM; where the kernel has no GPUActive, the drop of MemAvailable
+ * less resident memory and these; without a reading before either, what is attributed to no process, which is rough.
+ * `before` may be NULL.
  */
 void zr_lost_find(const struct zr_meminfo *before, const struct zr_meminfo *now, uint64_t host_side, uint64_t rss,
                   struct zr_lost *out);
@@ -257,13 +257,13 @@ const char *zr_lost_text(char *out, size_t size, const struct zr_lost *lost);
  */
 uint64_t zr_mirror_of(const struct zr_process_memory *memory, const struct zr_lost *lost);
 
-/* --- growth.c --------------------------------------------------------------------------------------------- */
+/* --- growth.c --------------------------------------------------------------------------------- */
 /* Notes what of a process grows while its own allocations do not. */
 void zr_trends_note(struct zr_process_view *v, uint64_t now_ns);
 /* Whether it grows, seen for 30 seconds and three samples at least, and until now. */
 bool zr_grows(const struct zr_process_view *v, unsigned kind, uint64_t now_ns, struct zr_growth *out);
 
-/* --- watched.c: a program that a command has started ------------------------------------------------------- */
+/* --- watched.c: a program that a command has started ------------------------------------------ */
 enum { ZR_WATCHED_MS = 100 };
 struct zr_watched_figure {
     bool known;
@@ -293,16 +293,16 @@ uint64_t zr_watched_mean(const struct zr_watched_figure *f);
 void zr_watched_json(json_t *object, const struct zr_watched *w);
 void zr_watched_end(struct zr_watched *w);
 
-/* --- figures.c ---------------------------------------------------------------------------------------------- */
+/* --- figures.c -------------------------------------------------------------------------------- */
 /* The sum of all fields whose names begin with "calls." or "failures."; failures by code are not counted twice. */
 uint64_t zr_total(const struct zeroute_snapshot *s, const char *prefix);
 /* Host memory that was asked for and that is in GPUActive: host USM, cached or not, and the host side of shared USM. */
 uint64_t zr_host_side(const struct zeroute_snapshot *s);
 
-/* --- exposition.c: the Prometheus text format -------------------------------------------------------- */
+/* --- exposition.c: the Prometheus text format ------------------------------------------------- */
 void zr_exposition(FILE *out, const struct zr_view *m);
 
-/* --- view_json.c: the one schema ----------------------------------------------------------------------- */
+/* --- view_json.c: the one schema -------------------------------------------------------------- */
 struct zr_json_parts {
     bool histories; /* of processes, cards and the mirror */
     bool machine;   /* host and cards */

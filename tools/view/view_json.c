@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- fields ------------------------------------------------------------------------------------------------ */
+/* --- fields ----------------------------------------------------------------------------------- */
 
 /* The raw buckets: [lowest ns, calls] for each that is not empty. */
 static void histogram(json_t *fields, const struct zeroute_field *f) {
@@ -39,7 +39,7 @@ void zr_json_fields(json_t *object, const struct zeroute_snapshot *s) {
         zr_json_text(fingerprint, s->fact[i].key, s->fact[i].value);
 }
 
-/* --- what the kernel tells ----------------------------------------------------------------------------------- */
+/* --- what the kernel tells -------------------------------------------------------------------- */
 
 void zr_json_card_use(json_t *object, const struct zr_card_use *use) {
     zr_json_amount(object, "vram_total_bytes", use->vram.total);
@@ -82,7 +82,7 @@ static void add_host(json_t *o, const struct zr_view *m, const struct zr_process
         zr_json_card_use(zr_json_object(host, v->memory.cards[i].pdev), &v->memory.cards[i]);
 }
 
-/* --- processes and jobs ------------------------------------------------------------------------------------------- */
+/* --- processes and jobs ----------------------------------------------------------------------- */
 
 static void history(json_t *object, const char *name, const struct zr_history *h) {
     json_t *array = zr_json_array(object, name);
@@ -210,7 +210,7 @@ static void add_jobs(json_t *document, const struct zr_view *m) {
     zr_jobs_free(job);
 }
 
-/* --- the machine ---------------------------------------------------------------------------------------------------- */
+/* --- the machine ------------------------------------------------------------------------------ */
 
 static void add_cards(json_t *document, const struct zr_view *m, bool histories) {
     json_t *array = zr_json_array(document, "cards");

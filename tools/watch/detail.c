@@ -64,8 +64,8 @@ static void findings(struct zr_lines *l, const struct zr_process_view *p, size_t
     free(text);
 }
 
-void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m,
-                    const struct zr_top_view *v, double seconds_each) {
+void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m, const struct zr_top_view *v,
+                    double seconds_each) {
     const struct zr_identity *id = &p->id;
     int pid = p->process.pid ? p->process.pid : p->process.pid_inside;
     zr_lines_add(l, ZR_STYLE_TITLE, "%d  %s", pid, zr_shown(p->process.command));

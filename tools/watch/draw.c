@@ -394,8 +394,7 @@ static void draw_card(struct zr_lines *l, const struct zr_card_view *c, const st
         n += (size_t)snprintf(head + n, sizeof head - n, "GTT %5s ", zr_short_bytes(gtt, c->gtt));
     zr_sparkline(history, sizeof history, &c->used, v->width > n ? v->width - n : 0, c->vram == ZR_ABSENT ? 0 : c->vram,
                  v->utf8);
-    zr_lines_add(l, zr_card_is_full(c) ? ZR_STYLE_ALERT : ZR_STYLE_CARD, "%s%s",
-                 head, history);
+    zr_lines_add(l, zr_card_is_full(c) ? ZR_STYLE_ALERT : ZR_STYLE_CARD, "%s%s", head, history);
 }
 
 void zr_draw_machine(struct zr_lines *l, const struct zr_view *m, const struct zr_top_view *v) {

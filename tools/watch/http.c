@@ -102,8 +102,10 @@ static enum MHD_Result send_page(struct zr_serve *s, struct MHD_Connection *c, e
     if (!zr_serve_sample(s, FRESH_NS))
         return say(c, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
     if (!s->page[which])
-        s->page[which] =
-            which == ZR_PAGE_METRICS ? metrics_response(s->model) : json_response(zr_view_json(s->model, (struct zr_json_parts){.histories = true, .machine = true, .jobs = true}));
+        s->page[which] = which == ZR_PAGE_METRICS
+                             ? metrics_response(s->model)
+                             : json_response(zr_view_json(
+                                   s->model, (struct zr_json_parts){.histories = true, .machine = true, .jobs = true}));
     return s->page[which] ? MHD_queue_response(c, MHD_HTTP_OK, s->page[which]) : MHD_NO;
 }
 

@@ -171,9 +171,9 @@ int zr_cmd_serve(int argc, char **argv) {
     sigaction(SIGPIPE, &ignore, NULL);
     s.interval_ns = (uint64_t)(o.interval < 3600 ? o.interval * 1e9 : 3600e9);
     s.model = zr_view_new(&(struct zr_scope){.history_ns = HISTORY_NS * (uint64_t)HISTORY_OF_SECONDS,
-                                                      .metrics = true,
-                                                      .per_process = o.per_process,
-                                                      .all_at_once = o.once});
+                                             .metrics = true,
+                                             .per_process = o.per_process,
+                                             .all_at_once = o.once});
     bool listens = !o.textfile || o.listen;
     if (s.model && (!listens || zr_http_start(&s))) {
         if (listens)

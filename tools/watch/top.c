@@ -136,7 +136,8 @@ static int print_json(struct top *t, const struct options *o) {
     do {
         if (o->interval_given && !zr_view_sample(t->model))
             return ZR_EXIT_ERROR;
-        if (!zr_json_write(stdout, zr_view_json(t->model, (struct zr_json_parts){.machine = true, .jobs = true}), ZR_JSON_DIGITS, o->interval_given) ||
+        if (!zr_json_write(stdout, zr_view_json(t->model, (struct zr_json_parts){.machine = true, .jobs = true}),
+                           ZR_JSON_DIGITS, o->interval_given) ||
             fflush(stdout))
             return ZR_EXIT_ERROR;
         if (o->interval_given)
@@ -595,8 +596,8 @@ int zr_cmd_top(int argc, char **argv) {
                                    .up = o.column < 2};
     if (o.filter)
         snprintf(t->view.filter, sizeof t->view.filter, "%s", o.filter);
-    t->model = zr_view_new(&(struct zr_scope){.history_ns = t->interval_ns,
-                                                       .all_at_once = o.once || (o.json && !o.interval_given)});
+    t->model = zr_view_new(
+        &(struct zr_scope){.history_ns = t->interval_ns, .all_at_once = o.once || (o.json && !o.interval_given)});
     if (t->model)
         code = run(t, &o);
     zr_lines_free(&t->detail);

@@ -72,8 +72,8 @@ void zr_sparkline(char *out, size_t size, const struct zr_history *h, size_t wid
 const char *zr_short_bytes(char *out, uint64_t bytes);
 
 /* --- detail.c ----------------------------------------------------------------------------------------------------- */
-void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m,
-                    const struct zr_top_view *v, double seconds_each);
+void zr_draw_detail(struct zr_lines *l, struct zr_process_view *p, const struct zr_view *m, const struct zr_top_view *v,
+                    double seconds_each);
 void zr_draw_help(struct zr_lines *l);
 
 #endif
